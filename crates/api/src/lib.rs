@@ -1,0 +1,1 @@
+//! The interfaces between processes, generated from api/*.proto

@@ -1,0 +1,1 @@
+//! The BGP session: finite state machine, both connections, negotiation, timers

@@ -1,0 +1,1 @@
+//! The configuration: TOML to checked values, with errors that point at the text

@@ -1,0 +1,1 @@
+//! The Linux forwarding tables through netlink: nexthop objects, routes, interfaces

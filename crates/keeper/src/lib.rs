@@ -1,0 +1,1 @@
+//! The keeper: starts processes, keeps their descriptors, never dies

@@ -1,0 +1,1 @@
+//! Namespaces, real peers, feeders, drills (development only)

@@ -1,0 +1,1 @@
+//! The manager: configuration, Finder, starting and restarting processes

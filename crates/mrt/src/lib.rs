@@ -1,0 +1,1 @@
+//! MRT dumps (RFC 6396): reading tables and updates

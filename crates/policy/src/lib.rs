@@ -1,0 +1,1 @@
+//! Routing policy: terms compiled to bounded programs

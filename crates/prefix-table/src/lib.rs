@@ -1,0 +1,1 @@
+//! Prefix tables: block tries over a paged pool, with cursors that survive change

@@ -1,0 +1,1 @@
+//! What every process does at start: descriptors, logging, privileges, Finder

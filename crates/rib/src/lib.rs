@@ -1,0 +1,1 @@
+//! The routing information base: origins, merging, next-hop resolution, registration, redistribution

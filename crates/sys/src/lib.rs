@@ -1,0 +1,1 @@
+//! What the kernel offers and std does not: socket options, descriptors, privileges

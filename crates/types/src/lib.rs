@@ -1,0 +1,13 @@
+//! Vocabulary of routing: prefixes, AS numbers, router identifiers, families.
+//!
+//! Values only: parse, print, order. Nothing here knows a protocol, a socket or a clock. Start with
+//! [`Prefix`] and its two typed forms [`Ipv4Prefix`] and [`Ipv6Prefix`]; tables are generic over
+//! [`IpPrefix`].
+
+mod asn;
+mod family;
+mod prefix;
+
+pub use asn::{AS_TRANS, Asn, ParseAsnError, ParseRouterIdError, RouterId};
+pub use family::{Afi, Family, ParseFamilyError, Safi};
+pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, ParsePrefixError, Prefix};

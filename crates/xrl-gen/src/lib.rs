@@ -1,0 +1,1 @@
+//! Generates XRL stubs from .proto files (build-time only)

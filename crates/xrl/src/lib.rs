@@ -1,0 +1,1 @@
+//! XRL: typed, scriptable IPC; channels, Finder, text form
