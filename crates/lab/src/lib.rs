@@ -1,1 +1,12 @@
-//! Namespaces, real peers, feeders, drills (development only)
+//! The laboratory: network namespaces as hosts, real routers as peers, Holdfast under test, a plain BGP speaker.
+//!
+//! Development only; needs root. Start with [`netns::Namespace`] (a host), [`router::Router`] (Holdfast in it) and
+//! [`peers`] (BIRD and FRR beside it). [`speaker`] plays feeders and sinks, [`table`] makes the routes.
+
+pub mod kernel;
+pub mod netns;
+pub mod peers;
+pub mod router;
+pub mod speaker;
+pub mod table;
+pub mod wait;

@@ -1,0 +1,125 @@
+//! Stock routers as peers: BIRD 2 and FRR from Debian, in the foreground, in a host of their own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    netns::{Namespace, output},
+    wait,
+};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+fn directory(kind: &str) -> Result<PathBuf> {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("holdfast-{kind}-{}-{number}", std::process::id()));
+    fs::create_dir_all(&path)?;
+    Ok(path)
+}
+
+/// BIRD 2.
+#[derive(Debug)]
+pub struct Bird {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Bird {
+    /// Starts `bird -f` with this configuration and waits for its control socket.
+    pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
+        let directory = directory("bird")?;
+        let file = directory.join("bird.conf");
+        let log = directory.join("log");
+        fs::write(&file, format!("log {log:?} all;\n{configuration}"))?;
+        let socket = directory.join("ctl");
+        let mut command = host.command("bird");
+        command.args(["-f", "-c"]).arg(&file).arg("-s").arg(&socket);
+        let child = quiet(&mut command).spawn().context("starting bird (apt package bird2)")?;
+        let bird = Self { child, directory };
+        wait::until("bird", Duration::from_secs(10), || bird.birdc("show status").map_err(|e| e.to_string()))?;
+        Ok(bird)
+    }
+
+    /// One command of birdc.
+    pub fn birdc(&self, command: &str) -> Result<String> {
+        output(Command::new("birdc").arg("-s").arg(self.directory.join("ctl")).args(command.split(' ')))
+    }
+
+    /// Number of routes that the selection (arguments of `show route … count`) finds.
+    pub fn count(&self, selection: &str) -> Result<u64> {
+        let text = self.birdc(&format!("show route {selection} count"))?;
+        let mut total = 0;
+        for line in text.lines().filter(|line| line.contains(" of ")) {
+            total += line.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(total)
+    }
+
+    /// Its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Bird {
+    fn drop(&mut self) {
+        end(&mut self.child, &self.directory);
+    }
+}
+
+/// FRR's bgpd, alone (no zebra).
+#[derive(Debug)]
+pub struct Frr {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Frr {
+    /// Starts bgpd with this configuration and waits for its vty.
+    pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
+        let directory = directory("frr")?;
+        let file = directory.join("bgpd.conf");
+        let log = directory.join("log");
+        fs::write(&file, format!("frr defaults traditional\nlog file {}\n{configuration}", log.display()))?;
+        let mut command = host.command("/usr/lib/frr/bgpd");
+        command.arg("-f").arg(&file).arg("-i").arg(directory.join("pid")).arg("--vty_socket").arg(&directory);
+        command.args(["-Z", "-S", "-n", "-P", "0"]);
+        let child = quiet(&mut command).spawn().context("starting bgpd (apt package frr)")?;
+        let frr = Self { child, directory };
+        wait::until("frr", Duration::from_secs(15), || frr.vtysh("show version").map_err(|e| e.to_string()))?;
+        Ok(frr)
+    }
+
+    /// One command of vtysh.
+    pub fn vtysh(&self, command: &str) -> Result<String> {
+        output(Command::new("vtysh").arg("--vty_socket").arg(&self.directory).args(["-d", "bgpd", "-c", command]))
+    }
+
+    /// Its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        end(&mut self.child, &self.directory);
+    }
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+fn end(child: &mut Child, directory: &Path) {
+    let _ = child.kill();
+    let _ = child.wait();
+    let _ = fs::remove_dir_all(directory);
+}

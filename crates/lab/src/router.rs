@@ -1,0 +1,164 @@
+//! Holdfast under test: started as an operator would, asked as an operator would.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    netns::{Namespace, output},
+    wait,
+};
+
+/// A running router: `holdfast run` in a host.
+#[derive(Debug)]
+pub struct Router {
+    binary: PathBuf,
+    keeper: Child,
+    directory: PathBuf,
+    host: String,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The `holdfast` binary: `HOLDFAST_BIN`, or the release build of this workspace.
+pub fn binary() -> Result<PathBuf> {
+    let path = match std::env::var_os("HOLDFAST_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => target().join("release/holdfast"),
+    };
+    ensure!(path.exists(), "{} is not there: cargo build --release -p holdfast-holdfast", path.display());
+    Ok(path)
+}
+
+fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(path) => PathBuf::from(path),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
+    }
+}
+
+impl Router {
+    /// Writes the configuration, starts the router in `host`, waits until every process runs.
+    pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        let file = directory.join("router.toml");
+        fs::write(&file, configuration)?;
+        let binary = binary()?;
+        let log = File::create(directory.join("log"))?;
+        let mut command = host.command(binary.to_str().context("path of the binary")?);
+        command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory);
+        let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let router = Self { binary, keeper, directory, host: host.name().to_owned() };
+        router.wait_running()?;
+        Ok(router)
+    }
+
+    /// Waits until every process says it runs.
+    pub fn wait_running(&self) -> Result<()> {
+        wait::until("processes running", Duration::from_secs(30), || {
+            let shown = self.show(&["processes"]).map_err(|e| e.to_string())?;
+            let processes = shown["processes"].as_array().ok_or("no processes")?;
+            let all = !processes.is_empty() && processes.iter().all(|p| p["state"] == "running");
+            if all { Ok(()) } else { Err(shown.to_string()) }
+        })
+        .with_context(|| self.log_tail())
+    }
+
+    /// `holdfast show ARGS --json`.
+    pub fn show(&self, args: &[&str]) -> Result<Value> {
+        let mut all = vec!["show"];
+        all.extend(args);
+        all.push("--json");
+        let text = self.cli(&all)?;
+        serde_json::from_str(&text).with_context(|| format!("no JSON: {}", &text[..text.len().min(300)]))
+    }
+
+    /// `holdfast ARGS` against this router.
+    pub fn cli(&self, args: &[&str]) -> Result<String> {
+        output(Command::new(&self.binary).args(args).env("HOLDFAST_RUNTIME_DIR", &self.directory))
+    }
+
+    /// Process id of one of its processes; the keeper's is that of `holdfast run`.
+    pub fn pid(&self, name: &str) -> Result<Pid> {
+        let shown = self.show(&["processes"])?;
+        let processes = shown["processes"].as_array().context("processes")?;
+        let found = processes.iter().find(|p| p["name"] == name).with_context(|| format!("no process {name}"))?;
+        let pid = found["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+        pid.with_context(|| format!("{name} does not run: {found}"))
+    }
+
+    /// kill -9 of one process.
+    pub fn kill(&self, name: &str) -> Result<()> {
+        Ok(kill_process(self.pid(name)?, Signal::KILL)?)
+    }
+
+    /// Resident memory of one process in bytes (proportional set size).
+    pub fn memory(&self, name: &str) -> Result<u64> {
+        let path = format!("/proc/{}/smaps_rollup", self.pid(name)?.as_raw_nonzero());
+        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("Pss")?;
+        Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? * 1024)
+    }
+
+    /// SIGTERM to the keeper, as systemd would; waits for the orderly end.
+    pub fn stop(mut self) -> Result<()> {
+        kill_process(self.keeper_pid()?, Signal::TERM)?;
+        let status = wait::until("orderly stop", Duration::from_secs(60), || {
+            self.keeper.try_wait().map_err(|e| e.to_string())?.ok_or_else(|| "still running".to_owned())
+        })?;
+        ensure!(status.success(), "holdfast run ended with {status}; {}", self.log_tail());
+        Ok(())
+    }
+
+    fn keeper_pid(&self) -> Result<Pid> {
+        // `ip netns exec` replaces itself with the program, so the child is the keeper.
+        Pid::from_raw(self.keeper.id() as i32).context("pid of the keeper")
+    }
+
+    /// Everything it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Its configuration file.
+    pub fn configuration(&self) -> PathBuf {
+        self.directory.join("router.toml")
+    }
+
+    /// The directory with its socket.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The last lines of its log, for error messages.
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().rev().take(30).collect();
+        let tail: Vec<_> = lines.into_iter().rev().collect();
+        format!("log of {}:\n{}", self.host, tail.join("\n"))
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+        // All children of the keeper die with it; it is gone already after an orderly stop.
+        if let (Ok(None), Ok(pid)) = (self.keeper.try_wait(), self.keeper_pid()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = self.keeper.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
