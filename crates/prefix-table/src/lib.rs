@@ -1,1 +1,17 @@
-//! Prefix tables: block tries over a paged pool, with cursors that survive change
+//! One index for prefixes: a trie of blocks over a paged pool.
+//!
+//! [`PrefixTable`] maps prefixes of one family to values of four or eight bytes. It serves the BGP
+//! pipeline (path records) and the RIB (route handles). Beside the value a prefix of the Internet table
+//! costs about 3 bytes. Long work is done in slices: a walk keeps nothing but the last prefix it saw
+//! ([`PrefixTable::iter_from`], [`PrefixTable::retain`]), so the table may change while it is paused, and
+//! no single operation copies or hashes more than a few kilobytes again, however large the table is.
+//!
+//! [`Pool`] is the memory below, of use to others for lists and byte strings of all sizes.
+//!
+//! The crate knows prefixes and numbers only: not what a value means, not what a route is.
+
+mod pool;
+mod table;
+
+pub use pool::{Handle, Pool};
+pub use table::{PrefixTable, Value};

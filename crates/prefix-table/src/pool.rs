@@ -1,0 +1,294 @@
+//! Memory for many small runs of words, addressed by 32 bits.
+//!
+//! A page of 32 KiB holds runs of one size class; classes grow by about a fifth. A page that becomes empty
+//! serves any other class next, or goes back to the allocator. Without pages per class the free runs of
+//! outgrown classes pile up: that doubled the memory of a table when it was measured.
+
+use std::fmt;
+
+/// Words in a page of small runs.
+const PAGE: usize = 1 << PAGE_BITS;
+const PAGE_BITS: u32 = 13;
+/// Pages a pool may have: what is left of 32 bits.
+const MAX_PAGES: usize = 1 << (32 - PAGE_BITS);
+/// Sizes of runs in words. What is larger gets a page of its own.
+const SIZES: [u16; 40] = sizes();
+/// The class of a page that holds one large run.
+const LARGE: u8 = SIZES.len() as u8;
+/// No page, in the links between pages.
+const NONE: u32 = u32::MAX;
+
+const fn sizes() -> [u16; 40] {
+    let mut sizes = [0; 40];
+    let (mut i, mut size) = (0, 1);
+    while i < sizes.len() {
+        sizes[i] = size;
+        size += if size < 10 { 1 } else { size / 5 };
+        i += 1;
+    }
+    sizes
+}
+
+/// A run in a [`Pool`]. Means nothing to another pool, and nothing after the run was freed.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(u32);
+
+impl Handle {
+    /// The handle as a number, to be packed into records.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The handle of which `bits` were taken.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    fn new(page: u32, word: usize) -> Self {
+        Self(page << PAGE_BITS | word as u32)
+    }
+
+    fn page(self) -> usize {
+        (self.0 >> PAGE_BITS) as usize
+    }
+
+    fn word(self) -> usize {
+        self.0 as usize & (PAGE - 1)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.page(), self.word())
+    }
+}
+
+/// Runs of words of all sizes.
+#[derive(Debug)]
+pub struct Pool {
+    pages: Vec<Page>,
+    /// For each class its first page with room; the others follow by `Page::next`.
+    rooms: [u32; SIZES.len()],
+    /// Pages without memory, linked by `Page::next`.
+    vacant: u32,
+    /// The memory of the page that became empty last, so that a run that comes and goes costs nothing.
+    spare: Option<Box<[u32]>>,
+    /// Bytes of all pages.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Page {
+    words: Box<[u32]>,
+    class: u8,
+    /// Runs in use.
+    used: u16,
+    /// Runs that were in use at any time: those after were never touched.
+    fresh: u16,
+    /// First freed run, counted from 1; each holds the number of the next in its first word.
+    freed: u16,
+    /// Neighbours in the list of pages of this class with room.
+    next: u32,
+    prev: u32,
+}
+
+impl Page {
+    fn size(&self) -> usize {
+        usize::from(SIZES[usize::from(self.class)])
+    }
+
+    fn has_room(&self) -> bool {
+        self.freed != 0 || (usize::from(self.fresh) + 1) * self.size() <= PAGE
+    }
+
+    /// The first word of a run that is free from now on no more.
+    fn take(&mut self) -> usize {
+        self.used += 1;
+        if self.freed == 0 {
+            self.fresh += 1;
+            return usize::from(self.fresh - 1) * self.size();
+        }
+        let word = usize::from(self.freed - 1) * self.size();
+        self.freed = self.words[word] as u16;
+        word
+    }
+
+    fn give_back(&mut self, word: usize) {
+        self.used -= 1;
+        self.words[word] = u32::from(self.freed);
+        self.freed = (word / self.size()) as u16 + 1;
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pool {
+    /// The longest run: 4 MiB.
+    pub const MAX_WORDS: usize = 1 << 20;
+
+    /// An empty pool; it takes no memory yet.
+    pub fn new() -> Self {
+        Self { pages: Vec::new(), rooms: [NONE; SIZES.len()], vacant: NONE, spare: None, bytes: 0 }
+    }
+
+    /// Bytes held, free runs included.
+    pub fn memory(&self) -> usize {
+        let spare = self.spare.as_ref().map_or(0, |page| page.len() * 4);
+        self.bytes + spare + self.pages.capacity() * size_of::<Page>()
+    }
+
+    /// A run of at least `words` words; what they contain is left over from before.
+    ///
+    /// `None` when the run is over [`Self::MAX_WORDS`], or the pool holds all it can address: 2^19 pages, 16 GiB
+    /// of small runs.
+    pub fn try_alloc(&mut self, words: usize) -> Option<Handle> {
+        let class = SIZES.partition_point(|&size| usize::from(size) < words);
+        match self.rooms.get(class) {
+            None => self.alloc_large(words),
+            Some(&NONE) => self.alloc_in_new_page(class as u8),
+            Some(&page) => Some(self.alloc_in(page)),
+        }
+    }
+
+    /// A run with these bytes at its start. The caller keeps their number: [`Self::bytes`] gives the whole run.
+    pub fn try_store(&mut self, bytes: &[u8]) -> Option<Handle> {
+        let handle = self.try_alloc(bytes.len().div_ceil(4))?;
+        self.bytes_mut(handle)[..bytes.len()].copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    fn alloc_large(&mut self, words: usize) -> Option<Handle> {
+        if words > Self::MAX_WORDS {
+            return None;
+        }
+        let page = self.add_page(LARGE, vec![0; words].into_boxed_slice())?;
+        self.pages[page as usize].used = 1;
+        Some(Handle::new(page, 0))
+    }
+
+    fn alloc_in_new_page(&mut self, class: u8) -> Option<Handle> {
+        let words = self.spare.take().unwrap_or_else(|| vec![0; PAGE].into_boxed_slice());
+        let page = self.add_page(class, words)?;
+        self.link(page);
+        Some(self.alloc_in(page))
+    }
+
+    fn alloc_in(&mut self, index: u32) -> Handle {
+        let page = &mut self.pages[index as usize];
+        let word = page.take();
+        if !page.has_room() {
+            self.unlink(index);
+        }
+        Handle::new(index, word)
+    }
+
+    /// Gives a run back. Its handle must not be used any more.
+    pub fn free(&mut self, handle: Handle) {
+        let index = handle.page() as u32;
+        let page = &mut self.pages[handle.page()];
+        if page.class == LARGE {
+            return self.drop_page(index);
+        }
+        let had_room = page.has_room();
+        page.give_back(handle.word());
+        if page.used == 0 {
+            if had_room {
+                self.unlink(index);
+            }
+            self.drop_page(index);
+        } else if !had_room {
+            self.link(index);
+        }
+    }
+
+    fn add_page(&mut self, class: u8, words: Box<[u32]>) -> Option<u32> {
+        let page = Page { words, class, used: 0, fresh: 0, freed: 0, next: NONE, prev: NONE };
+        let index = match self.vacant {
+            NONE if self.pages.len() == MAX_PAGES => return None,
+            NONE => {
+                self.pages.push(Page { words: Box::default(), ..page });
+                self.pages.len() as u32 - 1
+            }
+            index => index,
+        };
+        self.vacant = self.pages[index as usize].next;
+        self.bytes += page.words.len() * 4;
+        self.pages[index as usize] = page;
+        Some(index)
+    }
+
+    fn drop_page(&mut self, index: u32) {
+        let page = &mut self.pages[index as usize];
+        let words = std::mem::take(&mut page.words);
+        page.used = 0;
+        page.next = std::mem::replace(&mut self.vacant, index);
+        self.bytes -= words.len() * 4;
+        if words.len() == PAGE {
+            self.spare = Some(words);
+        }
+    }
+
+    /// Puts a page in front of those of its class that have room.
+    fn link(&mut self, index: u32) {
+        let page = &mut self.pages[index as usize];
+        let next = std::mem::replace(&mut self.rooms[usize::from(page.class)], index);
+        (page.prev, page.next) = (NONE, next);
+        if let Some(next) = self.pages.get_mut(next as usize) {
+            next.prev = index;
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Page { class, next, prev, .. } = self.pages[index as usize];
+        match self.pages.get_mut(prev as usize) {
+            Some(prev) => prev.next = next,
+            None => self.rooms[usize::from(class)] = next,
+        }
+        if let Some(next) = self.pages.get_mut(next as usize) {
+            next.prev = prev;
+        }
+    }
+
+    /// The whole run: at least as many words as were asked for.
+    pub fn get(&self, handle: Handle) -> &[u32] {
+        let page = &self.pages[handle.page()];
+        match SIZES.get(usize::from(page.class)) {
+            Some(&size) => &page.words[handle.word()..][..usize::from(size)],
+            None => &page.words,
+        }
+    }
+
+    /// The whole run, to be changed.
+    pub fn get_mut(&mut self, handle: Handle) -> &mut [u32] {
+        run_mut(&mut self.pages[handle.page()], handle)
+    }
+
+    /// One run to read and another to change, as when the content of one moves to the other.
+    ///
+    /// Both must be of different sizes, or both large.
+    pub fn get_pair(&mut self, from: Handle, to: Handle) -> Option<(&[u32], &mut [u32])> {
+        let [source, target] = self.pages.get_disjoint_mut([from.page(), to.page()]).ok()?;
+        Some((run_mut(source, from), run_mut(target, to)))
+    }
+
+    /// The whole run as bytes.
+    pub fn bytes(&self, handle: Handle) -> &[u8] {
+        bytemuck::cast_slice(self.get(handle))
+    }
+
+    /// The whole run as bytes, to be changed.
+    pub fn bytes_mut(&mut self, handle: Handle) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self.get_mut(handle))
+    }
+}
+
+fn run_mut(page: &mut Page, handle: Handle) -> &mut [u32] {
+    match SIZES.get(usize::from(page.class)) {
+        Some(&size) => &mut page.words[handle.word()..][..usize::from(size)],
+        None => &mut page.words,
+    }
+}
