@@ -1,1 +1,22 @@
-//! BGP-4 messages and attributes: bytes to values and back, RFC 7606 classification
+//! BGP-4 messages: bytes to values and back.
+//!
+//! Duty: frame a byte stream ([`message`]), read and write OPEN, NOTIFICATION and ROUTE-REFRESH, split and
+//! classify UPDATEs ([`update`], RFC 7606), read path attributes ([`attributes`]) and NLRI ([`nlri`]), rewrite
+//! attributes for export ([`edit`]) and build UPDATEs ([`encode`]).
+//!
+//! Never: keep state between messages, decide about a route, touch a socket. No input makes it panic.
+//!
+//! Read first: [`next_message`], then [`update::check`] and what it fills, [`update::Checked`].
+
+pub mod message;
+pub mod notification;
+pub mod open;
+pub mod refresh;
+
+mod capability;
+
+pub use capability::{Capability, GracefulFamily};
+pub use message::{HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MAX_LEN, Message, MessageType, next_message};
+pub use notification::{CeaseSubcode, FsmState, Notification};
+pub use open::Open;
+pub use refresh::RouteRefresh;
