@@ -1,0 +1,320 @@
+//! What runs and what should: the decisions of starting and restarting, without doing either.
+//!
+//! A process goes `BackingOff -> Starting -> Configuring -> Running`; its death from any state leads back to
+//! `BackingOff`. The delay doubles from [`FIRST_DELAY`] to [`LAST_DELAY`] and begins anew after [`GOOD_LIFE`].
+
+use std::time::{Duration, Instant};
+
+/// Delay before the first restart.
+pub(crate) const FIRST_DELAY: Duration = Duration::from_millis(100);
+/// Upper bound of the delay.
+pub(crate) const LAST_DELAY: Duration = Duration::from_secs(10);
+/// A process that lived this long is started again without punishment.
+pub(crate) const GOOD_LIFE: Duration = Duration::from_secs(60);
+
+/// Where a process stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not running; started again at this time.
+    BackingOff { until: Instant },
+    /// Asked for at the keeper.
+    Spawning,
+    /// Runs, but has not yet registered at the Finder.
+    Starting { pid: u32, since: Instant },
+    /// Registered; its configuration is on the way.
+    Configuring { pid: u32, since: Instant },
+    /// Does its work.
+    Running { pid: u32, since: Instant },
+    /// Told to end.
+    Stopping { pid: u32, since: Instant },
+    /// Ended as it was told.
+    Stopped,
+}
+
+impl State {
+    /// The word that the operator reads.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::BackingOff { .. } => "backing off",
+            Self::Spawning | Self::Starting { .. } => "starting",
+            Self::Configuring { .. } => "configuring",
+            Self::Running { .. } => "running",
+            Self::Stopping { .. } => "stopping",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Process id and time of start, when there is a process.
+    pub(crate) fn life(&self) -> Option<(u32, Instant)> {
+        match *self {
+            Self::Starting { pid, since }
+            | Self::Configuring { pid, since }
+            | Self::Running { pid, since }
+            | Self::Stopping { pid, since } => Some((pid, since)),
+            Self::BackingOff { .. } | Self::Spawning | Self::Stopped => None,
+        }
+    }
+}
+
+/// One process that is to run.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) name: &'static str,
+    pub(crate) state: State,
+    pub(crate) restarts: u32,
+    /// How it ended last time.
+    pub(crate) last_exit: String,
+    /// What is wrong with it now.
+    pub(crate) detail: String,
+    delay: Duration,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Have the keeper start it; answer with [`Supervisor::spawned`] or [`Supervisor::spawn_failed`].
+    Spawn(&'static str),
+    /// Send it its configuration; answer with [`Supervisor::configured`] or [`Supervisor::refused`].
+    Configure(&'static str),
+}
+
+/// All processes that are to run.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    processes: Vec<Process>,
+    stopping: bool,
+}
+
+impl Supervisor {
+    /// None of them runs yet.
+    pub(crate) fn new(names: &[&'static str], now: Instant) -> Self {
+        let process = |&name| Process {
+            name,
+            state: State::BackingOff { until: now },
+            restarts: 0,
+            last_exit: String::new(),
+            detail: String::new(),
+            delay: FIRST_DELAY,
+        };
+        Self { processes: names.iter().map(process).collect(), stopping: false }
+    }
+
+    /// All, in the order of start.
+    pub(crate) fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// The one of that name.
+    pub(crate) fn process(&self, name: &str) -> Option<&Process> {
+        self.processes.iter().find(|process| process.name == name)
+    }
+
+    fn find(&mut self, name: &str) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|process| process.name == name)
+    }
+
+    /// A process that runs already: this manager is not the first.
+    pub(crate) fn found(&mut self, name: &str, pid: u32, now: Instant) {
+        if let Some(process) = self.find(name) {
+            process.state = State::Starting { pid, since: now };
+        }
+    }
+
+    /// What is due now.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<Action> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let mut actions = Vec::new();
+        for process in &mut self.processes {
+            if matches!(process.state, State::BackingOff { until } if until <= now) {
+                process.state = State::Spawning;
+                actions.push(Action::Spawn(process.name));
+            }
+        }
+        actions
+    }
+
+    /// When something becomes due without any event.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let waiting = self.processes.iter().filter_map(|process| match process.state {
+            State::BackingOff { until } => Some(until),
+            _ => None,
+        });
+        waiting.min().filter(|_| !self.stopping)
+    }
+
+    /// The keeper has started it.
+    pub(crate) fn spawned(&mut self, name: &str, pid: u32, now: Instant) {
+        if let Some(process) = self.find(name)
+            && process.state == State::Spawning
+        {
+            process.state = State::Starting { pid, since: now };
+        }
+    }
+
+    /// The keeper could not start it.
+    pub(crate) fn spawn_failed(&mut self, name: &str, why: String, now: Instant) {
+        if let Some(process) = self.find(name) {
+            process.back_off(now);
+            process.detail = why;
+        }
+    }
+
+    /// It has registered at the Finder.
+    pub(crate) fn registered(&mut self, name: &str) -> Option<Action> {
+        let process = self.find(name)?;
+        let State::Starting { pid, since } = process.state else { return None };
+        process.state = State::Configuring { pid, since };
+        Some(Action::Configure(process.name))
+    }
+
+    /// It has taken its configuration.
+    pub(crate) fn configured(&mut self, name: &str) {
+        if let Some(process) = self.find(name)
+            && let State::Configuring { pid, since } = process.state
+        {
+            process.state = State::Running { pid, since };
+            process.detail.clear();
+        }
+    }
+
+    /// It runs but could not take its configuration.
+    pub(crate) fn refused(&mut self, name: &str, why: String) {
+        if let Some(process) = self.find(name) {
+            process.detail = why;
+        }
+    }
+
+    /// The keeper says that this process has ended.
+    pub(crate) fn ended(&mut self, name: &str, pid: u32, how: &str, now: Instant) {
+        let stopping = self.stopping;
+        let Some(process) = self.find(name) else { return };
+        // A process that died before the keeper's answer to Spawn came is still `Spawning`.
+        let life = process.state.life();
+        if life.is_some_and(|(running, _)| running != pid) {
+            return;
+        }
+        how.clone_into(&mut process.last_exit);
+        if stopping {
+            process.state = State::Stopped;
+            return;
+        }
+        process.restarts += 1;
+        if life.is_some_and(|(_, since)| now.saturating_duration_since(since) >= GOOD_LIFE) {
+            process.delay = FIRST_DELAY;
+        }
+        process.back_off(now);
+    }
+
+    /// From now on nothing is started; what does not run counts as stopped.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+        for process in &mut self.processes {
+            process.state = match process.state.life() {
+                Some((pid, since)) => State::Stopping { pid, since },
+                None => State::Stopped,
+            };
+        }
+    }
+
+    /// Nothing runs any more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.processes.iter().all(|process| process.state == State::Stopped)
+    }
+}
+
+impl Process {
+    fn back_off(&mut self, now: Instant) {
+        self.state = State::BackingOff { until: now + self.delay };
+        self.delay = (self.delay * 2).min(LAST_DELAY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(now: Instant) -> Supervisor {
+        let mut supervisor = Supervisor::new(&["bgp"], now);
+        assert_eq!(supervisor.due(now), [Action::Spawn("bgp")]);
+        supervisor.spawned("bgp", 7, now);
+        assert_eq!(supervisor.registered("bgp"), Some(Action::Configure("bgp")));
+        supervisor.configured("bgp");
+        supervisor
+    }
+
+    fn state(supervisor: &Supervisor) -> State {
+        supervisor.process("bgp").expect("bgp is supervised").state.clone()
+    }
+
+    #[test]
+    fn a_process_is_spawned_once_and_configured_when_it_registers() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
+        assert!(supervisor.due(now).is_empty() && supervisor.next_due().is_none());
+        assert_eq!(supervisor.registered("bgp"), None, "a second birth of the same process changes nothing");
+    }
+
+    #[test]
+    fn restarts_are_delayed_longer_each_time_up_to_a_bound() {
+        let start = Instant::now();
+        let mut now = start;
+        let mut supervisor = running(now);
+        let mut delays = Vec::new();
+        for pid in 7..17 {
+            supervisor.ended("bgp", pid, "signal 9", now);
+            let due = supervisor.next_due().expect("it is to be started again");
+            delays.push(due - now);
+            assert!(supervisor.due(due - Duration::from_millis(1)).is_empty());
+            now = due;
+            assert_eq!(supervisor.due(now), [Action::Spawn("bgp")]);
+            supervisor.spawned("bgp", pid + 1, now);
+        }
+        assert_eq!(delays[..3], [FIRST_DELAY, FIRST_DELAY * 2, FIRST_DELAY * 4]);
+        assert_eq!(delays[9], LAST_DELAY);
+        assert_eq!(supervisor.process("bgp").map(|p| p.restarts), Some(10));
+    }
+
+    #[test]
+    fn a_long_life_forgives_earlier_deaths() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        supervisor.ended("bgp", 7, "signal 9", now);
+        let now = now + FIRST_DELAY;
+        supervisor.due(now);
+        supervisor.spawned("bgp", 8, now);
+        let end = now + GOOD_LIFE;
+        supervisor.ended("bgp", 8, "exit 1", end);
+        assert_eq!(supervisor.next_due(), Some(end + FIRST_DELAY));
+    }
+
+    #[test]
+    fn news_of_an_earlier_process_is_ignored() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        supervisor.ended("bgp", 6, "signal 9", now);
+        assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
+    }
+
+    #[test]
+    fn after_stop_nothing_starts_and_the_last_death_ends_it() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        supervisor.stop();
+        assert!(!supervisor.is_stopped());
+        supervisor.ended("bgp", 7, "exit 0", now);
+        assert!(supervisor.is_stopped() && supervisor.due(now + LAST_DELAY).is_empty());
+    }
+
+    #[test]
+    fn a_death_before_the_answer_to_spawn_is_not_lost() {
+        let now = Instant::now();
+        let mut supervisor = Supervisor::new(&["bgp"], now);
+        supervisor.due(now);
+        supervisor.ended("bgp", 7, "exit 1", now);
+        supervisor.spawned("bgp", 7, now);
+        assert_eq!(state(&supervisor), State::BackingOff { until: now + FIRST_DELAY });
+    }
+}
