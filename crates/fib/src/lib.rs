@@ -1,0 +1,151 @@
+//! What a forwarding plane does for Holdfast.
+//!
+//! [`Fib`] is the seam between the process `fea` and whatever forwards packets: another forwarding plane is
+//! another implementation. Two live here, without a kernel: [`NoneFib`] accepts and counts, [`MemoryFib`]
+//! keeps the table for tests. The one for Linux is the crate `fib-linux`.
+//!
+//! No sockets, no clock. A backend is driven from one thread; whatever takes long is cut into slices by
+//! [`Fib::work`].
+
+mod memory;
+mod none;
+mod report;
+
+pub use memory::MemoryFib;
+pub use none::NoneFib;
+pub use report::{Counters, ERRORS_KEPT, Report, RouteError};
+
+use std::{fmt, net::IpAddr};
+
+use holdfast_types::Prefix;
+
+/// Names a set of next hops. Chosen by whoever feeds the table; valid from [`Fib::define`] to
+/// [`Fib::undefine`].
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Handle(pub u32);
+
+/// One way out.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NextHop {
+    /// `None`: the destination is a neighbour on the interface. An IPv4 route may have an IPv6 gateway
+    /// (RFC 8950), not the other way round.
+    pub gateway: Option<IpAddr>,
+    /// The kernel's index of the interface; never 0.
+    pub interface: u32,
+    /// Share of the traffic among the members of a set, 1 to 256; others are brought into that range.
+    pub weight: u16,
+}
+
+/// What a handle stands for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum NextHops {
+    /// Forward to the members, by their weights.
+    Forward(Vec<NextHop>),
+    /// Drop silently.
+    Blackhole,
+    /// Drop and answer with ICMP unreachable.
+    Unreachable,
+}
+
+/// A routing table of the forwarding plane, by number.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TableId(pub u32);
+
+impl TableId {
+    /// The table that Linux uses when no rule says otherwise.
+    pub const MAIN: Self = Self(254);
+}
+
+/// What becomes of a route.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RouteChange {
+    /// The destination.
+    pub prefix: Prefix,
+    /// Where it leads from now on; `None` deletes the route.
+    pub next_hops: Option<Handle>,
+}
+
+/// The backend could not do what was asked, for a reason that is no single route's. What the forwarding
+/// plane holds is not known any more: sync again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FibError(pub String);
+
+impl fmt::Display for FibError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FibError {}
+
+/// A forwarding plane.
+///
+/// ```text
+///  define 1 ─ apply … ─ define 1 (all its routes follow) ─ apply … ─ undefine 1
+///  sync_begin ─ define, apply … ─ sync_end ─ work until done: what was not named is gone
+/// ```
+///
+/// A route that stays is never absent in between: neither when its next hops change nor in a sync.
+pub trait Fib {
+    /// As written in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// Defines a handle. Defined again, all routes that use it follow.
+    ///
+    /// Next hops that the forwarding plane refuses, as when an interface is down, are an entry in the
+    /// [`Report`] and tried again when [`Fib::interface_changed`] gives hope.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn define(&mut self, handle: Handle, next_hops: &NextHops) -> Result<(), FibError>;
+
+    /// Forgets a handle that no route uses any more.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn undefine(&mut self, handle: Handle) -> Result<(), FibError>;
+
+    /// Applies changes in order. Routes refused one by one are in the [`Report`]. Finishes a dump begun by
+    /// [`Fib::sync_begin`] first.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn apply(&mut self, table: TableId, changes: &[RouteChange]) -> Result<(), FibError>;
+
+    /// What is defined and applied until [`Fib::sync_end`] is the whole truth. Handles of before stay
+    /// valid; one that is defined again does not take along the routes of before. A sync that runs is begun anew.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn sync_begin(&mut self) -> Result<(), FibError>;
+
+    /// Deletes the routes and next hops that the sync did not name.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn sync_end(&mut self) -> Result<(), FibError>;
+
+    /// Goes on with a sync for a slice of about `budget` routes; whether there is more to do.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn work(&mut self, budget: usize) -> Result<bool, FibError>;
+
+    /// An interface came, went or changed. Usable: it is up and has a carrier.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn interface_changed(&mut self, index: u32, usable: bool) -> Result<(), FibError>;
+
+    /// Why the forwarding plane may have lost routes that were applied, once; a sync brings them back.
+    fn take_loss(&mut self) -> Option<String>;
+
+    /// Deletes all routes and next hops of ours, those of an earlier process too.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn clear(&mut self) -> Result<(), FibError>;
+
+    /// What was done and refused so far.
+    fn report(&self) -> &Report;
+}
