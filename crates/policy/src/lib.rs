@@ -1,1 +1,43 @@
-//! Routing policy: terms compiled to bounded programs
+//! Routing policy: ordered terms compiled to bounded programs.
+//!
+//! A [`PolicySource`] is what the operator wrote, checked for form only and serialisable: it travels
+//! from the manager to every process that filters routes. [`Library::compile`] turns it into one
+//! [`Program`] per policy, and [`Program::evaluate`] asks a program about anything that is a [`Route`].
+//!
+//! Not here: protocols, tables, files. A program reads a route through the trait and never changes it:
+//! what is to change comes back as [`Edits`], which the caller applies and may share between routes.
+//!
+//! # Meaning
+//! - The terms of a policy are tried in order. A term matches when *all* its conditions hold; a condition
+//!   with a list holds when *one* entry does. A term without conditions always matches.
+//! - A matching term makes its changes and then accepts, rejects, or goes on with the next term.
+//! - A route that no term decided is **rejected**: in the spirit of RFC 8212 nothing passes by accident.
+//! - Conditions see local preference, MED, origin, communities, next hop and tag as earlier terms of the
+//!   policy left them; the AS path as it was received (prepending happens afterwards).
+//! - A condition may ask another policy. That one only answers; what it would change is not done.
+//! - Evaluation is bounded: there are no loops, and depth and worst-case steps of nested policies are
+//!   limited when the program is compiled ([`MAX_DEPTH`], [`MAX_STEPS`]).
+
+mod asn_set;
+mod community;
+mod compile;
+mod edits;
+mod path;
+mod prefix_set;
+mod program;
+mod route;
+mod source;
+mod text;
+
+pub use asn_set::{AsnRange, ParseAsnRangeError};
+pub use community::{Community, CommunityPattern, ParseCommunityError};
+pub use compile::{CompileError, Library, MAX_DEPTH, MAX_STEPS, Problem, SetKind};
+pub use edits::{Edits, ListEdit, MedEdit, NextHopEdit, Prepend, PrependAs};
+pub use path::{ParsePathPatternError, PathPattern};
+pub use prefix_set::{ParsePrefixRangeError, PrefixRange};
+pub use program::{Program, ProgramId, TermRef, Verdict};
+pub use route::{Origin, PathElement, Protocol, Route, UnknownWordError};
+pub use source::{
+    ACCEPT_ALL, Action, AsPathSet, CommunitySet, Condition, Outcome, Policy, PolicySource, PrefixSet,
+    REJECT_ALL, Term,
+};
