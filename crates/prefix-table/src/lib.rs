@@ -10,8 +10,13 @@
 //!
 //! The crate knows prefixes and numbers only: not what a value means, not what a route is.
 
+mod block;
+mod index;
+mod place;
 mod pool;
 mod table;
+mod walk;
 
 pub use pool::{Handle, Pool};
 pub use table::{PrefixTable, Value};
+pub use walk::Iter;

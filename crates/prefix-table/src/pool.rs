@@ -73,8 +73,9 @@ pub struct Pool {
     vacant: u32,
     /// The memory of the page that became empty last, so that a run that comes and goes costs nothing.
     spare: Option<Box<[u32]>>,
-    /// Bytes of all pages.
+    /// Bytes of all pages, and the most they may be.
     bytes: usize,
+    limit: usize,
 }
 
 #[derive(Debug)]
@@ -132,7 +133,12 @@ impl Pool {
 
     /// An empty pool; it takes no memory yet.
     pub fn new() -> Self {
-        Self { pages: Vec::new(), rooms: [NONE; SIZES.len()], vacant: NONE, spare: None, bytes: 0 }
+        Self::with_limit(usize::MAX)
+    }
+
+    /// An empty pool that will take at most `bytes`, rounded down to whole pages of 32 KiB.
+    pub fn with_limit(limit: usize) -> Self {
+        Self { pages: Vec::new(), rooms: [NONE; SIZES.len()], vacant: NONE, spare: None, bytes: 0, limit }
     }
 
     /// Bytes held, free runs included.
@@ -143,8 +149,8 @@ impl Pool {
 
     /// A run of at least `words` words; what they contain is left over from before.
     ///
-    /// `None` when the run is over [`Self::MAX_WORDS`], or the pool holds all it can address: 2^19 pages, 16 GiB
-    /// of small runs.
+    /// `None` when the run is over [`Self::MAX_WORDS`], the limit is reached, or the pool holds all it can
+    /// address: 2^19 pages, 16 GiB of small runs.
     pub fn try_alloc(&mut self, words: usize) -> Option<Handle> {
         let class = SIZES.partition_point(|&size| usize::from(size) < words);
         match self.rooms.get(class) {
@@ -165,13 +171,13 @@ impl Pool {
         if words > Self::MAX_WORDS {
             return None;
         }
-        let page = self.add_page(LARGE, vec![0; words].into_boxed_slice())?;
+        let page = self.add_page(LARGE, vec![0; words].into())?;
         self.pages[page as usize].used = 1;
         Some(Handle::new(page, 0))
     }
 
     fn alloc_in_new_page(&mut self, class: u8) -> Option<Handle> {
-        let words = self.spare.take().unwrap_or_else(|| vec![0; PAGE].into_boxed_slice());
+        let words = self.spare.take().unwrap_or_else(|| vec![0; PAGE].into());
         let page = self.add_page(class, words)?;
         self.link(page);
         Some(self.alloc_in(page))
@@ -206,6 +212,9 @@ impl Pool {
     }
 
     fn add_page(&mut self, class: u8, words: Box<[u32]>) -> Option<u32> {
+        if words.len() * 4 > self.limit - self.bytes {
+            return None;
+        }
         let page = Page { words, class, used: 0, fresh: 0, freed: 0, next: NONE, prev: NONE };
         let index = match self.vacant {
             NONE if self.pages.len() == MAX_PAGES => return None,
@@ -290,5 +299,59 @@ fn run_mut(page: &mut Page, handle: Handle) -> &mut [u32] {
     match SIZES.get(usize::from(page.class)) {
         Some(&size) => &mut page.words[handle.word()..][..usize::from(size)],
         None => &mut page.words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_keeps_its_content_while_others_come_and_go() {
+        let mut pool = Pool::new();
+        let texts: Vec<Vec<u8>> = (0..3000).map(|i| vec![i as u8; i * 7 % 9000]).collect();
+        let mut handles: Vec<Handle> = texts.iter().filter_map(|text| pool.try_store(text)).collect();
+        for i in (0..texts.len()).step_by(2) {
+            pool.free(handles[i]);
+        }
+        for i in (0..texts.len()).step_by(2) {
+            handles[i] = pool.try_store(&texts[i]).expect("memory");
+        }
+        for (text, handle) in texts.iter().zip(&handles) {
+            assert_eq!(&pool.bytes(*handle)[..text.len()], text);
+        }
+    }
+
+    #[test]
+    fn empty_pages_serve_other_sizes_and_go_back() {
+        let mut pool = Pool::new();
+        let small: Vec<Handle> = (0..100_000).filter_map(|_| pool.try_alloc(3)).collect();
+        let full = pool.memory();
+        assert!(full > 1_200_000);
+        small.into_iter().for_each(|handle| pool.free(handle));
+        assert!(pool.memory() < 40_000, "{}", pool.memory());
+        let large: Vec<Handle> = (0..12_000).filter_map(|_| pool.try_alloc(25)).collect();
+        assert!(large.len() == 12_000 && pool.memory() < full + full / 10, "{}", pool.memory());
+    }
+
+    #[test]
+    fn a_run_wastes_at_most_a_quarter() {
+        for words in 1..=PAGE {
+            let mut pool = Pool::new();
+            let handle = pool.try_alloc(words).expect("memory");
+            let len = pool.get(handle).len();
+            assert!(len >= words && len <= words + words / 4, "{len} for {words}");
+        }
+    }
+
+    #[test]
+    fn at_the_limit_there_is_no_run_until_one_is_freed() {
+        let mut pool = Pool::with_limit(3 * 4 * PAGE);
+        let mut runs: Vec<Handle> = std::iter::from_fn(|| pool.try_alloc(100)).collect();
+        assert_eq!(runs.len(), 3 * (PAGE / 105));
+        assert_eq!(pool.try_alloc(5), None);
+        runs.drain(..PAGE / 105).for_each(|handle| pool.free(handle));
+        assert!(pool.try_alloc(5).is_some());
+        assert_eq!(pool.try_alloc(Pool::MAX_WORDS + 1), None);
     }
 }

@@ -1,8 +1,16 @@
 //! The table and what can be asked of it.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{hint::black_box, marker::PhantomData};
 
 use holdfast_types::IpPrefix;
+
+use crate::{
+    block::{Block, Blocks},
+    index::Index,
+    place::{Place, Region, is_child, mark_of_length, prefix_at},
+    pool::Pool,
+    walk::Iter,
+};
 
 /// What a table keeps for a prefix: a few words in the pool.
 pub trait Value: Copy + Eq {
@@ -40,91 +48,178 @@ impl Value for u64 {
 }
 
 /// Prefixes of one family, each with a value.
+///
+/// A trie of blocks, 256 ways each, that leaves out blocks with nothing in them but one child. A hash finds any
+/// block in one step.
+///
+/// The memory below is limited to 16 GiB, more than a billion prefixes. What does not fit any more is not
+/// stored, and counted in [`Self::refused`].
 #[derive(Debug)]
 pub struct PrefixTable<P, V> {
-    map: BTreeMap<P, V>,
+    blocks: Blocks<V>,
+    index: Index,
+    len: usize,
+    refused: u64,
+    family: PhantomData<P>,
 }
 
 impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
-    /// An empty table. `seed` goes into the hash of block keys: prefixes come from the network, so it has
+    /// An empty table. `seed` goes into the hash of regions: prefixes come from the network, so it has
     /// to be unpredictable for a peer (random for each process).
-    pub fn new(_seed: u64) -> Self {
-        Self { map: BTreeMap::new() }
+    pub fn new(seed: u64) -> Self {
+        Self::with_limit(seed, usize::MAX)
+    }
+
+    /// A table that takes about `bytes` of memory at most, beside its index of some hundred kilobytes.
+    pub fn with_limit(seed: u64, bytes: usize) -> Self {
+        let (blocks, index) = (Blocks::new(Pool::with_limit(bytes)), Index::new(P::WIDTH, seed));
+        Self { blocks, index, len: 0, refused: 0, family: PhantomData }
     }
 
     /// How many prefixes have a value.
     pub fn len(&self) -> usize {
-        self.map.len()
+        self.len
     }
 
     /// Whether no prefix has a value.
     pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
+        self.len == 0
     }
 
     /// Bytes held, slack included.
     pub fn memory(&self) -> usize {
-        self.map.len() * 16
+        self.blocks.memory() + self.index.memory()
+    }
+
+    /// How many new prefixes were not stored because the memory was used up.
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// The value of exactly this prefix.
     pub fn get(&self, prefix: P) -> Option<V> {
-        self.map.get(&prefix).copied()
+        let place = Place::of(prefix);
+        self.blocks.view(self.find(place.region)?).find(place.mark)
     }
 
     /// Sets the value; returns the one before.
     pub fn insert(&mut self, prefix: P, value: V) -> Option<V> {
-        self.map.insert(prefix, value)
+        self.update(prefix, |_| Some(value))
     }
 
     /// Takes the prefix out; returns its value.
     pub fn remove(&mut self, prefix: P) -> Option<V> {
-        self.map.remove(&prefix)
+        self.update(prefix, |_| None)
     }
 
     /// Gives the present value to `change` and puts what it returns in its place (`None` takes the prefix
     /// out), with one search. Returns the value before.
     pub fn update(&mut self, prefix: P, change: impl FnOnce(Option<V>) -> Option<V>) -> Option<V> {
-        let old = self.get(prefix);
-        match change(old) {
-            Some(value) => self.map.insert(prefix, value),
-            None => self.map.remove(&prefix),
+        let place = Place::of(prefix);
+        let Some(block) = self.find(place.region) else {
+            if let Some(value) = change(None) {
+                self.add_in_new_block(place, value);
+            }
+            return None;
         };
-        old
+        let view = self.blocks.view(block);
+        match view.marks.binary_search(&place.mark) {
+            Ok(at) => {
+                let old = view.value(at);
+                self.replace(block, at, old, change(Some(old)));
+                Some(old)
+            }
+            Err(at) => {
+                if let Some(value) = change(None) {
+                    self.add(block, at, place.mark, value);
+                }
+                None
+            }
+        }
+    }
+
+    fn replace(&mut self, block: Block, at: usize, old: V, new: Option<V>) {
+        match new {
+            Some(new) if new == old => {}
+            Some(new) => self.blocks.set(block, at, new),
+            None => {
+                self.blocks.close(block, at, at + 1, 0);
+                self.len -= 1;
+                self.tidy(block);
+            }
+        }
+    }
+
+    fn add(&mut self, block: Block, at: usize, mark: u16, value: V) {
+        match self.blocks.put(block, at, mark, value) {
+            Some(()) => self.len += 1,
+            None => self.refused += 1,
+        }
+    }
+
+    fn add_in_new_block(&mut self, place: Place, value: V) {
+        let Some(block) = self.add_block(place.region) else {
+            self.refused += 1;
+            return;
+        };
+        let at = self.blocks.view(block).marks.partition_point(|&mark| mark < place.mark);
+        self.add(block, at, place.mark, value);
+        self.tidy(block);
     }
 
     /// The most specific entry that contains `prefix`; that may be `prefix` itself.
     pub fn longest_match(&self, prefix: P) -> Option<(P, V)> {
-        self.covering(prefix).last()
+        let place = Place::of(prefix);
+        (0..=place.region.level).rev().find_map(|level| {
+            let region = place.region.enclosing(level);
+            let view = self.blocks.view(self.find(region)?);
+            lengths_in(prefix, level).rev().find_map(|length| {
+                let mark = mark_of_length(prefix.bits(), level, length);
+                view.find(mark).map(|value| (prefix_at(region, mark), value))
+            })
+        })
     }
 
     /// All entries that contain `prefix`, itself included, shortest first.
     pub fn covering(&self, prefix: P) -> impl Iterator<Item = (P, V)> + '_ {
-        self.iter().filter(move |(p, _)| p.contains(prefix))
+        let deepest = Place::of(prefix).region;
+        let blocks = (0..=deepest.level).filter_map(move |level| {
+            let region = deepest.enclosing(level);
+            Some((region, self.blocks.view(self.find(region)?)))
+        });
+        blocks.flat_map(move |(region, view)| {
+            lengths_in(prefix, region.level).filter_map(move |length| {
+                let mark = mark_of_length(prefix.bits(), region.level, length);
+                view.find(mark).map(|value| (prefix_at(region, mark), value))
+            })
+        })
     }
 
     /// Whether an entry other than `prefix` itself lies inside it.
     pub fn has_more_specific(&self, prefix: P) -> bool {
-        self.within(prefix).any(|(p, _)| p != prefix)
+        self.next(Some(prefix)).is_some_and(|(next, _)| prefix.contains(next))
     }
 
     /// All entries in address order, shorter first.
-    pub fn iter(&self) -> impl Iterator<Item = (P, V)> + '_ {
-        self.map.iter().map(|(p, v)| (*p, *v))
+    pub fn iter(&self) -> Iter<'_, P, V> {
+        Iter::new(&self.blocks, &self.index)
     }
 
     /// The entries from `from` on in address order; `from` itself only when `inclusive`. It need not be in
     /// the table: a paused walk keeps the last prefix it saw and goes on here.
-    pub fn iter_from(&self, from: P, inclusive: bool) -> impl Iterator<Item = (P, V)> + '_ {
-        let start = if inclusive { Bound::Included(from) } else { Bound::Excluded(from) };
-        self.map.range((start, Bound::Unbounded)).map(|(p, v)| (*p, *v))
+    pub fn iter_from(&self, from: P, inclusive: bool) -> Iter<'_, P, V> {
+        self.iter().seek(from, inclusive)
     }
 
     /// The first entry after `after` (or of all) in address order.
     pub fn next(&self, after: Option<P>) -> Option<(P, V)> {
+        self.iter_after(after).next()
+    }
+
+    fn iter_after(&self, after: Option<P>) -> Iter<'_, P, V> {
         match after {
-            Some(prefix) => self.iter_from(prefix, false).next(),
-            None => self.iter().next(),
+            Some(prefix) => self.iter_from(prefix, false),
+            None => self.iter(),
         }
     }
 
@@ -133,27 +228,152 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         self.iter_from(prefix, true).take_while(move |(p, _)| prefix.contains(*p))
     }
 
-    /// Gives at most `budget` entries after `from` (from the start on `None`) to `keep` and puts what it
-    /// returns in the place of the value; `None` drops the entry. Returns where to go on, `None` at the
-    /// end. Whole blocks are changed in place, which is several times cheaper than one by one.
+    /// Gives at most `budget` (at least one) entries after `from` (from the start on `None`) to `keep`, in
+    /// address order, and puts what it returns in the place of the value; `None` drops the entry. Returns where
+    /// to go on, `None` at the end.
     ///
-    /// The order is stable, but not address order: an entry that is present from the first to the last of
-    /// the calls that make up one pass is seen exactly once; one that comes or goes between may be seen or not.
+    /// Whole blocks are changed in place, which is several times cheaper than one by one. Between two calls the
+    /// table may change: an entry that is there all the time is seen exactly once.
     pub fn retain(
         &mut self,
         from: Option<P>,
         budget: usize,
         mut keep: impl FnMut(P, V) -> Option<V>,
     ) -> Option<P> {
-        let start = from.map_or(Bound::Unbounded, Bound::Excluded);
-        let some: Vec<P> = self.map.range((start, Bound::Unbounded)).take(budget).map(|(p, _)| *p).collect();
-        for prefix in &some {
-            self.update(*prefix, |value| value.and_then(|value| keep(*prefix, value)));
+        let mut last = from;
+        let mut left = budget.max(1);
+        while left > 0 {
+            let (block, start) = self.iter_after(last).settle()?;
+            let region = self.blocks.region(block);
+            let marks = self.blocks.view(block).marks[start..].iter();
+            let end = start + marks.take(left).take_while(|mark| !is_child(**mark)).count();
+            self.len -= self.blocks.retain(block, (start, end), |mark, value| {
+                let prefix = prefix_at(region, mark);
+                last = Some(prefix);
+                keep(prefix, value)
+            });
+            self.tidy(block);
+            left -= end - start;
         }
-        some.last().copied().filter(|_| some.len() == budget)
+        last
     }
 
     /// Touches the memory that work on these prefixes will need, so that the cache misses overlap. Worth
-    /// it before a batch of about 64 that lie far apart.
-    pub fn prefetch(&self, _prefixes: &[P]) {}
+    /// it before a batch of about 64 that lie far apart; neighbours in one block are skipped.
+    pub fn prefetch(&self, prefixes: &[P]) {
+        let mut found = [None; 64];
+        for batch in prefixes.chunks(found.len()) {
+            let mut last = None;
+            for (found, prefix) in found.iter_mut().zip(batch) {
+                let region = Place::of(*prefix).region;
+                *found = if last == Some(region) { None } else { self.find(region) };
+                last = Some(region);
+            }
+            // First all headers, then all runs: a load that waits for another must not hold up the rest.
+            for block in found[..batch.len()].iter().flatten() {
+                black_box(self.blocks.len(*block));
+            }
+            for block in found[..batch.len()].iter().flatten() {
+                black_box(self.blocks.touch(*block));
+            }
+        }
+    }
+
+    fn find(&self, region: Region) -> Option<Block> {
+        self.index.find(region, &self.blocks)
+    }
+
+    /// The nearest block above a region, which is its parent in the trie.
+    fn parent(&self, region: Region) -> Option<Block> {
+        (0..region.level).rev().find_map(|level| self.find(region.enclosing(level)))
+    }
+
+    /// Adds the block of a region, empty, with its place in the trie; `None` when the memory is used up.
+    fn add_block(&mut self, region: Region) -> Option<Block> {
+        let block = self.blocks.add(region)?;
+        if region.level > 0 && self.link(block, region).is_none() {
+            self.blocks.discard(block);
+            return None;
+        }
+        self.index.insert(block, &self.blocks);
+        Some(block)
+    }
+
+    /// Puts a new block between the nearest one above and what lies below.
+    fn link(&mut self, block: Block, region: Region) -> Option<()> {
+        let parent = match self.parent(region) {
+            Some(parent) => parent,
+            None => self.add_block(region.enclosing(0))?,
+        };
+        let mark = region.mark_in(self.blocks.region(parent).level);
+        let view = self.blocks.view(parent);
+        match view.marks.binary_search(&mark) {
+            Err(at) => self.blocks.put_child(parent, at, mark, block),
+            Ok(at) => {
+                let upper = self.join(block, region, view.child(at))?;
+                self.blocks.set_child(parent, at, upper);
+                Some(())
+            }
+        }
+    }
+
+    /// Brings a new block and one that has its place already under one roof: the new block itself if it
+    /// encloses the other, else one that encloses both.
+    fn join(&mut self, block: Block, region: Region, other: Block) -> Option<Block> {
+        let other_region = self.blocks.region(other);
+        let level = region.common_level(other_region);
+        if level == region.level {
+            self.blocks.put_child(block, 0, other_region.mark_in(level), other)?;
+            return Some(block);
+        }
+        let roof = self.blocks.add(region.enclosing(level))?;
+        let (mark, other_mark) = (region.mark_in(level), other_region.mark_in(level));
+        let linked = self
+            .blocks
+            .put_child(roof, 0, mark, block)
+            .and_then(|()| self.blocks.put_child(roof, usize::from(other_mark > mark), other_mark, other));
+        if linked.is_none() {
+            self.blocks.discard(roof);
+            return None;
+        }
+        self.index.insert(roof, &self.blocks);
+        Some(roof)
+    }
+
+    /// Takes out a block that no longer has a reason: nothing in it, or nothing but one child. The top block
+    /// stays as long as there is anything below.
+    fn tidy(&mut self, block: Block) {
+        let child = self.blocks.only_child(block);
+        if child.is_none() && self.blocks.len(block) > 0 {
+            return;
+        }
+        let region = self.blocks.region(block);
+        let parent = self.parent(region);
+        match parent {
+            Some(parent) => self.unlink(parent, region, child),
+            None if child.is_some() => return,
+            None => {}
+        }
+        self.index.remove(block, &self.blocks);
+        self.blocks.discard(block);
+        if let (Some(parent), None) = (parent, child) {
+            self.tidy(parent);
+        }
+    }
+
+    /// Lets a parent point to `heir` in the place of the child with this region, or to nothing.
+    fn unlink(&mut self, parent: Block, region: Region, heir: Option<Block>) {
+        let mark = region.mark_in(self.blocks.region(parent).level);
+        if let Ok(at) = self.blocks.view(parent).marks.binary_search(&mark) {
+            match heir {
+                Some(heir) => self.blocks.set_child(parent, at, heir),
+                None => self.blocks.close(parent, at, at + 1, 0),
+            }
+        }
+    }
+}
+
+/// The lengths, counted from the region's, at which a block of `level` may hold what contains `prefix`.
+fn lengths_in<P: IpPrefix>(prefix: P, level: u8) -> std::ops::RangeInclusive<u8> {
+    u8::from(level > 0)..=(prefix.length() - 8 * level).min(8)
 }

@@ -1,0 +1,107 @@
+//! From regions to blocks, in one step instead of one for each level.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use crate::{
+    block::{Block, Blocks},
+    place::Region,
+    table::Value,
+};
+
+/// Number of hash tables. Each grows on its own: with a million blocks the longest pause is to hash 4,000 again.
+const SHARDS: usize = 256;
+/// Levels of IPv4 with an array instead of a hash table: 65,793 words, of which only touched pages count.
+const IPV4_DIRECT_LEVELS: u8 = 2;
+
+/// Finds the block of a region.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// Blocks of the levels below `hashed_from`, level after level: the handle's bits plus one, zero for none.
+    direct: Vec<u32>,
+    hashed_from: u8,
+    shards: Vec<HashTable<Block>>,
+    /// Number of blocks by level.
+    levels: [u32; 16],
+    state: FixedState,
+}
+
+impl Index {
+    /// For addresses of `width` bits.
+    pub(crate) fn new(width: u8, seed: u64) -> Self {
+        let hashed_from = if width == 32 { IPV4_DIRECT_LEVELS + 1 } else { 1 };
+        Self {
+            direct: vec![0; FIRST_OF_LEVEL[usize::from(hashed_from)]],
+            hashed_from,
+            shards: vec![HashTable::new(); SHARDS],
+            levels: [0; 16],
+            state: FixedState::with_seed(seed),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        let shards: usize = self.shards.iter().map(HashTable::allocation_size).sum();
+        self.direct.len() * 4 + SHARDS * size_of::<HashTable<Block>>() + shards
+    }
+
+    pub(crate) fn find<V: Value>(&self, region: Region, blocks: &Blocks<V>) -> Option<Block> {
+        if region.level < self.hashed_from {
+            return self.direct[slot(region)].checked_sub(1).map(Block::from_bits);
+        }
+        if self.levels[usize::from(region.level)] == 0 {
+            return None;
+        }
+        let hash = hash(&self.state, region);
+        self.shards[shard(hash)].find(hash, |block| blocks.region(*block) == region).copied()
+    }
+
+    pub(crate) fn insert<V: Value>(&mut self, block: Block, blocks: &Blocks<V>) {
+        let region = blocks.region(block);
+        self.levels[usize::from(region.level)] += 1;
+        if region.level < self.hashed_from {
+            self.direct[slot(region)] = block.bits() + 1;
+            return;
+        }
+        let hash_of = |block: &Block| hash(&self.state, blocks.region(*block));
+        let hash = hash(&self.state, region);
+        self.shards[shard(hash)].insert_unique(hash, block, hash_of);
+    }
+
+    /// Forgets a block that is still in `blocks`.
+    pub(crate) fn remove<V: Value>(&mut self, block: Block, blocks: &Blocks<V>) {
+        let region = blocks.region(block);
+        self.levels[usize::from(region.level)] -= 1;
+        if region.level < self.hashed_from {
+            self.direct[slot(region)] = 0;
+            return;
+        }
+        let hash_of = |block: &Block| hash(&self.state, blocks.region(*block));
+        let hash = hash(&self.state, region);
+        let shard = &mut self.shards[shard(hash)];
+        if let Ok(entry) = shard.find_entry(hash, |found| *found == block) {
+            entry.remove();
+        }
+        if shard.len() < shard.capacity() / 4 {
+            shard.shrink_to(2 * shard.len(), hash_of);
+        }
+    }
+}
+
+fn hash(state: &FixedState, region: Region) -> u64 {
+    // A region is at most 15 bytes, so the level fits behind it.
+    state.hash_one(region.bits | u128::from(region.level))
+}
+
+/// Bits that the hash table itself uses neither for the bucket nor, unless it is huge, for the tag.
+fn shard(hash: u64) -> usize {
+    (hash >> 40) as usize % SHARDS
+}
+
+/// In the array, where the blocks of a level begin.
+const FIRST_OF_LEVEL: [usize; 4] = [0, 1, 1 + 256, 1 + 256 + 65536];
+
+fn slot(region: Region) -> usize {
+    let number = region.bits.checked_shr(128 - 8 * u32::from(region.level)).unwrap_or(0);
+    FIRST_OF_LEVEL[usize::from(region.level)] + number as usize
+}
