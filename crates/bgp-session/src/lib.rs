@@ -1,1 +1,32 @@
-//! The BGP session: finite state machine, both connections, negotiation, timers
+//! The BGP session of one configured peer (RFC 4271 section 8), without any input or output.
+//!
+//! A [`Peer`] owns the finite state machine of both its connections, the one we dial and the one the
+//! peer dials: collision (section 6.8, RFC 6286), OPEN negotiation, every timer with jitter, the send
+//! hold timer (RFC 9687) and the back-off between attempts. It opens no socket, reads no clock and
+//! sees no route: what happened comes in through [`Peer::handle`], what is to be done is read from
+//! [`Peer::poll_output`] until that returns `None`, and [`Peer::poll_timeout`] says when to come back
+//! with [`Input::Timeout`]. The contents of UPDATE and ROUTE-REFRESH do not pass through here: a
+//! [`Disposition`] tells the driver that the message in its hands belongs to the pipeline.
+//!
+//! DelayOpen is left out: it was an earlier answer to collisions, which are resolved here.
+//!
+//! Begin with [`PeerConfig`], [`Input`] and [`Output`].
+
+mod config;
+mod connection;
+mod facts;
+mod input;
+mod jitter;
+mod negotiation;
+mod outbox;
+mod output;
+mod peer;
+mod timer;
+
+pub use config::{IdleHold, PeerAsn, PeerConfig};
+pub use facts::{Counters, History, Messages, Noted, State};
+pub use input::{ConnId, Disposition, Input, StopReason};
+pub use negotiation::{GracefulRestart, Negotiated};
+pub use output::{DownReason, Output, Role, SessionEvent};
+pub use peer::Peer;
+pub use timer::Timer;

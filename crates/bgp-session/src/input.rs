@@ -1,0 +1,138 @@
+//! What can happen to a session, and what the operator or the system wants of it.
+
+use std::{fmt, io, time::Duration};
+
+use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
+use holdfast_types::Family;
+
+/// A transport connection of one peer. The driver numbers those it accepts (below
+/// [`ConnId::FIRST_DIALLED`]), the peer those it dials (from there on); a number is not used again
+/// while its connection lives.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u32);
+
+impl ConnId {
+    /// The first number that [`Output::Connect`](crate::Output::Connect) uses.
+    pub const FIRST_DIALLED: Self = Self(1 << 31);
+
+    /// Whether we dialled it.
+    pub fn is_dialled(self) -> bool {
+        self >= Self::FIRST_DIALLED
+    }
+}
+
+/// Everything that can happen. What names a connection that is no longer known is ignored: it crossed
+/// our closing it.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// ManualStart (event 1 or 4): leaves Idle at once, also when it is held there.
+    Start,
+    /// ManualStop or AutomaticStop (events 2 and 8). What happens next depends on the reason.
+    Stop(StopReason),
+    /// The peer connected to us (event 17).
+    Accepted(ConnId),
+    /// What [`Output::Connect`](crate::Output::Connect) asked for is there (event 16).
+    Connected(ConnId),
+    /// It could not be had (event 18). The driver has released the connection.
+    ConnectFailed(ConnId, io::ErrorKind),
+    /// The connection ended (event 18): the peer closed it (`None`) or it broke. The driver has
+    /// released it; no `Close` follows.
+    Closed(ConnId, Option<io::ErrorKind>),
+    /// A message, framed by [`holdfast_bgp_wire::next_message`], without its header (events 19, 22
+    /// and 24 to 27).
+    Message(ConnId, MessageType, &'a [u8]),
+    /// What was received is no message (event 21).
+    FramingError(ConnId, Notification),
+    /// The pipeline cannot go on with what an UPDATE or ROUTE-REFRESH said (event 28).
+    UpdateRefused(ConnId, Notification),
+    /// The transport took some of what was queued for the connection: it is not stuck (RFC 9687).
+    Sent(ConnId),
+    /// The time of [`Peer::poll_timeout`](crate::Peer::poll_timeout) has come.
+    Timeout,
+}
+
+/// What the driver does with the message it handed in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Nothing: it has been dealt with.
+    Done,
+    /// It is an UPDATE or ROUTE-REFRESH of the Established session: it goes to the pipeline.
+    Deliver,
+}
+
+/// Why a session is stopped; it becomes the Cease NOTIFICATION (RFC 4486, RFC 9003).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The operator shuts the peer down; the text goes to the peer. Idle until `Start`.
+    AdminShutdown(String),
+    /// The operator resets the session; the text goes to the peer. It comes up again.
+    AdminReset(String),
+    /// The peer is taken out of the configuration. Idle until `Start`.
+    PeerDeconfigured,
+    /// Another change of configuration needs a new session. It comes up again.
+    OtherConfigChange,
+    /// The peer announced more prefixes than it may.
+    MaxPrefixes {
+        /// Of which family.
+        family: Family,
+        /// How many it may announce.
+        limit: u32,
+        /// After which time it is tried again; `None`: Idle until `Start`.
+        restart: Option<Duration>,
+    },
+    /// We lack memory or the like. It is tried again.
+    OutOfResources,
+}
+
+/// What follows a stop.
+pub(crate) enum AfterStop {
+    /// Idle until `Start`.
+    Stay,
+    /// Idle for the first pause of the back-off.
+    Restart,
+    /// Idle for a pause of this length.
+    RestartAfter(Duration),
+}
+
+impl StopReason {
+    pub(crate) fn notification(&self) -> Notification {
+        match self {
+            Self::AdminShutdown(text) => {
+                Notification::cease_with_text(CeaseSubcode::AdministrativeShutdown, text)
+            }
+            Self::AdminReset(text) => Notification::cease_with_text(CeaseSubcode::AdministrativeReset, text),
+            Self::PeerDeconfigured => Notification::cease(CeaseSubcode::PeerDeconfigured),
+            Self::OtherConfigChange => Notification::cease(CeaseSubcode::OtherConfigurationChange),
+            Self::MaxPrefixes { family, limit, .. } => Notification::maximum_prefixes(*family, *limit),
+            Self::OutOfResources => Notification::cease(CeaseSubcode::OutOfResources),
+        }
+    }
+
+    pub(crate) fn after(&self) -> AfterStop {
+        match self {
+            Self::AdminShutdown(_) | Self::PeerDeconfigured => AfterStop::Stay,
+            Self::AdminReset(_) | Self::OtherConfigChange | Self::OutOfResources => AfterStop::Restart,
+            Self::MaxPrefixes { restart, .. } => restart.map_or(AfterStop::Stay, AfterStop::RestartAfter),
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AdminShutdown(text) => with_text(f, "administrative shutdown", text),
+            Self::AdminReset(text) => with_text(f, "administrative reset", text),
+            Self::PeerDeconfigured => f.write_str("peer removed from the configuration"),
+            Self::OtherConfigChange => f.write_str("configuration changed"),
+            Self::MaxPrefixes { family, limit, .. } => write!(f, "more than {limit} prefixes of {family}"),
+            Self::OutOfResources => f.write_str("out of resources"),
+        }
+    }
+}
+
+fn with_text(f: &mut fmt::Formatter<'_>, what: &str, text: &str) -> fmt::Result {
+    match text {
+        "" => f.write_str(what),
+        text => write!(f, "{what}: {text:?}"),
+    }
+}

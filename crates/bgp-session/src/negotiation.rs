@@ -1,0 +1,206 @@
+//! What our OPEN offers, and what both OPENs together mean (RFC 4271 section 6.2, RFC 5492).
+
+use std::time::Duration;
+
+use holdfast_bgp_wire::{Capability, GracefulFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
+use holdfast_types::{Afi, Asn, Family, RouterId};
+
+use crate::PeerConfig;
+
+/// What holds for a session once both OPENs are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// AS number of the peer.
+    pub asn: Asn,
+    /// BGP Identifier of the peer.
+    pub router_id: RouterId,
+    /// The peer is in our AS.
+    pub is_ibgp: bool,
+    /// The smaller of both proposals; zero: neither KEEPALIVEs nor a hold timer.
+    pub hold_time: Duration,
+    /// A third of it: the longest time between two KEEPALIVEs.
+    pub keepalive: Duration,
+    /// The families both sides offer, in the order of our configuration; never empty.
+    pub families: Vec<Family>,
+    /// AS numbers take four octets in AS_PATH and AGGREGATOR (RFC 6793).
+    pub four_octet_as: bool,
+    /// Octets of the longest message that we may send (RFC 8654).
+    pub max_sent: usize,
+    /// Octets of the longest message that the peer may send.
+    pub max_received: usize,
+    /// Families for which both sides take an IPv6 next hop although they are not IPv6 (RFC 8950).
+    pub extended_next_hop: Vec<Family>,
+    /// The peer answers ROUTE-REFRESH (RFC 2918).
+    pub route_refresh: bool,
+    /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
+    pub graceful_restart: Option<GracefulRestart>,
+    /// All that the peer's OPEN listed, for display.
+    pub capabilities: Vec<Capability>,
+}
+
+/// The graceful restart capability of the peer (RFC 4724 section 3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GracefulRestart {
+    /// It has restarted: do not wait for its End-of-RIB before sending ours.
+    pub restarting: bool,
+    /// It keeps routes after a NOTIFICATION, too (RFC 8538).
+    pub notification: bool,
+    /// How long it expects to need.
+    pub time: Duration,
+    /// Families whose forwarding state survives there. Empty: it only helps others and sends End-of-RIB.
+    pub families: Vec<GracefulFamily>,
+}
+
+impl Negotiated {
+    /// Messages over 4096 octets may be sent (RFC 8654).
+    pub fn extended_message(&self) -> bool {
+        self.max_sent > MAX_LEN
+    }
+
+    /// Whether a new connection of the peer says that it restarted (RFC 4724 section 5).
+    pub(crate) fn peer_restarts_gracefully(&self) -> bool {
+        self.graceful_restart.as_ref().is_some_and(|restart| !restart.families.is_empty())
+    }
+}
+
+/// Our side of the negotiation.
+pub(crate) struct Offer<'a> {
+    config: &'a PeerConfig,
+    /// Without capabilities.
+    plain: bool,
+}
+
+impl<'a> Offer<'a> {
+    pub(crate) fn new(config: &'a PeerConfig, plain: bool) -> Self {
+        Self { config, plain }
+    }
+
+    pub(crate) fn open(&self) -> Open {
+        Open {
+            asn: self.config.local_asn,
+            hold_time: self.config.proposed_hold_time(),
+            router_id: self.config.router_id,
+            capabilities: self.capabilities(),
+        }
+    }
+
+    /// Octets of the longest message that the peer may answer with.
+    pub(crate) fn max_received(&self) -> usize {
+        if self.extended_message() { MAX_EXTENDED_LEN } else { MAX_LEN }
+    }
+
+    /// Puts both OPENs together.
+    ///
+    /// # Errors
+    /// The NOTIFICATION of RFC 4271 section 6.2 for an OPEN that is well formed but not acceptable.
+    pub(crate) fn negotiate(&self, open: Open) -> Result<Negotiated, Notification> {
+        let config = self.config;
+        if !config.peer_asn.admits(open.asn, config.local_asn) {
+            return Err(Notification::bad_peer_as());
+        }
+        let is_ibgp = open.asn == config.local_asn;
+        // RFC 6286 section 2.2: outside our AS it may be ours by chance.
+        if is_ibgp && open.router_id == config.router_id {
+            return Err(Notification::bad_bgp_identifier());
+        }
+        let families = self.common_families(&open.capabilities);
+        if families.is_empty() {
+            return Err(Notification::unsupported_capability(&multiprotocol(&config.families)));
+        }
+        let peer_has = |capability| open.capabilities.contains(&capability);
+        let hold_time = Duration::from_secs(config.proposed_hold_time().min(open.hold_time).into());
+        let extended = self.extended_message() && peer_has(Capability::ExtendedMessage);
+        Ok(Negotiated {
+            asn: open.asn,
+            router_id: open.router_id,
+            is_ibgp,
+            hold_time,
+            keepalive: hold_time / 3,
+            families,
+            four_octet_as: !self.plain && has_four_octet_as(&open.capabilities),
+            max_sent: if extended { MAX_EXTENDED_LEN } else { MAX_LEN },
+            max_received: self.max_received(),
+            extended_next_hop: self.common_extended_next_hop(&open.capabilities),
+            route_refresh: peer_has(Capability::RouteRefresh),
+            graceful_restart: graceful_restart(&open.capabilities),
+            capabilities: open.capabilities,
+        })
+    }
+
+    fn capabilities(&self) -> Vec<Capability> {
+        if self.plain {
+            return Vec::new();
+        }
+        let mut offered = multiprotocol(&self.config.families);
+        offered.push(Capability::RouteRefresh);
+        offered.push(Capability::FourOctetAs(self.config.local_asn));
+        // RFC 4724 section 3: without a family it promises our End-of-RIB and asks for the peer's.
+        offered.push(Capability::GracefulRestart {
+            restarting: false,
+            notification: false,
+            time: 0,
+            families: Vec::new(),
+        });
+        if self.extended_message() {
+            offered.push(Capability::ExtendedMessage);
+        }
+        let next_hops = self.extended_next_hops();
+        if !next_hops.is_empty() {
+            offered.push(Capability::ExtendedNextHop(next_hops));
+        }
+        offered
+    }
+
+    fn extended_message(&self) -> bool {
+        self.config.extended_message && !self.plain
+    }
+
+    fn extended_next_hops(&self) -> Vec<(Family, Afi)> {
+        let ipv4 = Family::IPV4_UNICAST;
+        let wanted = self.config.extended_next_hop && !self.plain && self.config.families.contains(&ipv4);
+        if wanted { vec![(ipv4, Afi::IPV6)] } else { Vec::new() }
+    }
+
+    /// RFC 4760 section 8: without the capability, a speaker exchanges IPv4 unicast and nothing else.
+    fn common_families(&self, theirs: &[Capability]) -> Vec<Family> {
+        let is_multiprotocol = |capability: &Capability| matches!(capability, Capability::Multiprotocol(_));
+        let implicit = !theirs.iter().any(is_multiprotocol);
+        let is_common = |family: &&Family| {
+            let ipv4 = **family == Family::IPV4_UNICAST;
+            (ipv4 || !self.plain)
+                && (ipv4 && implicit || theirs.contains(&Capability::Multiprotocol(**family)))
+        };
+        self.config.families.iter().filter(is_common).copied().collect()
+    }
+
+    fn common_extended_next_hop(&self, theirs: &[Capability]) -> Vec<Family> {
+        let peer_takes = |entry: &(Family, Afi)| {
+            theirs.iter().any(|capability| match capability {
+                Capability::ExtendedNextHop(entries) => entries.contains(entry),
+                _ => false,
+            })
+        };
+        self.extended_next_hops().into_iter().filter(peer_takes).map(|(family, _)| family).collect()
+    }
+}
+
+fn multiprotocol(families: &[Family]) -> Vec<Capability> {
+    families.iter().copied().map(Capability::Multiprotocol).collect()
+}
+
+fn has_four_octet_as(capabilities: &[Capability]) -> bool {
+    capabilities.iter().any(|capability| matches!(capability, Capability::FourOctetAs(_)))
+}
+
+/// RFC 4724 section 3: of several, the last counts.
+fn graceful_restart(capabilities: &[Capability]) -> Option<GracefulRestart> {
+    capabilities.iter().rev().find_map(|capability| match capability {
+        Capability::GracefulRestart { restarting, notification, time, families } => Some(GracefulRestart {
+            restarting: *restarting,
+            notification: *notification,
+            time: Duration::from_secs((*time).into()),
+            families: families.clone(),
+        }),
+        _ => None,
+    })
+}

@@ -1,0 +1,112 @@
+//! What a session asks of its driver, and what it tells the operator.
+
+use std::{fmt, io};
+
+use holdfast_bgp_wire::Notification;
+
+use crate::{ConnId, Negotiated, StopReason};
+
+/// Something to be done, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Dial the peer; answer with `Connected` or `ConnectFailed`.
+    Connect(ConnId),
+    /// Send what is queued, as far as the transport takes it at once, then close; for a connection
+    /// still being dialled: give up. The peer has forgotten the connection.
+    Close(ConnId),
+    /// Queue these bytes, which are one message.
+    Send(ConnId, Vec<u8>),
+    /// The session is up on this connection. What the driver sends goes behind what is queued.
+    Established(ConnId, Negotiated),
+    /// The session is down; exactly once for each `Established`.
+    Down {
+        /// Why.
+        reason: DownReason,
+    },
+    /// For the log.
+    Log(SessionEvent),
+}
+
+/// Who dialled a connection.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// We did.
+    Outgoing,
+    /// The peer did.
+    Incoming,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Outgoing => "outgoing",
+            Self::Incoming => "incoming",
+        })
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DownReason {
+    /// We stopped it on demand.
+    Stopped(StopReason),
+    /// We found an error, or a timer expired, and said so to the peer.
+    Sent(Notification),
+    /// The peer said so.
+    Received(Notification),
+    /// The transport connection ended without a NOTIFICATION: closed by the peer, or broken.
+    Lost(Option<io::ErrorKind>),
+    /// The peer restarted and is up again on another connection (RFC 4724 section 5).
+    Replaced,
+}
+
+impl fmt::Display for DownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(reason) => reason.fmt(f),
+            Self::Sent(notification) => write!(f, "sent {notification}"),
+            Self::Received(notification) => write!(f, "received {notification}"),
+            Self::Lost(None) => f.write_str("connection closed by the peer"),
+            Self::Lost(Some(error)) => write!(f, "connection lost: {error}"),
+            Self::Replaced => f.write_str("the peer restarted and connected anew"),
+        }
+    }
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// The session came up.
+    Established(Role),
+    /// The session went down.
+    Down(DownReason),
+    /// A connection ended before the session was up.
+    OpenFailed(Role, DownReason),
+    /// The peer cannot be reached.
+    ConnectFailed(io::ErrorKind),
+    /// The peer did not answer our dialling in time.
+    ConnectTimedOut,
+    /// Two connections met, or a newer one met the session: this one was closed (RFC 4271 section 6.8).
+    CollisionLost(Role),
+    /// The peer connected while we are Idle: refused.
+    RefusedWhileIdle,
+    /// The peer knows no capabilities: the next OPEN goes without (RFC 5492 section 3).
+    WithoutCapabilities,
+}
+
+impl fmt::Display for SessionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Established(role) => write!(f, "session up on the {role} connection"),
+            Self::Down(reason) => write!(f, "session down: {reason}"),
+            Self::OpenFailed(role, reason) => write!(f, "{role} connection failed to come up: {reason}"),
+            Self::ConnectFailed(error) => write!(f, "connecting failed: {error}"),
+            Self::ConnectTimedOut => f.write_str("connecting failed: no answer"),
+            Self::CollisionLost(role) => write!(f, "{role} connection closed: the other one is kept"),
+            Self::RefusedWhileIdle => f.write_str("incoming connection refused in Idle"),
+            Self::WithoutCapabilities => {
+                f.write_str("the peer refuses optional parameters: trying without capabilities")
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Two connections: which one is kept, and the way to Established (RFC 4271 section 6.8).
+
+use std::time::Instant;
+
+use holdfast_bgp_wire::{CeaseSubcode, Notification};
+
+use super::Peer;
+use crate::{
+    DownReason, Negotiated, Output, Role, SessionEvent,
+    connection::{Connection, Phase},
+};
+
+impl Peer {
+    /// A good OPEN came in (event 19).
+    pub(super) fn opened(&mut self, slot: usize, negotiated: Negotiated, now: Instant) {
+        let other = 1 - slot;
+        match self.connections[other].as_ref().map(|rival| &rival.phase) {
+            None | Some(Phase::OpenSent) => {}
+            // It could only lead to a collision.
+            Some(Phase::Connect) => _ = self.drop_dial(),
+            Some(Phase::OpenConfirm(_)) if self.is_preserved(slot, &negotiated) => self.lose(other, now),
+            // RFC 4724 section 5 gives the session up as soon as the peer connects anew. We wait until the
+            // peer confirms the new one: a connection that crossed the session's coming up is no restart.
+            Some(Phase::Established(session)) if session.negotiated.peer_restarts_gracefully() => {}
+            Some(Phase::OpenConfirm(_) | Phase::Established(_)) => return self.lose(slot, now),
+        }
+        let (connections, mut cx) = self.parts(now);
+        if let Some(connection) = &mut connections[slot] {
+            connection.confirm(negotiated, &mut cx);
+        }
+    }
+
+    /// Whether this is the connection that the speaker with the higher BGP Identifier dialled, or, where
+    /// the Identifiers are the same, the one with the higher AS number (RFC 6286 section 2.3).
+    fn is_preserved(&self, slot: usize, negotiated: &Negotiated) -> bool {
+        let ours = (self.config.router_id, self.config.local_asn);
+        let theirs = (negotiated.router_id, negotiated.asn);
+        let dialler = if ours > theirs { Role::Outgoing } else { Role::Incoming };
+        self.connections[slot].as_ref().is_some_and(|connection| connection.role == dialler)
+    }
+
+    /// OpenCollisionDump (event 23). The other connection remains, so nothing else follows.
+    fn lose(&mut self, slot: usize, now: Instant) {
+        let cease = Notification::cease(CeaseSubcode::ConnectionCollisionResolution);
+        if let Some(lost) = self.retire(slot, &DownReason::Sent(cease), now) {
+            self.out.log(SessionEvent::CollisionLost(lost.role));
+        }
+    }
+
+    /// A speaker dials one connection at a time: when a new one comes in, an earlier one that did not get
+    /// to Established is dead at the other end, and would block us until its hold timer expires.
+    pub(super) fn drop_superseded(&mut self, now: Instant) {
+        let superseded = |c: &Connection| c.role == Role::Incoming && c.established().is_none();
+        if let Some(slot) = self.connections.iter().position(|c| c.as_ref().is_some_and(superseded)) {
+            self.lose(slot, now);
+        }
+    }
+
+    /// The first KEEPALIVE (event 26 in OpenConfirm). Never two Established: whatever else there is goes.
+    pub(super) fn establish(&mut self, slot: usize, negotiated: Negotiated, now: Instant) {
+        let other = 1 - slot;
+        match self.connections[other].as_ref().map(|rival| &rival.phase) {
+            None => {}
+            Some(Phase::Connect) => _ = self.drop_dial(),
+            Some(Phase::OpenSent | Phase::OpenConfirm(_)) => self.lose(other, now),
+            Some(Phase::Established(_)) => _ = self.finish(other, DownReason::Replaced, now),
+        }
+        let (connections, mut cx) = self.parts(now);
+        let Some(connection) = &mut connections[slot] else { return };
+        connection.establish(negotiated.clone(), &mut cx);
+        let (id, role) = (connection.link.id, connection.role);
+        self.history.established += 1;
+        self.out.push(Output::Established(id, negotiated));
+        self.out.log(SessionEvent::Established(role));
+    }
+}

@@ -1,0 +1,149 @@
+//! How connections end, and the pause before the next attempt.
+
+use std::time::{Duration, Instant};
+
+use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
+use holdfast_types::Family;
+
+use super::{Activity, Peer};
+use crate::{
+    DownReason, Noted, Output, SessionEvent, StopReason, Timer,
+    connection::{Connection, Phase},
+    input::AfterStop,
+};
+
+/// The shortest pause in Idle: no setting makes a busy loop.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+
+impl Peer {
+    /// ManualStop or AutomaticStop (events 2 and 8).
+    pub(super) fn stop(&mut self, reason: StopReason, now: Instant) {
+        if self.activity == Activity::Stopped {
+            return;
+        }
+        self.drop_dial();
+        for slot in 0..self.connections.len() {
+            self.finish(slot, DownReason::Stopped(reason.clone()), now);
+        }
+        self.plain = !self.config.capabilities;
+        self.failures = 0;
+        match reason.after() {
+            AfterStop::Stay => self.rest(Activity::Stopped),
+            AfterStop::Restart => {
+                let pause = self.pause_after(1);
+                self.hold(pause, now);
+            }
+            AfterStop::RestartAfter(pause) => self.hold(pause, now),
+        }
+    }
+
+    /// A connection ends by what came over it, or by a timer.
+    pub(super) fn end(&mut self, slot: usize, reason: DownReason, now: Instant) {
+        let knows_no_capabilities = is_unsupported_optional_parameter(&reason);
+        let lost = matches!(reason, DownReason::Lost(_));
+        let Some(ended) = self.finish(slot, reason, now) else { return };
+        if knows_no_capabilities {
+            self.change_capabilities(&ended);
+        }
+        if self.has_open_connection() {
+            return;
+        }
+        match ended.phase {
+            // RFC 4271 section 8.2.2: on to Active, and no failure is counted.
+            Phase::OpenSent if lost => self.restart_connect_retry(now),
+            Phase::Connect | Phase::OpenSent | Phase::OpenConfirm(_) | Phase::Established(_) => {
+                self.fail(now);
+            }
+        }
+    }
+
+    /// RFC 5492 section 3: the next OPEN goes without capabilities; if that one was refused too, with them
+    /// again. Only IPv4 unicast works without.
+    fn change_capabilities(&mut self, refused: &Connection) {
+        if self.config.capabilities && self.config.families.contains(&Family::IPV4_UNICAST) {
+            self.plain = !refused.plain;
+            if self.plain {
+                self.out.log(SessionEvent::WithoutCapabilities);
+            }
+        }
+    }
+
+    /// Takes a connection away and tells what became of it.
+    pub(super) fn finish(&mut self, slot: usize, reason: DownReason, now: Instant) -> Option<Connection> {
+        let ended = self.retire(slot, &reason, now)?;
+        match ended.established().map(|session| session.since) {
+            Some(since) => self.down(since, reason, now),
+            None => self.out.log(SessionEvent::OpenFailed(ended.role, reason)),
+        }
+        Some(ended)
+    }
+
+    fn down(&mut self, since: Instant, reason: DownReason, now: Instant) {
+        if now.saturating_duration_since(since) >= self.config.idle_hold.forgiven_after {
+            self.failures = 0;
+        }
+        // The peer may come back with another software.
+        self.plain = !self.config.capabilities;
+        self.history.last_down = Some((now, reason.clone()));
+        self.out.push(Output::Down { reason: reason.clone() });
+        self.out.log(SessionEvent::Down(reason));
+    }
+
+    /// Takes an open connection away: NOTIFICATION, if there is anyone to read it, then close.
+    pub(super) fn retire(&mut self, slot: usize, reason: &DownReason, now: Instant) -> Option<Connection> {
+        let ended = self.connections[slot].take()?;
+        let id = ended.link.id;
+        if let Some(notification) = farewell(reason) {
+            self.out.send(id, MessageType::Notification, notification.encode());
+            self.history.last_sent = Some(Noted { at: now, notification });
+        }
+        match reason {
+            // The driver has released it.
+            DownReason::Lost(_) => return Some(ended),
+            DownReason::Received(notification) => {
+                self.history.last_received = Some(Noted { at: now, notification: notification.clone() });
+            }
+            DownReason::Stopped(_) | DownReason::Sent(_) | DownReason::Replaced => {}
+        }
+        self.out.push(Output::Close(id));
+        Some(ended)
+    }
+
+    /// Counts a failure and goes to Idle for a while.
+    fn fail(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        self.drop_dial();
+        let pause = self.pause_after(self.failures);
+        self.hold(pause, now);
+    }
+
+    fn pause_after(&mut self, failures: u32) -> Duration {
+        let pause = self.jitter.apply(self.config.idle_hold.pause(failures));
+        if self.config.passive { pause / 2 } else { pause }
+    }
+
+    fn hold(&mut self, pause: Duration, now: Instant) {
+        self.rest(Activity::Held);
+        self.timers.start(Timer::IdleHold, now, pause.max(MIN_PAUSE));
+    }
+
+    fn rest(&mut self, activity: Activity) {
+        self.activity = activity;
+        self.timers.stop(Timer::ConnectRetry);
+        self.timers.stop(Timer::IdleHold);
+    }
+}
+
+/// What the peer is told.
+fn farewell(reason: &DownReason) -> Option<Notification> {
+    match reason {
+        DownReason::Stopped(reason) => Some(reason.notification()),
+        DownReason::Sent(notification) => Some(notification.clone()),
+        DownReason::Replaced => Some(Notification::cease(CeaseSubcode::ConnectionCollisionResolution)),
+        DownReason::Received(_) | DownReason::Lost(_) => None,
+    }
+}
+
+fn is_unsupported_optional_parameter(reason: &DownReason) -> bool {
+    matches!(reason, DownReason::Received(Notification { code: 2, subcode: 4, .. }))
+}

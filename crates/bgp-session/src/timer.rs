@@ -1,0 +1,54 @@
+//! Timers: which there are, and when each is due.
+
+use std::time::{Duration, Instant};
+
+/// The timers of RFC 4271 section 10 and RFC 9687.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// The pause in Idle after a failure; one per peer.
+    IdleHold,
+    /// Until the next attempt to connect; one per peer.
+    ConnectRetry,
+    /// Until the connection is given up for lack of messages.
+    Hold,
+    /// Until our next KEEPALIVE.
+    Keepalive,
+    /// Until the connection is given up because nothing can be sent.
+    SendHold,
+}
+
+impl Timer {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::IdleHold, Self::ConnectRetry, Self::Hold, Self::Keepalive, Self::SendHold];
+}
+
+/// When each timer expires, for those that run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TimerTable([Option<Instant>; Timer::ALL.len()]);
+
+impl TimerTable {
+    /// (Re)starts a timer. One that would expire after the end of time does not run.
+    pub(crate) fn start(&mut self, timer: Timer, now: Instant, after: Duration) {
+        self.0[timer as usize] = now.checked_add(after);
+    }
+
+    pub(crate) fn stop(&mut self, timer: Timer) {
+        self.0[timer as usize] = None;
+    }
+
+    pub(crate) fn deadline(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.0.iter().flatten().min().copied()
+    }
+
+    /// Stops a timer that is due, and names it.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Timer> {
+        let due = Timer::ALL.into_iter().find(|timer| self.deadline(*timer).is_some_and(|at| at <= now))?;
+        self.stop(due);
+        Some(due)
+    }
+}
