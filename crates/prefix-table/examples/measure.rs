@@ -94,6 +94,6 @@ fn main() {
     let count = env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let random = &mut Random(20_260_619);
     both::<Ipv4Prefix>("IPv4 clustered", synthetic(count, 16, 24, random), random);
-    both::<Ipv6Prefix>("IPv6 clustered", synthetic(count / 4, 29, 48, random), random);
+    both::<Ipv6Prefix>("IPv6 clustered", synthetic(count / 4, 38, 48, random), random);
     both::<Ipv6Prefix>("IPv6 sparse", synthetic(count / 4, 1, 48, random), random);
 }
