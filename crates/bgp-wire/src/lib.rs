@@ -8,15 +8,29 @@
 //!
 //! Read first: [`next_message`], then [`update::check`] and what it fills, [`update::Checked`].
 
+pub mod as_path;
+pub mod attribute;
+pub mod attributes;
+pub mod edit;
+pub mod encode;
 pub mod message;
+pub mod nlri;
 pub mod notification;
 pub mod open;
 pub mod refresh;
+pub mod update;
 
 mod capability;
+mod fault;
+mod mp;
 
+pub use as_path::AsPath;
+pub use attributes::{Attributes, Origin};
 pub use capability::{Capability, GracefulFamily};
+pub use encode::UpdateEncoder;
+pub use fault::{Fault, FaultReason};
 pub use message::{HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MAX_LEN, Message, MessageType, next_message};
+pub use mp::{MpReach, MpUnreach, NextHop};
 pub use notification::{CeaseSubcode, FsmState, Notification};
 pub use open::Open;
 pub use refresh::RouteRefresh;

@@ -1,0 +1,352 @@
+//! Attributes as sent: canonical bytes with the changes of an export ([`rewrite`]), and those of routes that
+//! start here ([`AttributesBuilder`]).
+
+use std::net::Ipv4Addr;
+
+use holdfast_types::{Asn, RouterId};
+
+use crate::{
+    attribute::{Attribute, Walk, class, code, flag, push, push_header},
+    attributes::Origin,
+};
+
+mod path;
+
+/// What happens to an attribute that is there or not.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Change<T> {
+    /// As it is.
+    #[default]
+    Keep,
+    /// To this value.
+    Set(T),
+    /// Away.
+    Remove,
+}
+
+/// Changes to a list of values. Removal comes first; a value that is there is not added again; an empty list
+/// is no attribute.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Values<'a, T> {
+    /// Start from nothing instead of what is there.
+    pub replace: bool,
+    /// Values to leave out.
+    pub remove: &'a [T],
+    /// Values to append.
+    pub add: &'a [T],
+}
+
+impl<T> Default for Values<'_, T> {
+    fn default() -> Self {
+        Self { replace: false, remove: &[], add: &[] }
+    }
+}
+
+impl<T> Values<'_, T> {
+    fn is_noop(&self) -> bool {
+        !self.replace && self.remove.is_empty() && self.add.is_empty()
+    }
+}
+
+/// How attributes differ between what was received and what is sent to a peer.
+///
+/// The default changes nothing for a four-octet iBGP peer, but for what every export does: unknown
+/// non-transitive attributes are left out, unknown transitive ones get the Partial bit (RFC 4271 section 5).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Edit<'a> {
+    /// This AS number, so many times, in front of AS_PATH.
+    pub prepend: Option<(Asn, u8)>,
+    /// NEXT_HOP; [`Change::Remove`] for routes that go into MP_REACH_NLRI.
+    pub next_hop: Change<Ipv4Addr>,
+    /// LOCAL_PREF. Not sent to an external peer whatever this says (RFC 4271 section 5.1.5).
+    pub local_pref: Change<u32>,
+    /// MULTI_EXIT_DISC.
+    pub med: Change<u32>,
+    /// COMMUNITIES.
+    pub communities: Values<'a, u32>,
+    /// EXTENDED_COMMUNITIES.
+    pub ext_communities: Values<'a, [u8; 8]>,
+    /// LARGE_COMMUNITIES.
+    pub large_communities: Values<'a, (u32, u32, u32)>,
+    /// The peer is in another AS: LOCAL_PREF, ORIGINATOR_ID and CLUSTER_LIST stay inside ours.
+    pub external: bool,
+    /// The peer reads four-octet AS numbers; if not, AS4_PATH and AS4_AGGREGATOR carry what AS_PATH and
+    /// AGGREGATOR then cannot (RFC 6793 section 4.2.2).
+    pub four_octet_as: bool,
+    /// Reflect the route (RFC 4456 section 8): ORIGINATOR_ID if there is none yet, and our CLUSTER_ID in front
+    /// of CLUSTER_LIST.
+    pub reflect: Option<(RouterId, u32)>,
+}
+
+impl Default for Edit<'_> {
+    fn default() -> Self {
+        Self {
+            prepend: None,
+            next_hop: Change::Keep,
+            local_pref: Change::Keep,
+            med: Change::Keep,
+            communities: Values::default(),
+            ext_communities: Values::default(),
+            large_communities: Values::default(),
+            external: false,
+            four_octet_as: true,
+            reflect: None,
+        }
+    }
+}
+
+const OPTIONAL_TRANSITIVE: u8 = flag::OPTIONAL | flag::TRANSITIVE;
+
+/// Appends canonical attributes with the changes of `edit`, ascending by type code, in one pass.
+///
+/// A list that outgrows 65535 octets is written all the same: [`crate::encode`] refuses it.
+pub fn rewrite(canonical: &[u8], edit: &Edit<'_>, out: &mut Vec<u8>) {
+    let mut rewrite = Rewrite { edit, out, as_path: &[], aggregator: &[] };
+    let touched = edit.touched();
+    // Attributes that the edit may have to write although they are not there, a bit each.
+    let mut pending = touched;
+    for attribute in Walk(canonical).map_while(Result::ok) {
+        let bit = 1u64.checked_shl(attribute.code.into()).unwrap_or(0);
+        let before = bit.wrapping_sub(1);
+        rewrite.write_missing(pending & before);
+        pending &= !(before | bit);
+        if touched & bit != 0 {
+            rewrite.write(attribute.code, Some(attribute));
+        } else {
+            rewrite.pass_on(attribute);
+        }
+    }
+    rewrite.write_missing(pending);
+}
+
+impl Edit<'_> {
+    /// The type codes whose attributes are not copied as they are, a bit each. All are below 64.
+    fn touched(&self) -> u64 {
+        let bit = |touched: bool, code: u8| u64::from(touched) << code;
+        let reflection = self.external || self.reflect.is_some();
+        bit(self.prepend.is_some() || !self.four_octet_as, code::AS_PATH)
+            | bit(self.next_hop != Change::Keep, code::NEXT_HOP)
+            | bit(self.med != Change::Keep, code::MULTI_EXIT_DISC)
+            | bit(self.external || self.local_pref != Change::Keep, code::LOCAL_PREF)
+            | bit(!self.four_octet_as, code::AGGREGATOR)
+            | bit(!self.communities.is_noop(), code::COMMUNITIES)
+            | bit(reflection, code::ORIGINATOR_ID)
+            | bit(reflection, code::CLUSTER_LIST)
+            | bit(!self.ext_communities.is_noop(), code::EXTENDED_COMMUNITIES)
+            | bit(!self.four_octet_as, code::AS4_PATH)
+            | bit(!self.four_octet_as, code::AS4_AGGREGATOR)
+            | bit(!self.large_communities.is_noop(), code::LARGE_COMMUNITIES)
+    }
+}
+
+struct Rewrite<'a, 'r> {
+    edit: &'r Edit<'r>,
+    out: &'r mut Vec<u8>,
+    /// As received, for AS4_PATH, which comes after it.
+    as_path: &'a [u8],
+    /// Likewise for AS4_AGGREGATOR.
+    aggregator: &'a [u8],
+}
+
+impl<'a> Rewrite<'a, '_> {
+    fn write_missing(&mut self, mut codes: u64) {
+        while codes != 0 {
+            self.write(codes.trailing_zeros() as u8, None);
+            codes &= codes - 1;
+        }
+    }
+
+    /// An attribute that the edit does not touch.
+    fn pass_on(&mut self, attribute: Attribute<'a>) {
+        if class(attribute.code).is_some() {
+            self.out.extend_from_slice(attribute.wire);
+        } else if attribute.flags & flag::TRANSITIVE != 0 {
+            let at = self.out.len();
+            self.out.extend_from_slice(attribute.wire);
+            self.out[at] |= flag::PARTIAL;
+        }
+    }
+
+    /// An attribute that the edit touches; `old` is what is there.
+    fn write(&mut self, code: u8, old: Option<Attribute<'a>>) {
+        let value = old.map_or(&[][..], |old| old.value);
+        let flags = old.map_or(OPTIONAL_TRANSITIVE, |old| old.flags);
+        let edit = self.edit;
+        match code {
+            code::AS_PATH => {
+                self.as_path = value;
+                path::push(value, edit.prepend, edit.four_octet_as, self.out);
+            }
+            code::NEXT_HOP => {
+                self.change(code, flag::TRANSITIVE, edit.next_hop, |address| address.octets(), old);
+            }
+            code::MULTI_EXIT_DISC => self.change(code, flag::OPTIONAL, edit.med, u32::to_be_bytes, old),
+            code::LOCAL_PREF if edit.external => {}
+            code::LOCAL_PREF => {
+                self.change(code, flag::TRANSITIVE, edit.local_pref, u32::to_be_bytes, old);
+            }
+            code::AGGREGATOR => {
+                self.aggregator = value;
+                path::push_two_octet_aggregator(value, flags, self.out);
+            }
+            code::COMMUNITIES => self.values(code, flags, value, &edit.communities, u32::to_be_bytes),
+            code::ORIGINATOR_ID => self.originator_id(old),
+            code::CLUSTER_LIST => self.cluster_list(value),
+            code::EXTENDED_COMMUNITIES => {
+                self.values(code, flags, value, &edit.ext_communities, |value| value);
+            }
+            code::AS4_PATH => path::push_as4_path(self.as_path, edit.prepend, self.out),
+            code::AS4_AGGREGATOR => path::push_as4_aggregator(self.aggregator, self.out),
+            code::LARGE_COMMUNITIES => {
+                self.values(code, flags, value, &edit.large_communities, large_octets);
+            }
+            _ => {}
+        }
+    }
+
+    fn change<T>(
+        &mut self,
+        code: u8,
+        flags: u8,
+        change: Change<T>,
+        octets: impl Fn(T) -> [u8; 4],
+        old: Option<Attribute<'a>>,
+    ) {
+        match (change, old) {
+            (Change::Set(value), _) => push(self.out, flags, code, &octets(value)),
+            (Change::Keep, Some(old)) => self.out.extend_from_slice(old.wire),
+            (Change::Keep, None) | (Change::Remove, _) => {}
+        }
+    }
+
+    fn values<T: Copy, const N: usize>(
+        &mut self,
+        code: u8,
+        flags: u8,
+        value: &'a [u8],
+        edit: &Values<'_, T>,
+        octets: impl Fn(T) -> [u8; N],
+    ) {
+        let old: &[[u8; N]] = if edit.replace { &[] } else { value.as_chunks().0 };
+        let removed = |value: &[u8; N]| edit.remove.iter().any(|removed| octets(*removed) == *value);
+        let most = (old.len() + edit.add.len()) * N;
+        let start = self.out.len();
+        push_header(self.out, flags, code, most);
+        let values = self.out.len();
+        if edit.remove.is_empty() {
+            self.out.extend_from_slice(old.as_flattened());
+        } else {
+            old.iter().filter(|value| !removed(value)).for_each(|value| self.out.extend_from_slice(value));
+        }
+        for added in edit.add {
+            let added = octets(*added);
+            if !self.out[values..].as_chunks::<N>().0.contains(&added) {
+                self.out.extend_from_slice(&added);
+            }
+        }
+        self.fit_header(start, values, most);
+    }
+
+    /// Corrects a header that was written for `most` octets of values.
+    fn fit_header(&mut self, start: usize, values: usize, most: usize) {
+        let len = self.out.len() - values;
+        if len == 0 {
+            self.out.truncate(start);
+        } else if most < 256 {
+            self.out[values - 1] = len as u8;
+        } else if len < 256 {
+            // Fewer than expected: the short form is the canonical one.
+            self.out[start] &= !flag::EXTENDED_LENGTH;
+            self.out[start + 2] = len as u8;
+            self.out.remove(start + 3);
+        } else {
+            self.out[start + 2..values].copy_from_slice(&(len as u16).to_be_bytes());
+        }
+    }
+
+    /// RFC 4456 section 8: set once, by the first reflector, and never sent to another AS.
+    fn originator_id(&mut self, old: Option<Attribute<'a>>) {
+        match (old, self.edit.reflect) {
+            _ if self.edit.external => {}
+            (Some(old), _) => self.out.extend_from_slice(old.wire),
+            (None, Some((id, _))) => {
+                push(self.out, flag::OPTIONAL, code::ORIGINATOR_ID, &id.bits().to_be_bytes());
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn cluster_list(&mut self, old: &[u8]) {
+        match self.edit.reflect {
+            Some((_, cluster)) if !self.edit.external => {
+                push_header(self.out, flag::OPTIONAL, code::CLUSTER_LIST, old.len() + 4);
+                self.out.extend_from_slice(&cluster.to_be_bytes());
+                self.out.extend_from_slice(old);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn large_octets((global, local1, local2): (u32, u32, u32)) -> [u8; 12] {
+    let mut octets = [0; 12];
+    for (place, part) in octets.as_chunks_mut::<4>().0.iter_mut().zip([global, local1, local2]) {
+        *place = part.to_be_bytes();
+    }
+    octets
+}
+
+/// The attributes of a route that starts here, in canonical form.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AttributesBuilder {
+    /// ORIGIN.
+    pub origin: Origin,
+    /// AS_PATH as one AS_SEQUENCE; usually empty, as the export prepends our AS number.
+    pub as_path: Vec<Asn>,
+    /// NEXT_HOP; `None` for routes whose next hop is in MP_REACH_NLRI.
+    pub next_hop: Option<Ipv4Addr>,
+    /// MULTI_EXIT_DISC.
+    pub med: Option<u32>,
+    /// LOCAL_PREF.
+    pub local_pref: Option<u32>,
+    /// COMMUNITIES.
+    pub communities: Vec<u32>,
+    /// LARGE_COMMUNITIES.
+    pub large_communities: Vec<(u32, u32, u32)>,
+}
+
+impl AttributesBuilder {
+    /// No more than the mandatory ones.
+    pub fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            as_path: Vec::new(),
+            next_hop: None,
+            med: None,
+            local_pref: None,
+            communities: Vec::new(),
+            large_communities: Vec::new(),
+        }
+    }
+
+    /// The canonical bytes.
+    pub fn build(&self) -> Vec<u8> {
+        fn set<T>(value: Option<T>) -> Change<T> {
+            value.map_or(Change::Keep, Change::Set)
+        }
+        let mut mandatory = Vec::new();
+        push(&mut mandatory, flag::TRANSITIVE, code::ORIGIN, &[self.origin as u8]);
+        path::push_sequences(&self.as_path, &mut mandatory);
+        let edit = Edit {
+            next_hop: set(self.next_hop),
+            med: set(self.med),
+            local_pref: set(self.local_pref),
+            communities: Values { add: &self.communities, ..Values::default() },
+            large_communities: Values { add: &self.large_communities, ..Values::default() },
+            ..Edit::default()
+        };
+        let mut out = Vec::with_capacity(64);
+        rewrite(&mandatory, &edit, &mut out);
+        out
+    }
+}

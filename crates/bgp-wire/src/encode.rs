@@ -1,0 +1,189 @@
+//! UPDATE as sent: one set of attributes and many prefixes into as few messages as hold them.
+
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix};
+
+use crate::{
+    MessageType, NextHop,
+    attribute::{code, flag},
+    message::{begin, finish},
+    nlri::{max_octets, push_prefix},
+};
+
+/// Header and both length fields.
+const FIXED: usize = 23;
+const LONG_OPTIONAL: u8 = flag::OPTIONAL | flag::EXTENDED_LENGTH;
+
+/// The attributes leave no room for a prefix: the routes cannot be announced to this peer (RFC 8654 section 4).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{octets} octets of attributes do not fit a message of {max_len}")]
+pub struct AttributesTooLong {
+    /// Octets of attributes, those of MP_REACH_NLRI without prefixes included.
+    pub octets: usize,
+    /// The session's limit.
+    pub max_len: usize,
+}
+
+/// Builds UPDATEs for sessions with one message limit. Everything is appended to one buffer; attribute bytes
+/// come from [`crate::edit::rewrite`]. Each function returns how many messages it has appended.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct UpdateEncoder {
+    max_len: usize,
+}
+
+impl UpdateEncoder {
+    /// `max_len` is [`crate::MAX_LEN`] or [`crate::MAX_EXTENDED_LEN`]; other values are brought between them.
+    pub fn new(max_len: usize) -> Self {
+        Self { max_len: max_len.clamp(crate::MAX_LEN, crate::MAX_EXTENDED_LEN) }
+    }
+
+    /// Announces IPv4 prefixes in the NLRI field; `attributes` has the NEXT_HOP.
+    ///
+    /// # Errors
+    /// Not even one prefix fits; nothing is appended.
+    pub fn announce(
+        &self,
+        attributes: &[u8],
+        prefixes: impl IntoIterator<Item = Ipv4Prefix>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, AttributesTooLong> {
+        self.check_room(attributes.len(), max_octets::<Ipv4Prefix>())?;
+        let begin_message = |out: &mut Vec<u8>| {
+            out.extend_from_slice(&[0, 0]);
+            out.extend_from_slice(&(attributes.len() as u16).to_be_bytes());
+            out.extend_from_slice(attributes);
+        };
+        Ok(self.fill(prefixes, 0, out, begin_message, |_, _| {}))
+    }
+
+    /// Announces prefixes of either family in MP_REACH_NLRI, which goes first (RFC 7606 section 5.1);
+    /// `attributes` has no NEXT_HOP. For IPv4 prefixes with an IPv6 next hop the session must have
+    /// negotiated RFC 8950.
+    ///
+    /// # Errors
+    /// Not even one prefix fits; nothing is appended.
+    pub fn announce_mp<P: IpPrefix>(
+        &self,
+        attributes: &[u8],
+        next_hop: NextHop,
+        prefixes: impl IntoIterator<Item = P>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, AttributesTooLong> {
+        // Attribute header, family, length of the next hop, reserved octet.
+        let mp_octets = 4 + 3 + 1 + usize::from(next_hop.octets()) + 1;
+        self.check_room(attributes.len() + mp_octets, max_octets::<P>())?;
+        let begin_message = |out: &mut Vec<u8>| {
+            push_mp_header(code::MP_REACH_NLRI, P::UNICAST, out);
+            out.push(next_hop.octets());
+            next_hop.push(out);
+            out.push(0);
+        };
+        let end_message = |out: &mut Vec<u8>, start: usize| {
+            set_mp_length(start, out);
+            out.extend_from_slice(attributes);
+            set_attributes_length(start, out);
+        };
+        Ok(self.fill(prefixes, attributes.len(), out, begin_message, end_message))
+    }
+
+    /// Withdraws IPv4 prefixes in the Withdrawn Routes field.
+    pub fn withdraw(&self, prefixes: impl IntoIterator<Item = Ipv4Prefix>, out: &mut Vec<u8>) -> usize {
+        let end_message = |out: &mut Vec<u8>, start: usize| {
+            let withdrawn = out.len() - start - 21;
+            out[start + 19..start + 21].copy_from_slice(&(withdrawn as u16).to_be_bytes());
+            out.extend_from_slice(&[0, 0]);
+        };
+        self.fill(prefixes, 2, out, |out| out.extend_from_slice(&[0, 0]), end_message)
+    }
+
+    /// Withdraws prefixes of either family in MP_UNREACH_NLRI.
+    pub fn withdraw_mp<P: IpPrefix>(
+        &self,
+        prefixes: impl IntoIterator<Item = P>,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let begin_message = |out: &mut Vec<u8>| push_mp_header(code::MP_UNREACH_NLRI, P::UNICAST, out);
+        let end_message = |out: &mut Vec<u8>, start: usize| {
+            set_mp_length(start, out);
+            set_attributes_length(start, out);
+        };
+        self.fill(prefixes, 0, out, begin_message, end_message)
+    }
+
+    fn check_room(&self, attributes: usize, prefix: usize) -> Result<(), AttributesTooLong> {
+        if FIXED + attributes + prefix <= self.max_len {
+            return Ok(());
+        }
+        Err(AttributesTooLong { octets: attributes, max_len: self.max_len })
+    }
+
+    /// Messages full of prefixes. `begin_message` writes what comes between header and prefixes, `end_message`
+    /// what comes after them (`tail` octets) and is given where the message starts. A prefix fits every
+    /// message: [`Self::check_room`], or a message with no attributes of others.
+    fn fill<P: IpPrefix>(
+        &self,
+        prefixes: impl IntoIterator<Item = P>,
+        tail: usize,
+        out: &mut Vec<u8>,
+        begin_message: impl Fn(&mut Vec<u8>),
+        end_message: impl Fn(&mut Vec<u8>, usize),
+    ) -> usize {
+        let room = self.max_len - tail;
+        let mut prefixes = prefixes.into_iter();
+        let mut next = prefixes.next();
+        let mut messages = 0;
+        while let Some(first) = next {
+            let start = begin(out, MessageType::Update);
+            begin_message(out);
+            push_prefix(out, first);
+            next = prefixes.next();
+            while let Some(prefix) = next {
+                let end = out.len();
+                push_prefix(out, prefix);
+                if out.len() - start > room {
+                    out.truncate(end);
+                    break;
+                }
+                next = prefixes.next();
+            }
+            end_message(out, start);
+            finish(out, start);
+            messages += 1;
+        }
+        messages
+    }
+}
+
+/// Appends the End-of-RIB of a family (RFC 4724 section 2).
+pub fn end_of_rib(family: Family, out: &mut Vec<u8>) {
+    let start = begin(out, MessageType::Update);
+    if family == Family::IPV4_UNICAST {
+        out.extend_from_slice(&[0, 0, 0, 0]);
+    } else {
+        out.extend_from_slice(&[0, 0, 0, 6, flag::OPTIONAL, code::MP_UNREACH_NLRI, 3]);
+        push_family(family, out);
+    }
+    finish(out, start);
+}
+
+fn push_family(family: Family, out: &mut Vec<u8>) {
+    out.extend_from_slice(&family.afi.0.to_be_bytes());
+    out.push(family.safi.0);
+}
+
+/// No withdrawn routes, attributes of a length yet unknown, and an MP attribute of a length yet unknown.
+fn push_mp_header(code: u8, family: Family, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0, 0, 0, LONG_OPTIONAL, code, 0, 0]);
+    push_family(family, out);
+}
+
+/// Of the MP attribute that ends with `out`.
+fn set_mp_length(start: usize, out: &mut [u8]) {
+    let value = start + FIXED + 4;
+    let length = (out.len() - value) as u16;
+    out[value - 2..value].copy_from_slice(&length.to_be_bytes());
+}
+
+fn set_attributes_length(start: usize, out: &mut [u8]) {
+    let length = (out.len() - start - FIXED) as u16;
+    out[start + FIXED - 2..start + FIXED].copy_from_slice(&length.to_be_bytes());
+}

@@ -1,0 +1,110 @@
+//! NLRI: lists of prefixes as length octet and as many octets as hold it (RFC 4271 section 4.3, RFC 4760 section 5).
+
+use std::marker::PhantomData;
+
+use holdfast_types::IpPrefix;
+
+/// Why a list of prefixes cannot be read to its end (RFC 7606 section 5.3).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NlriError {
+    /// A prefix longer than an address.
+    #[error("prefix length {0} is over the address length")]
+    PrefixLength(u8),
+    /// The list ends inside a prefix.
+    #[error("the list ends inside a prefix")]
+    Truncated,
+}
+
+/// The prefixes of a list. After an error the iterator ends: the rest cannot be located.
+#[derive(Clone, Debug)]
+pub struct PrefixIter<'a, P> {
+    rest: &'a [u8],
+    family: PhantomData<P>,
+}
+
+/// Reads a list. Bits after a prefix's length are ignored, as RFC 4271 section 4.3 says.
+pub fn prefixes<P: IpPrefix>(bytes: &[u8]) -> PrefixIter<'_, P> {
+    PrefixIter { rest: bytes, family: PhantomData }
+}
+
+/// How many prefixes a list has: reading it will not fail.
+///
+/// # Errors
+/// What [`prefixes`] would stop at.
+pub fn count<P: IpPrefix>(bytes: &[u8]) -> Result<usize, NlriError> {
+    let mut rest = bytes;
+    let mut count = 0;
+    while let Some((&length, after)) = rest.split_first() {
+        rest = after.get(octets::<P>(length)?..).ok_or(NlriError::Truncated)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Appends one prefix.
+pub fn push_prefix<P: IpPrefix>(out: &mut Vec<u8>, prefix: P) {
+    let length = prefix.length();
+    let end = out.len() + 1 + usize::from(length.div_ceil(8));
+    // The whole address and then a cut: a copy of constant size beats one of variable size.
+    if P::WIDTH == 32 {
+        let [a, b, c, d] = ((prefix.bits() >> 96) as u32).to_be_bytes();
+        out.extend_from_slice(&[length, a, b, c, d]);
+    } else {
+        out.push(length);
+        out.extend_from_slice(&prefix.bits().to_be_bytes());
+    }
+    out.truncate(end);
+}
+
+/// The most octets that [`push_prefix`] appends.
+pub(crate) const fn max_octets<P: IpPrefix>() -> usize {
+    1 + P::WIDTH as usize / 8
+}
+
+/// Octets of the address part.
+fn octets<P: IpPrefix>(length: u8) -> Result<usize, NlriError> {
+    if length > P::WIDTH { Err(NlriError::PrefixLength(length)) } else { Ok(usize::from(length.div_ceil(8))) }
+}
+
+/// The first `octets` of `bytes`, left-aligned; what follows them may be garbage.
+fn address<P: IpPrefix>(bytes: &[u8], octets: usize) -> Option<u128> {
+    // Loads of constant size wherever the list goes on, which is nearly everywhere.
+    if P::WIDTH == 32 {
+        if let Some(chunk) = bytes.first_chunk::<4>() {
+            return Some(u128::from(u32::from_be_bytes(*chunk)) << 96);
+        }
+    } else if let Some(chunk) = bytes.first_chunk::<16>() {
+        return Some(u128::from_be_bytes(*chunk));
+    }
+    let mut address = [0; 16];
+    address[..octets].copy_from_slice(bytes.get(..octets)?);
+    Some(u128::from_be_bytes(address))
+}
+
+impl<P: IpPrefix> PrefixIter<'_, P> {
+    fn read(&mut self, length: u8, after: usize) -> Result<P, NlriError> {
+        let octets = octets::<P>(length)?;
+        let bytes = &self.rest[after..];
+        let bits = address::<P>(bytes, octets).ok_or(NlriError::Truncated)?;
+        self.rest = &bytes[octets..];
+        Ok(P::from_bits(bits, length))
+    }
+}
+
+impl<P: IpPrefix> Iterator for PrefixIter<'_, P> {
+    type Item = Result<P, NlriError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = *self.rest.first()?;
+        let prefix = self.read(length, 1);
+        if prefix.is_err() {
+            self.rest = &[];
+        }
+        Some(prefix)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.rest.len().div_ceil(max_octets::<P>()), Some(self.rest.len()))
+    }
+}

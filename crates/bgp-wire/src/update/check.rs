@@ -1,0 +1,347 @@
+//! The classification of RFC 7606, attribute by attribute.
+
+use holdfast_types::{AS_TRANS, Asn, Family};
+
+use super::{AsSets, Checked, Kept, Mp, PeerKind, Rules, Verdict, canonical_flags, path};
+use crate::{
+    MpReach, MpUnreach, Notification,
+    attribute::{Attribute, Truncated, Walk, class, code, flag, push},
+    attributes::Origin,
+    fault::{Fault, FaultReason},
+    mp::usable_v4,
+    notification::UpdateSubcode,
+};
+
+/// Checks all attributes of an UPDATE and brings them into canonical form. `has_nlri` says that the NLRI
+/// field is not empty. What is found goes into `out`, whose old content is dropped; the routes inside the
+/// attributes are returned, also if they are to be treated as withdrawn.
+///
+/// Canonical bytes checked again, with `four_octet_as`, give themselves.
+pub fn check<'a>(attributes: &'a [u8], has_nlri: bool, rules: &Rules, out: &mut Checked) -> Mp<'a> {
+    out.clear();
+    let mut check = Check {
+        attributes,
+        has_nlri,
+        rules,
+        out,
+        mp: Mp::default(),
+        seen: [0; 4],
+        withdraw: None,
+        reset: None,
+        as4_path: None,
+        as4_aggregator: None,
+    };
+    check.run();
+    check.mp
+}
+
+struct Check<'a, 'r> {
+    attributes: &'a [u8],
+    has_nlri: bool,
+    rules: &'r Rules,
+    out: &'r mut Checked,
+    mp: Mp<'a>,
+    /// Type codes met so far, a bit each.
+    seen: [u64; 4],
+    /// The first fault that costs the routes, with its attribute.
+    withdraw: Option<(Fault, &'a [u8])>,
+    /// The first error that costs the session.
+    reset: Option<Notification>,
+    as4_path: Option<&'a [u8]>,
+    as4_aggregator: Option<&'a [u8]>,
+}
+
+/// What becomes of one attribute.
+enum Treatment {
+    Keep,
+    /// Read already, not part of the canonical bytes.
+    Take,
+    Discard(FaultReason),
+    Withdraw(FaultReason),
+    Reset(Notification),
+}
+
+impl<'a> Check<'a, '_> {
+    fn run(&mut self) {
+        let mut at = 0;
+        for attribute in Walk(self.attributes) {
+            match attribute {
+                Ok(attribute) => {
+                    at += attribute.wire.len();
+                    self.attribute(attribute, at);
+                }
+                Err(Truncated(code)) => self.truncated(code),
+            }
+        }
+        self.whole();
+        if self.reset.is_none() && self.withdraw.is_none() {
+            self.write();
+        }
+        self.conclude();
+    }
+
+    /// `end` is the offset behind the attribute.
+    fn attribute(&mut self, attribute: Attribute<'a>, end: usize) {
+        let Attribute { code, flags, value, wire } = attribute;
+        let treatment = if self.first_occurrence(code) { self.treat(attribute) } else { duplicate(code) };
+        match treatment {
+            Treatment::Keep => {
+                let (flags, len) = (canonical_flags(code, flags), value.len());
+                self.out.kept.push(Kept { code, flags, start: end - len, len });
+            }
+            Treatment::Take => {}
+            Treatment::Discard(reason) => self.out.discard(Fault { attribute: code, reason }),
+            Treatment::Withdraw(reason) => self.withdraw(Fault { attribute: code, reason }, wire),
+            Treatment::Reset(error) => self.reset(error),
+        }
+    }
+
+    fn first_occurrence(&mut self, code: u8) -> bool {
+        let (word, bit) = (&mut self.seen[usize::from(code / 64)], 1 << (code % 64));
+        let first = *word & bit == 0;
+        *word |= bit;
+        first
+    }
+
+    fn has_seen(&self, code: u8) -> bool {
+        self.seen[usize::from(code / 64)] & 1 << (code % 64) != 0
+    }
+
+    fn withdraw(&mut self, fault: Fault, wire: &'a [u8]) {
+        self.withdraw.get_or_insert((fault, wire));
+    }
+
+    fn reset(&mut self, error: Notification) {
+        self.reset.get_or_insert(error);
+    }
+
+    fn treat(&mut self, attribute: Attribute<'a>) -> Treatment {
+        let Attribute { code, flags, value, wire } = attribute;
+        let Some(class) = class(code) else { return unknown(flags, wire) };
+        let external = self.rules.kind == PeerKind::Ebgp;
+        match code {
+            code::LOCAL_PREF | code::ORIGINATOR_ID | code::CLUSTER_LIST if external => {
+                Treatment::Discard(FaultReason::ExternalNeighbor)
+            }
+            code::AS4_PATH | code::AS4_AGGREGATOR if self.rules.four_octet_as => {
+                Treatment::Discard(FaultReason::FourOctetNeighbor)
+            }
+            // RFC 7606 section 3 c.
+            _ if flags & (flag::OPTIONAL | flag::TRANSITIVE) != class => {
+                malformed(code, FaultReason::Flags, wire)
+            }
+            code::MP_REACH_NLRI => self.reach(value),
+            code::MP_UNREACH_NLRI => self.unreach(value),
+            code::AS4_PATH => self.as4_path(value),
+            _ => match value_fault(code, value, self.rules, self.has_nlri) {
+                Some(reason) => malformed(code, reason, wire),
+                None if code == code::AS4_AGGREGATOR => {
+                    self.as4_aggregator = Some(value);
+                    Treatment::Take
+                }
+                None => Treatment::Keep,
+            },
+        }
+    }
+
+    fn reach(&mut self, value: &'a [u8]) -> Treatment {
+        match MpReach::parse(value, self.rules) {
+            Ok(reach) => {
+                self.mp.reach = Some(reach);
+                if reach.next_hop.is_none() && Family::ALL.contains(&reach.family) && !reach.nlri.is_empty() {
+                    return Treatment::Withdraw(FaultReason::UnusableNextHop);
+                }
+                Treatment::Take
+            }
+            Err(error) => Treatment::Reset(error),
+        }
+    }
+
+    fn unreach(&mut self, value: &'a [u8]) -> Treatment {
+        match MpUnreach::parse(value) {
+            Ok(unreach) => {
+                self.mp.unreach = Some(unreach);
+                Treatment::Take
+            }
+            Err(error) => Treatment::Reset(error),
+        }
+    }
+
+    /// From a two-octet speaker.
+    fn as4_path(&mut self, value: &'a [u8]) -> Treatment {
+        // RFC 6793 section 6: too short for a segment with one number.
+        if value.len() < 6 {
+            return Treatment::Discard(FaultReason::Length);
+        }
+        if let Some(reason) = path::syntax_fault(value, 4) {
+            return Treatment::Discard(reason);
+        }
+        if self.rules.as_sets == AsSets::Reject && path::has_set(value, 4) {
+            return Treatment::Withdraw(FaultReason::AsSet);
+        }
+        if path::has_confed(value, 4) {
+            // The segments only are dropped, when the paths are joined.
+            self.out.discard(Fault { attribute: code::AS4_PATH, reason: FaultReason::ConfedSegment });
+        }
+        self.as4_path = Some(value);
+        Treatment::Take
+    }
+
+    /// RFC 7606 section 4. If it is a list of prefixes that is cut off, section 3 j forbids to go on.
+    fn truncated(&mut self, code: Option<u8>) {
+        if let Some(code::MP_REACH_NLRI | code::MP_UNREACH_NLRI) = code {
+            self.reset(Notification::update(UpdateSubcode::MalformedAttributeList, &[]));
+        }
+        self.withdraw(Fault { attribute: code.unwrap_or(0), reason: FaultReason::Truncated }, &[]);
+    }
+
+    /// What can be said only when all attributes are known.
+    fn whole(&mut self) {
+        let mp_reachable = self.mp.reach.is_some_and(|reach| !reach.nlri.is_empty());
+        if self.has_nlri || mp_reachable {
+            self.mandatory();
+        } else if let Some((fault, wire)) = self.withdraw {
+            // RFC 7606 section 5.2: no routes to withdraw, so they may have been missed.
+            self.reset(Notification::update(fault.subcode(), wire));
+        }
+        if !self.has_nlri {
+            // RFC 4760 section 3: NEXT_HOP means nothing here.
+            self.out.kept.retain(|kept| kept.code != code::NEXT_HOP);
+        }
+    }
+
+    /// RFC 7606 section 3 d, for an UPDATE that announces something.
+    fn mandatory(&mut self) {
+        let internal = self.rules.kind != PeerKind::Ebgp;
+        let needed = [
+            (code::ORIGIN, true),
+            (code::AS_PATH, true),
+            (code::NEXT_HOP, self.has_nlri),
+            (code::LOCAL_PREF, internal),
+        ];
+        let missing = needed.into_iter().find(|&(code, needed)| needed && !self.has_seen(code));
+        if let Some((code, _)) = missing {
+            self.withdraw(Fault { attribute: code, reason: FaultReason::Missing }, &[]);
+        }
+    }
+
+    fn conclude(&mut self) {
+        self.out.verdict = match (self.reset.take(), self.withdraw) {
+            (Some(error), _) => Verdict::SessionReset(error),
+            (None, Some((fault, _))) => Verdict::TreatAsWithdraw(fault),
+            (None, None) => return,
+        };
+        self.out.canonical.clear();
+    }
+
+    fn write(&mut self) {
+        let mut kept = std::mem::take(&mut self.out.kept);
+        kept.sort_unstable_by_key(|kept| kept.code);
+        let as4_is_stale = !self.rules.four_octet_as && self.aggregated_by_old_speaker(&kept);
+        for &Kept { code, flags, start, len } in &kept {
+            let value = &self.attributes[start..start + len];
+            match code {
+                code::AS_PATH if !self.rules.four_octet_as => self.write_as_path(value, as4_is_stale),
+                code::AGGREGATOR if !self.rules.four_octet_as => {
+                    let value = path::four_octet_aggregator(value, self.as4_aggregator);
+                    push(&mut self.out.canonical, flags, code, &value);
+                }
+                _ => push(&mut self.out.canonical, flags, code, value),
+            }
+        }
+        self.out.kept = kept;
+    }
+
+    /// RFC 6793 section 4.2.3: an AGGREGATOR that is not AS_TRANS was written after both AS4 attributes.
+    fn aggregated_by_old_speaker(&self, kept: &[Kept]) -> bool {
+        let aggregator = kept.iter().find(|kept| kept.code == code::AGGREGATOR);
+        let asn = aggregator.and_then(|kept| self.attributes[kept.start..].first_chunk::<2>());
+        let other = asn.is_some_and(|asn| Asn(u32::from(u16::from_be_bytes(*asn))) != AS_TRANS);
+        other && self.as4_aggregator.is_some()
+    }
+
+    fn write_as_path(&mut self, value: &'a [u8], as4_is_stale: bool) {
+        let as4_path = self.as4_path.filter(|_| !as4_is_stale);
+        let joined = path::join(value, as4_path.unwrap_or_default());
+        if joined.len() > usize::from(u16::MAX) {
+            self.withdraw(Fault { attribute: code::AS_PATH, reason: FaultReason::Length }, &[]);
+            return;
+        }
+        push(&mut self.out.canonical, flag::TRANSITIVE, code::AS_PATH, &joined);
+    }
+}
+
+/// RFC 7606 section 3 g.
+fn duplicate(code: u8) -> Treatment {
+    match code {
+        code::MP_REACH_NLRI | code::MP_UNREACH_NLRI => {
+            Treatment::Reset(Notification::update(UpdateSubcode::MalformedAttributeList, &[]))
+        }
+        _ => Treatment::Discard(FaultReason::Duplicate),
+    }
+}
+
+fn unknown(flags: u8, wire: &[u8]) -> Treatment {
+    if flags & flag::OPTIONAL != 0 {
+        return Treatment::Keep;
+    }
+    // RFC 4271 section 6.3; RFC 7606 leaves it.
+    Treatment::Reset(Notification::update(UpdateSubcode::UnrecognizedWellKnownAttribute, wire))
+}
+
+/// How a malformed attribute is treated (RFC 7606 sections 3 e, 3 f, 5.3 and 7, RFC 6793 section 6).
+fn malformed(code: u8, reason: FaultReason, wire: &[u8]) -> Treatment {
+    match code {
+        code::ATOMIC_AGGREGATE | code::AGGREGATOR | code::AS4_PATH | code::AS4_AGGREGATOR => {
+            Treatment::Discard(reason)
+        }
+        code::MP_REACH_NLRI | code::MP_UNREACH_NLRI => {
+            Treatment::Reset(Notification::update(UpdateSubcode::OptionalAttributeError, wire))
+        }
+        _ => Treatment::Withdraw(reason),
+    }
+}
+
+/// What is wrong with a value, for every attribute with a class but the MP ones and AS4_PATH.
+fn value_fault(code: u8, value: &[u8], rules: &Rules, has_nlri: bool) -> Option<FaultReason> {
+    let len = value.len();
+    let multiple_of = |size: usize| len != 0 && len.is_multiple_of(size);
+    let length_is_right = match code {
+        code::AS_PATH => return path::fault(value, rules),
+        code::AGGREGATOR => return aggregator_fault(value, rules.four_octet_as),
+        code::AS4_AGGREGATOR => return aggregator_fault(value, true),
+        code::ORIGIN => len == 1,
+        code::ATOMIC_AGGREGATE => len == 0,
+        code::NEXT_HOP
+        | code::MULTI_EXIT_DISC
+        | code::LOCAL_PREF
+        | code::ORIGINATOR_ID
+        | code::ONLY_TO_CUSTOMER => len == 4,
+        code::COMMUNITIES | code::CLUSTER_LIST => multiple_of(4),
+        code::EXTENDED_COMMUNITIES => multiple_of(8),
+        code::LARGE_COMMUNITIES => multiple_of(12),
+        code::IPV6_EXTENDED_COMMUNITIES => multiple_of(20),
+        _ => true,
+    };
+    if !length_is_right {
+        return Some(FaultReason::Length);
+    }
+    match *value {
+        [octet] if code == code::ORIGIN && Origin::from_octet(octet).is_none() => {
+            Some(FaultReason::UndefinedOrigin)
+        }
+        [a, b, c, d] if code == code::NEXT_HOP && has_nlri && !usable_v4([a, b, c, d].into()) => {
+            Some(FaultReason::UnusableNextHop)
+        }
+        _ => None,
+    }
+}
+
+/// RFC 7606 section 7.7, RFC 7607.
+fn aggregator_fault(value: &[u8], four_octet_as: bool) -> Option<FaultReason> {
+    let width = if four_octet_as { 4 } else { 2 };
+    if value.len() != width + 4 {
+        return Some(FaultReason::Length);
+    }
+    value[..width].iter().all(|octet| *octet == 0).then_some(FaultReason::AsZero)
+}
