@@ -1,0 +1,132 @@
+//! What goes to the forwarding engine: next hops by handle, and routes that name handles.
+//!
+//! A next hop that comes to lead elsewhere is one message, however many routes use it. The engine's place in the
+//! table is a [`Reader`]: when it is slow nothing grows, when it is new, or so slow that the log is gone, it gets the
+//! whole table between `begin` and `end`.
+
+use std::collections::VecDeque;
+
+use holdfast_types::Prefix;
+
+use crate::{nexthop::Resolution, nexthops::NexthopSetId, reader::Reader, store::Store};
+
+/// Handles given up and not yet told. Past this the engine starts over, which voids them all.
+const MAX_RELEASED: usize = 65_536;
+
+/// Messages for the forwarding engine, to be carried out in the order of the fields.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FibBatch {
+    /// All handles are void, and what follows until `end` is the whole table; routes that it does not name go then.
+    pub begin: bool,
+    /// Where a handle leads, from now on, for all routes that use it. Never [`Resolution::Unresolved`].
+    pub define: Vec<(u32, Resolution)>,
+    /// Routes with the handle of their next hops; `None` removes the route, if there is one.
+    pub routes: Vec<(Prefix, Option<u32>)>,
+    /// Handles that no route uses any more.
+    pub undefine: Vec<u32>,
+    /// The table that began is complete.
+    pub end: bool,
+}
+
+impl FibBatch {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A handle that lost its set, and how far the engine has to have read before no route of its can name it.
+#[derive(Debug)]
+struct Released {
+    handle: u32,
+    positions: (u64, u64),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Fib {
+    /// `None` when there is no engine.
+    pub(crate) reader: Option<Reader>,
+    /// The end of a sync has to wait: not everything is known yet.
+    pub(crate) is_held: bool,
+    /// Sets that lead elsewhere since their definition was sent.
+    changed: Vec<NexthopSetId>,
+    released: VecDeque<Released>,
+    /// Counts handles; one is used again only after 2^32 others.
+    last_handle: u32,
+}
+
+impl Fib {
+    pub(crate) fn is_synced(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.is_synced)
+    }
+
+    /// Whether handles given up wait in such number that it is better to start over.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.released.len() > MAX_RELEASED
+    }
+
+    /// A sync begins: no handle means anything any more.
+    pub(crate) fn forget_handles(&mut self, store: &mut Store) {
+        for set in store.sets.iter_mut() {
+            (set.fib_handle, set.fib_changed) = (None, false);
+        }
+        self.changed.clear();
+        self.released.clear();
+    }
+
+    /// The set leads elsewhere.
+    pub(crate) fn set_changed(&mut self, store: &mut Store, id: NexthopSetId) {
+        if let Some(set) = store.sets.get_mut(id).filter(|set| set.fib_handle.is_some())
+            && !std::mem::replace(&mut set.fib_changed, true)
+        {
+            self.changed.push(id);
+        }
+    }
+
+    /// The set that had this handle is gone; changes up to `positions` may still concern routes that name it.
+    pub(crate) fn release(&mut self, handle: u32, positions: (u64, u64)) {
+        if self.reader.is_some() {
+            self.released.push_back(Released { handle, positions });
+        }
+    }
+
+    /// Defines again what has changed. A set that leads nowhere keeps its old definition until its routes are gone.
+    pub(crate) fn define_changed(&mut self, store: &mut Store, batch: &mut FibBatch) {
+        for id in self.changed.drain(..) {
+            let Some(set) = store.sets.get_mut(id) else { continue };
+            set.fib_changed = false;
+            if let Some(handle) = set.fib_handle.filter(|_| set.resolution.is_usable()) {
+                batch.define.push((handle, set.resolution.clone()));
+            }
+        }
+    }
+
+    /// The handle of a set, defined in this batch if it was not before.
+    pub(crate) fn handle(
+        &mut self,
+        store: &mut Store,
+        id: NexthopSetId,
+        batch: &mut FibBatch,
+    ) -> Option<u32> {
+        let set = store.sets.get_mut(id)?;
+        if set.fib_handle.is_none() {
+            self.last_handle = self.last_handle.checked_add(1).unwrap_or(1);
+            set.fib_handle = Some(self.last_handle);
+            batch.define.push((self.last_handle, set.resolution.clone()));
+        }
+        set.fib_handle
+    }
+
+    /// Gives up the handles that the engine cannot meet any more.
+    pub(crate) fn undefine(&mut self, batch: &mut FibBatch) {
+        let Some((v4, v6)) = self.reader.as_ref().filter(|r| r.is_synced).map(Reader::positions) else {
+            return;
+        };
+        while let Some(released) = self.released.front() {
+            if released.positions.0 > v4 || released.positions.1 > v6 {
+                return;
+            }
+            batch.undefine.push(released.handle);
+            self.released.pop_front();
+        }
+    }
+}

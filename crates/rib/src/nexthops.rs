@@ -1,0 +1,182 @@
+//! The sets of next hops in use, each stored once per origin, with what it resolves to.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use crate::{
+    nexthop::{NexthopSet, Resolution},
+    origin::OriginId,
+};
+
+/// Number of a set of next hops. It is valid until [`Rib::release_nexthops`](crate::Rib::release_nexthops), and
+/// inside the table for as long as a route uses the set.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NexthopSetId(pub(crate) u32);
+
+/// Whether the routes of a set have to be visited because the set has become usable or unusable.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Flip {
+    No,
+    /// The next walk will visit them.
+    Waiting,
+    /// The walk that goes on now visits them.
+    Walking,
+}
+
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) origin: OriginId,
+    pub(crate) nexthops: NexthopSet,
+    pub(crate) resolution: Resolution,
+    pub(crate) flip: Flip,
+    /// The number by which the forwarding engine knows it.
+    pub(crate) fib_handle: Option<u32>,
+    /// Is in the list of those whose definition has to be sent again.
+    pub(crate) fib_changed: bool,
+    /// Paths that use it.
+    users: u32,
+    /// Times that the origin holds it by number.
+    holds: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sets {
+    slots: Vec<Option<Set>>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: FixedState,
+}
+
+impl Sets {
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), hasher }
+    }
+
+    pub(crate) fn get(&self, id: NexthopSetId) -> Option<&Set> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: NexthopSetId) -> Option<&mut Set> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Set> {
+        self.slots.iter_mut().flatten()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = NexthopSetId> + use<> {
+        (0..self.slots.len() as u32).map(NexthopSetId)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn is_usable(&self, id: NexthopSetId) -> bool {
+        self.get(id).is_some_and(|set| set.resolution.is_usable())
+    }
+
+    pub(crate) fn find(&self, origin: OriginId, nexthops: &NexthopSet) -> Option<NexthopSetId> {
+        let hash = self.hasher.hash_one((origin, nexthops));
+        let equal = |&id: &u32| {
+            let set = self.slots[id as usize].as_ref();
+            set.is_some_and(|set| set.origin == origin && set.nexthops == *nexthops)
+        };
+        self.index.find(hash, equal).map(|&id| NexthopSetId(id))
+    }
+
+    /// Stores a set that [`Self::find`] did not find. Nobody uses or holds it yet.
+    pub(crate) fn add(&mut self, origin: OriginId, nexthops: NexthopSet) -> NexthopSetId {
+        let set = Set {
+            origin,
+            nexthops,
+            resolution: Resolution::Unresolved,
+            flip: Flip::No,
+            fib_handle: None,
+            fib_changed: false,
+            users: 0,
+            holds: 0,
+        };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        self.slots[id as usize] = Some(set);
+        self.add_to_index(id);
+        NexthopSetId(id)
+    }
+
+    /// Gives the set other next hops; returns those before.
+    pub(crate) fn change(&mut self, id: NexthopSetId, nexthops: NexthopSet) -> Option<NexthopSet> {
+        self.remove_from_index(id.0);
+        let set = self.slots.get_mut(id.0 as usize)?.as_mut()?;
+        let origin = set.origin;
+        let old = std::mem::replace(&mut set.nexthops, nexthops);
+        let nexthops = self.get(id)?.nexthops.clone();
+        // Another set may say the same already; it stays the one that new definitions find.
+        if self.find(origin, &nexthops).is_none() {
+            self.add_to_index(id.0);
+        }
+        Some(old)
+    }
+
+    pub(crate) fn hold(&mut self, id: NexthopSetId) {
+        if let Some(set) = self.get_mut(id) {
+            set.holds += 1;
+        }
+    }
+
+    pub(crate) fn unhold(&mut self, id: NexthopSetId) {
+        if let Some(set) = self.get_mut(id) {
+            set.holds = set.holds.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn retain(&mut self, id: NexthopSetId) {
+        if let Some(set) = self.get_mut(id) {
+            set.users += 1;
+        }
+    }
+
+    /// One path less uses the set. Returns whether nobody needs it any more.
+    pub(crate) fn release(&mut self, id: NexthopSetId) -> bool {
+        if let Some(set) = self.get_mut(id) {
+            set.users = set.users.saturating_sub(1);
+        }
+        self.is_unused(id)
+    }
+
+    pub(crate) fn is_unused(&self, id: NexthopSetId) -> bool {
+        self.get(id).is_some_and(|set| set.users == 0 && set.holds == 0)
+    }
+
+    pub(crate) fn remove(&mut self, id: NexthopSetId) -> Option<Set> {
+        self.remove_from_index(id.0);
+        let set = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0);
+        Some(set)
+    }
+
+    fn add_to_index(&mut self, id: u32) {
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let hash = |&id: &u32| {
+            let set = slots[id as usize].as_ref();
+            set.map_or(0, |set| hasher.hash_one((set.origin, &set.nexthops)))
+        };
+        self.index.insert_unique(hash(&id), id, hash);
+    }
+
+    fn remove_from_index(&mut self, id: u32) {
+        let Some(Some(set)) = self.slots.get(id as usize) else { return };
+        let hash = self.hasher.hash_one((set.origin, &set.nexthops));
+        if let Ok(entry) = self.index.find_entry(hash, |&other| other == id) {
+            entry.remove();
+        }
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Set>>() + (self.free.capacity() + self.index.capacity()) * 4
+    }
+}

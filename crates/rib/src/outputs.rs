@@ -1,0 +1,168 @@
+//! What others fetch: batches for the forwarding engine and for subscribers.
+
+use holdfast_types::Family;
+
+use crate::{
+    MAX_SUBSCRIPTIONS, Rib,
+    fib::FibBatch,
+    path::PathId,
+    reader::{Reader, Step},
+    redist::{RedistBatch, RedistFilter, RedistRoute, Subscription, SubscriptionId, TooManySubscriptions},
+};
+
+/// The forwarding engine.
+impl Rib {
+    /// A forwarding engine is there (again): it gets the whole table, then every change.
+    pub fn fib_attach(&mut self) {
+        self.fib.reader = Some(Reader::new(&self.tables, self.installed_origins(), true, true));
+        self.follow();
+    }
+
+    /// The forwarding engine is gone.
+    pub fn fib_detach(&mut self) {
+        self.fib.reader = None;
+        self.fib.forget_handles(&mut self.store);
+        self.follow();
+    }
+
+    /// While held, a sync of the forwarding engine does not end, so that it removes nothing. To be held until the
+    /// origins that are expected after a start have announced what they have.
+    pub fn hold_fib_sync(&mut self, held: bool) {
+        self.fib.is_held = held;
+    }
+
+    /// The next messages for the forwarding engine with at most `max` routes; `None` when there are none, or no
+    /// engine. The batch must reach the engine, or [`Self::fib_attach`] be called.
+    pub fn poll_fib(&mut self, max: usize) -> Option<FibBatch> {
+        if self.fib.is_overrun() {
+            self.fib_attach();
+        }
+        let reader = self.fib.reader.as_mut()?;
+        let step = reader.step(&self.tables, &self.store, max);
+        let step = step.unwrap_or(Step { is_complete: true, ..Step::default() });
+        let mut batch = FibBatch { begin: step.begins, ..FibBatch::default() };
+        if step.begins {
+            self.fib.forget_handles(&mut self.store);
+        }
+        self.fib.define_changed(&mut self.store, &mut batch);
+        for (prefix, path) in step.changes {
+            let set = path.map(|path| self.store.path(path).nexthops);
+            let handle = set.and_then(|set| self.fib.handle(&mut self.store, set, &mut batch));
+            batch.routes.push((prefix, handle));
+        }
+        batch.end = step.is_complete && self.end_fib_sync();
+        self.fib.undefine(&mut batch);
+        self.trim();
+        let silent = step.is_complete && batch.is_empty();
+        (!silent).then_some(batch)
+    }
+
+    fn end_fib_sync(&mut self) -> bool {
+        let may_end = !self.fib.is_held && self.flips.is_idle();
+        let reader = self.fib.reader.as_mut().filter(|reader| may_end && !reader.is_synced);
+        reader.is_some_and(|reader| !std::mem::replace(&mut reader.is_synced, true))
+    }
+
+    /// Whether the forwarding engine is so far behind that origins should wait: their batches are to be answered
+    /// later. Without that it would have to start over.
+    pub fn is_congested(&self) -> bool {
+        let lag = self.fib.reader.as_ref().map_or(0, |reader| reader.lag(&self.tables));
+        lag > self.config.log_capacity as u64 / 2
+    }
+
+    fn installed_origins(&self) -> u32 {
+        let installed = self.store.origins.iter().enumerate().filter(|(_, origin)| origin.config.install);
+        installed.fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+}
+
+/// Redistribution.
+impl Rib {
+    /// Someone wants the winning routes of some origins: all, then every change.
+    pub fn redist_subscribe(&mut self, filter: RedistFilter) -> Result<SubscriptionId, TooManySubscriptions> {
+        if self.subscriptions.len() == MAX_SUBSCRIPTIONS {
+            return Err(TooManySubscriptions);
+        }
+        let origins = self.wanted_origins(&filter);
+        let (v4, v6) = (filter.wants_family(Family::IPV4_UNICAST), filter.wants_family(Family::IPV6_UNICAST));
+        let reader = Reader::new(&self.tables, origins, v4, v6);
+        // Numbers in use are few: the next free one is near.
+        while self.subscriptions.contains_key(&SubscriptionId(self.last_subscription)) {
+            self.last_subscription = self.last_subscription.wrapping_add(1);
+        }
+        let id = SubscriptionId(self.last_subscription);
+        self.subscriptions.insert(id, Subscription { filter, reader });
+        self.follow();
+        Ok(id)
+    }
+
+    /// The subscriber is gone.
+    pub fn redist_unsubscribe(&mut self, id: SubscriptionId) {
+        self.subscriptions.remove(&id);
+        self.follow();
+    }
+
+    /// The next changes for a subscriber, at most `max`; `None` when there are none.
+    pub fn poll_redist(&mut self, id: SubscriptionId, max: usize) -> Option<RedistBatch> {
+        let reader = &mut self.subscriptions.get_mut(&id)?.reader;
+        let step = reader.step(&self.tables, &self.store, max)?;
+        let synced = step.is_complete && !std::mem::replace(&mut reader.is_synced, step.is_complete);
+        let changes = step.changes.iter().map(|&(prefix, path)| (prefix, path.map(|path| self.redist(path))));
+        let batch = RedistBatch { begin: step.begins, changes: changes.collect(), synced };
+        self.trim();
+        let silent = step.is_complete && batch.is_empty();
+        (!silent).then_some(batch)
+    }
+
+    fn redist(&self, id: PathId) -> RedistRoute {
+        let path = self.store.path(id);
+        RedistRoute {
+            origin: path.origin,
+            distance: path.distance,
+            metric: path.metric,
+            tag: path.tag,
+            nexthops: path.nexthops,
+        }
+    }
+
+    fn wanted_origins(&self, filter: &RedistFilter) -> u32 {
+        let origins = self.store.origins.iter().enumerate();
+        let wanted = origins.filter(|(_, origin)| filter.wants_origin(&origin.name));
+        wanted.fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+}
+
+/// The log.
+impl Rib {
+    /// An origin is new, or treated otherwise: readers may want its routes.
+    pub(crate) fn choose_origins(&mut self) {
+        let installed = self.installed_origins();
+        if let Some(reader) = &mut self.fib.reader {
+            reader.origins = installed;
+        }
+        let ids: Vec<_> = self.subscriptions.keys().copied().collect();
+        for id in ids {
+            let origins = self.subscriptions.get(&id).map(|it| self.wanted_origins(&it.filter));
+            if let (Some(origins), Some(subscription)) = (origins, self.subscriptions.get_mut(&id)) {
+                subscription.reader.origins = origins;
+            }
+        }
+    }
+
+    /// A reader came or went.
+    fn follow(&mut self) {
+        let followed = self.fib.reader.is_some() || !self.subscriptions.is_empty();
+        self.tables.v4.is_followed = followed;
+        self.tables.v6.is_followed = followed;
+        self.trim();
+    }
+
+    /// Forgets what all readers have read.
+    fn trim(&mut self) {
+        let readers = self.subscriptions.values().map(|subscription| &subscription.reader);
+        let positions = readers.chain(&self.fib.reader).map(Reader::positions);
+        let (v4, v6) = positions.fold((u64::MAX, u64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
+        self.tables.v4.log.trim(v4);
+        self.tables.v6.log.trim(v6);
+    }
+}

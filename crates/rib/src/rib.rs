@@ -1,0 +1,372 @@
+//! The table as a whole: inputs, and what follows from each within the same event.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use holdfast_types::Prefix;
+
+use crate::{
+    background::{FlipWalk, Sweep},
+    fib::Fib,
+    interface::{Interface, Interfaces},
+    nexthop::{InterfaceRef, Nexthop, NexthopSet},
+    nexthops::NexthopSetId,
+    origin::{Origin, OriginConfig, OriginError, OriginId, OriginKind},
+    path::Path,
+    redist::{Subscription, SubscriptionId},
+    register::{MAX_REGISTRATIONS, Registry},
+    store::Store,
+    tables::{Routed, Tables},
+    tracker::Tracker,
+};
+
+/// Most origins of routes, the connected one included.
+pub const MAX_ORIGINS: usize = 32;
+
+/// Most subscriptions to routes.
+pub const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// Name of the origin whose routes follow from the addresses of interfaces.
+pub const CONNECTED: &str = "connected";
+
+/// Settings of the table.
+#[derive(Clone, Debug)]
+pub struct RibConfig {
+    /// How long routes of a dead origin stay when it does not come back.
+    pub stale_time: Duration,
+    /// Whether the default route may resolve next hops. It makes every next hop reachable, so a lost IGP route is
+    /// not noticed; but a router with one upstream and iBGP may need it.
+    pub resolve_via_default: bool,
+    /// Changes kept for readers of the table, per family. 12 bytes each for IPv4, 48 for IPv6, given back when read.
+    pub log_capacity: usize,
+    /// Random, so that nobody outside can choose prefixes that collide in the tables.
+    pub seed: u64,
+}
+
+impl RibConfig {
+    /// The defaults with a seed.
+    pub fn new(seed: u64) -> Self {
+        let stale_time = Duration::from_secs(120);
+        Self { stale_time, resolve_via_default: false, log_capacity: 65_536, seed }
+    }
+}
+
+/// A change of an origin's route.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RouteChange {
+    /// The prefix.
+    pub prefix: Prefix,
+    /// What happens to it.
+    pub action: RouteAction,
+}
+
+/// What an origin says of a prefix.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum RouteAction {
+    /// This is the route now, in the place of any that the origin had.
+    Announce {
+        /// From [`Rib::nexthops`].
+        nexthops: NexthopSetId,
+        /// Lower wins among routes of equal distance.
+        metric: u32,
+        /// Administrative distance; `None`: that of the origin.
+        distance: Option<u8>,
+        /// For policies of others; 0 is none.
+        tag: u32,
+    },
+    /// The origin has no route any more.
+    Withdraw,
+}
+
+/// An input that makes no sense. What came before it in a batch has been done.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RibError {
+    /// No such origin, or it is not registered now.
+    #[error("no live origin has the number {}", .0.number())]
+    UnknownOrigin(OriginId),
+    /// The next hops were released or belong to another origin.
+    #[error("the origin has not defined these next hops")]
+    UnknownNexthops,
+    /// The limit of registrations is reached.
+    #[error("a client may register interest in {MAX_REGISTRATIONS} ranges at most")]
+    TooManyRegistrations,
+}
+
+/// The routing information base.
+///
+/// Inputs are methods. After each of them everything that follows has happened: winners, resolution, the answers to
+/// registrations. What has to be told to others waits to be fetched: [`Rib::poll_invalidation`], [`Rib::poll_fib`],
+/// [`Rib::poll_redist`]. What takes a walk over the table waits for [`Rib::work`], what takes time for
+/// [`Rib::handle_timeout`] at [`Rib::poll_timeout`].
+#[derive(Debug)]
+pub struct Rib {
+    pub(crate) config: RibConfig,
+    pub(crate) tables: Tables,
+    pub(crate) store: Store,
+    pub(crate) interfaces: Interfaces,
+    pub(crate) fib: Fib,
+    pub(crate) flips: FlipWalk,
+    pub(crate) sweeps: VecDeque<Sweep>,
+    pub(crate) tracker: Tracker,
+    pub(crate) registry: Registry,
+    pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    pub(crate) last_subscription: u32,
+}
+
+impl Rib {
+    /// An empty table with one origin, [`CONNECTED`].
+    pub fn new(config: RibConfig) -> Self {
+        let mut store = Store::new(config.seed);
+        let connected = OriginConfig { distance: 0, kind: OriginKind::Internal, install: false };
+        store.origins.push(Origin::new(CONNECTED, connected));
+        Self {
+            tables: Tables::new(config.seed, config.log_capacity),
+            config,
+            store,
+            interfaces: Interfaces::default(),
+            fib: Fib::default(),
+            flips: FlipWalk::default(),
+            sweeps: VecDeque::new(),
+            tracker: Tracker::default(),
+            registry: Registry::default(),
+            subscriptions: BTreeMap::new(),
+            last_subscription: 0,
+        }
+    }
+
+    /// The origin of connected routes.
+    pub const fn connected() -> OriginId {
+        OriginId(0)
+    }
+}
+
+/// Origins and their routes.
+impl Rib {
+    /// An origin registers. If it was known, its routes so far are stale: they stay until it has announced them
+    /// again or [`Self::origin_end_of_sync`] comes, or the stale time is over.
+    pub fn add_origin(
+        &mut self,
+        name: &str,
+        config: OriginConfig,
+        now: Instant,
+    ) -> Result<OriginId, OriginError> {
+        let Some(id) = self.origin_named(name) else { return self.new_origin(name, config) };
+        let kind = self.store.origin(id).map(|origin| origin.config.kind);
+        if kind.is_some_and(|kind| kind != config.kind) {
+            return Err(OriginError::KindChanged(name.into()));
+        }
+        self.origin_died(id, now);
+        if let Some(origin) = self.store.origin_mut(id) {
+            origin.config = config;
+            origin.alive = true;
+            origin.generation += 1;
+        }
+        self.choose_origins();
+        Ok(id)
+    }
+
+    fn new_origin(&mut self, name: &str, config: OriginConfig) -> Result<OriginId, OriginError> {
+        if self.store.origins.len() == MAX_ORIGINS {
+            return Err(OriginError::TooMany);
+        }
+        self.store.origins.push(Origin::new(name, config));
+        self.choose_origins();
+        Ok(OriginId(self.store.origins.len() as u16 - 1))
+    }
+
+    /// The set of next hops with this content, for routes of this origin. The caller holds it until it calls
+    /// [`Self::release_nexthops`], as often as it has called this.
+    pub fn nexthops(&mut self, origin: OriginId, mut nexthops: NexthopSet) -> NexthopSetId {
+        nexthops.truncate();
+        let found = self.store.sets.find(origin, &nexthops);
+        let id = found.unwrap_or_else(|| self.add_set(origin, nexthops));
+        self.store.sets.hold(id);
+        self.settle();
+        id
+    }
+
+    /// The set has this content from now on, for every route that uses it.
+    pub fn change_nexthops(&mut self, id: NexthopSetId, mut nexthops: NexthopSet) {
+        nexthops.truncate();
+        let Some(old) = self.store.sets.change(id, nexthops.clone()) else { return };
+        old.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
+        nexthops.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
+        self.tracker.dirty_sets.push(id);
+        if self.is_internal(id) {
+            // What is reached through routes with this set may be reached otherwise now.
+            self.tracker.mark_all();
+        }
+        if !self.subscriptions.is_empty() {
+            self.flip(id);
+        }
+        self.settle();
+    }
+
+    fn is_internal(&self, id: NexthopSetId) -> bool {
+        let origin = self.store.sets.get(id).and_then(|set| self.store.origin(set.origin));
+        origin.is_some_and(Origin::is_internal)
+    }
+
+    /// The caller names the set no more. It stays as long as a route uses it.
+    pub fn release_nexthops(&mut self, id: NexthopSetId) {
+        self.store.sets.unhold(id);
+        self.store.unused.push(id);
+        self.settle();
+    }
+
+    /// Changes of routes, in order.
+    pub fn origin_routes(&mut self, origin: OriginId, changes: &[RouteChange]) -> Result<(), RibError> {
+        let done = changes.iter().try_for_each(|change| self.origin_route(origin, change));
+        self.settle();
+        done
+    }
+
+    fn origin_route(&mut self, id: OriginId, change: &RouteChange) -> Result<(), RibError> {
+        let origin =
+            self.store.origin(id).filter(|origin| origin.alive).ok_or(RibError::UnknownOrigin(id))?;
+        let internal = origin.is_internal();
+        let path = match change.action {
+            RouteAction::Withdraw => None,
+            RouteAction::Announce { nexthops, metric, distance, tag } => {
+                let set = self.store.sets.get(nexthops).filter(|set| set.origin == id);
+                set.ok_or(RibError::UnknownNexthops)?;
+                let distance = distance.unwrap_or(origin.config.distance);
+                Some(Path { origin: id, generation: origin.generation, nexthops, metric, distance, tag })
+            }
+        };
+        match change.prefix {
+            Prefix::V4(prefix) => self.put(id, internal, prefix, path),
+            Prefix::V6(prefix) => self.put(id, internal, prefix, path),
+        }
+        Ok(())
+    }
+
+    fn put<P: Routed>(&mut self, origin: OriginId, internal: bool, prefix: P, path: Option<Path>) {
+        let store = &mut self.store;
+        let new = path.map(|path| store.intern(path));
+        let family = P::tables_mut(&mut self.tables);
+        let table = if internal { &mut family.internal } else { &mut family.external };
+        let (mut now_present, mut changed, mut origins_before) = (false, false, 0);
+        let before = table.update(prefix, |row| {
+            let put = store.put(row, origin, new);
+            (now_present, changed, origins_before) = (put.row.is_some(), put.changed, put.origins_before);
+            put.row
+        });
+        if changed {
+            self.changed(internal, prefix, origins_before, before.is_some() != now_present);
+        }
+    }
+
+    /// A row is another now: tells the readers, and looks for answers that rested on it.
+    pub(crate) fn changed<P: Routed>(
+        &mut self,
+        internal: bool,
+        prefix: P,
+        origins_before: u32,
+        came_or_went: bool,
+    ) {
+        let family = P::tables_mut(&mut self.tables);
+        let other = if internal { &family.external } else { &family.internal };
+        let origins_beside = self.store.origins_of(&other.get(prefix));
+        family.log_change((prefix, origins_before | origins_beside));
+        if internal {
+            self.tracker.mark(prefix.into());
+            if came_or_went {
+                self.invalidate_around(prefix);
+            }
+        }
+    }
+
+    /// The origin has announced everything it has: what an earlier life left and this one did not repeat goes.
+    pub fn origin_end_of_sync(&mut self, id: OriginId) -> Result<(), RibError> {
+        let origin = self.store.origin_mut(id).filter(|origin| origin.alive);
+        let origin = origin.ok_or(RibError::UnknownOrigin(id))?;
+        origin.synced = true;
+        if origin.deadline.take().is_some() {
+            let generation = origin.generation;
+            self.sweep(id, generation);
+        }
+        Ok(())
+    }
+
+    /// The origin is gone. Its routes stay for the stale time, counted from the first death since it was complete.
+    pub fn origin_died(&mut self, id: OriginId, now: Instant) {
+        let deadline = now + self.config.stale_time;
+        if let Some(origin) = self.store.origin_mut(id).filter(|origin| origin.alive) {
+            (origin.alive, origin.synced) = (false, false);
+            origin.deadline.get_or_insert(deadline);
+        }
+    }
+
+    /// The distance of routes that are announced from now on without their own.
+    pub fn set_distance(&mut self, id: OriginId, distance: u8) {
+        if let Some(origin) = self.store.origin_mut(id) {
+            origin.config.distance = distance;
+        }
+    }
+
+    /// The stale time of origins that die from now on.
+    pub fn set_stale_time(&mut self, stale_time: Duration) {
+        self.config.stale_time = stale_time;
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.store.origins.iter().filter_map(|origin| origin.deadline).min()
+    }
+
+    /// Ends the patience with origins that have not come back, or not completely.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for number in 0..self.store.origins.len() {
+            let origin = &mut self.store.origins[number];
+            if origin.deadline.is_some_and(|deadline| deadline <= now) {
+                origin.deadline = None;
+                let generation = origin.generation + u32::from(!origin.alive);
+                self.sweep(OriginId(number as u16), generation);
+            }
+        }
+    }
+}
+
+/// Interfaces.
+impl Rib {
+    /// An interface is new or another than before.
+    pub fn interface_changed(&mut self, interface: Interface) {
+        self.replace_interface(interface.index, Some(interface));
+    }
+
+    /// An interface is gone.
+    pub fn interface_gone(&mut self, index: u32) {
+        self.replace_interface(index, None);
+    }
+
+    fn replace_interface(&mut self, index: u32, new: Option<Interface>) {
+        let networks = self.interfaces.replace(index, new);
+        networks.into_iter().for_each(|network| self.connect(network));
+        self.tracker.mark_all();
+        self.tracker.dirty_sets.extend(self.store.sets.ids());
+        self.settle();
+    }
+
+    /// Brings the connected route of a network up to date.
+    fn connect(&mut self, network: Prefix) {
+        let origin = Self::connected();
+        let held = self.interfaces.attached_to(network).map(|index| {
+            let member = Nexthop::on(InterfaceRef::Index(index));
+            self.nexthops(origin, NexthopSet::Forward(vec![member]))
+        });
+        let action = held.map_or(RouteAction::Withdraw, |nexthops| RouteAction::Announce {
+            nexthops,
+            metric: 0,
+            distance: None,
+            tag: 0,
+        });
+        // The connected origin never dies and the set is held: there is nothing to refuse.
+        let _ = self.origin_route(origin, &RouteChange { prefix: network, action });
+        if let Some(id) = held {
+            self.release_nexthops(id);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What follows from a change, within the same event.
+
+use std::net::IpAddr;
+
+use holdfast_types::Prefix;
+
+use crate::{
+    Rib, RibError,
+    nexthop::NexthopSet,
+    nexthops::{Flip, NexthopSetId},
+    origin::OriginId,
+    register::{Answer, ClientId, WatchId},
+    resolve::View,
+    tables::{Routed, Tables},
+    tracker::TrackedId,
+};
+
+/// Registration of interest.
+impl Rib {
+    /// How an address is reached through internal routes, as the next hops of external routes are. The client is
+    /// told by [`Self::poll_invalidation`] when the answer no longer holds for all of its range; until then it need
+    /// not ask about any address in it.
+    pub fn register_interest(&mut self, client: ClientId, address: IpAddr) -> Result<Answer, RibError> {
+        if !self.registry.has_room(client) {
+            return Err(RibError::TooManyRegistrations);
+        }
+        let view = self.view();
+        let answer = Answer::new(view, address, &view.evaluate(address));
+        let watch = self.watch_at(answer.range).unwrap_or_else(|| self.add_watch(address, answer.clone()));
+        self.registry.join(watch, client);
+        Ok(answer)
+    }
+
+    /// The client is no longer interested in the range around an address.
+    pub fn unregister_interest(&mut self, client: ClientId, address: IpAddr) {
+        for watch in watches_around(&self.tables, Prefix::host(address)) {
+            self.leave(watch, client);
+        }
+    }
+
+    /// The client is gone and with it all its interest.
+    pub fn client_gone(&mut self, client: ClientId) {
+        for watch in self.registry.watches_of(client) {
+            self.leave(watch, client);
+        }
+        self.registry.forget(client);
+    }
+
+    /// A range whose answer a client has been given and which no longer holds ("cache invalidated"). It is no longer
+    /// registered.
+    pub fn poll_invalidation(&mut self) -> Option<(ClientId, Prefix)> {
+        self.registry.next_invalidated()
+    }
+
+    fn watch_at(&self, range: Prefix) -> Option<WatchId> {
+        match range {
+            Prefix::V4(range) => self.tables.v4.watches.get(range),
+            Prefix::V6(range) => self.tables.v6.watches.get(range),
+        }
+    }
+
+    fn add_watch(&mut self, address: IpAddr, answer: Answer) -> WatchId {
+        let range = answer.range;
+        // Routes that kept ranges small may have gone since.
+        for smaller in watches_inside(&self.tables, range) {
+            self.invalidate(smaller);
+        }
+        let tracked = self.tracker.track(address);
+        let id = self.registry.add_watch(tracked, answer);
+        match range {
+            Prefix::V4(range) => self.tables.v4.watches.insert(range, id),
+            Prefix::V6(range) => self.tables.v6.watches.insert(range, id),
+        };
+        if let Some(tracked) = self.tracker.get_mut(tracked) {
+            tracked.watch = Some(id);
+        }
+        self.settle();
+        id
+    }
+
+    fn leave(&mut self, watch: WatchId, client: ClientId) {
+        if self.registry.leave(watch, client) {
+            self.invalidate(watch);
+        }
+    }
+
+    /// The answer for the range of a watch no longer holds.
+    fn invalidate(&mut self, id: WatchId) {
+        let Some(watch) = self.registry.invalidate(id) else { return };
+        match watch.answer.range {
+            Prefix::V4(range) => self.tables.v4.watches.remove(range),
+            Prefix::V6(range) => self.tables.v6.watches.remove(range),
+        };
+        if let Some(tracked) = self.tracker.get_mut(watch.tracked) {
+            tracked.watch = None;
+        }
+        self.tracker.untrack_if_unused(watch.tracked);
+    }
+
+    /// An internal route came or went: larger ranges around it do not have one answer any more, or could be larger.
+    pub(crate) fn invalidate_around<P: Routed>(&mut self, prefix: P) {
+        let around = P::tables(&self.tables).watches.covering(prefix);
+        let around: Vec<_> = around.filter(|&(range, _)| range != prefix).map(|(_, id)| id).collect();
+        around.into_iter().for_each(|id| self.invalidate(id));
+    }
+}
+
+fn watches_around(tables: &Tables, prefix: Prefix) -> Vec<WatchId> {
+    match prefix {
+        Prefix::V4(prefix) => tables.v4.watches.covering(prefix).map(|(_, id)| id).collect(),
+        Prefix::V6(prefix) => tables.v6.watches.covering(prefix).map(|(_, id)| id).collect(),
+    }
+}
+
+fn watches_inside(tables: &Tables, range: Prefix) -> Vec<WatchId> {
+    match range {
+        Prefix::V4(range) => tables.v4.watches.within(range).map(|(_, id)| id).collect(),
+        Prefix::V6(range) => tables.v6.watches.within(range).map(|(_, id)| id).collect(),
+    }
+}
+
+/// Resolution.
+impl Rib {
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            tables: &self.tables,
+            store: &self.store,
+            interfaces: &self.interfaces,
+            via_default: self.config.resolve_via_default,
+        }
+    }
+
+    pub(crate) fn add_set(&mut self, origin: OriginId, nexthops: NexthopSet) -> NexthopSetId {
+        let resolution = self.view().resolve(&nexthops);
+        let id = self.store.sets.add(origin, nexthops.clone());
+        if let Some(set) = self.store.sets.get_mut(id) {
+            set.resolution = resolution;
+        }
+        nexthops.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
+        id
+    }
+
+    /// Works out everything that rests on what has changed. At its end nothing is out of date.
+    pub(crate) fn settle(&mut self) {
+        while let Some(id) = self.tracker.next_dirty() {
+            self.reconsider(id);
+        }
+        let mut sets = std::mem::take(&mut self.tracker.dirty_sets);
+        sets.sort_unstable();
+        sets.dedup();
+        sets.into_iter().for_each(|id| self.resolve_set(id));
+        while let Some(id) = self.store.unused.pop() {
+            self.remove_set_if_unused(id);
+        }
+    }
+
+    fn reconsider(&mut self, id: TrackedId) {
+        let Some(tracked) = self.tracker.get(id) else { return };
+        let (address, watch, sets) = (tracked.address, tracked.watch, tracked.sets.clone());
+        self.tracker.dirty_sets.extend(sets);
+        let view = self.view();
+        let evaluation = view.evaluate(address);
+        let known = watch.and_then(|id| self.registry.get(id)).map(|watch| &watch.answer);
+        let holds = known.is_none_or(|known| *known == Answer::new(view, address, &evaluation));
+        self.tracker.rests_on(id, evaluation.visits);
+        if let Some(watch) = watch.filter(|_| !holds) {
+            self.invalidate(watch);
+        }
+    }
+
+    fn resolve_set(&mut self, id: NexthopSetId) {
+        let Some(set) = self.store.sets.get(id) else { return };
+        let new = self.view().resolve(&set.nexthops);
+        let Some(set) = self.store.sets.get_mut(id).filter(|set| set.resolution != new) else { return };
+        let flips = set.resolution.is_usable() != new.is_usable();
+        set.resolution = new;
+        self.fib.set_changed(&mut self.store, id);
+        if flips {
+            self.flip(id);
+        }
+    }
+
+    /// The readers have to look again at the routes of a set.
+    pub(crate) fn flip(&mut self, id: NexthopSetId) {
+        if let Some(set) = self.store.sets.get_mut(id) {
+            set.flip = Flip::Waiting;
+            self.flips.request();
+        }
+    }
+
+    fn remove_set_if_unused(&mut self, id: NexthopSetId) {
+        if !self.store.sets.is_unused(id) {
+            return;
+        }
+        let Some(set) = self.store.sets.remove(id) else { return };
+        set.nexthops.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
+        if let Some(handle) = set.fib_handle {
+            self.fib.release(handle, (self.tables.v4.log.end(), self.tables.v6.log.end()));
+        }
+    }
+}

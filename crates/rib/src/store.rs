@@ -1,0 +1,169 @@
+//! What table rows mean: origins, paths and sets of next hops, kept together because each counts on the others.
+
+use crate::{
+    nexthops::{NexthopSetId, Sets},
+    origin::{Origin, OriginId},
+    path::{Lists, Path, PathId, Paths},
+};
+
+/// A distance that keeps a route from ever being used.
+const NEVER: u8 = 255;
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) origins: Vec<Origin>,
+    pub(crate) sets: Sets,
+    /// Sets that lost their last user; they are removed at the end of the event.
+    pub(crate) unused: Vec<NexthopSetId>,
+    paths: Paths,
+    lists: Lists,
+}
+
+/// What putting a path into a row has done.
+#[derive(Debug)]
+pub(crate) struct Put {
+    /// The row from now on.
+    pub(crate) row: Option<u32>,
+    /// The origins that had a path there before, as bits.
+    pub(crate) origins_before: u32,
+    /// Whether anyone downstream could see a difference.
+    pub(crate) changed: bool,
+}
+
+impl Store {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            origins: Vec::new(),
+            sets: Sets::new(seed),
+            unused: Vec::new(),
+            paths: Paths::new(seed.rotate_left(32)),
+            lists: Lists::default(),
+        }
+    }
+
+    pub(crate) fn path(&self, id: PathId) -> &Path {
+        self.paths.get(id)
+    }
+
+    pub(crate) fn origin(&self, id: OriginId) -> Option<&Origin> {
+        self.origins.get(usize::from(id.0))
+    }
+
+    pub(crate) fn origin_mut(&mut self, id: OriginId) -> Option<&mut Origin> {
+        self.origins.get_mut(usize::from(id.0))
+    }
+
+    /// The number of a path that is about to be put into rows.
+    pub(crate) fn intern(&mut self, path: Path) -> PathId {
+        self.paths.find(&path).unwrap_or_else(|| {
+            self.sets.retain(path.nexthops);
+            self.paths.add(path)
+        })
+    }
+
+    /// The paths of a row, best first.
+    pub(crate) fn paths<'a>(&'a self, row: &'a Option<u32>) -> &'a [PathId] {
+        row.as_ref().map_or(&[], |row| self.lists.paths(row))
+    }
+
+    /// The origins that have a path in a row, as bits.
+    pub(crate) fn origins_of(&self, row: &Option<u32>) -> u32 {
+        self.paths(row).iter().fold(0, |bits, &id| bits | self.path(id).origin.bit())
+    }
+
+    /// Puts an origin's path (`None`: nothing) in the place of the one it had in this row.
+    pub(crate) fn put(&mut self, row: Option<u32>, origin: OriginId, new: Option<PathId>) -> Put {
+        let old = self.paths(&row).iter().copied().find(|&id| self.path(id).origin == origin);
+        let origins_before = self.origins_of(&row);
+        let changed = !self.says_the_same(old, new);
+        let row = if old == new { row } else { self.replace(row, old, new) };
+        Put { row, origins_before, changed }
+    }
+
+    fn says_the_same(&self, old: Option<PathId>, new: Option<PathId>) -> bool {
+        match (old, new) {
+            (Some(old), Some(new)) => self.path(old).says_the_same(self.path(new)),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    fn replace(&mut self, row: Option<u32>, old: Option<PathId>, new: Option<PathId>) -> Option<u32> {
+        let paths = self.paths(&row);
+        let row = if paths.len() == usize::from(old.is_some()) {
+            // Nobody else knows the prefix: the usual case.
+            self.lists.store(row, new.as_slice())
+        } else {
+            let mut paths: Vec<PathId> = paths.iter().copied().filter(|&id| Some(id) != old).collect();
+            if let Some(new) = new {
+                paths.insert(paths.partition_point(|&other| self.is_preferred(other, new)), new);
+            }
+            self.lists.store(row, &paths)
+        };
+        self.count(old, new);
+        row
+    }
+
+    fn count(&mut self, old: Option<PathId>, new: Option<PathId>) {
+        if let Some(new) = new {
+            self.paths.retain(new);
+            self.count_route(new, 1);
+        }
+        if let Some(old) = old {
+            self.count_route(old, -1);
+            let last = self.paths.release(old);
+            if let Some(path) = last.filter(|path| self.sets.release(path.nexthops)) {
+                self.unused.push(path.nexthops);
+            }
+        }
+    }
+
+    fn count_route(&mut self, id: PathId, difference: i64) {
+        let origin = self.path(id).origin;
+        if let Some(origin) = self.origin_mut(origin) {
+            origin.routes = origin.routes.saturating_add_signed(difference);
+        }
+    }
+
+    /// Drops the paths of an origin that an earlier life than `generation` said. `None`: nothing to drop.
+    pub(crate) fn without_older(&mut self, row: u32, origin: OriginId, generation: u32) -> Option<Put> {
+        let old = |&&id: &&PathId| {
+            let path = self.path(id);
+            path.origin == origin && path.generation < generation
+        };
+        self.lists.paths(&row).iter().find(old)?;
+        Some(self.put(Some(row), origin, None))
+    }
+
+    /// The merge: lower distance, then lower metric, then the origin's name, so that there is always an order.
+    fn is_preferred(&self, a: PathId, b: PathId) -> bool {
+        let key = |id| {
+            let path = self.path(id);
+            (path.distance, path.metric, self.origin(path.origin).map(|origin| &origin.name))
+        };
+        key(a) < key(b)
+    }
+
+    pub(crate) fn is_usable(&self, id: PathId) -> bool {
+        let path = self.path(id);
+        path.distance != NEVER && self.sets.is_usable(path.nexthops)
+    }
+
+    /// The path that wins a prefix: the most preferred of those that lead somewhere.
+    pub(crate) fn winner(&self, internal: &Option<u32>, external: &Option<u32>) -> Option<PathId> {
+        let best = |row| self.paths(row).iter().copied().find(|&id| self.is_usable(id));
+        match (best(internal), best(external)) {
+            (Some(internal), Some(external)) if self.is_preferred(external, internal) => Some(external),
+            (internal, external) => internal.or(external),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.paths.memory() + self.lists.memory() + self.sets.memory()
+    }
+
+    /// Whether routes with this distance can be used at all.
+    pub(crate) fn may_use(&self, id: PathId) -> bool {
+        self.path(id).distance != NEVER
+    }
+}
