@@ -1,1 +1,34 @@
-//! The configuration: TOML to checked values, with errors that point at the text
+//! The configuration: TOML text to checked values, with errors that point at the text.
+//!
+//! [`parse`] is the only way in; what comes out is a [`Config`] in which nothing has to be checked again,
+//! or [`Diagnostics`] with everything that is wrong. Start with [`schema`].
+//!
+//! Not here: reading files, applying changes, defaults that depend on the machine.
+
+mod diagnostic;
+mod input;
+mod read;
+pub mod schema;
+mod suggest;
+
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use schema::Config;
+
+/// Reads a configuration. `file` is the name that the diagnostics show.
+///
+/// # Errors
+/// All errors of TOML's syntax; or, where there is none, everything else that is wrong, in the order of
+/// the text.
+pub fn parse(text: &str, file: &str) -> Result<Config, Diagnostics> {
+    let (root, faults) = toml::de::DeTable::parse_recoverable(text);
+    let report = input::Report::new(text, file);
+    for fault in &faults {
+        report.syntax(fault);
+    }
+    if faults.is_empty() {
+        let config = read::config(&report, &root);
+        report.finish(config)
+    } else {
+        report.finish(None)
+    }
+}

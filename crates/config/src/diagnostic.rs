@@ -1,0 +1,177 @@
+//! Errors that show the text they are about.
+
+use std::{fmt, ops::Range};
+
+use serde::Serialize;
+
+/// Everything that is wrong with a file, in the order of its text. Prints one block per error; as JSON
+/// it is an array of objects.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[serde(transparent)]
+pub struct Diagnostics(pub(crate) Vec<Diagnostic>);
+
+/// One error and its place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Diagnostic {
+    /// The file, as it was named to [`crate::parse`].
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// First column, in characters from 1.
+    pub column: usize,
+    /// How many characters of the line are meant; 1 or more.
+    pub width: usize,
+    /// The line as it is in the file; a secret that the error is about is blanked.
+    pub text: String,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// What was probably meant, or what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Diagnostics {
+    /// The errors; at least one.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for diagnostic in self {
+            writeln!(f, "{diagnostic}")?;
+        }
+        match self.0.len() {
+            1 => f.write_str("1 error"),
+            many => write!(f, "{many} errors"),
+        }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column, .. } = self;
+        writeln!(f, "{file}:{line}:{column}: {}", self.message)?;
+        writeln!(f, "{line:>5} | {}", printable(&self.text))?;
+        writeln!(f, "      | {}{}", self.indent(), "^".repeat(self.width))?;
+        if let Some(expected) = &self.expected {
+            writeln!(f, "      expected {expected}")?;
+        }
+        if let Some(hint) = &self.hint {
+            writeln!(f, "      hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Diagnostic {
+    /// As wide as what is before the fault; tabs stay tabs.
+    fn indent(&self) -> String {
+        self.text.chars().take(self.column - 1).map(|c| if c == '\t' { c } else { ' ' }).collect()
+    }
+}
+
+/// The line with nothing in it that a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Where something is in a text.
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    pub(crate) width: usize,
+    pub(crate) text: String,
+}
+
+/// A text in which places can be looked up.
+pub(crate) struct Lines<'a> {
+    text: &'a str,
+    /// Where each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self { text, starts: std::iter::once(0).chain(breaks).collect() }
+    }
+
+    /// The number of the line, from 1.
+    pub(crate) fn line(&self, at: usize) -> usize {
+        self.starts.partition_point(|&start| start <= at)
+    }
+
+    /// Finds a span of bytes; only the part on its first line counts. Spans outside of the text or inside
+    /// of a character are moved to the next place that exists.
+    pub(crate) fn place(&self, span: Range<usize>) -> Place {
+        let start = self.text.floor_char_boundary(span.start);
+        let end = self.text.floor_char_boundary(span.end.max(start));
+        let line = self.line(start);
+        let from = self.starts[line - 1];
+        let text = self.text[from..].lines().next().unwrap_or("");
+        let meant = self.text.get(start..end.min(from + text.len())).unwrap_or("");
+        Place {
+            line,
+            column: self.text[from..start].chars().count() + 1,
+            width: meant.trim_end().chars().count().max(1),
+            text: text.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str, span: Range<usize>) -> (usize, usize, usize, String) {
+        let Place { line, column, width, text } = Lines::new(text).place(span);
+        (line, column, width, text)
+    }
+
+    #[test]
+    fn columns_count_characters_and_spans_end_with_their_line() {
+        let text = "a = 1\r\nä = [\n 2 ]\n";
+        assert_eq!(at(text, 4..5), (1, 5, 1, "a = 1".into()));
+        assert_eq!(at(text, 12..18), (2, 5, 1, "ä = [".into()));
+        assert_eq!(at(text, 5..6), (1, 6, 1, "a = 1".into()));
+        assert_eq!(at(text, text.len()..text.len()), (4, 1, 1, String::new()));
+    }
+
+    #[test]
+    fn impossible_spans_are_moved_into_the_text() {
+        assert_eq!(at("ä", 1..99), (1, 1, 1, "ä".into()));
+        assert_eq!(at("ab", 7..3), (1, 3, 1, "ab".into()));
+    }
+
+    #[test]
+    fn a_block_shows_place_line_and_caret() {
+        let diagnostic = Diagnostic {
+            file: "router.toml".into(),
+            line: 17,
+            column: 2,
+            width: 6,
+            text: "\tpasive = true\u{1b}".into(),
+            message: "unknown key `pasive`".into(),
+            expected: None,
+            hint: Some("did you mean `passive`?".into()),
+        };
+        let shown = "router.toml:17:2: unknown key `pasive`\n   17 | \tpasive = true\u{fffd}\n      | \t^^^^^^\n      \
+                     hint: did you mean `passive`?\n";
+        assert_eq!(diagnostic.to_string(), shown);
+        assert!(Diagnostics(vec![diagnostic]).to_string().ends_with("\n\n1 error"));
+    }
+}

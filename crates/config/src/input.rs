@@ -1,0 +1,333 @@
+//! Reading of tables: every key that is taken is known, every other one is an error.
+
+mod value;
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    ops::{Range, RangeInclusive},
+};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+pub(crate) use self::value::Value;
+use crate::{
+    Config, Diagnostic, Diagnostics,
+    diagnostic::{Lines, Place},
+    suggest,
+};
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) span: Range<usize>,
+}
+
+/// What is wrong with one place.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    message: String,
+    expected: Option<String>,
+    hint: Option<String>,
+    secret: bool,
+}
+
+impl Problem {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), expected: None, hint: None, secret: false }
+    }
+
+    /// From an error whose text may say at its end what was expected.
+    pub(crate) fn from_error(error: &impl ToString) -> Self {
+        let text = error.to_string();
+        match text.split_once(": expected ") {
+            Some((message, expected)) => Self::new(message).expected(expected),
+            None => Self::new(text),
+        }
+    }
+
+    pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The text in question is not to be shown.
+    pub(crate) fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+
+    fn suggest<'a>(self, word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+        match suggest::nearest(word, candidates) {
+            Some(meant) => self.hint(format!("did you mean `{meant}`?")),
+            None => self,
+        }
+    }
+}
+
+/// Collects what is wrong with a text.
+pub(crate) struct Report<'a> {
+    file: &'a str,
+    lines: Lines<'a>,
+    problems: RefCell<Vec<At<Problem>>>,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn new(text: &'a str, file: &'a str) -> Self {
+        Self { file, lines: Lines::new(text), problems: RefCell::default() }
+    }
+
+    pub(crate) fn add(&self, span: &Range<usize>, problem: Problem) {
+        self.problems.borrow_mut().push(At { value: problem, span: span.clone() });
+    }
+
+    pub(crate) fn syntax(&self, fault: &toml::de::Error) {
+        let message = fault.message();
+        let problem = match message.split_once(", expected ") {
+            Some((message, expected)) => Problem::new(message).expected(expected),
+            None => Problem::new(message),
+        };
+        self.add(&fault.span().unwrap_or_default(), problem);
+    }
+
+    pub(crate) fn has_problems(&self) -> bool {
+        !self.problems.borrow().is_empty()
+    }
+
+    /// The configuration if nothing is wrong.
+    pub(crate) fn finish(self, config: Option<Config>) -> Result<Config, Diagnostics> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|problem| (problem.span.start, problem.span.end));
+        match config {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => Err(Diagnostics(
+                problems.into_iter().map(|problem| diagnostic(self.file, &self.lines, problem)).collect(),
+            )),
+        }
+    }
+}
+
+fn diagnostic(file: &str, lines: &Lines<'_>, problem: At<Problem>) -> Diagnostic {
+    let Place { line, column, width, text } = lines.place(problem.span);
+    let Problem { message, expected, hint, secret } = problem.value;
+    let hidden = (column - 1)..(column - 1 + width);
+    let blank = |(at, c)| if secret && hidden.contains(&at) { '*' } else { c };
+    let text = text.chars().enumerate().map(blank).collect();
+    Diagnostic { file: file.to_owned(), line, column, width, text, message, expected, hint }
+}
+
+/// One table being read. Keys become known by being asked for; when the section is dropped, all others
+/// are reported.
+pub(crate) struct Section<'a> {
+    pub(crate) report: &'a Report<'a>,
+    /// As shown to the operator: `[bgp]`.
+    pub(crate) name: &'static str,
+    /// Its header, or the whole of an inline table.
+    pub(crate) span: Range<usize>,
+    table: &'a DeTable<'a>,
+    known: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    pub(crate) fn new(
+        report: &'a Report<'a>,
+        name: &'static str,
+        table: &'a DeTable<'a>,
+        span: Range<usize>,
+    ) -> Self {
+        Self { report, name, span, table, known: RefCell::default() }
+    }
+
+    fn get(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.known.borrow_mut().push(key);
+        self.table.get(key)
+    }
+
+    /// Where the value of a key stands; the section if there is none.
+    pub(crate) fn span_of(&self, key: &str) -> Range<usize> {
+        self.table.get(key).map_or(self.span.clone(), Spanned::span)
+    }
+
+    pub(crate) fn has(&self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Whether the value of a key is exactly this text.
+    pub(crate) fn is_text(&self, key: &'static str, text: &str) -> bool {
+        self.get(key).is_some_and(|value| value.get_ref().as_str() == Some(text))
+    }
+
+    pub(crate) fn is_list(&self, key: &'static str) -> bool {
+        self.get(key).is_some_and(|value| value.get_ref().is_array())
+    }
+
+    pub(crate) fn is_table(&self, key: &'static str) -> bool {
+        self.get(key).is_some_and(|value| value.get_ref().is_table())
+    }
+
+    pub(crate) fn add(&self, key: &str, problem: Problem) {
+        self.report.add(&self.span_of(key), problem);
+    }
+
+    /// The value of a key; `None` if it is absent, or wrong and reported.
+    pub(crate) fn optional<T: Value>(&self, key: &'static str) -> Option<At<T>> {
+        self.read(self.get(key)?)
+    }
+
+    fn read<T: Value>(&self, value: &Spanned<DeValue<'_>>) -> Option<At<T>> {
+        match T::read(value.get_ref()) {
+            Ok(read) => Some(At { value: read, span: value.span() }),
+            Err(problem) => {
+                self.report.add(&value.span(), problem);
+                None
+            }
+        }
+    }
+
+    /// The value of a key that has to be there.
+    pub(crate) fn required<T: Value>(&self, key: &'static str) -> Option<At<T>> {
+        if !self.has(key) {
+            let missing = Problem::new(format!("{} needs `{key}`", self.name));
+            self.report.add(&self.span, missing.expected(format!("`{key}` = {}", T::EXPECTED)));
+        }
+        self.optional(key)
+    }
+
+    /// The value of a key, or what it is by default.
+    pub(crate) fn or<T: Value>(&self, key: &'static str, default: T) -> T {
+        self.optional(key).map_or(default, |at| at.value)
+    }
+
+    /// A number, or what it is by default.
+    pub(crate) fn number<T>(&self, key: &'static str, range: RangeInclusive<T>, default: T) -> T
+    where
+        T: Value + PartialOrd + std::fmt::Display,
+    {
+        match self.optional::<T>(key) {
+            Some(at) if range.contains(&at.value) => at.value,
+            Some(at) => {
+                let (low, high) = (range.start(), range.end());
+                let problem = Problem::new(format!("`{key}` is out of range"));
+                self.report.add(&at.span, problem.expected(format!("{low} to {high}")));
+                default
+            }
+            None => default,
+        }
+    }
+
+    /// One of a few words, or what it is by default.
+    pub(crate) fn word<T: Copy>(&self, key: &'static str, words: &[(&str, T)], default: T) -> T {
+        let Some(at) = self.optional::<String>(key) else { return default };
+        if let Some(&(_, meaning)) = words.iter().find(|(word, _)| *word == at.value) {
+            return meaning;
+        }
+        let quoted: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let problem = Problem::new(format!("`{}` is no value for `{key}`", at.value));
+        let problem =
+            problem.expected(quoted.join(" or ")).suggest(&at.value, words.iter().map(|&(word, _)| word));
+        self.report.add(&at.span, problem);
+        default
+    }
+
+    /// The entries of an array; a single value counts as an array of one. `None` if the key is absent.
+    pub(crate) fn list<T: Value>(&self, key: &'static str) -> Option<Vec<At<T>>> {
+        let value = self.get(key)?;
+        Some(match value.get_ref() {
+            DeValue::Array(entries) => entries.iter().filter_map(|entry| self.read(entry)).collect(),
+            _ => self.read(value).into_iter().collect(),
+        })
+    }
+
+    /// A table below this one.
+    pub(crate) fn section(&self, key: &'static str, name: &'static str) -> Option<Self> {
+        self.open(self.get(key)?, key, name)
+    }
+
+    /// An array of tables below this one.
+    pub(crate) fn sections(&self, key: &'static str, name: &'static str) -> Vec<Self> {
+        let Some(value) = self.get(key) else { return Vec::new() };
+        match value.get_ref() {
+            DeValue::Array(entries) => {
+                entries.iter().filter_map(|entry| self.open(entry, key, name)).collect()
+            }
+            other => {
+                let problem = Problem::new(format!("`{key}` is {} here", value::kind(other)));
+                self.report.add(&value.span(), problem.expected(format!("a table {name} for each")));
+                Vec::new()
+            }
+        }
+    }
+
+    fn open(&self, value: &'a Spanned<DeValue<'a>>, key: &str, name: &'static str) -> Option<Self> {
+        if let DeValue::Table(table) = value.get_ref() {
+            return Some(Section::new(self.report, name, table, value.span()));
+        }
+        let problem = Problem::new(format!("`{key}` is {} here", value::kind(value.get_ref())));
+        self.report.add(&value.span(), problem.expected(format!("a table {name}")));
+        None
+    }
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        let known = self.known.borrow();
+        for key in self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
+            let word = key.get_ref();
+            let problem = Problem::new(format!("unknown key `{word}` in {}", self.name));
+            let expected = format!("one of {}", known.join(", "));
+            let problem = problem.expected(expected).suggest(word, known.iter().copied());
+            self.report.add(&key.span(), problem);
+        }
+    }
+}
+
+/// Names of one kind: each may be declared once, and only declared ones may be referred to.
+pub(crate) struct Names<'a> {
+    report: &'a Report<'a>,
+    /// What is named, as in "policy".
+    kind: &'static str,
+    /// Where each was declared; `None` for built-in ones.
+    declared: HashMap<String, Option<usize>>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(report: &'a Report<'a>, kind: &'static str) -> Self {
+        Self { report, kind, declared: HashMap::new() }
+    }
+
+    pub(crate) fn built_in(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.declared.extend(names.into_iter().map(|name| (name.to_owned(), None)));
+        self
+    }
+
+    pub(crate) fn declare(&mut self, at: &At<impl ToString>) {
+        let (kind, name) = (self.kind, at.value.to_string());
+        match self.declared.get(&name) {
+            Some(Some(first)) => {
+                let line = self.report.lines.line(*first);
+                self.report.add(&at.span, Problem::new(format!("{kind} `{name}` is already on line {line}")));
+            }
+            Some(None) => self.report.add(&at.span, Problem::new(format!("{kind} `{name}` is built in"))),
+            None => {
+                self.declared.insert(name, Some(at.span.start));
+            }
+        }
+    }
+
+    pub(crate) fn refer(&self, at: &At<String>) {
+        let (kind, name) = (self.kind, &at.value);
+        if !self.declared.contains_key(name) {
+            let problem = Problem::new(format!("there is no {kind} `{name}`"));
+            self.report.add(&at.span, problem.suggest(name, self.declared.keys().map(String::as_str)));
+        }
+    }
+}

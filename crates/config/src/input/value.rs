@@ -1,0 +1,132 @@
+//! Single values: from TOML's types and texts to ours.
+
+use std::{net::IpAddr, str::FromStr};
+
+use holdfast_policy::{AsnRange, Community, CommunityPattern, Origin, PathPattern, PrefixRange, Protocol};
+use holdfast_types::{Asn, Family, Prefix, RouterId};
+use toml::de::DeValue;
+
+use super::Problem;
+
+/// Something that one TOML value can say.
+pub(crate) trait Value: Sized {
+    /// An example, in TOML.
+    const EXPECTED: &'static str;
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem>;
+}
+
+/// What a value is, in words.
+pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a decimal number",
+        DeValue::Boolean(_) => "a truth value",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+fn wrong_type<T: Value>(value: &DeValue<'_>) -> Problem {
+    Problem::new(format!("this is {}", kind(value))).expected(T::EXPECTED)
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        value.as_bool().ok_or_else(|| wrong_type::<Self>(value))
+    }
+}
+
+impl Value for String {
+    const EXPECTED: &'static str = "\"text\"";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        value.as_str().map(str::to_owned).ok_or_else(|| wrong_type::<Self>(value))
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<i128> {
+    let integer = value.as_integer()?;
+    // A number of more digits than these is out of every range.
+    Some(i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX))
+}
+
+macro_rules! integers {
+    ($($type:ty: $expected:literal),*) => {$(
+        impl Value for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+                let number = integer(value).ok_or_else(|| wrong_type::<Self>(value))?;
+                number.try_into().map_err(|_| Problem::new("the number is out of range").expected($expected))
+            }
+        }
+    )*};
+}
+
+integers!(u8: "a number from 0 to 255", u16: "a number from 0 to 65535", u32: "a number from 0 to 4294967295");
+
+fn from_text<T: Value + FromStr<Err: ToString>>(value: &DeValue<'_>) -> Result<T, Problem> {
+    let text = value.as_str().ok_or_else(|| wrong_type::<T>(value))?;
+    text.parse().map_err(|error| Problem::from_error(&error))
+}
+
+macro_rules! texts {
+    ($($type:ty: $expected:literal),*) => {$(
+        impl Value for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+                from_text(value)
+            }
+        }
+    )*};
+}
+
+texts! {
+    RouterId: "\"10.0.0.1\"",
+    Prefix: "\"192.0.2.0/24\"",
+    Family: "\"ipv4-unicast\" or \"ipv6-unicast\"",
+    PrefixRange: "\"10.0.0.0/8 le 24\"",
+    CommunityPattern: "\"65001:100\"",
+    Community: "\"65001:100\"",
+    PathPattern: "\"65001 *\"",
+    Origin: "\"igp\", \"egp\" or \"incomplete\"",
+    Protocol: "\"bgp\", \"static\" or \"connected\""
+}
+
+impl Value for IpAddr {
+    const EXPECTED: &'static str = "\"10.0.0.1\"";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        let text = value.as_str().ok_or_else(|| wrong_type::<Self>(value))?;
+        let problem = || Problem::new(format!("`{text}` is no address"));
+        text.parse().map_err(|_| problem().expected("an address as in 10.0.0.1 or 2001:db8::1"))
+    }
+}
+
+impl Value for Asn {
+    const EXPECTED: &'static str = "an AS number as in 65001";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        match value {
+            DeValue::String(_) => from_text(value),
+            _ => u32::read(value).map(Self).map_err(|problem| problem.expected(Self::EXPECTED)),
+        }
+    }
+}
+
+impl Value for AsnRange {
+    const EXPECTED: &'static str = "an AS number as in 65001, or a range as in \"64512-65534\"";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        match value {
+            DeValue::String(_) => from_text(value),
+            _ => Asn::read(value).map(Self::from).map_err(|problem| problem.expected(Self::EXPECTED)),
+        }
+    }
+}

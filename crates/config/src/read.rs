@@ -1,0 +1,195 @@
+//! The sections of a configuration, except BGP and policy.
+
+mod bgp;
+mod policy;
+
+use std::{net::IpAddr, time::Duration};
+
+use holdfast_types::{Afi, Asn, Prefix, RouterId};
+use toml::{Spanned, de::DeTable};
+
+use crate::{
+    Config,
+    input::{At, Names, Problem, Report, Section},
+    schema::{Backend, Distances, Fea, Log, LogFormat, LogLevel, Rib, Router, StaticRoute, StaticTarget},
+};
+
+/// Reads everything; `None` if something that has no default is missing or wrong. What is wrong is in
+/// the report.
+pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>) -> Option<Config> {
+    let root = Section::new(report, "the file", root.get_ref(), 0..0);
+    let (policy, policies) = policy::read(&root);
+    let router = router(&root);
+    let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section));
+    let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
+    let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
+    let statics = statics(&root, rib.enabled);
+    let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, &policies));
+    Some(Config { router: router?, log, fea, rib, statics, bgp, policy })
+}
+
+fn router(root: &Section<'_>) -> Option<Router> {
+    let Some(section) = root.section("router", "[router]") else {
+        if !root.has("router") {
+            let problem = Problem::new("there is no [router]");
+            root.add("router", problem.expected("[router] with `id` and `asn`"));
+        }
+        return None;
+    };
+    let id = section.required::<RouterId>("id");
+    let asn = section.required::<Asn>("asn");
+    asn.iter().for_each(|asn| usable(&section, asn));
+    Some(Router { id: id?.value, asn: asn?.value })
+}
+
+/// Refuses numbers that name no AS (RFC 7607, RFC 7300, RFC 6793 section 9).
+fn usable(section: &Section<'_>, asn: &At<Asn>) {
+    if !asn.value.is_usable() {
+        let problem = Problem::new(format!("AS {} is reserved and names no router", asn.value));
+        section.report.add(&asn.span, problem.expected("another AS number, private ones are from 64512"));
+    }
+}
+
+fn default_log() -> Log {
+    Log { format: LogFormat::Text, level: LogLevel::Info }
+}
+
+fn log(section: &Section<'_>) -> Log {
+    use LogLevel::{Debug, Error, Info, Trace, Warn};
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    let levels = [Error, Warn, Info, Debug, Trace].map(|level| (level.name(), level));
+    let default = default_log();
+    Log {
+        format: section.word("format", &formats, default.format),
+        level: section.word("level", &levels, default.level),
+    }
+}
+
+fn default_fea() -> Fea {
+    /// RT_TABLE_MAIN.
+    const MAIN: u32 = 254;
+    Fea { backend: Backend::Linux, keep_routes: false, table: MAIN }
+}
+
+fn fea(section: &Section<'_>) -> Fea {
+    let backends = [Backend::Linux, Backend::None].map(|backend| (backend.name(), backend));
+    let default = default_fea();
+    Fea {
+        backend: section.word("backend", &backends, default.backend),
+        keep_routes: section.or("keep-routes", default.keep_routes),
+        table: section.number("table", 1..=u32::MAX, default.table),
+    }
+}
+
+fn default_rib() -> Rib {
+    Rib { enabled: true, stale_time: Duration::from_secs(300), distance: Distances::default() }
+}
+
+fn rib(section: &Section<'_>) -> Rib {
+    let default = default_rib();
+    Rib {
+        enabled: section.or("enabled", default.enabled),
+        stale_time: section.optional::<u16>("stale-time").map_or(default.stale_time, seconds),
+        distance: section.section("distance", "[rib.distance]").map_or(default.distance, |s| distances(&s)),
+    }
+}
+
+fn seconds(at: At<u16>) -> Duration {
+    Duration::from_secs(at.value.into())
+}
+
+fn distances(section: &Section<'_>) -> Distances {
+    let default = Distances::default();
+    Distances {
+        connected: section.or("connected", default.connected),
+        static_: section.or("static", default.static_),
+        ebgp: section.or("ebgp", default.ebgp),
+        ibgp: section.or("ibgp", default.ibgp),
+    }
+}
+
+fn statics(root: &Section<'_>, rib_enabled: bool) -> Vec<StaticRoute> {
+    let sections = root.sections("static", "[[static]]");
+    if let (Some(first), false) = (sections.first(), rib_enabled) {
+        let problem = Problem::new("a static route has no effect without a rib");
+        root.report.add(&first.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
+    }
+    let mut prefixes = Names::new(root.report, "a static route for");
+    sections.iter().filter_map(|section| static_route(section, &mut prefixes)).collect()
+}
+
+fn static_route(section: &Section<'_>, prefixes: &mut Names<'_>) -> Option<StaticRoute> {
+    let prefix = section.required::<Prefix>("prefix");
+    let next_hop = section.optional::<IpAddr>("next-hop");
+    let interface = section.optional::<String>("interface");
+    let blackhole = section.or("blackhole", false);
+    prefix.iter().for_each(|prefix| prefixes.declare(prefix));
+    interface.iter().for_each(|name| interface_name(section, name));
+    if let (Some(prefix), Some(next_hop)) = (&prefix, &next_hop) {
+        gateway(section, prefix.value, next_hop, interface.is_some());
+    }
+    let gateway_or_interface = section.has("next-hop") || section.has("interface");
+    let target = match (next_hop, interface, blackhole) {
+        (Some(address), interface, false) => {
+            StaticTarget::NextHop { address: address.value, interface: interface.map(|at| at.value) }
+        }
+        (None, Some(interface), false) => StaticTarget::Interface(interface.value),
+        (None, None, true) if !gateway_or_interface => StaticTarget::Blackhole,
+        (None, None, false) if gateway_or_interface => return None,
+        (None, None, false) => {
+            let problem = Problem::new("the static route leads nowhere");
+            section
+                .report
+                .add(&section.span, problem.expected("`next-hop`, `interface` or `blackhole = true`"));
+            return None;
+        }
+        (_, _, true) => {
+            section.add("blackhole", Problem::new("a blackhole has neither `next-hop` nor `interface`"));
+            return None;
+        }
+    };
+    Some(StaticRoute { prefix: prefix?.value, target })
+}
+
+fn gateway(section: &Section<'_>, prefix: Prefix, next_hop: &At<IpAddr>, has_interface: bool) {
+    let address = next_hop.value;
+    let afi = Prefix::host(address).afi();
+    if afi != prefix.afi() {
+        let problem = Problem::new(format!("next hop {address} is not of the family of {prefix}"));
+        section
+            .report
+            .add(&next_hop.span, problem.expected(format!("an {} address", family_word(prefix.afi()))));
+    }
+    unicast(section, next_hop);
+    if is_link_local(address) && !has_interface {
+        let problem = Problem::new(format!("link-local next hop {address} could be on any interface"));
+        section.report.add(&next_hop.span, problem.hint("add `interface = \"eth1\"`"));
+    }
+}
+
+fn family_word(afi: Afi) -> &'static str {
+    if afi == Afi::IPV4 { "IPv4" } else { "IPv6" }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// Refuses addresses that no single host has.
+fn unicast(section: &Section<'_>, at: &At<IpAddr>) {
+    let broadcast = matches!(at.value, IpAddr::V4(address) if address.is_broadcast());
+    if at.value.is_unspecified() || at.value.is_multicast() || broadcast {
+        let problem = Problem::new(format!("{} is no address of a host", at.value));
+        section.report.add(&at.span, problem.expected("a unicast address"));
+    }
+}
+
+fn interface_name(section: &Section<'_>, name: &At<String>) {
+    /// IFNAMSIZ without the final zero.
+    const LONGEST: usize = 15;
+    let bad = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+    if name.value.is_empty() || name.value.len() > LONGEST || name.value.contains(bad) {
+        let problem = Problem::new(format!("`{}` is no interface name", name.value));
+        section.report.add(&name.span, problem.expected("1 to 15 characters as in eth1"));
+    }
+}
