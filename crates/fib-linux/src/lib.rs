@@ -1,1 +1,43 @@
-//! The Linux forwarding tables through netlink: nexthop objects, routes, interfaces
+//! The Linux forwarding tables through netlink: nexthop objects, routes, interfaces.
+//!
+//! [`LinuxFib`] is the backend `linux` of [`holdfast_fib::Fib`]; [`Monitor`] says which interfaces and
+//! addresses there are and follows their changes. This is the only crate that names netlink; it knows
+//! neither other processes nor where routes come from. Both types need CAP_NET_ADMIN in the network
+//! namespace in which they are made, and stay in it.
+//!
+//! # How routes lie in the kernel
+//!
+//! ```text
+//!  route ── RTA_NH_ID ──> group, one per handle ──> nexthop, one per (gateway, interface)
+//! ```
+//!
+//! A handle is always a *group* of nexthop objects, also with one member: the kernel lets the members of a
+//! group be replaced in place, whatever their number, and all routes follow in that moment. Routes that
+//! drop packets have a type (blackhole, unreachable) and no object, because a group cannot hold an IPv6
+//! blackhole.
+//!
+//! Everything of ours carries [`PROTOCOL`]; routes have the metric [`PRIORITY`], so that a route of the
+//! operator without a metric wins over ours and is never replaced by it.
+//!
+//! # What the kernel does behind our back
+//!
+//! When an interface goes down or loses its carrier, the kernel deletes its nexthop objects, takes them out
+//! of groups, and deletes the groups that become empty with all their IPv4 routes, and says nothing about it
+//! (measured on 6.18; of IPv6 routes it tells). So [`LinuxFib`] compares its objects with the kernel's when it hears that an interface
+//! is not usable, repairs what it can when the interface is back, and asks for a sync
+//! ([`Fib::take_loss`](holdfast_fib::Fib::take_loss)) when routes were lost that are still wanted.
+
+mod fib;
+mod interface;
+mod message;
+mod monitor;
+mod nexthop;
+mod objects;
+mod request;
+mod route;
+mod sync;
+
+pub use fib::LinuxFib;
+pub use interface::{Interface, InterfaceAddress};
+pub use monitor::{Monitor, MonitorEvent};
+pub use route::{PRIORITY, PROTOCOL};

@@ -112,8 +112,8 @@ pub trait Fib {
     /// When the backend as a whole fails.
     fn apply(&mut self, table: TableId, changes: &[RouteChange]) -> Result<(), FibError>;
 
-    /// What is defined and applied until [`Fib::sync_end`] is the whole truth. Handles of before stay
-    /// valid; one that is defined again does not take along the routes of before. A sync that runs is begun anew.
+    /// What is defined and applied until [`Fib::sync_end`] is the whole truth. All handles are forgotten;
+    /// routes of before stay as they are until the sync names them or ends. A sync that runs is begun anew.
     ///
     /// # Errors
     /// When the backend as a whole fails.

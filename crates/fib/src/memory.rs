@@ -103,6 +103,8 @@ impl Fib for MemoryFib {
     fn sync_begin(&mut self) -> Result<(), FibError> {
         self.leftover = self.routes();
         self.routes.clear();
+        self.handles.clear();
+        self.count();
         Ok(())
     }
 

@@ -70,6 +70,8 @@ impl Fib for NoneFib {
 
     fn sync_begin(&mut self) -> Result<(), FibError> {
         self.leftover = self.routes.clone();
+        self.handles.clear();
+        self.count();
         Ok(())
     }
 

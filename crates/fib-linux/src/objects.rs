@@ -1,0 +1,521 @@
+//! The nexthop objects of our handles: what is wanted, and what the kernel has of it.
+
+use std::{collections::BTreeMap, io};
+
+use foldhash::HashMap;
+use holdfast_fib::{Handle, NextHop, NextHops};
+use rustix::io::Errno;
+
+use crate::{
+    message::{Batch, kind},
+    nexthop::{self, Exit, LinkFamily, Member, Object},
+    request::{MESSAGES_MAX, Refusal, Requests},
+    route::Target,
+};
+
+/// Our objects are numbered from here on; other programs that let the kernel choose, or count from 1 as
+/// FRR does, stay far below.
+pub(crate) const FIRST_ID: u32 = 75_000_000;
+const LAST_ID: u32 = 79_999_999;
+
+/// Members of a group, without doubles, in order.
+type Ways = BTreeMap<Exit, u8>;
+
+/// Handles and their objects. One exit is one object, shared by all groups that have it as a member.
+#[derive(Default)]
+pub(crate) struct Objects {
+    entries: HashMap<Handle, Entry>,
+    exits: HashMap<Exit, Shared>,
+    /// Groups in the kernel that no handle stands for: left by an earlier process or by the time before a
+    /// sync. A definition with the same members takes one over, so that its routes need not be written.
+    orphans: HashMap<Ways, Vec<u32>>,
+    last_id: u32,
+}
+
+struct Entry {
+    wanted: NextHops,
+    installed: Installed,
+    /// Routes were written with the handle, or refused for want of its objects.
+    used: bool,
+}
+
+enum Installed {
+    /// Routes cannot be written, for this reason.
+    Nothing(String),
+    Group(Group),
+    /// Packets are dropped: a type of route, no object.
+    Drop(Target),
+}
+
+struct Group {
+    id: u32,
+    ways: Ways,
+}
+
+struct Shared {
+    id: u32,
+    /// Groups that have it as a member.
+    groups: u32,
+}
+
+/// After a refused first attempt everything is as before.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Attempt {
+    First,
+    Last,
+}
+
+/// What came of a definition.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Defined {
+    /// Members, or the whole, that the kernel refused.
+    pub(crate) refused: Option<String>,
+    /// Why routes that use the handle are not as wanted and have to be written again.
+    pub(crate) loss: Option<String>,
+}
+
+impl Objects {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Where routes of the handle lead.
+    ///
+    /// # Errors
+    /// Why they lead nowhere, as text for the operator.
+    pub(crate) fn target(&mut self, handle: Handle) -> Result<Target, String> {
+        let entry =
+            self.entries.get_mut(&handle).ok_or_else(|| format!("next hops {} are not defined", handle.0))?;
+        entry.used = true;
+        match &entry.installed {
+            Installed::Group(group) => Ok(Target::Group(group.id)),
+            Installed::Drop(target) => Ok(*target),
+            Installed::Nothing(reason) => Err(reason.clone()),
+        }
+    }
+
+    /// Defines a handle, or what it stands for from now on.
+    pub(crate) fn define(
+        &mut self,
+        kernel: &mut Requests,
+        handle: Handle,
+        wanted: &NextHops,
+    ) -> io::Result<Defined> {
+        let first = self.attempt(kernel, handle, wanted, Attempt::First)?;
+        if first.refused.is_none() {
+            return Ok(first);
+        }
+        // The kernel may have deleted an object behind our back: look, and try once more.
+        self.compare(kernel)?;
+        let last = self.attempt(kernel, handle, wanted, Attempt::Last)?;
+        Ok(Defined { refused: last.refused, loss: last.loss.or(first.loss) })
+    }
+
+    fn attempt(
+        &mut self,
+        kernel: &mut Requests,
+        handle: Handle,
+        wanted: &NextHops,
+        attempt: Attempt,
+    ) -> io::Result<Defined> {
+        let old = self.entries.remove(&handle);
+        let used = old.as_ref().is_some_and(|entry| entry.used);
+        let old = old.map(|entry| entry.installed);
+        let mut defined = Defined::default();
+        let installed = match wanted {
+            NextHops::Forward(members) => {
+                self.forward(kernel, ways(members), old, used, attempt, &mut defined)?
+            }
+            NextHops::Blackhole => self.drop_packets(kernel, Target::Blackhole, old, used, &mut defined)?,
+            NextHops::Unreachable => {
+                self.drop_packets(kernel, Target::Unreachable, old, used, &mut defined)?
+            }
+        };
+        self.entries.insert(handle, Entry { wanted: wanted.clone(), installed, used });
+        Ok(defined)
+    }
+
+    /// Forgets a handle and deletes its group, with whatever routes still use it. `keep_group`: leaves the
+    /// group as an orphan, because routes of before a sync may use it.
+    pub(crate) fn undefine(
+        &mut self,
+        kernel: &mut Requests,
+        handle: Handle,
+        keep_group: bool,
+    ) -> io::Result<()> {
+        match self.entries.remove(&handle).map(|entry| entry.installed) {
+            Some(Installed::Group(group)) if keep_group => self.orphan(group),
+            Some(Installed::Group(group)) => self.delete_group(kernel, group)?,
+            Some(Installed::Nothing(_) | Installed::Drop(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Forgets all handles and takes stock of what the kernel has of ours.
+    pub(crate) fn begin_sync(&mut self, kernel: &mut Requests) -> io::Result<()> {
+        self.entries.clear();
+        self.compare(kernel)
+    }
+
+    /// Deletes the groups that no handle has taken over, and the exits without a group.
+    pub(crate) fn end_sync(&mut self, kernel: &mut Requests) -> io::Result<()> {
+        let orphans: Vec<u32> = std::mem::take(&mut self.orphans).into_values().flatten().collect();
+        delete_all(kernel, &orphans)?;
+        self.compare(kernel)?;
+        let unused = self.exits.extract_if(|_, shared| shared.groups == 0).map(|(_, shared)| shared.id);
+        let unused: Vec<u32> = unused.collect();
+        delete_all(kernel, &unused)
+    }
+
+    /// Deletes every object of ours, and with them the routes that use them.
+    pub(crate) fn clear(&mut self, kernel: &mut Requests) -> io::Result<()> {
+        let objects = dump(kernel)?;
+        let groups =
+            objects.iter().filter_map(|object| matches!(object, Object::Group(..)).then_some(id(object)));
+        let exits =
+            objects.iter().filter_map(|object| matches!(object, Object::Exit(..)).then_some(id(object)));
+        delete_all(kernel, &groups.collect::<Vec<_>>())?;
+        delete_all(kernel, &exits.collect::<Vec<_>>())?;
+        *self = Self { last_id: self.last_id, ..Self::default() };
+        Ok(())
+    }
+
+    /// Compares with the kernel, which deletes objects without a word, and keeps what it has.
+    pub(crate) fn compare(&mut self, kernel: &mut Requests) -> io::Result<()> {
+        let mut exits = HashMap::default();
+        let mut groups = HashMap::default();
+        for object in dump(kernel)? {
+            match object {
+                Object::Exit(id, exit) => drop(exits.insert(id, exit)),
+                Object::Group(id, members) => drop(groups.insert(id, members)),
+            }
+        }
+        self.exits = exits.iter().map(|(id, exit)| (*exit, Shared { id: *id, groups: 0 })).collect();
+        let ways = |members: Vec<Member>| -> Ways {
+            members.iter().filter_map(|member| Some((*exits.get(&member.id)?, member.extra_weight))).collect()
+        };
+        for entry in self.entries.values_mut() {
+            let Installed::Group(group) = &mut entry.installed else { continue };
+            match groups.remove(&group.id) {
+                Some(members) => group.ways = ways(members),
+                None => entry.installed = Installed::Nothing("the kernel took the next hops away".into()),
+            }
+        }
+        self.orphans.clear();
+        for (id, members) in groups {
+            self.orphans.entry(ways(members)).or_default().push(id);
+        }
+        self.count_groups();
+        Ok(())
+    }
+
+    /// Whether any handle leads through the interface.
+    pub(crate) fn leads_through(&self, interface: u32) -> bool {
+        self.exits.keys().any(|exit| exit.interface == interface)
+    }
+
+    /// Tries again to install the handles of which the kernel does not have everything: what came of each.
+    pub(crate) fn retry(&mut self, kernel: &mut Requests) -> io::Result<Vec<(Handle, Defined)>> {
+        let incomplete = self.entries.iter().filter(|(_, entry)| !entry.is_complete());
+        let incomplete: Vec<_> = incomplete.map(|(handle, entry)| (*handle, entry.wanted.clone())).collect();
+        let retried = incomplete.into_iter().map(|(handle, wanted)| {
+            let defined = self.attempt(kernel, handle, &wanted, Attempt::Last)?;
+            Ok((handle, defined))
+        });
+        retried.collect()
+    }
+
+    fn count_groups(&mut self) {
+        let installed = self.entries.values().filter_map(|entry| match &entry.installed {
+            Installed::Group(group) => Some((&group.ways, 1)),
+            Installed::Nothing(_) | Installed::Drop(_) => None,
+        });
+        let orphans = self.orphans.iter().map(|(ways, ids)| (ways, ids.len() as u32));
+        for (ways, groups) in installed.chain(orphans) {
+            for exit in ways.keys() {
+                if let Some(shared) = self.exits.get_mut(exit) {
+                    shared.groups += groups;
+                }
+            }
+        }
+    }
+
+    /// A handle that drops packets. The group it had is left for the next sync: its routes lead through it.
+    fn drop_packets(
+        &mut self,
+        kernel: &mut Requests,
+        target: Target,
+        old: Option<Installed>,
+        used: bool,
+        defined: &mut Defined,
+    ) -> io::Result<Installed> {
+        let changed = !matches!(&old, Some(Installed::Drop(before)) if *before == target);
+        match old {
+            Some(Installed::Group(group)) if used => self.orphan(group),
+            Some(Installed::Group(group)) => self.delete_group(kernel, group)?,
+            Some(Installed::Nothing(_) | Installed::Drop(_)) | None => {}
+        }
+        if used && changed {
+            defined.loss = Some("next hops changed to a type of route that drops packets".into());
+        }
+        Ok(Installed::Drop(target))
+    }
+
+    fn forward(
+        &mut self,
+        kernel: &mut Requests,
+        wanted: Ways,
+        old: Option<Installed>,
+        used: bool,
+        attempt: Attempt,
+        defined: &mut Defined,
+    ) -> io::Result<Installed> {
+        let (ways, members) = self.acquire(kernel, wanted, defined)?;
+        let old = match old {
+            Some(Installed::Group(group)) => Some(group),
+            Some(Installed::Nothing(_) | Installed::Drop(_)) => {
+                if used && !ways.is_empty() {
+                    defined.loss = Some("next hops that the kernel did not have are back".into());
+                }
+                None
+            }
+            None => None,
+        };
+        if ways.is_empty() {
+            match old {
+                Some(group) if attempt == Attempt::First => return Ok(Installed::Group(group)),
+                Some(group) => self.delete_group(kernel, group)?,
+                None => {}
+            }
+            let reason = defined.refused.clone().unwrap_or_else(|| "next hops without a member".into());
+            return Ok(Installed::Nothing(reason));
+        }
+        match old {
+            Some(group) => self.replace(kernel, group, ways, &members, used, attempt, defined),
+            None => self.create(kernel, ways, &members, defined),
+        }
+    }
+
+    /// Changes the members of a group in place: its routes follow at once.
+    fn replace(
+        &mut self,
+        kernel: &mut Requests,
+        group: Group,
+        ways: Ways,
+        members: &[Member],
+        used: bool,
+        attempt: Attempt,
+        defined: &mut Defined,
+    ) -> io::Result<Installed> {
+        if group.ways == ways {
+            self.release(kernel, &ways)?;
+            return Ok(Installed::Group(group));
+        }
+        match kernel.one(|batch, sequence| nexthop::replace_group(batch, sequence, group.id, members))? {
+            Ok(()) => {
+                self.release(kernel, &group.ways)?;
+                Ok(Installed::Group(Group { id: group.id, ways }))
+            }
+            Err(refusal) if refusal.errno == Errno::NOENT => {
+                self.release(kernel, &group.ways)?;
+                if used {
+                    defined.loss = Some("the kernel deleted next hops with their routes".into());
+                }
+                self.create(kernel, ways, members, defined)
+            }
+            Err(refusal) if attempt == Attempt::First => {
+                self.release(kernel, &ways)?;
+                defined.refused = Some(refusal.to_string());
+                Ok(Installed::Group(group))
+            }
+            Err(refusal) => {
+                // An old group that no longer says what is wanted would forward wrongly.
+                self.delete_group(kernel, group)?;
+                self.refuse(kernel, &ways, refusal, defined)
+            }
+        }
+    }
+
+    fn create(
+        &mut self,
+        kernel: &mut Requests,
+        ways: Ways,
+        members: &[Member],
+        defined: &mut Defined,
+    ) -> io::Result<Installed> {
+        if let Some(id) = self.orphans.get_mut(&ways).and_then(Vec::pop) {
+            // The orphan has counted for its exits already.
+            self.release(kernel, &ways)?;
+            return Ok(Installed::Group(Group { id, ways }));
+        }
+        let made = self
+            .with_new_id(kernel, |batch, sequence, id| nexthop::create_group(batch, sequence, id, members));
+        match made? {
+            Ok(id) => Ok(Installed::Group(Group { id, ways })),
+            Err(refusal) => self.refuse(kernel, &ways, refusal, defined),
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        kernel: &mut Requests,
+        ways: &Ways,
+        refusal: Refusal,
+        defined: &mut Defined,
+    ) -> io::Result<Installed> {
+        self.release(kernel, ways)?;
+        let reason = refusal.to_string();
+        defined.refused = Some(reason.clone());
+        Ok(Installed::Nothing(reason))
+    }
+
+    /// Makes sure of the objects of the exits. What the kernel refuses is left out.
+    fn acquire(
+        &mut self,
+        kernel: &mut Requests,
+        wanted: Ways,
+        defined: &mut Defined,
+    ) -> io::Result<(Ways, Vec<Member>)> {
+        let mut ways = Ways::new();
+        let mut members = Vec::with_capacity(wanted.len());
+        for (exit, extra_weight) in wanted {
+            match self.exit(kernel, exit)? {
+                Ok(id) => {
+                    ways.insert(exit, extra_weight);
+                    members.push(Member { id, extra_weight });
+                }
+                Err(refusal) => defined.refused = Some(format!("{}: {refusal}", describe(exit))),
+            }
+        }
+        Ok((ways, members))
+    }
+
+    /// The object of an exit, counted for one more group.
+    fn exit(&mut self, kernel: &mut Requests, exit: Exit) -> io::Result<Result<u32, Refusal>> {
+        if let Some(shared) = self.exits.get_mut(&exit) {
+            shared.groups += 1;
+            return Ok(Ok(shared.id));
+        }
+        let mut create = |link| {
+            self.with_new_id(kernel, |batch, sequence, id| {
+                nexthop::create_exit(batch, sequence, id, exit, link)
+            })
+        };
+        let made = match create(LinkFamily::V6)? {
+            // An interface without IPv6: the object serves IPv4 routes only.
+            Err(_) if exit.gateway.is_none() => create(LinkFamily::V4)?,
+            made => made,
+        };
+        if let Ok(id) = made {
+            self.exits.insert(exit, Shared { id, groups: 1 });
+        }
+        Ok(made)
+    }
+
+    /// Takes the exits from a group; those that have no other are deleted.
+    fn release(&mut self, kernel: &mut Requests, ways: &Ways) -> io::Result<()> {
+        let mut unused = Vec::new();
+        for exit in ways.keys() {
+            let Some(shared) = self.exits.get_mut(exit) else { continue };
+            shared.groups = shared.groups.saturating_sub(1);
+            if shared.groups == 0 {
+                unused.push(shared.id);
+                self.exits.remove(exit);
+            }
+        }
+        delete_all(kernel, &unused)
+    }
+
+    fn orphan(&mut self, group: Group) {
+        self.orphans.entry(group.ways).or_default().push(group.id);
+    }
+
+    fn delete_group(&mut self, kernel: &mut Requests, group: Group) -> io::Result<()> {
+        delete_all(kernel, &[group.id])?;
+        self.release(kernel, &group.ways)
+    }
+
+    /// Has something created under a number of ours that is free: which, or why not.
+    fn with_new_id(
+        &mut self,
+        kernel: &mut Requests,
+        write: impl Fn(&mut Batch, u32, u32),
+    ) -> io::Result<Result<u32, Refusal>> {
+        loop {
+            let next = self.last_id.max(FIRST_ID - 1) + 1;
+            self.last_id = if next > LAST_ID { FIRST_ID } else { next };
+            let id = self.last_id;
+            match kernel.one(|batch, sequence| write(batch, sequence, id))? {
+                Ok(()) => return Ok(Ok(id)),
+                Err(refusal) if refusal.errno == Errno::EXIST => {}
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn is_complete(&self) -> bool {
+        match (&self.wanted, &self.installed) {
+            (NextHops::Forward(members), Installed::Group(group)) => group.ways == ways(members),
+            (NextHops::Blackhole | NextHops::Unreachable, Installed::Drop(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// As the kernel wants them: it refuses doubles, so their weights are added up.
+fn ways(members: &[NextHop]) -> Ways {
+    let mut weights: BTreeMap<Exit, u16> = BTreeMap::new();
+    for member in members {
+        let exit = Exit { gateway: member.gateway, interface: member.interface };
+        let weight = weights.entry(exit).or_default();
+        *weight = weight.saturating_add(member.weight.max(1));
+    }
+    weights.into_iter().map(|(exit, weight)| (exit, (weight - 1).min(255) as u8)).collect()
+}
+
+fn describe(exit: Exit) -> String {
+    match exit.gateway {
+        Some(gateway) => format!("{gateway} at interface {}", exit.interface),
+        None => format!("interface {}", exit.interface),
+    }
+}
+
+fn id(object: &Object) -> u32 {
+    match object {
+        Object::Exit(id, _) | Object::Group(id, _) => *id,
+    }
+}
+
+fn dump(kernel: &mut Requests) -> io::Result<Vec<Object>> {
+    kernel.dump_all(kind::GET_NEXTHOP, &[0; nexthop::HEADER], nexthop::parse)
+}
+
+/// Deletes objects. One that is gone already is as good.
+fn delete_all(kernel: &mut Requests, ids: &[u32]) -> io::Result<()> {
+    for ids in ids.chunks(MESSAGES_MAX) {
+        let mut batch = Batch::new();
+        for id in ids {
+            nexthop::delete(&mut batch, kernel.next_sequence(), *id);
+        }
+        kernel.exchange(&mut batch, |_, _| {})?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hop(last: u8, weight: u16) -> NextHop {
+        NextHop { gateway: Some([10, 0, 0, last].into()), interface: 2, weight }
+    }
+
+    #[test]
+    fn members_are_in_order_without_doubles_and_weights_in_range() {
+        let ways = ways(&[hop(2, 0), hop(1, 7), hop(2, 3), hop(3, 1000)]);
+        let extra: Vec<u8> = ways.values().copied().collect();
+        assert_eq!(extra, [6, 3, 255]);
+    }
+}

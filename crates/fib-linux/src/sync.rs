@@ -1,0 +1,185 @@
+//! What a sync knows of the routes that were in the kernel before it.
+
+use std::io;
+
+use foldhash::HashMap;
+use holdfast_fib::TableId;
+use holdfast_types::{Afi, Ipv4Prefix, Ipv6Prefix, Prefix};
+
+use crate::{
+    message::kind,
+    request::{Dumped, Requests},
+    route::{self, PRIORITY, Route, Target},
+};
+
+/// How often a family is dumped anew when its table changed meanwhile. What a dump has missed then is
+/// written once more or left until the next sync.
+const ATTEMPTS: u32 = 4;
+
+/// Routes of ours found in the kernel that the sync has not named yet: the only time that routes are held
+/// here. About 35 octets for an IPv4 route.
+#[derive(Default)]
+pub(crate) struct Leftover {
+    tables: HashMap<TableId, Table>,
+    /// With another metric than ours, from another version of this program.
+    strays: Vec<(TableId, Prefix, u32)>,
+}
+
+#[derive(Default)]
+struct Table {
+    ipv4: HashMap<Ipv4Prefix, Target>,
+    ipv6: HashMap<Ipv6Prefix, Target>,
+}
+
+impl Leftover {
+    fn insert(&mut self, route: Route) {
+        if route.priority != PRIORITY {
+            self.strays.push((route.table, route.prefix, route.priority));
+            return;
+        }
+        let table = self.tables.entry(route.table).or_default();
+        match route.prefix {
+            Prefix::V4(prefix) => drop(table.ipv4.insert(prefix, route.target)),
+            Prefix::V6(prefix) => drop(table.ipv6.insert(prefix, route.target)),
+        }
+    }
+
+    /// The sync has named the route: where it led before.
+    pub(crate) fn take(&mut self, table: TableId, prefix: Prefix) -> Option<Target> {
+        let table = self.tables.get_mut(&table)?;
+        match prefix {
+            Prefix::V4(prefix) => table.ipv4.remove(&prefix),
+            Prefix::V6(prefix) => table.ipv6.remove(&prefix),
+        }
+    }
+
+    /// Takes up to `most` routes out, as (table, prefix, metric).
+    pub(crate) fn take_some(&mut self, most: usize) -> Vec<(TableId, Prefix, u32)> {
+        let mut some = self.strays.split_off(self.strays.len().saturating_sub(most));
+        for (id, table) in &mut self.tables {
+            let ipv4 =
+                table.ipv4.extract_if(|_, _| true).map(|(prefix, _)| (*id, Prefix::V4(prefix), PRIORITY));
+            some.extend(ipv4.take(most - some.len()));
+            let ipv6 =
+                table.ipv6.extract_if(|_, _| true).map(|(prefix, _)| (*id, Prefix::V6(prefix), PRIORITY));
+            some.extend(ipv6.take(most - some.len()));
+        }
+        some
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let tables = self.tables.values().map(|table| table.ipv4.len() + table.ipv6.len());
+        self.strays.len() + tables.sum::<usize>()
+    }
+
+    fn forget(&mut self, afi: Afi) {
+        self.strays.retain(|(_, prefix, _)| prefix.afi() != afi);
+        for table in self.tables.values_mut() {
+            match afi {
+                Afi::IPV4 => table.ipv4.clear(),
+                _ => table.ipv6.clear(),
+            }
+        }
+    }
+}
+
+/// Reads the routes of ours from the kernel in slices, on a socket of its own.
+pub(crate) struct RouteDump {
+    requests: Requests,
+    afi: Afi,
+    attempts: u32,
+    interrupted: bool,
+}
+
+impl RouteDump {
+    pub(crate) fn begin() -> io::Result<Self> {
+        let mut dump = Self { requests: Requests::open()?, afi: Afi::IPV4, attempts: 0, interrupted: false };
+        dump.begin_family(Afi::IPV4)?;
+        Ok(dump)
+    }
+
+    fn begin_family(&mut self, afi: Afi) -> io::Result<()> {
+        (self.afi, self.interrupted) = (afi, false);
+        self.requests.dump(kind::GET_ROUTE, &route::dump_header(afi))
+    }
+
+    /// Reads about `budget` routes, at least one part; whether there is more.
+    pub(crate) fn work(&mut self, leftover: &mut Leftover, budget: usize) -> io::Result<bool> {
+        let mut seen = 0;
+        while seen < budget.max(1) {
+            let dumped = self.requests.dumped(|message| {
+                seen += 1;
+                if let Some(route) = route::parse(message) {
+                    leftover.insert(route);
+                }
+            })?;
+            match dumped {
+                Dumped::More => {}
+                Dumped::Interrupted => self.interrupted = true,
+                Dumped::Done if !self.interrupted => return self.next_family(),
+                Dumped::Done | Dumped::DoneInterrupted => return self.again(leftover),
+            }
+        }
+        Ok(true)
+    }
+
+    fn next_family(&mut self) -> io::Result<bool> {
+        if self.afi == Afi::IPV6 {
+            return Ok(false);
+        }
+        self.attempts = 0;
+        self.begin_family(Afi::IPV6)?;
+        Ok(true)
+    }
+
+    fn again(&mut self, leftover: &mut Leftover) -> io::Result<bool> {
+        self.attempts += 1;
+        if self.attempts >= ATTEMPTS {
+            return self.next_family();
+        }
+        leftover.forget(self.afi);
+        self.begin_family(self.afi)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(text: &str, priority: u32) -> Route {
+        let prefix = text.parse().expect("prefix");
+        Route { table: TableId::MAIN, prefix, priority, target: Target::Group(1) }
+    }
+
+    #[test]
+    fn what_is_taken_is_not_left_over() {
+        let mut leftover = Leftover::default();
+        for text in ["10.0.0.0/8", "11.0.0.0/8", "2001:db8::/32"] {
+            leftover.insert(route(text, PRIORITY));
+        }
+        let ten = "10.0.0.0/8".parse().expect("prefix");
+        assert_eq!(leftover.take(TableId(1), ten), None);
+        assert_eq!(leftover.take(TableId::MAIN, ten), Some(Target::Group(1)));
+        assert_eq!(leftover.take(TableId::MAIN, ten), None);
+        assert_eq!(leftover.len(), 2);
+    }
+
+    #[test]
+    fn everything_comes_out_in_portions_once() {
+        let mut leftover = Leftover::default();
+        for third in 0..100 {
+            leftover.insert(route(&format!("10.0.{third}.0/24"), PRIORITY));
+            leftover.insert(route(&format!("2001:db8:{third}::/48"), PRIORITY + third % 2));
+        }
+        let mut all = Vec::new();
+        while leftover.len() > 0 {
+            let some = leftover.take_some(7);
+            assert!(!some.is_empty() && some.len() <= 7);
+            all.extend(some.into_iter().map(|(_, prefix, priority)| (prefix, priority)));
+        }
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 200);
+    }
+}
