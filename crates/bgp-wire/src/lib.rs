@@ -20,6 +20,9 @@ pub mod open;
 pub mod refresh;
 pub mod update;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod capability;
 mod fault;
 mod mp;
