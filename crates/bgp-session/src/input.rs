@@ -80,7 +80,7 @@ pub enum StopReason {
         /// After which time it is tried again; `None`: Idle until `Start`.
         restart: Option<Duration>,
     },
-    /// We lack memory or the like. It is tried again.
+    /// We lack memory or the like. It is tried again, with back-off.
     OutOfResources,
 }
 
@@ -90,6 +90,8 @@ pub(crate) enum AfterStop {
     Stay,
     /// Idle for the first pause of the back-off.
     Restart,
+    /// As after a failure.
+    BackOff,
     /// Idle for a pause of this length.
     RestartAfter(Duration),
 }
@@ -111,7 +113,8 @@ impl StopReason {
     pub(crate) fn after(&self) -> AfterStop {
         match self {
             Self::AdminShutdown(_) | Self::PeerDeconfigured => AfterStop::Stay,
-            Self::AdminReset(_) | Self::OtherConfigChange | Self::OutOfResources => AfterStop::Restart,
+            Self::AdminReset(_) | Self::OtherConfigChange => AfterStop::Restart,
+            Self::OutOfResources => AfterStop::BackOff,
             Self::MaxPrefixes { restart, .. } => restart.map_or(AfterStop::Stay, AfterStop::RestartAfter),
         }
     }

@@ -11,16 +11,16 @@ pub enum Timer {
     ConnectRetry,
     /// Until the connection is given up for lack of messages.
     Hold,
-    /// Until our next KEEPALIVE.
-    Keepalive,
     /// Until the connection is given up because nothing can be sent.
     SendHold,
+    /// Until our next KEEPALIVE.
+    Keepalive,
 }
 
 impl Timer {
-    /// All of them.
+    /// All of them; of several that are due, those that end a connection come first.
     pub const ALL: [Self; 5] =
-        [Self::IdleHold, Self::ConnectRetry, Self::Hold, Self::Keepalive, Self::SendHold];
+        [Self::IdleHold, Self::ConnectRetry, Self::Hold, Self::SendHold, Self::Keepalive];
 }
 
 /// When each timer expires, for those that run.

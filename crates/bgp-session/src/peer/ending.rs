@@ -26,13 +26,19 @@ impl Peer {
             self.finish(slot, DownReason::Stopped(reason.clone()), now);
         }
         self.plain = !self.config.capabilities;
-        self.failures = 0;
         match reason.after() {
-            AfterStop::Stay => self.rest(Activity::Stopped),
+            AfterStop::Stay => {
+                self.failures = 0;
+                self.rest(Activity::Stopped);
+            }
             AfterStop::Restart => {
+                self.failures = 0;
                 let pause = self.pause_after(1);
                 self.hold(pause, now);
             }
+            // Event 8 is ignored in Idle.
+            AfterStop::BackOff if self.activity == Activity::Held => {}
+            AfterStop::BackOff => self.fail(now),
             AfterStop::RestartAfter(pause) => self.hold(pause, now),
         }
     }

@@ -1,0 +1,11 @@
+//! The session as its driver sees it: one peer fed by hand ([`solo`]), and two peers over a simulated
+//! network in virtual time ([`world`]).
+
+mod collision;
+mod establishment;
+mod failures;
+mod invariants;
+mod negotiation;
+mod solo;
+mod transitions;
+mod world;

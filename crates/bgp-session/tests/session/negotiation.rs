@@ -1,0 +1,182 @@
+//! What both OPENs make of each other.
+
+use std::time::Duration;
+
+use holdfast_bgp_session::{Negotiated, Output, PeerAsn, PeerConfig, State};
+use holdfast_bgp_wire::{Capability, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
+use holdfast_types::{Afi, Asn, Family};
+
+use crate::solo::{
+    DIALLED, OUR_ASN, PEER_ASN, Solo, config, graceful_open, peer_open, router_id, sent_notification,
+    sent_open,
+};
+
+const V4: Family = Family::IPV4_UNICAST;
+const V6: Family = Family::IPV6_UNICAST;
+
+fn both_families() -> PeerConfig {
+    PeerConfig { families: vec![V4, V6], ..config() }
+}
+
+fn answer(config: PeerConfig, open: &Open) -> (Solo, Vec<Output>) {
+    let mut solo = Solo::new(config);
+    solo.advance_to(State::OpenSent);
+    let outputs = solo.feed_open(DIALLED, open);
+    (solo, outputs)
+}
+
+fn negotiated(config: PeerConfig, open: &Open) -> Negotiated {
+    let (mut solo, _) = answer(config, open);
+    solo.feed_keepalive(DIALLED);
+    solo.peer.negotiated().expect("up").clone()
+}
+
+fn refusal(config: PeerConfig, open: &Open) -> Notification {
+    sent_notification(&answer(config, open).1)
+}
+
+fn with(capabilities: &[Capability]) -> Open {
+    Open { capabilities: capabilities.to_vec(), ..peer_open() }
+}
+
+#[test]
+fn our_open_offers_what_the_product_does_and_nothing_else() {
+    let mut solo = Solo::new(PeerConfig { extended_next_hop: true, ..both_families() });
+    solo.advance_to(State::Connect);
+    let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
+    assert_eq!((open.asn, open.hold_time, open.router_id), (OUR_ASN, 90, router_id(1)));
+    let graceful =
+        Capability::GracefulRestart { restarting: false, notification: false, time: 0, families: Vec::new() };
+    let expected = [
+        Capability::Multiprotocol(V4),
+        Capability::Multiprotocol(V6),
+        Capability::RouteRefresh,
+        Capability::FourOctetAs(OUR_ASN),
+        graceful,
+        Capability::ExtendedMessage,
+        Capability::ExtendedNextHop(vec![(V4, Afi::IPV6)]),
+    ];
+    assert_eq!(open.capabilities, expected);
+}
+
+#[test]
+fn hold_times_that_cannot_be_offered_are_bent() {
+    for (set, offered) in [(0, 0), (1, 3), (2, 3), (3, 3), (65535, 65535)] {
+        let mut solo = Solo::new(PeerConfig { hold_time: set, ..config() });
+        solo.advance_to(State::Connect);
+        let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
+        assert_eq!(open.hold_time, offered, "{set}");
+    }
+}
+
+#[test]
+fn families_are_those_of_both_in_our_order() {
+    let theirs = with(&[Capability::Multiprotocol(V6), Capability::Multiprotocol(V4)]);
+    assert_eq!(negotiated(both_families(), &theirs).families, [V4, V6]);
+    assert_eq!(negotiated(both_families(), &with(&[Capability::Multiprotocol(V6)])).families, [V6]);
+}
+
+#[test]
+fn a_peer_that_names_no_family_means_ipv4() {
+    assert_eq!(negotiated(both_families(), &with(&[Capability::RouteRefresh])).families, [V4]);
+}
+
+#[test]
+fn without_a_common_family_the_peer_is_told_what_it_lacks() {
+    let ours = PeerConfig { families: vec![V6], ..config() };
+    let told = Notification::unsupported_capability(&[Capability::Multiprotocol(V6)]);
+    assert_eq!(refusal(ours.clone(), &with(&[])), told);
+    assert_eq!(refusal(ours, &with(&[Capability::Multiprotocol(V4)])), told);
+}
+
+#[test]
+fn the_as_number_must_be_one_that_the_peer_may_have() {
+    let rows = [
+        (PeerAsn::Exact(PEER_ASN), PEER_ASN, true),
+        (PeerAsn::Exact(PEER_ASN), Asn(7), false),
+        (PeerAsn::Any, OUR_ASN, true),
+        (PeerAsn::External, PEER_ASN, true),
+        (PeerAsn::External, OUR_ASN, false),
+        (PeerAsn::Internal, OUR_ASN, true),
+        (PeerAsn::Internal, PEER_ASN, false),
+    ];
+    for (peer_asn, asn, good) in rows {
+        let open = Open { asn, ..with(&[Capability::FourOctetAs(asn)]) };
+        let (solo, outputs) = answer(PeerConfig { peer_asn, ..config() }, &open);
+        if good {
+            assert_eq!(solo.peer.state(), State::OpenConfirm, "{peer_asn:?} {asn}");
+        } else {
+            assert_eq!(sent_notification(&outputs), Notification::bad_peer_as(), "{peer_asn:?} {asn}");
+        }
+    }
+}
+
+#[test]
+fn our_own_router_id_is_refused_inside_our_as_only() {
+    let ours = PeerConfig { peer_asn: PeerAsn::Any, ..config() };
+    let internal = Open { asn: OUR_ASN, router_id: router_id(1), ..with(&[]) };
+    assert_eq!(refusal(ours.clone(), &internal), Notification::bad_bgp_identifier());
+    let external = Open { router_id: router_id(1), ..peer_open() };
+    assert!(!negotiated(ours.clone(), &external).is_ibgp);
+    assert!(negotiated(ours, &Open { router_id: router_id(2), ..internal }).is_ibgp);
+}
+
+#[test]
+fn a_hold_time_of_one_or_two_seconds_is_refused() {
+    for hold_time in [1, 2] {
+        let open = Open { hold_time, ..peer_open() };
+        assert_eq!(refusal(config(), &open), Notification::unacceptable_hold_time());
+    }
+}
+
+#[test]
+fn four_octet_numbers_need_both_and_are_compared_whole() {
+    let ours = PeerConfig { peer_asn: PeerAsn::Exact(Asn(70_000)), ..config() };
+    let open = Open { asn: Asn(70_000), ..with(&[Capability::FourOctetAs(Asn(70_000))]) };
+    assert!(negotiated(ours, &open).four_octet_as);
+    assert!(!negotiated(config(), &with(&[])).four_octet_as);
+    let ours = PeerConfig { capabilities: false, ..config() };
+    assert!(!negotiated(ours, &peer_open()).four_octet_as);
+}
+
+#[test]
+fn long_messages_are_sent_if_the_peer_takes_them_and_taken_if_we_said_so() {
+    let rows = [
+        (true, vec![Capability::ExtendedMessage], MAX_EXTENDED_LEN, MAX_EXTENDED_LEN),
+        (true, vec![], MAX_LEN, MAX_EXTENDED_LEN),
+        (false, vec![Capability::ExtendedMessage], MAX_LEN, MAX_LEN),
+    ];
+    for (extended_message, capabilities, max_sent, max_received) in rows {
+        let ours = PeerConfig { extended_message, ..config() };
+        let both = negotiated(ours.clone(), &with(&capabilities));
+        assert_eq!((both.max_sent, both.max_received), (max_sent, max_received));
+        let (solo, _) = answer(ours, &with(&capabilities));
+        assert_eq!(solo.peer.max_received(DIALLED), max_received, "already in OpenConfirm");
+    }
+}
+
+#[test]
+fn ipv6_next_hops_for_ipv4_need_both() {
+    let theirs = with(&[Capability::ExtendedNextHop(vec![(V4, Afi::IPV6)])]);
+    let ours = PeerConfig { extended_next_hop: true, ..config() };
+    assert_eq!(negotiated(ours.clone(), &theirs).extended_next_hop, [V4]);
+    assert_eq!(negotiated(config(), &theirs).extended_next_hop, []);
+    assert_eq!(negotiated(ours, &peer_open()).extended_next_hop, []);
+}
+
+#[test]
+fn of_several_graceful_restart_capabilities_the_last_counts() {
+    let mut open = graceful_open();
+    let last =
+        Capability::GracefulRestart { restarting: true, notification: true, time: 7, families: Vec::new() };
+    open.capabilities.push(last);
+    let restart = negotiated(config(), &open).graceful_restart.expect("offered");
+    assert!(restart.restarting && restart.notification && restart.families.is_empty());
+    assert_eq!(restart.time, Duration::from_secs(7));
+}
+
+#[test]
+fn everything_the_peer_said_is_kept_for_display() {
+    let theirs = with(&[Capability::Unknown { code: 200, value: vec![1] }, Capability::EnhancedRouteRefresh]);
+    assert_eq!(negotiated(config(), &theirs).capabilities, theirs.capabilities);
+}
