@@ -1,0 +1,169 @@
+//! UPDATEs as sent, read back.
+
+use holdfast_bgp_wire::{
+    MAX_EXTENDED_LEN, MAX_LEN, Message, NextHop, Origin, UpdateEncoder,
+    edit::AttributesBuilder,
+    encode::end_of_rib,
+    next_message, nlri,
+    update::{AsSets, Checked, PeerKind, Rules, Verdict, check, sections},
+};
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use proptest::{collection::vec, prelude::*};
+
+const RULES: Rules =
+    Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: true };
+
+fn attributes(next_hop: bool, communities: u32) -> Vec<u8> {
+    let next_hop = next_hop.then_some([192, 0, 2, 1].into());
+    let communities = (0..communities).collect();
+    AttributesBuilder { next_hop, communities, ..AttributesBuilder::new(Origin::Igp) }.build()
+}
+
+fn v6_next_hop(link_local: bool) -> NextHop {
+    NextHop::V6 {
+        global: "2001:db8::1".parse().expect("an address"),
+        link_local: link_local.then(|| "fe80::1".parse().expect("an address")),
+    }
+}
+
+fn messages(mut stream: &[u8], max_len: usize) -> Vec<Message<'_>> {
+    let mut messages = Vec::new();
+    while let Some(message) = next_message(stream, max_len).expect("sound") {
+        stream = &stream[message.wire.len()..];
+        messages.push(message);
+    }
+    assert!(stream.is_empty());
+    messages
+}
+
+/// What a receiver makes of a stream of UPDATEs.
+struct Received<P> {
+    announced: Vec<P>,
+    withdrawn: Vec<P>,
+    next_hops: Vec<NextHop>,
+    attributes: Vec<Vec<u8>>,
+}
+
+fn read<P: IpPrefix>(stream: &[u8], max_len: usize) -> Received<P> {
+    let mut received =
+        Received { announced: vec![], withdrawn: vec![], next_hops: vec![], attributes: vec![] };
+    let prefixes =
+        |bytes| nlri::prefixes::<P>(bytes).map(|prefix| prefix.expect("sound")).collect::<Vec<P>>();
+    for message in messages(stream, max_len) {
+        let sections = sections(message.body).expect("sound");
+        let mut checked = Checked::default();
+        let mp = check(sections.attributes, !sections.nlri.is_empty(), &RULES, &mut checked);
+        assert_eq!(checked.verdict, Verdict::Ok);
+        received.announced.extend(prefixes(sections.nlri));
+        received.withdrawn.extend(prefixes(sections.withdrawn));
+        if let Some(reach) = mp.reach {
+            assert_eq!(reach.family, P::UNICAST);
+            received.announced.extend(prefixes(reach.nlri));
+            received.next_hops.extend(reach.next_hop);
+        }
+        if let Some(unreach) = mp.unreach {
+            assert_eq!(unreach.family, P::UNICAST);
+            received.withdrawn.extend(prefixes(unreach.nlri));
+        }
+        received.attributes.push(checked.canonical);
+    }
+    received
+}
+
+fn v4() -> impl Strategy<Value = Ipv4Prefix> {
+    (any::<u32>(), 0..=32u8).prop_map(|(bits, len)| Ipv4Prefix::from_bits(u128::from(bits) << 96, len))
+}
+
+fn v6() -> impl Strategy<Value = Ipv6Prefix> {
+    (any::<u128>(), 0..=128u8).prop_map(|(bits, len)| Ipv6Prefix::from_bits(bits, len))
+}
+
+fn limit() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(MAX_LEN), Just(MAX_EXTENDED_LEN)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn ipv4_prefixes_arrive_in_order_with_their_attributes(
+        prefixes in vec(v4(), 0..3000), communities in 0..900u32, max_len in limit(),
+    ) {
+        let (encoder, attributes) = (UpdateEncoder::new(max_len), attributes(true, communities));
+        let mut out = Vec::new();
+        let count = encoder.announce(&attributes, prefixes.iter().copied(), &mut out).expect("room");
+        let withdrawing = encoder.withdraw(prefixes.iter().copied(), &mut out);
+        let received = read::<Ipv4Prefix>(&out, max_len);
+        prop_assert_eq!(received.attributes.len(), count + withdrawing);
+        prop_assert!(received.attributes[..count].iter().all(|received| *received == attributes));
+        prop_assert!(received.attributes[count..].iter().all(Vec::is_empty));
+        prop_assert_eq!((received.announced, received.withdrawn), (prefixes.clone(), prefixes));
+    }
+
+    #[test]
+    fn ipv6_prefixes_arrive_with_their_next_hop(
+        prefixes in vec(v6(), 0..1500), communities in 0..900u32, max_len in limit(), link_local: bool,
+    ) {
+        let (encoder, attributes) = (UpdateEncoder::new(max_len), attributes(false, communities));
+        let next_hop = v6_next_hop(link_local);
+        let mut out = Vec::new();
+        let count = encoder
+            .announce_mp(&attributes, next_hop, prefixes.iter().copied(), &mut out)
+            .expect("room");
+        encoder.withdraw_mp(prefixes.iter().copied(), &mut out);
+        let received = read::<Ipv6Prefix>(&out, max_len);
+        prop_assert_eq!(received.next_hops, vec![next_hop; count]);
+        prop_assert!(received.attributes[..count].iter().all(|received| *received == attributes));
+        prop_assert_eq!((received.announced, received.withdrawn), (prefixes.clone(), prefixes));
+    }
+
+    #[test]
+    fn ipv4_prefixes_may_have_an_ipv6_next_hop(prefixes in vec(v4(), 1..2000)) {
+        // RFC 8950
+        let mut out = Vec::new();
+        let encoder = UpdateEncoder::new(MAX_LEN);
+        let next_hop = v6_next_hop(true);
+        encoder
+            .announce_mp(&attributes(false, 3), next_hop, prefixes.iter().copied(), &mut out)
+            .expect("room");
+        let received = read::<Ipv4Prefix>(&out, MAX_LEN);
+        prop_assert_eq!((received.announced, received.next_hops[0]), (prefixes, next_hop));
+    }
+}
+
+#[test]
+fn messages_are_filled_before_the_next_one_is_begun() {
+    let prefix = Ipv4Prefix::new([192, 0, 2, 0].into(), 24).expect("a prefix");
+    let attributes = attributes(true, 0);
+    let room = (MAX_LEN - 23 - attributes.len()) / 4;
+    let encoder = UpdateEncoder::new(MAX_LEN);
+    let count =
+        |prefixes| encoder.announce(&attributes, std::iter::repeat_n(prefix, prefixes), &mut Vec::new());
+    assert_eq!((count(0), count(1), count(room), count(room + 1)), (Ok(0), Ok(1), Ok(1), Ok(2)));
+    // One withdrawn prefix of 4 octets: header, lengths, and nothing else.
+    assert_eq!(encoder.withdraw(std::iter::repeat_n(prefix, (MAX_LEN - 23) / 4), &mut Vec::new()), 1);
+}
+
+#[test]
+fn attributes_that_leave_no_room_are_refused_and_nothing_is_written() {
+    let attributes = attributes(true, 1013);
+    let prefix: Ipv4Prefix = "192.0.2.0/24".parse().expect("a prefix");
+    let mut out = vec![7];
+    let error = UpdateEncoder::new(MAX_LEN).announce(&attributes, [prefix], &mut out).expect_err("too long");
+    assert_eq!((error.octets, error.max_len, &out), (attributes.len(), MAX_LEN, &vec![7]));
+    assert_eq!(UpdateEncoder::new(MAX_EXTENDED_LEN).announce(&attributes, [prefix], &mut out), Ok(1));
+    let error = UpdateEncoder::new(MAX_LEN)
+        .announce_mp::<Ipv6Prefix>(&attributes, v6_next_hop(true), [], &mut out)
+        .expect_err("too long");
+    assert_eq!(error.octets, attributes.len() + 41);
+}
+
+#[test]
+fn end_of_rib_is_recognised() {
+    for family in Family::ALL {
+        let mut out = Vec::new();
+        end_of_rib(family, &mut out);
+        let sections = sections(messages(&out, MAX_LEN)[0].body).expect("sound");
+        assert_eq!(sections.end_of_rib(), Some(family));
+    }
+}
