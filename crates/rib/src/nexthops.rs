@@ -1,4 +1,4 @@
-//! The sets of next hops in use, each stored once per origin, with what it resolves to.
+//! The sets of next hops in use, with what they resolve to.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -36,8 +36,8 @@ pub(crate) struct Set {
     pub(crate) fib_changed: bool,
     /// Paths that use it.
     users: u32,
-    /// Times that the origin holds it by number.
-    holds: u32,
+    /// The origin names it by its number.
+    is_held: bool,
 }
 
 #[derive(Debug)]
@@ -78,16 +78,17 @@ impl Sets {
         self.get(id).is_some_and(|set| set.resolution.is_usable())
     }
 
-    pub(crate) fn find(&self, origin: OriginId, nexthops: &NexthopSet) -> Option<NexthopSetId> {
+    /// A set with this content that nobody holds: one that routes of an earlier life use.
+    pub(crate) fn find_unheld(&self, origin: OriginId, nexthops: &NexthopSet) -> Option<NexthopSetId> {
         let hash = self.hasher.hash_one((origin, nexthops));
         let equal = |&id: &u32| {
             let set = self.slots[id as usize].as_ref();
-            set.is_some_and(|set| set.origin == origin && set.nexthops == *nexthops)
+            set.is_some_and(|set| !set.is_held && set.origin == origin && set.nexthops == *nexthops)
         };
         self.index.find(hash, equal).map(|&id| NexthopSetId(id))
     }
 
-    /// Stores a set that [`Self::find`] did not find. Nobody uses or holds it yet.
+    /// Stores a set. Nobody uses or holds it yet.
     pub(crate) fn add(&mut self, origin: OriginId, nexthops: NexthopSet) -> NexthopSetId {
         let set = Set {
             origin,
@@ -97,7 +98,7 @@ impl Sets {
             fib_handle: None,
             fib_changed: false,
             users: 0,
-            holds: 0,
+            is_held: false,
         };
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -111,26 +112,20 @@ impl Sets {
     /// Gives the set other next hops; returns those before.
     pub(crate) fn change(&mut self, id: NexthopSetId, nexthops: NexthopSet) -> Option<NexthopSet> {
         self.remove_from_index(id.0);
-        let set = self.slots.get_mut(id.0 as usize)?.as_mut()?;
-        let origin = set.origin;
-        let old = std::mem::replace(&mut set.nexthops, nexthops);
-        let nexthops = self.get(id)?.nexthops.clone();
-        // Another set may say the same already; it stays the one that new definitions find.
-        if self.find(origin, &nexthops).is_none() {
-            self.add_to_index(id.0);
-        }
+        let old = std::mem::replace(&mut self.get_mut(id)?.nexthops, nexthops);
+        self.add_to_index(id.0);
         Some(old)
     }
 
     pub(crate) fn hold(&mut self, id: NexthopSetId) {
         if let Some(set) = self.get_mut(id) {
-            set.holds += 1;
+            set.is_held = true;
         }
     }
 
     pub(crate) fn unhold(&mut self, id: NexthopSetId) {
         if let Some(set) = self.get_mut(id) {
-            set.holds = set.holds.saturating_sub(1);
+            set.is_held = false;
         }
     }
 
@@ -149,7 +144,7 @@ impl Sets {
     }
 
     pub(crate) fn is_unused(&self, id: NexthopSetId) -> bool {
-        self.get(id).is_some_and(|set| set.users == 0 && set.holds == 0)
+        self.get(id).is_some_and(|set| set.users == 0 && !set.is_held)
     }
 
     pub(crate) fn remove(&mut self, id: NexthopSetId) -> Option<Set> {

@@ -176,18 +176,19 @@ impl Rib {
         Ok(OriginId(self.store.origins.len() as u16 - 1))
     }
 
-    /// The set of next hops with this content, for routes of this origin. The caller holds it until it calls
-    /// [`Self::release_nexthops`], as often as it has called this.
+    /// A set of next hops with this content, for routes of this origin, held until [`Self::release_nexthops`].
+    /// It is a new one, or one that nobody holds any more: so routes that an origin announces again after its
+    /// restart are the same as before, and no reader hears of them.
     pub fn nexthops(&mut self, origin: OriginId, mut nexthops: NexthopSet) -> NexthopSetId {
         nexthops.truncate();
-        let found = self.store.sets.find(origin, &nexthops);
+        let found = self.store.sets.find_unheld(origin, &nexthops);
         let id = found.unwrap_or_else(|| self.add_set(origin, nexthops));
         self.store.sets.hold(id);
         self.settle();
         id
     }
 
-    /// The set has this content from now on, for every route that uses it.
+    /// The set has this content from now on, for every route that uses it, stale ones included.
     pub fn change_nexthops(&mut self, id: NexthopSetId, mut nexthops: NexthopSet) {
         nexthops.truncate();
         let Some(old) = self.store.sets.change(id, nexthops.clone()) else { return };
