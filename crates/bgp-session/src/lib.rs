@@ -10,7 +10,32 @@
 //!
 //! DelayOpen is left out: it was an earlier answer to collisions, which are resolved here.
 //!
-//! Begin with [`PeerConfig`], [`Input`] and [`Output`].
+//! Begin with [`PeerConfig`], [`Input`] and [`Output`]:
+//!
+//! ```
+//! use std::time::Instant;
+//! use holdfast_bgp_session::{Input, Output, Peer, PeerAsn, PeerConfig, State};
+//! use holdfast_types::{Asn, RouterId};
+//!
+//! let (us, them) = (Asn(65001), Asn(65002));
+//! let router_id: RouterId = "192.0.2.1".parse()?;
+//! let mut peer = Peer::new(PeerConfig::new(us, router_id, PeerAsn::Exact(them)), 7, Instant::now());
+//!
+//! peer.handle(Input::Start, Instant::now());
+//! while let Some(output) = peer.poll_output() {
+//!     match output {
+//!         Output::Connect(id) => assert!(id.is_dialled()), // ... dial; later:
+//!         Output::Send(id, message) => drop((id, message)), // queue it
+//!         Output::Close(id) => drop(id), // flush what can be, close
+//!         Output::Established(id, negotiated) => drop((id, negotiated)), // start the pipeline
+//!         Output::Down { reason } => drop(reason), // stop it
+//!         Output::Log(event) => println!("{event}"),
+//!     }
+//! }
+//! assert_eq!(peer.state(), State::Connect);
+//! assert!(peer.poll_timeout().is_some()); // then: Input::Timeout
+//! # Ok::<(), holdfast_types::ParseRouterIdError>(())
+//! ```
 
 mod config;
 mod connection;

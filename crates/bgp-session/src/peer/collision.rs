@@ -12,13 +12,24 @@ use crate::{
 
 impl Peer {
     /// A good OPEN came in (event 19).
+    ///
+    /// The side whose connection is to be kept decides, and does so before it sends a KEEPALIVE on either:
+    /// so the other side never sees a session come up on a connection that is then closed.
     pub(super) fn opened(&mut self, slot: usize, negotiated: Negotiated, now: Instant) {
         let other = 1 - slot;
+        let preserved = self.preserved(&negotiated);
+        let role = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.role);
         match self.connections[other].as_ref().map(|rival| &rival.phase) {
-            None | Some(Phase::OpenSent) => {}
+            None => {}
             // It could only lead to a collision.
             Some(Phase::Connect) => _ = self.drop_dial(),
-            Some(Phase::OpenConfirm(_)) if self.is_preserved(slot, &negotiated) => self.lose(other, now),
+            // RFC 4271 section 6.8 allows this where the peer's Identifier is known, as it is by now.
+            Some(Phase::OpenSent) if preserved == Role::Outgoing && role(other) == Some(preserved) => {
+                return self.lose(slot, now);
+            }
+            // The peer may have given it up already, for this one.
+            Some(Phase::OpenSent) => {}
+            Some(Phase::OpenConfirm(_)) if role(slot) == Some(preserved) => self.lose(other, now),
             // RFC 4724 section 5 gives the session up as soon as the peer connects anew. We wait until the
             // peer confirms the new one: a connection that crossed the session's coming up is no restart.
             Some(Phase::Established(session)) if session.negotiated.peer_restarts_gracefully() => {}
@@ -30,13 +41,11 @@ impl Peer {
         }
     }
 
-    /// Whether this is the connection that the speaker with the higher BGP Identifier dialled, or, where
-    /// the Identifiers are the same, the one with the higher AS number (RFC 6286 section 2.3).
-    fn is_preserved(&self, slot: usize, negotiated: &Negotiated) -> bool {
+    /// Which of two connections is kept: the one that the speaker with the higher BGP Identifier dialled,
+    /// or, where the Identifiers are the same, the one with the higher AS number (RFC 6286 section 2.3).
+    fn preserved(&self, negotiated: &Negotiated) -> Role {
         let ours = (self.config.router_id, self.config.local_asn);
-        let theirs = (negotiated.router_id, negotiated.asn);
-        let dialler = if ours > theirs { Role::Outgoing } else { Role::Incoming };
-        self.connections[slot].as_ref().is_some_and(|connection| connection.role == dialler)
+        if ours > (negotiated.router_id, negotiated.asn) { Role::Outgoing } else { Role::Incoming }
     }
 
     /// OpenCollisionDump (event 23). The other connection remains, so nothing else follows.

@@ -12,9 +12,6 @@ use crate::{
     input::AfterStop,
 };
 
-/// The shortest pause in Idle: no setting makes a busy loop.
-const MIN_PAUSE: Duration = Duration::from_millis(100);
-
 impl Peer {
     /// ManualStop or AutomaticStop (events 2 and 8).
     pub(super) fn stop(&mut self, reason: StopReason, now: Instant) {
@@ -130,7 +127,7 @@ impl Peer {
 
     fn hold(&mut self, pause: Duration, now: Instant) {
         self.rest(Activity::Held);
-        self.timers.start(Timer::IdleHold, now, pause.max(MIN_PAUSE));
+        self.timers.start(Timer::IdleHold, now, pause);
     }
 
     fn rest(&mut self, activity: Activity) {

@@ -185,6 +185,15 @@ fn start_ends_the_pause_at_once() {
 }
 
 #[test]
+fn a_peer_that_is_shut_down_during_the_pause_stays_down() {
+    for reason in [StopReason::AdminShutdown(String::new()), StopReason::PeerDeconfigured] {
+        let mut solo = Solo::held();
+        assert_eq!(solo.feed(Input::Stop(reason)), []);
+        assert_eq!((solo.peer.state(), solo.peer.poll_timeout()), (State::Idle, None));
+    }
+}
+
+#[test]
 fn a_connection_lost_before_any_answer_is_no_failure() {
     let mut solo = Solo::in_state(State::OpenSent);
     let outputs = solo.feed(Input::Closed(DIALLED, None));

@@ -127,9 +127,8 @@ impl Judge {
             Op::Open(which, open) => self.with(which, |judge, id| judge.open(id, &open)),
             Op::Message(which, kind, body) => self.with(which, |judge, id| judge.message(id, kind, &body)),
             Op::FramingError(which) => {
-                self.with(which, |judge, id| {
-                    judge.feed(Input::FramingError(id, Notification::bad_message_type(9)))
-                });
+                let error = Notification::bad_message_type(9);
+                self.with(which, |judge, id| judge.feed(Input::FramingError(id, error.clone())));
             }
             Op::UpdateRefused(which) => {
                 let error = Notification { code: 3, subcode: 1, data: Vec::new() };

@@ -8,8 +8,11 @@ use holdfast_bgp_wire::{MessageType, Notification, Open};
 
 use crate::solo::{ACCEPTED, DIALLED, Solo, peer_open, router_id, sent};
 
+/// A peer in some state.
+type Setup = fn() -> Solo;
+
 /// Idle is in the table twice: stopped, and held after a failure.
-const STATES: [(&str, fn() -> Solo); 7] = [
+const STATES: [(&str, Setup); 7] = [
     ("Idle", || Solo::in_state(State::Idle)),
     ("Idle (held)", Solo::held),
     ("Connect", || Solo::in_state(State::Connect)),
