@@ -1,0 +1,549 @@
+//! A channel: many calls at a time, in both directions, over one link.
+//!
+//! Calls only append to an outbox; one task per channel (the driver) reads, carries out what arrives, and writes the
+//! outbox once per turn of the event loop, so that many small frames become one system call.
+//!
+//! What bounds the memory of a channel: the window of calls in progress ([`WINDOW_CALLS`], [`WINDOW_BYTES`]), kept by
+//! the caller and enforced by the receiver; the credit of each stream ([`STREAM_WINDOW`]); the longest frame. A peer
+//! that stops reading makes callers wait. It can hold back this much and no more.
+//!
+//! [`WINDOW_CALLS`]: crate::WINDOW_CALLS
+//! [`WINDOW_BYTES`]: crate::WINDOW_BYTES
+//! [`STREAM_WINDOW`]: crate::STREAM_WINDOW
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+
+use crate::call::{Call, CallWithFds, RawCall, ReplyStream};
+use crate::calls::{Calls, Payload, cost};
+use crate::frame::{FrameDecoder, Header, Kind, MAX_BODY, MAX_FDS};
+use crate::link::Link;
+use crate::outbox::Outbox;
+use crate::service::{CallContext, IncomingCall, Responder, Service};
+use crate::serving::Serving;
+use crate::{Key, PeerIdentity, XrlError};
+
+/// One end of a connection between two components. Clones are the same channel; when the last is dropped it closes.
+#[derive(Clone)]
+pub struct Channel(Rc<Handle>);
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared().state.borrow();
+        write!(f, "Channel({})", state.closed.as_ref().map_or("open".to_owned(), ToString::to_string))
+    }
+}
+
+impl Channel {
+    /// A channel to call over, on a connected Unix stream socket. The other side cannot call anything here; see
+    /// `Node::attach` for channels on which it can. Must be called within a tokio `LocalSet`.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be polled.
+    pub fn connect(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self::over(Link::unix(fd)?))
+    }
+
+    /// As [`connect`](Self::connect), on any link.
+    pub fn over(link: Link) -> Self {
+        Self::serving(link, Rc::new(ServesNothing))
+    }
+
+    pub(crate) fn serving(link: Link, acceptor: Rc<dyn Acceptor>) -> Self {
+        let shared = Rc::new_cyclic(|this| Shared {
+            this: this.clone(),
+            state: RefCell::default(),
+            handle: RefCell::default(),
+            acceptor,
+            changed: Notify::new(),
+        });
+        let driver = Driver {
+            shared: Rc::clone(&shared),
+            link,
+            decoder: FrameDecoder::default(),
+            fds: VecDeque::new(),
+        };
+        spawn_local(driver);
+        let handle = Rc::new(Handle(shared));
+        *handle.0.handle.borrow_mut() = Rc::downgrade(&handle);
+        Self(handle)
+    }
+
+    fn shared(&self) -> &Rc<Shared> {
+        &self.0.0
+    }
+
+    /// Calls a method by number. The request goes out at once (in order with other calls of this channel), or as
+    /// soon as the window allows; see [`ready`](Self::ready). Dropping the result cancels the call.
+    pub fn call<Q: Message, P: Message + Default>(
+        &self,
+        method: u32,
+        request: &Q,
+        fds: Vec<OwnedFd>,
+    ) -> Call<P> {
+        Call::new(self.start(method, request, fds))
+    }
+
+    /// Calls a method that returns descriptors.
+    pub fn call_with_fds<Q: Message, P: Message + Default>(
+        &self,
+        method: u32,
+        request: &Q,
+        fds: Vec<OwnedFd>,
+    ) -> CallWithFds<P> {
+        CallWithFds::new(self.start(method, request, fds))
+    }
+
+    /// Calls a method that answers with a stream.
+    pub fn open<Q: Message, P: Message + Default>(
+        &self,
+        method: u32,
+        request: &Q,
+        fds: Vec<OwnedFd>,
+    ) -> ReplyStream<P> {
+        ReplyStream::new(self.start(method, request, fds))
+    }
+
+    /// Calls a method without knowing its types.
+    pub(crate) fn start<Q: Message>(&self, method: u32, request: &Q, fds: Vec<OwnedFd>) -> RawCall {
+        let state = &mut *self.shared().state.borrow_mut();
+        let started = match &state.closed {
+            Some(reason) => Err(reason.clone()),
+            None => state.calls.start(method, request, fds, &mut state.outbox),
+        };
+        state.wake_driver();
+        RawCall::new(self.clone(), started)
+    }
+
+    /// Presents a key to the other side: what it opens may be called from now on.
+    pub fn present(&self, key: &Key) {
+        let header = Header { call: 0, method: 0, kind: Kind::Hello, fds: 0 };
+        self.shared().push_bytes(header, key.as_bytes());
+    }
+
+    /// Waits until the window has room for another call. A loop that sends without awaiting each answer waits here.
+    ///
+    /// # Errors
+    /// `Disconnected` when the channel closes.
+    pub async fn ready(&self) -> Result<(), XrlError> {
+        self.wait(|state| state.calls.is_ready()).await
+    }
+
+    /// Waits until everything sent so far has been handed to the link.
+    ///
+    /// # Errors
+    /// `Disconnected` when the channel closes.
+    pub async fn flush(&self) -> Result<(), XrlError> {
+        self.wait(|state| state.outbox.len() == 0).await
+    }
+
+    /// Waits until the channel has closed, and says why.
+    pub async fn closed(&self) -> XrlError {
+        match self.wait(|_| false).await {
+            Err(reason) => reason,
+            Ok(()) => unreachable!("the condition is never met"),
+        }
+    }
+
+    async fn wait(&self, condition: impl Fn(&State) -> bool) -> Result<(), XrlError> {
+        loop {
+            match &*self.shared().state.borrow() {
+                State { closed: Some(reason), .. } => return Err(reason.clone()),
+                state if condition(state) => return Ok(()),
+                _ => {}
+            }
+            self.shared().changed.notified().await;
+        }
+    }
+
+    /// Closes the channel now, on both sides. Frames not yet written are lost.
+    pub fn close(&self) {
+        self.shared().close(closed_here());
+    }
+
+    /// Whether it has closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared().state.borrow().closed.is_some()
+    }
+
+    /// Octets that wait to be written.
+    pub fn unwritten(&self) -> usize {
+        self.shared().state.borrow().outbox.len()
+    }
+
+    /// A number that no other channel of this process has while this one lives.
+    pub fn id(&self) -> usize {
+        Rc::as_ptr(&self.0).addr()
+    }
+
+    pub(crate) fn poll_end(&self, id: u32, cx: &mut Context<'_>) -> Poll<Result<Payload, XrlError>> {
+        self.shared().state.borrow_mut().calls.poll_end(id, cx)
+    }
+
+    pub(crate) fn poll_item(&self, id: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Payload>, XrlError>> {
+        self.shared().with(|state| state.calls.poll_item(id, cx, &mut state.outbox))
+    }
+
+    pub(crate) fn forget(&self, id: u32) {
+        self.shared().with(|state| state.calls.forget(id, &mut state.outbox));
+        self.shared().changed.notify_waiters();
+    }
+
+    pub(crate) fn detach(&self, id: u32) {
+        self.shared().with(|state| state.calls.detach(id));
+    }
+}
+
+fn closed_here() -> XrlError {
+    XrlError::disconnected("closed by this side")
+}
+
+/// Closes the channel when its last user has gone.
+struct Handle(Rc<Shared>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close(closed_here());
+    }
+}
+
+/// Who decides what arrives on a channel.
+pub(crate) trait Acceptor {
+    /// The peer presents a key. An error closes the channel.
+    fn hello(&self, key: &[u8]) -> Result<(), XrlError>;
+    /// Who carries out a method, and as whose call.
+    fn route(&self, method: u32) -> Result<(Rc<dyn Service>, Rc<PeerIdentity>), XrlError>;
+    /// The channel has closed.
+    fn closed(&self);
+}
+
+struct ServesNothing;
+
+impl Acceptor for ServesNothing {
+    fn hello(&self, _: &[u8]) -> Result<(), XrlError> {
+        Err(XrlError::denied("no key opens anything here"))
+    }
+
+    fn route(&self, _: u32) -> Result<(Rc<dyn Service>, Rc<PeerIdentity>), XrlError> {
+        Err(XrlError::not_found("nothing can be called on this side of the channel"))
+    }
+
+    fn closed(&self) {}
+}
+
+/// What handles, driver and calls being carried out share.
+pub(crate) struct Shared {
+    this: Weak<Self>,
+    state: RefCell<State>,
+    handle: RefCell<Weak<Handle>>,
+    acceptor: Rc<dyn Acceptor>,
+    /// Window, outbox or closing: see `Channel::wait`.
+    changed: Notify,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+#[derive(Default)]
+struct State {
+    outbox: Outbox,
+    calls: Calls,
+    serving: Serving,
+    closed: Option<XrlError>,
+    driver: Option<Waker>,
+}
+
+impl State {
+    fn wake_driver(&mut self) {
+        if self.outbox.len() > 0 || self.closed.is_some() {
+            if let Some(driver) = self.driver.take() {
+                driver.wake();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Changes the state; the driver writes what comes of it.
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.borrow_mut();
+        let result = change(&mut state);
+        if state.closed.is_some() {
+            state.outbox.clear();
+        }
+        state.wake_driver();
+        result
+    }
+
+    fn push_bytes(&self, header: Header, body: &[u8]) {
+        self.with(|state| state.outbox.push_bytes(header, body, Vec::new()));
+    }
+
+    fn close(&self, reason: XrlError) {
+        let mut state = self.state.borrow_mut();
+        if state.closed.is_some() {
+            return;
+        }
+        state.calls.close(&reason);
+        state.serving.close();
+        state.outbox.clear();
+        state.closed = Some(reason);
+        state.wake_driver();
+        drop(state);
+        self.changed.notify_waiters();
+        self.acceptor.closed();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.borrow().closed.is_some()
+    }
+
+    /// Answers a call of the peer. Does nothing if it has been answered or cancelled.
+    pub(crate) fn reply<P: Message>(&self, id: u32, reply: &P, fds: Vec<OwnedFd>) {
+        if reply.encoded_len() > MAX_BODY || fds.len() > MAX_FDS {
+            return self.fail(id, &XrlError::internal("the reply is too large"));
+        }
+        self.with(|state| {
+            if state.serving.finish(id) {
+                let header = Header { call: id, method: 0, kind: Kind::Reply, fds: 0 };
+                state.outbox.push(header, reply, fds);
+            }
+        });
+    }
+
+    /// Answers a call of the peer with an error. Does nothing if it has been answered or cancelled.
+    pub(crate) fn fail(&self, id: u32, error: &XrlError) {
+        self.with(|state| {
+            if state.serving.finish(id) {
+                let header = Header { call: id, method: 0, kind: Kind::Error, fds: 0 };
+                state.outbox.push_bytes(header, &error.encode(), Vec::new());
+            }
+        });
+    }
+
+    pub(crate) fn poll_credit(&self, id: u32, cx: &mut Context<'_>) -> Poll<Result<(), XrlError>> {
+        let state = &mut *self.state.borrow_mut();
+        state.serving.poll_credit(id, state.outbox.len(), cx)
+    }
+
+    /// Sends one message of a stream. The credit for it was awaited.
+    pub(crate) fn item<P: Message>(&self, id: u32, item: &P, fds: Vec<OwnedFd>) -> Result<(), XrlError> {
+        let len = item.encoded_len();
+        if len > MAX_BODY || fds.len() > MAX_FDS {
+            return Err(XrlError::internal("an item of the stream is too large"));
+        }
+        self.with(|state| {
+            if !state.serving.spend(id, cost(len)) {
+                return Err(XrlError::cancelled("the caller has lost interest"));
+            }
+            state.outbox.push(Header { call: id, method: 0, kind: Kind::Item, fds: 0 }, item, fds);
+            Ok(())
+        })
+    }
+
+    /// A frame has arrived.
+    ///
+    /// # Errors
+    /// When the channel must close; the text is for the peer.
+    fn receive(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Ending> {
+        let id = header.call;
+        let payload = |fds| Payload { body: Bytes::copy_from_slice(body), fds };
+        match header.kind {
+            Kind::Hello => self.acceptor.hello(body)?,
+            Kind::Call => self.serve(header, body, fds)?,
+            Kind::Error if id == 0 => return Err(Ending::Theirs(XrlError::decode(body))),
+            Kind::Reply => self.end(id, Ok(payload(fds))),
+            Kind::Error => self.end(id, Err(XrlError::decode(body))),
+            Kind::Item => self.with(|state| state.calls.item(id, payload(fds)))?,
+            Kind::Cancel => self.with(|state| state.serving.cancel(id)),
+            Kind::Credit => {
+                let octets = body.try_into().map_err(|_| XrlError::internal("a credit without a number"))?;
+                self.with(|state| state.serving.credit(id, u32::from_be_bytes(octets)));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, id: u32, end: Result<Payload, XrlError>) {
+        self.with(|state| state.calls.end(id, end, &mut state.outbox));
+        self.changed.notify_waiters();
+    }
+
+    /// Carries out a call of the peer: at once as far as it goes without waiting, the rest in a task of its own.
+    fn serve(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), XrlError> {
+        self.with(|state| state.serving.begin(header.call, cost(body.len())))?;
+        let (Some(this), Some(handle)) = (self.this.upgrade(), self.handle.borrow().upgrade()) else {
+            return Ok(());
+        };
+        let responder = Responder::new(this, header.call);
+        let (service, peer) = match self.acceptor.route(header.method) {
+            Ok(route) => route,
+            Err(error) => {
+                responder.fail(&error);
+                return Ok(());
+            }
+        };
+        let context = CallContext::new(header.method, peer, Channel(handle));
+        let mut handler = service.dispatch(IncomingCall::new(context, body, fds, responder));
+        // The first poll happens here, so that calls begin in the order of their arrival.
+        let cx = &mut Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx)));
+        if let Ok(Poll::Pending) = polled {
+            let task = spawn_local(handler).abort_handle();
+            self.state.borrow_mut().serving.continues(header.call, task);
+        }
+        Ok(())
+    }
+}
+
+/// Why a channel ends.
+enum Ending {
+    /// The peer has violated the protocol; it is told.
+    Violation(XrlError),
+    /// The peer said why it closes.
+    Theirs(XrlError),
+    /// The link is of no more use.
+    Link(io::Error),
+    /// The peer has closed.
+    EndOfStream,
+}
+
+impl From<XrlError> for Ending {
+    fn from(error: XrlError) -> Self {
+        Self::Violation(error)
+    }
+}
+
+impl From<io::Error> for Ending {
+    fn from(error: io::Error) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<Ending> for XrlError {
+    fn from(ending: Ending) -> Self {
+        Self::disconnected(match ending {
+            Ending::Violation(error) => format!("closed by this side: {}", error.message()),
+            Ending::Theirs(error) => format!("closed by the other side: {}", error.message()),
+            Ending::Link(error) => error.to_string(),
+            Ending::EndOfStream => "closed by the other side".to_owned(),
+        })
+    }
+}
+
+/// Reads this often before other tasks have their turn.
+const READS_PER_TURN: usize = 8;
+
+/// The task of a channel.
+struct Driver {
+    shared: Rc<Shared>,
+    link: Link,
+    decoder: FrameDecoder,
+    /// Descriptors that have arrived and whose frames have not.
+    fds: VecDeque<OwnedFd>,
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if this.shared.is_closed() {
+            return Poll::Ready(());
+        }
+        if let Err(ending) = this.read(cx).and_then(|()| this.write(cx)) {
+            this.end(cx, ending);
+        }
+        let mut state = this.shared.state.borrow_mut();
+        state.driver = Some(cx.waker().clone());
+        if state.closed.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Driver {
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
+        for _ in 0..READS_PER_TURN {
+            let Poll::Ready(len) = self.link.poll_recv(cx, self.decoder.space(), &mut self.fds) else {
+                return Ok(());
+            };
+            match len? {
+                0 => return Err(Ending::EndOfStream),
+                len => self.decoder.filled(len),
+            }
+            self.take_frames()?;
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn take_frames(&mut self) -> Result<(), Ending> {
+        loop {
+            let frame = self.decoder.next_frame();
+            let Some((header, body)) = frame.map_err(|error| XrlError::internal(error.to_string()))? else {
+                break;
+            };
+            let count = usize::from(header.fds);
+            if self.fds.len() < count {
+                return Err(XrlError::internal("a frame came without its descriptors").into());
+            }
+            let fds = if count == 0 { Vec::new() } else { self.fds.drain(..count).collect() };
+            self.shared.receive(header, body, fds)?;
+        }
+        if self.fds.len() > MAX_FDS {
+            return Err(XrlError::internal("descriptors came without frames").into());
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
+        let Self { shared, link, .. } = self;
+        let mut state = shared.state.borrow_mut();
+        let before = state.outbox.len();
+        while state.outbox.len() > 0 {
+            let (bytes, fds) = state.outbox.front();
+            let Poll::Ready(len) = link.poll_send(cx, bytes, fds) else { break };
+            drop(state.outbox.wrote(len?));
+        }
+        let after = state.outbox.len();
+        state.serving.written(before, after);
+        drop(state);
+        if after == 0 && before > 0 {
+            shared.changed.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Tells the peer why, if it did something wrong and the link takes it, and closes.
+    fn end(&mut self, cx: &mut Context<'_>, ending: Ending) {
+        if let Ending::Violation(error) = &ending {
+            tracing::warn!(reason = error.message(), "closing a channel");
+            let header = Header { call: 0, method: 0, kind: Kind::Error, fds: 0 };
+            self.shared.push_bytes(header, &error.encode());
+            // If this fails the peer will notice the end of the stream all the same.
+            let _ = self.write(cx);
+        }
+        self.shared.close(ending.into());
+    }
+}
+
+impl Drop for Driver {
+    /// Also when the runtime ends: nobody shall wait for answers that cannot come.
+    fn drop(&mut self) {
+        self.shared.close(closed_here());
+    }
+}

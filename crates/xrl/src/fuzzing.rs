@@ -1,0 +1,27 @@
+//! Entry points for fuzzing; called by the tests too.
+
+use crate::frame::{FrameDecoder, HEADER_LEN, MAX_BODY};
+
+/// Any bytes are frames, the beginning of one, or an error; none is longer than allowed, none is seen twice.
+pub fn frames(bytes: &[u8]) {
+    let mut decoder = FrameDecoder::default();
+    let mut consumed = 0;
+    for piece in bytes.chunks(1000) {
+        decoder.space()[..piece.len()].copy_from_slice(piece);
+        decoder.filled(piece.len());
+        loop {
+            match decoder.next_frame() {
+                Ok(Some((_, body))) => consumed += HEADER_LEN + body.len(),
+                Ok(None) => break,
+                Err(_) => return,
+            }
+            assert!(consumed <= bytes.len() && consumed <= HEADER_LEN + MAX_BODY.max(bytes.len()));
+        }
+    }
+}
+
+/// Any bytes are an error of some kind.
+pub fn error(bytes: &[u8]) {
+    let error = crate::XrlError::decode(bytes);
+    assert_eq!(crate::XrlError::decode(&error.encode()).kind(), error.kind());
+}
