@@ -148,7 +148,10 @@ impl<'a> Section<'a> {
     }
 
     fn get(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.known.borrow_mut().push(key);
+        let mut known = self.known.borrow_mut();
+        if !known.contains(&key) {
+            known.push(key);
+        }
         self.table.get(key)
     }
 

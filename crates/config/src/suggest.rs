@@ -16,20 +16,26 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     scored.min_by_key(|&(edits, _)| edits).map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions and replacements between two words (Levenshtein); case and `_` for `-` are free.
+/// Insertions, deletions, replacements and swaps of neighbours between two words (optimal string
+/// alignment); case, and `_` for `-`, are free.
 fn distance(a: &str, b: &str) -> usize {
     let fold = |c: char| if c == '_' { '-' } else { c.to_ascii_lowercase() };
-    let b: Vec<char> = b.chars().map(fold).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, a) in a.chars().map(fold).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, &b) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+    let [a, b] = [a, b].map(|word| word.chars().map(fold).collect::<Vec<_>>());
+    let mut before_last = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 0..a.len() {
+        let mut row = vec![i + 1];
+        for j in 0..b.len() {
+            let replaced = last[j] + usize::from(a[i] != b[j]);
+            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(before_last[j - 1] + 1);
+            }
+            row.push(least);
         }
+        before_last = std::mem::replace(&mut last, row);
     }
-    row[b.len()]
+    last[b.len()]
 }
 
 #[cfg(test)]
@@ -43,7 +49,7 @@ mod tests {
         {
             assert_eq!((distance(a, b), distance(b, a)), (edits, edits), "{a} {b}");
         }
-        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!((distance("kitten", "sitting"), distance("bpg", "bgp")), (3, 1));
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl<T: Copy + Ord> ListEdit<T> {
 
     /// Whether this received value stays.
     pub fn keeps(&self, value: T) -> bool {
-        !self.replace && self.remove.binary_search(&value).is_err()
+        !self.replace && (self.remove.is_empty() || self.remove.binary_search(&value).is_err())
     }
 
     /// The list as it becomes.

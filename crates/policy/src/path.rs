@@ -220,8 +220,15 @@ impl PathMatcher {
         first.into_iter().any(|(_, asn)| self.neighbours.contains(asn))
     }
 
+    /// Looks up the members of the last position only.
     fn origin_matches(&self, path: impl Iterator<Item = (bool, Asn)>) -> bool {
-        path.fold(false, |found, (begins, asn)| (found && !begins) || self.origins.contains(asn))
+        let holds = |asn: Option<Asn>| asn.is_some_and(|asn| self.origins.contains(asn));
+        let (mut found, mut last) = (false, None);
+        for (begins, asn) in path {
+            found = !begins && (found || holds(last));
+            last = Some(asn);
+        }
+        found || holds(last)
     }
 }
 

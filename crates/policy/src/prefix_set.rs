@@ -1,6 +1,6 @@
 //! Sets of prefixes, each with the lengths it stands for.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::Range, str::FromStr};
 
 use holdfast_types::{Afi, IpPrefix, Ipv4Prefix, Ipv6Prefix, ParsePrefixError, Prefix};
 
@@ -105,7 +105,7 @@ impl FromStr for PrefixRange {
 
 as_text!(PrefixRange);
 
-/// A compiled set: one binary search per question, whatever the number of entries.
+/// A compiled set: a question costs a search among a handful of entries, whatever their number.
 ///
 /// Prefixes nest or are disjoint, and a range asks for no length shorter than its own prefix. So whether
 /// a prefix is in the set depends only on the interval between two entries' borders that its address
@@ -123,6 +123,7 @@ struct Intervals<K> {
     /// First address of each interval, ascending; the last one ends with the address space.
     starts: Box<[K]>,
     masks: Box<[K]>,
+    index: Index,
     /// Whether the prefix of length 0 is in the set.
     default_route: bool,
 }
@@ -137,7 +138,7 @@ impl FromIterator<PrefixRange> for PrefixMatcher {
 
 /// Builds the intervals; `narrow` takes an address left-aligned in 128 bits to the key. Masks are made
 /// left-aligned the same way: bit `127 - (WIDTH - n)` is length `n`.
-fn intervals<K>(mut ranges: Vec<PrefixRange>, narrow: impl Fn(u128) -> K) -> Intervals<K> {
+fn intervals<K: Copy + Into<u128>>(mut ranges: Vec<PrefixRange>, narrow: impl Fn(u128) -> K) -> Intervals<K> {
     ranges.sort_unstable_by_key(|range| range.prefix);
     let mut borders: Vec<(u128, u128)> = Vec::new();
     let mut enclosing: Vec<(u128, u128)> = Vec::new();
@@ -149,8 +150,10 @@ fn intervals<K>(mut ranges: Vec<PrefixRange>, narrow: impl Fn(u128) -> K) -> Int
         border(&mut borders, first, mask);
     }
     close(&mut enclosing, &mut borders, None);
+    let starts: Box<[K]> = borders.iter().map(|&(start, _)| narrow(start)).collect();
     Intervals {
-        starts: borders.iter().map(|&(start, _)| narrow(start)).collect(),
+        index: Index::new(&starts),
+        starts,
         masks: borders.iter().map(|&(_, mask)| narrow(mask)).collect(),
         default_route: ranges.iter().any(|range| range.shortest == 0),
     }
@@ -210,11 +213,51 @@ impl PrefixMatcher {
     }
 }
 
-impl<K: Copy + Ord> Intervals<K> {
+impl<K: Copy + Ord + Into<u128>> Intervals<K> {
     #[inline]
     fn mask(&self, address: K) -> Option<K> {
-        let after = self.starts.partition_point(|start| *start <= address);
+        let near = self.index.near(address.into(), self.starts.len());
+        let after = near.start + self.starts[near].partition_point(|start| *start <= address);
         after.checked_sub(1).map(|at| self.masks[at])
+    }
+}
+
+/// Cuts the way of a search short: the addresses from the first start to the last are divided evenly,
+/// with about two parts for each interval.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Index {
+    first: u128,
+    shift: u32,
+    /// How many starts lie before each part.
+    before: Box<[u32]>,
+}
+
+impl Index {
+    /// More parts would not stay in a cache.
+    const MOST_PARTS: usize = 1 << 16;
+
+    fn new<K: Copy + Into<u128>>(starts: &[K]) -> Self {
+        let (Some(&first), Some(&last)) = (starts.first(), starts.last()) else { return Self::default() };
+        let (first, span) = (first.into(), last.into() - first.into());
+        let parts = (starts.len() * 2).next_power_of_two().min(Self::MOST_PARTS);
+        let shift = (128 - span.leading_zeros()).saturating_sub(parts.ilog2());
+        let part = |start: K| (start.into() - first) >> shift;
+        let before = (0..=span >> shift).map(|i| starts.partition_point(|&start| part(start) < i) as u32);
+        Self { first, shift, before: before.collect() }
+    }
+
+    /// Where in `len` starts the first one after the address is.
+    #[inline]
+    fn near(&self, address: u128, len: usize) -> Range<usize> {
+        let Some(offset) = address.checked_sub(self.first) else { return 0..0 };
+        let part = usize::try_from(offset >> self.shift).unwrap_or(usize::MAX);
+        match self.before.get(part) {
+            Some(&before) => {
+                let end = self.before.get(part + 1).map_or(len, |&next| next as usize);
+                before as usize..end
+            }
+            None => len..len,
+        }
     }
 }
 

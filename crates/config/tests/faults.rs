@@ -1,0 +1,255 @@
+//! What is wrong is found, all of it, and shown where it is.
+
+use holdfast_config::{Diagnostic, parse};
+use proptest::prelude::*;
+
+const ROUTER: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65001\n";
+const PEER: &str = "[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = 65101\n";
+
+fn faults(text: &str) -> Vec<Diagnostic> {
+    parse(text, "router.toml").err().map(|wrong| wrong.iter().cloned().collect()).unwrap_or_default()
+}
+
+/// The only fault of a router with this besides: the offending text, the message and the rest.
+fn fault(rest: &str) -> (String, String) {
+    let text = format!("{ROUTER}{rest}");
+    let faults = faults(&text);
+    assert_eq!(faults.len(), 1, "{text}\n{faults:#?}");
+    let fault = &faults[0];
+    let meant = fault.text.chars().skip(fault.column - 1).take(fault.width).collect();
+    let [expected, hint] = [&fault.expected, &fault.hint]
+        .map(|part| part.as_ref().map(|part| format!(" | {part}")).unwrap_or_default());
+    (meant, format!("{}{expected}{hint}", fault.message))
+}
+
+#[test]
+fn every_check_points_at_its_text() {
+    let peer = |rest: &str| format!("{PEER}{rest}");
+    let table: &[(String, &str, &str)] = &[
+        // Keys and types.
+        (peer("pasive = true"), "pasive", "did you mean `passive`?"),
+        (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, address"),
+        ("[bpg]".into(), "bpg", "did you mean `bgp`?"),
+        (peer("passive = \"yes\""), "\"yes\"", "this is a text | true or false"),
+        (peer("port = 0"), "0", "out of range | 1 to 65535"),
+        (peer("port = 70000"), "70000", "out of range"),
+        (peer("port = 99999999999999999999999999999999999999999999"), "9999", "out of range"),
+        ("[fea]\nbackend = \"linus\"".into(), "\"linus\"", "\"linux\" or \"none\" | did you mean `linux`?"),
+        ("[log]\nlevel = \"verbose\"".into(), "\"verbose\"", "no value for `level`"),
+        ("[rib]\ndistance = 3".into(), "3", "`distance` is a number here | a table [rib.distance]"),
+        ("[bgp]\npeer = 3".into(), "3", "`peer` is a number here | a table [[bgp.peer]] for each"),
+        ("[rib.distance]\nospf = 110".into(), "ospf", "one of connected, static, ebgp, ibgp"),
+        // Static routes.
+        ("[[static]]\nprefix = \"10.1.2.3/8\"\nblackhole = true".into(), "\"10.1.2.3/8\"", "the prefix is 10.0.0.0/8"),
+        ("[[static]]\nprefix = \"10.0.0.0/8\"".into(), "[[static]]", "leads nowhere | `next-hop`, `interface`"),
+        ("[[static]]\nblackhole = true".into(), "[[static]]", "[[static]] needs `prefix`"),
+        (
+            "[[static]]\nprefix = \"10.0.0.0/8\"\nblackhole = true\ninterface = \"eth0\"".into(),
+            "true",
+            "neither `next-hop` nor `interface`",
+        ),
+        (
+            "[[static]]\nprefix = \"10.0.0.0/8\"\nnext-hop = \"2001:db8::1\"".into(),
+            "\"2001:db8::1\"",
+            "not of the family of 10.0.0.0/8 | an IPv4 address",
+        ),
+        (
+            "[[static]]\nprefix = \"2001:db8::/32\"\nnext-hop = \"fe80::1\"".into(),
+            "\"fe80::1\"",
+            "any interface | add `interface",
+        ),
+        ("[[static]]\nprefix = \"10.0.0.0/8\"\nnext-hop = \"224.0.0.1\"".into(), "\"224.0.0.1\"", "no address of a host"),
+        ("[[static]]\nprefix = \"10.0.0.0/8\"\ninterface = \"a b\"".into(), "\"a b\"", "no interface name"),
+        (
+            "[[static]]\nprefix = \"10.0.0.0/8\"\nblackhole = true\n[[static]]\nprefix = \"10.0.0.0/8\"\nblackhole = true"
+                .into(),
+            "\"10.0.0.0/8\"",
+            "already on line 5",
+        ),
+        (
+            "[rib]\nenabled = false\n[[static]]\nprefix = \"10.0.0.0/8\"\nblackhole = true".into(),
+            "[[static]]",
+            "no effect without a rib",
+        ),
+        // Peers.
+        ("[[bgp.peer]]\naddress = \"10.1.0.2\"\nasn = 1".into(), "[[bgp.peer]]", "needs `name` | `name` = \"text\""),
+        ("[[bgp.peer]]\nname = \"a\"\nasn = 1".into(), "[[bgp.peer]]", "needs `address` or `listen-range`"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"".into(), "[[bgp.peer]]", "needs `asn`"),
+        (peer("listen-range = \"10.0.0.0/8\""), "\"10.0.0.0/8\"", "not both"),
+        ("[[bgp.peer]]\nname = \"a b\"\naddress = \"10.1.0.2\"\nasn = 1".into(), "\"a b\"", "no name for a peer"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"fe80::1\"\nasn = 1".into(), "\"fe80::1\"", "not supported"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0\"\nasn = 1".into(), "\"10.1.0\"", "`10.1.0` is no address"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = 23456".into(), "23456", "reserved"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = [1]".into(), "[1]", "this is a list | an AS number"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = \"any\"".into(), "\"any\"", "`any` is no AS number"),
+        ("[[bgp.peer]]\nname = \"a\"\nlisten-range = \"10.0.0.0/8\"\nasn = []".into(), "[]", "empty"),
+        (
+            "[[bgp.peer]]\nname = \"a\"\nlisten-range = \"10.0.0.0/8\"\nasn = \"any\"\npassive = false".into(),
+            "false",
+            "no address to connect to",
+        ),
+        (format!("{PEER}{}", PEER.replace("10.1.0.2", "10.1.0.3")), "\"a\"", "peer `a` is already on line 5"),
+        (
+            format!("{PEER}{}", PEER.replace("\"a\"", "\"b\"")),
+            "\"10.1.0.2\"",
+            "a peer with `10.1.0.2` is already on line 6",
+        ),
+        (peer("local-address = \"2001:db8::1\""), "\"2001:db8::1\"", "not of the peer's family | an IPv4 address"),
+        (peer("local-address = \"10.1.0.2\""), "\"10.1.0.2\"", "also the peer's address"),
+        (peer("import = \"accept-al\""), "\"accept-al\"", "no policy `accept-al` | did you mean `accept-all`?"),
+        (peer("hold-time = 2"), "2", "not allowed | 0 (no keepalives), or 3 to 65535"),
+        ("[bgp]\nhold-time = 1".into(), "1", "not allowed"),
+        (peer("families = [\"ipv4-unicast\", \"ipv4\"]"), "\"ipv4\"", "no address family | ipv4-unicast or"),
+        (peer("families = []"), "[]", "at least one family"),
+        (peer("families = [\"ipv4-unicast\", \"ipv4-unicast\"]"), "\"ipv4-unicast\"", "already on line"),
+        (peer("ttl-security = true\nmultihop = 3"), "3", "remove one of them"),
+        (peer("multihop = 0"), "0", "1 to 255"),
+        (peer("md5 = \"\""), "**", "0 octets | 1 to 80"),
+        ("[[bgp.network]]\nprefix = \"10.0.0.0/33\"".into(), "\"10.0.0.0/33\"", "no prefix | address/length"),
+        // Policies and sets.
+        ("[[prefix-set]]\nname = \"a\"".into(), "[[prefix-set]]", "needs `prefixes` | a list of \"10.0.0.0/8 le 24\""),
+        ("[[prefix-set]]\nname = \"a\"\nprefixes = [\"10.0.0.0/8 le 7\"]".into(), "\"10.0.0.0/8 le 7\"", "rise"),
+        ("[[community-set]]\nname = \"a\"\ncommunities = \"1:x\"".into(), "\"1:x\"", "`1:x` is no community"),
+        ("[[as-path-set]]\nname = \"a\"\npaths = [\"1 _\"]".into(), "\"1 _\"", "`_` in an AS path pattern"),
+        ("[[policy]]\nname = \"accept-all\"".into(), "\"accept-all\"", "built in"),
+        ("[[policy]]\nname = \"p\"\n[[policy.term]]".into(), "[[policy.term]]", "needs `then`"),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nthen = \"acept\"".into(),
+            "\"acept\"",
+            "did you mean `accept`?",
+        ),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nthen = { accept = true }".into(),
+            "accept",
+            "unknown key `accept` in `then`",
+        ),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nfrom = { prefix-set = \"x\" }\nthen = \"accept\"".into(),
+            "\"x\"",
+            "there is no prefix-set `x`",
+        ),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nfrom = { origin-as = [] }\nthen = \"accept\"".into(),
+            "[]",
+            "an empty list never matches",
+        ),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nfrom = { med = { min = 3, max = 2 } }\nthen = \"accept\"".into(),
+            "{ min = 3, max = 2 }",
+            "no number is from 3 to 2",
+        ),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nfrom = { policy = \"p\" }\nthen = \"accept\"".into(),
+            "\"p\"",
+            "the policy asks itself: p asks p",
+        ),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nname = \"t\"\nthen = \"next\"\n[[policy.term]]\nname = \"t\"\nthen = \"next\""
+                .into(),
+            "\"t\"",
+            "term `t` is already on line 7",
+        ),
+    ];
+    for (text, meant, message) in table {
+        let (found, said) = fault(text);
+        assert!(found.contains(meant), "{text}\nmeant: {found}");
+        assert!(said.contains(message), "{text}\nsaid: {said}");
+    }
+}
+
+#[test]
+fn all_faults_are_found_in_one_run_and_in_order() {
+    let text = "[router]\nid = \"0.0.0.0\"\n[bgp]\nas-set = 1\n[[bgp.peer]]\nname = 7\naddress = \"x\"\nhold-time = 1\n";
+    let lines: Vec<_> = faults(text).iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [1, 2, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn syntax_errors_come_first_and_all_of_them() {
+    let faults = faults("[router]\nid = \nasn = 65001\nasn = 2\n[bgp]\npasive = 1 2\n");
+    let lines: Vec<_> = faults.iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [2, 4, 6], "{faults:#?}");
+}
+
+#[test]
+fn an_empty_file_is_told_what_is_missing() {
+    let faults = faults("");
+    assert_eq!((faults.len(), faults[0].line, faults[0].column), (1, 1, 1));
+    assert_eq!(faults[0].message, "there is no [router]");
+}
+
+#[test]
+fn keys_of_sessions_are_never_shown() {
+    let key = "k".repeat(81);
+    let text = format!("{ROUTER}{PEER}md5 = \"{key}\"\n");
+    let shown = format!("{:?}", faults(&text));
+    assert!(shown.contains("81 octets") && !shown.contains("kkk"), "{shown}");
+    let config = parse(&text.replace(&key, "hunter2"), "router.toml").expect("a short key is fine");
+    assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+#[test]
+fn diagnostics_are_text_for_people_and_json_for_programs() {
+    let wrong = parse(&format!("{ROUTER}{PEER}pasive = true\n"), "router.toml").expect_err("a slip");
+    let text = wrong.to_string();
+    assert!(text.starts_with(
+        "router.toml:8:1: unknown key `pasive` in [[bgp.peer]]\n    8 | pasive = true\n      | ^^^^^^\n"
+    ));
+    assert!(text.ends_with("      hint: did you mean `passive`?\n\n1 error"), "{text}");
+    let json = serde_json::to_value(&wrong).expect("serialises");
+    assert_eq!(json[0]["line"], 8);
+    assert_eq!(json[0]["hint"], "did you mean `passive`?");
+}
+
+fn example() -> &'static str {
+    include_str!("../../../docs/examples/router.toml")
+}
+
+/// A slip of the hand: a piece of the text is replaced by another piece, or by something odd.
+fn slip() -> impl Strategy<Value = (usize, usize, String)> {
+    let length = example().len();
+    let piece = (0..length, 0usize..30).prop_map(|(at, size)| piece(at, size).to_owned());
+    let odd = prop::sample::select(vec![
+        "\"", "[", "]]", "=", "\n", "\r", "{", "#", "'''", "ä", "\u{1b}", "-1", "1e9", ".",
+    ]);
+    (0..length, 0usize..12, prop_oneof![piece, odd.prop_map(str::to_owned)])
+}
+
+fn piece(at: usize, size: usize) -> &'static str {
+    let text = example();
+    let (from, to) = (text.floor_char_boundary(at), text.floor_char_boundary((at + size).min(text.len())));
+    &text[from..to]
+}
+
+fn mutated(slips: &[(usize, usize, String)]) -> String {
+    let mut text = example().to_owned();
+    for (at, size, new) in slips {
+        let from = text.floor_char_boundary(*at);
+        let to = text.floor_char_boundary((at + size).min(text.len())).max(from);
+        text.replace_range(from..to, new);
+    }
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn any_text_gives_a_configuration_or_faults_inside_of_it(slips in prop::collection::vec(slip(), 1..6)) {
+        let text = mutated(&slips);
+        if let Err(wrong) = parse(&text, "router.toml") {
+            prop_assert!(wrong.iter().len() > 0);
+            for fault in &wrong {
+                let line = text.split('\n').nth(fault.line - 1);
+                prop_assert!(line.is_some_and(|line| fault.column <= line.chars().count() + 1), "{fault:?}\n{text}");
+            }
+            let shown = wrong.to_string();
+            prop_assert!(!shown.contains(char::from(0x1b)));
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_survived(text in "\\PC{0,200}") {
+        prop_assert!(parse(&text, "x").is_err());
+    }
+}

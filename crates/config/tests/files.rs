@@ -1,0 +1,90 @@
+//! The files that users are shown parse.
+
+use std::{fs, path::PathBuf};
+
+use holdfast_config::{
+    Config, parse,
+    schema::{AsSets, PeerAsn, Remote, StaticTarget},
+};
+
+fn docs() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn read(text: &str, name: &str) -> Config {
+    parse(text, name).unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+fn example() -> Config {
+    let path = docs().join("examples/router.toml");
+    read(&fs::read_to_string(&path).expect("the example is there"), "router.toml")
+}
+
+#[test]
+fn the_example_says_what_its_comments_say() {
+    let config = example();
+    assert_eq!((config.router.id.to_string().as_str(), config.router.asn.0), ("10.0.0.1", 65001));
+    assert!(matches!(config.statics[2].target, StaticTarget::Blackhole));
+    assert!(
+        matches!(&config.statics[3].target, StaticTarget::NextHop { interface: Some(name), .. } if name == "eth1")
+    );
+    let bgp = config.bgp.expect("there is [bgp]");
+    assert_eq!((bgp.as_sets, bgp.port, bgp.local_preference, bgp.max_paths), (AsSets::Reject, 179, 100, 1));
+    let transit = &bgp.peers[0];
+    assert_eq!(
+        (transit.name.as_str(), &transit.asn),
+        ("transit-1", &PeerAsn::One(holdfast_types::Asn(65101)))
+    );
+    assert_eq!(transit.remote, Remote::Address("10.1.0.2".parse().expect("an address")));
+    assert_eq!(transit.import.as_deref(), Some("from-transit"));
+    assert_eq!(transit.md5.as_ref().map(|key| key.expose()), Some("secret"));
+    assert!(transit.ttl_security && !transit.passive && transit.families.len() == 2);
+    assert_eq!(transit.hold_time.as_secs(), 90);
+    let range = &bgp.peers[2];
+    assert!(
+        matches!((range.remote, &range.asn), (Remote::Range(_), PeerAsn::OneOf(asns)) if asns.len() == 2)
+    );
+    assert!(range.passive && range.disabled, "a range only waits");
+    assert_eq!(bgp.networks.len(), 1);
+}
+
+#[test]
+fn defaults_are_those_of_the_example() {
+    let mut full = example();
+    let least = read("[router]\nid = \"10.0.0.1\"\nasn = 65001\n[bgp]\n", "least.toml");
+    assert_eq!((full.log, full.fea, full.rib), (least.log, least.fea, least.rib));
+    let (full, least) = (full.bgp.as_mut().expect("[bgp]"), least.bgp.expect("[bgp]"));
+    full.peers.clear();
+    full.networks.clear();
+    assert_eq!(*full, least);
+}
+
+#[test]
+fn the_example_policies_survive_the_way_to_another_process() {
+    let source = example().policy;
+    let sent = serde_json::to_vec(&source).expect("serialises");
+    let received = serde_json::from_slice(&sent).expect("is read back");
+    assert_eq!(source, received);
+    let library = holdfast_policy::Library::compile(&received, 1).expect("compiles");
+    assert!(library.get("from-transit").is_some_and(|program| program.reads_prefix()));
+}
+
+/// Blocks that begin with ```` ```toml complete ````.
+fn complete_blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n```toml complete\n").skip(1).map(|rest| rest.split("\n```").next().unwrap_or(rest))
+}
+
+#[test]
+fn complete_configurations_of_the_manual_parse() {
+    assert_eq!(
+        complete_blocks("x\n```toml complete\na\nb\n```\n```toml\nc\n```").collect::<Vec<_>>(),
+        ["a\nb"]
+    );
+    let pages = fs::read_dir(docs().join("manual")).into_iter().flatten().flatten().map(|entry| entry.path());
+    for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(&page).expect("a page is text");
+        for block in complete_blocks(&text) {
+            read(block, &page.display().to_string());
+        }
+    }
+}
