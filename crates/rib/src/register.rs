@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 use holdfast_types::Prefix;
@@ -19,7 +19,7 @@ use crate::{
     tracker::TrackedId,
 };
 
-/// Most ranges of one client, answered or withdrawn but not yet told.
+/// Most addresses of one client, with ranges that are no longer valid and of which it has not been told.
 pub const MAX_REGISTRATIONS: usize = 65_536;
 
 pub(crate) type WatchId = u32;
@@ -94,7 +94,15 @@ fn range(tables: &Tables, address: IpAddr, evaluation: &Evaluation) -> Prefix {
 pub(crate) struct Watch {
     pub(crate) tracked: TrackedId,
     pub(crate) answer: Answer,
-    clients: Vec<ClientId>,
+    /// Who asked about which address.
+    asked: BTreeSet<(ClientId, IpAddr)>,
+}
+
+impl Watch {
+    fn has_client(&self, client: ClientId) -> bool {
+        let first = (client, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        self.asked.range(first..).next().is_some_and(|&(other, _)| other == client)
+    }
 }
 
 /// Who is interested in what.
@@ -104,7 +112,7 @@ pub(crate) struct Registry {
     free: Vec<WatchId>,
     /// Ranges whose clients have to be told.
     invalidated: BTreeSet<(ClientId, Prefix)>,
-    /// Ranges of each client, told or to be told.
+    /// Addresses of each client, and ranges of which it has to be told.
     counts: BTreeMap<ClientId, usize>,
 }
 
@@ -118,7 +126,7 @@ impl Registry {
     }
 
     pub(crate) fn add_watch(&mut self, tracked: TrackedId, answer: Answer) -> WatchId {
-        let watch = Some(Watch { tracked, answer, clients: Vec::new() });
+        let watch = Some(Watch { tracked, answer, asked: BTreeSet::new() });
         match self.free.pop() {
             Some(id) => {
                 self.watches[id as usize] = watch;
@@ -131,24 +139,22 @@ impl Registry {
         }
     }
 
-    pub(crate) fn join(&mut self, id: WatchId, client: ClientId) {
+    pub(crate) fn join(&mut self, id: WatchId, client: ClientId, address: IpAddr) {
         if let Some(Some(watch)) = self.watches.get_mut(id as usize)
-            && !watch.clients.contains(&client)
+            && watch.asked.insert((client, address))
         {
-            watch.clients.push(client);
             *self.counts.entry(client).or_default() += 1;
         }
     }
 
-    /// The client is no longer interested. Returns whether nobody is.
-    pub(crate) fn leave(&mut self, id: WatchId, client: ClientId) -> bool {
+    /// The client is no longer interested in these of the addresses about which it asked. Returns whether nobody is
+    /// interested in the range any more.
+    pub(crate) fn leave(&mut self, id: WatchId, client: ClientId, gone: impl Fn(IpAddr) -> bool) -> bool {
         let Some(Some(watch)) = self.watches.get_mut(id as usize) else { return false };
-        let before = watch.clients.len();
-        watch.clients.retain(|other| *other != client);
-        let (left, nobody) = (before > watch.clients.len(), watch.clients.is_empty());
-        if left {
-            self.count_less(client);
-        }
+        let before = watch.asked.len();
+        watch.asked.retain(|&(other, address)| other != client || !gone(address));
+        let (less, nobody) = (before - watch.asked.len(), watch.asked.is_empty());
+        self.count_less(client, less);
         nobody
     }
 
@@ -156,28 +162,30 @@ impl Registry {
     pub(crate) fn invalidate(&mut self, id: WatchId) -> Option<Watch> {
         let watch = self.watches.get_mut(id as usize)?.take()?;
         self.free.push(id);
-        for &client in &watch.clients {
-            if !self.invalidated.insert((client, watch.answer.range)) {
-                self.count_less(client);
+        for &(client, _) in &watch.asked {
+            self.count_less(client, 1);
+            if self.invalidated.insert((client, watch.answer.range)) {
+                *self.counts.entry(client).or_default() += 1;
             }
         }
         Some(watch)
     }
 
-    pub(crate) fn has_client(&self, id: WatchId, client: ClientId) -> bool {
-        self.get(id).is_some_and(|watch| watch.clients.contains(&client))
-    }
-
-    /// The next range of which a client has to be told.
-    pub(crate) fn next_invalidated(&mut self) -> Option<(ClientId, Prefix)> {
-        let (client, range) = self.invalidated.pop_first()?;
-        self.count_less(client);
-        Some((client, range))
+    /// The next range of which the client has to be told.
+    pub(crate) fn next_invalidated(&mut self, client: ClientId) -> Option<Prefix> {
+        let first = Prefix::host(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let first = Prefix::new(first.address(), 0).unwrap_or(first);
+        let next = self.invalidated.range((client, first)..).next().copied();
+        let (_, range) = next.filter(|&(other, _)| other == client)?;
+        self.invalidated.remove(&(client, range));
+        self.count_less(client, 1);
+        Some(range)
     }
 
     /// Watches in which the client is interested.
     pub(crate) fn watches_of(&self, client: ClientId) -> Vec<WatchId> {
-        (0..self.watches.len() as WatchId).filter(|&id| self.has_client(id, client)).collect()
+        let has_client = |&id: &WatchId| self.get(id).is_some_and(|watch| watch.has_client(client));
+        (0..self.watches.len() as WatchId).filter(has_client).collect()
     }
 
     /// Forgets what the client has not been told yet.
@@ -186,9 +194,9 @@ impl Registry {
         self.counts.remove(&client);
     }
 
-    fn count_less(&mut self, client: ClientId) {
+    fn count_less(&mut self, client: ClientId, less: usize) {
         if let Some(count) = self.counts.get_mut(&client) {
-            *count -= 1;
+            *count = count.saturating_sub(less);
             if *count == 0 {
                 self.counts.remove(&client);
             }

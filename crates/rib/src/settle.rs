@@ -27,29 +27,30 @@ impl Rib {
         let view = self.view();
         let answer = Answer::new(view, address, &view.evaluate(address));
         let watch = self.watch_at(answer.range).unwrap_or_else(|| self.add_watch(address, answer.clone()));
-        self.registry.join(watch, client);
+        self.registry.join(watch, client, address);
         Ok(answer)
     }
 
-    /// The client is no longer interested in the range around an address.
+    /// The client is no longer interested in an address about which it has asked. It goes on to be told of the range
+    /// while it is interested in others there.
     pub fn unregister_interest(&mut self, client: ClientId, address: IpAddr) {
         for watch in watches_around(&self.tables, Prefix::host(address)) {
-            self.leave(watch, client);
+            self.leave(watch, client, |other| other == address);
         }
     }
 
     /// The client is gone and with it all its interest.
     pub fn client_gone(&mut self, client: ClientId) {
         for watch in self.registry.watches_of(client) {
-            self.leave(watch, client);
+            self.leave(watch, client, |_| true);
         }
         self.registry.forget(client);
     }
 
     /// A range whose answer a client has been given and which no longer holds ("cache invalidated"). It is no longer
     /// registered.
-    pub fn poll_invalidation(&mut self) -> Option<(ClientId, Prefix)> {
-        self.registry.next_invalidated()
+    pub fn poll_invalidation(&mut self, client: ClientId) -> Option<Prefix> {
+        self.registry.next_invalidated(client)
     }
 
     fn watch_at(&self, range: Prefix) -> Option<WatchId> {
@@ -78,8 +79,8 @@ impl Rib {
         id
     }
 
-    fn leave(&mut self, watch: WatchId, client: ClientId) {
-        if self.registry.leave(watch, client) {
+    fn leave(&mut self, watch: WatchId, client: ClientId, gone: impl Fn(IpAddr) -> bool) {
+        if self.registry.leave(watch, client, gone) {
             self.invalidate(watch);
         }
     }

@@ -1,7 +1,7 @@
 //! The table with origins, clients, a kernel and subscribers around it, and the model beside it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -41,7 +41,8 @@ pub(crate) struct World {
     model: Model,
     origins: Vec<OriginSide>,
     now: Instant,
-    caches: Vec<BTreeMap<Prefix, Answer>>,
+    /// What each client was told, and the addresses about which it has asked.
+    caches: Vec<BTreeMap<Prefix, (Answer, BTreeSet<IpAddr>)>>,
     kernel: Option<Kernel>,
     held: bool,
     subscribers: [Option<Subscriber>; SUBSCRIBERS],
@@ -204,26 +205,28 @@ impl World {
         self.rib.interface_gone(index as u32 + 1);
     }
 
-    /// What a client does: it asks only when its cache has no answer.
     pub(crate) fn register(&mut self, client: usize, address: IpAddr) {
         self.deliver_invalidations();
-        if self.caches[client].keys().any(|range| range.contains_address(address)) {
-            return;
-        }
         let answer = self.rib.register_interest(ClientId(client as u32), address).expect("room");
         assert!(answer.range.contains_address(address));
         // Routes that kept ranges small may have gone: the client is told of those before it gets the answer.
         self.deliver_invalidations();
         let cache = &mut self.caches[client];
         let overlaps = |range: &Prefix| range.contains(answer.range) || answer.range.contains(*range);
-        assert!(!cache.keys().any(overlaps), "{} overlaps {cache:?}", answer.range);
-        cache.insert(answer.range, answer);
+        let others = cache.keys().filter(|range| **range != answer.range);
+        assert_eq!(others.copied().find(overlaps), None, "ranges beside {}", answer.range);
+        let (known, asked) = cache.entry(answer.range).or_insert((answer.clone(), BTreeSet::new()));
+        assert_eq!(*known, answer, "an answer that holds");
+        asked.insert(address);
     }
 
     pub(crate) fn unregister(&mut self, client: usize, address: IpAddr) {
         self.deliver_invalidations();
         self.rib.unregister_interest(ClientId(client as u32), address);
-        self.caches[client].retain(|range, _| !range.contains_address(address));
+        self.caches[client].retain(|_, (_, asked)| {
+            asked.remove(&address);
+            !asked.is_empty()
+        });
     }
 
     pub(crate) fn client_gone(&mut self, client: usize) {
@@ -232,8 +235,10 @@ impl World {
     }
 
     fn deliver_invalidations(&mut self) {
-        while let Some((client, range)) = self.rib.poll_invalidation() {
-            self.caches[client.0 as usize].remove(&range);
+        for (client, cache) in (0..).zip(&mut self.caches) {
+            while let Some(range) = self.rib.poll_invalidation(ClientId(client)) {
+                cache.remove(&range);
+            }
         }
     }
 }
@@ -329,7 +334,7 @@ impl World {
     }
 
     fn check_answers(&self) {
-        for (range, answer) in self.caches.iter().flatten() {
+        for (range, (answer, _)) in self.caches.iter().flatten() {
             assert!(!self.model.is_overlaid(*range), "{range} is overlaid");
             let ends = [range.address()];
             for address in addresses().into_iter().chain(ends).filter(|a| range.contains_address(*a)) {
