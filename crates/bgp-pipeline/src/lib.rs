@@ -1,1 +1,59 @@
-//! The BGP pipeline: stages and tables from the received UPDATE to the one sent
+//! The BGP pipeline: stages and tables from the UPDATE received to the UPDATE sent.
+//!
+//! ```text
+//! PeerIn ─> ImportPolicy ─> [Stage …] ─> NexthopResolver ─> Decision ─> Fanout ─┬─> ExportPolicy ─> AdjRibOut ─> encoded bytes
+//! peer_in    core            stage        next_hop           decision    fanout │   export          adj_rib_out  update_group
+//!                                                            loc_rib            └─> RIB batches
+//!                                                                                   rib_out
+//! ```
+//!
+//! Duty: keep every route of every peer, decide, and say what each peer and the RIB are to be told. It reads
+//! and writes UPDATE bytes, so its driver never sees a route.
+//!
+//! Never: a socket, a clock, a session state. It does not know how a session came up, only that it did.
+//!
+//! Read first: [`Pipeline`], the whole driver's side; then `loc_rib.rs`, where a route meets the others.
+//!
+//! # Memory
+//! A path is eight bytes ([`holdfast_prefix_table`] holds them): the number of its attribute set as received,
+//! its source, flags. This one table is Adj-RIB-In and Loc-RIB; Adj-RIB-Out is not stored. What import policy
+//! makes of a set is kept with the set.
+//!
+//! # Time
+//! Single-threaded and bounded: no call does more than its message, its window or its budget asks for.
+
+mod adj_rib_out;
+mod background;
+mod class;
+mod config;
+mod core;
+mod decision;
+mod event;
+mod export;
+mod fanout;
+mod loc_rib;
+mod next_hop;
+mod path;
+mod peer_in;
+mod pipeline;
+mod rewrite;
+mod rib_out;
+mod route;
+mod sets;
+mod show;
+mod source;
+mod stage;
+mod table;
+mod update_group;
+
+pub use config::{Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SessionFacts, SpeakerConfig};
+pub use decision::Step;
+pub use event::{Event, Reachability};
+pub use holdfast_bgp_wire::update::AsSets;
+pub use next_hop::Gateway;
+pub use peer_in::{DropReason, Dropped, Drops};
+pub use pipeline::{FamilyCounts, Memory, OriginateAttributes, Pipeline, TooManySessions};
+pub use rib_out::RibChanges;
+pub use show::{PathState, PathView};
+pub use source::RouteCounts;
+pub use stage::{Batch, CheckStage, Release, RouteChange, SetNumber, Stage, Violations};

@@ -1,0 +1,285 @@
+//! Work that takes long, in slices: walks over the tables, and giving memory back.
+//!
+//! One walk serves all reasons at once: paths of ended sessions go, paths under changed import policy move
+//! to their new sets, prefixes that use changed next hops are decided again. What comes up behind its back
+//! is left to the next walk, which starts as soon as this one ends.
+//!
+//! A walk makes changes faster than receivers take them. So it waits as long as a receiver has unread bytes
+//! of the last slice: other routes must not queue behind it.
+
+use std::collections::VecDeque;
+
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+
+use crate::{
+    Event, PeerIndex, Pipeline,
+    path::SourceId,
+    sets::Stamp,
+    stage::Release,
+    table::Table,
+    update_group::{Cursor, Stream},
+};
+
+/// How many times in a row a receiver that makes no progress may hold up a walk.
+const PATIENCE: u32 = 64;
+/// The logs are not trimmed below this length: that would cost more than it frees.
+const TRIM_ABOVE: usize = 1024;
+
+/// Where the walk over the tables is.
+#[derive(Copy, Clone, Debug)]
+enum Place {
+    Ipv4(Option<Ipv4Prefix>),
+    Ipv6(Option<Ipv6Prefix>),
+}
+
+/// The state of background work.
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    place: Option<Place>,
+    /// Another walk is to follow.
+    wanted: bool,
+    /// And that one has changed next hops to look at.
+    next_hops: bool,
+    /// Swept sources, with the place in the logs that readers have to pass.
+    graves: VecDeque<(SourceId, Stamp)>,
+    waiting: bool,
+    /// How often in a row the RIB held up the walk.
+    rib_patience: u32,
+    trim_at: usize,
+    released: Vec<Release>,
+}
+
+impl Background {
+    /// A walk over the tables has to follow, for dead sources or moving ones.
+    pub(crate) fn want_walk(&mut self) {
+        self.wanted = true;
+    }
+
+    /// One that looks at next hops, too.
+    pub(crate) fn want_next_hops(&mut self) {
+        (self.wanted, self.next_hops) = (true, true);
+    }
+}
+
+impl Pipeline {
+    /// One slice of background work; call it again while it returns true, after everything urgent. `budget`
+    /// counts prefixes, each 0.1 to 0.2 us here and as much again when its change is encoded.
+    ///
+    /// It returns false when there is nothing to do, and also when receivers have to read first: then
+    /// [`Self::is_waiting`] is true, and calling again after [`Self::set_paced`] or [`Self::pull`] goes on.
+    pub fn work(&mut self, budget: usize) -> bool {
+        self.trim();
+        let (now, passed) = (self.ends(), self.passed());
+        let core = &mut self.core;
+        let more = core.sets.collect(now, passed, budget, &mut core.classes, &mut core.next_hops);
+        self.bury(passed);
+        let released = self.release_suppressed(budget);
+        let walking = self.walk_slice(budget);
+        more || released || walking
+    }
+
+    /// Whether background work is held up by receivers that have not acknowledged what they were sent.
+    pub fn is_waiting(&self) -> bool {
+        self.background.waiting
+    }
+
+    fn walk_slice(&mut self, budget: usize) -> bool {
+        let place = match self.background.place {
+            Some(place) => place,
+            None if self.background.wanted => self.start_walk(),
+            None => return false,
+        };
+        self.background.waiting = self.is_held_up();
+        if self.background.waiting {
+            self.background.place = Some(place);
+            return false;
+        }
+        let budget = budget.max(1);
+        self.background.place = match place {
+            Place::Ipv4(from) => match self.v4.rib.visit(&mut self.core, from, budget) {
+                None => Some(Place::Ipv6(None)),
+                next => Some(Place::Ipv4(next)),
+            },
+            Place::Ipv6(from) => {
+                self.v6.rib.visit(&mut self.core, from, budget).map(|next| Place::Ipv6(Some(next)))
+            }
+        };
+        if self.background.place.is_none() {
+            self.end_walk();
+        }
+        self.background.place.is_some() || self.background.wanted
+    }
+
+    fn start_walk(&mut self) -> Place {
+        self.core.walk += 1;
+        self.core.next_hops_moving = std::mem::take(&mut self.background.next_hops);
+        self.background.wanted = false;
+        Place::Ipv4(None)
+    }
+
+    fn end_walk(&mut self) {
+        let now = self.ends();
+        let swept = self.core.sources.take_swept();
+        self.background.graves.extend(swept.into_iter().map(|source| (source, now)));
+        self.background.wanted |= self.core.sources.any_dead();
+    }
+
+    /// Frees the numbers of swept sources that no reader can meet any more.
+    fn bury(&mut self, passed: Stamp) {
+        while let Some((source, stamp)) = self.background.graves.front() {
+            if !stamp.iter().zip(passed).all(|(at, passed)| *at <= passed) {
+                return;
+            }
+            let classes = self.core.sources.bury(*source);
+            classes.into_iter().for_each(|class| self.core.classes.release(class));
+            self.background.graves.pop_front();
+        }
+    }
+
+    fn release_suppressed(&mut self, budget: usize) -> bool {
+        let mut released = std::mem::take(&mut self.background.released);
+        let mut more = false;
+        for stage in &mut self.stages {
+            more |= stage.work(budget, &mut released);
+        }
+        for Release { peer, prefix } in released.drain(..) {
+            self.set_suppressed(peer, prefix, false);
+        }
+        self.background.released = released;
+        more
+    }
+
+    /// Whether a receiver that makes progress has not yet read what earlier slices caused.
+    fn is_held_up(&mut self) -> bool {
+        let (ends, limits) = (self.ends(), self.core.speaker.limits);
+        let mut held_up = false;
+        for (number, peer) in self.peers.iter_mut().enumerate() {
+            let session = peer.as_mut().and_then(|peer| peer.session.as_mut());
+            let (Some(session), Some(member)) = (session, &self.members[number]) else { continue };
+            let index = PeerIndex(number as u16);
+            let behind = self.streams.get(member.stream).is_some_and(|stream| stream.backlog(ends) > 0);
+            let loaded = session.unacknowledged > limits.unacknowledged
+                || behind
+                || self.streams.queued(index, member) > 0;
+            if loaded && session.patience < PATIENCE {
+                session.patience += 1;
+                held_up = true;
+            }
+        }
+        held_up || self.is_held_up_by_rib(ends)
+    }
+
+    fn is_held_up_by_rib(&mut self, ends: Stamp) -> bool {
+        let Some(rib) = &self.rib else { return false };
+        let behind = ends[0].saturating_sub(rib.v4.position) + ends[1].saturating_sub(rib.v6.position);
+        let loaded = behind > 4 * self.core.speaker.limits.window as u64;
+        self.background.rib_patience =
+            if loaded { self.background.rib_patience.saturating_add(1) } else { 0 };
+        loaded && self.background.rib_patience < PATIENCE
+    }
+
+    /// The ends of both logs.
+    pub(crate) fn ends(&self) -> Stamp {
+        [self.v4.rib.log.end(), self.v6.rib.log.end()]
+    }
+
+    /// Up to where all readers have come.
+    fn passed(&self) -> Stamp {
+        let mut passed = self.ends();
+        let mut at = |v4: Option<u64>, v6: Option<u64>| {
+            passed[0] = passed[0].min(v4.unwrap_or(u64::MAX));
+            passed[1] = passed[1].min(v6.unwrap_or(u64::MAX));
+        };
+        for (_, stream) in self.streams.iter() {
+            let [v4, v6] = stream.export.families;
+            at(v4.then(|| place(&stream.v4)).flatten(), v6.then(|| place(&stream.v6)).flatten());
+        }
+        if let Some(rib) = &self.rib {
+            at(place(&rib.v4), place(&rib.v6));
+        }
+        passed
+    }
+
+    /// Trims the logs when they have grown; called after every change.
+    pub(crate) fn trim_if_long(&mut self) {
+        if self.v4.rib.log.len() + self.v6.rib.log.len() > self.background.trim_at {
+            self.trim();
+        }
+    }
+
+    /// Forgets changes that all readers have passed, or that are too many.
+    fn trim(&mut self) {
+        let limit = self.core.speaker.limits.log as u64;
+        let ends = self.ends();
+        let [v4, v6] = self.passed();
+        if ends[0] - v4 > limit || ends[1] - v6 > limit {
+            self.lose_readers(ends.map(|end| end.saturating_sub(limit)));
+        }
+        let [v4, v6] = self.passed();
+        self.v4.shorten(v4, self.streams.iter().any(|(_, stream)| stream.v4.is_lost()));
+        self.v6.shorten(v6, self.streams.iter().any(|(_, stream)| stream.v6.is_lost()));
+        self.give_up_slow_peers();
+        let length = self.v4.rib.log.len() + self.v6.rib.log.len();
+        self.background.trim_at = TRIM_ABOVE.max(2 * length).min(self.core.speaker.limits.log);
+    }
+
+    /// Readers that have not come to these positions lose their place.
+    fn lose_readers(&mut self, least: Stamp) {
+        for stream in self.streams.iter_mut() {
+            let Stream { v4, v6, export, .. } = stream;
+            v4.lost |= export.families[0] && v4.position < least[0];
+            v6.lost |= export.families[1] && v6.position < least[1];
+        }
+        if let Some(rib) = &mut self.rib {
+            rib.v4.lost |= rib.v4.position < least[0];
+            rib.v6.lost |= rib.v6.position < least[1];
+        }
+    }
+
+    /// Sessions of which more was lost than can be remembered end.
+    fn give_up_slow_peers(&mut self) {
+        let limit = self.core.speaker.limits.withdrawn;
+        let [v4, v6] = [self.v4.gone.len() > limit, self.v6.gone.len() > limit];
+        if !v4 && !v6 {
+            return;
+        }
+        let lost =
+            self.streams.iter().filter(|(_, stream)| v4 && stream.v4.is_lost() || v6 && stream.v6.is_lost());
+        for peer in lost.flat_map(|(_, stream)| stream.members.clone()).collect::<Vec<_>>() {
+            if let Some(member) = self.members[peer.index()].take() {
+                self.streams.leave(peer, &member);
+                self.events.push_back(Event::TooSlow { peer });
+            }
+        }
+        self.v4.forget_gone(v4);
+        self.v6.forget_gone(v6);
+    }
+}
+
+/// Where a reader is; `None` if it has lost its place.
+fn place<P>(cursor: &Cursor<P>) -> Option<u64> {
+    (!cursor.lost).then_some(cursor.position)
+}
+
+impl<P: IpPrefix> Table<P> {
+    /// Drops changes before a position. Readers that have lost them have to withdraw what is not there any
+    /// more.
+    fn shorten(&mut self, to: u64, some_lost: bool) {
+        if !some_lost {
+            self.gone.clear();
+            return self.rib.log.trim(to);
+        }
+        while self.rib.log.start() < to {
+            let Some(change) = self.rib.log.pop() else { return };
+            if !change.new.is_some() {
+                self.gone.insert(change.prefix);
+            }
+        }
+    }
+
+    fn forget_gone(&mut self, too_many: bool) {
+        if too_many {
+            self.gone.clear();
+        }
+    }
+}

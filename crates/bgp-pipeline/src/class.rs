@@ -1,0 +1,137 @@
+//! Session classes: what decides how received attribute bytes are to be understood.
+//!
+//! Equal bytes of two peers mean the same only under the same rules and the same import policy. A class
+//! names such a combination, and the interner keeps sets of different classes apart. So a set's verdict
+//! under import policy is a property of the set alone, and a changed policy is a new class: the walk that
+//! follows moves the peer's paths from sets of the old class to sets of the new one.
+
+use holdfast_bgp_wire::update::Rules;
+use holdfast_policy::{Program, ProgramId, Protocol};
+use holdfast_types::Asn;
+
+/// What import or export policy a peer has.
+#[derive(Clone, Debug)]
+pub(crate) enum Policy {
+    /// None is needed: iBGP without a policy, and our own routes.
+    AcceptAll,
+    /// eBGP without a policy (RFC 8212).
+    Missing,
+    /// A configured one.
+    Program(Program),
+}
+
+impl Policy {
+    pub(crate) fn reads_prefix(&self) -> bool {
+        match self {
+            Self::AcceptAll | Self::Missing => false,
+            Self::Program(program) => program.reads_prefix(),
+        }
+    }
+
+    fn key(&self) -> PolicyKey {
+        match self {
+            Self::AcceptAll => PolicyKey::AcceptAll,
+            Self::Missing => PolicyKey::Missing,
+            Self::Program(program) => PolicyKey::Program(program.id()),
+        }
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+enum PolicyKey {
+    AcceptAll,
+    Missing,
+    Program(ProgramId),
+}
+
+/// The number of a class.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ClassId(pub(crate) u16);
+
+impl ClassId {
+    /// Sets that no session brought: our own, and what import policy made of received ones.
+    pub(crate) const OURS: Self = Self(0);
+}
+
+/// How to understand a set.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Class {
+    /// Rules of the session; `None` for sets that no session brought.
+    pub(crate) rules: Option<Rules>,
+    /// The next hop came in MP_REACH_NLRI, so the bytes may lack NEXT_HOP.
+    pub(crate) multiprotocol: bool,
+    /// The sender's AS: its policy may ask.
+    pub(crate) peer_asn: Asn,
+    /// Whether a path must begin with that AS.
+    pub(crate) enforce_first_as: bool,
+    /// Who brought it, for policies: another protocol's routes may be originated here.
+    pub(crate) protocol: Protocol,
+    /// The tag it carries between protocols; 0 is none.
+    pub(crate) tag: u32,
+    pub(crate) import: Policy,
+}
+
+/// The classes in use. Few: a session has two, and most sessions share theirs.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    class: Class,
+    /// Sources and sets that name it; a slot without any is used again.
+    users: u32,
+}
+
+impl Classes {
+    pub(crate) fn new() -> Self {
+        let ours = Class {
+            rules: None,
+            multiprotocol: true,
+            peer_asn: Asn(0),
+            enforce_first_as: false,
+            protocol: Protocol::Bgp,
+            tag: 0,
+            import: Policy::AcceptAll,
+        };
+        Self { slots: vec![Slot { class: ours, users: 1 }] }
+    }
+
+    pub(crate) fn get(&self, id: ClassId) -> &Class {
+        &self.slots[usize::from(id.0)].class
+    }
+
+    /// The number of a class, with one more user. `None` when all 65,536 are in use.
+    pub(crate) fn acquire(&mut self, class: &Class) -> Option<ClassId> {
+        let sessions = self.slots.iter().enumerate().skip(1);
+        let same = |slot: &Slot| slot.users > 0 && slot.class == *class;
+        let found = sessions.clone().find(|(_, slot)| same(slot));
+        let number = match found.or_else(|| sessions.clone().find(|(_, slot)| slot.users == 0)) {
+            Some((number, _)) => number,
+            None => self.slots.len(),
+        };
+        let id = ClassId(u16::try_from(number).ok()?);
+        if number == self.slots.len() {
+            self.slots.push(Slot { class: class.clone(), users: 0 });
+        } else if self.slots[number].users == 0 {
+            self.slots[number].class = class.clone();
+        }
+        self.retain(id);
+        Some(id)
+    }
+
+    pub(crate) fn retain(&mut self, id: ClassId) {
+        self.slots[usize::from(id.0)].users += 1;
+    }
+
+    pub(crate) fn release(&mut self, id: ClassId) {
+        self.slots[usize::from(id.0)].users -= 1;
+    }
+}

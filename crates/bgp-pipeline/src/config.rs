@@ -1,0 +1,148 @@
+//! What the pipeline is told: about the speaker, its peers, and each session.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use holdfast_bgp_wire::update::AsSets;
+use holdfast_policy::Program;
+use holdfast_types::{Asn, Family, RouterId};
+
+/// A configured peer, as the driver names it. Small and reused after [`crate::Pipeline::remove_peer`].
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerIndex(pub u16);
+
+impl PeerIndex {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// How the next hops of routes are judged.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NextHopMode {
+    /// Every next hop is reachable at metric 0: a speaker without a RIB (route server, reflector).
+    AlwaysReachable,
+    /// A next hop counts as unreachable until [`crate::Pipeline::next_hop`] says otherwise.
+    Resolved,
+}
+
+/// What holds for the whole speaker.
+#[derive(Clone, Debug)]
+pub struct SpeakerConfig {
+    /// Our AS.
+    pub asn: Asn,
+    /// Our BGP identifier.
+    pub router_id: RouterId,
+    /// Whether paths with an AS_SET are taken (RFC 9774 says no).
+    pub as_sets: AsSets,
+    /// Where reachability of next hops comes from.
+    pub next_hops: NextHopMode,
+    /// Paths of one prefix that may be used at once; 1 or less is no multipath.
+    pub max_paths: u8,
+    /// LOCAL_PREF of routes that carry none.
+    pub local_pref: u32,
+    /// Seed of all hashes: attribute bytes and prefixes come from the network, so a peer must not be able
+    /// to guess it.
+    pub seed: u64,
+    /// Bounds of queues.
+    pub limits: Limits,
+}
+
+impl SpeakerConfig {
+    /// Defaults for everything but the identity.
+    pub fn new(asn: Asn, router_id: RouterId, seed: u64) -> Self {
+        Self {
+            asn,
+            router_id,
+            as_sets: AsSets::Reject,
+            next_hops: NextHopMode::AlwaysReachable,
+            max_paths: 1,
+            local_pref: 100,
+            seed,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Bounds. Each says what happens when it is reached.
+#[derive(Copy, Clone, Debug)]
+pub struct Limits {
+    /// Changes of one family kept for readers that are behind; a reader behind more restarts from a walk.
+    pub log: usize,
+    /// Withdrawn prefixes remembered for such readers; beyond, their sessions are given up
+    /// ([`crate::Event::TooSlow`]).
+    pub withdrawn: usize,
+    /// Changes encoded at once: the latency of one slice against how well routes of one set share messages.
+    pub window: usize,
+    /// Encoded bytes an update group keeps for members that read more slowly than others; a member behind
+    /// more reads on alone.
+    pub shared_bytes: usize,
+    /// Octets a receiver may leave unacknowledged before background work waits for it.
+    pub unacknowledged: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            log: 1 << 18,
+            withdrawn: 1 << 20,
+            window: 4096,
+            shared_bytes: 1 << 20,
+            unacknowledged: 16 << 10,
+        }
+    }
+}
+
+/// Inside or outside our AS.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum PeerKind {
+    /// Another AS.
+    Ebgp,
+    /// Our own AS.
+    Ibgp,
+}
+
+/// What is configured about a peer.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// The operator's name.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its AS.
+    pub asn: Asn,
+    /// Inside or outside our AS.
+    pub kind: PeerKind,
+    /// Which routes are taken. `None`: none from eBGP (RFC 8212), all from iBGP.
+    pub import: Option<Program>,
+    /// Which routes are announced. `None`: none to eBGP (RFC 8212), all to iBGP.
+    pub export: Option<Program>,
+    /// Whether an eBGP path must start with the peer's AS (RFC 4271 section 6.3; a route server's does not).
+    pub enforce_first_as: bool,
+    /// Whether routes to iBGP carry our address as next hop. Routes to eBGP always do.
+    pub next_hop_self: bool,
+}
+
+/// What a session has agreed on, from its OPENs and its socket.
+#[derive(Clone, Debug)]
+pub struct SessionFacts {
+    /// Families both sides have announced.
+    pub families: Vec<Family>,
+    /// Four-octet AS numbers (RFC 6793).
+    pub four_octet_as: bool,
+    /// Longest message the peer takes: 4096, or 65535 (RFC 8654).
+    pub max_message_len: usize,
+    /// IPv4 routes with IPv6 next hops (RFC 8950).
+    pub extended_next_hop: bool,
+    /// The peer's BGP identifier.
+    pub router_id: RouterId,
+    /// The peer's address on this session.
+    pub peer_address: IpAddr,
+    /// Our next hop for IPv4 routes; `None` where the link has no IPv4 address.
+    pub next_hop_v4: Option<Ipv4Addr>,
+    /// Our global next hop for IPv6 routes (and IPv4 ones under RFC 8950).
+    pub next_hop_v6: Option<Ipv6Addr>,
+    /// Our link-local address, sent beside the global one on a shared link (RFC 2545 section 3).
+    pub link_local: Option<Ipv6Addr>,
+    /// Kernel's index of the interface to the peer, for link-local next hops; 0 when several hops away.
+    pub interface: u32,
+}

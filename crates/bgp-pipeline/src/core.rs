@@ -1,0 +1,170 @@
+//! What all families share: sets, classes, next hops, sources; and the ImportPolicy stage.
+//!
+//! Import policy is asked once for each attribute set, when its first route arrives, and the verdict stays
+//! with the set. Policies that look at the prefix are asked for each route.
+
+use holdfast_policy::{Edits, Program, Verdict as PolicyVerdict};
+use holdfast_types::{Family, Prefix};
+
+use crate::{
+    SpeakerConfig,
+    class::{Class, ClassId, Classes, Policy},
+    next_hop::{NextHopId, NextHops},
+    path::{Path, SetId},
+    rewrite,
+    route::RouteView,
+    sets::{AttributeSets, Identity, SetFlags, Verdict},
+    source::Sources,
+};
+
+/// Index of a family into per-family tables; `None` for those we do not route.
+pub(crate) fn family_index(family: Family) -> Option<usize> {
+    Family::ALL.iter().position(|known| *known == family)
+}
+
+/// The shared state.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) speaker: SpeakerConfig,
+    pub(crate) sets: AttributeSets,
+    pub(crate) classes: Classes,
+    pub(crate) next_hops: NextHops,
+    pub(crate) sources: Sources,
+    /// Number of the walk over the tables that is under way, or was the last.
+    pub(crate) walk: u64,
+    /// Whether it has changed next hops to settle.
+    pub(crate) next_hops_moving: bool,
+    edits: Edits,
+    bytes: Vec<u8>,
+}
+
+impl Core {
+    pub(crate) fn new(speaker: SpeakerConfig) -> Self {
+        let identity =
+            Identity { asn: speaker.asn, router_id: speaker.router_id, local_pref: speaker.local_pref };
+        Self {
+            sets: AttributeSets::new(identity, speaker.seed),
+            classes: Classes::new(),
+            next_hops: NextHops::new(speaker.next_hops, speaker.seed),
+            sources: Sources::new(speaker.asn, speaker.router_id),
+            walk: 0,
+            next_hops_moving: false,
+            edits: Edits::default(),
+            bytes: Vec::new(),
+            speaker,
+        }
+    }
+
+    /// The set with these canonical bytes, with one more user.
+    pub(crate) fn acquire(&mut self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
+        self.sets.acquire(class, next_hop, bytes, &mut self.classes, &mut self.next_hops)
+    }
+
+    /// What import policy makes of a set for a prefix; `None` if it is refused or a loop.
+    pub(crate) fn effective(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
+        match self.sets.verdict(set) {
+            Verdict::Accepted(derived) => Some(derived),
+            Verdict::Rejected => None,
+            Verdict::PerRoute => self.evaluate_route(prefix, set),
+            Verdict::Unknown => {
+                let verdict = self.evaluate_set(prefix, set);
+                self.sets.set_verdict(set, verdict);
+                self.effective(prefix, set)
+            }
+        }
+    }
+
+    fn evaluate_set(&mut self, prefix: Prefix, set: SetId) -> Verdict {
+        if self.sets.flags(set).has(SetFlags::INVALID) {
+            return Verdict::Rejected;
+        }
+        let program = match &self.classes.get(self.sets.class(set)).import {
+            Policy::AcceptAll => return Verdict::Accepted(set),
+            Policy::Missing => return Verdict::Rejected,
+            Policy::Program(program) if program.reads_prefix() => return Verdict::PerRoute,
+            Policy::Program(program) => program.clone(),
+        };
+        if !self.accepts(&program, prefix, set) {
+            return Verdict::Rejected;
+        }
+        self.derive(set).map_or(Verdict::Rejected, Verdict::Accepted)
+    }
+
+    fn evaluate_route(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
+        let Policy::Program(program) = &self.classes.get(self.sets.class(set)).import else {
+            return Some(set);
+        };
+        let program = program.clone();
+        if !self.accepts(&program, prefix, set) {
+            return None;
+        }
+        if self.edits.is_empty() {
+            return Some(set);
+        }
+        if let Some(derived) = self.sets.variant(set, &self.edits) {
+            return Some(derived);
+        }
+        let derived = self.derive(set)?;
+        self.sets.add_variant(set, self.edits.clone(), derived);
+        Some(derived)
+    }
+
+    /// Asks a policy about a set; what it would change is left in `self.edits`.
+    fn accepts(&mut self, program: &Program, prefix: Prefix, set: SetId) -> bool {
+        let mut edits = std::mem::take(&mut self.edits);
+        let verdict = program.evaluate(&RouteView::received(self, prefix, set), &mut edits);
+        self.edits = edits;
+        verdict == PolicyVerdict::Accept
+    }
+
+    /// The set after `self.edits`, with one more user unless it is the same. `None` if the result is no
+    /// route that could be sent or stored.
+    fn derive(&mut self, set: SetId) -> Option<SetId> {
+        if self.edits.is_empty() {
+            return Some(set);
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        rewrite::import(self, set, &self.edits, &mut bytes);
+        let derived = self.place_derived(set, &bytes);
+        self.bytes = bytes;
+        derived
+    }
+
+    fn place_derived(&mut self, set: SetId, bytes: &[u8]) -> Option<SetId> {
+        let class = match self.edits.tag {
+            Some(tag) => self.classes.acquire(&Class { tag, ..self.classes.get(ClassId::OURS).clone() })?,
+            None => self.acquire_ours(),
+        };
+        let received = self.sets.next_hop(set);
+        let next_hop = match rewrite::imported_next_hop(&self.edits) {
+            Some(gateway) => self.next_hops.acquire(gateway),
+            None => self.next_hops.retain(received),
+        };
+        let derived = self.acquire(class, next_hop, bytes);
+        self.classes.release(class);
+        self.next_hops.release(next_hop);
+        derived
+    }
+
+    fn acquire_ours(&mut self) -> ClassId {
+        self.classes.retain(ClassId::OURS);
+        ClassId::OURS
+    }
+
+    /// The path's set under its source's present class, with one more user; `None` if it is that already.
+    pub(crate) fn reclass(&mut self, path: Path) -> Option<SetId> {
+        let class = self.sets.class(path.set);
+        let multiprotocol = self.classes.get(class).multiprotocol;
+        let wanted = self.sources.get(path.source).classes[usize::from(multiprotocol)];
+        if wanted == class {
+            return None;
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.extend_from_slice(self.sets.bytes(path.set));
+        let moved = self.acquire(wanted, self.sets.next_hop(path.set), &bytes);
+        self.bytes = bytes;
+        moved
+    }
+}

@@ -1,0 +1,245 @@
+//! The Decision stage: which candidate is best (RFC 4271 section 9.1, RFC 4456 section 9).
+//!
+//! [`Decision::choose`] is the procedure of the RFC, step by step, over all candidates; it also serves
+//! `show`, since it leaves behind at which step each one lost. [`Core::compare`] is the short way for the
+//! usual event, one more candidate: it knows when the answer cannot depend on the others.
+
+use std::fmt;
+
+use holdfast_types::{Asn, Prefix};
+use smallvec::SmallVec;
+
+use crate::{
+    PeerKind,
+    core::Core,
+    path::{Flags, Path, SetId, SourceId},
+    sets::Preference,
+};
+
+/// Why a candidate lost: the first step at which another was better.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Step {
+    /// The other is a route of our own.
+    LocalRoute,
+    /// Degree of preference (RFC 4271 section 9.1.1).
+    LocalPref,
+    /// RFC 4271 section 9.1.2.2 a).
+    AsPathLength,
+    /// Section 9.1.2.2 b).
+    Origin,
+    /// Section 9.1.2.2 c).
+    Med,
+    /// Section 9.1.2.2 d).
+    Ebgp,
+    /// Section 9.1.2.2 e).
+    InteriorCost,
+    /// Section 9.1.2.2 f), by ORIGINATOR_ID where there is one (RFC 4456 section 9).
+    RouterId,
+    /// RFC 4456 section 9.
+    ClusterList,
+    /// RFC 4271 section 9.1.2.2 g).
+    PeerAddress,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::LocalRoute => "another is our own route",
+            Self::LocalPref => "lower local preference",
+            Self::AsPathLength => "a) longer AS path",
+            Self::Origin => "b) higher origin",
+            Self::Med => "c) higher MED from the same neighbour AS",
+            Self::Ebgp => "d) internal, another is external",
+            Self::InteriorCost => "e) higher metric to the next hop",
+            Self::RouterId => "f) higher router id",
+            Self::ClusterList => "longer cluster list",
+            Self::PeerAddress => "g) higher peer address",
+        })
+    }
+}
+
+/// A path that takes part.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    /// Where it stands in the list of paths.
+    pub(crate) index: usize,
+    /// The attributes after import policy.
+    pub(crate) set: SetId,
+    source: SourceId,
+    preference: Preference,
+    metric: u32,
+    /// `None` as long as it may be best.
+    pub(crate) lost: Option<Step>,
+}
+
+impl Candidate {
+    fn is_local(&self) -> bool {
+        self.source == SourceId::LOCAL
+    }
+
+    fn rank(&self) -> (bool, Preference) {
+        (self.is_local(), self.preference)
+    }
+
+    /// Whether it may be used beside the best: everything up to step e) was equal.
+    fn is_equal_cost(&self) -> bool {
+        matches!(self.lost, None | Some(Step::RouterId | Step::ClusterList | Step::PeerAddress))
+    }
+}
+
+/// Whether one more candidate changes the choice.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Comparison {
+    /// It is the new best.
+    Better,
+    /// The best stays.
+    Worse,
+    /// That depends on the MEDs of others.
+    AskAll,
+}
+
+impl Core {
+    /// What the path is as a candidate; `None` if it takes no part: refused, a loop, held back, of a dead
+    /// session, or without a reachable next hop.
+    pub(crate) fn candidate(&mut self, prefix: Prefix, index: usize, path: Path) -> Option<Candidate> {
+        let usable = path.flags.has(Flags::ACCEPTED) && !path.flags.has(Flags::SUPPRESSED);
+        if !usable || !self.sources.get(path.source).is_alive() {
+            return None;
+        }
+        let set = self.effective(prefix, path.set)?;
+        let metric = self.next_hops.metric(self.sets.next_hop(set))?;
+        let preference = self.sets.preference(set);
+        Some(Candidate { index, set, source: path.source, preference, metric, lost: None })
+    }
+
+    /// One more candidate against the one that won over all others.
+    ///
+    /// MED makes the order of candidates no order: who is better may depend on a third. Not here, as long
+    /// as the new one removes nobody who removed others, and is not removed by one that we do not look at.
+    pub(crate) fn compare(&self, new: &Candidate, best: &Candidate) -> Comparison {
+        match new.rank().cmp(&best.rank()) {
+            std::cmp::Ordering::Greater => return Comparison::Better,
+            std::cmp::Ordering::Less => return Comparison::Worse,
+            std::cmp::Ordering::Equal => {}
+        }
+        let (new_med, best_med) = (self.med(new), self.med(best));
+        let same_neighbor = new_med.0 == best_med.0;
+        if same_neighbor && new_med.1 != best_med.1 {
+            return if new_med.1 > best_med.1 { Comparison::Worse } else { Comparison::AskAll };
+        }
+        match (self.tie_break(new) < self.tie_break(best), same_neighbor) {
+            (false, _) => Comparison::Worse,
+            (true, true) => Comparison::Better,
+            (true, false) => Comparison::AskAll,
+        }
+    }
+
+    /// Whether removing the candidate leaves the choice as it is, whatever its MED did to others.
+    pub(crate) fn is_beneath(&self, lost: &Candidate, best: &Candidate) -> bool {
+        lost.rank() < best.rank()
+    }
+
+    /// Neighbouring AS and MED (section 9.1.2.2 c); no MED counts as 0, our own AS stands for none.
+    fn med(&self, candidate: &Candidate) -> (Asn, u32) {
+        let attributes = self.sets.attributes(candidate.set);
+        let neighbor = attributes.as_path().neighbor_as().unwrap_or(self.speaker.asn);
+        (neighbor, attributes.med().unwrap_or(0))
+    }
+
+    fn is_internal(&self, candidate: &Candidate) -> bool {
+        self.sources.get(candidate.source).kind == PeerKind::Ibgp
+    }
+
+    fn router_id(&self, candidate: &Candidate) -> u32 {
+        let originator = self.sets.attributes(candidate.set).originator_id();
+        originator.map_or(self.sources.get(candidate.source).router_id, |id| id.bits())
+    }
+
+    fn cluster_list(&self, candidate: &Candidate) -> usize {
+        self.sets.attributes(candidate.set).cluster_list().len()
+    }
+
+    /// Steps d) to g); lower wins.
+    fn tie_break(&self, candidate: &Candidate) -> impl Ord + use<> {
+        (
+            self.is_internal(candidate),
+            candidate.metric,
+            self.router_id(candidate),
+            self.cluster_list(candidate),
+            self.sources.get(candidate.source).address,
+        )
+    }
+}
+
+/// The candidates of one prefix, and room to choose among them.
+#[derive(Debug, Default)]
+pub(crate) struct Decision {
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+impl Decision {
+    /// Looks at all paths; returns where the best stands.
+    pub(crate) fn choose(&mut self, core: &mut Core, prefix: Prefix, paths: &[Path]) -> Option<usize> {
+        self.candidates.clear();
+        for (index, path) in paths.iter().enumerate() {
+            self.candidates.extend(core.candidate(prefix, index, *path));
+        }
+        self.eliminate(core);
+        self.candidates.iter().find(|candidate| candidate.lost.is_none()).map(|best| best.index)
+    }
+
+    fn eliminate(&mut self, core: &Core) {
+        self.keep_least(Step::LocalRoute, |c| !c.is_local());
+        self.keep_least(Step::LocalPref, |c| u32::MAX - c.preference.local_pref);
+        self.keep_least(Step::AsPathLength, |c| u32::MAX - c.preference.path_rank());
+        self.keep_least(Step::Origin, |c| std::cmp::Reverse(c.preference));
+        if self.left() < 2 {
+            return;
+        }
+        self.compare_meds(core);
+        self.keep_least(Step::Ebgp, |c| core.is_internal(c));
+        self.keep_least(Step::InteriorCost, |c| c.metric);
+        self.keep_least(Step::RouterId, |c| core.router_id(c));
+        self.keep_least(Step::ClusterList, |c| core.cluster_list(c));
+        self.keep_least(Step::PeerAddress, |c| core.sources.get(c.source).address);
+    }
+
+    fn left(&self) -> usize {
+        self.candidates.iter().filter(|candidate| candidate.lost.is_none()).count()
+    }
+
+    /// Those above the least `key` lose at `step`.
+    fn keep_least<K: Ord>(&mut self, step: Step, key: impl Fn(&Candidate) -> K) {
+        let left = || self.candidates.iter().filter(|candidate| candidate.lost.is_none());
+        let Some(least) = left().map(&key).min() else { return };
+        for candidate in self.candidates.iter_mut().filter(|candidate| candidate.lost.is_none()) {
+            candidate.lost = (key(candidate) > least).then_some(step);
+        }
+    }
+
+    /// Step c): of each neighbouring AS only those with its lowest MED stay.
+    fn compare_meds(&mut self, core: &Core) {
+        let left = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.lost.is_none());
+        let mut meds: SmallVec<[((Asn, u32), usize); 16]> =
+            left.map(|(at, candidate)| (core.med(candidate), at)).collect();
+        meds.sort_unstable();
+        let mut lowest = None;
+        for ((neighbor, med), at) in meds {
+            match lowest {
+                Some((asn, least)) if asn == neighbor => {
+                    self.candidates[at].lost = (med > least).then_some(Step::Med);
+                }
+                Some(_) | None => lowest = Some((neighbor, med)),
+            }
+        }
+    }
+
+    /// Which paths share the traffic: the best and those equal to it up to the metric, best first in the
+    /// order of the remaining steps, at most `max`.
+    pub(crate) fn equal_cost(&self, core: &Core, max: usize) -> Vec<usize> {
+        let equal = self.candidates.iter().filter(|candidate| candidate.is_equal_cost());
+        let mut equal: Vec<&Candidate> = equal.collect();
+        equal.sort_by_key(|candidate| core.tie_break(candidate));
+        equal.iter().take(max).map(|candidate| candidate.index).collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! What the pipeline tells its driver.
+
+use std::net::IpAddr;
+
+use holdfast_types::Family;
+
+use crate::PeerIndex;
+
+/// Where a next hop stands in the RIB.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Reachability {
+    /// No route leads there.
+    Unreachable,
+    /// Reachable.
+    Reachable {
+        /// The interior cost.
+        metric: u32,
+    },
+}
+
+/// Something the driver acts on or reports. Read with [`crate::Pipeline::poll_event`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Ask the RIB about this address and keep asking: answer with [`crate::Pipeline::next_hop`].
+    RegisterNextHop(IpAddr),
+    /// No route uses the address any more.
+    UnregisterNextHop(IpAddr),
+    /// The peer has sent all it had (RFC 4724 section 2).
+    EndOfRib {
+        /// The sender.
+        peer: PeerIndex,
+        /// Of which family.
+        family: Family,
+    },
+    /// The peer has been given the whole table, End-of-RIB included.
+    Announced {
+        /// The receiver.
+        peer: PeerIndex,
+        /// Of which family.
+        family: Family,
+    },
+    /// The peer reads so slowly that what it missed cannot be remembered: end its session
+    /// (Cease/Out of Resources) and report [`crate::Pipeline::peer_down`].
+    TooSlow {
+        /// The receiver.
+        peer: PeerIndex,
+    },
+}

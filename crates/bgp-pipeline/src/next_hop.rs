@@ -1,0 +1,269 @@
+//! The NexthopResolver stage: which next hops are in use, and what the RIB says about each.
+//!
+//! Attribute sets name a next hop by its number here. The first user makes it known to the RIB, the last
+//! one takes it back; both are read with [`NextHops::poll_event`], so a flood of next hops queues nothing
+//! beyond this table.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use foldhash::fast::FixedState;
+
+use crate::{Event, NextHopMode, Reachability};
+
+/// A next hop in use; 0 stands for ourselves.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct NextHopId(pub(crate) u32);
+
+impl NextHopId {
+    /// Routes of our own have none.
+    pub(crate) const LOCAL: Self = Self(0);
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where packets go: an address, and for link-local ones the interface (0: the address says it).
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Gateway {
+    /// The next router.
+    pub address: IpAddr,
+    /// Kernel's index of the interface; 0 where the address alone decides.
+    pub interface: u32,
+}
+
+#[derive(Debug)]
+struct NextHop {
+    gateway: Gateway,
+    /// Attribute sets that name it; 0 with `queued`: about to go.
+    users: u32,
+    /// `None` until the RIB has answered.
+    reachability: Option<Reachability>,
+    registered: bool,
+    queued: bool,
+    /// The walk over the table that settles its last change.
+    changed: u64,
+}
+
+/// All next hops in use.
+#[derive(Debug)]
+pub(crate) struct NextHops {
+    mode: NextHopMode,
+    hops: Vec<NextHop>,
+    free: Vec<u32>,
+    index: HashMap<Gateway, u32, FixedState>,
+    /// Whose registration may have to change.
+    queue: Vec<u32>,
+    /// Numbers that mean nothing any more, until the RIB's reader has taken note.
+    forgotten: Vec<NextHopId>,
+}
+
+impl NextHops {
+    pub(crate) fn new(mode: NextHopMode, seed: u64) -> Self {
+        let ourselves = NextHop {
+            gateway: Gateway { address: IpAddr::from([0, 0, 0, 0]), interface: 0 },
+            users: 1,
+            reachability: Some(Reachability::Reachable { metric: 0 }),
+            registered: false,
+            queued: false,
+            changed: 0,
+        };
+        let index = HashMap::with_hasher(FixedState::with_seed(seed));
+        Self {
+            mode,
+            hops: vec![ourselves],
+            free: Vec::new(),
+            index,
+            queue: Vec::new(),
+            forgotten: Vec::new(),
+        }
+    }
+
+    /// The number of a gateway, with one more user.
+    pub(crate) fn acquire(&mut self, gateway: Gateway) -> NextHopId {
+        let number = match self.index.get(&gateway) {
+            Some(&number) => number,
+            None => self.add(gateway),
+        };
+        let hop = &mut self.hops[number as usize];
+        hop.users += 1;
+        if hop.users == 1 {
+            self.enqueue(number);
+        }
+        NextHopId(number)
+    }
+
+    fn add(&mut self, gateway: Gateway) -> u32 {
+        let reachability = self.is_near(gateway).then_some(Reachability::Reachable { metric: 0 });
+        let hop = NextHop { gateway, users: 0, reachability, registered: false, queued: false, changed: 0 };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.hops[number as usize] = hop;
+                number
+            }
+            None => {
+                self.hops.push(hop);
+                self.hops.len() as u32 - 1
+            }
+        };
+        self.index.insert(gateway, number);
+        number
+    }
+
+    /// Whether nobody need be asked: link-local routers are on the link while the session lives.
+    fn is_near(&self, gateway: Gateway) -> bool {
+        self.mode == NextHopMode::AlwaysReachable || gateway.interface != 0
+    }
+
+    /// One more user of a number that already has one.
+    pub(crate) fn retain(&mut self, id: NextHopId) -> NextHopId {
+        self.hops[id.index()].users += 1;
+        id
+    }
+
+    /// One user less.
+    pub(crate) fn release(&mut self, id: NextHopId) {
+        let hop = &mut self.hops[id.index()];
+        hop.users -= 1;
+        if hop.users == 0 {
+            self.enqueue(id.0);
+        }
+    }
+
+    fn enqueue(&mut self, number: u32) {
+        let gateway = self.hops[number as usize].gateway;
+        if self.is_near(gateway) {
+            if self.hops[number as usize].users == 0 {
+                self.forget(number);
+            }
+        } else if !std::mem::replace(&mut self.hops[number as usize].queued, true) {
+            self.queue.push(number);
+        }
+    }
+
+    fn forget(&mut self, number: u32) {
+        self.forgotten.push(NextHopId(number));
+        self.index.remove(&self.hops[number as usize].gateway);
+        self.free.push(number);
+    }
+
+    /// Numbers given back since the last call.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<NextHopId> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// The next change of what the RIB should watch for us.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        while let Some(number) = self.queue.pop() {
+            let hop = &mut self.hops[number as usize];
+            hop.queued = false;
+            let address = hop.gateway.address;
+            let wanted = hop.users > 0;
+            let was_registered = std::mem::replace(&mut hop.registered, wanted);
+            if !wanted {
+                self.forget(number);
+            }
+            match (was_registered, wanted) {
+                (false, true) => return Some(Event::RegisterNextHop(address)),
+                (true, false) => return Some(Event::UnregisterNextHop(address)),
+                (true, true) | (false, false) => {}
+            }
+        }
+        None
+    }
+
+    /// Takes the RIB's answer; returns whether routes may have to be decided again, by the walk over the
+    /// table with that number.
+    pub(crate) fn answer(&mut self, address: IpAddr, reachability: Reachability, walk: u64) -> bool {
+        let Some(&number) = self.index.get(&Gateway { address, interface: 0 }) else { return false };
+        let hop = &mut self.hops[number as usize];
+        if self.mode == NextHopMode::AlwaysReachable || hop.reachability == Some(reachability) {
+            return false;
+        }
+        hop.reachability = Some(reachability);
+        hop.changed = walk;
+        true
+    }
+
+    /// Whether its answer has changed and that walk, or an earlier one, is under way.
+    pub(crate) fn has_changed(&self, id: NextHopId, walk: u64) -> bool {
+        self.hops[id.index()].changed >= walk
+    }
+
+    /// The interior cost; `None` while unreachable or unknown.
+    pub(crate) fn metric(&self, id: NextHopId) -> Option<u32> {
+        match self.hops[id.index()].reachability {
+            Some(Reachability::Reachable { metric }) => Some(metric),
+            Some(Reachability::Unreachable) | None => None,
+        }
+    }
+
+    /// The addresses that the RIB has been asked about.
+    pub(crate) fn registered(&self) -> impl Iterator<Item = IpAddr> {
+        self.hops.iter().filter(|hop| hop.registered).map(|hop| hop.gateway.address)
+    }
+
+    /// Where it is; `None` for ourselves.
+    pub(crate) fn gateway(&self, id: NextHopId) -> Option<Gateway> {
+        (id != NextHopId::LOCAL).then(|| self.hops[id.index()].gateway)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.hops.capacity() * size_of::<NextHop>() + self.index.capacity() * size_of::<(Gateway, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gateway(last: u8) -> Gateway {
+        Gateway { address: IpAddr::from([192, 0, 2, last]), interface: 0 }
+    }
+
+    #[test]
+    fn the_rib_hears_of_the_first_and_of_the_last_user_only() {
+        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let id = hops.acquire(gateway(1));
+        assert_eq!(hops.acquire(gateway(1)), id);
+        assert_eq!(hops.poll_event(), Some(Event::RegisterNextHop(gateway(1).address)));
+        hops.release(id);
+        assert_eq!(hops.poll_event(), None);
+        hops.release(id);
+        assert_eq!(hops.poll_event(), Some(Event::UnregisterNextHop(gateway(1).address)));
+        assert_eq!(hops.poll_event(), None);
+    }
+
+    #[test]
+    fn a_next_hop_that_comes_back_before_anyone_looked_stays_registered() {
+        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let id = hops.acquire(gateway(1));
+        assert!(hops.poll_event().is_some());
+        hops.release(id);
+        assert_eq!(hops.acquire(gateway(1)), id);
+        assert_eq!(hops.poll_event(), None);
+    }
+
+    #[test]
+    fn a_next_hop_is_unreachable_until_the_rib_has_answered() {
+        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let id = hops.acquire(gateway(1));
+        assert_eq!(hops.metric(id), None);
+        assert!(hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 1));
+        assert!(!hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 2));
+        assert_eq!(hops.metric(id), Some(7));
+        assert!(hops.has_changed(id, 1) && !hops.has_changed(id, 2));
+        assert!(!hops.answer(gateway(9).address, Reachability::Unreachable, 1));
+    }
+
+    #[test]
+    fn without_a_rib_and_on_the_link_all_are_reachable_and_nobody_is_asked() {
+        let mut hops = NextHops::new(NextHopMode::AlwaysReachable, 1);
+        let id = hops.acquire(gateway(1));
+        assert_eq!((hops.metric(id), hops.poll_event()), (Some(0), None));
+        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let near = Gateway { interface: 3, ..gateway(1) };
+        let id = hops.acquire(near);
+        assert_eq!((hops.metric(id), hops.gateway(id), hops.poll_event()), (Some(0), Some(near), None));
+    }
+}

@@ -1,0 +1,287 @@
+//! The PeerIn stage: from the body of an UPDATE to prefixes and interned sets.
+//!
+//! Most UPDATEs carry attributes that are known already: one pass over the attribute headers and a hash.
+//! The full check of RFC 7606 is made for the others.
+
+use std::{collections::VecDeque, fmt, net::IpAddr};
+
+use holdfast_bgp_wire::{
+    Attributes, Fault, MpReach, MpUnreach, NextHop, Notification,
+    update::{self, Checked, Cut, Mp, Rules, Sections, Verdict},
+};
+use holdfast_types::{Family, Prefix};
+
+use crate::{
+    SessionFacts,
+    class::ClassId,
+    core::{Core, family_index},
+    next_hop::Gateway,
+    path::{SetId, SourceId},
+};
+
+/// Why something in an UPDATE was not taken as it is.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum DropReason {
+    /// The routes count as withdrawn because of an attribute (RFC 7606).
+    Withdrawn(Fault),
+    /// An attribute was left out, the routes stand (RFC 7606).
+    Discarded(Fault),
+    /// The next hop is our own address (RFC 4271 section 5.1.3).
+    OwnNextHop,
+    /// The next hop of MP_REACH_NLRI can be no host's.
+    UnusableNextHop,
+    /// The session has not agreed on this family.
+    Family(Family),
+    /// No room for another attribute set.
+    Full,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Withdrawn(fault) => write!(f, "treated as withdrawn: {fault}"),
+            Self::Discarded(fault) => write!(f, "attribute discarded: {fault}"),
+            Self::OwnNextHop => f.write_str("treated as withdrawn: the next hop is our own address"),
+            Self::UnusableNextHop => f.write_str("treated as withdrawn: unusable next hop in MP_REACH_NLRI"),
+            Self::Family(family) => write!(f, "ignored: {family} is not negotiated"),
+            Self::Full => f.write_str("treated as withdrawn: no room for more attribute sets"),
+        }
+    }
+}
+
+/// One event that [`Drops`] remembers.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Dropped {
+    /// The first prefix concerned, if there is one.
+    pub prefix: Option<Prefix>,
+    /// What happened.
+    pub reason: DropReason,
+}
+
+/// What was wrong in a peer's UPDATEs: counted, and the last few in detail.
+#[derive(Clone, Debug, Default)]
+pub struct Drops {
+    counts: Vec<(DropReason, u64)>,
+    last: VecDeque<Dropped>,
+}
+
+impl Drops {
+    /// How many of the last are kept.
+    pub const LAST: usize = 16;
+    /// How many reasons are told apart; others are added to the last of them.
+    pub const REASONS: usize = 64;
+
+    /// How often each reason occurred.
+    pub fn counts(&self) -> &[(DropReason, u64)] {
+        &self.counts
+    }
+
+    /// The last ones, oldest first.
+    pub fn last(&self) -> impl Iterator<Item = &Dropped> {
+        self.last.iter()
+    }
+
+    fn add(&mut self, reason: DropReason, prefix: Option<Prefix>) {
+        let known = self.counts.iter().position(|(other, _)| *other == reason);
+        let at = known.unwrap_or_else(|| {
+            if self.counts.len() < Self::REASONS {
+                self.counts.push((reason, 0));
+            }
+            self.counts.len() - 1
+        });
+        self.counts[at].1 += 1;
+        if self.last.len() == Self::LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(Dropped { prefix, reason });
+    }
+}
+
+/// What an UPDATE says, with one user of each set.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival<'a> {
+    /// IPv4 prefixes to withdraw.
+    pub(crate) withdrawn: &'a [u8],
+    /// Prefixes to withdraw in MP_UNREACH_NLRI.
+    pub(crate) unreach: Option<MpUnreach<'a>>,
+    /// IPv4 prefixes and their set; without one they are withdrawn.
+    pub(crate) nlri: (&'a [u8], Option<SetId>),
+    /// The same for MP_REACH_NLRI.
+    pub(crate) reach: Option<(MpReach<'a>, Option<SetId>)>,
+}
+
+/// Reads UPDATEs; keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    rest: Vec<u8>,
+    checked: Checked,
+}
+
+/// The session that an UPDATE came on.
+pub(crate) struct Origin<'a> {
+    pub(crate) source: SourceId,
+    pub(crate) facts: &'a SessionFacts,
+    pub(crate) drops: &'a mut Drops,
+}
+
+impl Reader {
+    /// # Errors
+    /// The UPDATE ends the session (RFC 7606 section 2).
+    pub(crate) fn read<'a>(
+        &mut self,
+        core: &mut Core,
+        sections: Sections<'a>,
+        origin: &mut Origin<'_>,
+    ) -> Result<Arrival<'a>, Notification> {
+        let [classic, multiprotocol] = core.sources.get(origin.source).classes;
+        let Some(rules) = core.classes.get(classic).rules else { return Ok(Arrival::default()) };
+        let classes = [classic, multiprotocol];
+        let cut = update::cut(sections.attributes, &mut self.rest);
+        if let Some(cut) = cut.filter(|_| rules.four_octet_as)
+            && let Some(arrival) = self.read_known(core, sections, cut, &rules, classes, origin)?
+        {
+            return Ok(arrival);
+        }
+        self.read_new(core, sections, &rules, classes, origin)
+    }
+
+    /// The quick way; `None` if an attribute set is not known yet.
+    fn read_known<'a>(
+        &self,
+        core: &mut Core,
+        sections: Sections<'a>,
+        cut: Cut<'a>,
+        rules: &Rules,
+        classes: [ClassId; 2],
+        origin: &mut Origin<'_>,
+    ) -> Result<Option<Arrival<'a>>, Notification> {
+        let Mp { reach, unreach } = cut.parse(rules)?;
+        let mut find = |class, gateway| {
+            let gateway = gateway?;
+            let hop = core.next_hops.acquire(gateway);
+            let set = core.sets.find(class, hop, &self.rest);
+            core.next_hops.release(hop);
+            set
+        };
+        let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
+        if !sections.nlri.is_empty() {
+            let set = find(classes[0], classic_gateway(&self.rest, origin.facts));
+            arrival.nlri = (sections.nlri, set);
+        }
+        if let Some(reach) = reach {
+            arrival.reach = Some((reach, find(classes[1], mp_gateway(reach, origin.facts))));
+        }
+        let nlri_unknown = !sections.nlri.is_empty() && arrival.nlri.1.is_none();
+        let reach_unknown = arrival.reach.is_some_and(|(_, set)| set.is_none());
+        if nlri_unknown || reach_unknown {
+            arrival.release(core);
+            return Ok(None);
+        }
+        Ok(Some(arrival))
+    }
+
+    fn read_new<'a>(
+        &mut self,
+        core: &mut Core,
+        sections: Sections<'a>,
+        rules: &Rules,
+        classes: [ClassId; 2],
+        origin: &mut Origin<'_>,
+    ) -> Result<Arrival<'a>, Notification> {
+        let has_nlri = !sections.nlri.is_empty();
+        let Mp { reach, unreach } = update::check(sections.attributes, has_nlri, rules, &mut self.checked);
+        let first = first_prefix(&sections, reach);
+        let discarded = self.checked.discarded.iter().map(|fault| DropReason::Discarded(*fault));
+        discarded.for_each(|reason| origin.drops.add(reason, first));
+        let fault = match &self.checked.verdict {
+            Verdict::Ok => None,
+            Verdict::TreatAsWithdraw(fault) => Some(DropReason::Withdrawn(*fault)),
+            Verdict::SessionReset(error) => return Err(error.clone()),
+        };
+        let bytes = &self.checked.canonical;
+        let mut acquire = |class, gateway: Result<Gateway, DropReason>| {
+            let acquired = fault.map_or(gateway, Err).and_then(|gateway| {
+                let hop = core.next_hops.acquire(gateway);
+                let set = core.acquire(class, hop, bytes);
+                core.next_hops.release(hop);
+                set.ok_or(DropReason::Full)
+            });
+            acquired.map_err(|reason| origin.drops.add(reason, first)).ok()
+        };
+        let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
+        if has_nlri {
+            let gateway = classic_gateway(bytes, origin.facts).ok_or(DropReason::OwnNextHop);
+            arrival.nlri = (sections.nlri, acquire(classes[0], gateway));
+        }
+        if let Some(reach) = reach {
+            let missing =
+                if reach.next_hop.is_none() { DropReason::UnusableNextHop } else { DropReason::OwnNextHop };
+            let gateway = mp_gateway(reach, origin.facts).ok_or(missing);
+            arrival.reach = Some((reach, acquire(classes[1], gateway)));
+        }
+        Ok(arrival)
+    }
+}
+
+impl Arrival<'_> {
+    /// Gives the sets back.
+    pub(crate) fn release(&self, core: &mut Core) {
+        let sets = [self.nlri.1, self.reach.and_then(|(_, set)| set)];
+        sets.into_iter().flatten().for_each(|set| core.sets.release(set));
+    }
+
+    /// Takes out what belongs to families that the session has not agreed on (RFC 4760 section 8).
+    pub(crate) fn retain_families(&mut self, core: &mut Core, facts: &SessionFacts, drops: &mut Drops) {
+        let mut refused = |family: Family| {
+            let negotiated = facts.families.contains(&family) && family_index(family).is_some();
+            if !negotiated {
+                drops.add(DropReason::Family(family), None);
+            }
+            !negotiated
+        };
+        if self.unreach.is_some_and(|unreach| refused(unreach.family)) {
+            self.unreach = None;
+        }
+        if let Some((_, set)) = self.reach.take_if(|(reach, _)| refused(reach.family)) {
+            set.into_iter().for_each(|set| core.sets.release(set));
+        }
+        let has_ipv4 = !self.withdrawn.is_empty() || !self.nlri.0.is_empty();
+        if has_ipv4 && refused(Family::IPV4_UNICAST) {
+            self.withdrawn = &[];
+            let (_, set) = std::mem::take(&mut self.nlri);
+            set.into_iter().for_each(|set| core.sets.release(set));
+        }
+    }
+}
+
+/// NEXT_HOP; `None` if it is ourselves, or missing.
+fn classic_gateway(attributes: &[u8], facts: &SessionFacts) -> Option<Gateway> {
+    let address = Attributes(attributes).next_hop()?;
+    gateway(IpAddr::V4(address), facts)
+}
+
+fn mp_gateway(reach: MpReach<'_>, facts: &SessionFacts) -> Option<Gateway> {
+    reach.next_hop.map(NextHop::address).and_then(|address| gateway(address, facts))
+}
+
+/// A link-local address means nothing without its interface.
+fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
+    let ours = match address {
+        IpAddr::V4(address) => facts.next_hop_v4 == Some(address),
+        IpAddr::V6(address) => [facts.next_hop_v6, facts.link_local].contains(&Some(address)),
+    };
+    let near = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    (!ours).then_some(Gateway { address, interface: if near { facts.interface } else { 0 } })
+}
+
+fn first_prefix(sections: &Sections<'_>, reach: Option<MpReach<'_>>) -> Option<Prefix> {
+    use holdfast_bgp_wire::nlri::prefixes;
+    use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
+    let first_v4 = |bytes| prefixes::<Ipv4Prefix>(bytes).next()?.ok().map(Prefix::V4);
+    let first_v6 = |bytes| prefixes::<Ipv6Prefix>(bytes).next()?.ok().map(Prefix::V6);
+    first_v4(sections.nlri).or_else(|| match reach?.family {
+        Family::IPV4_UNICAST => first_v4(reach?.nlri),
+        Family::IPV6_UNICAST => first_v6(reach?.nlri),
+        _ => None,
+    })
+}

@@ -1,0 +1,636 @@
+//! The whole pipeline, as its driver sees it.
+
+use std::{collections::VecDeque, net::IpAddr, rc::Rc};
+
+use bytes::Bytes;
+use holdfast_bgp_wire::{
+    Notification, Origin,
+    edit::AttributesBuilder,
+    nlri,
+    update::{self, PeerKind as WireKind, Rules},
+};
+use holdfast_policy::{Edits, Protocol};
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+
+use crate::{
+    Event, PathView, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges, SessionFacts, SpeakerConfig,
+    Stage,
+    adj_rib_out::Marks,
+    background::Background,
+    class::{Class, ClassId},
+    core::{Core, family_index},
+    export::{self, Export},
+    next_hop::NextHopId,
+    path::{Path, SourceId},
+    peer_in::{self, Arrival, Drops, Reader},
+    rib_out::RibOut,
+    source::{Life, RouteCounts, Source},
+    table::Table,
+    update_group::{Encoding, Member, Streams},
+};
+
+/// A configured peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    config: PeerConfig,
+    pub(crate) session: Option<Session>,
+    drops: Drops,
+}
+
+/// Its session, while that is up.
+#[derive(Debug)]
+pub(crate) struct Session {
+    source: SourceId,
+    facts: SessionFacts,
+    end_of_rib: [bool; 2],
+    announced: [bool; 2],
+    /// What the driver last said of the socket.
+    pub(crate) unacknowledged: usize,
+    /// How often in a row it held up background work without making progress.
+    pub(crate) patience: u32,
+}
+
+/// There are as many sessions, dead ones not yet swept included, as can be told apart (65,535).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("too many sessions at once: routes of earlier ones are still being swept")]
+pub struct TooManySessions;
+
+/// Routes of our own: what they carry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OriginateAttributes {
+    /// ORIGIN.
+    pub origin: Origin,
+    /// MULTI_EXIT_DISC.
+    pub med: Option<u32>,
+    /// COMMUNITIES.
+    pub communities: Vec<u32>,
+    /// LARGE_COMMUNITIES.
+    pub large_communities: Vec<(u32, u32, u32)>,
+    /// Where the route comes from; export policies may ask.
+    pub protocol: Protocol,
+    /// The tag it carries between protocols; 0 is none.
+    pub tag: u32,
+}
+
+impl Default for OriginateAttributes {
+    fn default() -> Self {
+        Self {
+            origin: Origin::Igp,
+            med: None,
+            communities: Vec::new(),
+            large_communities: Vec::new(),
+            protocol: Protocol::Static,
+            tag: 0,
+        }
+    }
+}
+
+/// What a peer has and gets, in one family.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct FamilyCounts {
+    /// Paths in the table.
+    pub routes: RouteCounts,
+    /// Prefixes announced to the peer.
+    pub announced: u64,
+    /// It has sent its End-of-RIB.
+    pub end_of_rib_received: bool,
+    /// It was sent ours.
+    pub end_of_rib_sent: bool,
+}
+
+/// Bytes held, by part.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Prefix tables, path lists and change logs.
+    pub tables: usize,
+    /// Attribute sets and next hops.
+    pub attributes: usize,
+    /// Encoded messages and the room to make them.
+    pub output: usize,
+}
+
+impl Memory {
+    /// The sum.
+    pub fn total(&self) -> usize {
+        self.tables + self.attributes + self.output
+    }
+}
+
+/// From UPDATEs in to UPDATEs out. See the crate's page for the stages.
+///
+/// Owned by one thread; every call is short: work that grows with the table is done by [`Self::work`].
+#[derive(Debug)]
+pub struct Pipeline {
+    pub(crate) core: Core,
+    pub(crate) v4: Table<Ipv4Prefix>,
+    pub(crate) v6: Table<Ipv6Prefix>,
+    pub(crate) peers: Vec<Option<Peer>>,
+    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) streams: Streams,
+    pub(crate) rib: Option<RibOut<Ipv4Prefix, Ipv6Prefix>>,
+    pub(crate) stages: Vec<Box<dyn Stage>>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) background: Background,
+    marks: Marks,
+    reader: Reader,
+    prefixes_v4: Vec<Ipv4Prefix>,
+    prefixes_v6: Vec<Ipv6Prefix>,
+}
+
+impl Pipeline {
+    /// A speaker without peers.
+    pub fn new(speaker: SpeakerConfig) -> Self {
+        Self {
+            v4: Table::new(0, speaker.seed),
+            v6: Table::new(1, speaker.seed),
+            core: Core::new(speaker),
+            peers: Vec::new(),
+            members: Vec::new(),
+            streams: Streams::default(),
+            rib: None,
+            stages: Vec::new(),
+            events: VecDeque::new(),
+            background: Background::default(),
+            marks: Marks::default(),
+            reader: Reader::default(),
+            prefixes_v4: Vec::new(),
+            prefixes_v6: Vec::new(),
+        }
+    }
+
+    /// Plugs a stage in between ImportPolicy and Decision, after those already there. Only before the first
+    /// session: a stage must have seen every route from the start.
+    pub fn add_stage(&mut self, stage: Box<dyn Stage>) {
+        self.stages.push(stage);
+    }
+
+    /// What the plugged-in stages say of themselves.
+    pub fn describe_stages(&self) -> Vec<String> {
+        self.stages.iter().map(|stage| stage.describe()).collect()
+    }
+
+    // Peers and sessions.
+
+    /// Adds a peer; its session is down.
+    pub fn add_peer(&mut self, config: PeerConfig) -> PeerIndex {
+        let peer = Some(Peer { config, session: None, drops: Drops::default() });
+        match self.peers.iter().position(Option::is_none) {
+            Some(free) => {
+                self.peers[free] = peer;
+                PeerIndex(free as u16)
+            }
+            None => {
+                self.peers.push(peer);
+                self.members.push(None);
+                PeerIndex(self.peers.len() as u16 - 1)
+            }
+        }
+    }
+
+    /// Another configuration. Changed policies take effect at once for new routes, and for those that are
+    /// there as [`Self::work`] and [`Self::pull`] come by. Name, address, AS and kind have to stay: for
+    /// those the session has to end first.
+    pub fn configure_peer(&mut self, index: PeerIndex, config: PeerConfig) {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
+        peer.config = config;
+        let Some(session) = &peer.session else { return };
+        let (source, export) = (session.source, Export::new(&peer.config, &session.facts));
+        let classes = classes(&peer.config, &session.facts, &self.core);
+        self.change_import(source, classes);
+        self.change_export(index, export);
+    }
+
+    fn change_import(&mut self, source: SourceId, classes: [Class; 2]) {
+        let old = self.core.sources.get(source).classes;
+        if old.iter().zip(&classes).all(|(old, new)| self.core.classes.get(*old) == new) {
+            return;
+        }
+        let Some(new) = self.acquire_classes(&classes) else { return };
+        old.into_iter().for_each(|class| self.core.classes.release(class));
+        let moving = self.core.walk + 1;
+        let source = self.core.sources.get_mut(source);
+        (source.classes, source.moving) = (new, moving);
+        self.background.want_walk();
+    }
+
+    fn change_export(&mut self, index: PeerIndex, export: Export) {
+        let Some(member) = &mut self.members[index.index()] else { return };
+        if self.streams.get(member.stream).is_some_and(|stream| *stream.export == export) {
+            return;
+        }
+        let export = self.streams.share(export);
+        self.streams.change_export(index, member, &export);
+    }
+
+    /// Forgets a peer, its session ended first. The index may be given out again.
+    pub fn remove_peer(&mut self, index: PeerIndex) {
+        self.peer_down(index);
+        if let Some(peer) = self.peers.get_mut(index.index()) {
+            *peer = None;
+        }
+    }
+
+    /// The session is established. The peer is given the table as [`Self::pull`] is called.
+    ///
+    /// # Errors
+    /// Tens of thousands of sessions have ended faster than they could be swept.
+    pub fn peer_up(&mut self, index: PeerIndex, facts: SessionFacts) -> Result<(), TooManySessions> {
+        self.peer_down(index);
+        let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return Ok(()) };
+        let export = Export::new(&peer.config, &facts);
+        let (kind, asn) = (peer.config.kind, peer.config.asn);
+        let classes = classes(&peer.config, &facts, &self.core);
+        let classes = self.acquire_classes(&classes).ok_or(TooManySessions)?;
+        let source = Source {
+            peer: Some(index),
+            kind,
+            asn,
+            router_id: facts.router_id.bits(),
+            address: facts.peer_address,
+            classes,
+            life: Life::Alive,
+            moving: 0,
+            counts: Default::default(),
+        };
+        let source = self.core.sources.add(source).ok_or(TooManySessions)?;
+        let export = self.streams.share(export);
+        self.members[index.index()] = Some(self.streams.join(index, &export, self.ends()));
+        let session = Session {
+            source,
+            facts,
+            end_of_rib: [false; 2],
+            announced: [false; 2],
+            unacknowledged: 0,
+            patience: 0,
+        };
+        if let Some(peer) = &mut self.peers[index.index()] {
+            peer.session = Some(session);
+        }
+        Ok(())
+    }
+
+    fn acquire_classes(&mut self, classes: &[Class; 2]) -> Option<[ClassId; 2]> {
+        let first = self.core.classes.acquire(&classes[0])?;
+        let second = self.core.classes.acquire(&classes[1]);
+        if second.is_none() {
+            self.core.classes.release(first);
+        }
+        Some([first, second?])
+    }
+
+    /// The session has ended. Its routes take part in no decision from now on, and go as [`Self::work`] comes
+    /// by; the peer may come up again at once.
+    pub fn peer_down(&mut self, index: PeerIndex) {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
+        if let Some(session) = peer.session.take() {
+            self.core.sources.kill(session.source);
+            self.background.want_walk();
+            self.stages.iter_mut().for_each(|stage| stage.peer_down(index));
+        }
+        if let Some(member) = self.members[index.index()].take() {
+            self.streams.leave(index, &member);
+        }
+    }
+
+    // In.
+
+    /// Takes the body of an UPDATE.
+    ///
+    /// # Errors
+    /// The session must end with this NOTIFICATION. What is wrong but harmless (RFC 7606) is counted instead:
+    /// [`Self::drops`].
+    pub fn update(&mut self, index: PeerIndex, body: &[u8]) -> Result<(), Notification> {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(session) = &mut peer.session else { return Ok(()) };
+        let sections = update::sections(body)?;
+        if let Some(family) = sections.end_of_rib() {
+            if let Some(at) = family_index(family)
+                && !std::mem::replace(&mut session.end_of_rib[at], true)
+            {
+                self.events.push_back(Event::EndOfRib { peer: index, family });
+            }
+            return Ok(());
+        }
+        let source = session.source;
+        let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
+        let mut arrival = self.reader.read(&mut self.core, sections, &mut origin)?;
+        arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
+        self.arrive(source, &arrival);
+        arrival.release(&mut self.core);
+        self.trim_if_long();
+        Ok(())
+    }
+
+    /// Withdrawals first: a prefix in both places is announced (RFC 4271 section 4.3 leaves that open,
+    /// RFC 7606 section 5.2 decides).
+    fn arrive(&mut self, source: SourceId, arrival: &Arrival<'_>) {
+        self.arrive_v4(source, arrival.withdrawn, None);
+        if let Some(unreach) = arrival.unreach {
+            self.arrive_mp(source, unreach.family, unreach.nlri, None);
+        }
+        self.arrive_v4(source, arrival.nlri.0, arrival.nlri.1);
+        if let Some((reach, set)) = arrival.reach {
+            self.arrive_mp(source, reach.family, reach.nlri, set);
+        }
+    }
+
+    fn arrive_mp(&mut self, source: SourceId, family: Family, bytes: &[u8], set: Option<crate::path::SetId>) {
+        if family == Family::IPV4_UNICAST {
+            return self.arrive_v4(source, bytes, set);
+        }
+        self.prefixes_v6.clear();
+        self.prefixes_v6.extend(nlri::prefixes::<Ipv6Prefix>(bytes).map_while(Result::ok));
+        self.v6.arrive(&mut self.core, &mut self.stages, source, &self.prefixes_v6, set);
+    }
+
+    fn arrive_v4(&mut self, source: SourceId, bytes: &[u8], set: Option<crate::path::SetId>) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.prefixes_v4.clear();
+        self.prefixes_v4.extend(nlri::prefixes::<Ipv4Prefix>(bytes).map_while(Result::ok));
+        self.v4.arrive(&mut self.core, &mut self.stages, source, &self.prefixes_v4, set);
+    }
+
+    /// Adds or replaces a route of our own: a configured network, or one of another protocol. It beats all
+    /// received ones.
+    pub fn originate(&mut self, prefix: Prefix, attributes: &OriginateAttributes) {
+        let bytes = AttributesBuilder {
+            med: attributes.med,
+            communities: attributes.communities.clone(),
+            large_communities: attributes.large_communities.clone(),
+            ..AttributesBuilder::new(attributes.origin)
+        }
+        .build();
+        let ours = self.core.classes.get(ClassId::OURS).clone();
+        let class = Class { protocol: attributes.protocol, tag: attributes.tag, ..ours };
+        let Some(class) = self.core.classes.acquire(&class) else { return };
+        let set = self.core.acquire(class, NextHopId::LOCAL, &bytes);
+        self.core.classes.release(class);
+        self.arrive_local(prefix, set);
+        set.into_iter().for_each(|set| self.core.sets.release(set));
+        self.trim_if_long();
+    }
+
+    /// Takes a route of our own back.
+    pub fn withdraw_origin(&mut self, prefix: Prefix) {
+        self.arrive_local(prefix, None);
+        self.trim_if_long();
+    }
+
+    fn arrive_local(&mut self, prefix: Prefix, set: Option<crate::path::SetId>) {
+        let (core, stages) = (&mut self.core, &mut self.stages);
+        match prefix {
+            Prefix::V4(prefix) => self.v4.arrive(core, stages, SourceId::LOCAL, &[prefix], set),
+            Prefix::V6(prefix) => self.v6.arrive(core, stages, SourceId::LOCAL, &[prefix], set),
+        }
+    }
+
+    /// What the RIB says of a next hop. The prefixes that use it are decided again by [`Self::work`], in a walk
+    /// over the tables that serves all changes up to its start.
+    pub fn next_hop(&mut self, address: IpAddr, reachability: Reachability) {
+        if self.core.next_hops.answer(address, reachability, self.core.walk + 1) {
+            self.background.want_next_hops();
+        }
+    }
+
+    pub(crate) fn set_suppressed(&mut self, index: PeerIndex, prefix: Prefix, on: bool) {
+        let Some(session) = self.session(index) else { return };
+        let source = session.source;
+        match prefix {
+            Prefix::V4(prefix) => self.v4.rib.suppress(&mut self.core, prefix, source, on),
+            Prefix::V6(prefix) => self.v6.rib.suppress(&mut self.core, prefix, source, on),
+        }
+    }
+
+    // Out.
+
+    /// The next messages for a peer's socket: whole ones, at most `max_bytes` unless one alone is longer.
+    /// Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
+    /// means that what was encoded is for others: call again in the next round.
+    pub fn pull(&mut self, index: PeerIndex, max_bytes: usize) -> Option<Bytes> {
+        let mut encoding =
+            Encoding { limits: self.core.speaker.limits, core: &mut self.core, marks: &mut self.marks };
+        let tables = (&mut self.v4, &mut self.v6);
+        let bytes = self.streams.pull(index, max_bytes, &mut self.members, tables, &mut encoding);
+        for (peers, family) in std::mem::take(&mut self.streams.ended) {
+            peers.into_iter().for_each(|peer| self.report_announced(peer, family));
+        }
+        if bytes.is_some()
+            && let Some(session) = self.session_mut(index)
+        {
+            session.patience = 0;
+        }
+        bytes
+    }
+
+    fn report_announced(&mut self, peer: PeerIndex, at: usize) {
+        let Some(session) = self.session_mut(peer) else { return };
+        if !std::mem::replace(&mut session.announced[at], true) {
+            self.events.push_back(Event::Announced { peer, family: Family::ALL[at] });
+        }
+    }
+
+    /// Whether [`Self::pull`] may have something for the peer.
+    pub fn pending(&self, index: PeerIndex) -> bool {
+        let member = self.members.get(index.index()).and_then(Option::as_ref);
+        member.is_some_and(|member| self.streams.is_pending(index, member, self.ends()))
+    }
+
+    /// Bytes encoded for the peer and not pulled yet.
+    pub fn queued(&self, index: PeerIndex) -> usize {
+        let member = self.members.get(index.index()).and_then(Option::as_ref);
+        member.map_or(0, |member| self.streams.queued(index, member))
+    }
+
+    /// How many bytes of the peer's socket are not acknowledged. Background work waits while there are more
+    /// than [`crate::Limits::unacknowledged`]; a peer that makes no progress is soon waited for no longer.
+    pub fn set_paced(&mut self, index: PeerIndex, unacknowledged: usize) {
+        let Some(session) = self.session_mut(index) else { return };
+        if session.unacknowledged != unacknowledged {
+            (session.unacknowledged, session.patience) = (unacknowledged, 0);
+        }
+    }
+
+    /// The peer asks for a family once more (RFC 2918), or the operator does for it.
+    pub fn route_refresh(&mut self, index: PeerIndex, family: Family) {
+        let member = self.members.get_mut(index.index()).and_then(Option::as_mut);
+        if let (Some(member), Some(family)) = (member, family_index(family)) {
+            self.streams.refresh(index, member, family);
+        }
+    }
+
+    /// Starts telling the RIB, from the whole table on: it is new, or has lost everything. Next hops that are
+    /// registered stay so here; [`Self::registered_next_hops`] names them for a new RIB.
+    pub fn rib_resync(&mut self) {
+        self.rib = Some(RibOut::new(self.ends()));
+    }
+
+    /// There is no RIB any more: nothing is kept for it.
+    pub fn rib_detach(&mut self) {
+        self.rib = None;
+    }
+
+    /// Whether [`Self::pull_rib`] has something.
+    pub fn rib_pending(&self) -> bool {
+        self.rib.as_ref().is_some_and(|rib| rib.is_pending(self.ends()))
+    }
+
+    /// Up to `max` changed routes for the RIB.
+    pub fn pull_rib(&mut self, max: usize) -> Option<RibChanges> {
+        let rib = self.rib.as_mut()?;
+        rib.pull(&mut self.core, (&mut self.v4, &mut self.v6), max)
+    }
+
+    /// The addresses that the RIB has been asked to watch.
+    pub fn registered_next_hops(&self) -> impl Iterator<Item = IpAddr> {
+        self.core.next_hops.registered()
+    }
+
+    /// What the driver has to do or may report.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front().or_else(|| self.core.next_hops.poll_event())
+    }
+
+    // Show.
+
+    /// Prefixes and paths of a family.
+    pub fn table_size(&self, family: Family) -> (usize, u64) {
+        let Some(at) = family_index(family) else { return (0, 0) };
+        let prefixes = if at == 0 { self.v4.rib.table.len() } else { self.v6.rib.table.len() };
+        (prefixes, self.core.sources.iter().map(|source| source.counts[at].received).sum())
+    }
+
+    /// Counters of a peer in one family; zero while its session is down.
+    pub fn counts(&self, index: PeerIndex, family: Family) -> FamilyCounts {
+        let (Some(session), Some(at)) = (self.session(index), family_index(family)) else {
+            return FamilyCounts::default();
+        };
+        let member = self.members[index.index()].as_ref();
+        FamilyCounts {
+            routes: self.core.sources.get(session.source).counts[at],
+            announced: member.map_or(0, |member| self.streams.announced(member, at)),
+            end_of_rib_received: session.end_of_rib[at],
+            end_of_rib_sent: session.announced[at],
+        }
+    }
+
+    /// What was wrong in the peer's UPDATEs since it was added.
+    pub fn drops(&self, index: PeerIndex) -> Option<&Drops> {
+        self.peers.get(index.index())?.as_ref().map(|peer| &peer.drops)
+    }
+
+    /// The configuration of a peer.
+    pub fn peer(&self, index: PeerIndex) -> Option<&PeerConfig> {
+        self.peers.get(index.index())?.as_ref().map(|peer| &peer.config)
+    }
+
+    /// A number for the update group that encodes for the peer; `None` while its session is down.
+    pub fn update_group(&self, index: PeerIndex) -> Option<u32> {
+        self.members.get(index.index())?.as_ref().map(|member| member.stream.0)
+    }
+
+    /// Routes not sent because their attributes fit no message, counted since the start.
+    pub fn too_long(&self) -> u64 {
+        self.streams.too_long()
+    }
+
+    /// All paths to a prefix, the best first, and why each is or is not used. Empty if there is none.
+    pub fn explain(&mut self, prefix: Prefix) -> Vec<PathView> {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.explain(&mut self.core, prefix),
+            Prefix::V6(prefix) => self.v6.explain(&mut self.core, prefix),
+        }
+    }
+
+    /// The most specific prefix in the table that contains this one (or an address).
+    pub fn longest_match(&self, prefix: Prefix) -> Option<Prefix> {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.rib.table.longest_match(prefix).map(|(found, _)| found.into()),
+            Prefix::V6(prefix) => self.v6.rib.table.longest_match(prefix).map(|(found, _)| found.into()),
+        }
+    }
+
+    /// Up to `limit` prefixes of a family after one (or from the first) in address order, with their paths.
+    /// The last prefix is where to go on; the table may change between.
+    pub fn routes(
+        &mut self,
+        family: Family,
+        after: Option<Prefix>,
+        limit: usize,
+    ) -> Vec<(Prefix, Vec<PathView>)> {
+        match family_index(family) {
+            Some(0) => self.v4.show(&mut self.core, after.and_then(Ipv4Prefix::from_prefix), limit),
+            Some(_) => self.v6.show(&mut self.core, after.and_then(Ipv6Prefix::from_prefix), limit),
+            None => Vec::new(),
+        }
+    }
+
+    /// The peers that are told of the prefix's best path.
+    pub fn advertised_to(&mut self, prefix: Prefix) -> Vec<PeerIndex> {
+        let (best, at) = match prefix {
+            Prefix::V4(prefix) => (self.v4.rib.best(prefix), 0),
+            Prefix::V6(prefix) => (self.v6.rib.best(prefix), 1),
+        };
+        let mut told = Vec::new();
+        if best.is_some() {
+            for (_, stream) in self.streams.iter() {
+                if stream.export.families[at] && passes(&stream.export, &mut self.core, prefix, best) {
+                    told.extend(stream.members.iter().copied());
+                }
+            }
+        }
+        let from = self.core.sources.get(best.source).peer;
+        told.retain(|peer| Some(*peer) != from);
+        told.sort_unstable();
+        told
+    }
+
+    /// Interned attribute sets.
+    pub fn attribute_sets(&self) -> usize {
+        self.core.sets.len()
+    }
+
+    /// Bytes held, slack included.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            tables: self.v4.memory() + self.v6.memory(),
+            attributes: self.core.sets.memory() + self.core.next_hops.memory(),
+            output: self.streams.memory() + self.marks.memory(),
+        }
+    }
+
+    fn session(&self, index: PeerIndex) -> Option<&Session> {
+        self.peers.get(index.index())?.as_ref()?.session.as_ref()
+    }
+
+    fn session_mut(&mut self, index: PeerIndex) -> Option<&mut Session> {
+        self.peers.get_mut(index.index())?.as_mut()?.session.as_mut()
+    }
+}
+
+fn passes(export: &Rc<Export>, core: &mut Core, prefix: Prefix, path: Path) -> bool {
+    export.passes(core, prefix, path, &mut Edits::default()).is_some()
+}
+
+/// The classes of a session: for NEXT_HOP and for MP_REACH_NLRI.
+fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2] {
+    let rules = Rules {
+        kind: match config.kind {
+            PeerKind::Ebgp => WireKind::Ebgp,
+            PeerKind::Ibgp => WireKind::Ibgp,
+        },
+        four_octet_as: facts.four_octet_as,
+        as_sets: core.speaker.as_sets,
+        extended_next_hop: facts.extended_next_hop,
+    };
+    [false, true].map(|multiprotocol| Class {
+        rules: Some(rules),
+        multiprotocol,
+        peer_asn: config.asn,
+        enforce_first_as: config.enforce_first_as && config.kind == PeerKind::Ebgp,
+        protocol: Protocol::Bgp,
+        tag: 0,
+        import: export::policy(config.import.as_ref(), config.kind),
+    })
+}

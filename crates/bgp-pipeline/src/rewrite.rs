@@ -1,0 +1,147 @@
+//! From what a policy says to attribute bytes: edits of import and export (RFC 4271 section 5.1).
+
+use std::net::IpAddr;
+
+use holdfast_bgp_wire::{
+    NextHop,
+    attribute::code,
+    edit::{Change, Edit, Values, rewrite},
+};
+use holdfast_policy::{Edits, ListEdit, MedEdit, NextHopEdit, Origin, PrependAs};
+use holdfast_types::Asn;
+
+use crate::{PeerKind, core::Core, export::Export, next_hop::Gateway, next_hop::NextHopId, path::SetId};
+
+/// Appends the set's attributes as import policy changes them.
+pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) {
+    let edit = Edit {
+        prepend: edits.prepend.map(|prepend| (asn(prepend.asn, core), prepend.count)),
+        local_pref: edits.local_pref.map_or(Change::Keep, Change::Set),
+        med: edits.med.map_or(Change::Keep, med),
+        communities: values(&edits.communities),
+        large_communities: values(&edits.large_communities),
+        ..Edit::default()
+    };
+    let start = out.len();
+    rewrite(core.sets.bytes(set), &edit, out);
+    set_origin(edits, &mut out[start..]);
+}
+
+/// The gateway that import policy puts in the place of the received one.
+pub(crate) fn imported_next_hop(edits: &Edits) -> Option<Gateway> {
+    match edits.next_hop {
+        Some(NextHopEdit::Address(address)) => Some(Gateway { address, interface: 0 }),
+        // Our own address is no gateway for us.
+        Some(NextHopEdit::SelfAddress) | None => None,
+    }
+}
+
+/// The next hop of a route to this group; `None` if we have no address of a kind that the peers take.
+///
+/// It is always ourselves towards other ASes: third-party next hops (RFC 4271 section 5.1.3 2) are not sent.
+pub(crate) fn exported_next_hop(
+    core: &Core,
+    export: &Export,
+    ipv4: bool,
+    set: SetId,
+    edits: Option<&Edits>,
+) -> Option<NextHop> {
+    match edits.and_then(|edits| edits.next_hop) {
+        Some(NextHopEdit::Address(address)) => return third_party(export, ipv4, address),
+        Some(NextHopEdit::SelfAddress) => return export.own_next_hop(ipv4),
+        None => {}
+    }
+    let gateway = core.next_hops.gateway(core.sets.next_hop(set));
+    let passed_on = gateway
+        .filter(|gateway| export.kind == PeerKind::Ibgp && !export.next_hop_self && gateway.interface == 0);
+    let third = passed_on.and_then(|gateway| third_party(export, ipv4, gateway.address));
+    third.or_else(|| export.own_next_hop(ipv4))
+}
+
+fn third_party(export: &Export, ipv4: bool, address: IpAddr) -> Option<NextHop> {
+    match address {
+        IpAddr::V4(address) => ipv4.then_some(NextHop::V4(address)),
+        IpAddr::V6(global) => {
+            (!ipv4 || export.extended_next_hop).then_some(NextHop::V6 { global, link_local: None })
+        }
+    }
+}
+
+/// Appends the set's attributes as this group receives them. `scratch` is for paths that get two AS numbers.
+pub(crate) fn export(
+    core: &Core,
+    export: &Export,
+    set: SetId,
+    edits: Option<&Edits>,
+    next_hop: NextHop,
+    scratch: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) {
+    let external = export.kind == PeerKind::Ebgp;
+    let none = Edits::default();
+    let edits = edits.unwrap_or(&none);
+    let local_pref = edits.local_pref.unwrap_or(core.sets.preference(set).local_pref);
+    // A MED of another AS goes no further than ours (RFC 4271 section 5.1.4); our own routes' may.
+    let received = core.sets.next_hop(set) != NextHopId::LOCAL;
+    let kept_med = if external && received { Change::Remove } else { Change::Keep };
+    let own = core.speaker.asn;
+    let mut bytes = core.sets.bytes(set);
+    let prepend = match edits.prepend.map(|prepend| (asn(prepend.asn, core), prepend.count)) {
+        Some((asn, count)) if external && asn == own => Some((own, count.saturating_add(1))),
+        Some(prepend) if external => {
+            scratch.clear();
+            rewrite(bytes, &Edit { prepend: Some(prepend), ..Edit::default() }, scratch);
+            bytes = scratch;
+            Some((own, 1))
+        }
+        None if external => Some((own, 1)),
+        other => other,
+    };
+    let edit = Edit {
+        prepend,
+        next_hop: match next_hop {
+            NextHop::V4(address) => Change::Set(address),
+            NextHop::V6 { .. } => Change::Remove,
+        },
+        local_pref: Change::Set(local_pref),
+        med: edits.med.map_or(kept_med, med),
+        communities: values(&edits.communities),
+        large_communities: values(&edits.large_communities),
+        external,
+        four_octet_as: export.four_octet_as,
+        ..Edit::default()
+    };
+    let start = out.len();
+    rewrite(bytes, &edit, out);
+    set_origin(edits, &mut out[start..]);
+}
+
+fn asn(which: PrependAs, core: &Core) -> Asn {
+    match which {
+        PrependAs::Own => core.speaker.asn,
+        PrependAs::Asn(asn) => asn,
+    }
+}
+
+fn med(edit: MedEdit) -> Change<u32> {
+    match edit {
+        MedEdit::Set(value) => Change::Set(value),
+        MedEdit::Remove => Change::Remove,
+    }
+}
+
+fn values<T>(edit: &ListEdit<T>) -> Values<'_, T> {
+    Values { replace: edit.replace, remove: &edit.remove, add: &edit.add }
+}
+
+/// ORIGIN is the first of canonical attributes, with a value of one octet.
+fn set_origin(edits: &Edits, attributes: &mut [u8]) {
+    let Some(origin) = edits.origin else { return };
+    if let [_, code::ORIGIN, 1, value, ..] = attributes {
+        *value = match origin {
+            Origin::Igp => 0,
+            Origin::Egp => 1,
+            Origin::Incomplete => 2,
+        };
+    }
+}

@@ -1,0 +1,108 @@
+//! A route as policies see it.
+
+use std::net::IpAddr;
+
+use holdfast_bgp_wire::{as_path::SegmentType, attributes::Attributes};
+use holdfast_policy::{Origin, PathElement, Protocol, Route};
+use holdfast_types::{Asn, Prefix};
+
+use crate::{core::Core, path::SetId};
+
+/// A prefix with an interned set.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct RouteView<'a> {
+    prefix: Prefix,
+    attributes: Attributes<'a>,
+    local_pref: u32,
+    next_hop: Option<IpAddr>,
+    peer_asn: Asn,
+    protocol: Protocol,
+    tag: u32,
+}
+
+impl<'a> RouteView<'a> {
+    /// As it came from its sender.
+    pub(crate) fn received(core: &'a Core, prefix: Prefix, set: SetId) -> Self {
+        let class = core.classes.get(core.sets.class(set));
+        Self {
+            prefix,
+            attributes: core.sets.attributes(set),
+            local_pref: core.sets.preference(set).local_pref,
+            next_hop: core.next_hops.gateway(core.sets.next_hop(set)).map(|gateway| gateway.address),
+            peer_asn: class.peer_asn,
+            protocol: class.protocol,
+            tag: class.tag,
+        }
+    }
+
+    /// As it would go to a peer of this AS.
+    pub(crate) fn exported(core: &'a Core, prefix: Prefix, set: SetId, receiver: Asn) -> Self {
+        Self { peer_asn: receiver, ..Self::received(core, prefix, set) }
+    }
+}
+
+impl Route for RouteView<'_> {
+    fn prefix(&self) -> Prefix {
+        self.prefix
+    }
+
+    fn as_path(&self) -> impl Iterator<Item = PathElement> {
+        self.attributes.as_path().segments().flat_map(|segment| {
+            segment.asns().map(move |asn| match segment.kind {
+                SegmentType::Sequence => PathElement::Sequence(asn),
+                SegmentType::Set => PathElement::Set(asn),
+                SegmentType::ConfedSequence => PathElement::ConfedSequence(asn),
+                SegmentType::ConfedSet => PathElement::ConfedSet(asn),
+            })
+        })
+    }
+
+    fn as_path_length(&self) -> u32 {
+        self.attributes.as_path().hops() as u32
+    }
+
+    fn origin(&self) -> Origin {
+        use holdfast_bgp_wire::attributes::Origin as Wire;
+        match self.attributes.origin() {
+            Some(Wire::Igp) => Origin::Igp,
+            Some(Wire::Egp) => Origin::Egp,
+            Some(Wire::Incomplete) | None => Origin::Incomplete,
+        }
+    }
+
+    fn med(&self) -> Option<u32> {
+        self.attributes.med()
+    }
+
+    fn local_pref(&self) -> Option<u32> {
+        Some(self.local_pref)
+    }
+
+    fn next_hop(&self) -> Option<IpAddr> {
+        self.next_hop
+    }
+
+    fn communities(&self) -> impl Iterator<Item = u32> {
+        self.attributes.communities()
+    }
+
+    fn large_communities(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        self.attributes.large_communities()
+    }
+
+    fn ext_communities(&self) -> impl Iterator<Item = u64> {
+        self.attributes.ext_communities().map(u64::from_be_bytes)
+    }
+
+    fn peer_asn(&self) -> Option<Asn> {
+        (self.peer_asn != Asn(0)).then_some(self.peer_asn)
+    }
+
+    fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    fn tag(&self) -> Option<u32> {
+        (self.tag != 0).then_some(self.tag)
+    }
+}

@@ -1,0 +1,416 @@
+//! The interner of attribute sets: canonical bytes, stored once, named by a number.
+//!
+//! A set is its class, its next hop and its bytes as `bgp_wire::update::check` makes them. Beside the bytes
+//! lies what the decision and the export filters ask of every route, so that the bytes are read again only
+//! on ties and when a route is announced.
+//!
+//! Path records count as users. A set without users stays until every reader of the change log has passed
+//! the changes that may name it ([`AttributeSets::collect`]).
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
+};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use holdfast_bgp_wire::attributes::{Attributes, community};
+use holdfast_policy::Edits;
+use holdfast_prefix_table::{Handle, Pool};
+use holdfast_types::{Asn, RouterId};
+
+use crate::{
+    class::{Class, ClassId, Classes},
+    next_hop::{NextHopId, NextHops},
+    path::SetId,
+};
+
+/// What is found out about a set once.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SetFlags(u8);
+
+impl SetFlags {
+    /// Our AS is in the path (RFC 4271 section 9.1.2).
+    pub(crate) const AS_LOOP: Self = Self(1);
+    /// We are the originator or in the cluster list (RFC 4456 section 8).
+    pub(crate) const REFLECTION_LOOP: Self = Self(2);
+    /// The path does not begin with the sender's AS.
+    pub(crate) const WRONG_FIRST_AS: Self = Self(4);
+    /// Any of the three: the path takes no part in the decision.
+    pub(crate) const INVALID: Self = Self(7);
+    /// Not to leave our AS.
+    pub(crate) const NO_EXPORT: Self = Self(8);
+    /// Not to be told to anyone.
+    pub(crate) const NO_ADVERTISE: Self = Self(16);
+    /// Without users, in the queue of [`AttributeSets::collect`].
+    const IDLE: Self = Self(32);
+    /// Was used again and dropped again since it was put there.
+    const AGAIN: Self = Self(64);
+
+    /// Whether any of these is set.
+    pub(crate) fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    fn set(&mut self, flag: Self, on: bool) {
+        self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
+    }
+}
+
+/// What import policy makes of a set.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Nobody asked yet.
+    Unknown,
+    /// It does not pass.
+    Rejected,
+    /// It passes and becomes this set, often itself.
+    Accepted(SetId),
+    /// The policy looks at more than the set: ask it for each route.
+    PerRoute,
+}
+
+/// How good a set is before ties: higher wins (RFC 4271 sections 9.1.1, 9.1.2.2 a and b).
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Preference {
+    /// LOCAL_PREF, or the configured default.
+    pub(crate) local_pref: u32,
+    /// Shorter paths first, then lower ORIGIN.
+    rank: u32,
+}
+
+impl Preference {
+    const MAX_HOPS: u32 = (1 << 30) - 1;
+
+    fn new(local_pref: u32, hops: u32, origin: u8) -> Self {
+        let rank = (Self::MAX_HOPS - hops.min(Self::MAX_HOPS)) << 2 | u32::from(3 - origin.min(3));
+        Self { local_pref, rank }
+    }
+
+    /// The part that counts the AS path.
+    pub(crate) fn path_rank(self) -> u32 {
+        self.rank >> 2
+    }
+}
+
+#[derive(Debug)]
+struct Record {
+    preference: Preference,
+    bytes: Handle,
+    users: u32,
+    hash: u32,
+    next_hop: NextHopId,
+    /// [`Verdict`] in one word: 0 unknown, `u32::MAX` rejected, one less per route.
+    verdict: u32,
+    length: u16,
+    class: ClassId,
+    flags: SetFlags,
+}
+
+const REJECTED: u32 = u32::MAX;
+const PER_ROUTE: u32 = u32::MAX - 1;
+
+/// Positions in the change logs of all families.
+pub(crate) type Stamp = [u64; 2];
+
+/// Who we are, as far as sets depend on it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) asn: Asn,
+    pub(crate) router_id: RouterId,
+    pub(crate) local_pref: u32,
+}
+
+/// All sets in use.
+#[derive(Debug)]
+pub(crate) struct AttributeSets {
+    identity: Identity,
+    /// Number 0 is no set.
+    records: Vec<Record>,
+    free: Vec<SetId>,
+    index: HashTable<u32>,
+    hasher: FixedState,
+    pool: Pool,
+    /// Lost their last user since the last stamp.
+    dropped: Vec<SetId>,
+    idle: VecDeque<(SetId, Stamp)>,
+    /// What policies that are asked for each route have made of sets: few, as a policy has few outcomes.
+    variants: HashMap<SetId, Vec<(Edits, SetId)>, FixedState>,
+}
+
+impl AttributeSets {
+    pub(crate) fn new(identity: Identity, seed: u64) -> Self {
+        let none = Record {
+            preference: Preference::new(0, 0, 0),
+            bytes: Handle::from_bits(0),
+            users: 1,
+            hash: 0,
+            next_hop: NextHopId::LOCAL,
+            verdict: REJECTED,
+            length: 0,
+            class: ClassId::OURS,
+            flags: SetFlags(0),
+        };
+        Self {
+            identity,
+            records: vec![none],
+            free: Vec::new(),
+            index: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            pool: Pool::new(),
+            dropped: Vec::new(),
+            idle: VecDeque::new(),
+            variants: HashMap::with_hasher(FixedState::with_seed(seed)),
+        }
+    }
+
+    /// The set with these bytes if it is known, with one more user.
+    pub(crate) fn find(&mut self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
+        let set = self.lookup(self.hash(class, next_hop, bytes), class, next_hop, bytes)?;
+        self.retain(set);
+        Some(set)
+    }
+
+    /// The set with these canonical bytes, with one more user. `None` when the pool holds all it can
+    /// address (16 GiB of attributes).
+    pub(crate) fn acquire(
+        &mut self,
+        class: ClassId,
+        next_hop: NextHopId,
+        bytes: &[u8],
+        classes: &mut Classes,
+        next_hops: &mut NextHops,
+    ) -> Option<SetId> {
+        let hash = self.hash(class, next_hop, bytes);
+        if let Some(set) = self.lookup(hash, class, next_hop, bytes) {
+            self.retain(set);
+            return Some(set);
+        }
+        let (preference, flags) = self.describe(classes.get(class), bytes);
+        let record = Record {
+            preference,
+            bytes: self.pool.try_store(bytes)?,
+            users: 1,
+            hash,
+            next_hop,
+            verdict: 0,
+            length: u16::try_from(bytes.len()).ok()?,
+            class,
+            flags,
+        };
+        classes.retain(class);
+        next_hops.retain(next_hop);
+        let set = self.place(record);
+        let records = &self.records;
+        self.index.insert_unique(spread(hash), set.0, |&other| spread(records[other as usize].hash));
+        Some(set)
+    }
+
+    fn place(&mut self, record: Record) -> SetId {
+        if let Some(set) = self.free.pop() {
+            self.records[set.index()] = record;
+            return set;
+        }
+        self.records.push(record);
+        SetId(self.records.len() as u32 - 1)
+    }
+
+    fn hash(&self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> u32 {
+        self.hasher.hash_one((class, next_hop, bytes)) as u32
+    }
+
+    fn lookup(&self, hash: u32, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
+        let same = |&other: &u32| {
+            let record = &self.records[other as usize];
+            (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
+                && self.bytes(SetId(other)) == bytes
+        };
+        self.index.find(spread(hash), same).map(|&set| SetId(set))
+    }
+
+    fn describe(&self, class: &Class, bytes: &[u8]) -> (Preference, SetFlags) {
+        let attributes = Attributes(bytes);
+        let path = attributes.as_path();
+        let identity = self.identity;
+        let mut flags = SetFlags(0);
+        flags.set(SetFlags::AS_LOOP, path.contains(identity.asn));
+        flags.set(SetFlags::REFLECTION_LOOP, reflected(&attributes, identity.router_id));
+        let first_as = path.first_as();
+        flags.set(SetFlags::WRONG_FIRST_AS, class.enforce_first_as && first_as != Some(class.peer_asn));
+        for value in attributes.communities() {
+            match value {
+                community::NO_ADVERTISE => flags.set(SetFlags::NO_ADVERTISE, true),
+                // Without confederations the two mean the same (RFC 1997).
+                community::NO_EXPORT | community::NO_EXPORT_SUBCONFED => flags.set(SetFlags::NO_EXPORT, true),
+                _ => {}
+            }
+        }
+        let local_pref = attributes.local_pref().unwrap_or(identity.local_pref);
+        let origin = attributes.origin().map_or(2, |origin| origin as u8);
+        (Preference::new(local_pref, path.hops() as u32, origin), flags)
+    }
+
+    pub(crate) fn bytes(&self, set: SetId) -> &[u8] {
+        let record = &self.records[set.index()];
+        &self.pool.bytes(record.bytes)[..usize::from(record.length)]
+    }
+
+    /// A hash of the attributes, whatever class they are in.
+    pub(crate) fn fingerprint(&self, set: SetId) -> u64 {
+        self.hasher.hash_one((self.next_hop(set), self.bytes(set)))
+    }
+
+    pub(crate) fn attributes(&self, set: SetId) -> Attributes<'_> {
+        Attributes(self.bytes(set))
+    }
+
+    pub(crate) fn preference(&self, set: SetId) -> Preference {
+        self.records[set.index()].preference
+    }
+
+    pub(crate) fn next_hop(&self, set: SetId) -> NextHopId {
+        self.records[set.index()].next_hop
+    }
+
+    pub(crate) fn class(&self, set: SetId) -> ClassId {
+        self.records[set.index()].class
+    }
+
+    pub(crate) fn flags(&self, set: SetId) -> SetFlags {
+        self.records[set.index()].flags
+    }
+
+    pub(crate) fn verdict(&self, set: SetId) -> Verdict {
+        match self.records[set.index()].verdict {
+            0 => Verdict::Unknown,
+            REJECTED => Verdict::Rejected,
+            PER_ROUTE => Verdict::PerRoute,
+            derived => Verdict::Accepted(SetId(derived)),
+        }
+    }
+
+    /// Remembers what import policy says. A derived set keeps the user it was acquired with.
+    pub(crate) fn set_verdict(&mut self, set: SetId, verdict: Verdict) {
+        self.records[set.index()].verdict = match verdict {
+            Verdict::Unknown => 0,
+            Verdict::Rejected => REJECTED,
+            Verdict::PerRoute => PER_ROUTE,
+            Verdict::Accepted(derived) => derived.0,
+        };
+    }
+
+    /// The set that these edits have made of another.
+    pub(crate) fn variant(&self, set: SetId, edits: &Edits) -> Option<SetId> {
+        let variants = self.variants.get(&set)?;
+        variants.iter().find(|(other, _)| other == edits).map(|(_, derived)| *derived)
+    }
+
+    /// Remembers one, with the user it was acquired with.
+    pub(crate) fn add_variant(&mut self, set: SetId, edits: Edits, derived: SetId) {
+        self.variants.entry(set).or_default().push((edits, derived));
+    }
+
+    /// One more user.
+    pub(crate) fn retain(&mut self, set: SetId) {
+        self.records[set.index()].users += 1;
+    }
+
+    /// One user less.
+    pub(crate) fn release(&mut self, set: SetId) {
+        let record = &mut self.records[set.index()];
+        record.users -= 1;
+        if record.users > 0 {
+            return;
+        }
+        if record.flags.has(SetFlags::IDLE) {
+            record.flags.set(SetFlags::AGAIN, true);
+        } else {
+            record.flags.set(SetFlags::IDLE, true);
+            self.dropped.push(set);
+        }
+    }
+
+    /// Frees up to `budget` sets that nobody uses and that no reader can meet any more: those dropped
+    /// before the logs stood at `passed`, where the slowest reader is. The logs stand at `now`.
+    pub(crate) fn collect(
+        &mut self,
+        now: Stamp,
+        passed: Stamp,
+        budget: usize,
+        classes: &mut Classes,
+        next_hops: &mut NextHops,
+    ) -> bool {
+        self.idle.extend(self.dropped.drain(..).map(|set| (set, now)));
+        for _ in 0..budget {
+            match self.idle.front() {
+                Some((_, stamp)) if stamp.iter().zip(passed).all(|(at, passed)| *at <= passed) => {}
+                Some(_) | None => return false,
+            }
+            if let Some((set, _)) = self.idle.pop_front() {
+                self.settle(set, now, classes, next_hops);
+            }
+        }
+        true
+    }
+
+    fn settle(&mut self, set: SetId, now: Stamp, classes: &mut Classes, next_hops: &mut NextHops) {
+        let record = &mut self.records[set.index()];
+        let again = record.flags.has(SetFlags::AGAIN);
+        record.flags.set(SetFlags::AGAIN, false);
+        if record.users == 0 && again {
+            return self.idle.push_back((set, now));
+        }
+        record.flags.set(SetFlags::IDLE, false);
+        if record.users == 0 {
+            self.drop_set(set, classes, next_hops);
+        }
+    }
+
+    fn drop_set(&mut self, set: SetId, classes: &mut Classes, next_hops: &mut NextHops) {
+        match self.verdict(set) {
+            Verdict::Accepted(derived) if derived != set => self.release(derived),
+            Verdict::PerRoute => {
+                let variants = self.variants.remove(&set).unwrap_or_default();
+                variants.iter().for_each(|(_, derived)| self.release(*derived));
+            }
+            Verdict::Accepted(_) | Verdict::Rejected | Verdict::Unknown => {}
+        }
+        let record = &self.records[set.index()];
+        classes.release(record.class);
+        next_hops.release(record.next_hop);
+        if let Ok(entry) = self.index.find_entry(spread(record.hash), |&other| other == set.0) {
+            entry.remove();
+        }
+        self.pool.free(record.bytes);
+        self.free.push(set);
+    }
+
+    /// Sets that are stored, those about to go included.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len() - 1 - self.free.len()
+    }
+
+    /// One more than the largest number given out: the size of tables indexed by set.
+    pub(crate) fn numbers(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.pool.memory()
+            + self.records.capacity() * size_of::<Record>()
+            + self.index.allocation_size()
+            + self.free.capacity() * size_of::<SetId>()
+            + self.idle.capacity() * size_of::<(SetId, Stamp)>()
+    }
+}
+
+/// The table takes its control bits from the top of 64.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+fn reflected(attributes: &Attributes<'_>, ourselves: RouterId) -> bool {
+    let ourselves = ourselves.bits();
+    attributes.originator_id().is_some_and(|id| id.bits() == ourselves)
+        || attributes.cluster_list().any(|id| id == ourselves)
+}

@@ -1,0 +1,197 @@
+//! What an operator may ask: all paths of a prefix, and why each one is or is not used.
+
+use std::fmt;
+
+use holdfast_bgp_wire::Attributes;
+use holdfast_policy::{Edits, Protocol, Verdict};
+use holdfast_types::{Asn, IpPrefix, Prefix};
+
+use crate::{
+    Gateway, PeerIndex, PeerKind,
+    class::Policy,
+    core::Core,
+    decision::{Decision, Step},
+    path::{Flags, Path},
+    route::RouteView,
+    sets::SetFlags,
+    table::Table,
+};
+
+/// What became of a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PathState {
+    /// Chosen.
+    Best,
+    /// Used beside the best; it would have lost at this step.
+    Multipath(Step),
+    /// Another was better at this step.
+    Lost(Step),
+    /// Our AS number is in its path (RFC 4271 section 9.1.2).
+    AsLoop,
+    /// We are its originator or in its cluster list (RFC 4456 section 8).
+    ReflectionLoop,
+    /// Its path does not begin with the peer's AS.
+    WrongFirstAs,
+    /// No import policy is configured (RFC 8212).
+    NoPolicy,
+    /// A term of the import policy refuses it.
+    Rejected {
+        /// The policy's name.
+        policy: String,
+        /// The term's name.
+        term: String,
+    },
+    /// Import policy took it, but what it makes of it cannot be stored.
+    NotStored,
+    /// The next hop cannot be reached, or the RIB has not answered yet.
+    UnreachableNextHop,
+    /// A stage, such as damping, holds it back.
+    Suppressed,
+    /// The session that brought it has ended; it is being swept.
+    Stale,
+}
+
+impl fmt::Display for PathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Best => f.write_str("best"),
+            Self::Multipath(step) => write!(f, "multipath; not best: {step}"),
+            Self::Lost(step) => step.fmt(f),
+            Self::AsLoop => f.write_str("our AS is in the path"),
+            Self::ReflectionLoop => f.write_str("we are its originator or in its cluster list"),
+            Self::WrongFirstAs => f.write_str("the path does not begin with the peer's AS"),
+            Self::NoPolicy => f.write_str("no import policy is configured (RFC 8212)"),
+            Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
+            Self::NotStored => f.write_str("no room for what import policy makes of it"),
+            Self::UnreachableNextHop => f.write_str("the next hop cannot be reached"),
+            Self::Suppressed => f.write_str("held back"),
+            Self::Stale => f.write_str("the session has ended"),
+        }
+    }
+}
+
+/// One path, for output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PathView {
+    /// Who sent it; `None` for our own routes.
+    pub peer: Option<PeerIndex>,
+    /// Inside or outside our AS.
+    pub kind: PeerKind,
+    /// The sender's AS.
+    pub peer_asn: Asn,
+    /// The sender's BGP identifier, as a number.
+    pub peer_router_id: u32,
+    /// Attributes after import policy (as received if it was refused), in canonical bytes.
+    pub bytes: Vec<u8>,
+    /// LOCAL_PREF, or the default in its place.
+    pub local_pref: u32,
+    /// Where packets go; `None` for our own routes.
+    pub next_hop: Option<Gateway>,
+    /// Interior cost; `None` if the next hop cannot be reached.
+    pub metric: Option<u32>,
+    /// The protocol of a route that was originated here.
+    pub protocol: Protocol,
+    /// Whether it is best, used, or why not.
+    pub state: PathState,
+}
+
+impl PathView {
+    /// The attributes.
+    pub fn attributes(&self) -> Attributes<'_> {
+        Attributes(&self.bytes)
+    }
+
+    /// Whether it takes part in the decision.
+    pub fn is_valid(&self) -> bool {
+        matches!(self.state, PathState::Best | PathState::Multipath(_) | PathState::Lost(_))
+    }
+}
+
+impl<P: IpPrefix> Table<P> {
+    /// All paths of a prefix, the best first.
+    pub(crate) fn explain(&mut self, core: &mut Core, prefix: P) -> Vec<PathView> {
+        let paths = self.rib.paths(prefix);
+        let mut decision = Decision::default();
+        decision.choose(core, prefix.into(), &paths);
+        let mut lost = vec![None; paths.len()];
+        for candidate in &decision.candidates {
+            lost[candidate.index] = candidate.lost;
+        }
+        let views = paths.iter().zip(lost);
+        views.map(|(path, lost)| core.view(prefix.into(), *path, lost)).collect()
+    }
+
+    /// Up to `limit` prefixes after one (or from the first) in address order, with their paths.
+    pub(crate) fn show(
+        &mut self,
+        core: &mut Core,
+        after: Option<P>,
+        limit: usize,
+    ) -> Vec<(Prefix, Vec<PathView>)> {
+        let page = self.rib.page(after, limit);
+        page.iter().map(|(prefix, _)| ((*prefix).into(), self.explain(core, *prefix))).collect()
+    }
+}
+
+impl Core {
+    fn view(&mut self, prefix: Prefix, path: Path, lost: Option<Step>) -> PathView {
+        let state = self.state(prefix, path, lost);
+        let shown = self.effective(prefix, path.set).unwrap_or(path.set);
+        let hop = self.sets.next_hop(shown);
+        let source = self.sources.get(path.source);
+        PathView {
+            peer: source.peer,
+            kind: source.kind,
+            peer_asn: source.asn,
+            peer_router_id: source.router_id,
+            bytes: self.sets.bytes(shown).to_vec(),
+            local_pref: self.sets.preference(shown).local_pref,
+            next_hop: self.next_hops.gateway(hop),
+            metric: self.next_hops.metric(hop),
+            protocol: self.classes.get(self.sets.class(path.set)).protocol,
+            state,
+        }
+    }
+
+    fn state(&mut self, prefix: Prefix, path: Path, lost: Option<Step>) -> PathState {
+        if !self.sources.get(path.source).is_alive() {
+            return PathState::Stale;
+        }
+        let flags = self.sets.flags(path.set);
+        if flags.has(SetFlags::AS_LOOP) {
+            return PathState::AsLoop;
+        }
+        if flags.has(SetFlags::REFLECTION_LOOP) {
+            return PathState::ReflectionLoop;
+        }
+        if flags.has(SetFlags::WRONG_FIRST_AS) {
+            return PathState::WrongFirstAs;
+        }
+        let Some(set) = self.effective(prefix, path.set) else { return self.refusal(prefix, path) };
+        if path.flags.has(Flags::SUPPRESSED) {
+            return PathState::Suppressed;
+        }
+        if self.next_hops.metric(self.sets.next_hop(set)).is_none() {
+            return PathState::UnreachableNextHop;
+        }
+        match lost {
+            None => PathState::Best,
+            Some(step) if path.flags.has(Flags::MULTIPATH) => PathState::Multipath(step),
+            Some(step) => PathState::Lost(step),
+        }
+    }
+
+    fn refusal(&self, prefix: Prefix, path: Path) -> PathState {
+        let Policy::Program(program) = &self.classes.get(self.sets.class(path.set)).import else {
+            return PathState::NoPolicy;
+        };
+        let route = RouteView::received(self, prefix, path.set);
+        match program.evaluate(&route, &mut Edits::default()) {
+            Verdict::Accept => PathState::NotStored,
+            Verdict::Reject(term) => PathState::Rejected {
+                policy: program.name().to_owned(),
+                term: program.term_name(term).to_owned(),
+            },
+        }
+    }
+}

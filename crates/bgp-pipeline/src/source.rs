@@ -1,0 +1,139 @@
+//! Sources of routes: one for each session of a peer, and ourselves.
+
+use std::net::IpAddr;
+
+use holdfast_types::{Asn, RouterId};
+
+use crate::{PeerIndex, PeerKind, class::ClassId, path::SourceId};
+
+/// Paths of one source in one family.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteCounts {
+    /// In the table.
+    pub received: u64,
+    /// Of those, passed by import policy and free of loops.
+    pub accepted: u64,
+    /// Of those, chosen as best.
+    pub best: u64,
+}
+
+/// What the decision asks about the sender of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// `None` for ourselves.
+    pub(crate) peer: Option<PeerIndex>,
+    pub(crate) kind: PeerKind,
+    pub(crate) asn: Asn,
+    pub(crate) router_id: u32,
+    pub(crate) address: IpAddr,
+    /// Classes of its sets: next hop in NEXT_HOP, and in MP_REACH_NLRI.
+    pub(crate) classes: [ClassId; 2],
+    pub(crate) life: Life,
+    /// The walk over the table that moves its paths to sets of its present classes, after a change of
+    /// import policy.
+    pub(crate) moving: u64,
+    pub(crate) counts: [RouteCounts; 2],
+}
+
+/// What becomes of a source.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    /// Its session is up.
+    Alive,
+    /// Its paths count no more and are being swept.
+    Dead,
+    /// It has no paths; readers of the log may still meet its number.
+    Swept,
+    /// Its number is free.
+    Buried,
+}
+
+impl Source {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life == Life::Alive
+    }
+
+    fn paths(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.received).sum()
+    }
+}
+
+/// All sources.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    list: Vec<Source>,
+    free: Vec<SourceId>,
+    dead: usize,
+}
+
+impl Sources {
+    pub(crate) fn new(asn: Asn, router_id: RouterId) -> Self {
+        let ourselves = Source {
+            peer: None,
+            kind: PeerKind::Ibgp,
+            asn,
+            router_id: router_id.bits(),
+            address: IpAddr::from([0, 0, 0, 0]),
+            classes: [ClassId::OURS; 2],
+            life: Life::Alive,
+            moving: 0,
+            counts: Default::default(),
+        };
+        Self { list: vec![ourselves], free: Vec::new(), dead: 0 }
+    }
+
+    pub(crate) fn get(&self, id: SourceId) -> &Source {
+        &self.list[id.index()]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SourceId) -> &mut Source {
+        &mut self.list[id.index()]
+    }
+
+    /// `None` when all 65,536 are taken: then those that died have to be swept first.
+    pub(crate) fn add(&mut self, source: Source) -> Option<SourceId> {
+        if let Some(id) = self.free.pop() {
+            self.list[id.index()] = source;
+            return Some(id);
+        }
+        let id = SourceId(u16::try_from(self.list.len()).ok()?);
+        self.list.push(source);
+        Some(id)
+    }
+
+    /// Its paths count no more, and are swept from now on.
+    pub(crate) fn kill(&mut self, id: SourceId) {
+        self.get_mut(id).life = Life::Dead;
+        self.dead += 1;
+    }
+
+    /// Whether any is dead and may still have paths.
+    pub(crate) fn any_dead(&self) -> bool {
+        self.dead > 0
+    }
+
+    /// The dead that have no paths left; each is named once.
+    pub(crate) fn take_swept(&mut self) -> Vec<SourceId> {
+        let mut swept = Vec::new();
+        for (number, source) in self.list.iter_mut().enumerate() {
+            if source.life == Life::Dead && source.paths() == 0 {
+                source.life = Life::Swept;
+                swept.push(SourceId(number as u16));
+            }
+        }
+        self.dead -= swept.len();
+        swept
+    }
+
+    /// Gives the number back, when no reader of the log can meet it any more.
+    pub(crate) fn bury(&mut self, id: SourceId) -> [ClassId; 2] {
+        self.free.push(id);
+        let source = self.get_mut(id);
+        source.life = Life::Buried;
+        source.classes
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Source> {
+        self.list.iter()
+    }
+}

@@ -1,0 +1,663 @@
+//! Update groups: who is told what, and how far each has come.
+//!
+//! Peers with an equal [`Export`] are a group. A *stream* is a position of a group in the change logs with
+//! the messages encoded from there; all members that keep up share one. A member with a position of its
+//! own has a stream of its own: a new one that is given the table first, one that asked for a refresh, one
+//! that reads too slowly. When it has caught up it joins the others again.
+//!
+//! Encoding is driven by the receivers: messages are made when a member's socket takes them, so what a slow
+//! peer has not read costs a number.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use bytes::Bytes;
+use holdfast_bgp_wire::HEADER_LEN;
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+
+use crate::{
+    Limits, PeerIndex,
+    adj_rib_out::{Audience, Before, Marks, Outgoing, Side, Tally, Target},
+    core::Core,
+    export::Export,
+    path::Path,
+    table::Table,
+};
+
+/// Why the table is walked for a stream, and so what its members have of prefixes that the walk has not
+/// reached yet.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum WalkKind {
+    /// New members: they have nothing, and get End-of-RIB after it.
+    Dump,
+    /// A refresh (RFC 2918): they have everything.
+    Refresh,
+    /// Another export policy: they have what the previous one let pass.
+    Policy,
+    /// They were too far behind: nobody knows.
+    Lost,
+}
+
+/// A walk over one table, in address order.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Walk<P> {
+    pub(crate) kind: WalkKind,
+    /// The last prefix done.
+    after: Option<P>,
+    /// For [`WalkKind::Lost`]: still at the prefixes that were withdrawn meanwhile.
+    withdrawing: bool,
+}
+
+impl<P: IpPrefix> Walk<P> {
+    pub(crate) fn new(kind: WalkKind) -> Self {
+        Self { kind, after: None, withdrawing: kind == WalkKind::Lost }
+    }
+
+    /// The last prefix done.
+    pub(crate) fn after(&self) -> Option<P> {
+        self.after
+    }
+
+    /// Everything up to this prefix is done.
+    pub(crate) fn advance(&mut self, prefix: P) {
+        self.after = Some(prefix);
+    }
+
+    /// Whether the walk has passed the prefix.
+    pub(crate) fn has_done(&self, prefix: P) -> bool {
+        !self.withdrawing && self.after.is_some_and(|after| prefix <= after)
+    }
+}
+
+/// Where a stream is in one family.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Cursor<P> {
+    /// The next change to read.
+    pub(crate) position: u64,
+    /// The table is read besides.
+    pub(crate) walk: Option<Walk<P>>,
+    /// Changes it had not read are gone.
+    pub(crate) lost: bool,
+}
+
+impl<P: IpPrefix> Cursor<P> {
+    fn new(position: u64) -> Self {
+        Self { position, walk: None, lost: false }
+    }
+
+    /// Starts a walk, or from the start again. Two reasons at once, and what the members have is too
+    /// tangled to say.
+    fn start_walk(&mut self, kind: WalkKind) {
+        let kind = match self.walk {
+            None => kind,
+            Some(walk)
+                if walk.kind == WalkKind::Dump && kind == WalkKind::Refresh && walk.after.is_none() =>
+            {
+                WalkKind::Dump
+            }
+            Some(_) => WalkKind::Lost,
+        };
+        self.walk = Some(Walk::new(kind));
+    }
+
+    /// Whether changes are gone that it has not made up for.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost || self.walk.is_some_and(|walk| walk.withdrawing)
+    }
+
+    /// Whether nothing is left to read.
+    pub(crate) fn is_at_end(&self, end: u64) -> bool {
+        !self.lost && self.walk.is_none() && self.position == end
+    }
+}
+
+/// What is needed to encode.
+pub(crate) struct Encoding<'a> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) marks: &'a mut Marks,
+    pub(crate) limits: Limits,
+}
+
+/// The number of a stream.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct StreamId(pub(crate) u32);
+
+/// Encoded messages for the members it is meant for.
+#[derive(Clone, Debug)]
+struct Chunk {
+    bytes: Bytes,
+    target: Target,
+    /// Members that have not passed it.
+    readers: usize,
+}
+
+/// A position of a group, and those who share it.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) export: Rc<Export>,
+    /// The export before a change of policy, while the walk for that is under way.
+    previous: Rc<Export>,
+    pub(crate) members: Vec<PeerIndex>,
+    pub(crate) v4: Cursor<Ipv4Prefix>,
+    pub(crate) v6: Cursor<Ipv6Prefix>,
+    queue: VecDeque<Chunk>,
+    /// The number of the queue's first chunk.
+    first: u64,
+    queued: usize,
+    /// Another stream of the same export may be there to be joined.
+    joins: bool,
+    /// Prefixes announced to the group.
+    announced: [i64; 2],
+}
+
+/// Where a member is in its stream's queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) stream: StreamId,
+    chunk: u64,
+    offset: usize,
+    /// Prefixes not announced to it because it is where they come from.
+    withheld: [i64; 2],
+}
+
+/// What became of an attempt to encode more.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Advance {
+    /// Nothing is left to do.
+    Idle,
+    /// Some changes or prefixes were done.
+    Some,
+    /// The last of a walk after which the members have everything: they are told so.
+    Synced,
+}
+
+/// Dumps that came to their end: to be reported for all members.
+pub(crate) type Ended = (Vec<PeerIndex>, usize);
+
+/// All streams.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    slots: Vec<Option<Stream>>,
+    outgoing: Outgoing,
+    pub(crate) ended: Vec<Ended>,
+}
+
+impl Streams {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        let numbered = self.slots.iter().enumerate();
+        numbered.filter_map(|(number, slot)| Some((StreamId(number as u32), slot.as_ref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.slots.iter_mut().flatten()
+    }
+
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    fn add(&mut self, stream: Stream) -> StreamId {
+        let free = self.slots.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.slots.len());
+        match free {
+            Some(number) => self.slots[number] = Some(stream),
+            None => self.slots.push(Some(stream)),
+        }
+        StreamId(number as u32)
+    }
+
+    /// One value for all groups with an equal export, so that they can be told by address.
+    pub(crate) fn share(&self, export: Export) -> Rc<Export> {
+        let known = self.iter().find(|(_, stream)| *stream.export == export);
+        known.map_or_else(|| Rc::new(export), |(_, stream)| Rc::clone(&stream.export))
+    }
+
+    /// A new session: it is given the whole table. Members that start together share the walk.
+    pub(crate) fn join(&mut self, peer: PeerIndex, export: &Rc<Export>, ends: [u64; 2]) -> Member {
+        let waiting = self.iter().find(|(_, stream)| stream.awaits_dump(export, ends)).map(|(id, _)| id);
+        let id = waiting.unwrap_or_else(|| self.add(Stream::new(Rc::clone(export), ends)));
+        if let Some(stream) = self.get_mut(id) {
+            stream.members.push(peer);
+        }
+        Member { stream: id, chunk: 0, offset: 0, withheld: [0; 2] }
+    }
+
+    /// The member is gone.
+    pub(crate) fn leave(&mut self, peer: PeerIndex, member: &Member) {
+        let Some(stream) = self.get_mut(member.stream) else { return };
+        stream.pass(member.chunk, u64::MAX);
+        stream.members.retain(|other| *other != peer);
+        if stream.members.is_empty() {
+            self.slots[member.stream.0 as usize] = None;
+        }
+    }
+
+    /// Gives the member a stream of its own, at the place where it is.
+    pub(crate) fn split(&mut self, peer: PeerIndex, member: &mut Member) {
+        let Some(stream) = self.get_mut(member.stream) else { return };
+        if stream.members.len() == 1 {
+            return;
+        }
+        let skip = (member.chunk - stream.first) as usize;
+        let queue: VecDeque<Chunk> =
+            stream.queue.iter().skip(skip).map(|chunk| Chunk { readers: 1, ..chunk.clone() }).collect();
+        let own = Stream {
+            export: Rc::clone(&stream.export),
+            previous: Rc::clone(&stream.previous),
+            members: vec![peer],
+            first: member.chunk,
+            queued: queue.iter().map(|chunk| chunk.bytes.len()).sum(),
+            queue,
+            joins: true,
+            announced: stream.announced,
+            ..*stream
+        };
+        self.leave(peer, member);
+        member.stream = self.add(own);
+    }
+
+    /// The whole table again for one member and family (RFC 2918).
+    pub(crate) fn refresh(&mut self, peer: PeerIndex, member: &mut Member, family: usize) {
+        self.split(peer, member);
+        if let Some(stream) = self.get_mut(member.stream) {
+            stream.start_walk(family, WalkKind::Refresh);
+        }
+    }
+
+    /// Another export for one member, with the same families: what that changes is announced.
+    pub(crate) fn change_export(&mut self, peer: PeerIndex, member: &mut Member, export: &Rc<Export>) {
+        self.split(peer, member);
+        if let Some(stream) = self.get_mut(member.stream) {
+            stream.previous = std::mem::replace(&mut stream.export, Rc::clone(export));
+            stream.start_walk(0, WalkKind::Policy);
+            stream.start_walk(1, WalkKind::Policy);
+        }
+    }
+
+    /// Joins a stream that has nothing left with another of its group at the same place.
+    fn merge(&mut self, id: StreamId, ends: [u64; 2], members: &mut [Option<Member>]) {
+        let Some(stream) = self.get(id).filter(|stream| stream.joins && stream.is_idle(ends)) else { return };
+        let same = |other: &Stream| Rc::ptr_eq(&other.export, &stream.export);
+        let mut group = self.iter().filter(|(other, stream)| *other != id && same(stream)).peekable();
+        let alone = group.peek().is_none();
+        let into = group.find(|(_, stream)| stream.is_at_end(ends)).map(|(id, _)| id);
+        drop(group);
+        match into {
+            Some(into) => self.join_streams(id, into, members),
+            None => {
+                if let Some(stream) = self.get_mut(id) {
+                    stream.joins = !alone;
+                }
+            }
+        }
+    }
+
+    fn join_streams(&mut self, id: StreamId, into: StreamId, members: &mut [Option<Member>]) {
+        let Some(from) = self.slots[id.0 as usize].take() else { return };
+        let Some(stream) = self.get_mut(into) else { return };
+        for peer in from.members {
+            stream.members.push(peer);
+            if let Some(member) = &mut members[peer.index()] {
+                (member.stream, member.chunk, member.offset) = (into, stream.end(), 0);
+            }
+        }
+    }
+
+    /// The next messages for a member, at most `max` bytes unless a single one is longer. Encodes at most one
+    /// window, which may come to nothing for this member.
+    pub(crate) fn pull(
+        &mut self,
+        peer: PeerIndex,
+        max: usize,
+        members: &mut [Option<Member>],
+        tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
+        encoding: &mut Encoding<'_>,
+    ) -> Option<Bytes> {
+        let ends = [tables.0.rib.log.end(), tables.1.rib.log.end()];
+        let member = members[peer.index()].as_mut()?;
+        let id = member.stream;
+        let stream = self.get_mut(id)?;
+        if let Some(bytes) = stream.take(peer, member, max) {
+            return Some(bytes);
+        }
+        if stream.is_at_end(ends) {
+            self.merge(id, ends, members);
+            return None;
+        }
+        if stream.queued > encoding.limits.shared_bytes {
+            self.split_laggards(id, members);
+        }
+        let mut outgoing = std::mem::take(&mut self.outgoing);
+        let stream = self.get_mut(id)?;
+        let ended = stream.fill(tables, encoding, &mut outgoing, members);
+        let bytes = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member, max));
+        self.outgoing = outgoing;
+        self.ended.extend(ended);
+        bytes
+    }
+
+    /// Members that have not read what others have, and hold memory for that, go on alone.
+    fn split_laggards(&mut self, id: StreamId, members: &mut [Option<Member>]) {
+        let Some(stream) = self.get(id) else { return };
+        let end = stream.end();
+        for peer in stream.members.clone() {
+            if let Some(member) = members[peer.index()].as_mut().filter(|member| member.chunk < end) {
+                self.split(peer, member);
+            }
+        }
+    }
+
+    /// Whether [`Self::pull`] may have something for the member.
+    pub(crate) fn is_pending(&self, peer: PeerIndex, member: &Member, ends: [u64; 2]) -> bool {
+        self.get(member.stream).is_some_and(|stream| {
+            !stream.is_at_end(ends) || stream.unread(member).any(|chunk| chunk.target.includes(peer))
+        })
+    }
+
+    /// Bytes encoded and not yet pulled by the member.
+    pub(crate) fn queued(&self, peer: PeerIndex, member: &Member) -> usize {
+        let Some(stream) = self.get(member.stream) else { return 0 };
+        let unread = stream.unread(member).filter(|chunk| chunk.target.includes(peer));
+        unread.map(|chunk| chunk.bytes.len()).sum::<usize>().saturating_sub(member.offset)
+    }
+
+    /// Prefixes the member has been told of.
+    pub(crate) fn announced(&self, member: &Member, family: usize) -> u64 {
+        let of_group = self.get(member.stream).map_or(0, |stream| stream.announced[family]);
+        u64::try_from(of_group - member.withheld[family]).unwrap_or(0)
+    }
+
+    /// Routes left out because their attributes fit no message, counted since the start.
+    pub(crate) fn too_long(&self) -> u64 {
+        self.outgoing.too_long
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        let queued: usize = self.iter().map(|(_, stream)| stream.queued).sum();
+        queued + self.outgoing.bytes.capacity()
+    }
+}
+
+impl Stream {
+    fn new(export: Rc<Export>, ends: [u64; 2]) -> Self {
+        let mut stream = Self {
+            previous: Rc::clone(&export),
+            export,
+            members: Vec::new(),
+            v4: Cursor::new(ends[0]),
+            v6: Cursor::new(ends[1]),
+            queue: VecDeque::new(),
+            first: 0,
+            queued: 0,
+            joins: true,
+            announced: [0; 2],
+        };
+        stream.start_walk(0, WalkKind::Dump);
+        stream.start_walk(1, WalkKind::Dump);
+        stream
+    }
+
+    fn start_walk(&mut self, family: usize, kind: WalkKind) {
+        if !self.export.families[family] {
+            return;
+        }
+        match family {
+            0 => self.v4.start_walk(kind),
+            _ => self.v6.start_walk(kind),
+        }
+    }
+
+    /// Whether it is a dump of this export that has not begun.
+    fn awaits_dump(&self, export: &Export, ends: [u64; 2]) -> bool {
+        fn untouched<P>(cursor: &Cursor<P>, wanted: bool, end: u64) -> bool {
+            let waiting =
+                cursor.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Dump && walk.after.is_none());
+            cursor.position == end && !cursor.lost && waiting == wanted
+        }
+        *self.export == *export
+            && (self.first, self.queue.len()) == (0, 0)
+            && untouched(&self.v4, export.families[0], ends[0])
+            && untouched(&self.v6, export.families[1], ends[1])
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.queue.len() as u64
+    }
+
+    fn is_at_end(&self, ends: [u64; 2]) -> bool {
+        let [v4, v6] = self.export.families;
+        (!v4 || self.v4.is_at_end(ends[0])) && (!v6 || self.v6.is_at_end(ends[1]))
+    }
+
+    /// Changes not read, of both families.
+    pub(crate) fn backlog(&self, ends: [u64; 2]) -> u64 {
+        let [v4, v6] = self.export.families;
+        let behind = |wanted: bool, end: u64, at: u64| if wanted { end - at } else { 0 };
+        behind(v4, ends[0], self.v4.position) + behind(v6, ends[1], self.v6.position)
+    }
+
+    fn is_idle(&self, ends: [u64; 2]) -> bool {
+        self.queue.is_empty() && self.is_at_end(ends)
+    }
+
+    fn unread(&self, member: &Member) -> impl Iterator<Item = &Chunk> {
+        self.queue.iter().skip((member.chunk - self.first) as usize)
+    }
+
+    /// One reader has passed the chunks in this range.
+    fn pass(&mut self, from: u64, to: u64) {
+        let skip = (from - self.first) as usize;
+        let count = (to - from) as usize;
+        self.queue.iter_mut().skip(skip).take(count).for_each(|chunk| chunk.readers -= 1);
+        while self.queue.front().is_some_and(|chunk| chunk.readers == 0) {
+            self.first += 1;
+            self.queued -= self.queue.pop_front().map_or(0, |chunk| chunk.bytes.len());
+        }
+    }
+
+    /// The member's next messages out of the queue.
+    fn take(&mut self, peer: PeerIndex, member: &mut Member, max: usize) -> Option<Bytes> {
+        while member.chunk < self.end() {
+            let chunk = &self.queue[(member.chunk - self.first) as usize];
+            let wanted = chunk.target.includes(peer);
+            let rest = if wanted { chunk.bytes.slice(member.offset..) } else { Bytes::new() };
+            let length = whole_messages(&rest, max);
+            member.offset += length;
+            if length == rest.len() {
+                (member.chunk, member.offset) = (member.chunk + 1, 0);
+                self.pass(member.chunk - 1, member.chunk);
+            }
+            if length > 0 {
+                return Some(rest.slice(..length));
+            }
+        }
+        None
+    }
+
+    /// Encodes one window; returns whom a walk has ended for.
+    fn fill(
+        &mut self,
+        tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
+        encoding: &mut Encoding<'_>,
+        out: &mut Outgoing,
+        members: &mut [Option<Member>],
+    ) -> Option<Ended> {
+        out.bytes.clear();
+        out.runs.clear();
+        let [with_v4, with_v6] = self.export.families;
+        let audience = Audience { current: &self.export, previous: &self.previous, members: &self.members };
+        let (mut family, mut advance) = (0, Advance::Idle);
+        if with_v4 {
+            advance = tables.0.advance(&mut self.v4, &audience, encoding, out);
+        }
+        if with_v6 && advance == Advance::Idle {
+            (family, advance) = (1, tables.1.advance(&mut self.v6, &audience, encoding, out));
+        }
+        self.count(
+            family,
+            if family == 0 { &tables.0.window.tally } else { &tables.1.window.tally },
+            members,
+        );
+        self.enqueue(out);
+        (advance == Advance::Synced).then(|| (self.members.clone(), family))
+    }
+
+    fn count(&mut self, family: usize, tally: &Tally, members: &mut [Option<Member>]) {
+        if tally.restarted {
+            self.announced[family] = 0;
+            for peer in &self.members {
+                members[peer.index()].iter_mut().for_each(|member| member.withheld[family] = 0);
+            }
+        }
+        self.announced[family] += tally.announced;
+        for (peer, count) in &tally.withheld {
+            if let Some(member) = &mut members[peer.index()] {
+                member.withheld[family] += count;
+            }
+        }
+    }
+
+    fn enqueue(&mut self, out: &Outgoing) {
+        let bytes = Bytes::copy_from_slice(&out.bytes);
+        let mut start = 0;
+        for (end, target) in &out.runs {
+            let bytes = bytes.slice(start..*end);
+            start = *end;
+            self.queued += bytes.len();
+            self.queue.push_back(Chunk { bytes, target: *target, readers: self.members.len() });
+        }
+    }
+}
+
+/// How many bytes of the front are whole messages within `max`; at least one message.
+fn whole_messages(bytes: &[u8], max: usize) -> usize {
+    if bytes.len() <= max {
+        return bytes.len();
+    }
+    let mut end = 0;
+    while let Some(&[high, low]) = bytes.get(end + HEADER_LEN - 3..end + HEADER_LEN - 1) {
+        let next = end + usize::from(u16::from_be_bytes([high, low]));
+        if next > max && end > 0 {
+            break;
+        }
+        end = next;
+    }
+    end
+}
+
+impl<P: IpPrefix> Table<P> {
+    /// One window for one cursor: changes first, so that the table is as the cursor knows it when a walk
+    /// goes on.
+    fn advance(
+        &mut self,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &mut Encoding<'_>,
+        out: &mut Outgoing,
+    ) -> Advance {
+        self.window.begin(encoding.core, encoding.marks);
+        if cursor.lost {
+            *cursor =
+                Cursor { position: self.rib.log.start(), walk: Some(Walk::new(WalkKind::Lost)), lost: false };
+        }
+        let advance = if cursor.position < self.rib.log.end() {
+            self.read_log(cursor, audience, encoding);
+            Advance::Some
+        } else {
+            match cursor.walk {
+                None => return Advance::Idle,
+                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, encoding.limits.window),
+                Some(walk) => self.walk(walk, cursor, audience, encoding),
+            }
+        };
+        self.window.encode(encoding.core, audience, out);
+        if advance == Advance::Synced {
+            out.end_of_rib::<P>();
+        }
+        advance
+    }
+
+    fn read_log(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &mut Encoding<'_>) {
+        let Encoding { core, marks, limits } = encoding;
+        let changes = self.rib.log.read(cursor.position, limits.window);
+        cursor.position += changes.len() as u64;
+        let merged = self.window.merge(changes);
+        for change in &merged {
+            let (prefix, old, new) = (change.prefix, change.old, change.new);
+            let side = match cursor.walk {
+                Some(walk) if !walk.has_done(prefix) => match walk.kind {
+                    // The walk will come by.
+                    WalkKind::Dump => continue,
+                    WalkKind::Lost => {
+                        if !self.window.passes(core, marks, audience, prefix, new) {
+                            self.window.withdraw(prefix);
+                        }
+                        continue;
+                    }
+                    WalkKind::Policy => Side::Previous,
+                    WalkKind::Refresh => Side::Current,
+                },
+                Some(_) | None => Side::Current,
+            };
+            self.window.add(core, marks, audience, prefix, Before::Path(old, side), (new, side));
+        }
+        self.window.recycle(merged);
+    }
+
+    /// The prefixes that were withdrawn while nobody looked.
+    fn withdraw_gone(&mut self, walk: Walk<P>, cursor: &mut Cursor<P>, budget: usize) -> Advance {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = walk.after.map_or(Unbounded, Excluded);
+        let mut last = None;
+        self.window.tally.restarted = walk.after.is_none();
+        for &prefix in self.gone.range((from, Unbounded)).take(budget) {
+            last = Some(prefix);
+            if !self.rib.best(prefix).is_some() {
+                self.window.withdraw(prefix);
+            }
+        }
+        cursor.walk = Some(match last {
+            Some(_) => Walk { after: last, ..walk },
+            None => Walk { after: None, withdrawing: false, ..walk },
+        });
+        Advance::Some
+    }
+
+    fn walk(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> Advance {
+        let Encoding { core, marks, limits } = encoding;
+        let Self { rib, window, .. } = self;
+        let page = rib.page(walk.after, limits.window);
+        for &(prefix, best) in &page {
+            let before = match walk.kind {
+                WalkKind::Dump => Before::Path(Path::NONE, Side::Current),
+                WalkKind::Refresh => Before::Path(best, Side::Current),
+                WalkKind::Policy => Before::Path(best, Side::Previous),
+                WalkKind::Lost => Before::Unknown,
+            };
+            window.add(core, marks, audience, prefix, before, (best, Side::Current));
+        }
+        let last = page.last().map(|(prefix, _)| *prefix);
+        match last {
+            Some(_) => {
+                cursor.walk = Some(Walk { after: last, ..walk });
+                Advance::Some
+            }
+            None => {
+                cursor.walk = None;
+                match walk.kind {
+                    WalkKind::Dump | WalkKind::Lost => Advance::Synced,
+                    WalkKind::Refresh | WalkKind::Policy => Advance::Some,
+                }
+            }
+        }
+    }
+}
