@@ -1,6 +1,10 @@
 //! What a configuration says. Field names are the keys of the file, with `-` for `_`.
 
-use std::{fmt, net::IpAddr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 use holdfast_policy::{AsnRange, PolicySource};
 use holdfast_types::{Asn, Family, Prefix, RouterId};
@@ -230,6 +234,10 @@ pub struct Peer {
     pub connect_retry: Duration,
     /// Whether a path from another AS has to begin with that AS (RFC 4271 section 6.3); `true` by default.
     pub enforce_first_as: bool,
+    /// Our address that we announce as next hop for IPv4 prefixes where the session runs over IPv6.
+    pub next_hop_ipv4: Option<Ipv4Addr>,
+    /// Our address that we announce as next hop for IPv6 prefixes where the session runs over IPv4.
+    pub next_hop_ipv6: Option<Ipv6Addr>,
     /// Whether we announce ourselves as the next hop also inside our AS; `false` by default.
     pub next_hop_self: bool,
     /// Whether the session is kept down; `false` by default.

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use holdfast_config::{
     Config, parse,
-    schema::{AsSets, PeerAsn, Remote, StaticTarget},
+    schema::{AsSets, PeerAsn, Remote, Secret, StaticTarget},
 };
 
 fn docs() -> PathBuf {
@@ -37,7 +37,7 @@ fn the_example_says_what_its_comments_say() {
     );
     assert_eq!(transit.remote, Remote::Address("10.1.0.2".parse().expect("an address")));
     assert_eq!(transit.import.as_deref(), Some("from-transit"));
-    assert_eq!(transit.md5.as_ref().map(|key| key.expose()), Some("secret"));
+    assert_eq!(transit.md5.as_ref().map(Secret::expose), Some("secret"));
     assert!(transit.ttl_security && !transit.passive && transit.families.len() == 2);
     assert_eq!(transit.hold_time.as_secs(), 90);
     let range = &bgp.peers[2];
@@ -66,7 +66,7 @@ fn the_example_policies_survive_the_way_to_another_process() {
     let received = serde_json::from_slice(&sent).expect("is read back");
     assert_eq!(source, received);
     let library = holdfast_policy::Library::compile(&received, 1).expect("compiles");
-    assert!(library.get("from-transit").is_some_and(|program| program.reads_prefix()));
+    assert!(library.get("from-transit").is_some_and(holdfast_policy::Program::reads_prefix));
 }
 
 /// Blocks that begin with ```` ```toml complete ````.

@@ -1,6 +1,9 @@
 //! Single values: from TOML's types and texts to ours.
 
-use std::{net::IpAddr, str::FromStr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
 use holdfast_policy::{AsnRange, Community, CommunityPattern, Origin, PathPattern, PrefixRange, Protocol};
 use holdfast_types::{Asn, Family, Prefix, RouterId};
@@ -99,14 +102,24 @@ texts! {
     Protocol: "\"bgp\", \"static\" or \"connected\""
 }
 
-impl Value for IpAddr {
-    const EXPECTED: &'static str = "\"10.0.0.1\"";
+macro_rules! addresses {
+    ($($type:ty: $expected:literal),*) => {$(
+        impl Value for $type {
+            const EXPECTED: &'static str = $expected;
 
-    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
-        let text = value.as_str().ok_or_else(|| wrong_type::<Self>(value))?;
-        let problem = || Problem::new(format!("`{text}` is no address"));
-        text.parse().map_err(|_| problem().expected("an address as in 10.0.0.1 or 2001:db8::1"))
-    }
+            fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+                let text = value.as_str().ok_or_else(|| wrong_type::<Self>(value))?;
+                let problem = || Problem::new(format!("`{text}` is no such address"));
+                text.parse().map_err(|_| problem().expected($expected))
+            }
+        }
+    )*};
+}
+
+addresses! {
+    IpAddr: "an address as in \"10.0.0.1\" or \"2001:db8::1\"",
+    Ipv4Addr: "an IPv4 address as in \"10.0.0.1\"",
+    Ipv6Addr: "an IPv6 address as in \"2001:db8::1\""
 }
 
 impl Value for Asn {

@@ -7,7 +7,7 @@ use holdfast_types::{Afi, Asn, Family, Prefix};
 
 use super::{family_word, is_link_local, seconds, unicast, usable};
 use crate::{
-    input::{At, Names, Problem, Section},
+    input::{At, Names, Problem, Section, Value},
     schema::{AsSets, Bgp, Peer, PeerAsn, Remote, Secret},
 };
 
@@ -99,6 +99,8 @@ fn peer(
     let hold_time = hold_time(section, context.hold_time);
     let connect_retry = connect_retry(section, context.connect_retry);
     let enforce_first_as = section.or("enforce-first-as", true);
+    let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
+    let next_hop_ipv6 = own_address(section, "next-hop-ipv6");
     let next_hop_self = section.or("next-hop-self", false);
     let disabled = section.or("disabled", false);
     Some(Peer {
@@ -118,6 +120,8 @@ fn peer(
         hold_time,
         connect_retry,
         enforce_first_as,
+        next_hop_ipv4,
+        next_hop_ipv6,
         next_hop_self,
         disabled,
     })
@@ -210,6 +214,12 @@ fn local_address(section: &Section<'_>, remote: Option<Remote>) -> Option<IpAddr
     if remote == Remote::Address(at.value) {
         section.report.add(&at.span, Problem::new(format!("{} is also the peer's address", at.value)));
     }
+    Some(at.value)
+}
+
+fn own_address<A: Value + Copy + Into<IpAddr>>(section: &Section<'_>, key: &'static str) -> Option<A> {
+    let at = section.optional::<A>(key)?;
+    unicast(section, &At { value: at.value.into(), span: at.span });
     Some(at.value)
 }
 
