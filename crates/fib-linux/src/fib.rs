@@ -80,12 +80,12 @@ impl LinuxFib {
         self.report.counters.next_hops = self.objects.len() as u64;
     }
 
-    /// Puts the objects back in step with the kernel's.
+    /// Puts the objects back in step with the kernel's. What is still refused has been reported before.
     fn repair(&mut self) -> io::Result<()> {
         self.suspicious = false;
         self.objects.compare(&mut self.requests)?;
-        for (handle, defined) in self.objects.retry(&mut self.requests)? {
-            self.note(handle, defined);
+        if let Some(loss) = self.objects.retry(&mut self.requests)? {
+            self.loss = Some(loss);
         }
         Ok(())
     }
@@ -147,10 +147,10 @@ impl LinuxFib {
             sequences.get_or_insert(sequence);
             match write.action {
                 Action::Put(target, expect) => {
-                    route::write(&mut batch, sequence, table, write.prefix, target, expect)
+                    route::write(&mut batch, sequence, table, write.prefix, target, expect);
                 }
                 Action::Delete { priority } => {
-                    route::delete(&mut batch, sequence, table, write.prefix, priority)
+                    route::delete(&mut batch, sequence, table, write.prefix, priority);
                 }
             }
         }
@@ -329,9 +329,13 @@ impl Fib for LinuxFib {
     }
 
     fn interface_changed(&mut self, index: u32, usable: bool) -> Result<(), FibError> {
-        // Not usable: the kernel has deleted what leads through it. Usable: what was refused may pass now.
-        if usable || self.objects.leads_through(index) {
-            self.repair().map_err(failed)?;
+        if usable {
+            // What was refused may pass now.
+            return self.repair().map_err(failed);
+        }
+        if self.objects.leads_through(index) {
+            // The kernel has deleted that without a word.
+            self.objects.compare(&mut self.requests).map_err(failed)?;
         }
         Ok(())
     }

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use crate::{
     message::{
-        AF_INET, AF_INET6, AF_UNSPEC, Batch, Body, Message, address, attributes, flag, kind, u8_at, u16_at,
-        u32_at,
+        AF_INET, AF_INET6, AF_UNSPEC, Batch, Body, Message, address, attributes, flag, kind, u8_at, u32_at,
     },
     route::PROTOCOL,
 };

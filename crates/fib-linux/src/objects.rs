@@ -74,6 +74,29 @@ pub(crate) struct Defined {
     pub(crate) loss: Option<String>,
 }
 
+/// One attempt to define a handle.
+struct Step<'a> {
+    kernel: &'a mut Requests,
+    /// As in [`Entry`].
+    used: bool,
+    attempt: Attempt,
+    defined: Defined,
+}
+
+impl Step<'_> {
+    /// Routes that use the handle have to be written again, if there are any.
+    fn lose(&mut self, reason: &str) {
+        if self.used {
+            self.defined.loss = Some(reason.to_owned());
+        }
+    }
+
+    fn nothing(&self) -> Installed {
+        let refused = self.defined.refused.clone();
+        Installed::Nothing(refused.unwrap_or_else(|| "next hops without a member".to_owned()))
+    }
+}
+
 impl Objects {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -121,16 +144,13 @@ impl Objects {
         let old = self.entries.remove(&handle);
         let used = old.as_ref().is_some_and(|entry| entry.used);
         let old = old.map(|entry| entry.installed);
-        let mut defined = Defined::default();
+        let mut step = Step { kernel, used, attempt, defined: Defined::default() };
         let installed = match wanted {
-            NextHops::Forward(members) => {
-                self.forward(kernel, ways(members), old, used, attempt, &mut defined)?
-            }
-            NextHops::Blackhole => self.drop_packets(kernel, Target::Blackhole, old, used, &mut defined)?,
-            NextHops::Unreachable => {
-                self.drop_packets(kernel, Target::Unreachable, old, used, &mut defined)?
-            }
+            NextHops::Forward(members) => self.forward(&mut step, ways(members), old)?,
+            NextHops::Blackhole => self.drop_packets(&mut step, Target::Blackhole, old)?,
+            NextHops::Unreachable => self.drop_packets(&mut step, Target::Unreachable, old)?,
         };
+        let defined = step.defined;
         self.entries.insert(handle, Entry { wanted: wanted.clone(), installed, used });
         Ok(defined)
     }
@@ -214,15 +234,16 @@ impl Objects {
         self.exits.keys().any(|exit| exit.interface == interface)
     }
 
-    /// Tries again to install the handles of which the kernel does not have everything: what came of each.
-    pub(crate) fn retry(&mut self, kernel: &mut Requests) -> io::Result<Vec<(Handle, Defined)>> {
+    /// Tries again to install the handles of which the kernel does not have everything: the loss, if routes
+    /// have to be written again.
+    pub(crate) fn retry(&mut self, kernel: &mut Requests) -> io::Result<Option<String>> {
         let incomplete = self.entries.iter().filter(|(_, entry)| !entry.is_complete());
         let incomplete: Vec<_> = incomplete.map(|(handle, entry)| (*handle, entry.wanted.clone())).collect();
-        let retried = incomplete.into_iter().map(|(handle, wanted)| {
-            let defined = self.attempt(kernel, handle, &wanted, Attempt::Last)?;
-            Ok((handle, defined))
-        });
-        retried.collect()
+        let mut loss = None;
+        for (handle, wanted) in incomplete {
+            loss = self.attempt(kernel, handle, &wanted, Attempt::Last)?.loss.or(loss);
+        }
+        Ok(loss)
     }
 
     fn count_groups(&mut self) {
@@ -243,148 +264,126 @@ impl Objects {
     /// A handle that drops packets. The group it had is left for the next sync: its routes lead through it.
     fn drop_packets(
         &mut self,
-        kernel: &mut Requests,
+        step: &mut Step<'_>,
         target: Target,
         old: Option<Installed>,
-        used: bool,
-        defined: &mut Defined,
     ) -> io::Result<Installed> {
         let changed = !matches!(&old, Some(Installed::Drop(before)) if *before == target);
         match old {
-            Some(Installed::Group(group)) if used => self.orphan(group),
-            Some(Installed::Group(group)) => self.delete_group(kernel, group)?,
+            Some(Installed::Group(group)) if step.used => self.orphan(group),
+            Some(Installed::Group(group)) => self.delete_group(step.kernel, group)?,
             Some(Installed::Nothing(_) | Installed::Drop(_)) | None => {}
         }
-        if used && changed {
-            defined.loss = Some("next hops changed to a type of route that drops packets".into());
+        if changed {
+            step.lose("next hops changed to a type of route that drops packets");
         }
         Ok(Installed::Drop(target))
     }
 
     fn forward(
         &mut self,
-        kernel: &mut Requests,
+        step: &mut Step<'_>,
         wanted: Ways,
         old: Option<Installed>,
-        used: bool,
-        attempt: Attempt,
-        defined: &mut Defined,
     ) -> io::Result<Installed> {
-        let (ways, members) = self.acquire(kernel, wanted, defined)?;
-        let old = match old {
-            Some(Installed::Group(group)) => Some(group),
-            Some(Installed::Nothing(_) | Installed::Drop(_)) => {
-                if used && !ways.is_empty() {
-                    defined.loss = Some("next hops that the kernel did not have are back".into());
-                }
-                None
+        let (ways, members) = self.acquire(step, wanted)?;
+        match (old, ways.is_empty()) {
+            (Some(Installed::Group(group)), false) => self.replace(step, group, ways, &members),
+            (Some(Installed::Group(group)), true) if step.attempt == Attempt::First => {
+                Ok(Installed::Group(group))
             }
-            None => None,
-        };
-        if ways.is_empty() {
-            match old {
-                Some(group) if attempt == Attempt::First => return Ok(Installed::Group(group)),
-                Some(group) => self.delete_group(kernel, group)?,
-                None => {}
+            (Some(Installed::Group(group)), true) => {
+                self.delete_group(step.kernel, group)?;
+                Ok(step.nothing())
             }
-            let reason = defined.refused.clone().unwrap_or_else(|| "next hops without a member".into());
-            return Ok(Installed::Nothing(reason));
-        }
-        match old {
-            Some(group) => self.replace(kernel, group, ways, &members, used, attempt, defined),
-            None => self.create(kernel, ways, &members, defined),
+            (Some(Installed::Nothing(_) | Installed::Drop(_)), false) => {
+                step.lose("next hops that the kernel did not have are back");
+                self.create(step, ways, &members)
+            }
+            (None, false) => self.create(step, ways, &members),
+            (Some(Installed::Nothing(_) | Installed::Drop(_)) | None, true) => Ok(step.nothing()),
         }
     }
 
     /// Changes the members of a group in place: its routes follow at once.
     fn replace(
         &mut self,
-        kernel: &mut Requests,
+        step: &mut Step<'_>,
         group: Group,
         ways: Ways,
         members: &[Member],
-        used: bool,
-        attempt: Attempt,
-        defined: &mut Defined,
     ) -> io::Result<Installed> {
         if group.ways == ways {
-            self.release(kernel, &ways)?;
+            self.release(step.kernel, &ways)?;
             return Ok(Installed::Group(group));
         }
-        match kernel.one(|batch, sequence| nexthop::replace_group(batch, sequence, group.id, members))? {
+        match step.kernel.one(|batch, sequence| nexthop::replace_group(batch, sequence, group.id, members))? {
             Ok(()) => {
-                self.release(kernel, &group.ways)?;
+                self.release(step.kernel, &group.ways)?;
                 Ok(Installed::Group(Group { id: group.id, ways }))
             }
             Err(refusal) if refusal.errno == Errno::NOENT => {
-                self.release(kernel, &group.ways)?;
-                if used {
-                    defined.loss = Some("the kernel deleted next hops with their routes".into());
-                }
-                self.create(kernel, ways, members, defined)
+                self.release(step.kernel, &group.ways)?;
+                step.lose("the kernel deleted next hops with their routes");
+                self.create(step, ways, members)
             }
-            Err(refusal) if attempt == Attempt::First => {
-                self.release(kernel, &ways)?;
-                defined.refused = Some(refusal.to_string());
+            Err(refusal) if step.attempt == Attempt::First => {
+                self.release(step.kernel, &ways)?;
+                step.defined.refused = Some(refusal.to_string());
                 Ok(Installed::Group(group))
             }
-            Err(refusal) => {
-                // An old group that no longer says what is wanted would forward wrongly.
-                self.delete_group(kernel, group)?;
-                self.refuse(kernel, &ways, refusal, defined)
-            }
+            Err(_) => self.create_beside(step, group, ways, members),
         }
     }
 
-    fn create(
+    /// A new group for a handle whose old one the kernel refuses to change, as when IPv6 routes use it and it
+    /// is to get an IPv4 gateway. The routes keep the old one until they are written again.
+    fn create_beside(
         &mut self,
-        kernel: &mut Requests,
+        step: &mut Step<'_>,
+        old: Group,
         ways: Ways,
         members: &[Member],
-        defined: &mut Defined,
     ) -> io::Result<Installed> {
-        if let Some(id) = self.orphans.get_mut(&ways).and_then(Vec::pop) {
-            // The orphan has counted for its exits already.
-            self.release(kernel, &ways)?;
-            return Ok(Installed::Group(Group { id, ways }));
+        let installed = self.create(step, ways, members)?;
+        match installed {
+            Installed::Group(_) if step.used => {
+                self.orphan(old);
+                step.lose("next hops that could not be changed in place");
+            }
+            _ => self.delete_group(step.kernel, old)?,
         }
-        let made = self
-            .with_new_id(kernel, |batch, sequence, id| nexthop::create_group(batch, sequence, id, members));
-        match made? {
-            Ok(id) => Ok(Installed::Group(Group { id, ways })),
-            Err(refusal) => self.refuse(kernel, &ways, refusal, defined),
-        }
+        Ok(installed)
     }
 
-    fn refuse(
-        &mut self,
-        kernel: &mut Requests,
-        ways: &Ways,
-        refusal: Refusal,
-        defined: &mut Defined,
-    ) -> io::Result<Installed> {
-        self.release(kernel, ways)?;
-        let reason = refusal.to_string();
-        defined.refused = Some(reason.clone());
-        Ok(Installed::Nothing(reason))
+    fn create(&mut self, step: &mut Step<'_>, ways: Ways, members: &[Member]) -> io::Result<Installed> {
+        if let Some(id) = self.orphans.get_mut(&ways).and_then(Vec::pop) {
+            // The orphan has counted for its exits already.
+            self.release(step.kernel, &ways)?;
+            return Ok(Installed::Group(Group { id, ways }));
+        }
+        let write = |batch: &mut Batch, sequence, id| nexthop::create_group(batch, sequence, id, members);
+        match self.with_new_id(step.kernel, write)? {
+            Ok(id) => Ok(Installed::Group(Group { id, ways })),
+            Err(refusal) => {
+                self.release(step.kernel, &ways)?;
+                step.defined.refused = Some(refusal.to_string());
+                Ok(step.nothing())
+            }
+        }
     }
 
     /// Makes sure of the objects of the exits. What the kernel refuses is left out.
-    fn acquire(
-        &mut self,
-        kernel: &mut Requests,
-        wanted: Ways,
-        defined: &mut Defined,
-    ) -> io::Result<(Ways, Vec<Member>)> {
+    fn acquire(&mut self, step: &mut Step<'_>, wanted: Ways) -> io::Result<(Ways, Vec<Member>)> {
         let mut ways = Ways::new();
         let mut members = Vec::with_capacity(wanted.len());
         for (exit, extra_weight) in wanted {
-            match self.exit(kernel, exit)? {
+            match self.exit(step.kernel, exit)? {
                 Ok(id) => {
                     ways.insert(exit, extra_weight);
                     members.push(Member { id, extra_weight });
                 }
-                Err(refusal) => defined.refused = Some(format!("{}: {refusal}", describe(exit))),
+                Err(refusal) => step.defined.refused = Some(format!("{}: {refusal}", describe(exit))),
             }
         }
         Ok((ways, members))
@@ -398,7 +397,7 @@ impl Objects {
         }
         let mut create = |link| {
             self.with_new_id(kernel, |batch, sequence, id| {
-                nexthop::create_exit(batch, sequence, id, exit, link)
+                nexthop::create_exit(batch, sequence, id, exit, link);
             })
         };
         let made = match create(LinkFamily::V6)? {

@@ -1,0 +1,122 @@
+//! The backend against the kernel, in network namespaces: needs root and `ip` of iproute2.
+
+mod interfaces;
+mod loss;
+mod next_hops;
+mod routes;
+mod sync;
+
+use std::{process::Command, thread};
+
+use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
+use holdfast_fib_linux::LinuxFib;
+
+/// Runs a story in a namespace of its own:
+///
+/// ```text
+///  eth0 10.0.0.1/24 fd00::1/64 ── peer0        eth1 10.1.0.1/24 fd01::1/64 ── peer1
+/// ```
+fn in_a_namespace(story: impl FnOnce() + Send + 'static) {
+    let inside = move || {
+        holdfast_sys::process::enter_new_network()
+            .expect("this test needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN)");
+        ip("link set lo up");
+        for (number, network) in [(0, "10.0.0.1/24"), (1, "10.1.0.1/24")] {
+            ip(&format!("link add eth{number} type veth peer name peer{number}"));
+            ip(&format!("link set eth{number} up"));
+            ip(&format!("link set peer{number} up"));
+            ip(&format!("addr add {network} dev eth{number}"));
+            ip(&format!("addr add fd0{number}::1/64 dev eth{number} nodad"));
+        }
+        story();
+    };
+    thread::spawn(inside).join().expect("the story holds");
+}
+
+/// Runs `ip ARGUMENTS` and returns what it prints.
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {error}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The kernel's routes of ours in a table of a family (`-4`, `-6`), one a line, without what varies.
+fn kernel_routes(family: &str, table: u32) -> Vec<String> {
+    let found = Command::new("ip")
+        .args([family, "route", "show", "proto", "75", "table", &table.to_string()])
+        .output();
+    let text = String::from_utf8(found.expect("ip runs").stdout).expect("text").replace("\n\t", " ");
+    let mut lines: Vec<String> = text.lines().map(without_noise).collect();
+    lines.sort();
+    lines
+}
+
+fn without_noise(line: &str) -> String {
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    if let Some(place) = words.iter().position(|word| *word == "nhid") {
+        words.drain(place..place + 2);
+    }
+    words.join(" ").replace(" metric 20", "").replace(" pref medium", "")
+}
+
+fn index(interface: &str) -> u32 {
+    let shown = ip(&format!("-o link show dev {interface}"));
+    shown.split(':').next().and_then(|number| number.parse().ok()).expect("an index")
+}
+
+fn via(gateway: &str, interface: &str) -> NextHop {
+    NextHop { gateway: Some(gateway.parse().expect("address")), interface: index(interface), weight: 1 }
+}
+
+fn forward(members: &[NextHop]) -> NextHops {
+    NextHops::Forward(members.to_vec())
+}
+
+fn define(fib: &mut LinuxFib, handle: u32, members: &[NextHop]) {
+    fib.define(Handle(handle), &forward(members)).expect("netlink works");
+}
+
+fn change(prefix: &str, handle: Option<u32>) -> RouteChange {
+    RouteChange { prefix: prefix.parse().expect("prefix"), next_hops: handle.map(Handle) }
+}
+
+fn add(fib: &mut LinuxFib, prefix: &str, handle: u32) {
+    fib.apply(TableId::MAIN, &[change(prefix, Some(handle))]).expect("netlink works");
+}
+
+fn delete(fib: &mut LinuxFib, prefix: &str) {
+    fib.apply(TableId::MAIN, &[change(prefix, None)]).expect("netlink works");
+}
+
+/// Ends a sync and does all of its work.
+fn finish(fib: &mut LinuxFib) {
+    fib.sync_end().expect("netlink works");
+    while fib.work(1000).expect("netlink works") {}
+}
+
+fn errors(fib: &LinuxFib) -> Vec<String> {
+    fib.report().last_errors().map(|error| format!("{}: {}", error.what, error.error)).collect()
+}
+
+/// `ip monitor` of what happens between now and [`Watch::end`].
+struct Watch {
+    child: std::process::Child,
+}
+
+impl Watch {
+    fn begin(what: &str) -> Self {
+        let mut command = Command::new("ip");
+        command.args(["monitor"]).args(what.split_whitespace()).stdout(std::process::Stdio::piped());
+        let watch = Self { child: command.spawn().expect("ip runs") };
+        thread::sleep(std::time::Duration::from_millis(300));
+        watch
+    }
+
+    fn end(mut self) -> String {
+        thread::sleep(std::time::Duration::from_millis(300));
+        self.child.kill().expect("still runs");
+        let output = self.child.wait_with_output().expect("ended");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}

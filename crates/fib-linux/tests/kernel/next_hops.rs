@@ -1,0 +1,130 @@
+//! Handles and their nexthop objects.
+
+use holdfast_fib::{Fib, Handle, NextHop, NextHops};
+use holdfast_fib_linux::LinuxFib;
+
+use crate::{Watch, add, define, delete, in_a_namespace, ip, kernel_routes, via};
+
+fn objects() -> usize {
+    ip("nexthop show proto 75").lines().count()
+}
+
+#[test]
+fn routes_follow_their_handle_from_one_to_many_without_a_gap() {
+    in_a_namespace(|| {
+        let mut fib = LinuxFib::new().expect("netlink");
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        let watch = Watch::begin("route");
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0"), NextHop { weight: 3, ..via("10.1.0.2", "eth1") }]);
+        assert_eq!(
+            kernel_routes("-4", 254),
+            ["20.0.0.0/24 nexthop via 10.0.0.2 dev eth0 weight 1 nexthop via 10.1.0.2 dev eth1 weight 3"]
+        );
+        define(&mut fib, 1, &[via("10.1.0.3", "eth1")]);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.1.0.3 dev eth1"]);
+        assert!(!watch.end().contains("Deleted"));
+        assert_eq!(fib.take_loss(), None);
+    });
+}
+
+#[test]
+fn objects_are_shared_and_go_with_their_last_user() {
+    in_a_namespace(|| {
+        let mut fib = LinuxFib::new().expect("netlink");
+        let (one, two) = (via("10.0.0.2", "eth0"), via("10.1.0.2", "eth1"));
+        define(&mut fib, 1, &[one]);
+        define(&mut fib, 2, &[one, two]);
+        assert_eq!(objects(), 4, "two exits, two groups");
+        fib.undefine(Handle(1)).expect("netlink works");
+        assert_eq!(objects(), 3);
+        define(&mut fib, 2, &[two]);
+        assert_eq!(objects(), 2);
+        fib.undefine(Handle(2)).expect("netlink works");
+        fib.undefine(Handle(2)).expect("twice is nothing");
+        assert_eq!(objects(), 0);
+    });
+}
+
+#[test]
+fn a_group_of_the_same_gateway_twice_is_one_with_both_weights() {
+    in_a_namespace(|| {
+        let mut fib = LinuxFib::new().expect("netlink");
+        let one = via("10.0.0.2", "eth0");
+        define(&mut fib, 1, &[one, NextHop { weight: 4, ..one }, via("10.1.0.2", "eth1")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        assert_eq!(
+            kernel_routes("-4", 254),
+            ["20.0.0.0/24 nexthop via 10.0.0.2 dev eth0 weight 5 nexthop via 10.1.0.2 dev eth1 weight 1"]
+        );
+    });
+}
+
+#[test]
+fn an_object_of_another_program_under_our_number_is_passed_over() {
+    in_a_namespace(|| {
+        ip("nexthop add id 75000000 via 10.0.0.7 dev eth0 proto static");
+        let mut fib = LinuxFib::new().expect("netlink");
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.0.0.2 dev eth0"]);
+        fib.clear().expect("netlink works");
+        assert!(ip("nexthop show id 75000000").contains("10.0.0.7"));
+        assert_eq!(objects(), 0);
+    });
+}
+
+#[test]
+fn a_handle_that_comes_to_drop_packets_asks_for_its_routes_again() {
+    in_a_namespace(|| {
+        let mut fib = LinuxFib::new().expect("netlink");
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
+        fib.define(Handle(1), &NextHops::Blackhole).expect("netlink works");
+        assert_eq!((fib.take_loss(), objects()), (None, 0), "no route had used it");
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        fib.define(Handle(1), &NextHops::Blackhole).expect("netlink works");
+        assert!(fib.take_loss().is_some());
+        assert_eq!(kernel_routes("-4", 254).len(), 1, "no gap until the sync");
+        add(&mut fib, "20.0.0.0/24", 1);
+        assert_eq!(kernel_routes("-4", 254), ["blackhole 20.0.0.0/24"]);
+        delete(&mut fib, "20.0.0.0/24");
+        assert_eq!(fib.report().counters.routes, 0);
+    });
+}
+
+#[test]
+fn a_member_that_is_refused_does_not_spoil_the_others() {
+    in_a_namespace(|| {
+        let mut fib = LinuxFib::new().expect("netlink");
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0"), via("99.0.0.1", "eth1")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.0.0.2 dev eth0"]);
+        let error = fib.report().last_errors().next().expect("refused").clone();
+        assert_eq!(error.what, "next hops 1");
+        assert!(
+            error.error.contains("99.0.0.1") && error.error.contains("Nexthop has invalid gateway"),
+            "{error:?}"
+        );
+        ip("addr add 99.0.0.9/24 dev eth1");
+        fib.interface_changed(crate::index("eth1"), true).expect("netlink works");
+        assert!(kernel_routes("-4", 254)[0].contains("via 99.0.0.1 dev eth1"));
+        assert_eq!(fib.take_loss(), None, "its routes were there all the time");
+    });
+}
+
+#[test]
+fn next_hops_that_cannot_change_in_place_keep_their_routes_until_they_are_written_again() {
+    in_a_namespace(|| {
+        let mut fib = LinuxFib::new().expect("netlink");
+        define(&mut fib, 1, &[via("fd00::2", "eth0")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        add(&mut fib, "2001:db8::/32", 1);
+        // The kernel lets no IPv6 route have an IPv4 gateway.
+        define(&mut fib, 1, &[via("10.1.0.2", "eth1")]);
+        assert!(fib.take_loss().is_some());
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via inet6 fd00::2 dev eth0"]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.1.0.2 dev eth1"]);
+    });
+}
