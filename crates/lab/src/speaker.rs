@@ -25,6 +25,8 @@ mod outgoing;
 mod received;
 mod session;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,

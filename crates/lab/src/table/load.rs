@@ -125,7 +125,7 @@ mod tests {
         let path = [2, 2, 0, 0, 0, 7, 0, 0, 0, 9];
         assert_eq!(without_first(&path, Asn(7)), [2, 1, 0, 0, 0, 9]);
         assert_eq!(without_first(&path, Asn(8)), path);
-        assert_eq!(without_first(&[2, 1, 0, 0, 0, 7], Asn(7)), []);
+        assert!(without_first(&[2, 1, 0, 0, 0, 7], Asn(7)).is_empty());
     }
 
     #[test]
