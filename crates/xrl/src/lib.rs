@@ -33,6 +33,7 @@ mod outbox;
 mod resolver;
 mod service;
 mod serving;
+pub mod text;
 
 pub use call::{Call, CallWithFds, ReplyStream};
 pub use calls::{MAX_WAITING, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS};

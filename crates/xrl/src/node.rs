@@ -12,7 +12,10 @@ use crate::channel::Acceptor;
 use crate::component::v1 as component;
 use crate::component::v1::ComponentServer;
 use crate::finder_api::v1 as finder;
-use crate::{CallContext, Channel, Grant, Key, Link, PeerIdentity, Resolver, Service, XrlError};
+use crate::{
+    CallContext, Channel, Grant, Key, Link, MethodInfo, PeerIdentity, Resolver, Service, ServiceInfo,
+    XrlError,
+};
 
 /// Most channels of a node.
 pub(crate) const MAX_CHANNELS: usize = 4096;
@@ -146,7 +149,7 @@ impl Node {
         finder::RegisterRequest {
             class: self.0.class.clone(),
             instance: self.0.instance.clone(),
-            services: self.0.offered().map(|service| describe(&*service)).collect(),
+            services: self.0.offered().map(|service| describe_service(service.info())).collect(),
         }
     }
 }
@@ -191,9 +194,9 @@ impl Inner {
     }
 }
 
-fn describe(service: &dyn Service) -> finder::Service {
-    let info = service.info();
-    let method = |method: &crate::MethodInfo| finder::Method {
+/// A service as the Finder knows it.
+pub(crate) fn describe_service(info: &ServiceInfo) -> finder::Service {
+    let method = |method: &MethodInfo| finder::Method {
         id: method.id,
         name: method.name.to_owned(),
         roles: method.roles.iter().map(|role| (*role).to_owned()).collect(),
