@@ -144,3 +144,13 @@ fn a_failure_on_one_connection_leaves_the_other_alone() {
     solo.feed_keepalive(ACCEPTED);
     assert_eq!((solo.peer.state(), solo.peer.failures()), (State::Idle, 1));
 }
+
+#[test]
+fn a_connection_whose_number_is_taken_or_ours_to_give_is_ignored() {
+    let mut solo = Solo::in_state(State::Active);
+    solo.feed(Input::Accepted(ACCEPTED));
+    for id in [ACCEPTED, DIALLED] {
+        assert_eq!(solo.feed(Input::Accepted(id)), []);
+        assert_eq!(solo.peer.connection(), Some((ACCEPTED, Role::Incoming)));
+    }
+}

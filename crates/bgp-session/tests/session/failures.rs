@@ -37,6 +37,18 @@ fn a_cut_line_ends_the_session_after_the_hold_time_and_heals() {
 }
 
 #[test]
+fn updates_and_route_refreshes_keep_a_session_as_keepalives_do() {
+    for kind in [MessageType::Update, MessageType::RouteRefresh] {
+        let mut solo = Solo::in_state(State::Established);
+        for _ in 0..3 {
+            solo.pass(secs(80));
+            solo.feed(Input::Message(DIALLED, kind, &[0; 4]));
+        }
+        assert_eq!(solo.peer.state(), State::Established, "{kind:?}");
+    }
+}
+
+#[test]
 fn a_peer_that_takes_nothing_is_given_up_when_the_send_hold_timer_expires() {
     let mut solo = Solo::in_state(State::Established);
     let mut outputs = Vec::new();
@@ -266,6 +278,43 @@ fn a_session_without_ipv4_is_never_tried_without_capabilities() {
     solo.fire(Timer::IdleHold);
     let ours = sent_open(&solo.feed(Input::Connected(ConnId(DIALLED.0 + 1))));
     assert_ne!(ours.capabilities, []);
+}
+
+#[test]
+fn what_happened_is_kept_with_its_time() {
+    let mut solo = Solo::in_state(State::OpenSent);
+    solo.pass(secs(2));
+    solo.feed_open(DIALLED, &peer_open());
+    solo.pass(secs(3));
+    solo.feed_keepalive(DIALLED);
+    let up = solo.now;
+    solo.pass(secs(40));
+    solo.feed_keepalive(DIALLED);
+    assert_eq!((solo.peer.history().since, solo.peer.established_since()), (up, Some(up)));
+
+    let error = Notification::hold_timer_expired();
+    solo.feed_notification(DIALLED, &error);
+    let history = solo.peer.history();
+    assert_eq!((history.state, history.since, history.established), (State::Idle, solo.now, 1));
+    assert_eq!(history.last_down, Some((solo.now, DownReason::Received(error))));
+    assert_eq!(history.last_received.as_ref().map(|noted| noted.at), Some(solo.now));
+}
+
+#[test]
+fn messages_are_counted_by_type_and_direction() {
+    let mut solo = Solo::in_state(State::Established);
+    solo.feed(Input::Message(DIALLED, MessageType::Update, &[0; 4]));
+    solo.peer.count_sent(MessageType::Update, 3);
+    let counted = |messages: &holdfast_bgp_session::Messages| {
+        (
+            messages.of(MessageType::Open),
+            messages.of(MessageType::KeepAlive),
+            messages.of(MessageType::Update),
+        )
+    };
+    let counters = solo.peer.counters();
+    assert_eq!((counted(&counters.received), counters.received.total()), ((1, 1, 1), 3));
+    assert_eq!((counted(&counters.sent), counters.sent.total()), ((1, 1, 3), 5));
 }
 
 #[test]

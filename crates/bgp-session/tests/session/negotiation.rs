@@ -82,6 +82,13 @@ fn a_peer_that_names_no_family_means_ipv4() {
 }
 
 #[test]
+fn without_capabilities_of_ours_only_ipv4_is_exchanged() {
+    let ours = PeerConfig { capabilities: false, ..both_families() };
+    let theirs = with(&[Capability::Multiprotocol(V6), Capability::Multiprotocol(V4)]);
+    assert_eq!(negotiated(ours, &theirs).families, [V4]);
+}
+
+#[test]
 fn without_a_common_family_the_peer_is_told_what_it_lacks() {
     let ours = PeerConfig { families: vec![V6], ..config() };
     let told = Notification::unsupported_capability(&[Capability::Multiprotocol(V6)]);
