@@ -275,6 +275,13 @@ mod tests {
     }
 
     #[test]
+    fn an_add_path_entry_of_unknown_mode_is_ignored() {
+        let value = [0, 1, 1, 0, 0, 1, 1, 3, 0, 2, 1, 4];
+        let known = Capability::AddPath(vec![(Family::IPV4_UNICAST, 3)]);
+        assert_eq!(Capability::parse(69, &value), Ok(known));
+    }
+
+    #[test]
     fn a_capability_that_decides_how_to_read_must_be_sound() {
         for (code, value) in [(1, &[0u8, 1, 0][..]), (65, &[0, 0, 1])] {
             assert_eq!(Capability::parse(code, value), Err(Notification::malformed_open()));

@@ -54,6 +54,8 @@ impl<T> Values<'_, T> {
 /// non-transitive attributes are left out, unknown transitive ones get the Partial bit (RFC 4271 section 5).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Edit<'a> {
+    /// ORIGIN.
+    pub origin: Option<Origin>,
     /// This AS number, so many times, in front of AS_PATH.
     pub prepend: Option<(Asn, u8)>,
     /// NEXT_HOP; [`Change::Remove`] for routes that go into MP_REACH_NLRI.
@@ -81,6 +83,7 @@ pub struct Edit<'a> {
 impl Default for Edit<'_> {
     fn default() -> Self {
         Self {
+            origin: None,
             prepend: None,
             next_hop: Change::Keep,
             local_pref: Change::Keep,
@@ -124,7 +127,8 @@ impl Edit<'_> {
     fn touched(&self) -> u64 {
         let bit = |touched: bool, code: u8| u64::from(touched) << code;
         let reflection = self.external || self.reflect.is_some();
-        bit(self.prepend.is_some() || !self.four_octet_as, code::AS_PATH)
+        bit(self.origin.is_some(), code::ORIGIN)
+            | bit(self.prepend.is_some() || !self.four_octet_as, code::AS_PATH)
             | bit(self.next_hop != Change::Keep, code::NEXT_HOP)
             | bit(self.med != Change::Keep, code::MULTI_EXIT_DISC)
             | bit(self.external || self.local_pref != Change::Keep, code::LOCAL_PREF)
@@ -173,6 +177,11 @@ impl<'a> Rewrite<'a, '_> {
         let flags = old.map_or(OPTIONAL_TRANSITIVE, |old| old.flags);
         let edit = self.edit;
         match code {
+            code::ORIGIN => {
+                if let Some(origin) = edit.origin {
+                    push(self.out, flag::TRANSITIVE, code, &[origin as u8]);
+                }
+            }
             code::AS_PATH => {
                 self.as_path = value;
                 path::push(value, edit.prepend, edit.four_octet_as, self.out);

@@ -28,6 +28,12 @@ fn rows() -> Vec<Row> {
     vec![
         ("nothing to change", base("c0 08 04 fde90001"), edit, base("c0 08 04 fde90001")),
         (
+            "the origin is another",
+            BASE.into(),
+            Edit { origin: Some(Origin::Incomplete), ..edit },
+            BASE.replacen("40 01 01 00", "40 01 01 02", 1),
+        ),
+        (
             "our number goes into the first sequence",
             BASE.into(),
             Edit { prepend: Some((Asn(65000), 2)), ..edit },
@@ -56,6 +62,12 @@ fn rows() -> Vec<Row> {
             },
             "40 01 01 00  40 02 06 0201 0000fde9  40 03 04 c0000209  80 04 04 00000005  40 05 04 00000007"
                 .into(),
+        ),
+        (
+            "what is not there is set once, and before what follows it",
+            base("40 06 00 c0 20 0c 000000010000000200000003"),
+            Edit { med: Change::Set(5), communities: Values { add: &[1], ..Values::default() }, ..edit },
+            base("80 04 04 00000005 40 06 00 c0 08 04 00000001 c0 20 0c 000000010000000200000003"),
         ),
         (
             "values are removed",

@@ -100,6 +100,16 @@ fn capabilities_beyond_a_message_are_left_out() {
     assert_eq!(Open::parse(message.body).map(|open| open.capabilities.len()), Ok(15));
 }
 
+#[test]
+fn the_long_form_begins_where_one_octet_cannot_count() {
+    // RFC 9072 section 2; the parameter and the capability have two octets of header each.
+    for (value, parameters) in [(251, "ff 02 fd c8 fb"), (252, "ff ff 0101 02 00fe c8 fc")] {
+        let wire = open(65001, vec![Capability::Unknown { code: 200, value: vec![7; value] }]).encode();
+        let parameters = hex(parameters);
+        assert_eq!(wire[28..][..parameters.len()], parameters);
+    }
+}
+
 proptest! {
     /// Across the border between the two forms of parameters, at 255 octets.
     #[test]

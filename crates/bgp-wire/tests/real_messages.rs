@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +17,8 @@ const RULES: Rules =
 
 fn folder(name: &str) -> Option<PathBuf> {
     let Some(data) = std::env::var_os("HOLDFAST_DATA") else {
-        println!("HOLDFAST_DATA not set: skipped {name}");
+        // Written past the test harness, which would swallow it.
+        let _ = writeln!(std::io::stderr(), "HOLDFAST_DATA not set: skipped {name}");
         return None;
     };
     Some(Path::new(&data).join("messages").join(name))
