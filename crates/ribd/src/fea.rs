@@ -1,0 +1,265 @@
+//! Towards the forwarding engine: interfaces in, routes out, both from scratch whenever the engine is another one.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use holdfast_api::{
+    fea::v1::{Empty, FeaClient, Interface as FeaInterface, InterfaceEvent},
+    routes::v1::RouteBatch,
+};
+use holdfast_rib::{FibBatch, Interface, InterfaceAddress, Rib};
+use holdfast_xrl::{Call, Resolver, XrlError};
+use tokio::{sync::Notify, time::sleep};
+use tracing::{info, warn};
+
+use crate::{router::Router, wire};
+
+/// Routes in one batch.
+const BATCH: usize = 4096;
+/// Batches that the engine has not yet acknowledged.
+const WINDOW: usize = 8;
+/// Pause between two attempts to talk to an engine.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Keeps the forwarding engine informed for ever.
+pub(crate) async fn feed(router: &Router, resolver: &Resolver) {
+    let mut said = String::new();
+    loop {
+        let error = serve(router, resolver).await;
+        router.change(Rib::fib_detach);
+        router.in_flight.set(0);
+        let text = error.to_string();
+        if said != text {
+            warn!("fea: {text}");
+            said = text;
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// The life of one engine; what ended it.
+async fn serve(router: &Router, resolver: &Resolver) -> XrlError {
+    let client = match resolver.wait_for::<FeaClient>("fea").await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let interfaces_known = Notify::new();
+    tokio::select! {
+        error = interfaces(router, &client, &interfaces_known) => error,
+        error = losses(router, &client) => error,
+        error = async {
+            // Without interfaces every next hop would seem unreachable.
+            interfaces_known.notified().await;
+            routes(router, &client).await
+        } => error,
+    }
+}
+
+async fn interfaces(router: &Router, client: &FeaClient, known: &Notify) -> XrlError {
+    let mut stream = client.interfaces(Empty {});
+    let mut seen = BTreeSet::new();
+    let mut is_synced = false;
+    loop {
+        let event = match stream.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return XrlError::unavailable("the fea ended its interfaces"),
+            Err(error) => return error,
+        };
+        let (was_synced, synced) = (is_synced, event.synced);
+        is_synced |= synced;
+        let index = interface_event(router, event);
+        if was_synced {
+            continue;
+        }
+        seen.extend(index);
+        if synced {
+            forget_unseen(router, &seen);
+            router.readiness.borrow_mut().interfaces_known();
+            known.notify_one();
+        }
+    }
+}
+
+/// Returns the number of the interface if it exists.
+fn interface_event(router: &Router, event: InterfaceEvent) -> Option<u32> {
+    if event.gone != 0 {
+        router.change(|rib| rib.interface_gone(event.gone));
+    }
+    let interface = event.interface.map(interface)?;
+    let index = interface.index;
+    router.change(|rib| rib.interface_changed(interface));
+    Some(index)
+}
+
+/// Interfaces that went while no engine was there to say so.
+fn forget_unseen(router: &Router, seen: &BTreeSet<u32>) {
+    router.change(|rib| {
+        let gone: Vec<u32> =
+            rib.interfaces().map(|i| i.index).filter(|index| !seen.contains(index)).collect();
+        gone.into_iter().for_each(|index| rib.interface_gone(index));
+    });
+}
+
+fn interface(interface: FeaInterface) -> Interface {
+    let address = |address: &holdfast_api::fea::v1::Address| {
+        let length = u8::try_from(address.length).ok()?;
+        Some(InterfaceAddress { address: wire::address(&address.address).ok()?, length })
+    };
+    Interface {
+        index: interface.index,
+        up: interface.up && interface.running,
+        addresses: interface.addresses.iter().filter_map(address).collect(),
+        name: interface.name.into(),
+    }
+}
+
+/// The kernel may have lost routes: it gets them all again.
+async fn losses(router: &Router, client: &FeaClient) -> XrlError {
+    let mut stream = client.losses(Empty {});
+    loop {
+        match stream.next().await {
+            Ok(Some(loss)) => {
+                info!(reason = loss.reason, "the kernel may have lost routes: syncing");
+                router.change(Rib::fib_attach);
+            }
+            Ok(None) => return XrlError::unavailable("the fea ended its losses"),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// Batches that are under way, oldest first.
+struct Window<'a> {
+    router: &'a Router,
+    calls: VecDeque<(Call<Empty>, usize)>,
+}
+
+impl Window<'_> {
+    async fn push(&mut self, call: Call<Empty>, routes: usize) -> Result<(), XrlError> {
+        self.router.in_flight.set(self.router.in_flight.get() + routes);
+        self.calls.push_back((call, routes));
+        match self.calls.len() >= WINDOW {
+            true => self.wait().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for the oldest.
+    async fn wait(&mut self) -> Result<(), XrlError> {
+        if let Some((call, routes)) = self.calls.pop_front() {
+            call.await?;
+            self.router.in_flight.set(self.router.in_flight.get().saturating_sub(routes));
+        }
+        Ok(())
+    }
+
+    async fn drain(&mut self) -> Result<(), XrlError> {
+        while !self.calls.is_empty() {
+            self.wait().await?;
+        }
+        Ok(())
+    }
+}
+
+async fn routes(router: &Router, client: &FeaClient) -> XrlError {
+    let mut bell = router.bell();
+    let mut window = Window { router, calls: VecDeque::new() };
+    router.change(Rib::fib_attach);
+    loop {
+        let sent = match router.quietly(|rib| rib.poll_fib(BATCH)) {
+            Some(batch) => {
+                // Origins may have waited for this.
+                router.ring();
+                send(client, &mut window, batch).await
+            }
+            None => tokio::select! {
+                () = bell.rings() => Ok(()),
+                // So that errors are seen, and what is under way is counted right.
+                done = window.wait(), if !window.calls.is_empty() => done,
+            },
+        };
+        if let Err(error) = sent {
+            return error;
+        }
+    }
+}
+
+async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> Result<(), XrlError> {
+    if batch.begin {
+        window.drain().await?;
+        client.sync_begin(Empty {}).await?;
+    }
+    let end = batch.end;
+    for batch in encode(batch) {
+        let routes = batch.lengths.len();
+        window.push(client.apply(batch), routes).await?;
+    }
+    if end {
+        window.drain().await?;
+        client.sync_end(Empty {}).await?;
+        info!("the forwarding engine has everything");
+    }
+    Ok(())
+}
+
+/// One batch per run of routes of a family: definitions before the first, handles given up after the last.
+fn encode(batch: FibBatch) -> Vec<RouteBatch> {
+    let mut batches: Vec<RouteBatch> = Vec::new();
+    for (prefix, handle) in batch.routes {
+        if batches.last().is_none_or(|last| last.afi != wire::afi(prefix)) {
+            batches.push(RouteBatch { afi: wire::afi(prefix), ..RouteBatch::default() });
+        }
+        if let Some(last) = batches.last_mut() {
+            wire::push(last, prefix, handle.unwrap_or(0));
+        }
+    }
+    if batches.is_empty() && !(batch.define.is_empty() && batch.undefine.is_empty()) {
+        batches.push(RouteBatch { afi: 1, ..RouteBatch::default() });
+    }
+    if let Some(first) = batches.first_mut() {
+        let sets = batch.define.iter();
+        first.define = sets
+            .map(|(handle, resolution)| wire::next_hop_set(*handle, wire::resolved(resolution)))
+            .collect();
+    }
+    if let Some(last) = batches.last_mut() {
+        last.undefine = batch.undefine;
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_rib::Resolution;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_of_both_families_is_split_with_its_definitions_in_front() {
+        let route = |text: &str, handle| (text.parse().expect("prefix"), handle);
+        let batch = FibBatch {
+            define: vec![(1, Resolution::Blackhole)],
+            routes: vec![
+                route("10.0.0.0/8", Some(1)),
+                route("11.0.0.0/8", None),
+                route("2001:db8::/32", Some(1)),
+            ],
+            undefine: vec![7],
+            ..FibBatch::default()
+        };
+        let batches = encode(batch);
+        let shape: Vec<_> = batches.iter().map(|b| (b.afi, b.next_hops.clone(), b.define.len())).collect();
+        assert_eq!(shape, [(1, vec![1, 0], 1), (2, vec![1], 0)]);
+        assert_eq!((batches[0].undefine.len(), &batches[1].undefine), (0, &vec![7]));
+    }
+
+    #[test]
+    fn a_next_hop_that_changes_is_a_batch_without_routes() {
+        let batch = FibBatch { define: vec![(1, Resolution::Unreachable)], ..FibBatch::default() };
+        let batches = encode(batch);
+        assert_eq!((batches.len(), batches[0].define.len(), batches[0].lengths.len()), (1, 1, 0));
+        assert!(encode(FibBatch { begin: true, ..FibBatch::default() }).is_empty());
+    }
+}

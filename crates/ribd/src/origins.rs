@@ -1,0 +1,152 @@
+//! Origins as processes: which connection speaks for an origin, and what its handles mean.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+    time::Instant,
+};
+
+use holdfast_api::{rib::v1::AddOriginRequest, routes::v1::RouteBatch};
+use holdfast_rib::{CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction, RouteChange};
+use holdfast_xrl::{CallContext, XrlError};
+use tokio::task::spawn_local;
+use tracing::info;
+
+use crate::{
+    router::Router,
+    statics::STATIC,
+    wire::{self, Row, invalid},
+};
+
+/// Most handles of an origin: far more than a router has neighbours.
+const MAX_HANDLES: usize = 1 << 20;
+
+/// Where an origin's routes come from now.
+struct Speaker {
+    origin: OriginId,
+    /// Number of its channel.
+    channel: usize,
+    /// Name of the process.
+    instance: String,
+    /// Its handles.
+    handles: HashMap<u32, NexthopSetId>,
+}
+
+/// The processes that are origins, by the number of the origin.
+#[derive(Default)]
+pub(crate) struct Origins {
+    speakers: BTreeMap<u32, Speaker>,
+}
+
+impl Origins {
+    /// The origins for which a process speaks.
+    pub(crate) fn of_instance<'a>(&'a self, instance: &'a str) -> impl Iterator<Item = OriginId> + 'a {
+        self.speakers
+            .values()
+            .filter(move |speaker| speaker.instance == instance)
+            .map(|speaker| speaker.origin)
+    }
+
+    /// The speaker for an origin, if it is at the other end of this call.
+    fn speaker(&mut self, cx: &CallContext, origin: u32) -> Result<&mut Speaker, XrlError> {
+        let speaker = self.speakers.get_mut(&origin);
+        let mine = speaker.filter(|speaker| speaker.channel == cx.channel().id());
+        mine.ok_or_else(|| XrlError::denied(format!("you have not registered as origin {origin}")))
+    }
+}
+
+/// Registers the caller as an origin, until its channel closes.
+pub(crate) fn add(router: &Rc<Router>, cx: &CallContext, request: AddOriginRequest) -> Result<u32, XrlError> {
+    let AddOriginRequest { name, distance, external } = request;
+    if name.is_empty() || name == CONNECTED || name == STATIC {
+        return Err(invalid(format!("`{name}` is no name for an origin")));
+    }
+    let distance = match router.distances.borrow().get(&name) {
+        Some(&configured) => configured,
+        None => u8::try_from(distance).map_err(|_| invalid("a distance is at most 255"))?,
+    };
+    let config = if external { OriginConfig::external(distance) } else { OriginConfig::internal(distance) };
+    let origin = router.change(|rib| rib.add_origin(&name, config, Instant::now())).map_err(invalid)?;
+    let instance = cx.peer().instance.clone();
+    info!(origin = name, instance, "origin registered");
+    let speaker = Speaker { origin, channel: cx.channel().id(), instance, handles: HashMap::new() };
+    let before = router.origins.borrow_mut().speakers.insert(origin.number(), speaker);
+    release(router, before);
+    end_with_channel(router, cx, origin);
+    Ok(origin.number())
+}
+
+fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
+    let (router, channel) = (Rc::clone(router), cx.channel().clone());
+    spawn_local(async move {
+        channel.closed().await;
+        let mut origins = router.origins.borrow_mut();
+        // Another process may speak for it already.
+        let ended = origins.speakers.get(&origin.number()).filter(|speaker| speaker.channel == channel.id());
+        if ended.is_none() {
+            return;
+        }
+        let speaker = origins.speakers.remove(&origin.number());
+        drop(origins);
+        let name = router.change(|rib| {
+            rib.origin_died(origin, Instant::now());
+            rib.origin_name(origin).to_owned()
+        });
+        release(&router, speaker);
+        info!(origin = name, "origin gone: its routes are stale");
+    });
+}
+
+fn release(router: &Router, speaker: Option<Speaker>) {
+    let handles = speaker.into_iter().flat_map(|speaker| speaker.handles.into_values());
+    router.change(|rib| handles.for_each(|id| rib.release_nexthops(id)));
+}
+
+/// Takes a batch of changes from an origin.
+pub(crate) fn routes(
+    router: &Router,
+    cx: &CallContext,
+    origin: u32,
+    batch: &RouteBatch,
+) -> Result<(), XrlError> {
+    let mut origins = router.origins.borrow_mut();
+    let speaker = origins.speaker(cx, origin)?;
+    router.change(|rib| {
+        define(rib, speaker, batch)?;
+        let changes = wire::rows(batch)?.map(|row| change(speaker, row?, batch.tag));
+        let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
+        rib.origin_routes(speaker.origin, &changes).map_err(invalid)?;
+        let undefined = batch.undefine.iter().filter_map(|handle| speaker.handles.remove(handle));
+        undefined.for_each(|id| rib.release_nexthops(id));
+        Ok(())
+    })
+}
+
+fn define(rib: &mut Rib, speaker: &mut Speaker, batch: &RouteBatch) -> Result<(), XrlError> {
+    for set in &batch.define {
+        let nexthops = wire::nexthops(set.kind, &set.members)?;
+        match speaker.handles.get(&set.handle) {
+            Some(&id) => rib.change_nexthops(id, nexthops),
+            None if set.handle == 0 => return Err(invalid("handle 0 cannot be defined")),
+            None if speaker.handles.len() == MAX_HANDLES => return Err(invalid("too many handles")),
+            None => drop(speaker.handles.insert(set.handle, rib.nexthops(speaker.origin, nexthops))),
+        }
+    }
+    Ok(())
+}
+
+fn change(speaker: &Speaker, row: Row, tag: u32) -> Result<RouteChange, XrlError> {
+    let Row { prefix, handle, metric, distance } = row;
+    let action = match (handle, speaker.handles.get(&handle)) {
+        (0, _) => RouteAction::Withdraw,
+        (_, Some(&nexthops)) => RouteAction::Announce { nexthops, metric, distance, tag },
+        (_, None) => return Err(invalid(format!("handle {handle} is not defined"))),
+    };
+    Ok(RouteChange { prefix, action })
+}
+
+/// The origin has announced everything it has.
+pub(crate) fn end_of_sync(router: &Router, cx: &CallContext, origin: u32) -> Result<(), XrlError> {
+    let origin = router.origins.borrow_mut().speaker(cx, origin)?.origin;
+    router.change(|rib| rib.origin_end_of_sync(origin)).map_err(invalid)
+}

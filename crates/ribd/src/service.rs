@@ -1,0 +1,299 @@
+//! The methods of `rib.v1`.
+
+use std::{collections::HashMap, net::IpAddr, rc::Rc};
+
+use holdfast_api::{
+    rib::v1::{
+        AddOriginReply, AddOriginRequest, Configuration, Empty, EndOfSyncRequest, Invalidation, OriginRoutes,
+        OriginStatus, RedistributeRequest, Redistributed, RegisterRequest, Resolution, RibServer,
+        ShowRoutesRequest, ShownRoute, ShownRoutes, Status,
+    },
+    routes::v1::RouteBatch,
+};
+use holdfast_rib::{RedistBatch, RedistFilter, Rib, SubscriptionId};
+use holdfast_types::{Family, Prefix};
+use holdfast_xrl::{CallContext, ReplySink, XrlError};
+
+use crate::{
+    origins,
+    router::Router,
+    statics,
+    wire::{self, invalid},
+};
+
+/// Prefixes in one message of `ShowRoutes`.
+const PAGE: usize = 256;
+/// Routes in one message of `Redistribute`.
+const BATCH: usize = 1024;
+
+/// Serves `rib.v1`.
+pub(crate) struct Server {
+    router: Rc<Router>,
+}
+
+impl Server {
+    pub(crate) fn new(router: Rc<Router>) -> Self {
+        Self { router }
+    }
+}
+
+impl RibServer for Server {
+    async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+        statics::configure(&self.router, &request)?;
+        Ok(Empty {})
+    }
+
+    async fn add_origin(
+        &self,
+        cx: &CallContext,
+        request: AddOriginRequest,
+    ) -> Result<AddOriginReply, XrlError> {
+        Ok(AddOriginReply { origin: origins::add(&self.router, cx, request)? })
+    }
+
+    async fn routes(&self, cx: &CallContext, request: OriginRoutes) -> Result<Empty, XrlError> {
+        let mut bell = self.router.bell();
+        let batch = request.batch.unwrap_or_default();
+        origins::routes(&self.router, cx, request.origin, &batch)?;
+        // The origin sends no more than its window while it waits for this.
+        while self.router.quietly(|rib| rib.is_congested()) {
+            bell.rings().await;
+        }
+        Ok(Empty {})
+    }
+
+    async fn end_of_sync(&self, cx: &CallContext, request: EndOfSyncRequest) -> Result<Empty, XrlError> {
+        origins::end_of_sync(&self.router, cx, request.origin)?;
+        Ok(Empty {})
+    }
+
+    async fn register(&self, cx: &CallContext, request: RegisterRequest) -> Result<Resolution, XrlError> {
+        let address = wire::address(&request.address)?;
+        let client = self.router.client(cx.channel());
+        let answer = self.router.change(|rib| rib.register_interest(client, address)).map_err(invalid)?;
+        let mut resolution = Resolution { range: answer.range.to_string(), ..Resolution::default() };
+        if let Some(route) = answer.route {
+            resolution.reachable = true;
+            resolution.metric = route.metric;
+            resolution.route = route.prefix.to_string();
+            resolution.connected = route.is_connected();
+            resolution.next_hops = wire::resolved(&route.nexthops).1;
+        }
+        Ok(resolution)
+    }
+
+    async fn unregister(&self, cx: &CallContext, request: RegisterRequest) -> Result<Empty, XrlError> {
+        let address = wire::address(&request.address)?;
+        let client = self.router.client(cx.channel());
+        self.router.change(|rib| rib.unregister_interest(client, address));
+        Ok(Empty {})
+    }
+
+    async fn invalidations(
+        &self,
+        cx: &CallContext,
+        _: Empty,
+        mut replies: ReplySink<Invalidation>,
+    ) -> Result<(), XrlError> {
+        let client = self.router.client(cx.channel());
+        let mut bell = self.router.bell();
+        loop {
+            while let Some(range) = self.router.quietly(|rib| rib.poll_invalidation(client)) {
+                replies.send(Invalidation { range: range.to_string() }).await?;
+            }
+            bell.rings().await;
+        }
+    }
+
+    async fn redistribute(
+        &self,
+        _: &CallContext,
+        request: RedistributeRequest,
+        mut replies: ReplySink<Redistributed>,
+    ) -> Result<(), XrlError> {
+        let filter = RedistFilter { origins: request.origins, family: family(request.afi)? };
+        let subscription = Subscription::new(&self.router, filter)?;
+        let (mut bell, mut has_begun, mut handles) = (self.router.bell(), false, Handles::default());
+        loop {
+            while let Some(batch) = self.router.quietly(|rib| rib.poll_redist(subscription.id, BATCH)) {
+                if batch.begin && std::mem::replace(&mut has_begun, true) {
+                    return Err(XrlError::unavailable("you fell behind the changes: ask again"));
+                }
+                for message in self.router.quietly(|rib| redistributed(rib, &mut handles, &batch)) {
+                    replies.send(message).await?;
+                }
+            }
+            bell.rings().await;
+        }
+    }
+
+    async fn lookup(&self, _: &CallContext, request: RegisterRequest) -> Result<ShownRoutes, XrlError> {
+        let address = wire::address(&request.address)?;
+        Ok(self.router.quietly(|rib| looked_up(rib, address)))
+    }
+
+    async fn show_routes(
+        &self,
+        _: &CallContext,
+        request: ShowRoutesRequest,
+        mut replies: ReplySink<ShownRoutes>,
+    ) -> Result<(), XrlError> {
+        if !request.destination.is_empty() {
+            let found = self.router.quietly(|rib| destination(rib, &request.destination))?;
+            return replies.send(found).await;
+        }
+        let mut after = None;
+        loop {
+            let (page, last) = self.router.quietly(|rib| page(rib, after, &request));
+            if last.is_none() {
+                return Ok(());
+            }
+            after = last;
+            if !page.routes.is_empty() {
+                replies.send(page).await?;
+            }
+        }
+    }
+
+    async fn show_status(&self, _: &CallContext, _: Empty) -> Result<Status, XrlError> {
+        let status = self.router.quietly(|rib| rib.status());
+        let origin = |origin: holdfast_rib::OriginStatus| OriginStatus {
+            name: origin.name.into(),
+            routes: origin.routes,
+            alive: origin.alive,
+            synced: origin.synced,
+        };
+        Ok(Status {
+            origins: status.origins.into_iter().map(origin).collect(),
+            ipv4_prefixes: status.ipv4_prefixes,
+            ipv6_prefixes: status.ipv6_prefixes,
+            pending: status.pending + self.router.in_flight.get() as u64,
+            fea_synced: status.fib_synced,
+            memory_bytes: status.memory as u64,
+        })
+    }
+}
+
+/// 0 is both.
+fn family(afi: u32) -> Result<Option<Family>, XrlError> {
+    match afi {
+        0 => Ok(None),
+        1 => Ok(Some(Family::IPV4_UNICAST)),
+        2 => Ok(Some(Family::IPV6_UNICAST)),
+        _ => Err(invalid(format!("unknown address family {afi}"))),
+    }
+}
+
+/// Ends with the call.
+struct Subscription {
+    router: Rc<Router>,
+    id: SubscriptionId,
+}
+
+impl Subscription {
+    fn new(router: &Rc<Router>, filter: RedistFilter) -> Result<Self, XrlError> {
+        let id = router.change(|rib| rib.redist_subscribe(filter));
+        let id = id.map_err(|error| XrlError::unavailable(error.to_string()))?;
+        Ok(Self { router: Rc::clone(router), id })
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.router.change(|rib| rib.redist_unsubscribe(self.id));
+    }
+}
+
+/// Handles for a subscriber: new ones for each message, so that nothing has to be remembered.
+#[derive(Default)]
+struct Handles {
+    last: u32,
+}
+
+impl Handles {
+    fn next(&mut self) -> u32 {
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.last
+    }
+}
+
+/// One message per run of changes of a family and tag; `synced` with the last.
+fn redistributed(rib: &Rib, handles: &mut Handles, batch: &RedistBatch) -> Vec<Redistributed> {
+    let mut messages = Vec::new();
+    let key = |change: &(Prefix, Option<_>)| {
+        (wire::afi(change.0), change.1.map(|route: holdfast_rib::RedistRoute| route.tag))
+    };
+    for run in batch.changes.chunk_by(|a, b| key(a) == key(b)) {
+        let (afi, tag) = key(&run[0]);
+        let mut out = RouteBatch { afi, tag: tag.unwrap_or(0), ..RouteBatch::default() };
+        let mut defined = HashMap::new();
+        for &(prefix, route) in run {
+            let handle = route.map_or(0, |route| {
+                *defined.entry(route.nexthops).or_insert_with(|| {
+                    let handle = handles.next();
+                    let set = rib.nexthop_set(route.nexthops).map(wire::given).unwrap_or_default();
+                    out.define.push(wire::next_hop_set(handle, set));
+                    handle
+                })
+            });
+            wire::push(&mut out, prefix, handle);
+            out.metrics.push(route.map_or(0, |route| route.metric));
+            out.distances.push(route.map_or(0, |route| route.distance));
+        }
+        out.undefine = defined.into_values().collect();
+        messages.push(Redistributed { batch: Some(out), synced: false });
+    }
+    if batch.synced {
+        match messages.last_mut() {
+            Some(last) => last.synced = true,
+            None => messages.push(Redistributed { batch: None, synced: true }),
+        }
+    }
+    messages
+}
+
+fn looked_up(rib: &Rib, address: IpAddr) -> ShownRoutes {
+    ShownRoutes { routes: rib.lookup(address).iter().map(|route| shown(rib, route)).collect() }
+}
+
+/// The routes of a prefix, or the longest match of an address.
+fn destination(rib: &Rib, text: &str) -> Result<ShownRoutes, XrlError> {
+    if let Ok(address) = text.parse() {
+        return Ok(looked_up(rib, address));
+    }
+    let prefix: Prefix = text.parse().map_err(invalid)?;
+    Ok(ShownRoutes { routes: rib.routes_of(prefix).iter().map(|route| shown(rib, route)).collect() })
+}
+
+/// The wanted routes of the next prefixes, and the last of these; `None` at the end.
+fn page(rib: &Rib, after: Option<Prefix>, request: &ShowRoutesRequest) -> (ShownRoutes, Option<Prefix>) {
+    let routes = rib.routes_after(after, PAGE);
+    let last = routes.last().map(|route| route.prefix);
+    let wanted = routes.iter().filter(|route| {
+        (request.afi == 0 || wire::afi(route.prefix) == request.afi)
+            && (request.origin.is_empty() || rib.origin_name(route.origin) == request.origin)
+    });
+    (ShownRoutes { routes: wanted.map(|route| shown(rib, route)).collect() }, last)
+}
+
+fn shown(rib: &Rib, route: &holdfast_rib::ShownRoute) -> ShownRoute {
+    let (kind, next_hops) = wire::given(&route.nexthops);
+    let mut resolved = wire::resolved(&route.resolution).1;
+    for member in &mut resolved {
+        let interface = rib.interfaces().find(|interface| interface.index == member.interface_index);
+        member.interface = interface.map(|interface| interface.name.to_string()).unwrap_or_default();
+    }
+    ShownRoute {
+        prefix: route.prefix.to_string(),
+        origin: rib.origin_name(route.origin).to_owned(),
+        distance: route.distance.into(),
+        metric: route.metric,
+        selected: route.selected,
+        installed: route.installed,
+        stale: route.stale,
+        kind: kind.into(),
+        next_hops,
+        resolved,
+        tag: route.tag,
+    }
+}
