@@ -97,7 +97,7 @@ fn without_speaker(attributes: &[u8], peer: Asn) -> Vec<u8> {
     for attribute in kept {
         match attribute.code {
             code::AS_PATH => {
-                push(&mut out, attribute.flags, code::AS_PATH, &without_first(attribute.value, peer))
+                push(&mut out, attribute.flags, code::AS_PATH, &without_first(attribute.value, peer));
             }
             code => push(&mut out, attribute.flags, code, attribute.value),
         }

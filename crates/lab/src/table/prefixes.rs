@@ -53,8 +53,10 @@ const IPV6_LENGTHS: [(u32, u8); 18] = [
 #[derive(Debug)]
 pub(crate) struct Prefixes<P> {
     seen: HashSet<P>,
-    /// Start of the present allocation, as address bits.
-    block: u128,
+    /// The present allocation.
+    block: P,
+    /// Last address of the prefix drawn last.
+    last: u128,
     /// Prefixes still to be drawn from it.
     left: u32,
 }
@@ -125,15 +127,17 @@ impl Space for Ipv6Prefix {
 
 impl<P: Space> Prefixes<P> {
     pub(crate) fn new() -> Self {
-        Self { seen: HashSet::new(), block: 0, left: 0 }
+        Self { seen: HashSet::new(), block: P::from_bits(0, P::ALLOCATION), last: 0, left: 0 }
     }
 
     /// A prefix not drawn before: near the last one, or in another allocation.
     pub(crate) fn draw(&mut self, random: &mut Random) -> Prefix {
         loop {
             if self.left == 0 {
-                self.block = P::allocation(random);
-                self.left = 1 + random.weighted(&[(6, 4), (3, 16), (1, 60)]);
+                self.block = P::from_bits(P::allocation(random), P::ALLOCATION);
+                self.last = self.block.bits();
+                let most = random.weighted(&[(12, 2), (6, 12), (2, 240)]);
+                self.left = 1 + random.below(most);
             }
             self.left -= 1;
             let prefix = self.candidate(random);
@@ -143,12 +147,24 @@ impl<P: Space> Prefixes<P> {
         }
     }
 
-    fn candidate(&self, random: &mut Random) -> P {
+    fn candidate(&mut self, random: &mut Random) -> P {
         let length = random.weighted(P::LENGTHS);
-        let inside = u128::from(random.bits()) << 64 >> P::ALLOCATION;
-        // Allocations are used from their start on: most prefixes lie in the first part.
-        let packed = if random.chance(7_000) { inside >> 3 } else { inside };
-        let start = P::from_bits(self.block, P::ALLOCATION).bits();
-        P::from_bits(if length <= P::ALLOCATION { self.block } else { start | packed }, length)
+        let near = P::from_bits(self.following(random, length), length);
+        let prefix = if length <= P::ALLOCATION {
+            P::from_bits(self.block.bits(), length)
+        } else if self.block.contains(near) && random.chance(8_500) {
+            near
+        } else {
+            let inside = u128::from(random.bits()) << 64 >> P::ALLOCATION;
+            P::from_bits(self.block.bits() | inside, length)
+        };
+        self.last = prefix.bits() | u128::MAX >> length;
+        prefix
+    }
+
+    /// Networks number their subnets in sequence, with gaps: an address a little after the last one.
+    fn following(&self, random: &mut Random, length: u8) -> u128 {
+        let gap = random.weighted(&[(6, 0), (2, 1), (1, 3), (1, 7)]);
+        self.last.saturating_add(1).saturating_add(gap << (128 - length))
     }
 }
