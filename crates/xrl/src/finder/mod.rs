@@ -79,6 +79,11 @@ impl Finder {
         channel
     }
 
+    /// Ends: closes all channels. Components live on and wait for the next Finder.
+    pub fn close(&self) {
+        self.node.close();
+    }
+
     /// Everybody who has registered.
     pub fn instances(&self) -> Vec<proto::Instance> {
         self.broker.table.borrow().instances()
