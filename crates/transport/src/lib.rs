@@ -1,1 +1,24 @@
-//! Opens the sockets under protocols: listeners and dialers with TCP-MD5 and GTSM
+//! Opens the sockets under protocols, with the keys and hop limits that the configuration asks for.
+//!
+//! A [`Door`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out
+//! as descriptors; [`TransportService`] serves it as `transport.v1`, in whichever process stands at the
+//! door. The protocol that gets a descriptor never sees a secret and needs no rights. Nothing here reads or
+//! writes a connection, and nothing waits: a dialled socket is still connecting when it is handed out.
+//!
+//! The protocol keeps one duty: a listener serves peers with and without GTSM (RFC 5082), so the minimum TTL
+//! of an accepted connection is for the acceptor to set
+//! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl), which needs no rights). The TTL sent is already right.
+
+mod door;
+mod error;
+mod peer;
+mod service;
+mod socket;
+
+pub use door::{BACKLOG, Door};
+pub use error::TransportError;
+pub use peer::{Peer, PeerError, Secret};
+pub use service::TransportService;
+
+/// Where BGP listens (RFC 4271 section 8.2.1).
+pub const BGP_PORT: u16 = 179;

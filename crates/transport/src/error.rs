@@ -1,0 +1,41 @@
+//! Why a socket could not be had.
+
+use std::io;
+
+/// Why a socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The caller asks for a peer that is not configured.
+    #[error("no peer `{0}` is configured")]
+    UnknownPeer(String),
+    /// A listen range cannot be dialled.
+    #[error("peer `{0}` is a listen range: it has no address to dial")]
+    Range(String),
+    /// The interface of a link-local address does not exist (now).
+    #[error("there is no interface `{name}`: {source}")]
+    NoInterface {
+        /// As configured.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel refused a step.
+    #[error("{step}: {source}")]
+    Refused {
+        /// What was tried.
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Says which step the kernel refused.
+pub(crate) trait Step<T> {
+    fn step(self, step: &'static str) -> Result<T, TransportError>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, step: &'static str) -> Result<T, TransportError> {
+        self.map_err(|error| TransportError::Refused { step, source: error.into() })
+    }
+}

@@ -1,0 +1,95 @@
+//! TCP sockets with their options.
+
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    os::fd::OwnedFd,
+};
+
+use holdfast_sys::tcp::{IpVersion, Md5Peer, set_md5, set_min_ttl, set_ttl};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, sockopt},
+};
+
+use crate::{
+    TransportError,
+    error::Step,
+    peer::{Peer, Secret},
+};
+
+/// TTL of a neighbour's packets on the wire (RFC 5082 section 3).
+pub(crate) const GTSM_TTL: u8 = 255;
+
+/// Class selector 6 (RFC 4594 section 3.2): what routers do with traffic of the control plane.
+const NETWORK_CONTROL: u8 = 0xc0;
+
+/// A socket that listens, non-blocking.
+pub(crate) fn listen(address: SocketAddr, backlog: i32) -> Result<OwnedFd, TransportError> {
+    let socket = open(address.ip())?;
+    sockopt::set_socket_reuseaddr(&socket, true).step("setting SO_REUSEADDR")?;
+    rustix::net::bind(&socket, &address).step("binding")?;
+    rustix::net::listen(&socket, backlog).step("listening")?;
+    Ok(socket)
+}
+
+/// A socket that is connecting to the peer, non-blocking.
+pub(crate) fn dial(peer: &Peer, address: IpAddr) -> Result<OwnedFd, TransportError> {
+    let socket = open(address)?;
+    let version = IpVersion::of(address);
+    if let Some(key) = &peer.md5 {
+        key_for(&socket, peer.md5_peer(), key)?;
+    }
+    if peer.ttl_security {
+        set_ttl(&socket, version, GTSM_TTL).step("setting the TTL")?;
+        set_min_ttl(&socket, version, GTSM_TTL).step("setting the minimum TTL")?;
+    } else if let Some(ttl) = peer.ttl {
+        set_ttl(&socket, version, ttl.get()).step("setting the TTL")?;
+    }
+    let scope = scope(&socket, peer)?;
+    if let Some(local) = peer.local {
+        rustix::net::bind(&socket, &scoped(local, 0, scope)).step("binding to the local address")?;
+    }
+    match rustix::net::connect(&socket, &scoped(address, peer.port, scope)) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error).step("connecting"),
+    }
+}
+
+/// Sets a peer's TCP-MD5 key.
+pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(), TransportError> {
+    set_md5(socket, peer, key.octets()).step("setting the MD5 key")
+}
+
+fn open(address: IpAddr) -> Result<OwnedFd, TransportError> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket =
+        rustix::net::socket_with(family, SocketType::STREAM, flags, None).step("opening a socket")?;
+    sockopt::set_tcp_nodelay(&socket, true).step("setting TCP_NODELAY")?;
+    match address {
+        IpAddr::V4(_) => sockopt::set_ip_tos(&socket, NETWORK_CONTROL).step("setting the class")?,
+        IpAddr::V6(_) => {
+            sockopt::set_ipv6_v6only(&socket, true).step("setting IPV6_V6ONLY")?;
+            sockopt::set_ipv6_tclass(&socket, NETWORK_CONTROL.into()).step("setting the class")?;
+        }
+    }
+    Ok(socket)
+}
+
+/// The number of the peer's interface; 0 when none is named.
+fn scope(socket: &OwnedFd, peer: &Peer) -> Result<u32, TransportError> {
+    let Some(name) = &peer.interface else { return Ok(0) };
+    rustix::net::netdevice::name_to_index(socket, name)
+        .map_err(|error| TransportError::NoInterface { name: name.clone(), source: error.into() })
+}
+
+fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match address {
+        IpAddr::V6(address) if is_link_local(address) => SocketAddrV6::new(address, port, 0, scope).into(),
+        address => (address, port).into(),
+    }
+}
+
+fn is_link_local(address: Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
