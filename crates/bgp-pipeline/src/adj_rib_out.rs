@@ -18,6 +18,7 @@ use crate::{
     fanout::Change,
     path::{Path, SetId, SourceId},
     rewrite,
+    sets::Verdict,
 };
 
 /// Whom some bytes are for. A route is not sent back to the peer it came from.
@@ -309,7 +310,7 @@ impl<P: IpPrefix> Window<P> {
         }
         let export = audience.export(side);
         let head = marks.chain(path.set);
-        let fixed = !export.reads_prefix();
+        let fixed = !export.reads_prefix() && core.sets.verdict(path.set) != Verdict::PerRoute;
         if fixed
             && let Some(found) = self.find(*head, |chain| (chain.source, chain.side) == (path.source, side))
         {

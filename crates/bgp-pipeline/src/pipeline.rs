@@ -9,7 +9,7 @@ use holdfast_bgp_wire::{
     nlri,
     update::{self, PeerKind as WireKind, Rules},
 };
-use holdfast_policy::{Edits, Protocol};
+use holdfast_policy::{Edits, Program, Protocol};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
@@ -190,8 +190,10 @@ impl Pipeline {
     /// Another configuration. Changed policies take effect at once for new routes, and for those that are
     /// there as [`Self::work`] and [`Self::pull`] come by. Name, address, AS and kind have to stay: for
     /// those the session has to end first.
-    pub fn configure_peer(&mut self, index: PeerIndex, config: PeerConfig) {
+    pub fn configure_peer(&mut self, index: PeerIndex, mut config: PeerConfig) {
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
+        keep_if_equal(&peer.config.import, &mut config.import);
+        keep_if_equal(&peer.config.export, &mut config.export);
         peer.config = config;
         let Some(session) = &peer.session else { return };
         let (source, export) = (session.source, Export::new(&peer.config, &session.facts));
@@ -606,6 +608,13 @@ impl Pipeline {
 
     fn session_mut(&mut self, index: PeerIndex) -> Option<&mut Session> {
         self.peers.get_mut(index.index())?.as_mut()?.session.as_mut()
+    }
+}
+
+/// A policy compiled again that decides as before is the old one: nothing has to be evaluated again.
+fn keep_if_equal(old: &Option<Program>, new: &mut Option<Program>) {
+    if old == new {
+        new.clone_from(old);
     }
 }
 

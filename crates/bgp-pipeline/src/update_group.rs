@@ -89,11 +89,8 @@ impl<P: IpPrefix> Cursor<P> {
     fn start_walk(&mut self, kind: WalkKind) {
         let kind = match self.walk {
             None => kind,
-            Some(walk)
-                if walk.kind == WalkKind::Dump && kind == WalkKind::Refresh && walk.after.is_none() =>
-            {
-                WalkKind::Dump
-            }
+            // They have nothing yet.
+            Some(Walk { kind: WalkKind::Dump, after: None, .. }) => WalkKind::Dump,
             Some(_) => WalkKind::Lost,
         };
         self.walk = Some(Walk::new(kind));

@@ -1,0 +1,279 @@
+//! Small stories about sessions, groups and the RIB.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use holdfast_bgp_pipeline::{
+    Event, Limits, NextHopMode, OriginateAttributes, PeerIndex, Pipeline, Reachability, SpeakerConfig,
+};
+use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
+use holdfast_types::{Asn, Family, Prefix};
+
+use crate::speaker::{Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal};
+
+fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
+    AttributesBuilder {
+        as_path: vec![Asn(65100 + u32::from(peer))],
+        next_hop: Some(Ipv4Addr::new(192, 0, 2, peer)),
+        med: Some(5),
+        communities: communities.to_vec(),
+        ..AttributesBuilder::new(Origin::Igp)
+    }
+    .build()
+}
+
+fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
+    let peer = pipeline.add_peer(ebgp(n));
+    pipeline.peer_up(peer, facts(n)).expect("room");
+    peer
+}
+
+fn always() -> SpeakerConfig {
+    speaker(NextHopMode::AlwaysReachable)
+}
+
+fn events(pipeline: &mut Pipeline) -> Vec<Event> {
+    std::iter::from_fn(|| pipeline.poll_event()).collect()
+}
+
+const P: &str = "203.0.113.0/24";
+
+#[test]
+fn a_route_goes_to_everyone_but_its_sender_with_our_as_and_our_next_hop() {
+    let (mut pipeline, _) = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    let mut sinks = [(from, Sink::default()), (to, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    let held = &sinks[1].1.routes[&prefix(P)];
+    assert_eq!((held.path(), held.next_hop), ("65000 65101".into(), IpAddr::from([10, 0, 0, 1])));
+    let med = holdfast_bgp_wire::Attributes(&held.attributes).med();
+    assert_eq!((med, sinks[0].1.routes.len()), (None, 0), "a MED stays between two ASes");
+    assert_eq!(sinks[1].1.end_of_rib, Family::ALL);
+    assert_eq!(pipeline.advertised_to(prefix(P)), [to]);
+    assert_eq!(pipeline.counts(to, Family::IPV4_UNICAST).announced, 1);
+    assert_eq!(pipeline.counts(from, Family::IPV4_UNICAST).announced, 0);
+}
+
+#[test]
+fn when_the_best_moves_to_a_peer_that_peer_gets_a_withdrawal() {
+    let (mut pipeline, _) = checked(always());
+    let (a, b) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(a, Sink::default()), (b, Sink::default())];
+    pipeline.update(b, &announcement(&attributes(2, &[]), &[prefix(P)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), sinks[1].1.routes.len()), (1, 0));
+    pipeline.update(a, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), sinks[1].1.routes.len()), (0, 1));
+    assert_eq!((sinks[0].1.idle_withdrawals, sinks[1].1.idle_withdrawals), (0, 0));
+}
+
+#[test]
+fn internal_routes_stay_with_the_one_who_heard_them() {
+    let (mut pipeline, _) = checked(always());
+    let peers = [1, 2].map(|n| pipeline.add_peer(ibgp(n)));
+    for (peer, n) in peers.into_iter().zip([1, 2]) {
+        pipeline.peer_up(peer, facts(n)).expect("room");
+    }
+    let outside = up(&mut pipeline, 3);
+    pipeline.update(peers[0], &announcement(&local_pref(200), &[prefix(P)])).expect("taken");
+    let mut sinks = [(peers[1], Sink { internal: true, ..Sink::default() }), (outside, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 0);
+    assert_eq!(sinks[1].1.routes[&prefix(P)].path(), "65000 65009");
+    // Our own goes to all, with LOCAL_PREF inside.
+    pipeline.originate(prefix("198.51.100.0/24"), &OriginateAttributes::default());
+    settle(&mut pipeline, &mut sinks);
+    let inside = &sinks[0].1.routes[&prefix("198.51.100.0/24")];
+    assert_eq!(holdfast_bgp_wire::Attributes(&inside.attributes).local_pref(), Some(100));
+}
+
+fn local_pref(value: u32) -> Vec<u8> {
+    AttributesBuilder {
+        as_path: vec![Asn(65009)],
+        next_hop: Some(Ipv4Addr::new(192, 0, 2, 9)),
+        local_pref: Some(value),
+        ..AttributesBuilder::new(Origin::Igp)
+    }
+    .build()
+}
+
+#[test]
+fn well_known_communities_keep_routes_in() {
+    let (mut pipeline, _) = checked(always());
+    let (from, outside, inside) = (up(&mut pipeline, 1), up(&mut pipeline, 2), pipeline.add_peer(ibgp(3)));
+    pipeline.peer_up(inside, facts(3)).expect("room");
+    let rows = [
+        ("10.1.0.0/16", community::NO_EXPORT),
+        ("10.2.0.0/16", community::NO_EXPORT_SUBCONFED),
+        ("10.3.0.0/16", community::NO_ADVERTISE),
+    ];
+    for (route, community) in rows {
+        let body = announcement(&attributes(1, &[community]), &[prefix(route)]);
+        pipeline.update(from, &body).expect("taken");
+    }
+    let mut sinks = [(outside, Sink::default()), (inside, Sink { internal: true, ..Sink::default() })];
+    settle(&mut pipeline, &mut sinks);
+    let inside: Vec<&Prefix> = sinks[1].1.routes.keys().collect();
+    assert_eq!((sinks[0].1.routes.len(), inside), (0, vec![&prefix("10.1.0.0/16"), &prefix("10.2.0.0/16")]));
+}
+
+#[test]
+fn a_peer_may_be_back_before_its_old_routes_are_swept() {
+    let (mut pipeline, violations) = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let routes: Vec<Prefix> = (0..100).map(|n| prefix(&format!("10.{n}.0.0/16"))).collect();
+    let mut sinks = [(to, Sink::default())];
+    pipeline.update(from, &announcement(&attributes(1, &[]), &routes)).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    for _ in 0..3 {
+        pipeline.peer_down(from);
+        pipeline.peer_up(from, facts(1)).expect("room");
+        pipeline.update(from, &announcement(&attributes(1, &[7]), &routes[..50])).expect("taken");
+        pipeline.work(10);
+    }
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.keys().copied().collect::<Vec<_>>().len(), 50);
+    let family = Family::IPV4_UNICAST;
+    assert_eq!((pipeline.table_size(family), pipeline.counts(from, family).routes.best), ((50, 50), 50));
+    assert_eq!((violations.borrow().len(), sinks[0].1.idle_withdrawals), (0, 0));
+    pipeline.peer_down(from);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((pipeline.attribute_sets(), sinks[0].1.routes.len()), (0, 0), "all is given back");
+}
+
+#[test]
+fn next_hops_are_registered_decided_again_and_given_back() {
+    let (mut pipeline, _) = checked(speaker(NextHopMode::Resolved));
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(to, Sink::default())];
+    let hop = IpAddr::from([192, 0, 2, 1]);
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    assert_eq!(events(&mut pipeline), [Event::RegisterNextHop(hop)]);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 0);
+    pipeline.next_hop(hop, Reachability::Reachable { metric: 1 });
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 1);
+    pipeline.next_hop(hop, Reachability::Unreachable);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 0);
+    pipeline.update(from, &withdrawal(prefix(P))).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert!(events(&mut pipeline).contains(&Event::UnregisterNextHop(hop)));
+}
+
+#[test]
+fn members_of_a_group_share_messages_and_a_slow_one_holds_up_nobody() {
+    let limits = Limits { shared_bytes: 1000, ..Limits::default() };
+    let (mut pipeline, _) = checked(SpeakerConfig { limits, ..always() });
+    let from = up(&mut pipeline, 1);
+    let (fast, slow) = (up(&mut pipeline, 2), up(&mut pipeline, 3));
+    let mut sinks = [(fast, Sink::default()), (slow, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(pipeline.update_group(fast), pipeline.update_group(slow));
+    for n in 0..250 {
+        let body = announcement(&attributes(1, &[n]), &[prefix(&format!("10.{n}.0.0/16"))]);
+        pipeline.update(from, &body).expect("taken");
+        while let Some(bytes) = pipeline.pull(fast, 1 << 16) {
+            sinks[0].1.receive(&bytes);
+        }
+    }
+    assert_eq!(sinks[0].1.routes.len(), 250);
+    assert_ne!(pipeline.update_group(fast), pipeline.update_group(slow));
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[1].1.routes, sinks[0].1.routes);
+    assert_eq!(pipeline.update_group(fast), pipeline.update_group(slow), "together again");
+}
+
+#[test]
+fn a_peer_that_reads_nothing_while_the_log_runs_full_still_ends_right() {
+    let limits = Limits { log: 50, window: 7, ..Limits::default() };
+    let (mut pipeline, _) = checked(SpeakerConfig { limits, ..always() });
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(to, Sink::default())];
+    let route = |n: u32| prefix(&format!("10.{n}.0.0/16"));
+    (0..200).for_each(|n| {
+        pipeline.update(from, &announcement(&attributes(1, &[n]), &[route(n)])).expect("taken");
+    });
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 200);
+    (0..100).for_each(|n| pipeline.update(from, &withdrawal(route(n))).expect("taken"));
+    (50..60).for_each(|n| {
+        pipeline.update(from, &announcement(&attributes(1, &[n]), &[route(n)])).expect("taken");
+    });
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 110);
+    assert_eq!(pipeline.counts(to, Family::IPV4_UNICAST).announced, 110);
+}
+
+#[test]
+fn a_peer_of_which_too_much_was_lost_is_given_up() {
+    let limits = Limits { log: 10, withdrawn: 20, shared_bytes: 0, ..Limits::default() };
+    let (mut pipeline, _) = checked(SpeakerConfig { limits, ..always() });
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    for n in 0..60 {
+        let route = prefix(&format!("10.{n}.0.0/16"));
+        pipeline.update(from, &announcement(&attributes(1, &[]), &[route])).expect("taken");
+        pipeline.update(from, &withdrawal(route)).expect("taken");
+        pipeline.work(100);
+        while pipeline.pending(from) {
+            pipeline.pull(from, 1 << 16);
+        }
+    }
+    assert!(events(&mut pipeline).contains(&Event::TooSlow { peer: to }));
+}
+
+#[test]
+fn a_walk_waits_for_receivers_but_not_for_ever() {
+    let (mut pipeline, _) = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(to, Sink::default()), (from, Sink::default())];
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    pipeline.set_paced(to, 1 << 20);
+    pipeline.peer_down(from);
+    assert!(!pipeline.work(100) && pipeline.is_waiting());
+    let rounds = (0..).take_while(|_| !pipeline.work(100) && pipeline.is_waiting()).count();
+    assert!((10..1000).contains(&rounds), "{rounds}");
+    pipeline.set_paced(to, 0);
+    settle(&mut pipeline, &mut sinks[..1]);
+    assert_eq!(sinks[0].1.routes.len(), 0);
+}
+
+#[test]
+fn a_refresh_sends_everything_once_more() {
+    let (mut pipeline, _) = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(to, Sink::default())];
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    let before = std::mem::take(&mut sinks[0].1.routes);
+    pipeline.route_refresh(to, Family::IPV4_UNICAST);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((&sinks[0].1.routes, before.len()), (&before, 1));
+    assert_eq!(pipeline.counts(to, Family::IPV4_UNICAST).announced, 1);
+}
+
+#[test]
+fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
+    let (mut pipeline, _) = checked(SpeakerConfig { max_paths: 2, ..always() });
+    let (a, b) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    pipeline.update(a, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    pipeline.originate(prefix("198.51.100.0/24"), &OriginateAttributes::default());
+    pipeline.rib_resync();
+    let changes: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
+    assert!(changes[0].restart && changes.iter().filter(|part| part.complete).count() == 1);
+    let first = changes.iter().find(|part| !part.is_empty()).expect("a route");
+    assert_eq!((first.len(), first.define.len(), first.internal[0]), (1, 1, false), "our own is not sent");
+    assert_eq!((&first.addresses[..], &first.lengths[..]), (&[203, 0, 113, 0][..], &[24][..]));
+    pipeline.update(b, &announcement(&attributes(2, &[]), &[prefix(P)])).expect("taken");
+    let both = pipeline.pull_rib(10).expect("a second path");
+    let addresses: Vec<_> = both.define[0].1.iter().map(|gateway| gateway.address).collect();
+    assert_eq!(addresses, [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])]);
+    pipeline.peer_down(a);
+    pipeline.peer_down(b);
+    while pipeline.work(100) {}
+    let gone: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
+    assert_eq!(gone.last().expect("a withdrawal").next_hops, [0]);
+}

@@ -1,0 +1,160 @@
+//! One row for each step of RFC 4271 section 9.1, with the additions of RFC 4456.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use holdfast_bgp_pipeline::{NextHopMode, PathState, PeerKind, Pipeline, Reachability, Step};
+use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
+use holdfast_types::Asn;
+
+use crate::speaker::{announcement, ebgp, facts, ibgp, prefix, router_id, speaker};
+
+/// A path as one peer sends it. What a row does not name is the same for both.
+#[derive(Clone)]
+struct Offer {
+    kind: PeerKind,
+    peer: u8,
+    asn: u32,
+    router_id: u32,
+    path: &'static [u32],
+    origin: Origin,
+    med: Option<u32>,
+    local_pref: Option<u32>,
+    metric: u32,
+    originator: Option<u32>,
+    clusters: &'static [u32],
+}
+
+const EXTERNAL: Offer = Offer {
+    kind: PeerKind::Ebgp,
+    peer: 1,
+    asn: 65001,
+    router_id: 7,
+    path: &[65001, 1],
+    origin: Origin::Igp,
+    med: None,
+    local_pref: None,
+    metric: 10,
+    originator: None,
+    clusters: &[],
+};
+
+const INTERNAL: Offer =
+    Offer { kind: PeerKind::Ibgp, asn: 65000, local_pref: Some(100), path: &[65001, 1], ..EXTERNAL };
+
+impl Offer {
+    fn attributes(&self) -> Vec<u8> {
+        let mut bytes = AttributesBuilder {
+            as_path: self.path.iter().map(|asn| Asn(*asn)).collect(),
+            next_hop: Some(self.next_hop()),
+            med: self.med,
+            local_pref: self.local_pref,
+            ..AttributesBuilder::new(self.origin)
+        }
+        .build();
+        if let Some(id) = self.originator {
+            bytes.extend_from_slice(&[0x80, 9, 4]);
+            bytes.extend_from_slice(&id.to_be_bytes());
+        }
+        if !self.clusters.is_empty() {
+            bytes.extend_from_slice(&[0x80, 10, 4 * self.clusters.len() as u8]);
+            self.clusters.iter().for_each(|id| bytes.extend_from_slice(&id.to_be_bytes()));
+        }
+        bytes
+    }
+
+    fn next_hop(&self) -> Ipv4Addr {
+        Ipv4Addr::new(192, 0, 2, self.peer)
+    }
+
+    fn send(&self, pipeline: &mut Pipeline) {
+        let config = match self.kind {
+            PeerKind::Ebgp => ebgp(self.peer),
+            PeerKind::Ibgp => ibgp(self.peer),
+        };
+        let peer = pipeline.add_peer(holdfast_bgp_pipeline::PeerConfig { asn: Asn(self.asn), ..config });
+        let facts =
+            holdfast_bgp_pipeline::SessionFacts { router_id: router_id(self.router_id), ..facts(self.peer) };
+        pipeline.peer_up(peer, facts).expect("room");
+        let body = announcement(&self.attributes(), &[prefix("203.0.113.0/24")]);
+        pipeline.update(peer, &body).expect("accepted");
+        let reachability = Reachability::Reachable { metric: self.metric };
+        pipeline.next_hop(IpAddr::V4(self.next_hop()), reachability);
+        while pipeline.work(1000) || pipeline.is_waiting() {}
+    }
+}
+
+/// Sends both in this order; returns what became of the second offer of the row.
+fn outcome(offers: [&Offer; 2], loser: &Offer) -> PathState {
+    let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+    offers.iter().for_each(|offer| offer.send(&mut pipeline));
+    let paths = pipeline.explain(prefix("203.0.113.0/24"));
+    assert_eq!((paths.len(), &paths[0].state), (2, &PathState::Best));
+    let of_loser = |path: &&holdfast_bgp_pipeline::PathView| {
+        path.next_hop.is_some_and(|gateway| gateway.address == IpAddr::V4(loser.next_hop()))
+    };
+    paths.iter().find(of_loser).expect("there").state.clone()
+}
+
+#[test]
+fn each_step_decides_when_all_before_it_are_equal() {
+    let external = |peer| Offer { peer, ..EXTERNAL };
+    let internal = |peer| Offer { peer, ..INTERNAL };
+    let other_as = |peer| Offer { asn: 65002, path: &[65002, 1], ..external(peer) };
+    let rows = [
+        (Step::LocalPref, Offer { local_pref: Some(200), path: &[1, 2, 3], ..internal(1) }, internal(2)),
+        (Step::AsPathLength, Offer { path: &[65001], ..external(1) }, external(2)),
+        (Step::Origin, external(1), Offer { origin: Origin::Egp, ..external(2) }),
+        (
+            Step::Origin,
+            Offer { origin: Origin::Egp, ..external(1) },
+            Offer { origin: Origin::Incomplete, ..external(2) },
+        ),
+        (Step::Med, Offer { med: Some(5), metric: 99, ..external(1) }, Offer { med: Some(6), ..external(2) }),
+        (Step::Med, Offer { med: None, ..external(1) }, Offer { med: Some(1), ..external(2) }),
+        // The MED of another neighbour AS does not count.
+        (
+            Step::InteriorCost,
+            Offer { med: Some(9), ..external(1) },
+            Offer { med: Some(1), metric: 11, ..other_as(2) },
+        ),
+        (Step::Ebgp, Offer { metric: 99, ..external(1) }, internal(2)),
+        (Step::InteriorCost, Offer { router_id: 9, ..external(1) }, Offer { metric: 11, ..other_as(2) }),
+        (Step::RouterId, external(2), Offer { router_id: 8, ..other_as(1) }),
+        (Step::RouterId, Offer { originator: Some(3), router_id: 9, ..internal(2) }, internal(1)),
+        (
+            Step::ClusterList,
+            Offer { originator: Some(3), clusters: &[4], ..internal(2) },
+            Offer { originator: Some(3), clusters: &[4, 5], router_id: 1, ..internal(1) },
+        ),
+        (Step::PeerAddress, external(1), other_as(2)),
+    ];
+    for (step, winner, loser) in &rows {
+        for offers in [[winner, loser], [loser, winner]] {
+            assert_eq!(outcome(offers, loser), PathState::Lost(*step), "{step:?}");
+        }
+    }
+}
+
+/// The classic case in which pairwise comparison depends on the order: A and B are of one AS, A has the lower
+/// MED, C beats A on router id, B beats C.
+#[test]
+fn meds_are_compared_among_all_whatever_the_order() {
+    let a = Offer { med: Some(1), router_id: 9, ..EXTERNAL };
+    let b = Offer { peer: 2, med: Some(2), router_id: 1, ..EXTERNAL };
+    let c = Offer { peer: 3, asn: 65003, path: &[65003, 1], router_id: 5, ..EXTERNAL };
+    for order in [[&a, &b, &c], [&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]] {
+        let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+        order.iter().for_each(|offer| offer.send(&mut pipeline));
+        let best = pipeline.explain(prefix("203.0.113.0/24")).remove(0);
+        assert_eq!(best.next_hop.expect("of a peer").address, IpAddr::V4(c.next_hop()));
+    }
+}
+
+#[test]
+fn a_route_of_our_own_beats_all_received_ones() {
+    let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+    Offer { local_pref: Some(500), path: &[], ..INTERNAL }.send(&mut pipeline);
+    pipeline.originate(prefix("203.0.113.0/24"), &holdfast_bgp_pipeline::OriginateAttributes::default());
+    let paths = pipeline.explain(prefix("203.0.113.0/24"));
+    assert_eq!((paths[0].peer, &paths[1].state), (None, &PathState::Lost(Step::LocalRoute)));
+}

@@ -1,0 +1,546 @@
+//! The whole pipeline against a naive model: maps of all routes, everything computed from scratch.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use holdfast_bgp_pipeline::{
+    Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Reachability, RibChanges,
+    SpeakerConfig, Violations,
+};
+use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
+use holdfast_policy::{Action, Condition, Library, MedEdit, Outcome, Policy, PolicySource, Program, Term};
+use holdfast_types::{Asn, Family, Prefix};
+use proptest::prelude::*;
+
+use crate::speaker::{
+    Held, OUR_AS, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
+};
+
+const PEERS: usize = 5;
+/// The last of the peers is internal, as is the one before.
+const FIRST_INTERNAL: usize = 3;
+const PREFIXES: usize = 12;
+const POLICIES: usize = 5;
+
+/// What a peer sends: enough kinds to tie at every step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Offer {
+    hops: u8,
+    med: u8,
+    local_pref: u8,
+    next_hop: u8,
+    community: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Announce(usize, Vec<usize>, Offer),
+    Withdraw(usize, usize),
+    Down(usize),
+    Up(usize),
+    NextHop(u8, Option<u8>),
+    Import(usize, usize),
+    Export(usize, usize),
+    Refresh(usize),
+    Originate(usize),
+    WithdrawOrigin(usize),
+    Work(usize),
+    Pull(usize, usize),
+    PullRib(usize),
+    ResyncRib,
+}
+
+fn offer() -> impl Strategy<Value = Offer> {
+    (0..3u8, 0..3u8, 0..2u8, 0..3u8, 0..4u8).prop_map(|(hops, med, local_pref, next_hop, community)| Offer {
+        hops,
+        med,
+        local_pref,
+        next_hop,
+        community,
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let peer = || 0..PEERS;
+    prop_oneof![
+        12 => (peer(), prop::collection::vec(0..PREFIXES, 1..6), offer())
+            .prop_map(|(peer, routes, offer)| Op::Announce(peer, routes, offer)),
+        4 => (peer(), 0..PREFIXES).prop_map(|(peer, route)| Op::Withdraw(peer, route)),
+        1 => peer().prop_map(Op::Down),
+        2 => peer().prop_map(Op::Up),
+        2 => (0..3u8, prop::option::of(0..3u8)).prop_map(|(hop, metric)| Op::NextHop(hop, metric)),
+        1 => (peer(), 0..POLICIES).prop_map(|(peer, policy)| Op::Import(peer, policy)),
+        1 => (peer(), 0..POLICIES).prop_map(|(peer, policy)| Op::Export(peer, policy)),
+        1 => peer().prop_map(Op::Refresh),
+        1 => (0..PREFIXES).prop_map(Op::Originate),
+        1 => (0..PREFIXES).prop_map(Op::WithdrawOrigin),
+        6 => (1..6usize).prop_map(Op::Work),
+        8 => (peer(), 1..200usize).prop_map(|(peer, bytes)| Op::Pull(peer, bytes)),
+        3 => (1..4usize).prop_map(Op::PullRib),
+        1 => Just(Op::ResyncRib),
+    ]
+}
+
+fn route(n: usize) -> Prefix {
+    if n < PREFIXES / 2 { prefix(&format!("10.{n}.0.0/16")) } else { prefix(&format!("2001:db8:{n}::/48")) }
+}
+
+fn hop(n: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, n))
+}
+
+/// IPv6 routes of the tests all have this one.
+fn hop_v6() -> IpAddr {
+    "2001:db8:ffff::1".parse().expect("an address")
+}
+
+/// Policy 0 takes all, 1 nothing, 2 is none at all; 3 looks at attributes, 4 at the prefix too.
+fn programs() -> [Option<Program>; POLICIES] {
+    let term = |name: &str, from, then, outcome| Term { name: name.into(), from, then, outcome };
+    let tagged = Condition::Community(vec!["65000:1".parse().expect("a pattern")]);
+    let refused = Condition::Community(vec!["65000:2".parse().expect("a pattern")]);
+    let low = Condition::Prefix(vec!["10.0.0.0/15 le 32".parse().expect("a range")]);
+    let by_attributes = vec![
+        term("t1", vec![tagged.clone()], vec![Action::LocalPreference(300)], Outcome::Accept),
+        term("t2", vec![refused], vec![], Outcome::Reject),
+        term("t3", vec![], vec![], Outcome::Accept),
+    ];
+    let by_prefix = vec![
+        term("t4", vec![low.clone(), tagged], vec![], Outcome::Reject),
+        term("t5", vec![low], vec![Action::Med(MedEdit::Set(77))], Outcome::Accept),
+        term("t6", vec![], vec![], Outcome::Accept),
+    ];
+    let policies = vec![
+        Policy { name: "attributes".into(), terms: by_attributes },
+        Policy { name: "prefix".into(), terms: by_prefix },
+    ];
+    let library = Library::compile(&PolicySource { policies, ..PolicySource::default() }, 1).expect("sound");
+    let get = |name| library.get(name).cloned();
+    [get("accept-all"), get("reject-all"), None, get("attributes"), get("prefix")]
+}
+
+/// A route in the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Route {
+    /// The sender; `None` for our own.
+    peer: Option<usize>,
+    path: Vec<u32>,
+    med: Option<u32>,
+    local_pref: u32,
+    next_hop: Option<IpAddr>,
+    community: u8,
+}
+
+impl Route {
+    fn received(peer: usize, to: Prefix, offer: &Offer) -> Self {
+        let internal = peer >= FIRST_INTERNAL;
+        let mut path: Vec<u32> = (0..u32::from(offer.hops)).map(|n| 64001 + n).collect();
+        if !internal {
+            path.insert(0, 65101 + peer as u32 % 2);
+        }
+        Self {
+            peer: Some(peer),
+            path,
+            med: (offer.med > 0).then_some(offer.med.into()),
+            local_pref: if internal { 100 + u32::from(offer.local_pref) } else { 100 },
+            next_hop: Some(if matches!(to, Prefix::V4(_)) { hop(offer.next_hop) } else { hop_v6() }),
+            community: offer.community,
+        }
+    }
+
+    fn own() -> Self {
+        Self { peer: None, path: vec![], med: None, local_pref: 100, next_hop: None, community: 0 }
+    }
+
+    fn bytes(&self, internal: bool) -> Vec<u8> {
+        let next_hop = self.next_hop.and_then(|hop| match hop {
+            IpAddr::V4(hop) => Some(hop),
+            IpAddr::V6(_) => None,
+        });
+        AttributesBuilder {
+            as_path: self.path.iter().map(|asn| Asn(*asn)).collect(),
+            next_hop,
+            med: self.med,
+            local_pref: internal.then_some(self.local_pref),
+            communities: if self.community > 0 { vec![community(self.community)] } else { vec![] },
+            ..AttributesBuilder::new(Origin::Igp)
+        }
+        .build()
+    }
+
+    fn neighbor(&self) -> u32 {
+        self.path.first().copied().unwrap_or(OUR_AS.0)
+    }
+
+    fn is_internal(&self) -> bool {
+        self.peer.is_none_or(|peer| peer >= FIRST_INTERNAL)
+    }
+}
+
+/// 65000:1 and 65000:2, which policies look at, and NO_EXPORT.
+fn community(n: u8) -> u32 {
+    if n == 3 { holdfast_bgp_wire::attributes::community::NO_EXPORT } else { 65000 << 16 | u32::from(n) }
+}
+
+/// What the policies of [`programs`] do.
+fn apply(policy: usize, external: bool, to: Prefix, route: Route, med_was_set: &mut bool) -> Option<Route> {
+    let low = prefix("10.0.0.0/15").contains(to);
+    match (policy, route.community) {
+        (0, _) => Some(route),
+        (1, _) => None,
+        (2, _) => (!external).then_some(route),
+        (3, 1) => Some(Route { local_pref: 300, ..route }),
+        (3, 2) => None,
+        (3, _) => Some(route),
+        (_, 1) if low => None,
+        _ if low => {
+            *med_was_set = true;
+            Some(Route { med: Some(77), ..route })
+        }
+        _ => Some(route),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    up: [bool; PEERS],
+    import: [usize; PEERS],
+    export: [usize; PEERS],
+    received: BTreeMap<(usize, Prefix), Route>,
+    own: BTreeMap<Prefix, Route>,
+    metrics: BTreeMap<IpAddr, Option<u32>>,
+}
+
+impl Model {
+    fn metric(&self, route: &Route) -> Option<u32> {
+        route.next_hop.map_or(Some(0), |hop| self.metrics[&hop])
+    }
+
+    fn best(&self, to: Prefix) -> Option<Route> {
+        if let Some(own) = self.own.get(&to) {
+            return Some(own.clone());
+        }
+        let accepted = |(&(peer, at), route): (&(usize, Prefix), &Route)| {
+            let external = peer < FIRST_INTERNAL;
+            if at != to { None } else { apply(self.import[peer], external, to, route.clone(), &mut false) }
+        };
+        let mut left: Vec<Route> = self.received.iter().filter_map(accepted).collect();
+        left.retain(|route| self.metric(route).is_some());
+        keep(&mut left, |route| u32::MAX - route.local_pref);
+        keep(&mut left, |route| route.path.len());
+        let all = left.clone();
+        left.retain(|m| !all.iter().any(|n| n.neighbor() == m.neighbor() && n.med < m.med));
+        keep(&mut left, Route::is_internal);
+        keep(&mut left, |route| self.metric(route));
+        // Router ids ascend with the peers.
+        keep(&mut left, |route| route.peer);
+        left.pop()
+    }
+
+    fn expected(&self, receiver: usize, to: Prefix) -> Option<Held> {
+        let best = self.best(to)?;
+        let internal = receiver >= FIRST_INTERNAL;
+        let looped = internal && best.peer.is_some_and(|peer| peer >= FIRST_INTERNAL);
+        let kept_in = !internal && best.community == 3;
+        if best.peer == Some(receiver) || looped || kept_in {
+            return None;
+        }
+        let mut med_was_set = false;
+        let own = best.peer.is_none();
+        let mut route = apply(self.export[receiver], !internal, to, best, &mut med_was_set)?;
+        if !internal {
+            route.path.insert(0, OUR_AS.0);
+            route.med = route.med.filter(|_| med_was_set || own);
+        }
+        let facts = facts(1);
+        let ours = match to {
+            Prefix::V4(_) => facts.next_hop_v4.map(IpAddr::V4),
+            Prefix::V6(_) => facts.next_hop_v6.map(IpAddr::V6),
+        };
+        route.next_hop = if internal { route.next_hop.or(ours) } else { ours };
+        Some(Held { attributes: route.bytes(internal), next_hop: route.next_hop.expect("one") })
+    }
+}
+
+fn keep<K: Ord>(routes: &mut Vec<Route>, key: impl Fn(&Route) -> K) {
+    if let Some(least) = routes.iter().map(&key).min() {
+        routes.retain(|route| key(route) == least);
+    }
+}
+
+/// The RIB's side: what it has been told.
+#[derive(Debug, Default)]
+struct Rib {
+    handles: BTreeMap<u32, Vec<IpAddr>>,
+    routes: BTreeMap<Prefix, u32>,
+    /// Told before a restart and not again yet.
+    stale: BTreeMap<Prefix, u32>,
+}
+
+impl Rib {
+    fn take(&mut self, changes: &RibChanges) {
+        if changes.restart {
+            self.stale = std::mem::take(&mut self.routes);
+        }
+        for handle in &changes.undefine {
+            assert!(!self.routes.values().any(|used| used == handle), "{handle} is in use");
+            assert!(self.handles.remove(handle).is_some(), "{handle} was never defined");
+        }
+        for (handle, gateways) in &changes.define {
+            self.handles.insert(*handle, gateways.iter().map(|gateway| gateway.address).collect());
+        }
+        let octets = if changes.family == Family::IPV4_UNICAST { 4 } else { 16 };
+        for (row, address) in changes.addresses.chunks(octets).enumerate() {
+            let address = match <[u8; 4]>::try_from(address) {
+                Ok(octets) => IpAddr::from(octets),
+                Err(_) => IpAddr::from(<[u8; 16]>::try_from(address).expect("16 octets")),
+            };
+            let to = Prefix::new(address, changes.lengths[row]).expect("a prefix");
+            match changes.next_hops[row] {
+                0 => {
+                    let known = self.routes.remove(&to).or(self.stale.remove(&to));
+                    assert!(known.is_some(), "{to} was not there");
+                }
+                handle => {
+                    assert!(self.handles.contains_key(&handle), "{handle} is not defined");
+                    self.stale.remove(&to);
+                    self.routes.insert(to, handle);
+                }
+            }
+        }
+        if changes.complete {
+            self.stale.clear();
+        }
+    }
+}
+
+struct World {
+    pipeline: Pipeline,
+    violations: Violations,
+    sinks: Vec<(PeerIndex, Sink)>,
+    model: Model,
+    rib: Rib,
+    programs: [Option<Program>; POLICIES],
+    /// A reader may lose its place.
+    tight: bool,
+    /// Peers for which something new began while they were being told something else: what they have is
+    /// not known any more, so withdrawals need not be exact.
+    tangled: [bool; PEERS],
+}
+
+fn config(n: usize) -> PeerConfig {
+    let n = n as u8;
+    if usize::from(n) >= FIRST_INTERNAL {
+        ibgp(n)
+    } else {
+        PeerConfig { asn: Asn(65101 + u32::from(n) % 2), ..ebgp(n) }
+    }
+}
+
+impl World {
+    fn new(tight: bool) -> Self {
+        let limits = if tight {
+            Limits { log: 8, window: 3, shared_bytes: 100, withdrawn: 1000, unacknowledged: 1000 }
+        } else {
+            Limits { window: 3, shared_bytes: 300, ..Limits::default() }
+        };
+        let (mut pipeline, violations) = checked(SpeakerConfig { limits, ..speaker(NextHopMode::Resolved) });
+        let mut model = Model::default();
+        for n in 0..3 {
+            model.metrics.insert(hop(n), None);
+        }
+        model.metrics.insert(hop_v6(), Some(1));
+        let mut sinks = Vec::new();
+        for n in 0..PEERS {
+            let peer = pipeline.add_peer(config(n));
+            (model.import[n], model.export[n]) = if n < FIRST_INTERNAL { (0, 0) } else { (2, 2) };
+            sinks.push((peer, Sink { internal: n >= FIRST_INTERNAL, ..Sink::default() }));
+        }
+        pipeline.rib_resync();
+        Self {
+            pipeline,
+            violations,
+            sinks,
+            model,
+            rib: Rib::default(),
+            programs: programs(),
+            tight,
+            tangled: [false; PEERS],
+        }
+    }
+
+    fn run(&mut self, op: &Op) {
+        match op {
+            Op::Announce(peer, routes, offer) => self.announce(*peer, routes, offer),
+            Op::Withdraw(peer, to) if self.model.up[*peer] => {
+                self.pipeline.update(self.sinks[*peer].0, &withdrawal(route(*to))).expect("taken");
+                self.model.received.remove(&(*peer, route(*to)));
+            }
+            Op::Withdraw(..) => {}
+            Op::Down(peer) => self.down(*peer),
+            Op::Up(peer) => self.up(*peer),
+            Op::NextHop(n, metric) => {
+                self.model.metrics.insert(hop(*n), metric.map(u32::from));
+                self.answer(hop(*n));
+            }
+            Op::Import(peer, policy) => {
+                self.model.import[*peer] = *policy;
+                self.configure(*peer);
+            }
+            Op::Export(peer, policy) => {
+                self.tangled[*peer] |= self.pipeline.pending(self.sinks[*peer].0);
+                self.model.export[*peer] = *policy;
+                self.configure(*peer);
+            }
+            Op::Refresh(peer) => {
+                self.tangled[*peer] |= self.pipeline.pending(self.sinks[*peer].0);
+                Family::ALL.map(|family| self.pipeline.route_refresh(self.sinks[*peer].0, family));
+            }
+            Op::Originate(to) => {
+                self.pipeline.originate(route(*to), &OriginateAttributes::default());
+                self.model.own.insert(route(*to), Route::own());
+            }
+            Op::WithdrawOrigin(to) => {
+                self.pipeline.withdraw_origin(route(*to));
+                self.model.own.remove(&route(*to));
+            }
+            Op::Work(budget) => {
+                self.pipeline.work(*budget);
+            }
+            Op::Pull(peer, max) => {
+                let (index, sink) = &mut self.sinks[*peer];
+                if let Some(bytes) = self.pipeline.pull(*index, *max) {
+                    sink.receive(&bytes);
+                }
+            }
+            Op::PullRib(max) => {
+                if let Some(changes) = self.pipeline.pull_rib(*max) {
+                    self.rib.take(&changes);
+                }
+            }
+            Op::ResyncRib => {
+                self.pipeline.rib_resync();
+                self.rib.handles.clear();
+            }
+        }
+        self.answer_events();
+    }
+
+    fn announce(&mut self, peer: usize, routes: &[usize], offer: &Offer) {
+        if !self.model.up[peer] {
+            return;
+        }
+        // One family for each UPDATE.
+        let v4 = routes[0] < PREFIXES / 2;
+        let to: Vec<Prefix> =
+            routes.iter().filter(|n| (**n < PREFIXES / 2) == v4).map(|n| route(*n)).collect();
+        let sent = Route::received(peer, to[0], offer);
+        let body = announcement(&sent.bytes(peer >= FIRST_INTERNAL), &to);
+        self.pipeline.update(self.sinks[peer].0, &body).expect("taken");
+        for to in to {
+            self.model.received.insert((peer, to), sent.clone());
+        }
+    }
+
+    fn down(&mut self, peer: usize) {
+        self.pipeline.peer_down(self.sinks[peer].0);
+        self.model.up[peer] = false;
+        self.model.received.retain(|(from, _), _| *from != peer);
+    }
+
+    fn up(&mut self, peer: usize) {
+        self.down(peer);
+        self.pipeline.peer_up(self.sinks[peer].0, facts(peer as u8)).expect("room");
+        self.model.up[peer] = true;
+        self.tangled[peer] = false;
+        let internal = peer >= FIRST_INTERNAL;
+        self.sinks[peer].1 = Sink { internal, ..Sink::default() };
+    }
+
+    fn configure(&mut self, peer: usize) {
+        let import = self.programs[self.model.import[peer]].clone();
+        let export = self.programs[self.model.export[peer]].clone();
+        self.pipeline.configure_peer(self.sinks[peer].0, PeerConfig { import, export, ..config(peer) });
+    }
+
+    fn answer(&mut self, address: IpAddr) {
+        let reachability = match self.model.metrics[&address] {
+            Some(metric) => Reachability::Reachable { metric },
+            None => Reachability::Unreachable,
+        };
+        self.pipeline.next_hop(address, reachability);
+    }
+
+    fn answer_events(&mut self) {
+        while let Some(event) = self.pipeline.poll_event() {
+            if let holdfast_bgp_pipeline::Event::RegisterNextHop(address) = event {
+                self.answer(address);
+            }
+        }
+    }
+
+    /// Lets everything come to rest and compares all that can be seen with the model.
+    fn check(&mut self) {
+        loop {
+            settle(&mut self.pipeline, &mut self.sinks);
+            self.answer_events();
+            while let Some(changes) = self.pipeline.pull_rib(2) {
+                self.rib.take(&changes);
+            }
+            if !self.pipeline.work(100) && !self.pipeline.is_waiting() && !self.pipeline.rib_pending() {
+                break;
+            }
+        }
+        for n in (0..PEERS).filter(|n| self.model.up[*n]) {
+            let expected: BTreeMap<Prefix, Held> = (0..PREFIXES)
+                .filter_map(|to| Some((route(to), self.model.expected(n, route(to))?)))
+                .collect();
+            let (peer, sink) = &self.sinks[n];
+            assert_eq!(sink.routes, expected, "peer {n}");
+            let exact = !self.tight && !self.tangled[n];
+            assert!(!exact || sink.idle_withdrawals == 0, "peer {n}: withdrawals of what it did not have");
+            assert!(Family::ALL.iter().all(|family| sink.end_of_rib.contains(family)), "peer {n}");
+            let announced: u64 =
+                Family::ALL.iter().map(|family| self.pipeline.counts(*peer, *family).announced).sum();
+            assert_eq!(announced, expected.len() as u64, "peer {n}");
+        }
+        self.check_rib();
+        assert_eq!(*self.violations.borrow(), Vec::<String>::new());
+    }
+
+    fn check_rib(&self) {
+        let best = (0..PREFIXES).filter_map(|to| Some((route(to), self.model.best(route(to))?.next_hop?)));
+        let told: BTreeMap<Prefix, Vec<IpAddr>> =
+            self.rib.routes.iter().map(|(to, handle)| (*to, self.rib.handles[handle].clone())).collect();
+        assert_eq!(told, best.map(|(to, hop)| (to, vec![hop])).collect());
+        assert!(self.rib.stale.is_empty());
+    }
+}
+
+/// How far apart the comparisons are.
+const CHECK_EVERY: usize = 40;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn at_rest_every_peer_and_the_rib_hold_what_a_naive_speaker_would_have_told_them(
+        tight in any::<bool>(),
+        ops in prop::collection::vec(op(), 1..200),
+    ) {
+        let mut world = World::new(tight);
+        (0..PEERS - 1).for_each(|peer| world.up(peer));
+        for part in ops.chunks(CHECK_EVERY) {
+            part.iter().for_each(|op| world.run(op));
+            world.check();
+        }
+        // Everything is given back in the end.
+        (0..PEERS).for_each(|peer| world.down(peer));
+        (0..PREFIXES).for_each(|to| world.run(&Op::WithdrawOrigin(to)));
+        world.check();
+        while world.pipeline.work(1000) {}
+        prop_assert_eq!(world.pipeline.attribute_sets(), 0);
+    }
+}

@@ -1,0 +1,192 @@
+//! What the tests share: peers that write UPDATEs and keep what they are sent.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use holdfast_bgp_pipeline::{
+    CheckStage, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    Violations,
+};
+use holdfast_bgp_wire::{
+    Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, UpdateEncoder, next_message,
+    nlri::prefixes,
+    update::{self, AsSets, Checked, PeerKind as WireKind, Rules, Verdict},
+};
+use holdfast_policy::Program;
+use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, RouterId};
+
+pub const OUR_AS: Asn = Asn(65000);
+
+pub fn prefix(text: &str) -> Prefix {
+    text.parse().expect("a prefix")
+}
+
+pub fn router_id(bits: u32) -> RouterId {
+    RouterId::new(bits).expect("not zero")
+}
+
+pub fn speaker(next_hops: NextHopMode) -> SpeakerConfig {
+    SpeakerConfig { next_hops, ..SpeakerConfig::new(OUR_AS, router_id(0x0a00_0001), 42) }
+}
+
+/// A pipeline whose stage contract is checked.
+pub fn checked(speaker: SpeakerConfig) -> (Pipeline, Violations) {
+    let mut pipeline = Pipeline::new(speaker);
+    let (stage, violations) = CheckStage::new();
+    pipeline.add_stage(Box::new(stage));
+    (pipeline, violations)
+}
+
+/// The address of peer `n`.
+pub fn address(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, n, 2)
+}
+
+pub fn ebgp(n: u8) -> PeerConfig {
+    PeerConfig {
+        name: format!("peer-{n}"),
+        address: IpAddr::V4(address(n)),
+        asn: Asn(65100 + u32::from(n)),
+        kind: PeerKind::Ebgp,
+        import: Some(Program::accept_all()),
+        export: Some(Program::accept_all()),
+        enforce_first_as: true,
+        next_hop_self: false,
+    }
+}
+
+pub fn ibgp(n: u8) -> PeerConfig {
+    PeerConfig { asn: OUR_AS, kind: PeerKind::Ibgp, import: None, export: None, ..ebgp(n) }
+}
+
+pub fn facts(n: u8) -> SessionFacts {
+    SessionFacts {
+        families: Family::ALL.to_vec(),
+        four_octet_as: true,
+        max_message_len: MAX_LEN,
+        extended_next_hop: false,
+        router_id: router_id(0x0a00_0100 + u32::from(n)),
+        peer_address: IpAddr::V4(address(n)),
+        next_hop_v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        next_hop_v6: Some("2001:db8::1".parse().expect("an address")),
+        link_local: None,
+        interface: 0,
+    }
+}
+
+/// The body of an UPDATE that announces, with these attributes (NEXT_HOP included for IPv4).
+pub fn announcement(attributes: &[u8], routes: &[Prefix]) -> Vec<u8> {
+    let encoder = UpdateEncoder::new(MAX_LEN);
+    let mut out = Vec::new();
+    let v4 = routes.iter().filter_map(|p| Ipv4Prefix::from_prefix(*p));
+    let v6: Vec<Ipv6Prefix> = routes.iter().filter_map(|p| Ipv6Prefix::from_prefix(*p)).collect();
+    let sent = if v6.is_empty() {
+        encoder.announce(attributes, v4, &mut out)
+    } else {
+        let global = "2001:db8:ffff::1".parse().expect("an address");
+        encoder.announce_mp(attributes, NextHop::V6 { global, link_local: None }, v6, &mut out)
+    };
+    assert_eq!(sent, Ok(1), "one message");
+    out.split_off(HEADER_LEN)
+}
+
+/// The body of an UPDATE that withdraws.
+pub fn withdrawal(route: Prefix) -> Vec<u8> {
+    let encoder = UpdateEncoder::new(MAX_LEN);
+    let mut out = Vec::new();
+    match route {
+        Prefix::V4(route) => encoder.withdraw([route], &mut out),
+        Prefix::V6(route) => encoder.withdraw_mp([route], &mut out),
+    };
+    out.split_off(HEADER_LEN)
+}
+
+/// A route as a peer holds it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Canonical attributes.
+    pub attributes: Vec<u8>,
+    pub next_hop: IpAddr,
+}
+
+impl Held {
+    pub fn path(&self) -> String {
+        Attributes(&self.attributes).as_path().to_string()
+    }
+}
+
+/// A peer's receiving side.
+#[derive(Debug, Default)]
+pub struct Sink {
+    pub routes: BTreeMap<Prefix, Held>,
+    pub end_of_rib: Vec<Family>,
+    /// Withdrawals of routes it did not have.
+    pub idle_withdrawals: usize,
+    pub messages: usize,
+    pub internal: bool,
+}
+
+impl Sink {
+    pub fn receive(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let message = next_message(bytes, MAX_LEN).expect("well-formed").expect("whole messages");
+            assert_eq!(message.kind, MessageType::Update);
+            bytes = &bytes[message.wire.len()..];
+            self.messages += 1;
+            self.update(message.body);
+        }
+    }
+
+    fn update(&mut self, body: &[u8]) {
+        let sections = update::sections(body).expect("readable");
+        if let Some(family) = sections.end_of_rib() {
+            return self.end_of_rib.push(family);
+        }
+        let kind = if self.internal { WireKind::Ibgp } else { WireKind::Ebgp };
+        let rules = Rules { kind, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: false };
+        let mut checked = Checked::default();
+        let mp = update::check(sections.attributes, !sections.nlri.is_empty(), &rules, &mut checked);
+        assert_eq!((&checked.verdict, &checked.discarded), (&Verdict::Ok, &Vec::new()));
+        self.withdraw(prefixes::<Ipv4Prefix>(sections.withdrawn).map(|p| p.expect("sound").into()));
+        if let Some(unreach) = mp.unreach {
+            self.withdraw(prefixes::<Ipv6Prefix>(unreach.nlri).map(|p| p.expect("sound").into()));
+        }
+        let attributes = checked.canonical;
+        if let Some(next_hop) = Attributes(&attributes).next_hop() {
+            let held = Held { attributes: attributes.clone(), next_hop: next_hop.into() };
+            let routes = prefixes::<Ipv4Prefix>(sections.nlri).map(|p| p.expect("sound").into());
+            self.routes.extend(routes.map(|route| (route, held.clone())));
+        }
+        if let Some(reach) = mp.reach {
+            let next_hop = reach.next_hop.expect("usable").address();
+            let held = Held { attributes, next_hop };
+            let routes = prefixes::<Ipv6Prefix>(reach.nlri).map(|p| p.expect("sound").into());
+            self.routes.extend(routes.map(|route| (route, held.clone())));
+        }
+    }
+
+    fn withdraw(&mut self, routes: impl Iterator<Item = Prefix>) {
+        for route in routes {
+            self.idle_withdrawals += usize::from(self.routes.remove(&route).is_none());
+        }
+    }
+}
+
+/// Background work and receiving until nothing is left.
+pub fn settle(pipeline: &mut Pipeline, sinks: &mut [(PeerIndex, Sink)]) {
+    for _ in 0..100_000 {
+        let mut busy = pipeline.work(100) || pipeline.is_waiting();
+        for (peer, sink) in sinks.iter_mut() {
+            while let Some(bytes) = pipeline.pull(*peer, 1 << 16) {
+                sink.receive(&bytes);
+            }
+            busy |= pipeline.pending(*peer);
+        }
+        if !busy {
+            return;
+        }
+    }
+    panic!("never quiet");
+}
