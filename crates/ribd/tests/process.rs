@@ -1,0 +1,330 @@
+//! The process between an origin, a manager and a forwarding engine that are played by the test.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    future::pending,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::{
+    fea::v1 as fea,
+    keeper::v1::KeeperClient,
+    rib::v1 as rib,
+    routes::v1::{NextHop, NextHopSet, RouteBatch},
+};
+use holdfast_process::Boot;
+use holdfast_xrl::{
+    CallContext, Channel, Client, ErrorKind, Finder, Link, Node, PeerIdentity, ReplySink, Resolver, XrlError,
+};
+use tokio::{
+    task::{LocalSet, spawn_local, yield_now},
+    time::{sleep, timeout},
+};
+
+/// A forwarding engine with one interface that notes what it is told.
+#[derive(Default)]
+struct Engine {
+    routes: RefCell<BTreeMap<(Vec<u8>, u8), u32>>,
+    handles: RefCell<BTreeMap<u32, NextHopSet>>,
+    syncs: RefCell<(u32, u32)>,
+}
+
+impl Engine {
+    fn count(&self) -> usize {
+        self.routes.borrow().len()
+    }
+}
+
+impl fea::FeaServer for Engine {
+    async fn configure(&self, _: &CallContext, _: fea::Configuration) -> Result<fea::Empty, XrlError> {
+        Ok(fea::Empty {})
+    }
+
+    async fn interfaces(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+        mut replies: ReplySink<fea::InterfaceEvent>,
+    ) -> Result<(), XrlError> {
+        let address = fea::Address { address: vec![10, 0, 0, 254], length: 24 };
+        let interface = fea::Interface {
+            index: 3,
+            name: "eth0".into(),
+            up: true,
+            running: true,
+            addresses: vec![address],
+            ..Default::default()
+        };
+        replies.send(fea::InterfaceEvent { interface: Some(interface), ..Default::default() }).await?;
+        replies.send(fea::InterfaceEvent { synced: true, ..Default::default() }).await?;
+        pending().await
+    }
+
+    async fn sync_begin(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
+        self.routes.borrow_mut().clear();
+        self.handles.borrow_mut().clear();
+        self.syncs.borrow_mut().0 += 1;
+        Ok(fea::Empty {})
+    }
+
+    async fn apply(&self, _: &CallContext, batch: RouteBatch) -> Result<fea::Empty, XrlError> {
+        let defined = batch.define.into_iter().map(|set| (set.handle, set));
+        self.handles.borrow_mut().extend(defined);
+        let size = if batch.afi == 1 { 4 } else { 16 };
+        for (row, address) in batch.addresses.chunks_exact(size).enumerate() {
+            let key = (address.to_vec(), batch.lengths[row]);
+            match batch.next_hops[row] {
+                0 => drop(self.routes.borrow_mut().remove(&key)),
+                handle => {
+                    assert!(self.handles.borrow().contains_key(&handle));
+                    self.routes.borrow_mut().insert(key, handle);
+                }
+            }
+        }
+        Ok(fea::Empty {})
+    }
+
+    async fn sync_end(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
+        self.syncs.borrow_mut().1 += 1;
+        Ok(fea::Empty {})
+    }
+
+    async fn losses(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+        _replies: ReplySink<fea::Loss>,
+    ) -> Result<(), XrlError> {
+        pending().await
+    }
+
+    async fn show_interfaces(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+    ) -> Result<fea::ShowInterfacesReply, XrlError> {
+        Ok(fea::ShowInterfacesReply::default())
+    }
+
+    async fn show_status(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Status, XrlError> {
+        Ok(fea::Status::default())
+    }
+
+    async fn shutdown(&self, _: &CallContext, _: fea::ShutdownRequest) -> Result<fea::Empty, XrlError> {
+        Ok(fea::Empty {})
+    }
+}
+
+async fn join(finder: &Finder, node: &Node) -> Resolver {
+    let (near, far) = Link::pair();
+    finder.attach_link(far, PeerIdentity::new(node.class()));
+    node.join_link(near).await.expect("joined")
+}
+
+async fn start_rib(finder: &Finder) {
+    let node = Node::named("rib", "rib-1");
+    let resolver = node.resolver();
+    // No keeper: the test itself takes the process to the Finder.
+    let keeper = KeeperClient::new(Channel::over(Link::pair().0));
+    spawn_local(holdfast_ribd::run(Boot { node, resolver: resolver.clone(), keeper }));
+    yield_now().await;
+    let (near, far) = Link::pair();
+    finder.attach_link(far, PeerIdentity::new("rib"));
+    resolver.rejoin_link(near).await.expect("joined");
+}
+
+async fn start_engine(finder: &Finder, name: &str) -> (Node, Rc<Engine>) {
+    let (node, engine) = (Node::named("fea", name), Rc::<Engine>::default());
+    node.serve(fea::FeaDispatcher(Rc::clone(&engine)));
+    // The node holds its channel to the Finder.
+    let _ = join(finder, &node).await;
+    (node, engine)
+}
+
+fn caller(finder: &Finder, role: &str) -> Resolver {
+    let (near, far) = Link::pair();
+    finder.attach_link(far, PeerIdentity::new(role));
+    Resolver::over(Channel::over(near))
+}
+
+async fn configure(finder: &Finder, statics: Vec<rib::StaticRoute>) {
+    let resolver = caller(finder, "manager");
+    let manager: rib::RibClient = resolver.client("rib").await.expect("resolved");
+    let configuration = rib::Configuration { statics, ..Default::default() };
+    manager.configure(configuration).await.expect("configured");
+}
+
+fn static_route(prefix: &str) -> rib::StaticRoute {
+    let gateway = NextHop { gateway: vec![10, 0, 0, 1], ..Default::default() };
+    rib::StaticRoute { prefix: prefix.into(), next_hops: vec![gateway], ..Default::default() }
+}
+
+/// An origin that lives as a process of class bgp.
+struct Origin {
+    node: Node,
+    _resolver: Resolver,
+    rib: rib::RibClient,
+    number: u32,
+}
+
+impl Origin {
+    async fn start(finder: &Finder, instance: &str) -> Self {
+        let node = Node::named("bgp", instance);
+        let resolver = join(finder, &node).await;
+        let rib: rib::RibClient = resolver.wait_for("rib").await.expect("resolved");
+        let request = rib::AddOriginRequest { name: "bgp".into(), distance: 20, external: true };
+        let number = rib.add_origin(request).await.expect("registered").origin;
+        Self { node, _resolver: resolver, rib, number }
+    }
+
+    async fn announce(&self, routes: u8) -> Result<rib::Empty, XrlError> {
+        let gateway = NextHop { gateway: vec![10, 0, 0, 9], ..Default::default() };
+        let mut batch = RouteBatch {
+            afi: 1,
+            define: vec![NextHopSet { handle: 1, kind: 0, members: vec![gateway] }],
+            ..Default::default()
+        };
+        for number in 0..routes {
+            batch.addresses.extend([20, number, 0, 0]);
+            batch.lengths.push(16);
+            batch.next_hops.push(1);
+        }
+        self.rib.routes(rib::OriginRoutes { origin: self.number, batch: Some(batch) }).await
+    }
+
+    async fn end_of_sync(&self) {
+        self.rib.end_of_sync(rib::EndOfSyncRequest { origin: self.number }).await.expect("alive");
+    }
+
+    fn die(self) {
+        self.node.close();
+        self.rib.channel().close();
+    }
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+fn run(story: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, story);
+}
+
+#[test]
+fn routes_reach_the_engine_and_survive_the_deaths_around_them() {
+    run(async {
+        let started = Instant::now();
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (node, engine) = start_engine(&finder, "fea-1").await;
+        configure(&finder, vec![static_route("192.0.2.0/24"), static_route("198.51.100.0/24")]).await;
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        bgp.announce(100).await.expect("taken");
+        until("all routes installed", || engine.count() == 102).await;
+        assert_eq!(*engine.syncs.borrow(), (1, 0), "bgp has not said that this is all");
+        bgp.end_of_sync().await;
+        until("the sync has ended", || engine.syncs.borrow().1 == 1).await;
+        assert!(started.elapsed() >= Duration::from_secs(2), "others may still come");
+
+        node.close();
+        let (_node, engine) = start_engine(&finder, "fea-2").await;
+        until("the new engine has everything", || engine.syncs.borrow().1 == 1).await;
+        assert_eq!(engine.count(), 102);
+
+        bgp.die();
+        let bgp = Origin::start(&finder, "bgp-2").await;
+        bgp.announce(60).await.expect("taken");
+        assert_eq!(engine.count(), 102, "what the dead left stays");
+        bgp.end_of_sync().await;
+        until("what was not repeated is gone", || engine.count() == 62).await;
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        until("the static route is gone", || engine.count() == 61).await;
+        assert_eq!(*engine.syncs.borrow(), (1, 1), "all that needed no new sync");
+    });
+}
+
+#[test]
+fn interest_is_answered_and_withdrawn() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (_node, engine) = start_engine(&finder, "fea-1").await;
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        until("the static route is installed", || engine.count() == 1).await;
+        let mut invalidations = bgp.rib.invalidations(rib::Empty {});
+        let ask = || bgp.rib.register(rib::RegisterRequest { address: vec![192, 0, 2, 7] });
+        let answer = ask().await.expect("an answer");
+        assert_eq!((answer.range.as_str(), answer.route.as_str()), ("192.0.2.0/24", "192.0.2.0/24"));
+        assert!(answer.reachable && !answer.connected);
+        assert_eq!(
+            (&*answer.next_hops[0].gateway, answer.next_hops[0].interface_index),
+            (&[10, 0, 0, 1][..], 3)
+        );
+        configure(&finder, vec![]).await;
+        let invalidation = invalidations.next().await.expect("alive").expect("an invalidation");
+        assert_eq!(invalidation.range, "192.0.2.0/24");
+        assert!(!ask().await.expect("an answer").reachable);
+    });
+}
+
+#[test]
+fn redistribution_begins_with_what_is_there() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (_node, engine) = start_engine(&finder, "fea-1").await;
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        until("the static route is installed", || engine.count() == 1).await;
+        let resolver = caller(&finder, "operator");
+        let operator: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let request = rib::RedistributeRequest { origins: vec!["static".into()], afi: 1 };
+        let mut stream = operator.redistribute(request);
+        let first = stream.next().await.expect("alive").expect("the dump");
+        let batch = first.batch.expect("a route");
+        assert!(first.synced);
+        assert_eq!(
+            (batch.addresses, batch.lengths, batch.distances),
+            (vec![192, 0, 2, 0], vec![24], vec![1])
+        );
+        assert_eq!(batch.define[0].members[0].gateway, [10, 0, 0, 1]);
+        configure(&finder, vec![]).await;
+        let change = stream.next().await.expect("alive").expect("a change").batch.expect("a route");
+        assert_eq!(change.next_hops, [0]);
+    });
+}
+
+#[test]
+fn what_an_origin_may_not_do_is_refused() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        let batch = RouteBatch {
+            afi: 1,
+            addresses: vec![20, 0, 0, 0],
+            lengths: vec![8],
+            next_hops: vec![5],
+            ..Default::default()
+        };
+        let send = |origin, batch| bgp.rib.routes(rib::OriginRoutes { origin, batch: Some(batch) });
+        let undefined = send(bgp.number, batch.clone()).await.expect_err("handle 5 is not defined");
+        assert_eq!(undefined.kind(), ErrorKind::InvalidArgument);
+        let foreign = send(0, RouteBatch { next_hops: vec![0], ..batch }).await.expect_err("not its origin");
+        assert_eq!(foreign.kind(), ErrorKind::Denied);
+        for name in ["", "connected", "static"] {
+            let request = rib::AddOriginRequest { name: name.into(), distance: 1, external: false };
+            let error = bgp.rib.add_origin(request).await.expect_err("reserved");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        }
+        assert!(bgp.announce(1).await.is_ok());
+    });
+}
