@@ -26,7 +26,7 @@ impl Numbers {
 fn prefixes(count: usize) -> Vec<Ipv4Prefix> {
     let (mut numbers, mut block) = (Numbers(42), 0);
     let one = |index: usize| {
-        if index % 64 == 0 {
+        if index.is_multiple_of(64) {
             block = (numbers.next() as u32 % 0xdf00_0000) & 0xffff_0000;
         }
         let length = if numbers.next() % 10 < 6 { 24 } else { 17 + (numbers.next() % 7) as u8 };

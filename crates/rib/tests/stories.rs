@@ -199,7 +199,7 @@ fn origins_are_made_to_wait_before_a_slow_engine_loses_its_place() {
 fn a_subscriber_that_fell_behind_starts_over() {
     let mut setup = setup(16);
     let subscription = setup.rib.redist_subscribe(RedistFilter::default()).expect("room");
-    let mut poll =
+    let poll =
         |setup: &mut Setup| std::iter::from_fn(|| setup.rib.poll_redist(subscription, 4)).collect::<Vec<_>>();
     assert!(poll(&mut setup)[0].begin);
     announce_many(&mut setup, 16);
