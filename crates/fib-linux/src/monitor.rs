@@ -12,7 +12,7 @@ use rustix::net::RecvFlags;
 use crate::{
     interface::{ADDRESS_HEADER, Interface, LINK_HEADER, Notice, parse},
     message::{kind, messages},
-    request::Requests,
+    request::{Requests, set_receive_buffer},
 };
 
 /// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`.
@@ -50,7 +50,7 @@ impl Monitor {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         socket.set_non_blocking(true)?;
-        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
+        set_receive_buffer(&socket, RECEIVE_BUFFER)?;
         for group in GROUPS {
             socket.add_membership(group)?;
         }

@@ -66,7 +66,7 @@ impl Requests {
         socket.set_cap_ack(true)?;
         socket.set_ext_ack(true)?;
         socket.set_netlink_get_strict_chk(true)?;
-        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
+        set_receive_buffer(&socket, RECEIVE_BUFFER)?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; READ] })
     }
 
@@ -195,6 +195,15 @@ fn dump_refused(message: &Message<'_>) -> io::Error {
     match Refusal::read(message) {
         Some(refusal) => io::Error::other(refusal.to_string()),
         None => io::Error::other("a dump was acknowledged, not answered"),
+    }
+}
+
+/// Room for what the kernel sends. Without CAP_NET_ADMIN, which only reading needs not, the system's limit
+/// holds.
+pub(crate) fn set_receive_buffer(socket: &Socket, octets: usize) -> io::Result<()> {
+    match rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, octets) {
+        Err(Errno::PERM) => Ok(rustix::net::sockopt::set_socket_recv_buffer_size(socket, octets)?),
+        result => Ok(result?),
     }
 }
 

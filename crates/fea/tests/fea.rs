@@ -1,0 +1,243 @@
+//! The services of the process as the rib and the manager see them, over the kernel of a network namespace:
+//! needs root and `ip` of iproute2.
+
+use std::{process::Command, rc::Rc, thread, time::Duration};
+
+use holdfast_api::{
+    fea::v1::{
+        Configuration, Empty, FeaClient, FeaDispatcher, Interface, InterfaceEvent, ShutdownRequest, Status,
+    },
+    routes::v1::{NextHop, NextHopSet, RouteBatch},
+};
+use holdfast_fea::{Engine, FeaService, follow};
+use holdfast_fib_linux::Monitor;
+use holdfast_xrl::{Channel, Client, ErrorKind, Link, Node, PeerIdentity, ReplyStream};
+use tokio::{
+    task::{LocalSet, spawn_local},
+    time::timeout,
+};
+
+/// The process without its keeper: eth0 10.0.0.1/24 with a neighbour 10.0.0.2.
+struct Fea {
+    _node: Node,
+    rib: FeaClient,
+    manager: FeaClient,
+}
+
+fn in_a_namespace<F: Future<Output = ()>>(story: impl FnOnce(Fea) -> F + Send + 'static) {
+    let inside = move || {
+        holdfast_sys::process::enter_new_network().expect("this test needs root");
+        ip("link add eth0 type veth peer name peer0");
+        ip("link set peer0 up");
+        ip("link set eth0 up");
+        ip("addr add 10.0.0.1/24 dev eth0");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async move { story(start()).await });
+    };
+    thread::spawn(inside).join().expect("the story holds");
+}
+
+fn start() -> Fea {
+    let monitor = Monitor::open().expect("netlink");
+    let engine = Rc::new(Engine::new(monitor.interfaces().cloned()));
+    let node = Node::new("fea");
+    node.serve(FeaDispatcher::new(FeaService::new(Rc::clone(&engine))));
+    spawn_local(async move { follow(monitor, &engine).await.expect("netlink works") });
+    let client = |role: &str| {
+        let (near, far) = Link::pair();
+        node.attach_link(far, PeerIdentity::new(role));
+        FeaClient::new(Channel::over(near))
+    };
+    let (rib, manager) = (client("rib"), client("manager"));
+    Fea { _node: node, rib, manager }
+}
+
+impl Fea {
+    async fn configure(&self, backend: &str) {
+        let request = Configuration { backend: backend.into(), table: 0 };
+        self.manager.configure(request).await.expect("configured");
+    }
+
+    async fn status(&self) -> Status {
+        self.manager.show_status(Empty {}).await.expect("a status")
+    }
+
+    async fn sync(&self, routes: RouteBatch) {
+        self.rib.sync_begin(Empty {}).await.expect("begins");
+        self.rib.apply(routes).await.expect("applied");
+        self.rib.sync_end(Empty {}).await.expect("ends");
+    }
+}
+
+/// `count` routes 20.0.n.0/24 by handle 1, which leads to 10.0.0.2 at eth0.
+fn routes(count: u8) -> RouteBatch {
+    let member = NextHop { gateway: vec![10, 0, 0, 2], interface: "eth0".into(), ..NextHop::default() };
+    RouteBatch {
+        afi: 1,
+        define: vec![NextHopSet { handle: 1, kind: 0, members: vec![member] }],
+        addresses: (0..count).flat_map(|third| [20, 0, third, 0]).collect(),
+        lengths: vec![24; count.into()],
+        next_hops: vec![1; count.into()],
+        ..RouteBatch::default()
+    }
+}
+
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip runs");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn installed() -> usize {
+    ip("route show proto 75").lines().count()
+}
+
+/// Reads until the question has its answer.
+async fn wait_for(stream: &mut ReplyStream<InterfaceEvent>, question: impl Fn(&InterfaceEvent) -> bool) {
+    let found = async {
+        loop {
+            let event = stream.next().await.expect("the stream lives").expect("it has no end");
+            if question(&event) {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(5), found).await.expect("the event comes");
+}
+
+fn eth0(event: &InterfaceEvent, question: impl Fn(&Interface) -> bool) -> bool {
+    event.interface.as_ref().is_some_and(|interface| interface.name == "eth0" && question(interface))
+}
+
+#[test]
+fn a_table_is_synced_changed_and_removed_at_the_end() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        assert_eq!(installed(), 3);
+        let withdrawn = RouteBatch { define: Vec::new(), next_hops: vec![0, 1, 1], ..routes(3) };
+        fea.rib.apply(withdrawn).await.expect("applied");
+        let status = fea.status().await;
+        assert_eq!((installed(), status.routes, status.next_hops, status.errors), (2, 2, 1, 0));
+        fea.manager.shutdown(ShutdownRequest { keep_routes: false }).await.expect("shut down");
+        assert_eq!((installed(), ip("nexthop show").as_str()), (0, ""));
+        let late = fea.rib.apply(routes(1)).await.expect_err("nothing is applied any more");
+        assert_eq!(late.kind(), ErrorKind::FailedPrecondition);
+    });
+}
+
+#[test]
+fn routes_that_are_to_be_kept_are_found_again_by_the_next_process() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        fea.manager.shutdown(ShutdownRequest { keep_routes: true }).await.expect("shut down");
+        drop(fea);
+        let fea = start();
+        fea.configure("linux").await;
+        assert_eq!(installed(), 3);
+        fea.sync(routes(2)).await;
+        let status = fea.status().await;
+        assert_eq!((installed(), status.added, status.deleted), (2, 0, 1));
+    });
+}
+
+#[test]
+fn a_rib_that_comes_before_the_configuration_waits() {
+    in_a_namespace(|fea| async move {
+        let begin = fea.rib.sync_begin(Empty {});
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fea.configure("none").await;
+        timeout(Duration::from_secs(5), begin).await.expect("goes on").expect("begins");
+        fea.rib.apply(routes(2)).await.expect("applied");
+        assert_eq!((fea.status().await.routes, installed()), (2, 0));
+    });
+}
+
+#[test]
+fn interfaces_come_whole_and_then_as_they_change() {
+    in_a_namespace(|fea| async move {
+        let mut stream = fea.rib.interfaces(Empty {});
+        let ours = [10, 0, 0, 1];
+        let with_address =
+            |now: &Interface| now.addresses.iter().any(|a| a.address == ours && a.length == 24);
+        wait_for(&mut stream, |event| eth0(event, |now| now.up && now.running && with_address(now))).await;
+        wait_for(&mut stream, |event| event.synced).await;
+        ip("link set peer0 down");
+        wait_for(&mut stream, |event| eth0(event, |now| now.up && !now.running)).await;
+        let index =
+            ip("-o link show dev eth0").split(':').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        ip("link del eth0");
+        wait_for(&mut stream, |event| event.gone == index).await;
+        let shown = fea.manager.show_interfaces(Empty {}).await.expect_err("for the operator only");
+        assert_eq!(shown.kind(), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn a_loss_is_said_to_who_listens_and_to_who_asks_later_until_a_sync() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        let mut listening = fea.rib.losses(Empty {});
+        ip("link set eth0 down");
+        ip("link set eth0 up");
+        timeout(Duration::from_secs(5), listening.next()).await.expect("is said").expect("lives");
+        let mut late = fea.rib.losses(Empty {});
+        timeout(Duration::from_secs(5), late.next()).await.expect("is said again").expect("lives");
+        assert_eq!(installed(), 0, "the kernel took them");
+        fea.sync(routes(3)).await;
+        assert_eq!(installed(), 3);
+        let mut after = fea.rib.losses(Empty {});
+        assert!(timeout(Duration::from_millis(200), after.next()).await.is_err(), "nothing is lost now");
+    });
+}
+
+#[test]
+fn calls_in_a_window_are_applied_in_their_order() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        let begin = fea.rib.sync_begin(Empty {});
+        let first = fea.rib.apply(routes(200));
+        let second = fea.rib.apply(RouteBatch { next_hops: vec![0; 200], ..routes(200) });
+        let third = fea.rib.apply(RouteBatch { define: Vec::new(), ..routes(100) });
+        let end = fea.rib.sync_end(Empty {});
+        end.await.expect("ends");
+        for call in [first, second, third, begin] {
+            call.await.expect("applied");
+        }
+        assert_eq!(installed(), 100);
+    });
+}
+
+#[test]
+fn what_the_kernel_refuses_is_in_the_status_and_does_not_stop_the_rest() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        let mut batch = routes(2);
+        batch.next_hops[0] = 9;
+        fea.sync(batch).await;
+        let status = fea.status().await;
+        assert_eq!((status.routes, status.errors), (1, 1));
+        assert_eq!(status.last_errors[0].prefix, "20.0.0.0/24");
+        let error = fea.rib.apply(RouteBatch { afi: 7, ..routes(1) }).await.expect_err("makes no sense");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    });
+}
+
+#[test]
+fn another_backend_asks_for_everything_again() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        fea.configure("linux").await;
+        assert_eq!(installed(), 3, "the same again");
+        fea.configure("none").await;
+        assert_eq!(installed(), 0);
+        let mut losses = fea.rib.losses(Empty {});
+        timeout(Duration::from_secs(5), losses.next()).await.expect("is said").expect("lives");
+        let request = Configuration { backend: "abacus".into(), table: 0 };
+        let error = fea.manager.configure(request).await.expect_err("no such backend");
+        assert!(error.message().contains("`abacus` is no backend"));
+    });
+}
