@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use holdfast_bgp_wire::{
-    NextHop,
-    attribute::code,
+    NextHop, Origin as WireOrigin,
     edit::{Change, Edit, Values, rewrite},
 };
 use holdfast_policy::{Edits, ListEdit, MedEdit, NextHopEdit, Origin, PrependAs};
@@ -15,6 +14,7 @@ use crate::{PeerKind, core::Core, export::Export, next_hop::Gateway, next_hop::N
 /// Appends the set's attributes as import policy changes them.
 pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) {
     let edit = Edit {
+        origin: edits.origin.map(origin),
         prepend: edits.prepend.map(|prepend| (asn(prepend.asn, core), prepend.count)),
         local_pref: edits.local_pref.map_or(Change::Keep, Change::Set),
         med: edits.med.map_or(Change::Keep, med),
@@ -22,9 +22,7 @@ pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) 
         large_communities: values(&edits.large_communities),
         ..Edit::default()
     };
-    let start = out.len();
     rewrite(core.sets.bytes(set), &edit, out);
-    set_origin(edits, &mut out[start..]);
 }
 
 /// The gateway that import policy puts in the place of the received one.
@@ -98,6 +96,7 @@ pub(crate) fn export(
         other => other,
     };
     let edit = Edit {
+        origin: edits.origin.map(origin),
         prepend,
         next_hop: match next_hop {
             NextHop::V4(address) => Change::Set(address),
@@ -111,9 +110,7 @@ pub(crate) fn export(
         four_octet_as: export.four_octet_as,
         ..Edit::default()
     };
-    let start = out.len();
     rewrite(bytes, &edit, out);
-    set_origin(edits, &mut out[start..]);
 }
 
 fn asn(which: PrependAs, core: &Core) -> Asn {
@@ -134,14 +131,10 @@ fn values<T>(edit: &ListEdit<T>) -> Values<'_, T> {
     Values { replace: edit.replace, remove: &edit.remove, add: &edit.add }
 }
 
-/// ORIGIN is the first of canonical attributes, with a value of one octet.
-fn set_origin(edits: &Edits, attributes: &mut [u8]) {
-    let Some(origin) = edits.origin else { return };
-    if let [_, code::ORIGIN, 1, value, ..] = attributes {
-        *value = match origin {
-            Origin::Igp => 0,
-            Origin::Egp => 1,
-            Origin::Incomplete => 2,
-        };
+fn origin(origin: Origin) -> WireOrigin {
+    match origin {
+        Origin::Igp => WireOrigin::Igp,
+        Origin::Egp => WireOrigin::Egp,
+        Origin::Incomplete => WireOrigin::Incomplete,
     }
 }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    Event, Limits, NextHopMode, OriginateAttributes, PeerIndex, Pipeline, Reachability, SpeakerConfig,
+    Batch, Event, Limits, NextHopMode, OriginateAttributes, PathState, PeerIndex, Pipeline, Reachability,
+    Release, SpeakerConfig, Stage,
 };
 use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
@@ -276,4 +277,54 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     while pipeline.work(100) {}
     let gone: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
     assert_eq!(gone.last().expect("a withdrawal").next_hops, [0]);
+}
+
+/// Holds every route back until it has seen three batches.
+#[derive(Debug, Default)]
+struct Hold {
+    batches: usize,
+    held: Vec<Release>,
+}
+
+impl Stage for Hold {
+    fn push(&mut self, batch: &mut Batch<'_>) {
+        self.batches += 1;
+        for change in batch.changes.iter_mut().filter(|change| change.new.is_some()) {
+            change.suppress = true;
+            self.held.push(Release { peer: batch.peer, prefix: change.prefix });
+        }
+    }
+
+    fn peer_down(&mut self, peer: PeerIndex) {
+        self.held.retain(|route| route.peer != peer);
+    }
+
+    fn work(&mut self, _budget: usize, released: &mut Vec<Release>) -> bool {
+        if self.batches >= 3 {
+            released.append(&mut self.held);
+        }
+        false
+    }
+
+    fn describe(&self) -> String {
+        format!("hold: {} routes", self.held.len())
+    }
+}
+
+#[test]
+fn a_stage_of_ones_own_may_hold_routes_back_and_let_them_go() {
+    let (mut pipeline, violations) = checked(always());
+    pipeline.add_stage(Box::new(Hold::default()));
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(to, Sink::default())];
+    for n in 0..3 {
+        settle(&mut pipeline, &mut sinks);
+        assert_eq!(sinks[0].1.routes.len(), 0);
+        let body = announcement(&attributes(1, &[]), &[prefix(&format!("10.{n}.0.0/16"))]);
+        pipeline.update(from, &body).expect("taken");
+        assert_eq!(pipeline.explain(prefix(&format!("10.{n}.0.0/16")))[0].state, PathState::Suppressed);
+    }
+    assert_eq!(pipeline.describe_stages()[1], "hold: 3 routes");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), violations.borrow().len()), (3, 0));
 }

@@ -219,8 +219,13 @@ impl Model {
     }
 
     fn best(&self, to: Prefix) -> Option<Route> {
+        self.equal(to).into_iter().next()
+    }
+
+    /// The routes equal up to the metric, the best first.
+    fn equal(&self, to: Prefix) -> Vec<Route> {
         if let Some(own) = self.own.get(&to) {
-            return Some(own.clone());
+            return vec![own.clone()];
         }
         let accepted = |(&(peer, at), route): (&(usize, Prefix), &Route)| {
             let external = peer < FIRST_INTERNAL;
@@ -234,9 +239,8 @@ impl Model {
         left.retain(|m| !all.iter().any(|n| n.neighbor() == m.neighbor() && n.med < m.med));
         keep(&mut left, Route::is_internal);
         keep(&mut left, |route| self.metric(route));
-        // Router ids ascend with the peers.
-        keep(&mut left, |route| route.peer);
-        left.pop()
+        // Router ids ascend with the peers, and so does the map.
+        left
     }
 
     fn expected(&self, receiver: usize, to: Prefix) -> Option<Held> {
@@ -323,6 +327,7 @@ struct World {
     model: Model,
     rib: Rib,
     programs: [Option<Program>; POLICIES],
+    max_paths: usize,
     /// A reader may lose its place.
     tight: bool,
     /// Peers for which something new began while they were being told something else: what they have is
@@ -340,13 +345,14 @@ fn config(n: usize) -> PeerConfig {
 }
 
 impl World {
-    fn new(tight: bool) -> Self {
+    fn new(tight: bool, max_paths: usize) -> Self {
         let limits = if tight {
             Limits { log: 8, window: 3, shared_bytes: 100, withdrawn: 1000, unacknowledged: 1000 }
         } else {
             Limits { window: 3, shared_bytes: 300, ..Limits::default() }
         };
-        let (mut pipeline, violations) = checked(SpeakerConfig { limits, ..speaker(NextHopMode::Resolved) });
+        let (mut pipeline, violations) =
+            checked(SpeakerConfig { limits, max_paths: max_paths as u8, ..speaker(NextHopMode::Resolved) });
         let mut model = Model::default();
         for n in 0..3 {
             model.metrics.insert(hop(n), None);
@@ -366,6 +372,7 @@ impl World {
             model,
             rib: Rib::default(),
             programs: programs(),
+            max_paths,
             tight,
             tangled: [false; PEERS],
         }
@@ -511,10 +518,21 @@ impl World {
     }
 
     fn check_rib(&self) {
-        let best = (0..PREFIXES).filter_map(|to| Some((route(to), self.model.best(route(to))?.next_hop?)));
+        let expected = (0..PREFIXES).filter_map(|to| {
+            let used = self.model.equal(route(to)).into_iter().take(self.max_paths);
+            let mut hops: Vec<IpAddr> = used.filter_map(|route| route.next_hop).collect();
+            hops.sort_unstable();
+            hops.dedup();
+            (!hops.is_empty()).then_some((route(to), hops))
+        });
+        let gateways = |handle: &u32| {
+            let mut gateways = self.rib.handles[handle].clone();
+            gateways.sort_unstable();
+            gateways
+        };
         let told: BTreeMap<Prefix, Vec<IpAddr>> =
-            self.rib.routes.iter().map(|(to, handle)| (*to, self.rib.handles[handle].clone())).collect();
-        assert_eq!(told, best.map(|(to, hop)| (to, vec![hop])).collect());
+            self.rib.routes.iter().map(|(to, handle)| (*to, gateways(handle))).collect();
+        assert_eq!(told, expected.collect());
         assert!(self.rib.stale.is_empty());
     }
 }
@@ -523,14 +541,15 @@ impl World {
 const CHECK_EVERY: usize = 40;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 250, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 3000, ..ProptestConfig::default() })]
 
     #[test]
     fn at_rest_every_peer_and_the_rib_hold_what_a_naive_speaker_would_have_told_them(
         tight in any::<bool>(),
+        max_paths in 1..4usize,
         ops in prop::collection::vec(op(), 1..200),
     ) {
-        let mut world = World::new(tight);
+        let mut world = World::new(tight, max_paths);
         (0..PEERS - 1).for_each(|peer| world.up(peer));
         for part in ops.chunks(CHECK_EVERY) {
             part.iter().for_each(|op| world.run(op));

@@ -1,0 +1,246 @@
+//! What a route costs: nanoseconds and bytes, from the UPDATE received to the UPDATE sent.
+//!
+//! `cargo run --release -p holdfast-bgp-pipeline --example route_path [routes]`: one million synthetic IPv4
+//! routes, seven to an attribute set, prefixes all over the table. The figures beside ours are those of the
+//! one-thread model that the layout was measured with, without sockets, on a machine like the author's.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use holdfast_bgp_pipeline::{PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig};
+use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder, next_message};
+use holdfast_policy::Program;
+use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, RouterId};
+
+const PER_SET: usize = 7;
+/// Bytes taken from a peer before others are served, as a driver reads them.
+const READ: usize = 64 << 10;
+
+fn main() {
+    let routes = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+    let prefixes = prefixes(routes);
+    one_in_one_out(&prefixes);
+    many_feeders(&prefixes[..routes / 10]);
+    many_sinks(&prefixes[..routes / 5]);
+}
+
+fn one_in_one_out(prefixes: &[Ipv4Prefix]) {
+    println!("{} routes in from one peer, out to another", prefixes.len());
+    let before = resident();
+    let feed = feed(prefixes, 1);
+    let base = resident();
+    let mut pipeline = pipeline();
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let (input, output) = run(&mut pipeline, from, &feed, &[to]);
+    row("update: read, intern, table, decide, log", input, prefixes.len(), "166");
+    row("pull: group, rewrite, encode", output, prefixes.len(), "19");
+    let memory = pipeline.memory();
+    let count = prefixes.len() as f64;
+    println!(
+        "  bytes per route: {:.1} resident (model 29.7); tables {:.1}, attributes {:.1}, output {:.1}",
+        (resident() - base) as f64 / count,
+        memory.tables as f64 / count,
+        memory.attributes as f64 / count,
+        memory.output as f64 / count,
+    );
+    println!("  (the feed itself: {:.1} MB)", (base - before) as f64 / 1e6);
+    pipeline.peer_down(from);
+    let (mut work, mut pull, mut worst) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    loop {
+        let start = cpu_time();
+        let more = pipeline.work(1000);
+        let worked = cpu_time() - start;
+        while pipeline.pending(to) {
+            pipeline.pull(to, READ);
+        }
+        work += worked;
+        pull += cpu_time() - start - worked;
+        worst = worst.max(cpu_time() - start);
+        if !more && !pipeline.is_waiting() {
+            break;
+        }
+    }
+    row("peer down: sweep", work, prefixes.len(), "");
+    row("peer down: withdraw", pull, prefixes.len(), "32-53 in all");
+    println!(
+        "  longest slice with its encoding: {worst:?}; {} bytes held after it",
+        pipeline.memory().total()
+    );
+}
+
+fn many_feeders(prefixes: &[Ipv4Prefix]) {
+    println!("{} prefixes from each of 10 feeders, best ones to the others", prefixes.len());
+    let feeds: Vec<_> = (1..=10).map(|n| feed(prefixes, n)).collect();
+    let base = resident();
+    let mut pipeline = pipeline();
+    let peers: Vec<_> = (1..=10).map(|n| up(&mut pipeline, n)).collect();
+    let (mut input, mut output, mut first) = (Duration::ZERO, Duration::ZERO, 0);
+    for (peer, feed) in peers.iter().zip(&feeds) {
+        let (one_in, one_out) = run(&mut pipeline, *peer, feed, &peers);
+        input += one_in;
+        output += one_out;
+        if *peer == peers[0] {
+            first = pipeline.memory().total();
+        }
+    }
+    let count = prefixes.len() * feeds.len();
+    row("update", input, count, "163 with the output");
+    row("pull", output, count, "");
+    let more = pipeline.memory().total() - first;
+    println!(
+        "  bytes per path: {:.1} resident (model 25.1); a further path {:.1} (model 22.6)",
+        (resident() - base) as f64 / count as f64,
+        more as f64 / (count - prefixes.len()) as f64
+    );
+}
+
+fn many_sinks(prefixes: &[Ipv4Prefix]) {
+    println!("{} routes to 10 sinks of one update group", prefixes.len());
+    let feed = feed(prefixes, 1);
+    let mut pipeline = pipeline();
+    let from = up(&mut pipeline, 1);
+    let sinks: Vec<_> = (2..=11).map(|n| up(&mut pipeline, n)).collect();
+    let (input, output) = run(&mut pipeline, from, &feed, &sinks);
+    row("update", input, prefixes.len(), "");
+    row("pull, all ten", output, prefixes.len(), "19 and copying");
+}
+
+/// Feeds in portions; the receivers are served after each.
+fn run(pipeline: &mut Pipeline, from: PeerIndex, feed: &[u8], to: &[PeerIndex]) -> (Duration, Duration) {
+    let (mut input, mut output) = (Duration::ZERO, Duration::ZERO);
+    let mut rest = feed;
+    while !rest.is_empty() {
+        let start = cpu_time();
+        let portion = rest.len().saturating_sub(READ);
+        while rest.len() > portion {
+            let Ok(Some(message)) = next_message(rest, MAX_LEN) else { break };
+            rest = &rest[message.wire.len()..];
+            if let Err(error) = pipeline.update(from, message.body) {
+                println!("  refused: {error}");
+                return (input, output);
+            }
+        }
+        input += cpu_time() - start;
+        let start = cpu_time();
+        for peer in to {
+            while pipeline.pending(*peer) {
+                std::hint::black_box(pipeline.pull(*peer, READ));
+            }
+        }
+        pipeline.work(10_000);
+        output += cpu_time() - start;
+    }
+    (input, output)
+}
+
+fn row(what: &str, time: Duration, routes: usize, model: &str) {
+    let nanoseconds = time.as_nanos() as f64 / routes as f64;
+    let model = if model.is_empty() { String::new() } else { format!(" (model {model})") };
+    println!("  {what}: {nanoseconds:.0} ns per route{model}");
+}
+
+fn pipeline() -> Pipeline {
+    let router_id = RouterId::new(0x0a00_0001).unwrap_or_else(|| unreachable!("not zero"));
+    Pipeline::new(SpeakerConfig::new(Asn(65000), router_id, 0x5eed))
+}
+
+fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
+    let address = IpAddr::from([10, 0, n, 2]);
+    let peer = pipeline.add_peer(PeerConfig {
+        name: format!("peer-{n}"),
+        address,
+        asn: Asn(65000 + u32::from(n)),
+        kind: PeerKind::Ebgp,
+        import: Some(Program::accept_all()),
+        export: Some(Program::accept_all()),
+        enforce_first_as: true,
+        next_hop_self: false,
+    });
+    let facts = SessionFacts {
+        families: vec![Family::IPV4_UNICAST],
+        four_octet_as: true,
+        max_message_len: MAX_LEN,
+        extended_next_hop: false,
+        router_id: RouterId::new(0x0a00_0100 + u32::from(n)).unwrap_or_else(|| unreachable!("not zero")),
+        peer_address: address,
+        next_hop_v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        next_hop_v6: None,
+        link_local: None,
+        interface: 0,
+    };
+    if let Err(error) = pipeline.peer_up(peer, facts) {
+        println!("  {error}");
+    }
+    peer
+}
+
+/// Different prefixes, /16 to /24, in no order.
+fn prefixes(count: usize) -> Vec<Ipv4Prefix> {
+    let mut random = Random(1);
+    let mut prefixes: Vec<Ipv4Prefix> = Vec::new();
+    while prefixes.len() < count {
+        let missing = count - prefixes.len();
+        prefixes.extend((0..missing).map(|_| {
+            let bits = random.next();
+            let address = 0x0100_0000 + (bits as u32) % 0xdf00_0000;
+            let length = if bits >> 60 < 10 { 24 } else { 16 + (bits >> 56 & 7) as u8 };
+            Ipv4Prefix::from_bits(u128::from(address) << 96, length)
+        }));
+        prefixes.sort_unstable();
+        prefixes.dedup();
+    }
+    for at in (1..prefixes.len()).rev() {
+        prefixes.swap(at, (random.next() % (at as u64 + 1)) as usize);
+    }
+    prefixes
+}
+
+/// The UPDATEs of one peer.
+fn feed(prefixes: &[Ipv4Prefix], peer: u8) -> Vec<u8> {
+    let mut random = Random(u64::from(peer));
+    let encoder = UpdateEncoder::new(MAX_LEN);
+    let mut out = Vec::with_capacity(prefixes.len() * 16);
+    for routes in prefixes.chunks(PER_SET) {
+        let hops = 3 + random.next() % 3;
+        let path = std::iter::once(65000 + u32::from(peer))
+            .chain((0..hops).map(|_| 1000 + random.next() as u32 % 60_000));
+        let attributes = AttributesBuilder {
+            as_path: path.map(Asn).collect(),
+            next_hop: Some(Ipv4Addr::new(10, 0, peer, 2)),
+            communities: (0..random.next() % 4).map(|_| random.next() as u32).collect(),
+            ..AttributesBuilder::new(Origin::Igp)
+        };
+        let sent = encoder.announce(&attributes.build(), routes.iter().copied(), &mut out);
+        assert!(sent.is_ok() && out.len() > HEADER_LEN, "attributes of this size always fit");
+    }
+    out
+}
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}
+
+/// Time this thread has spent on a CPU, so that neighbours on the machine do not count; 0 where the kernel
+/// does not say.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
+}
+
+/// Resident bytes of this process; 0 where the kernel does not say.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}
