@@ -68,7 +68,7 @@ impl Build {
 
         let mut set = compiler.file_descriptor_set();
         set.file.retain(|file| self.generates(file.package()));
-        for name in set.file.iter().map(|file| file.name()) {
+        for name in set.file.iter().map(prost_types::FileDescriptorProto::name) {
             fs::write(
                 self.out.join(interface::set_file_name(name)),
                 interface::descriptor_set(&pool, name)?,

@@ -5,7 +5,7 @@
 //!
 //! What bounds the memory of a channel: the window of calls in progress ([`WINDOW_CALLS`], [`WINDOW_BYTES`]), kept by
 //! the caller and enforced by the receiver; the credit of each stream ([`STREAM_WINDOW`]); the longest frame. A peer
-//! that stops reading makes callers wait. It can hold back this much and no more.
+//! that stops reading makes callers wait; one that goes on calling without reading the replies is cut off.
 //!
 //! [`WINDOW_CALLS`]: crate::WINDOW_CALLS
 //! [`WINDOW_BYTES`]: crate::WINDOW_BYTES
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
 use crate::call::{Call, CallWithFds, RawCall, ReplyStream};
-use crate::calls::{Calls, Payload, cost};
+use crate::calls::{Calls, Payload, WINDOW_CALLS, cost};
 use crate::frame::{FrameDecoder, Header, Kind, MAX_BODY, MAX_FDS};
 use crate::link::Link;
 use crate::outbox::Outbox;
@@ -151,10 +151,8 @@ impl Channel {
 
     /// Waits until the channel has closed, and says why.
     pub async fn closed(&self) -> XrlError {
-        match self.wait(|_| false).await {
-            Err(reason) => reason,
-            Ok(()) => unreachable!("the condition is never met"),
-        }
+        // The condition is never met, so this ends with the channel.
+        self.wait(|_| false).await.err().unwrap_or_else(closed_here)
     }
 
     async fn wait(&self, condition: impl Fn(&State) -> bool) -> Result<(), XrlError> {
@@ -243,6 +241,10 @@ impl Acceptor for ServesNothing {
     fn closed(&self) {}
 }
 
+/// Octets that a peer may leave unread and go on calling. Replies of calls within the window, and requests within
+/// ours, are far from this unless replies are large and the peer does not read.
+const MAX_UNREAD: usize = 64 << 20;
+
 /// What handles, driver and calls being carried out share.
 pub(crate) struct Shared {
     this: Weak<Self>,
@@ -270,10 +272,11 @@ struct State {
 
 impl State {
     fn wake_driver(&mut self) {
-        if self.outbox.len() > 0 || self.closed.is_some() {
-            if let Some(driver) = self.driver.take() {
-                driver.wake();
-            }
+        if self.outbox.len() == 0 && self.closed.is_none() {
+            return;
+        }
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
         }
     }
 }
@@ -386,7 +389,12 @@ impl Shared {
 
     /// Carries out a call of the peer: at once as far as it goes without waiting, the rest in a task of its own.
     fn serve(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), XrlError> {
-        self.with(|state| state.serving.begin(header.call, cost(body.len())))?;
+        self.with(|state| {
+            if state.outbox.len() > MAX_UNREAD || state.outbox.frames_with_fds() > WINDOW_CALLS {
+                return Err(XrlError::internal("calls without reading the replies"));
+            }
+            state.serving.begin(header.call, cost(body.len()))
+        })?;
         let (Some(this), Some(handle)) = (self.this.upgrade(), self.handle.borrow().upgrade()) else {
             return Ok(());
         };

@@ -130,6 +130,13 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_an_error_of_some_kind(bytes in proptest::prelude::any::<Vec<u8>>()) {
+            crate::fuzzing::error(&bytes);
+        }
+    }
+
     #[test]
     fn a_long_text_is_cut_between_characters() {
         let error = XrlError::internal("ü".repeat(MAX_TEXT));

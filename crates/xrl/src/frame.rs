@@ -107,16 +107,11 @@ pub enum FrameError {
 /// frames with [`next`](Self::next_frame) until there is none.
 ///
 /// Its buffer grows with the bytes that have arrived (to one longest frame at most), never with what a header promises.
+#[derive(Default)]
 pub struct FrameDecoder {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-}
-
-impl Default for FrameDecoder {
-    fn default() -> Self {
-        Self { buffer: Vec::new(), start: 0, end: 0 }
-    }
 }
 
 impl fmt::Debug for FrameDecoder {
@@ -128,9 +123,11 @@ impl fmt::Debug for FrameDecoder {
 impl FrameDecoder {
     /// Where the next bytes go; never empty.
     pub fn space(&mut self) -> &mut [u8] {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
         if self.end == self.buffer.len() {
             self.buffer.resize((2 * self.end).max(BUFFER), 0);
         } else if self.end == 0 && self.buffer.len() > BUFFER {

@@ -25,3 +25,11 @@ pub fn error(bytes: &[u8]) {
     let error = crate::XrlError::decode(bytes);
     assert_eq!(crate::XrlError::decode(&error.encode()).kind(), error.kind());
 }
+
+/// Any text is an XRL, which survives printing, or an error.
+pub fn xrl(text: &str) {
+    if let Ok(xrl) = text.parse::<crate::text::Xrl>() {
+        let printed = xrl.to_string();
+        assert_eq!(printed.parse().as_ref(), Ok(&xrl), "{printed}");
+    }
+}

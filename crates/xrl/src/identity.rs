@@ -32,6 +32,12 @@ impl PeerIdentity {
         Self { pid, ..self }
     }
 
+    /// Sets the instance name.
+    #[must_use]
+    pub fn instance(self, instance: &str) -> Self {
+        Self { instance: instance.to_owned(), ..self }
+    }
+
     /// Adds a class as which it may register.
     #[must_use]
     pub fn class(mut self, class: &str) -> Self {

@@ -50,6 +50,11 @@ impl Outbox {
         self.bytes.len() - self.written
     }
 
+    /// Frames not yet written that have descriptors.
+    pub(crate) fn frames_with_fds(&self) -> usize {
+        self.fds.len()
+    }
+
     /// The bytes to write next, with the descriptors that belong to the first of them. Ends before the next frame
     /// that has descriptors.
     pub(crate) fn front(&self) -> (&[u8], &[OwnedFd]) {

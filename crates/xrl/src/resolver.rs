@@ -69,7 +69,8 @@ impl Resolver {
         let channel = match &self.0.node {
             Some(node) => {
                 let channel = node.attach_link(link, PeerIdentity::new("finder"));
-                FinderClient::new(channel.clone()).register(node.registration()).await?;
+                let registered = FinderClient::new(channel.clone()).register(node.registration()).await;
+                registered.inspect_err(|_| channel.close())?;
                 channel
             }
             None => Channel::over(link),

@@ -212,8 +212,9 @@ impl proto::FinderServer for Broker {
         let caller = cx.channel().id();
         let instance = self.table.borrow().name_of(caller).unwrap_or_default();
         let grant = Grant { key: Key::random()?, role: role.clone(), instance, methods: found.methods };
-        self.remember_key(Minted { key: grant.key.clone(), caller, target: found.owner })?;
         let fd = self.introduce(found.owner, &grant).await?;
+        // If this fails the descriptor closes, and with it the key ends at the target.
+        self.remember_key(Minted { key: grant.key.clone(), caller, target: found.owner })?;
         let key = grant.key.as_bytes().to_vec();
         Ok((proto::ResolveReply { key, instance: found.instance, methods: grant.methods }, vec![fd]))
     }

@@ -120,7 +120,8 @@ fn type_name(field: &FieldDescriptor) -> String {
 fn comment(text: &mut String, file: &FileDescriptor, path: &[i32], indent: &str) {
     let locations = file.file_descriptor_proto().source_code_info.as_ref().map(|info| &info.location);
     let found = locations.into_iter().flatten().find(|location| location.path == path);
-    for line in found.map(|location| location.leading_comments()).unwrap_or_default().lines() {
+    let lines = found.and_then(|location| location.leading_comments.as_deref()).unwrap_or_default().lines();
+    for line in lines {
         let _ = writeln!(text, "{indent}// {}", line.trim());
     }
 }

@@ -88,6 +88,35 @@ fn a_peer_that_exceeds_the_window_is_cut_off() {
 }
 
 #[test]
+fn a_peer_that_calls_without_reading_the_replies_is_cut_off() {
+    run(async {
+        let (node, exerciser) = node();
+        let mut peer = raw_peer(&node);
+        peer.set_nonblocking(true).expect("non-blocking");
+        let call = frame(Header { method: ExerciseClient::ECHO, ..CALL }, &long_note().encode_to_vec());
+        let mut rest = &call[..];
+        // A call id is free again when its answer has been given, so the window does not end this.
+        let error = loop {
+            match peer.write(rest) {
+                Ok(len) if len == rest.len() => rest = &call,
+                Ok(len) => rest = &rest[len..],
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset));
+        let replies = exerciser.calls.get() * 1_000_000;
+        assert!((64_000_000..80_000_000).contains(&replies), "{replies} octets of replies");
+    });
+}
+
+fn long_note() -> Note {
+    Note { data: vec![0; 1_000_000], ..Note::default() }
+}
+
+#[test]
 fn a_request_that_cannot_be_read_fails_alone() {
     run(async {
         let (node, _) = node();
