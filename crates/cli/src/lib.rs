@@ -1,1 +1,192 @@
-//! The operator's command line
+//! The operator's command line: everything but `holdfast run`.
+//!
+//! A command connects to the router's socket, which makes it a caller with the role `operator`, asks one or two
+//! questions over XRL and writes the answers: as aligned text, or with `--json` under the key names of FRR where
+//! FRR has the command. Large answers are written as they arrive and never held.
+//!
+//! [`Command`] is what the binary puts into its own command line. Exit codes: 0 done; 1 refused or nothing found;
+//! 2 the command line is wrong; 3 no router answers.
+
+mod check;
+mod failure;
+mod json;
+mod router;
+mod show;
+mod text;
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use holdfast_xrl::text as xrl_text;
+
+pub use failure::Failure;
+use router::Router;
+
+/// Where routers are unless the command says otherwise.
+pub const DEFAULT_RUNTIME_DIR: &str = "/run/holdfast";
+
+/// A command of the operator.
+#[derive(Clone, Debug, Subcommand)]
+#[command(infer_subcommands = true)]
+pub enum Command {
+    /// Checks a configuration file; reports every error with its place.
+    Check(Check),
+    /// Shows the state of the router.
+    #[command(infer_subcommands = true)]
+    Show {
+        /// How to answer.
+        #[command(flatten)]
+        options: Options,
+        /// What to show.
+        #[command(subcommand)]
+        what: show::What,
+    },
+    /// Resets sessions.
+    #[command(infer_subcommands = true)]
+    Clear {
+        /// How to answer.
+        #[command(flatten)]
+        options: Options,
+        /// What to clear.
+        #[command(subcommand)]
+        what: Clear,
+    },
+    /// Calls any method of any process, or lists and describes them.
+    Call(Call),
+}
+
+/// `holdfast check`
+#[derive(Clone, Debug, Args)]
+pub struct Check {
+    /// The file.
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Errors as a JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What commands to a router have in common.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// The directory with the router's socket.
+    #[arg(long, global = true, value_name = "DIR", env = "HOLDFAST_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR)]
+    runtime_dir: PathBuf,
+    /// Answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// `holdfast clear`
+#[derive(Clone, Debug, Subcommand)]
+pub enum Clear {
+    /// Ends sessions with a NOTIFICATION; they come up again by themselves.
+    Bgp {
+        /// Name or address of the peer; `all` for every one.
+        name: String,
+        /// Keep the session: announce everything again, evaluate policies again.
+        #[arg(long)]
+        soft: bool,
+    },
+}
+
+/// `holdfast call`
+#[derive(Clone, Debug, Args)]
+#[group(id = "call_what", required = true, multiple = false, args = ["xrl", "list", "describe", "resolve"])]
+pub struct Call {
+    /// How to answer.
+    #[command(flatten)]
+    options: Options,
+    /// The call, as in `finder://bgp/bgp.v1/Clear?peer:txt=transit-1`; `finder://` may be left out.
+    xrl: Option<String>,
+    /// List every method that can be called.
+    #[arg(long)]
+    list: bool,
+    /// Describe the interfaces of a class, or one of them, as in `bgp/bgp.v1`.
+    #[arg(long, value_name = "CLASS[/INTERFACE]")]
+    describe: Option<String>,
+    /// Show what a name resolves to.
+    #[arg(long, value_name = "CLASS/INTERFACE")]
+    resolve: Option<String>,
+}
+
+impl Command {
+    /// Carries the command out, on standard output and standard error.
+    pub fn run(self) -> ExitCode {
+        let json = self.wants_json();
+        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let done = self.run_on(&mut out).and_then(|()| Ok(io::Write::flush(&mut out)?));
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                // What was written before the failure belongs before its message.
+                let _ = io::Write::flush(&mut out);
+                failure.report(json)
+            }
+        }
+    }
+
+    fn wants_json(&self) -> bool {
+        match self {
+            Self::Check(check) => check.json,
+            Self::Show { options, .. } | Self::Clear { options, .. } => options.json,
+            Self::Call(call) => call.options.json,
+        }
+    }
+
+    /// Carries the command out and writes the answer to `out`.
+    ///
+    /// # Errors
+    /// Why there is no answer, or only a part of it.
+    pub fn run_on(self, out: &mut dyn io::Write) -> Result<(), Failure> {
+        match self {
+            Self::Check(Check { config, json }) => check::check(&config, json, out),
+            Self::Show { options, what } => {
+                router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)
+            }
+            Self::Clear { options, what: Clear::Bgp { name, soft } } => {
+                router::with(&options.runtime_dir, async |router| {
+                    clear(&router, name, soft, options.json, out).await
+                })
+            }
+            Self::Call(call) => {
+                router::with(&call.options.runtime_dir.clone(), async |router| call.call(&router, out).await)
+            }
+        }
+    }
+}
+
+async fn clear(
+    router: &Router,
+    name: String,
+    soft: bool,
+    json: bool,
+    out: &mut dyn io::Write,
+) -> Result<(), Failure> {
+    use holdfast_api::bgp::v1::{BgpClient, ClearRequest};
+    let peer = if name == "all" { "*".to_owned() } else { name };
+    let bgp: BgpClient = router.client("bgp").await?;
+    let reply = router::answer(bgp.clear(ClearRequest { peer, soft })).await?;
+    if json {
+        json::line(out, &serde_json::json!({ "cleared": reply.cleared }))?;
+    } else {
+        for name in &reply.cleared {
+            writeln!(out, "cleared {name}")?;
+        }
+    }
+    Ok(())
+}
+
+impl Call {
+    async fn call(&self, router: &Router, mut out: &mut dyn io::Write) -> Result<(), Failure> {
+        let (resolver, out) = (router.resolver(), &mut out);
+        let format = if self.options.json { xrl_text::Format::Json } else { xrl_text::Format::Text };
+        let done = match self {
+            Self { describe: Some(target), .. } => xrl_text::describe(resolver, target, out).await,
+            Self { resolve: Some(target), .. } => xrl_text::resolve(resolver, target, out).await,
+            Self { xrl: Some(xrl), .. } => xrl_text::call(resolver, xrl, format, out).await,
+            Self { .. } => xrl_text::list(resolver, out).await,
+        };
+        Ok(done?)
+    }
+}

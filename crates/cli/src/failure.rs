@@ -1,0 +1,95 @@
+//! Why a command could not be carried out.
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use holdfast_config::Diagnostics;
+use holdfast_xrl::{ErrorKind, XrlError};
+
+/// Why a command could not be carried out: what the operator reads, and the exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nobody listens on the router's socket.
+    #[error(
+        "no router runs in {} ({error}); start one with `holdfast run`, or name its directory with --runtime-dir",
+        directory.display()
+    )]
+    NoRouter {
+        /// The runtime directory.
+        directory: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The router is there, but the manager or the process asked does not answer.
+    #[error("the router does not answer: {0}")]
+    NoAnswer(String),
+    /// A process that the command asks does not run.
+    #[error("{class} does not run (see `holdfast show processes`): {reason}")]
+    NotRunning {
+        /// Its class.
+        class: &'static str,
+        /// What the Finder said.
+        reason: String,
+    },
+    /// The process asked has refused.
+    #[error("{}", .0.message())]
+    Refused(XrlError),
+    /// Nothing matches.
+    #[error("{0}")]
+    NothingFound(String),
+    /// The file cannot be read.
+    #[error("{}: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The file is read and wrong. The diagnostics are printed to the standard output already if they are wanted
+    /// as JSON.
+    #[error("{0}")]
+    Wrong(Diagnostics),
+    /// The answer could not be written.
+    #[error("cannot write the answer: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl From<XrlError> for Failure {
+    fn from(error: XrlError) -> Self {
+        match error.kind() {
+            ErrorKind::Disconnected | ErrorKind::Unavailable | ErrorKind::Timeout => {
+                Self::NoAnswer(error.message().to_owned())
+            }
+            _ => Self::Refused(error),
+        }
+    }
+}
+
+impl Failure {
+    /// 0, 1 or 3, as the crate's documentation says.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoRouter { .. } | Self::NoAnswer(_) => 3,
+            // The reader has seen enough, as `head` does.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            Self::NotRunning { .. }
+            | Self::Refused(_)
+            | Self::NothingFound(_)
+            | Self::Unreadable { .. }
+            | Self::Wrong(_)
+            | Self::Output(_) => 1,
+        }
+    }
+
+    /// Tells the operator on standard error, and gives the exit code.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        let code = self.exit_code();
+        match self {
+            Self::Wrong(_) if json => {}
+            _ if code == 0 => {}
+            _ if json => eprintln!("{}", serde_json::json!({ "error": self.to_string() })),
+            Self::Wrong(wrong) => eprintln!("{wrong}"),
+            failure => eprintln!("holdfast: {failure}"),
+        }
+        ExitCode::from(code)
+    }
+}

@@ -1,0 +1,60 @@
+//! The way to a running router.
+
+use std::{os::unix::net::UnixStream, path::Path, time::Duration};
+
+use holdfast_xrl::{Client, ErrorKind, Resolver, XrlError};
+use tokio::task::LocalSet;
+
+use crate::Failure;
+
+/// Name of the operator's socket in the runtime directory.
+const SOCKET: &str = "holdfast.sock";
+
+/// A router answers at once; one that takes this long has a fault.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to the Finder of a router, as operator.
+pub(crate) struct Router(Resolver);
+
+/// Connects and runs `command` on an event loop of its own.
+pub(crate) fn with(
+    directory: &Path,
+    command: impl AsyncFnOnce(Router) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let router = Router::connect(directory)?;
+        command(router).await
+    })
+}
+
+impl Router {
+    fn connect(directory: &Path) -> Result<Self, Failure> {
+        let connected = UnixStream::connect(directory.join(SOCKET));
+        let socket =
+            connected.map_err(|error| Failure::NoRouter { directory: directory.to_owned(), error })?;
+        Ok(Self(Resolver::connect(socket.into())?))
+    }
+
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.0
+    }
+
+    /// A client for a class of process.
+    pub(crate) async fn client<C: Client>(&self, class: &'static str) -> Result<C, Failure> {
+        let found = tokio::time::timeout(PATIENCE, self.0.client(class)).await;
+        found.unwrap_or_else(|_| Err(late())).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Failure::NotRunning { class, reason: error.message().to_owned() },
+            _ => error.into(),
+        })
+    }
+}
+
+fn late() -> XrlError {
+    XrlError::timeout(format!("no answer within {} s", PATIENCE.as_secs()))
+}
+
+/// The answer of a call, or of the next step of a stream, if it comes in time.
+pub(crate) async fn answer<T>(call: impl Future<Output = Result<T, XrlError>>) -> Result<T, Failure> {
+    Ok(tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err(late()))?)
+}

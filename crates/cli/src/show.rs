@@ -1,0 +1,104 @@
+//! `holdfast show`.
+
+mod candidates;
+mod interfaces;
+mod neighbors;
+mod processes;
+mod routes;
+mod summary;
+mod table;
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+
+use crate::{Failure, router::Router};
+
+/// What to show.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// Sessions, routes and paths of BGP.
+    #[command(subcommand, infer_subcommands = true)]
+    Bgp(Bgp),
+    /// The routing table: the routes of all protocols.
+    Route {
+        /// A prefix, or an address for the route that covers it; everything if left out.
+        destination: Option<String>,
+        /// Which part of the table.
+        #[command(flatten)]
+        family: Family,
+        /// Only routes of this protocol (bgp, static, connected).
+        #[arg(long)]
+        protocol: Option<String>,
+    },
+    /// The kernel's interfaces and their addresses.
+    Interfaces,
+    /// The router's processes and how they fare.
+    Processes,
+}
+
+/// What of BGP to show.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Bgp {
+    /// One line for each session.
+    Summary,
+    /// Everything about sessions.
+    Neighbors {
+        /// Name or address; all if left out.
+        name: Option<String>,
+    },
+    /// The table: every path of every prefix.
+    Routes {
+        /// Which part of the table.
+        #[command(flatten)]
+        family: Family,
+        /// Only paths from this peer (name or address).
+        #[arg(long, value_name = "NAME")]
+        neighbor: Option<String>,
+    },
+    /// All paths of one prefix, and why each is or is not used.
+    Route {
+        /// A prefix, or an address for the longest match.
+        destination: String,
+    },
+}
+
+/// A part of a table.
+#[derive(Clone, Debug, Args)]
+pub struct Family {
+    /// Only IPv4.
+    #[arg(long, conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Only IPv6.
+    #[arg(long)]
+    ipv6: bool,
+}
+
+impl Family {
+    /// IANA's number; 0 for both.
+    fn afi(&self) -> u32 {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 0,
+        }
+    }
+}
+
+impl What {
+    pub(crate) async fn show(self, router: &Router, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::Bgp(Bgp::Summary) => summary::show(router, json, out).await,
+            Self::Bgp(Bgp::Neighbors { name }) => neighbors::show(router, name, json, out).await,
+            Self::Bgp(Bgp::Routes { family, neighbor }) => {
+                routes::show(router, family.afi(), neighbor, json, out).await
+            }
+            Self::Bgp(Bgp::Route { destination }) => candidates::show(router, destination, json, out).await,
+            Self::Route { destination, family, protocol } => {
+                table::show(router, destination, family.afi(), protocol, json, out).await
+            }
+            Self::Interfaces => interfaces::show(router, json, out).await,
+            Self::Processes => processes::show(router, json, out).await,
+        }
+    }
+}

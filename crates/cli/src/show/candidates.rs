@@ -1,0 +1,202 @@
+//! `show bgp route PREFIX`: every path of a prefix, and why it is or is not used.
+
+use std::io::{self, Write};
+
+use holdfast_api::bgp::v1::{BgpClient, Path, Prefix, ShowRouteRequest};
+use serde_json::{Map, Value, json};
+
+use super::routes::{flags, origin_word, peer_id};
+use crate::{
+    Failure,
+    json::line,
+    router::{Router, answer},
+    text::{afi, or_dash},
+};
+
+pub(super) async fn show(
+    router: &Router,
+    destination: String,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    let found = answer(bgp.show_route(ShowRouteRequest { destination: destination.clone() })).await?;
+    let Some(prefix) = found.prefixes.first() else {
+        return Err(Failure::NothingFound(format!("BGP has no route to {destination}")));
+    };
+    match as_json {
+        true => line(out, &to_json(prefix, &found.advertised_to))?,
+        false => write(prefix, &found.advertised_to, out)?,
+    }
+    Ok(())
+}
+
+fn to_json(prefix: &Prefix, advertised_to: &[String]) -> Value {
+    let to: Map<_, _> = advertised_to.iter().map(|peer| (peer.clone(), json!({}))).collect();
+    json!({
+        "prefix": prefix.prefix,
+        "advertisedTo": to,
+        "paths": prefix.paths.iter().map(path_json).collect::<Vec<_>>(),
+    })
+}
+
+fn path_json(path: &Path) -> Value {
+    let link = if path.external { "external" } else { "internal" };
+    let mut value = json!({
+        "aspath": as_path(&path.as_path),
+        "origin": origin_word(&path.origin),
+        "valid": path.valid,
+        "nexthops": [{
+            "ip": path.next_hop,
+            "afi": afi(&path.next_hop),
+            "metric": path.igp_metric,
+            "accessible": path.igp_metric.is_some(),
+            "used": path.best || path.multipath,
+        }],
+        "peer": {
+            "peerId": peer_id(path),
+            "peerName": path.peer,
+            "remoteAs": path.peer_asn,
+            "routerId": path.peer_router_id,
+            "type": link,
+        },
+    });
+    let members = optional_members(path);
+    for (key, member) in members.into_iter().filter(|(_, member)| !member.is_null()) {
+        value[key] = member;
+    }
+    value
+}
+
+/// What is left out where a path does not have it; `null` stands for that.
+fn optional_members(path: &Path) -> [(&'static str, Value); 14] {
+    let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    let flag = |set: bool| if set { true.into() } else { Value::Null };
+    let list = |entries: &[String]| match entries {
+        [] => Value::Null,
+        entries => json!({ "string": entries.join(" "), "list": entries }),
+    };
+    [
+        ("metric", path.med.into()),
+        ("locPrf", path.local_pref.into()),
+        ("bestpath", if path.best { json!({ "overall": true }) } else { Value::Null }),
+        ("multipath", flag(path.multipath)),
+        ("reason", text(&path.reason)),
+        ("local", flag(path.peer_address.is_empty())),
+        ("community", list(&path.communities)),
+        ("largeCommunity", list(&path.large_communities)),
+        ("extendedCommunity", list(&path.ext_communities)),
+        ("aggregatorId", text(&path.aggregator)),
+        ("atomicAggregate", flag(path.atomic_aggregate)),
+        ("originatorId", text(&path.originator_id)),
+        ("clusterList", list(&path.cluster_list)),
+        ("unknownAttributes", list(&path.unknown_attributes)),
+    ]
+}
+
+/// FRR's form of an AS path, from text as `(64512) 65001 65002 {65003,65004}`.
+fn as_path(text: &str) -> Value {
+    const SEQUENCE: &str = "as-sequence";
+    let mut segments: Vec<Value> = Vec::new();
+    let mut length = 0;
+    let mut kind = SEQUENCE;
+    for part in text.split_inclusive(['{', '[', '(', '}', ']', ')']) {
+        let asns = numbers(part);
+        // A set counts as one, confederation segments as none (RFC 4271 section 9.1.2.2, RFC 5065).
+        length += match kind {
+            SEQUENCE => asns.len(),
+            "as-set" => 1,
+            _ => 0,
+        };
+        if !asns.is_empty() {
+            segments.push(json!({ "type": kind, "list": asns }));
+        }
+        kind = match part.as_bytes().last() {
+            Some(b'{') => "as-set",
+            Some(b'[') => "as-confed-set",
+            Some(b'(') => "as-confed-sequence",
+            _ => SEQUENCE,
+        };
+    }
+    let string = if text.is_empty() { "Local" } else { text };
+    json!({ "string": string, "segments": segments, "length": length })
+}
+
+fn numbers(text: &str) -> Vec<u32> {
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+}
+
+fn write(prefix: &Prefix, advertised_to: &[String], out: &mut dyn Write) -> io::Result<()> {
+    let count = prefix.paths.len();
+    writeln!(out, "{}: {count} {}", prefix.prefix, if count == 1 { "path" } else { "paths" })?;
+    let to = if advertised_to.is_empty() { "nobody".to_owned() } else { advertised_to.join(", ") };
+    writeln!(out, "  Advertised to: {to}")?;
+    prefix.paths.iter().try_for_each(|path| write_path(path, out))
+}
+
+fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
+    let as_path = if path.as_path.is_empty() { "Local" } else { &path.as_path };
+    writeln!(out, "\n{} {as_path}", flags(path))?;
+    let (address, router_id) = (or_dash(&path.peer_address), or_dash(&path.peer_router_id));
+    writeln!(out, "    from {} ({address}, router id {router_id}, AS {})", path.peer, path.peer_asn)?;
+    let metric = path.igp_metric.map_or("unreachable".to_owned(), |metric| format!("metric {metric}"));
+    writeln!(out, "    next hop {} ({metric})", or_dash(&path.next_hop))?;
+    let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
+    let (preference, med) = (number(path.local_pref), number(path.med));
+    writeln!(out, "    origin {}, local preference {preference}, MED {med}", origin_word(&path.origin))?;
+    let state = match (path.best, path.multipath, path.reason.as_str()) {
+        (true, _, _) => "best",
+        (false, true, "") => "multipath",
+        (false, false, "") => "not best",
+        (false, _, reason) => reason,
+    };
+    writeln!(out, "    {}{state}", if path.valid { "" } else { "not usable: " })?;
+    for (title, entries) in [
+        ("communities", &path.communities),
+        ("large communities", &path.large_communities),
+        ("extended communities", &path.ext_communities),
+        ("cluster list", &path.cluster_list),
+        ("unknown attributes", &path.unknown_attributes),
+    ] {
+        if !entries.is_empty() {
+            writeln!(out, "    {title}: {}", entries.join(" "))?;
+        }
+    }
+    for (title, text) in [("aggregator", &path.aggregator), ("originator", &path.originator_id)] {
+        if !text.is_empty() {
+            writeln!(out, "    {title} {text}")?;
+        }
+    }
+    if path.atomic_aggregate { writeln!(out, "    atomic aggregate") } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_of_a_path_are_told_apart() {
+        let table = [
+            ("", json!({ "string": "Local", "segments": [], "length": 0 })),
+            (
+                "1 2 {3,4}",
+                json!({ "string": "1 2 {3,4}", "segments": [
+                    { "type": "as-sequence", "list": [1, 2] },
+                    { "type": "as-set", "list": [3, 4] },
+                ], "length": 3 }),
+            ),
+            (
+                "(64512 64513) 1 {2} 3",
+                json!({ "string": "(64512 64513) 1 {2} 3", "segments": [
+                    { "type": "as-confed-sequence", "list": [64512, 64513] },
+                    { "type": "as-sequence", "list": [1] },
+                    { "type": "as-set", "list": [2] },
+                    { "type": "as-sequence", "list": [3] },
+                ], "length": 3 }),
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(as_path(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `show bgp neighbors`.
+
+use std::io::{self, Write};
+
+use holdfast_api::bgp::v1::{BgpClient, FamilyState, Neighbor, ShowNeighborsRequest, SummaryPeer};
+use serde_json::{Map, Value, json};
+
+use super::summary::{ESTABLISHED, established_epoch, key};
+use crate::{
+    Failure,
+    json::Object,
+    router::{Router, answer},
+    text::{camel, or_dash, uptime},
+};
+
+pub(super) async fn show(
+    router: &Router,
+    name: Option<String>,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    let mut neighbors = bgp.show_neighbors(ShowNeighborsRequest { peer: name.clone().unwrap_or_default() });
+    // The first answer says whether the peer exists; before that nothing is written.
+    let mut next = answer(neighbors.next()).await?;
+    if let (None, Some(name)) = (&next, name) {
+        return Err(Failure::NothingFound(format!("there is no peer `{name}`")));
+    }
+    if !as_json {
+        while let Some(neighbor) = next {
+            write(&neighbor, out)?;
+            next = answer(neighbors.next()).await?;
+        }
+        return Ok(());
+    }
+    let mut object = Object::begin(&mut *out)?;
+    while let Some(neighbor) = next {
+        let peer = neighbor.peer.clone().unwrap_or_default();
+        object.member(&key(&peer), &to_json(&neighbor, &peer))?;
+        next = answer(neighbors.next()).await?;
+    }
+    object.end()?;
+    Ok(writeln!(out)?)
+}
+
+fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
+    let mut value = json!({
+        "name": peer.name,
+        "remoteAs": peer.asn,
+        "localAs": peer.local_asn,
+        "nbrExternalLink": neighbor.link == "external",
+        "bgpVersion": 4,
+        "remoteRouterId": neighbor.router_id,
+        "localRouterId": neighbor.local_router_id,
+        "bgpState": peer.state,
+        "bgpTimerLastRead": neighbor.last_read_milliseconds,
+        "bgpTimerLastWrite": neighbor.last_write_milliseconds,
+        "bgpTimerConfiguredHoldTimeMsecs": u64::from(neighbor.configured_hold_time) * 1000,
+        "bgpTimerHoldTimeMsecs": u64::from(neighbor.hold_time) * 1000,
+        "bgpTimerKeepAliveIntervalMsecs": u64::from(neighbor.keepalive) * 1000,
+        "neighborCapabilities": capabilities(neighbor),
+        "messageStats": messages(neighbor, peer),
+        "addressFamilyInfo": families(neighbor),
+        "connectionsEstablished": peer.connections_established,
+        "connectionsDropped": peer.connections_dropped,
+        "hostLocal": neighbor.local_address,
+        "portLocal": neighbor.local_port,
+        "hostForeign": peer.address,
+        "portForeign": neighbor.remote_port,
+        "passive": neighbor.passive,
+        "ttlSecurity": neighbor.ttl_security,
+        "dynamicPeer": neighbor.in_listen_range,
+        "drops": neighbor.drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect::<Map<_, _>>(),
+        "faults": neighbor.faults,
+    });
+    let texts = [
+        ("nbrDesc", &peer.description),
+        ("lastResetDueTo", &neighbor.last_reset),
+        ("lastError", &peer.last_error),
+    ];
+    for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        value[key] = text.as_str().into();
+    }
+    if let Some(epoch) = established_epoch(peer) {
+        value["bgpTimerUpMsec"] = peer.uptime_milliseconds.into();
+        value["bgpTimerUpString"] = uptime(peer.uptime_milliseconds).into();
+        value["bgpTimerUpEstablishedEpoch"] = epoch.into();
+    }
+    value
+}
+
+/// Each capability with who has sent it.
+fn capabilities(neighbor: &Neighbor) -> Map<String, Value> {
+    let (sent, received) = (&neighbor.capabilities_sent, &neighbor.capabilities_received);
+    let advertised = sent.iter().map(|capability| {
+        let both = received.contains(capability);
+        (capability.clone(), if both { "advertisedAndReceived" } else { "advertised" }.into())
+    });
+    let others = received.iter().filter(|capability| !sent.contains(capability));
+    advertised.chain(others.map(|capability| (capability.clone(), "received".into()))).collect()
+}
+
+fn messages(neighbor: &Neighbor, peer: &SummaryPeer) -> Map<String, Value> {
+    let mut stats = Map::new();
+    stats.insert("depthInq".to_owned(), 0.into());
+    stats.insert("depthOutq".to_owned(), peer.out_queue.into());
+    for count in &neighbor.messages {
+        let key = message_key(&count.kind);
+        stats.insert(format!("{key}Sent"), count.sent.into());
+        stats.insert(format!("{key}Recv"), count.received.into());
+    }
+    stats.insert("totalSent".to_owned(), peer.messages_sent.into());
+    stats.insert("totalRecv".to_owned(), peer.messages_received.into());
+    stats
+}
+
+/// FRR's name of a kind of message.
+fn message_key(kind: &str) -> String {
+    match kind.to_ascii_lowercase().as_str() {
+        "open" => "opens".to_owned(),
+        "notification" => "notifications".to_owned(),
+        "update" => "updates".to_owned(),
+        "keepalive" => "keepalives".to_owned(),
+        other => camel(other),
+    }
+}
+
+fn families(neighbor: &Neighbor) -> Map<String, Value> {
+    let info = |family: &FamilyState| {
+        json!({
+            "updateGroupId": family.update_group,
+            "receivedPrefixCounter": family.received,
+            "acceptedPrefixCounter": family.accepted,
+            "bestPrefixCounter": family.best,
+            "sentPrefixCounter": family.sent,
+            "endOfRibSend": family.end_of_rib_sent,
+            "endOfRibRecv": family.end_of_rib_received,
+            "importPolicy": neighbor.import,
+            "exportPolicy": neighbor.export,
+        })
+    };
+    neighbor.families.iter().map(|family| (camel(&family.family), info(family))).collect()
+}
+
+fn write(neighbor: &Neighbor, out: &mut dyn Write) -> io::Result<()> {
+    let peer = neighbor.peer.clone().unwrap_or_default();
+    let link = or_dash(&neighbor.link);
+    writeln!(out, "{} ({}), AS {}, {link} link", peer.name, or_dash(&peer.address), peer.asn)?;
+    if !peer.description.is_empty() {
+        writeln!(out, "  Description: {}", peer.description)?;
+    }
+    write_state(neighbor, &peer, out)?;
+    write_session(neighbor, &peer, out)?;
+    for family in &neighbor.families {
+        write_family(family, out)?;
+    }
+    writeln!(out, "  Policy: import {}, export {}", policy(&neighbor.import), policy(&neighbor.export))?;
+    for drop in &neighbor.drops {
+        writeln!(out, "  Dropped: {} x {}", drop.count, drop.reason)?;
+    }
+    for fault in &neighbor.faults {
+        writeln!(out, "  Fault: {fault}")?;
+    }
+    writeln!(out)
+}
+
+fn write_state(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> io::Result<()> {
+    if peer.state == ESTABLISHED {
+        writeln!(out, "  State {ESTABLISHED}, up for {}", uptime(peer.uptime_milliseconds))?;
+    } else {
+        writeln!(out, "  State {}, last up {}", peer.state, uptime(peer.uptime_milliseconds))?;
+    }
+    if !peer.last_error.is_empty() {
+        writeln!(out, "  Last error: {}", peer.last_error)?;
+    }
+    if !neighbor.last_reset.is_empty() {
+        writeln!(out, "  Last reset: {}", neighbor.last_reset)?;
+    }
+    let (up, down) = (peer.connections_established, peer.connections_dropped);
+    writeln!(out, "  Connections: {up} established, {down} dropped")
+}
+
+fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> io::Result<()> {
+    let (local, remote) = (or_dash(&neighbor.local_address), or_dash(&peer.address));
+    let (local_port, remote_port) = (neighbor.local_port, neighbor.remote_port);
+    writeln!(out, "  Local {local} port {local_port}, remote {remote} port {remote_port}")?;
+    let (ours, theirs) = (or_dash(&neighbor.local_router_id), or_dash(&neighbor.router_id));
+    writeln!(out, "  Router id: local {ours}, remote {theirs}")?;
+    let (hold, keepalive, configured) =
+        (neighbor.hold_time, neighbor.keepalive, neighbor.configured_hold_time);
+    writeln!(out, "  Hold time {hold} s (configured {configured} s), keepalive {keepalive} s")?;
+    let (read, written) = (neighbor.last_read_milliseconds, neighbor.last_write_milliseconds);
+    writeln!(out, "  Last read {} ago, last write {} ago", uptime(read.max(1)), uptime(written.max(1)))?;
+    let flags = [
+        (neighbor.passive, "passive"),
+        (neighbor.ttl_security, "ttl-security"),
+        (neighbor.in_listen_range, "from a listen-range"),
+    ];
+    let flags: Vec<_> = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect();
+    if !flags.is_empty() {
+        writeln!(out, "  Options: {}", flags.join(", "))?;
+    }
+    for (capability, state) in capabilities(neighbor) {
+        let state = match state.as_str() {
+            Some("advertisedAndReceived") => "advertised and received",
+            Some("advertised") => "advertised",
+            _ => "received",
+        };
+        writeln!(out, "  Capability {capability}: {state}")?;
+    }
+    writeln!(out, "  Messages:  sent {}, received {}", peer.messages_sent, peer.messages_received)?;
+    for count in &neighbor.messages {
+        writeln!(out, "    {:<14} sent {}, received {}", count.kind, count.sent, count.received)?;
+    }
+    Ok(())
+}
+
+fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {
+    let FamilyState { family: name, received, accepted, best, sent, .. } = family;
+    writeln!(out, "  {name}: {received} received, {accepted} accepted, {best} best, {sent} sent")?;
+    let yes_or_no = |done: bool| if done { "yes" } else { "no" };
+    let (sent, received) = (yes_or_no(family.end_of_rib_sent), yes_or_no(family.end_of_rib_received));
+    writeln!(out, "    update group {}, End-of-RIB sent: {sent}, received: {received}", family.update_group)
+}
+
+fn policy(name: &str) -> &str {
+    if name.is_empty() { "none" } else { name }
+}

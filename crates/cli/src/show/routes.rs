@@ -1,0 +1,184 @@
+//! `show bgp routes`: the table, streamed.
+
+use std::io::{self, Write};
+
+use holdfast_api::bgp::v1::{BgpClient, Empty, Path, Prefix, ShowRoutesRequest};
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    json::Object,
+    router::{Router, answer},
+    text::{afi, or_dash},
+};
+
+pub(super) async fn show(
+    router: &Router,
+    afi: u32,
+    neighbor: Option<String>,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    let request = ShowRoutesRequest { afi, peer: neighbor.unwrap_or_default() };
+    match as_json {
+        true => stream_json(&bgp, request, out).await,
+        false => stream_text(&bgp, request, out).await,
+    }
+}
+
+async fn stream_json(
+    bgp: &BgpClient,
+    request: ShowRoutesRequest,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let summary = answer(bgp.show_summary(Empty {})).await?;
+    let mut routes = bgp.show_routes(request);
+    let mut next = answer(routes.next()).await?;
+    let mut object = Object::begin(&mut *out)?;
+    object.member("vrfId", &0)?;
+    object.member("vrfName", "default")?;
+    object.member("routerId", &summary.router_id)?;
+    object.member("localAS", &summary.asn)?;
+    let (mut prefixes, mut paths) = (0, 0);
+    let mut table = object.object("routes")?;
+    while let Some(batch) = next {
+        for prefix in &batch.prefixes {
+            prefixes += 1;
+            paths += prefix.paths.len();
+            let shown: Vec<_> = prefix.paths.iter().map(|path| path_json(prefix, path)).collect();
+            table.member(&prefix.prefix, &shown)?;
+        }
+        next = answer(routes.next()).await?;
+    }
+    table.end()?;
+    object.member("totalRoutes", &prefixes)?;
+    object.member("totalPaths", &paths)?;
+    object.end()?;
+    Ok(writeln!(out)?)
+}
+
+fn path_json(prefix: &Prefix, path: &Path) -> Value {
+    let (network, length) = prefix.prefix.split_once('/').unwrap_or((&prefix.prefix, "0"));
+    let mut value = json!({
+        "valid": path.valid,
+        "bestpath": path.best,
+        "multipath": path.multipath,
+        "pathFrom": if path.external { "external" } else { "internal" },
+        "prefix": network,
+        "prefixLen": length.parse::<u8>().unwrap_or(0),
+        "network": prefix.prefix,
+        "peerId": peer_id(path),
+        "peerName": path.peer,
+        "path": path.as_path,
+        "origin": origin_word(&path.origin),
+        "nexthops": [{ "ip": path.next_hop, "afi": afi(&path.next_hop), "used": path.best || path.multipath }],
+    });
+    if let Some(med) = path.med {
+        value["metric"] = med.into();
+    }
+    if let Some(preference) = path.local_pref {
+        value["locPrf"] = preference.into();
+    }
+    if !path.reason.is_empty() {
+        value["reason"] = path.reason.as_str().into();
+    }
+    value
+}
+
+/// As FRR: the address, and this for our own routes.
+pub(super) fn peer_id(path: &Path) -> &str {
+    if path.peer_address.is_empty() { "(unspec)" } else { &path.peer_address }
+}
+
+/// As FRR writes ORIGIN.
+pub(super) fn origin_word(origin: &str) -> &'static str {
+    match origin.to_ascii_lowercase().as_str() {
+        "igp" | "i" => "IGP",
+        "egp" | "e" => "EGP",
+        _ => "incomplete",
+    }
+}
+
+async fn stream_text(
+    bgp: &BgpClient,
+    request: ShowRoutesRequest,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let mut routes = bgp.show_routes(request);
+    let mut next = answer(routes.next()).await?;
+    writeln!(out, "* valid, > best, = multipath, i internal; origin: i IGP, e EGP, ? incomplete")?;
+    let (mut prefixes, mut paths) = (0, 0);
+    let mut shown_family = "";
+    while let Some(batch) = next {
+        for prefix in &batch.prefixes {
+            let family = afi(&prefix.prefix);
+            if family != shown_family {
+                shown_family = family;
+                heading(family, out)?;
+            }
+            prefixes += 1;
+            paths += prefix.paths.len();
+            write_prefix(prefix, family, out)?;
+        }
+        next = answer(routes.next()).await?;
+    }
+    Ok(writeln!(out, "\n{prefixes} prefixes, {paths} paths")?)
+}
+
+/// Widths of prefix and next hop. A table that is written as it comes cannot wait for its widest entry; the rare
+/// IPv6 prefix that is longer moves its own line only.
+fn widths(family: &str) -> (usize, usize) {
+    if family == "ipv4" { (18, 15) } else { (26, 26) }
+}
+
+fn heading(family: &str, out: &mut dyn Write) -> io::Result<()> {
+    let (prefix, next_hop) = widths(family);
+    writeln!(
+        out,
+        "\n    {:<prefix$} {:<next_hop$} {:>10} {:>10} {:<16} Path",
+        "Network", "Next hop", "Metric", "LocPrf", "Peer"
+    )
+}
+
+fn write_prefix(prefix: &Prefix, family: &str, out: &mut dyn Write) -> io::Result<()> {
+    let (prefix_width, hop_width) = widths(family);
+    for (index, path) in prefix.paths.iter().enumerate() {
+        // Further paths of a prefix do not repeat it.
+        let network = if index == 0 { prefix.prefix.as_str() } else { "" };
+        let number = |value: Option<u32>| value.map(|value| value.to_string()).unwrap_or_default();
+        writeln!(
+            out,
+            "{} {network:<prefix_width$} {:<hop_width$} {:>10} {:>10} {:<16} {}{}{}",
+            flags(path),
+            or_dash(&path.next_hop),
+            number(path.med),
+            number(path.local_pref),
+            path.peer,
+            path.as_path,
+            if path.as_path.is_empty() { "" } else { " " },
+            origin_letter(&path.origin),
+        )?;
+    }
+    Ok(())
+}
+
+/// Three characters, as FRR puts them before a path.
+pub(super) fn flags(path: &Path) -> String {
+    let valid = if path.valid { '*' } else { ' ' };
+    let used = match (path.best, path.multipath) {
+        (true, _) => '>',
+        (false, true) => '=',
+        (false, false) => ' ',
+    };
+    let internal = if path.external || path.peer_address.is_empty() { ' ' } else { 'i' };
+    String::from_iter([valid, used, internal])
+}
+
+fn origin_letter(origin: &str) -> char {
+    match origin_word(origin) {
+        "IGP" => 'i',
+        "EGP" => 'e',
+        _ => '?',
+    }
+}

@@ -1,0 +1,148 @@
+//! `show bgp summary`.
+
+use std::{
+    io::Write,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use holdfast_api::bgp::v1::{BgpClient, Empty, Summary, SummaryFamily, SummaryPeer};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Failure,
+    json::line,
+    router::{Router, answer},
+    text::{Table, afi, camel, or_dash, size, uptime},
+};
+
+pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    let summary = answer(bgp.show_summary(Empty {})).await?;
+    match as_json {
+        true => line(out, &to_json(&summary))?,
+        false => write(&summary, out)?,
+    }
+    Ok(())
+}
+
+pub(super) const ESTABLISHED: &str = "Established";
+
+fn to_json(summary: &Summary) -> Value {
+    let families =
+        summary.families.iter().map(|family| (camel(&family.family), family_json(summary, family)));
+    Value::Object(families.collect())
+}
+
+fn family_json(summary: &Summary, family: &SummaryFamily) -> Value {
+    let failed = family.peers.iter().filter(|peer| peer.state != ESTABLISHED).count();
+    let peers: Map<_, _> = family.peers.iter().map(|peer| (key(peer), peer_json(peer))).collect();
+    json!({
+        "routerId": summary.router_id,
+        "as": summary.asn,
+        "vrfId": 0,
+        "vrfName": "default",
+        "ribCount": family.prefixes,
+        "pathCount": family.paths,
+        "memory": summary.memory_bytes,
+        "peerCount": family.peers.len(),
+        "peers": peers,
+        "failedPeers": failed,
+        "displayedPeers": family.peers.len(),
+        "totalPeers": family.peers.len(),
+    })
+}
+
+/// FRR's key: the address; a peer without one goes by its name.
+pub(super) fn key(peer: &SummaryPeer) -> String {
+    if peer.address.is_empty() { peer.name.clone() } else { peer.address.clone() }
+}
+
+fn peer_json(peer: &SummaryPeer) -> Value {
+    let mut value = json!({
+        "name": peer.name,
+        "remoteAs": peer.asn,
+        "localAs": peer.local_asn,
+        "version": 4,
+        "msgRcvd": peer.messages_received,
+        "msgSent": peer.messages_sent,
+        "outq": peer.out_queue,
+        "inq": 0,
+        "peerUptime": uptime(peer.uptime_milliseconds),
+        "peerUptimeMsec": peer.uptime_milliseconds,
+        "pfxRcd": peer.prefixes_received,
+        "pfxAccepted": peer.prefixes_accepted,
+        "pfxSnt": peer.prefixes_sent,
+        "state": peer.state,
+        "peerState": if peer.state == ESTABLISHED { "OK" } else { peer.last_error.as_str() },
+        "connectionsEstablished": peer.connections_established,
+        "connectionsDropped": peer.connections_dropped,
+        "idType": afi(&peer.address),
+    });
+    if let Some(epoch) = established_epoch(peer) {
+        value["peerUptimeEstablishedEpoch"] = epoch.into();
+    }
+    if !peer.description.is_empty() {
+        value["desc"] = peer.description.as_str().into();
+    }
+    value
+}
+
+/// When the session came up, in seconds of Unix time.
+pub(super) fn established_epoch(peer: &SummaryPeer) -> Option<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    (peer.state == ESTABLISHED).then(|| now.saturating_sub(peer.uptime_milliseconds / 1000))
+}
+
+fn write(summary: &Summary, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "BGP router identifier {}, local AS number {}", summary.router_id, summary.asn)?;
+    writeln!(out, "Memory {}", size(summary.memory_bytes))?;
+    for family in &summary.families {
+        writeln!(out, "\n{}: {} prefixes, {} paths", family.family, family.prefixes, family.paths)?;
+        let mut table = Table::new(&[
+            "Name",
+            "Neighbor",
+            ">AS",
+            ">MsgRcvd",
+            ">MsgSent",
+            ">OutQ",
+            ">Up/Down",
+            ">State/PfxRcd",
+            ">PfxAcc",
+            ">PfxSnt",
+            "Desc",
+        ]);
+        for peer in &family.peers {
+            table.row(row(peer));
+        }
+        table.write(out)?;
+    }
+    Ok(())
+}
+
+fn row(peer: &SummaryPeer) -> [String; 11] {
+    let established = peer.state == ESTABLISHED;
+    let count = |count: u64| if established { count.to_string() } else { "-".to_owned() };
+    [
+        peer.name.clone(),
+        or_dash(&peer.address).to_owned(),
+        peer.asn.to_string(),
+        peer.messages_received.to_string(),
+        peer.messages_sent.to_string(),
+        peer.out_queue.to_string(),
+        uptime(peer.uptime_milliseconds),
+        if established { peer.prefixes_received.to_string() } else { peer.state.clone() },
+        count(peer.prefixes_accepted),
+        count(peer.prefixes_sent),
+        description(peer),
+    ]
+}
+
+/// The description; for a session that is down, also why.
+fn description(peer: &SummaryPeer) -> String {
+    let why = if peer.state == ESTABLISHED { "" } else { peer.last_error.as_str() };
+    match (peer.description.as_str(), why) {
+        (text, "") => text.to_owned(),
+        ("", why) => format!("({why})"),
+        (text, why) => format!("{text} ({why})"),
+    }
+}
