@@ -73,10 +73,12 @@ impl PeerConfig {
 }
 
 /// Which AS numbers a peer may have.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAsn {
     /// This one.
     Exact(Asn),
+    /// One of these ranges, first and last number each (a range of peers that one listens for).
+    OneOf(Vec<(Asn, Asn)>),
     /// Any, ours included (a range that one listens for).
     Any,
     /// Any but ours.
@@ -87,9 +89,10 @@ pub enum PeerAsn {
 
 impl PeerAsn {
     /// Whether `asn` may be the peer's when ours is `local`.
-    pub fn admits(self, asn: Asn, local: Asn) -> bool {
+    pub fn admits(&self, asn: Asn, local: Asn) -> bool {
         match self {
-            Self::Exact(wanted) => asn == wanted,
+            Self::Exact(wanted) => asn == *wanted,
+            Self::OneOf(ranges) => ranges.iter().any(|&(first, last)| (first..=last).contains(&asn)),
             Self::Any => true,
             Self::External => asn != local,
             Self::Internal => asn == local,

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_bgp_wire::{MAX_LEN, MessageType};
+use holdfast_bgp_wire::{Capability, MAX_LEN, MessageType};
 
 use crate::{
     ConnId, Counters, Disposition, History, Input, Negotiated, Output, PeerConfig, Role, SessionEvent, State,
     Timer,
     connection::{Connection, Context, Event, Phase, Step},
     jitter::Jitter,
+    negotiation::Offer,
     outbox::Outbox,
     timer::TimerTable,
 };
@@ -107,6 +108,11 @@ impl Peer {
     /// What is configured.
     pub fn config(&self) -> &PeerConfig {
         &self.config
+    }
+
+    /// The capabilities that our next OPEN offers.
+    pub fn offered(&self) -> Vec<Capability> {
+        Offer::new(&self.config, self.plain).open().capabilities
     }
 
     /// What was agreed, while Established.

@@ -1,7 +1,7 @@
 //! Read views over attribute bytes, meant for canonical ones: ascending, four-octet AS numbers, checked.
 //! Over other bytes they find less, but never panic.
 
-use std::net::Ipv4Addr;
+use std::{fmt, net::Ipv4Addr};
 
 use holdfast_types::{Asn, RouterId};
 
@@ -17,6 +17,17 @@ pub enum Origin {
     Igp,
     Egp,
     Incomplete,
+}
+
+impl fmt::Display for Origin {
+    /// As configuration and FRR write it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Igp => "IGP",
+            Self::Egp => "EGP",
+            Self::Incomplete => "incomplete",
+        })
+    }
 }
 
 impl Origin {

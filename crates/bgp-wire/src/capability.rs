@@ -1,5 +1,7 @@
 //! Capabilities (RFC 5492): the bodies that this version understands.
 
+use std::fmt;
+
 use holdfast_types::{Afi, Asn, Family, Safi};
 
 use crate::Notification;
@@ -48,6 +50,34 @@ pub enum Capability {
         /// Its body; at most 255 octets are sent.
         value: Vec<u8>,
     },
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Multiprotocol(family) => write!(f, "multiprotocol {family}"),
+            Self::RouteRefresh => f.write_str("route refresh"),
+            Self::EnhancedRouteRefresh => f.write_str("enhanced route refresh"),
+            Self::FourOctetAs(asn) => write!(f, "four-octet AS {asn}"),
+            Self::ExtendedMessage => f.write_str("extended message"),
+            Self::ExtendedNextHop(families) => {
+                f.write_str("extended next hop")?;
+                families.iter().try_for_each(|(family, _)| write!(f, " {family}"))
+            }
+            Self::GracefulRestart { time, families, .. } => {
+                write!(f, "graceful restart {time} s")?;
+                families.iter().try_for_each(|entry| write!(f, " {}", entry.family))
+            }
+            Self::Role(role) => write!(f, "role {role}"),
+            Self::AddPath(families) => {
+                f.write_str("add-path")?;
+                families.iter().try_for_each(|(family, mode)| write!(f, " {family}:{mode}"))
+            }
+            Self::Fqdn { host, domain } if domain.is_empty() => write!(f, "host name {host}"),
+            Self::Fqdn { host, domain } => write!(f, "host name {host}.{domain}"),
+            Self::Unknown { code, value } => write!(f, "capability {code} ({} octets)", value.len()),
+        }
+    }
 }
 
 /// A family inside the Graceful Restart capability.

@@ -1,1 +1,241 @@
-//! The manager: configuration, Finder, starting and restarting processes
+//! The manager: reads the configuration, hosts the Finder, decides what runs, and answers the operator about it.
+//!
+//! Its death stops nothing: what runs goes on, attaches to the next manager, and is configured again, which changes
+//! nothing where nothing has changed. Begin with [`run`]; the decisions of starting and restarting are in
+//! `supervisor`, what each process is told is in `configure`.
+
+mod configure;
+mod service;
+mod supervisor;
+
+use std::{
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use holdfast_api::{
+    keeper::v1::{Empty, GetRequest, ProcessEvent, SignalRequest, SpawnRequest},
+    transport::v1::TransportDispatcher,
+};
+use holdfast_config::Config;
+use holdfast_process::{Boot, OPERATOR_SOCKET};
+use holdfast_transport::TransportService;
+use holdfast_xrl::{Finder, Lifecycle, Link, PeerIdentity, XrlError};
+use rustix::process::Signal;
+use tokio::{net::UnixListener, task::spawn_local};
+use tracing::{info, warn};
+
+use crate::{
+    service::Manager,
+    supervisor::{Action, Supervisor},
+};
+
+/// A process that takes its configuration takes no longer than this.
+const CONFIGURE_LIMIT: Duration = Duration::from_secs(20);
+/// Pause before a configuration that was refused is sent again.
+const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
+/// Operators' connections accepted before others have their turn are not limited; channels are, by the Finder.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// As text for the operator: every mistake with its line.
+pub fn read_configuration(file: &Path) -> Result<Config, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    holdfast_config::parse(&text, &file.display().to_string()).map_err(|diagnostics| diagnostics.to_string())
+}
+
+/// Which processes a configuration wants, in the order of start.
+fn wanted(config: &Config) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    if config.rib.enabled {
+        names.extend(["fea", "rib"]);
+    }
+    if config.bgp.is_some() {
+        names.push("bgp");
+    }
+    names
+}
+
+/// The life of the manager.
+///
+/// # Errors
+/// The configuration cannot be read, or the keeper is gone.
+pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
+    let config = read_configuration(&configuration).map_err(|text| anyhow::anyhow!("{text}"))?;
+    let now = Instant::now();
+    let finder = Finder::new();
+    let manager = Rc::new(Manager {
+        supervisor: Supervisor::new(&wanted(&config), now).into(),
+        config,
+        finder: finder.clone(),
+        keeper: boot.keeper.clone(),
+        resolver: boot.resolver.clone(),
+        changed: tokio::sync::Notify::new(),
+        synced: tokio::sync::Notify::new(),
+        born: now,
+    });
+    boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
+    if !manager.config.rib.enabled {
+        // Nobody else opens sockets then.
+        boot.node.serve(TransportDispatcher::new(TransportService::new()));
+    }
+    let (near, far) = Link::pair();
+    let identity = PeerIdentity::new("manager").class("transport").pid(std::process::id());
+    finder.attach_link(near, identity);
+    boot.resolver.rejoin_link(far).await?;
+
+    let listener = boot.keeper.get(GetRequest { key: OPERATOR_SOCKET.into() }).await?.1;
+    let listener = listener.into_iter().next().context("the keeper has no operator's socket")?;
+    spawn_local(operators(UnixListener::from_std(listener.into())?, finder));
+    if !manager.config.rib.enabled {
+        configure::transport(&manager).await.context("configuring the manager's own transport")?;
+    }
+    spawn_local(births(Rc::clone(&manager)));
+    tokio::select! {
+        result = deaths(&manager) => result,
+        () = supervise(&manager) => Ok(()),
+    }
+}
+
+/// Accepts operators' connections.
+async fn operators(listener: UnixListener, finder: Finder) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let attached = stream.into_std().and_then(|stream| {
+                    let identity = PeerIdentity { role: "operator".into(), ..PeerIdentity::default() };
+                    finder.attach(stream.into(), identity)
+                });
+                if let Err(error) = attached {
+                    warn!("an operator's connection: {error}");
+                }
+            }
+            Err(error) => {
+                warn!("accepting an operator's connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What the keeper says of processes: what runs when this manager begins, and what ends.
+async fn deaths(manager: &Rc<Manager>) -> Result<()> {
+    loop {
+        let mut events = manager.keeper.processes(Empty {});
+        while let Ok(Some(event)) = events.next().await {
+            told(manager, event);
+        }
+        anyhow::ensure!(!holdfast_xrl::Client::channel(&manager.keeper).is_closed(), "the keeper is gone");
+    }
+}
+
+fn told(manager: &Rc<Manager>, event: ProcessEvent) {
+    let now = Instant::now();
+    if event.synced {
+        manager.synced.notify_one();
+    } else if event.ended.is_empty() {
+        if event.name != "manager" {
+            let known = manager.supervisor.borrow_mut().found(&event.name, event.pid, now);
+            info!(process = event.name, pid = event.pid, known, "runs already");
+            if !known {
+                // Of an earlier configuration.
+                manager.signal(event.pid, Signal::TERM);
+            }
+        }
+    } else {
+        if event.name != "manager" && !manager.is_stopping() {
+            warn!(process = event.name, pid = event.pid, "ended: {}", event.ended);
+        }
+        manager.supervisor.borrow_mut().ended(&event.name, event.pid, &event.ended, now);
+    }
+    manager.changed.notify_one();
+}
+
+/// Whoever registers at the Finder is told its configuration.
+async fn births(manager: Rc<Manager>) {
+    let mut watch = manager.resolver.watch("*");
+    while let Ok(event) = watch.next().await {
+        if let Lifecycle::Birth(instance) = event {
+            let action = manager.supervisor.borrow_mut().registered(&instance.class, instance.pid, Instant::now());
+            if let Some(Action::Configure(name)) = action {
+                spawn_local(configure(Rc::clone(&manager), name, instance.pid));
+            }
+        }
+    }
+}
+
+/// Tells a process its configuration, again and again while it lives and refuses.
+async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
+    loop {
+        let told = async {
+            match name {
+                "fea" => configure::fea(&manager).await,
+                "rib" => configure::rib(&manager).await,
+                "bgp" => configure::bgp(&manager).await,
+                _ => Ok(()),
+            }
+        };
+        let result = tokio::time::timeout(CONFIGURE_LIMIT, told).await;
+        let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
+        if !manager.supervisor.borrow().is_alive(name, pid) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                info!(process = name, pid, "running");
+                manager.supervisor.borrow_mut().configured(name);
+                return;
+            }
+            Err(error) => {
+                warn!(process = name, pid, "does not take its configuration: {error}");
+                manager.supervisor.borrow_mut().refused(name, error.to_string());
+                tokio::time::sleep(CONFIGURE_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Starts what is due, until everything has been stopped.
+async fn supervise(manager: &Rc<Manager>) {
+    // What runs already is not to be started a second time.
+    manager.synced.notified().await;
+    loop {
+        let actions = manager.supervisor.borrow_mut().due(Instant::now());
+        for action in actions {
+            if let Action::Spawn(name) = action {
+                spawn(manager, name).await;
+            }
+        }
+        let next = manager.supervisor.borrow().next_due();
+        let due = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { () = due => {} () = manager.changed.notified() => {} }
+    }
+}
+
+async fn spawn(manager: &Rc<Manager>, name: &'static str) {
+    let result = manager.keeper.spawn(SpawnRequest { name: name.into() }).await;
+    let now = Instant::now();
+    let mut supervisor = manager.supervisor.borrow_mut();
+    match result {
+        Ok(reply) => supervisor.spawned(name, reply.pid, now),
+        Err(error) => {
+            warn!(process = name, "cannot be started: {error}");
+            supervisor.spawn_failed(name, error.to_string(), now);
+        }
+    }
+}
+
+impl Manager {
+    fn signal(&self, pid: u32, signal: Signal) {
+        self.keeper.signal(SignalRequest { pid, signal: signal.as_raw().unsigned_abs() }).detach();
+    }
+}

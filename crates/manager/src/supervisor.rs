@@ -113,11 +113,16 @@ impl Supervisor {
         self.processes.iter_mut().find(|process| process.name == name)
     }
 
-    /// A process that runs already: this manager is not the first.
-    pub(crate) fn found(&mut self, name: &str, pid: u32, now: Instant) {
-        if let Some(process) = self.find(name) {
-            process.state = State::Starting { pid, since: now };
-        }
+    /// A process that runs already: this manager is not the first. Whether it is wanted.
+    pub(crate) fn found(&mut self, name: &str, pid: u32, now: Instant) -> bool {
+        let Some(process) = self.find(name) else { return false };
+        process.state = State::Starting { pid, since: now };
+        true
+    }
+
+    /// Whether this is the process of that name that lives.
+    pub(crate) fn is_alive(&self, name: &str, pid: u32) -> bool {
+        self.process(name).and_then(|process| process.state.life()).is_some_and(|(living, _)| living == pid)
     }
 
     /// What is due now.
@@ -162,9 +167,14 @@ impl Supervisor {
     }
 
     /// It has registered at the Finder.
-    pub(crate) fn registered(&mut self, name: &str) -> Option<Action> {
+    pub(crate) fn registered(&mut self, name: &str, pid: u32, now: Instant) -> Option<Action> {
         let process = self.find(name)?;
-        let State::Starting { pid, since } = process.state else { return None };
+        let since = match process.state {
+            State::Starting { pid: living, since } if living == pid => since,
+            // Its birth is known before the keeper's answer to Spawn.
+            State::Spawning => now,
+            _ => return None,
+        };
         process.state = State::Configuring { pid, since };
         Some(Action::Configure(process.name))
     }
@@ -218,9 +228,9 @@ impl Supervisor {
         }
     }
 
-    /// Nothing runs any more.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.processes.iter().all(|process| process.state == State::Stopped)
+    /// [`Self::stop`] was called.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping
     }
 }
 
@@ -239,7 +249,7 @@ mod tests {
         let mut supervisor = Supervisor::new(&["bgp"], now);
         assert_eq!(supervisor.due(now), [Action::Spawn("bgp")]);
         supervisor.spawned("bgp", 7, now);
-        assert_eq!(supervisor.registered("bgp"), Some(Action::Configure("bgp")));
+        assert_eq!(supervisor.registered("bgp", 7, now), Some(Action::Configure("bgp")));
         supervisor.configured("bgp");
         supervisor
     }
@@ -254,7 +264,7 @@ mod tests {
         let mut supervisor = running(now);
         assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
         assert!(supervisor.due(now).is_empty() && supervisor.next_due().is_none());
-        assert_eq!(supervisor.registered("bgp"), None, "a second birth of the same process changes nothing");
+        assert_eq!(supervisor.registered("bgp", 7, now), None, "a second birth of the same process changes nothing");
     }
 
     #[test]
@@ -303,9 +313,10 @@ mod tests {
         let now = Instant::now();
         let mut supervisor = running(now);
         supervisor.stop();
-        assert!(!supervisor.is_stopped());
+        assert_eq!(state(&supervisor), State::Stopping { pid: 7, since: now });
         supervisor.ended("bgp", 7, "exit 0", now);
-        assert!(supervisor.is_stopped() && supervisor.due(now + LAST_DELAY).is_empty());
+        assert_eq!(state(&supervisor), State::Stopped);
+        assert!(supervisor.due(now + LAST_DELAY).is_empty() && supervisor.next_due().is_none());
     }
 
     #[test]

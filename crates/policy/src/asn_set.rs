@@ -19,6 +19,16 @@ impl AsnRange {
         (first <= last).then_some(Self { first, last })
     }
 
+    /// The lowest number.
+    pub fn first(self) -> Asn {
+        self.first
+    }
+
+    /// The highest number.
+    pub fn last(self) -> Asn {
+        self.last
+    }
+
     /// Whether the number lies in the range.
     pub fn contains(self, asn: Asn) -> bool {
         self.first <= asn && asn <= self.last

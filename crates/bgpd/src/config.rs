@@ -1,0 +1,255 @@
+//! What the manager sends, as checked values.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use holdfast_api::bgp::v1 as api;
+use holdfast_bgp_pipeline as pipeline;
+use holdfast_bgp_session as session;
+use holdfast_bgp_wire::update::AsSets;
+use holdfast_policy::{Library, PolicySource, Program};
+use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
+use holdfast_xrl::XrlError;
+
+/// What holds for the whole speaker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) asn: Asn,
+    pub(crate) router_id: RouterId,
+    pub(crate) as_sets: AsSets,
+    pub(crate) max_paths: u8,
+    pub(crate) local_pref: u32,
+    /// A rib runs.
+    pub(crate) rib: bool,
+    pub(crate) ebgp_distance: u8,
+    pub(crate) ibgp_distance: u8,
+    /// Longest wait of an earlier life's routes for ours.
+    pub(crate) sync: Duration,
+}
+
+/// One configured peer, or one of a listen range.
+#[derive(Clone, Debug)]
+pub(crate) struct Neighbor {
+    pub(crate) name: String,
+    pub(crate) address: IpAddr,
+    pub(crate) asn: session::PeerAsn,
+    pub(crate) disabled: bool,
+    pub(crate) import: Option<Program>,
+    pub(crate) export: Option<Program>,
+    /// As configured, for comparing and showing.
+    pub(crate) source: api::Peer,
+}
+
+/// Peers that may come from a range.
+#[derive(Clone, Debug)]
+pub(crate) struct Range {
+    pub(crate) network: Prefix,
+    /// What each of them is configured as; its address is the network's.
+    pub(crate) template: Neighbor,
+}
+
+/// Everything the manager says.
+#[derive(Clone, Debug)]
+pub(crate) struct Configuration {
+    pub(crate) settings: Settings,
+    pub(crate) neighbors: Vec<Neighbor>,
+    pub(crate) ranges: Vec<Range>,
+    pub(crate) networks: Vec<Prefix>,
+    pub(crate) listen: Vec<api::ListenAddress>,
+}
+
+impl Configuration {
+    /// Reads a message of the manager. `generation` numbers the policies compiled from it.
+    pub(crate) fn read(message: api::Configuration, generation: u32) -> Result<Self, XrlError> {
+        let settings = Settings::read(&message)?;
+        let policies = policies(&message.policies, generation)?;
+        let (mut neighbors, mut ranges) = (Vec::new(), Vec::new());
+        for peer in message.peers {
+            let neighbor = Neighbor::read(peer, &policies)?;
+            if neighbor.source.is_range {
+                let length = u8::try_from(neighbor.source.range_length).ok();
+                let network = length.and_then(|length| Prefix::new(neighbor.address, length));
+                let network = network.ok_or_else(|| bad("range", &neighbor.name))?;
+                ranges.push(Range { network, template: neighbor });
+            } else {
+                neighbors.push(neighbor);
+            }
+        }
+        // The most specific range wins.
+        ranges.sort_by_key(|range| std::cmp::Reverse(range.network.length()));
+        let network = |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
+        let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
+        Ok(Self { settings, neighbors, ranges, networks, listen: message.listen })
+    }
+}
+
+impl Settings {
+    fn read(message: &api::Configuration) -> Result<Self, XrlError> {
+        let distance = |value: u32, default| u8::try_from(value).ok().filter(|&d| d != 0).unwrap_or(default);
+        Ok(Self {
+            asn: Asn(message.asn),
+            router_id: RouterId::new(message.router_id).ok_or_else(|| bad("router id", "0.0.0.0"))?,
+            as_sets: if message.accept_as_sets { AsSets::Accept } else { AsSets::Reject },
+            max_paths: message.max_paths.clamp(1, 255) as u8,
+            local_pref: message.default_local_pref,
+            rib: message.rib,
+            ebgp_distance: distance(message.ebgp_distance, 20),
+            ibgp_distance: distance(message.ibgp_distance, 200),
+            sync: Duration::from_secs(message.sync_seconds.into()),
+        })
+    }
+
+    /// What the pipeline needs; `seed` keys its hashes.
+    pub(crate) fn pipeline(&self, seed: u64) -> pipeline::SpeakerConfig {
+        pipeline::SpeakerConfig {
+            as_sets: self.as_sets,
+            next_hops: match self.rib {
+                true => pipeline::NextHopMode::Resolved,
+                false => pipeline::NextHopMode::AlwaysReachable,
+            },
+            max_paths: self.max_paths,
+            local_pref: self.local_pref,
+            ..pipeline::SpeakerConfig::new(self.asn, self.router_id, seed)
+        }
+    }
+}
+
+impl Neighbor {
+    fn read(source: api::Peer, policies: &Library) -> Result<Self, XrlError> {
+        let asn = match source.asn {
+            0 if source.asns.is_empty() => session::PeerAsn::Any,
+            0 => {
+                let range = |range: &api::AsnRange| (Asn(range.first), Asn(range.last));
+                session::PeerAsn::OneOf(source.asns.iter().map(range).collect())
+            }
+            asn => session::PeerAsn::Exact(Asn(asn)),
+        };
+        let policy = |name: &str| match name {
+            "" => Ok(None),
+            name => policies.get(name).cloned().map(Some).ok_or_else(|| bad("policy", name)),
+        };
+        Ok(Self {
+            name: source.name.clone(),
+            address: address(&source.address).ok_or_else(|| bad("address of peer", &source.name))?,
+            asn,
+            disabled: source.disabled,
+            import: policy(&source.import)?,
+            export: policy(&source.export)?,
+            source,
+        })
+    }
+
+    /// The same peer at one address of its range, known to have this AS number.
+    pub(crate) fn at(&self, address: IpAddr) -> Self {
+        Self { name: format!("{}:{address}", self.name), address, ..self.clone() }
+    }
+
+    /// The configured families.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        self.source.families.iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// What the session needs.
+    pub(crate) fn session(&self, settings: &Settings) -> session::PeerConfig {
+        session::PeerConfig {
+            passive: self.source.passive || self.source.is_range,
+            hold_time: self.source.hold_time.min(u16::MAX.into()) as u16,
+            connect_retry: Duration::from_secs(self.source.connect_retry_seconds.max(1).into()),
+            families: self.families(),
+            extended_next_hop: self.address.is_ipv6(),
+            ..session::PeerConfig::new(settings.asn, settings.router_id, self.asn.clone())
+        }
+    }
+
+    /// What the pipeline needs; `asn` is what the peer's OPEN says, as far as one has come.
+    pub(crate) fn pipeline(&self, settings: &Settings, asn: Option<Asn>) -> pipeline::PeerConfig {
+        let configured = match self.asn {
+            session::PeerAsn::Exact(asn) => asn,
+            session::PeerAsn::Internal => settings.asn,
+            session::PeerAsn::Any | session::PeerAsn::OneOf(_) | session::PeerAsn::External => Asn(0),
+        };
+        let asn = asn.unwrap_or(configured);
+        pipeline::PeerConfig {
+            name: self.name.clone(),
+            address: self.address,
+            asn,
+            kind: if asn == settings.asn { pipeline::PeerKind::Ibgp } else { pipeline::PeerKind::Ebgp },
+            import: self.import.clone(),
+            export: self.export.clone(),
+            enforce_first_as: self.source.enforce_first_as,
+            next_hop_self: self.source.next_hop_self,
+        }
+    }
+
+    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies and words differ.
+    pub(crate) fn keeps_session(&self, other: &Self) -> bool {
+        let session = |peer: &api::Peer| api::Peer {
+            import: String::new(),
+            export: String::new(),
+            description: String::new(),
+            ..peer.clone()
+        };
+        session(&self.source) == session(&other.source)
+    }
+
+    /// Our IPv4 next hop on a session from this local address.
+    pub(crate) fn next_hop_v4(&self, local: IpAddr) -> Option<Ipv4Addr> {
+        match (address(&self.source.next_hop_v4), local) {
+            (Some(IpAddr::V4(configured)), _) => Some(configured),
+            (_, IpAddr::V4(local)) => Some(local),
+            _ => None,
+        }
+    }
+
+    /// Our IPv6 next hop on a session from this local address.
+    pub(crate) fn next_hop_v6(&self, local: IpAddr) -> Option<Ipv6Addr> {
+        match (address(&self.source.next_hop_v6), local) {
+            (Some(IpAddr::V6(configured)), _) => Some(configured),
+            (_, IpAddr::V6(local)) => Some(local),
+            _ => None,
+        }
+    }
+}
+
+/// Where to listen, for the log.
+pub(crate) fn listen_address(listen: &api::ListenAddress) -> SocketAddr {
+    let any: IpAddr = match Afi(listen.afi as u16) {
+        Afi::IPV6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(address(&listen.address).unwrap_or(any), listen.port as u16)
+}
+
+/// 4 or 16 octets.
+pub(crate) fn address(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+/// The octets of an address.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn policies(json: &str, generation: u32) -> Result<Library, XrlError> {
+    let source = match json {
+        "" => PolicySource::default(),
+        json => serde_json::from_str(json).map_err(|error| bad("policies", &error.to_string()))?,
+    };
+    Library::compile(&source, generation).map_err(|errors| {
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        XrlError::invalid_argument(texts.join("; "))
+    })
+}
+
+fn bad(what: &str, value: &str) -> XrlError {
+    XrlError::invalid_argument(format!("{what}: {value:?} makes no sense"))
+}

@@ -1,0 +1,257 @@
+//! Towards the rib: routes out, next hops in, both again from scratch whenever the rib is another one.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    net::IpAddr,
+    rc::Rc,
+    time::Duration,
+};
+
+use holdfast_api::{
+    rib::v1::{
+        AddOriginRequest, Empty, EndOfSyncRequest, OriginRoutes, RegisterRequest, Resolution, RibClient,
+    },
+    routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
+};
+use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges};
+use holdfast_types::Prefix;
+use holdfast_xrl::XrlError;
+use tracing::{debug, info, warn};
+
+use crate::{
+    config::{Settings, octets},
+    tasks::Bgp,
+};
+
+/// Routes in one batch.
+const BATCH: usize = 4096;
+/// Batches that the rib has not yet acknowledged.
+const WINDOW: usize = 8;
+/// Questions about next hops that the rib has not yet answered.
+const QUESTIONS: usize = 256;
+/// Pause between two attempts to talk to a rib.
+const RETRY: Duration = Duration::from_millis(100);
+/// How often it is looked whether all peers have sent what they have, after a start.
+const SYNC_LOOK: Duration = Duration::from_millis(250);
+
+/// Addresses in whose reachability the pipeline is interested, and those still to be asked about.
+#[derive(Debug, Default)]
+pub(crate) struct NextHops {
+    wanted: BTreeSet<IpAddr>,
+    ask: VecDeque<IpAddr>,
+}
+
+impl NextHops {
+    /// Asks about all of them: the rib is new.
+    fn restart(&mut self) {
+        self.ask = self.wanted.iter().copied().collect();
+    }
+
+    /// Asks again about those in a range whose answer has changed.
+    fn invalidated(&mut self, range: Prefix) {
+        self.ask.extend(self.wanted.iter().filter(|&&address| range.contains_address(address)));
+    }
+
+    fn take(&mut self, most: usize) -> Vec<IpAddr> {
+        let count = most.min(self.ask.len());
+        let wanted = &self.wanted;
+        self.ask.drain(..count).filter(|address| wanted.contains(address)).collect()
+    }
+}
+
+/// Keeps a rib informed for ever.
+pub(crate) async fn run(bgp: Rc<Bgp>) {
+    let mut said = String::new();
+    loop {
+        let error = serve(&bgp).await.to_string();
+        if said != error {
+            warn!("rib: {error}");
+            said = error;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The life of one rib; what ended it.
+async fn serve(bgp: &Rc<Bgp>) -> XrlError {
+    let client = match bgp.resolver.client::<RibClient>("rib").await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let origin = match register(bgp, &client).await {
+        Ok(origin) => origin,
+        Err(error) => return error,
+    };
+    info!("registered at the rib");
+    let mut next_hops = NextHops::default();
+    next_hops.wanted = bgp.speaker.borrow().pipeline.registered_next_hops().collect();
+    next_hops.restart();
+    bgp.with(|speaker, _| {
+        while speaker.poll_next_hop().is_some() {}
+        speaker.pipeline.rib_resync();
+    });
+    let next_hops = std::cell::RefCell::new(next_hops);
+    let asked = tokio::sync::Notify::new();
+    tokio::select! {
+        error = routes(bgp, &client, origin) => error,
+        error = questions(bgp, &client, &next_hops, &asked) => error,
+        error = invalidations(&client, &next_hops, &asked) => error,
+    }
+}
+
+/// Begins anew as an origin: what the rib has of us is stale until the end of the sync.
+async fn register(bgp: &Rc<Bgp>, client: &RibClient) -> Result<u32, XrlError> {
+    let distance = bgp.speaker.borrow().settings.ebgp_distance;
+    let request = AddOriginRequest { name: "bgp".into(), distance: distance.into(), external: true };
+    Ok(client.add_origin(request).await?.origin)
+}
+
+/// Sends changes as they come; says when everything of this life has been sent.
+async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError {
+    let mut window = VecDeque::new();
+    // The pipeline's first batch begins a whole table; a later one that does so means that the rib was too slow.
+    let (mut begun, mut complete, mut said) = (false, false, false);
+    loop {
+        let changes = bgp.with(|speaker, _| speaker.pipeline.pull_rib(BATCH));
+        if let Some(changes) = changes {
+            if changes.restart && std::mem::replace(&mut begun, true) {
+                warn!("the rib reads too slowly: it is told everything again");
+                match register(bgp, client).await {
+                    Ok(again) => origin = again,
+                    Err(error) => return error,
+                }
+                (complete, said) = (false, false);
+            }
+            complete |= changes.complete;
+            let batch = encode(changes, &bgp.speaker.borrow().settings);
+            window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
+            if window.len() >= WINDOW
+                && let Some(first) = window.pop_front()
+                && let Err(error) = first.await
+            {
+                return error;
+            }
+            continue;
+        }
+        while let Some(call) = window.pop_front() {
+            if let Err(error) = call.await {
+                return error;
+            }
+        }
+        if bgp.speaker.borrow().pipeline.rib_pending() {
+            continue;
+        }
+        if said {
+            bgp.rib.notified().await;
+        } else if complete && bgp.with(|speaker, now| speaker.is_synced(now)) {
+            if let Err(error) = client.end_of_sync(EndOfSyncRequest { origin }).await {
+                return error;
+            }
+            info!("all routes are at the rib");
+            said = true;
+        } else {
+            let _ = tokio::time::timeout(SYNC_LOOK, bgp.rib.notified()).await;
+        }
+    }
+}
+
+fn encode(changes: RibChanges, settings: &Settings) -> RouteBatch {
+    let define = |(handle, gateways): (u32, Vec<Gateway>)| NextHopSet {
+        handle,
+        kind: NextHopKind::Forward.into(),
+        members: gateways.into_iter().map(next_hop).collect(),
+    };
+    let distance = |&internal: &bool| if internal { settings.ibgp_distance } else { settings.ebgp_distance };
+    RouteBatch {
+        afi: changes.family.afi.0.into(),
+        define: changes.define.into_iter().map(define).collect(),
+        undefine: changes.undefine,
+        distances: changes.internal.iter().map(distance).collect(),
+        addresses: changes.addresses,
+        lengths: changes.lengths,
+        next_hops: changes.next_hops,
+        // MED means nothing outside BGP.
+        metrics: Vec::new(),
+        tag: 0,
+    }
+}
+
+fn next_hop(gateway: Gateway) -> NextHop {
+    NextHop { gateway: octets(gateway.address), interface_index: gateway.interface, ..NextHop::default() }
+}
+
+/// Asks about next hops, many at a time.
+async fn questions(
+    bgp: &Rc<Bgp>,
+    client: &RibClient,
+    next_hops: &std::cell::RefCell<NextHops>,
+    asked: &tokio::sync::Notify,
+) -> XrlError {
+    loop {
+        take_events(bgp, client, &mut next_hops.borrow_mut());
+        let addresses = next_hops.borrow_mut().take(QUESTIONS);
+        if addresses.is_empty() {
+            tokio::select! { () = bgp.next_hops.notified() => {} () = asked.notified() => {} }
+            continue;
+        }
+        let calls: Vec<_> = addresses
+            .iter()
+            .map(|&address| client.register(RegisterRequest { address: octets(address) }))
+            .collect();
+        for (address, call) in addresses.into_iter().zip(calls) {
+            match call.await {
+                Ok(resolution) => {
+                    let reachability = judge(&resolution);
+                    debug!(%address, ?reachability, range = resolution.range, "next hop");
+                    bgp.with(|speaker, _| speaker.pipeline.next_hop(address, reachability));
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+fn judge(resolution: &Resolution) -> Reachability {
+    match resolution.reachable {
+        true => Reachability::Reachable { metric: resolution.metric },
+        false => Reachability::Unreachable,
+    }
+}
+
+fn take_events(bgp: &Rc<Bgp>, client: &RibClient, next_hops: &mut NextHops) {
+    while let Some(event) = bgp.speaker.borrow_mut().poll_next_hop() {
+        match event {
+            Event::RegisterNextHop(address) => {
+                if next_hops.wanted.insert(address) {
+                    next_hops.ask.push_back(address);
+                }
+            }
+            Event::UnregisterNextHop(address) => {
+                next_hops.wanted.remove(&address);
+                client.unregister(RegisterRequest { address: octets(address) }).detach();
+            }
+            Event::EndOfRib { .. } | Event::Announced { .. } | Event::TooSlow { .. } => {}
+        }
+    }
+}
+
+/// Listens for ranges whose answer has changed.
+async fn invalidations(
+    client: &RibClient,
+    next_hops: &std::cell::RefCell<NextHops>,
+    asked: &tokio::sync::Notify,
+) -> XrlError {
+    let mut stream = client.invalidations(Empty {});
+    loop {
+        match stream.next().await {
+            Ok(Some(invalidation)) => {
+                if let Ok(range) = invalidation.range.parse() {
+                    next_hops.borrow_mut().invalidated(range);
+                    asked.notify_one();
+                }
+            }
+            Ok(None) => return XrlError::unavailable("the rib ended its invalidations"),
+            Err(error) => return error,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What the operator is shown.
+
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::bgp::v1 as api;
+use holdfast_bgp_pipeline::{Dropped, PathState, PathView, PeerIndex, PeerKind};
+use holdfast_bgp_session::State;
+use holdfast_bgp_wire::MessageType;
+use holdfast_types::{Asn, Family, Prefix, RouterId};
+
+use crate::speaker::{Slot, Speaker};
+
+pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
+    let family = |family: Family| {
+        let (prefixes, paths) = speaker.pipeline.table_size(family);
+        let configured = speaker.slots.iter().filter(|(_, slot)| slot.neighbor.families().contains(&family));
+        api::SummaryFamily {
+            family: family.to_string(),
+            prefixes: prefixes as u64,
+            paths,
+            peers: configured.map(|(&index, slot)| peer(speaker, index, slot, &[family], now)).collect(),
+        }
+    };
+    api::Summary {
+        router_id: speaker.settings.router_id.to_string(),
+        asn: speaker.settings.asn.0,
+        families: Family::ALL.into_iter().map(family).collect(),
+        memory_bytes: speaker.pipeline.memory().total() as u64,
+    }
+}
+
+/// A peer with its counts in these families.
+fn peer(speaker: &Speaker, index: PeerIndex, slot: &Slot, families: &[Family], now: Instant) -> api::SummaryPeer {
+    let session = &slot.session;
+    let history = session.history();
+    let counts: Vec<_> = families.iter().map(|&family| speaker.pipeline.counts(index, family)).collect();
+    let queued = speaker.session_connection(index).map_or(0, |(_, connection)| connection.queued());
+    let established = session.state() == State::Established;
+    let asn = session.negotiated().map_or_else(|| Asn(slot.neighbor.source.asn), |negotiated| negotiated.asn);
+    let down = history.last_down.as_ref();
+    let since = session.established_since().or(down.map(|(at, _)| *at));
+    api::SummaryPeer {
+        name: slot.neighbor.name.clone(),
+        address: slot.neighbor.address.to_string(),
+        asn: asn.0,
+        local_asn: speaker.settings.asn.0,
+        messages_received: session.counters().received.total(),
+        messages_sent: session.counters().sent.total(),
+        state: if slot.neighbor.disabled { "Idle (disabled)".into() } else { session.state().to_string() },
+        uptime_milliseconds: since.map_or(0, |since| milliseconds(now.saturating_duration_since(since)).max(1)),
+        prefixes_received: counts.iter().map(|count| count.routes.received).sum(),
+        prefixes_accepted: counts.iter().map(|count| count.routes.accepted).sum(),
+        prefixes_sent: counts.iter().map(|count| count.announced).sum(),
+        connections_established: history.established as u32,
+        connections_dropped: history.established.saturating_sub(established.into()) as u32,
+        out_queue: (speaker.pipeline.queued(index) + queued) as u64,
+        description: slot.neighbor.source.description.clone(),
+        last_error: if established { String::new() } else { last_error(slot) },
+    }
+}
+
+/// Why the session is not up, as far as is known.
+fn last_error(slot: &Slot) -> String {
+    let history = slot.session.history();
+    let noted = [("sent", &history.last_sent), ("received", &history.last_received)];
+    let notification = noted.into_iter().filter_map(|(how, noted)| Some((how, noted.as_ref()?))).max_by_key(|(_, n)| n.at);
+    match (&history.last_down, notification) {
+        (Some((at, _)), Some((how, noted))) if noted.at > *at => format!("{how} {}", noted.notification),
+        (Some((_, reason)), _) => reason.to_string(),
+        (None, Some((how, noted))) => format!("{how} {}", noted.notification),
+        (None, None) => String::new(),
+    }
+}
+
+pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Option<api::Neighbor> {
+    let slot = speaker.slots.get(&index)?;
+    let source = &slot.neighbor.source;
+    let negotiated = slot.session.negotiated();
+    let connection = speaker.session_connection(index).map(|(_, connection)| connection);
+    let ago = |at: Instant| milliseconds(now.saturating_duration_since(at));
+    let internal = negotiated.map_or(source.asn == speaker.settings.asn.0, |negotiated| negotiated.is_ibgp);
+    let drops = speaker.pipeline.drops(index);
+    let drop = |(reason, count): &(_, u64)| api::Drop { reason: format!("{reason}"), count: *count };
+    Some(api::Neighbor {
+        peer: Some(peer(speaker, index, slot, &slot.neighbor.families(), now)),
+        local_address: connection.map(|connection| connection.local.ip().to_string()).unwrap_or_default(),
+        local_port: connection.map_or(0, |connection| connection.local.port().into()),
+        remote_port: connection.map_or(0, |connection| connection.remote.port().into()),
+        router_id: negotiated.map(|negotiated| negotiated.router_id.to_string()).unwrap_or_default(),
+        local_router_id: speaker.settings.router_id.to_string(),
+        link: if internal { "internal".into() } else { "external".into() },
+        hold_time: negotiated.map_or(0, |negotiated| negotiated.hold_time.as_secs() as u32),
+        keepalive: negotiated.map_or(0, |negotiated| negotiated.keepalive.as_secs() as u32),
+        configured_hold_time: source.hold_time,
+        capabilities_sent: slot.session.offered().iter().map(ToString::to_string).collect(),
+        capabilities_received: negotiated
+            .map(|negotiated| negotiated.capabilities.iter().map(ToString::to_string).collect())
+            .unwrap_or_default(),
+        messages: messages(slot),
+        families: slot.neighbor.families().into_iter().map(|family| family_state(speaker, index, family)).collect(),
+        import: source.import.clone(),
+        export: source.export.clone(),
+        drops: drops.map(|drops| drops.counts().iter().map(drop).collect()).unwrap_or_default(),
+        faults: drops.map(|drops| drops.last().map(fault).collect()).unwrap_or_default(),
+        last_reset: slot.session.history().last_down.as_ref().map(|(_, reason)| reason.to_string()).unwrap_or_default(),
+        ttl_security: source.ttl_security,
+        passive: slot.session.config().passive,
+        last_read_milliseconds: connection.map_or(0, |connection| ago(connection.last_read)),
+        last_write_milliseconds: connection.map_or(0, |connection| ago(connection.last_write)),
+        in_listen_range: slot.dynamic,
+    })
+}
+
+fn fault(dropped: &Dropped) -> String {
+    match dropped.prefix {
+        Some(prefix) => format!("{prefix}: {}", dropped.reason),
+        None => dropped.reason.to_string(),
+    }
+}
+
+fn messages(slot: &Slot) -> Vec<api::MessageCount> {
+    let counters = slot.session.counters();
+    let kinds = [
+        (MessageType::Open, "open"),
+        (MessageType::Update, "update"),
+        (MessageType::Notification, "notification"),
+        (MessageType::KeepAlive, "keepalive"),
+        (MessageType::RouteRefresh, "route-refresh"),
+    ];
+    let count = |(kind, name): (MessageType, &str)| api::MessageCount {
+        kind: name.into(),
+        sent: counters.sent.of(kind),
+        received: counters.received.of(kind),
+    };
+    kinds.into_iter().map(count).collect()
+}
+
+fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::FamilyState {
+    let counts = speaker.pipeline.counts(index, family);
+    api::FamilyState {
+        family: family.to_string(),
+        received: counts.routes.received,
+        accepted: counts.routes.accepted,
+        best: counts.routes.best,
+        sent: counts.announced,
+        end_of_rib_received: counts.end_of_rib_received,
+        end_of_rib_sent: counts.end_of_rib_sent,
+        update_group: speaker.pipeline.update_group(index).unwrap_or(0),
+    }
+}
+
+/// Prefixes with their paths; with a peer, only its paths and the prefixes that have one.
+pub(crate) fn prefixes(
+    speaker: &Speaker,
+    rows: Vec<(Prefix, Vec<PathView>)>,
+    peer: Option<PeerIndex>,
+) -> Vec<api::Prefix> {
+    let wanted = |view: &PathView| peer.is_none() || view.peer == peer;
+    let prefix = |(prefix, views): (Prefix, Vec<PathView>)| api::Prefix {
+        prefix: prefix.to_string(),
+        paths: views.iter().filter(|view| wanted(view)).map(|view| path(speaker, view)).collect(),
+    };
+    rows.into_iter().map(prefix).filter(|prefix| !prefix.paths.is_empty()).collect()
+}
+
+fn path(speaker: &Speaker, view: &PathView) -> api::Path {
+    let attributes = view.attributes();
+    let slot = view.peer.and_then(|index| speaker.slots.get(&index));
+    api::Path {
+        peer: slot.map_or_else(|| if view.peer.is_some() { "(gone)" } else { "local" }.into(), |s| s.neighbor.name.clone()),
+        peer_address: slot.map(|slot| slot.neighbor.address.to_string()).unwrap_or_default(),
+        peer_router_id: RouterId::new(view.peer_router_id).map(|id| id.to_string()).unwrap_or_default(),
+        next_hop: view.next_hop.map(|gateway| gateway.address.to_string()).unwrap_or_default(),
+        as_path: attributes.as_path().to_string(),
+        origin: attributes.origin().map(|origin| origin.to_string()).unwrap_or_default(),
+        med: attributes.med(),
+        local_pref: Some(view.local_pref),
+        communities: attributes.communities().map(|c| format!("{}:{}", c >> 16, c & 0xffff)).collect(),
+        large_communities: attributes.large_communities().map(|(a, b, c)| format!("{a}:{b}:{c}")).collect(),
+        ext_communities: attributes.ext_communities().map(|octets| hex(&octets)).collect(),
+        aggregator: attributes.aggregator().map(|(asn, address)| format!("{asn} {address}")).unwrap_or_default(),
+        atomic_aggregate: attributes.atomic_aggregate(),
+        originator_id: attributes.originator_id().map(|id| id.to_string()).unwrap_or_default(),
+        cluster_list: attributes.cluster_list().map(|id| Ipv4Addr::from_bits(id).to_string()).collect(),
+        best: view.state == PathState::Best,
+        multipath: matches!(view.state, PathState::Multipath(_)),
+        valid: view.is_valid(),
+        reason: if view.state == PathState::Best { String::new() } else { view.state.to_string() },
+        external: view.kind == PeerKind::Ebgp,
+        igp_metric: view.metric,
+        unknown_attributes: attributes.unknown().map(|attribute| format!("{}: {}", attribute.code, hex(attribute.value))).collect(),
+        peer_asn: view.peer_asn.0,
+    }
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

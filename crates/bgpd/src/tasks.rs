@@ -1,0 +1,326 @@
+//! The tasks that feed the speaker: sockets, timers, background work. All on one thread.
+//!
+//! ```text
+//!  listen (1 per listener) ─┐
+//!  dial   (1 per attempt)  ─┤            ┌─> write (1 per connection)
+//!  read   (1 per connection)┼─> Speaker ─┤
+//!  timer  (1)              ─┤            └─> rib (1, crate::rib)
+//!  work   (1)              ─┘
+//! ```
+
+use std::{
+    cell::RefCell,
+    hash::{BuildHasher, RandomState},
+    io,
+    net::IpAddr,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::transport::v1 as transport;
+use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_process::Resolver;
+use holdfast_xrl::XrlError;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::spawn_local,
+    time::{sleep_until, timeout},
+};
+use tracing::{debug, info, warn};
+
+use crate::{
+    config::Range,
+    speaker::{Effect, Key, MOST_PER_RANGE, Read, Speaker, Write},
+};
+
+/// How long a connection that says goodbye may take to take it.
+const LINGER: Duration = Duration::from_secs(2);
+/// Routes that a slice of background work looks at.
+const SLICE: usize = 2048;
+/// Pause when all background work waits for receivers.
+const PACE: Duration = Duration::from_millis(1);
+
+/// The speaker with the bells that wake its tasks.
+pub(crate) struct Bgp {
+    pub(crate) speaker: RefCell<Speaker>,
+    pub(crate) resolver: Resolver,
+    pub(crate) ranges: RefCell<Vec<Range>>,
+    /// Deadlines have changed.
+    timer: Notify,
+    /// There is background work.
+    work: Notify,
+    /// There are changes or next hops for the rib.
+    pub(crate) rib: Notify,
+    /// The pipeline's interest in next hops has changed.
+    pub(crate) next_hops: Notify,
+    /// A connection has ended.
+    pub(crate) closed: Notify,
+}
+
+impl Bgp {
+    pub(crate) fn new(speaker: Speaker, resolver: Resolver) -> Rc<Self> {
+        let bgp = Rc::new(Self {
+            speaker: RefCell::new(speaker),
+            resolver,
+            ranges: RefCell::default(),
+            timer: Notify::new(),
+            work: Notify::new(),
+            rib: Notify::new(),
+            next_hops: Notify::new(),
+            closed: Notify::new(),
+        });
+        spawn_local(timer(Rc::clone(&bgp)));
+        spawn_local(work(Rc::clone(&bgp)));
+        bgp
+    }
+
+    /// Does something with the speaker, then whatever follows from it.
+    pub(crate) fn with<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
+        let now = Instant::now();
+        let mut speaker = self.speaker.borrow_mut();
+        let deadline = speaker.next_deadline();
+        let result = act(&mut speaker, now);
+        speaker.drain_pipeline(now);
+        while let Some(Effect::Dial(key, peer)) = speaker.poll_effect() {
+            let task = spawn_local(dial(Rc::clone(self), key, peer));
+            speaker.dialing(key, task.abort_handle());
+        }
+        speaker.wake_writers();
+        if speaker.next_deadline() != deadline {
+            self.timer.notify_one();
+        }
+        self.work.notify_one();
+        self.rib.notify_one();
+        if speaker.has_next_hop_events() {
+            self.next_hops.notify_one();
+        }
+        result
+    }
+
+    /// Starts the tasks of a connection that the speaker has taken.
+    fn serve(self: &Rc<Self>, key: Key) {
+        let mut speaker = self.speaker.borrow_mut();
+        let Some(connection) = speaker.connection_mut(key) else { return };
+        let reader = spawn_local(read(Rc::clone(self), key, Rc::clone(&connection.stream)));
+        let (stream, wake) = (Rc::clone(&connection.stream), Rc::clone(&connection.wake));
+        connection.own(reader.abort_handle());
+        connection.wake.notify_one();
+        // The writer ends by itself: it is what drops a connection that says goodbye.
+        spawn_local(write(Rc::clone(self), key, stream, wake));
+    }
+
+    fn accepted(self: &Rc<Self>, stream: TcpStream, address: IpAddr) {
+        let known = self.speaker.borrow().peer_at(address).or_else(|| self.from_range(address));
+        let Some(index) = known else {
+            self.speaker.borrow_mut().unknown_connections += 1;
+            debug!(%address, "connection refused: no peer is configured there");
+            return;
+        };
+        if let Some(key) = self.with(|speaker, now| speaker.accepted(index, stream, now)) {
+            self.serve(key);
+        }
+    }
+
+    /// A new peer of the most specific listen range around the address.
+    fn from_range(self: &Rc<Self>, address: IpAddr) -> Option<PeerIndex> {
+        let ranges = self.ranges.borrow();
+        let range = ranges.iter().find(|range| range.network.contains_address(address))?;
+        let template = &range.template;
+        let is_of_range = |name: &str| name.strip_prefix(&*template.name).is_some_and(|rest| rest.starts_with(':'));
+        let mut speaker = self.speaker.borrow_mut();
+        let count = speaker.slots.values().filter(|s| s.dynamic && is_of_range(&s.neighbor.name)).count();
+        if count >= MOST_PER_RANGE || template.disabled {
+            warn!(range = template.name, %address, "connection refused: {count} sessions of this range");
+            return None;
+        }
+        Some(speaker.add_peer(template.at(address), true, seed(), Instant::now()))
+    }
+}
+
+/// A number that nobody outside can guess.
+pub(crate) fn seed() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+async fn timer(bgp: Rc<Bgp>) {
+    loop {
+        let next = bgp.speaker.borrow().next_deadline();
+        let due = async {
+            match next {
+                Some(at) => sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => bgp.with(Speaker::expire),
+            () = bgp.timer.notified() => {}
+        }
+    }
+}
+
+/// Background work in slices: between two slices everything else has its turn.
+async fn work(bgp: Rc<Bgp>) {
+    loop {
+        let (more, waiting) = {
+            let mut speaker = bgp.speaker.borrow_mut();
+            if speaker.pipeline.is_waiting() {
+                speaker.pace();
+            }
+            let more = speaker.pipeline.work(SLICE);
+            speaker.drain_pipeline(Instant::now());
+            speaker.wake_writers();
+            (more, speaker.pipeline.is_waiting())
+        };
+        if more || waiting {
+            bgp.rib.notify_one();
+        }
+        match (more, waiting) {
+            (true, _) => tokio::task::yield_now().await,
+            (false, true) => tokio::time::sleep(PACE).await,
+            (false, false) => bgp.work.notified().await,
+        }
+    }
+}
+
+async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
+    while stream.readable().await.is_ok() {
+        match bgp.with(|speaker, now| speaker.receive(key, now)) {
+            Read::More => tokio::task::yield_now().await,
+            Read::Wait => {}
+            Read::Gone => break,
+        }
+    }
+    bgp.wake_closed(key);
+}
+
+impl Bgp {
+    /// The writer notices that its connection is gone, or that it is to say goodbye.
+    fn wake_closed(&self, key: Key) {
+        if let Some(connection) = self.speaker.borrow().connection(key) {
+            connection.wake.notify_one();
+        }
+        self.closed.notify_one();
+    }
+}
+
+async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>, wake: Rc<Notify>) {
+    loop {
+        match bgp.with(|speaker, now| speaker.transmit(key, now)) {
+            Write::Idle => wake.notified().await,
+            Write::Yield => tokio::task::yield_now().await,
+            Write::Blocked => {
+                let closing = bgp.speaker.borrow().connection(key).is_none_or(|connection| connection.closing);
+                if closing {
+                    let _ = timeout(LINGER, stream.writable()).await;
+                    if timeout(LINGER, flush(&bgp, key, &stream)).await.is_err() {
+                        break;
+                    }
+                } else {
+                    // Also woken when the session ends meanwhile.
+                    tokio::select! { _ = stream.writable() => {} () = wake.notified() => {} }
+                }
+            }
+            Write::Finish => {
+                let _ = timeout(LINGER, goodbye(&stream)).await;
+                break;
+            }
+            Write::Gone => break,
+        }
+    }
+    bgp.with(|speaker, _| speaker.drop_connection(key));
+    bgp.closed.notify_one();
+}
+
+/// Sends what is queued on a connection that is being closed.
+async fn flush(bgp: &Rc<Bgp>, key: Key, stream: &TcpStream) {
+    while bgp.with(|speaker, now| speaker.transmit(key, now)) == Write::Blocked {
+        if stream.writable().await.is_err() {
+            break;
+        }
+    }
+}
+
+/// Closes our direction and waits for the peer's: closing with unread bytes would reset the connection, and the
+/// reset may overtake our NOTIFICATION.
+async fn goodbye(stream: &TcpStream) {
+    if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
+        return;
+    }
+    let mut ignored = [0; 4096];
+    while stream.readable().await.is_ok() {
+        match stream.try_read(&mut ignored) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
+    match connect(&bgp.resolver, peer.clone()).await {
+        Ok(stream) => {
+            if bgp.with(|speaker, now| speaker.connected(key, stream, now)) {
+                bgp.serve(key);
+            }
+        }
+        Err(error) => {
+            debug!(peer, "dialling failed: {error}");
+            bgp.with(|speaker, now| speaker.connect_failed(key, error.kind(), now));
+        }
+    }
+}
+
+/// A connected socket to a peer, from whoever opens sockets.
+async fn connect(resolver: &Resolver, peer: String) -> io::Result<TcpStream> {
+    let fd = ask(resolver, async |client: transport::TransportClient| {
+        client.dial(transport::DialRequest { peer: peer.clone() }).await
+    });
+    let stream = TcpStream::from_std(fd.await?.into())?;
+    stream.writable().await?;
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(stream),
+    }
+}
+
+async fn ask<R>(
+    resolver: &Resolver,
+    call: impl AsyncFnOnce(transport::TransportClient) -> Result<(R, Vec<OwnedFd>), XrlError>,
+) -> io::Result<OwnedFd> {
+    let client = resolver.client::<transport::TransportClient>("transport").await.map_err(io::Error::other)?;
+    let (_, fds) = call(client).await.map_err(io::Error::other)?;
+    fds.into_iter().next().ok_or_else(|| io::Error::other("no descriptor came with the answer"))
+}
+
+/// Accepts connections at one address; asks for the listening socket again and again until it is there.
+pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenAddress) {
+    let address = crate::config::listen_address(&request);
+    let request = transport::ListenRequest { address: request.address, afi: request.afi, port: request.port };
+    let mut said = String::new();
+    let listener = loop {
+        let fd = ask(&bgp.resolver, async |client: transport::TransportClient| client.listen(request.clone()).await);
+        let error = match fd.await.and_then(|fd| TcpListener::from_std(fd.into())) {
+            Ok(listener) => break listener,
+            Err(error) => error.to_string(),
+        };
+        if said != error {
+            warn!(%address, "cannot listen: {error}; trying again every second");
+            said = error;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    info!(%address, "listening");
+    loop {
+        match listener.accept().await {
+            Ok((stream, remote)) => bgp.accepted(stream, remote.ip().to_canonical()),
+            Err(error) => {
+                // Out of descriptors, most likely: the connection stays in the backlog meanwhile.
+                warn!(%address, "accepting a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}

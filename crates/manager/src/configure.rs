@@ -1,0 +1,190 @@
+//! What each process is told of the configuration.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use holdfast_api::{
+    bgp::v1::{self as bgp_api, BgpClient},
+    fea::v1::{self as fea_api, FeaClient},
+    rib::v1::{self as rib_api, RibClient},
+    routes::v1::{NextHop, NextHopKind},
+    transport::v1::{self as transport_api, TransportClient},
+};
+use holdfast_config::{
+    Config,
+    schema::{AsSets, Bgp, Peer, PeerAsn, Remote, StaticRoute, StaticTarget},
+};
+use holdfast_xrl::XrlError;
+
+use crate::service::Manager;
+
+/// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
+const SYNC_LIMIT_SECONDS: u32 = 120;
+
+pub(crate) async fn fea(manager: &Manager) -> Result<(), XrlError> {
+    transport(manager).await?;
+    let fea = manager.config.fea;
+    let request = fea_api::Configuration { backend: fea.backend.name().into(), table: fea.table };
+    manager.resolver.client::<FeaClient>("fea").await?.configure(request).await?;
+    Ok(())
+}
+
+/// Whoever opens sockets is told the peers and their secrets.
+pub(crate) async fn transport(manager: &Manager) -> Result<(), XrlError> {
+    let peers = manager.config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    let peers = peers.map(|peer| transport_peer(peer, &manager.config)).collect();
+    let client = manager.resolver.client::<TransportClient>("transport").await?;
+    client.configure(transport_api::Configuration { peers }).await?;
+    Ok(())
+}
+
+pub(crate) async fn rib(manager: &Manager) -> Result<(), XrlError> {
+    let rib = manager.config.rib;
+    let distances = [
+        ("connected", rib.distance.connected),
+        ("static", rib.distance.static_),
+        ("ebgp", rib.distance.ebgp),
+        ("ibgp", rib.distance.ibgp),
+    ];
+    let request = rib_api::Configuration {
+        statics: manager.config.statics.iter().map(static_route).collect(),
+        distances: HashMap::from(distances.map(|(name, distance)| (name.to_owned(), distance.into()))),
+        stale_seconds: seconds(rib.stale_time),
+    };
+    manager.resolver.client::<RibClient>("rib").await?.configure(request).await?;
+    Ok(())
+}
+
+pub(crate) async fn bgp(manager: &Manager) -> Result<(), XrlError> {
+    let Some(bgp) = &manager.config.bgp else { return Ok(()) };
+    let request = speaker(&manager.config, bgp)?;
+    manager.resolver.client::<BgpClient>("bgp").await?.configure(request).await?;
+    Ok(())
+}
+
+fn static_route(route: &StaticRoute) -> rib_api::StaticRoute {
+    let (kind, next_hops) = match &route.target {
+        StaticTarget::Blackhole => (NextHopKind::Blackhole, Vec::new()),
+        StaticTarget::Interface(name) => {
+            (NextHopKind::Forward, vec![NextHop { interface: name.clone(), ..NextHop::default() }])
+        }
+        StaticTarget::NextHop { address, interface } => {
+            let interface = interface.clone().unwrap_or_default();
+            let hop = NextHop { gateway: octets(*address), interface, ..NextHop::default() };
+            (NextHopKind::Forward, vec![hop])
+        }
+    };
+    rib_api::StaticRoute { prefix: route.prefix.to_string(), kind: kind.into(), next_hops, ..Default::default() }
+}
+
+fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
+    let (address, range_length) = match peer.remote {
+        Remote::Address(address) => (address, 0),
+        Remote::Range(prefix) => (prefix.address(), prefix.length().into()),
+    };
+    transport_api::Peer {
+        name: peer.name.clone(),
+        address: octets(address),
+        range_length,
+        port: peer.port.into(),
+        local_address: peer.local_address.map(octets).unwrap_or_default(),
+        interface: String::new(),
+        md5: peer.md5.as_ref().map(|key| key.expose().as_bytes().to_vec()).unwrap_or_default(),
+        ttl_security: peer.ttl_security,
+        ttl: ttl(peer, config),
+    }
+}
+
+/// What we send with: 1 to a neighbour of another AS, the kernel's choice inside our own.
+fn ttl(peer: &Peer, config: &Config) -> u32 {
+    match (peer.multihop, &peer.asn) {
+        (Some(ttl), _) => ttl.into(),
+        (None, PeerAsn::One(asn)) if *asn == config.router.asn => 0,
+        (None, _) => 1,
+    }
+}
+
+fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlError> {
+    let policies = serde_json::to_string(&config.policy)
+        .map_err(|error| XrlError::internal(format!("writing the policies: {error}")))?;
+    let network = |prefix: &holdfast_types::Prefix| bgp_api::Network { prefix: prefix.to_string() };
+    Ok(bgp_api::Configuration {
+        router_id: config.router.id.bits(),
+        asn: config.router.asn.0,
+        accept_as_sets: bgp.as_sets == AsSets::Accept,
+        max_paths: bgp.max_paths.into(),
+        rib: config.rib.enabled,
+        listen: listeners(bgp),
+        peers: bgp.peers.iter().map(|peer| bgp_peer(peer, config)).collect(),
+        networks: bgp.networks.iter().map(network).collect(),
+        policies,
+        ebgp_distance: config.rib.distance.ebgp.into(),
+        ibgp_distance: config.rib.distance.ibgp.into(),
+        sync_seconds: SYNC_LIMIT_SECONDS,
+        default_local_pref: bgp.local_preference,
+    })
+}
+
+fn listeners(bgp: &Bgp) -> Vec<bgp_api::ListenAddress> {
+    let port = bgp.port.into();
+    if bgp.listen.is_empty() {
+        return [1, 2].map(|afi| bgp_api::ListenAddress { address: Vec::new(), afi, port }).into();
+    }
+    let listener = |&address: &IpAddr| bgp_api::ListenAddress {
+        address: octets(address),
+        afi: if address.is_ipv4() { 1 } else { 2 },
+        port,
+    };
+    bgp.listen.iter().map(listener).collect()
+}
+
+fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
+    let (address, range_length) = match peer.remote {
+        Remote::Address(address) => (address, None),
+        Remote::Range(prefix) => (prefix.address(), Some(prefix.length())),
+    };
+    let (asn, asns) = match &peer.asn {
+        PeerAsn::One(asn) => (asn.0, Vec::new()),
+        PeerAsn::Any => (0, Vec::new()),
+        PeerAsn::OneOf(ranges) => {
+            let range = |range: &holdfast_policy::AsnRange| bgp_api::AsnRange {
+                first: range.first().0,
+                last: range.last().0,
+            };
+            (0, ranges.iter().map(range).collect())
+        }
+    };
+    bgp_api::Peer {
+        name: peer.name.clone(),
+        address: octets(address),
+        is_range: range_length.is_some(),
+        range_length: range_length.unwrap_or(0).into(),
+        local_address: peer.local_address.map(octets).unwrap_or_default(),
+        asn,
+        asns,
+        passive: peer.passive,
+        families: peer.families.iter().map(ToString::to_string).collect(),
+        import: peer.import.clone().unwrap_or_default(),
+        export: peer.export.clone().unwrap_or_default(),
+        hold_time: seconds(peer.hold_time),
+        connect_retry_seconds: seconds(peer.connect_retry),
+        ttl_security: peer.ttl_security,
+        enforce_first_as: peer.enforce_first_as,
+        next_hop_self: peer.next_hop_self,
+        disabled: peer.disabled,
+        description: peer.description.clone().unwrap_or_default(),
+        ttl: ttl(peer, config),
+        next_hop_v4: peer.next_hop_ipv4.map(|address| address.octets().to_vec()).unwrap_or_default(),
+        next_hop_v6: peer.next_hop_ipv6.map(|address| address.octets().to_vec()).unwrap_or_default(),
+    }
+}
+
+fn seconds(duration: std::time::Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}

@@ -1,0 +1,186 @@
+//! The manager's interface, and the orderly stop.
+
+use std::{
+    cell::RefCell,
+    fs,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::{
+    bgp::v1::{BgpClient, ShutdownRequest as BgpShutdown},
+    fea::v1::{FeaClient, ShutdownRequest as FeaShutdown},
+    keeper::v1::{Empty as KeeperEmpty, KeeperClient},
+    manager::v1::{AdoptRequest, Empty, ManagerServer, Process, ShowProcessesReply},
+};
+use holdfast_config::Config;
+use holdfast_xrl::{CallContext, Finder, PeerIdentity, Resolver, XrlError};
+use rustix::process::Signal;
+use tokio::{sync::Notify, task::spawn_local};
+use tracing::{info, warn};
+
+use crate::supervisor::{State, Supervisor};
+
+/// What one process may take to stop in order.
+const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// The order of stopping: who feeds another stops first.
+const STOP_ORDER: [&str; 3] = ["bgp", "rib", "fea"];
+
+/// All state.
+pub(crate) struct Manager {
+    pub(crate) config: Config,
+    pub(crate) supervisor: RefCell<Supervisor>,
+    pub(crate) finder: Finder,
+    pub(crate) keeper: KeeperClient,
+    pub(crate) resolver: Resolver,
+    /// What is due may have changed.
+    pub(crate) changed: Notify,
+    /// The keeper has said what runs already.
+    pub(crate) synced: Notify,
+    pub(crate) born: Instant,
+}
+
+/// What is served: calls reach the manager through this.
+pub(crate) struct Served(pub(crate) Rc<Manager>);
+
+impl Manager {
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.supervisor.borrow().is_stopping()
+    }
+
+    /// Stops everything in order, then tells the keeper.
+    async fn stop(self: Rc<Self>) {
+        info!("stopping all processes");
+        let names: Vec<_> = STOP_ORDER.into_iter().filter(|name| self.pid(name).is_some()).collect();
+        self.supervisor.borrow_mut().stop();
+        for name in names {
+            let shut_down = tokio::time::timeout(STOP_LIMIT, self.shut_down(name)).await;
+            if let Err(error) = shut_down.unwrap_or_else(|_| Err(XrlError::timeout("no answer"))) {
+                warn!(process = name, "does not stop in order: {error}");
+            }
+            if let Some(pid) = self.pid(name) {
+                self.signal(pid, Signal::TERM);
+                self.wait_for_end(name).await;
+            }
+        }
+        self.keeper.stopped(KeeperEmpty {}).detach();
+    }
+
+    async fn shut_down(&self, name: &str) -> Result<(), XrlError> {
+        match name {
+            "bgp" => {
+                let text = "Holdfast is stopped".to_owned();
+                self.resolver.client::<BgpClient>(name).await?.shutdown(BgpShutdown { text }).await?;
+            }
+            "fea" => {
+                let keep_routes = self.config.fea.keep_routes;
+                self.resolver.client::<FeaClient>(name).await?.shutdown(FeaShutdown { keep_routes }).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn pid(&self, name: &str) -> Option<u32> {
+        self.supervisor.borrow().process(name).and_then(|process| process.state.life()).map(|(pid, _)| pid)
+    }
+
+    async fn wait_for_end(&self, name: &str) {
+        let ended = async {
+            while self.pid(name).is_some() {
+                self.changed.notified().await;
+            }
+        };
+        if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+            warn!(process = name, "does not end");
+        }
+    }
+}
+
+impl ManagerServer for Served {
+    async fn adopt(&self, _: &CallContext, request: AdoptRequest, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+        let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
+        let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
+        if request.name == "fea" {
+            identity = identity.class("transport");
+        }
+        let attached = self.0.finder.attach(fd, identity);
+        attached.map_err(|error| XrlError::internal(error.to_string()))?;
+        Ok(Empty {})
+    }
+
+    async fn stop(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        if !self.0.is_stopping() {
+            spawn_local(Rc::clone(&self.0).stop());
+        }
+        Ok(Empty {})
+    }
+
+    async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {
+        let now = Instant::now();
+        let mut processes = vec![keeper(), manager(self.0.born, now)];
+        processes.extend(self.0.supervisor.borrow().processes().iter().map(|process| show(process, now)));
+        Ok(ShowProcessesReply { processes })
+    }
+}
+
+fn keeper() -> Process {
+    let pid = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+    Process {
+        name: "keeper".into(),
+        pid,
+        state: "running".into(),
+        memory_bytes: memory(pid),
+        uptime_seconds: uptime(pid),
+        ..Process::default()
+    }
+}
+
+fn manager(born: Instant, now: Instant) -> Process {
+    let pid = std::process::id();
+    Process {
+        name: "manager".into(),
+        pid,
+        state: "running".into(),
+        uptime_seconds: now.duration_since(born).as_secs(),
+        memory_bytes: memory(pid),
+        ..Process::default()
+    }
+}
+
+fn show(process: &crate::supervisor::Process, now: Instant) -> Process {
+    let (pid, since) = process.state.life().unzip();
+    let retry = match process.state {
+        State::BackingOff { until } => until.saturating_duration_since(now),
+        _ => Duration::ZERO,
+    };
+    Process {
+        name: process.name.into(),
+        pid: pid.unwrap_or(0),
+        state: process.state.word().into(),
+        uptime_seconds: since.map_or(0, |since| now.saturating_duration_since(since).as_secs()),
+        restarts: process.restarts,
+        last_exit: process.last_exit.clone(),
+        retry_seconds: retry.as_secs_f32().ceil() as u64,
+        memory_bytes: pid.map_or(0, memory),
+        detail: process.detail.clone(),
+    }
+}
+
+/// Resident octets of a process; 0 when it cannot be read.
+fn memory(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+/// Seconds since a process began; 0 when it cannot be read.
+fn uptime(pid: u32) -> u64 {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let now = read("/proc/uptime".into()).split('.').next().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
+    let stat = read(format!("/proc/{pid}/stat"));
+    // Field 22 counts from 1; what is before the last bracket may contain blanks.
+    let ticks = stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(20)).and_then(|t| t.parse::<u64>().ok());
+    ticks.map_or(0, |ticks| now.saturating_sub(ticks / rustix::param::clock_ticks_per_second()))
+}
