@@ -12,12 +12,10 @@
 //! [`STREAM_WINDOW`]: crate::STREAM_WINDOW
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -28,7 +26,8 @@ use tokio::task::spawn_local;
 
 use crate::call::{Call, CallWithFds, RawCall, ReplyStream};
 use crate::calls::{Calls, Payload, WINDOW_CALLS, cost};
-use crate::frame::{FrameDecoder, Header, Kind, MAX_BODY, MAX_FDS};
+use crate::driver::{Driver, Ending};
+use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS};
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::service::{CallContext, IncomingCall, Responder, Service};
@@ -69,13 +68,7 @@ impl Channel {
             acceptor,
             changed: Notify::new(),
         });
-        let driver = Driver {
-            shared: Rc::clone(&shared),
-            link,
-            decoder: FrameDecoder::default(),
-            fds: VecDeque::new(),
-        };
-        spawn_local(driver);
+        spawn_local(Driver::new(Rc::clone(&shared), link));
         let handle = Rc::new(Handle(shared));
         *handle.0.handle.borrow_mut() = Rc::downgrade(&handle);
         Self(handle)
@@ -204,7 +197,7 @@ impl Channel {
     }
 }
 
-fn closed_here() -> XrlError {
+pub(crate) fn closed_here() -> XrlError {
     XrlError::disconnected("closed by this side")
 }
 
@@ -248,11 +241,11 @@ const MAX_UNREAD: usize = 64 << 20;
 /// What handles, driver and calls being carried out share.
 pub(crate) struct Shared {
     this: Weak<Self>,
-    state: RefCell<State>,
+    pub(crate) state: RefCell<State>,
     handle: RefCell<Weak<Handle>>,
     acceptor: Rc<dyn Acceptor>,
     /// Window, outbox or closing: see `Channel::wait`.
-    changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 impl fmt::Debug for Shared {
@@ -261,13 +254,15 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// What the two sides of a channel have to remember.
 #[derive(Default)]
-struct State {
-    outbox: Outbox,
+pub(crate) struct State {
+    pub(crate) outbox: Outbox,
     calls: Calls,
-    serving: Serving,
-    closed: Option<XrlError>,
-    driver: Option<Waker>,
+    pub(crate) serving: Serving,
+    pub(crate) closed: Option<XrlError>,
+    /// Wakes the driver.
+    pub(crate) driver: Option<Waker>,
 }
 
 impl State {
@@ -293,11 +288,11 @@ impl Shared {
         result
     }
 
-    fn push_bytes(&self, header: Header, body: &[u8]) {
+    pub(crate) fn push_bytes(&self, header: Header, body: &[u8]) {
         self.with(|state| state.outbox.push_bytes(header, body, Vec::new()));
     }
 
-    fn close(&self, reason: XrlError) {
+    pub(crate) fn close(&self, reason: XrlError) {
         let mut state = self.state.borrow_mut();
         if state.closed.is_some() {
             return;
@@ -312,7 +307,7 @@ impl Shared {
         self.acceptor.closed();
     }
 
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.state.borrow().closed.is_some()
     }
 
@@ -363,7 +358,7 @@ impl Shared {
     ///
     /// # Errors
     /// When the channel must close; the text is for the peer.
-    fn receive(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Ending> {
+    pub(crate) fn receive(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Ending> {
         let id = header.call;
         let payload = |fds| Payload { body: Bytes::copy_from_slice(body), fds };
         match header.kind {
@@ -416,142 +411,5 @@ impl Shared {
             self.state.borrow_mut().serving.continues(header.call, task);
         }
         Ok(())
-    }
-}
-
-/// Why a channel ends.
-enum Ending {
-    /// The peer has violated the protocol; it is told.
-    Violation(XrlError),
-    /// The peer said why it closes.
-    Theirs(XrlError),
-    /// The link is of no more use.
-    Link(io::Error),
-    /// The peer has closed.
-    EndOfStream,
-}
-
-impl From<XrlError> for Ending {
-    fn from(error: XrlError) -> Self {
-        Self::Violation(error)
-    }
-}
-
-impl From<io::Error> for Ending {
-    fn from(error: io::Error) -> Self {
-        Self::Link(error)
-    }
-}
-
-impl From<Ending> for XrlError {
-    fn from(ending: Ending) -> Self {
-        Self::disconnected(match ending {
-            Ending::Violation(error) => format!("closed by this side: {}", error.message()),
-            Ending::Theirs(error) => format!("closed by the other side: {}", error.message()),
-            Ending::Link(error) => error.to_string(),
-            Ending::EndOfStream => "closed by the other side".to_owned(),
-        })
-    }
-}
-
-/// Reads this often before other tasks have their turn.
-const READS_PER_TURN: usize = 8;
-
-/// The task of a channel.
-struct Driver {
-    shared: Rc<Shared>,
-    link: Link,
-    decoder: FrameDecoder,
-    /// Descriptors that have arrived and whose frames have not.
-    fds: VecDeque<OwnedFd>,
-}
-
-impl Future for Driver {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if this.shared.is_closed() {
-            return Poll::Ready(());
-        }
-        if let Err(ending) = this.read(cx).and_then(|()| this.write(cx)) {
-            this.end(cx, ending);
-        }
-        let mut state = this.shared.state.borrow_mut();
-        state.driver = Some(cx.waker().clone());
-        if state.closed.is_some() { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Driver {
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
-        for _ in 0..READS_PER_TURN {
-            let Poll::Ready(len) = self.link.poll_recv(cx, self.decoder.space(), &mut self.fds) else {
-                return Ok(());
-            };
-            match len? {
-                0 => return Err(Ending::EndOfStream),
-                len => self.decoder.filled(len),
-            }
-            self.take_frames()?;
-        }
-        cx.waker().wake_by_ref();
-        Ok(())
-    }
-
-    fn take_frames(&mut self) -> Result<(), Ending> {
-        loop {
-            let frame = self.decoder.next_frame();
-            let Some((header, body)) = frame.map_err(|error| XrlError::internal(error.to_string()))? else {
-                break;
-            };
-            let count = usize::from(header.fds);
-            if self.fds.len() < count {
-                return Err(XrlError::internal("a frame came without its descriptors").into());
-            }
-            let fds = if count == 0 { Vec::new() } else { self.fds.drain(..count).collect() };
-            self.shared.receive(header, body, fds)?;
-        }
-        if self.fds.len() > MAX_FDS {
-            return Err(XrlError::internal("descriptors came without frames").into());
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
-        let Self { shared, link, .. } = self;
-        let mut state = shared.state.borrow_mut();
-        let before = state.outbox.len();
-        while state.outbox.len() > 0 {
-            let (bytes, fds) = state.outbox.front();
-            let Poll::Ready(len) = link.poll_send(cx, bytes, fds) else { break };
-            drop(state.outbox.wrote(len?));
-        }
-        let after = state.outbox.len();
-        state.serving.written(before, after);
-        drop(state);
-        if after == 0 && before > 0 {
-            shared.changed.notify_waiters();
-        }
-        Ok(())
-    }
-
-    /// Tells the peer why, if it did something wrong and the link takes it, and closes.
-    fn end(&mut self, cx: &mut Context<'_>, ending: Ending) {
-        if let Ending::Violation(error) = &ending {
-            tracing::warn!(reason = error.message(), "closing a channel");
-            let header = Header { call: 0, method: 0, kind: Kind::Error, fds: 0 };
-            self.shared.push_bytes(header, &error.encode());
-            // If this fails the peer will notice the end of the stream all the same.
-            let _ = self.write(cx);
-        }
-        self.shared.close(ending.into());
-    }
-}
-
-impl Drop for Driver {
-    /// Also when the runtime ends: nobody shall wait for answers that cannot come.
-    fn drop(&mut self) {
-        self.shared.close(closed_here());
     }
 }

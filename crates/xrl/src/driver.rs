@@ -1,0 +1,154 @@
+//! The task of a channel: reads, hands over what arrives, writes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::XrlError;
+use crate::channel::{Shared, closed_here};
+use crate::frame::{FrameDecoder, Header, Kind, MAX_FDS};
+use crate::link::Link;
+
+/// Why a channel ends.
+pub(crate) enum Ending {
+    /// The peer has violated the protocol; it is told.
+    Violation(XrlError),
+    /// The peer said why it closes.
+    Theirs(XrlError),
+    /// The link is of no more use.
+    Link(io::Error),
+    /// The peer has closed.
+    EndOfStream,
+}
+
+impl From<XrlError> for Ending {
+    fn from(error: XrlError) -> Self {
+        Self::Violation(error)
+    }
+}
+
+impl From<io::Error> for Ending {
+    fn from(error: io::Error) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<Ending> for XrlError {
+    fn from(ending: Ending) -> Self {
+        Self::disconnected(match ending {
+            Ending::Violation(error) => format!("closed by this side: {}", error.message()),
+            Ending::Theirs(error) => format!("closed by the other side: {}", error.message()),
+            Ending::Link(error) => error.to_string(),
+            Ending::EndOfStream => "closed by the other side".to_owned(),
+        })
+    }
+}
+
+/// Reads this often before other tasks have their turn.
+const READS_PER_TURN: usize = 8;
+
+/// The task of a channel.
+pub(crate) struct Driver {
+    shared: Rc<Shared>,
+    link: Link,
+    decoder: FrameDecoder,
+    /// Descriptors that have arrived and whose frames have not.
+    fds: VecDeque<OwnedFd>,
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if this.shared.is_closed() {
+            return Poll::Ready(());
+        }
+        if let Err(ending) = this.read(cx).and_then(|()| this.write(cx)) {
+            this.end(cx, ending);
+        }
+        let mut state = this.shared.state.borrow_mut();
+        state.driver = Some(cx.waker().clone());
+        if state.closed.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Rc<Shared>, link: Link) -> Self {
+        Self { shared, link, decoder: FrameDecoder::default(), fds: VecDeque::new() }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
+        for _ in 0..READS_PER_TURN {
+            let Poll::Ready(len) = self.link.poll_recv(cx, self.decoder.space(), &mut self.fds) else {
+                return Ok(());
+            };
+            match len? {
+                0 => return Err(Ending::EndOfStream),
+                len => self.decoder.filled(len),
+            }
+            self.take_frames()?;
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn take_frames(&mut self) -> Result<(), Ending> {
+        loop {
+            let frame = self.decoder.next_frame();
+            let Some((header, body)) = frame.map_err(|error| XrlError::internal(error.to_string()))? else {
+                break;
+            };
+            let count = usize::from(header.fds);
+            if self.fds.len() < count {
+                return Err(XrlError::internal("a frame came without its descriptors").into());
+            }
+            let fds = if count == 0 { Vec::new() } else { self.fds.drain(..count).collect() };
+            self.shared.receive(header, body, fds)?;
+        }
+        if self.fds.len() > MAX_FDS {
+            return Err(XrlError::internal("descriptors came without frames").into());
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
+        let Self { shared, link, .. } = self;
+        let mut state = shared.state.borrow_mut();
+        let before = state.outbox.len();
+        while state.outbox.len() > 0 {
+            let (bytes, fds) = state.outbox.front();
+            let Poll::Ready(len) = link.poll_send(cx, bytes, fds) else { break };
+            drop(state.outbox.wrote(len?));
+        }
+        let after = state.outbox.len();
+        state.serving.written(before, after);
+        drop(state);
+        if after == 0 && before > 0 {
+            shared.changed.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Tells the peer why, if it did something wrong and the link takes it, and closes.
+    fn end(&mut self, cx: &mut Context<'_>, ending: Ending) {
+        if let Ending::Violation(error) = &ending {
+            tracing::warn!(reason = error.message(), "closing a channel");
+            let header = Header { call: 0, method: 0, kind: Kind::Error, fds: 0 };
+            self.shared.push_bytes(header, &error.encode());
+            // If this fails the peer will notice the end of the stream all the same.
+            let _ = self.write(cx);
+        }
+        self.shared.close(ending.into());
+    }
+}
+
+impl Drop for Driver {
+    /// Also when the runtime ends: nobody shall wait for answers that cannot come.
+    fn drop(&mut self) {
+        self.shared.close(closed_here());
+    }
+}
