@@ -1,0 +1,374 @@
+//! What the processes of the router answer.
+
+use holdfast_api::{
+    bgp::v1::{
+        self as bgp, BgpServer, ClearReply, ClearRequest, FamilyState, MessageCount, Neighbor, Path, Paths,
+        Prefix, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
+        SummaryFamily, SummaryPeer,
+    },
+    fea::v1::{self as fea, FeaServer},
+    manager::v1::{self as manager, ManagerServer},
+    rib::v1::{self as rib, RibServer, ShownRoute, ShownRoutes},
+    routes::v1::{NextHop, NextHopKind, RouteBatch},
+};
+use holdfast_xrl::{CallContext, ReplySink, XrlError};
+
+/// Methods that no command calls.
+fn unasked<T>() -> Result<T, XrlError> {
+    Err(XrlError::internal("no command should call this"))
+}
+
+pub(crate) struct Bgp;
+
+fn peers() -> [SummaryPeer; 2] {
+    [
+        SummaryPeer {
+            name: "transit-1".into(),
+            address: "10.1.0.2".into(),
+            asn: 65101,
+            local_asn: 65001,
+            messages_received: 500,
+            messages_sent: 400,
+            state: "Established".into(),
+            uptime_milliseconds: 3_600_000,
+            prefixes_received: 1000,
+            prefixes_accepted: 990,
+            prefixes_sent: 3,
+            connections_established: 2,
+            connections_dropped: 1,
+            description: "port 7".into(),
+            ..SummaryPeer::default()
+        },
+        SummaryPeer {
+            name: "down-1".into(),
+            address: "10.1.0.3".into(),
+            asn: 65102,
+            local_asn: 65001,
+            state: "Active".into(),
+            last_error: "connection refused".into(),
+            ..SummaryPeer::default()
+        },
+    ]
+}
+
+fn neighbor(peer: SummaryPeer) -> Neighbor {
+    let count = |kind: &str, sent, received| MessageCount { kind: kind.into(), sent, received };
+    Neighbor {
+        peer: Some(peer),
+        link: "external".into(),
+        hold_time: 90,
+        keepalive: 30,
+        configured_hold_time: 90,
+        capabilities_sent: vec!["routeRefresh".into(), "extendedMessage".into()],
+        capabilities_received: vec!["routeRefresh".into()],
+        messages: vec![count("UPDATE", 3, 490), count("ROUTE-REFRESH", 1, 0)],
+        families: vec![FamilyState {
+            family: "ipv4-unicast".into(),
+            received: 1000,
+            accepted: 990,
+            ..FamilyState::default()
+        }],
+        import: "in".into(),
+        ..Neighbor::default()
+    }
+}
+
+fn paths(prefix: String) -> Prefix {
+    let path = |peer: &str, address: &str, as_path: &str| Path {
+        peer: peer.into(),
+        peer_address: address.into(),
+        peer_router_id: "10.9.9.9".into(),
+        peer_asn: 65101,
+        next_hop: address.into(),
+        as_path: as_path.into(),
+        origin: "igp".into(),
+        valid: true,
+        external: true,
+        igp_metric: Some(10),
+        ..Path::default()
+    };
+    let communities = vec!["65101:1".into(), "65101:2".into()];
+    let best = Path { best: true, med: Some(5), communities, ..path("transit-1", "10.1.0.2", "65101 65200") };
+    let other = Path { reason: "longer AS path".into(), ..path("down-1", "10.1.0.3", "65102 65102 65200") };
+    Prefix { prefix, paths: vec![best, other] }
+}
+
+impl BgpServer for Bgp {
+    async fn configure(&self, _: &CallContext, _: bgp::Configuration) -> Result<bgp::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn shutdown(&self, _: &CallContext, _: ShutdownRequest) -> Result<bgp::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn show_summary(&self, _: &CallContext, _: bgp::Empty) -> Result<Summary, XrlError> {
+        let family = SummaryFamily {
+            family: "ipv4-unicast".into(),
+            prefixes: 1000,
+            paths: 1000,
+            peers: peers().into(),
+        };
+        let families = vec![family];
+        Ok(Summary { router_id: "10.0.0.1".into(), asn: 65001, families, memory_bytes: 1 << 20 })
+    }
+
+    async fn show_neighbors(
+        &self,
+        _: &CallContext,
+        request: ShowNeighborsRequest,
+        mut replies: ReplySink<Neighbor>,
+    ) -> Result<(), XrlError> {
+        for peer in peers() {
+            if request.peer.is_empty() || request.peer == peer.name {
+                replies.send(neighbor(peer)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn show_routes(
+        &self,
+        _: &CallContext,
+        _: ShowRoutesRequest,
+        mut replies: ReplySink<Paths>,
+    ) -> Result<(), XrlError> {
+        for batch in 0..1000 {
+            let prefix = |n: u32| format!("10.{}.{}.0/24", n >> 8, n & 255);
+            let prefixes = (batch * 100..(batch + 1) * 100).map(|n| paths(prefix(n))).collect();
+            replies.send(Paths { prefixes, advertised_to: vec![] }).await?;
+        }
+        Ok(())
+    }
+
+    async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {
+        match request.destination.as_str() {
+            "10.0.0.7" | "10.0.0.0/24" => Ok(Paths {
+                prefixes: vec![paths("10.0.0.0/24".into())],
+                advertised_to: vec!["customer-1".into()],
+            }),
+            "x" => Err(XrlError::invalid_argument("`x` is no prefix")),
+            _ => Ok(Paths::default()),
+        }
+    }
+
+    async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<ClearReply, XrlError> {
+        let wanted = peers().into_iter().filter(|peer| request.peer == "*" || request.peer == peer.name);
+        let soft = if request.soft { " (soft)" } else { "" };
+        let cleared: Vec<_> = wanted.map(|peer| format!("{}{soft}", peer.name)).collect();
+        match cleared.is_empty() {
+            true => Err(XrlError::not_found(format!("there is no peer `{}`", request.peer))),
+            false => Ok(ClearReply { cleared }),
+        }
+    }
+}
+
+pub(crate) struct Rib;
+
+fn hop(gateway: &[u8], interface: &str) -> NextHop {
+    NextHop { gateway: gateway.into(), interface: interface.into(), ..NextHop::default() }
+}
+
+fn route(prefix: &str, origin: &str, next_hops: Vec<NextHop>, resolved: Vec<NextHop>) -> ShownRoute {
+    let (prefix, origin) = (prefix.into(), origin.into());
+    ShownRoute {
+        prefix,
+        origin,
+        next_hops,
+        resolved,
+        selected: true,
+        installed: true,
+        ..ShownRoute::default()
+    }
+}
+
+impl RibServer for Rib {
+    async fn configure(&self, _: &CallContext, _: rib::Configuration) -> Result<rib::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn add_origin(
+        &self,
+        _: &CallContext,
+        _: rib::AddOriginRequest,
+    ) -> Result<rib::AddOriginReply, XrlError> {
+        unasked()
+    }
+
+    async fn routes(&self, _: &CallContext, _: rib::OriginRoutes) -> Result<rib::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn end_of_sync(&self, _: &CallContext, _: rib::EndOfSyncRequest) -> Result<rib::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn register(&self, _: &CallContext, _: rib::RegisterRequest) -> Result<rib::Resolution, XrlError> {
+        unasked()
+    }
+
+    async fn unregister(&self, _: &CallContext, _: rib::RegisterRequest) -> Result<rib::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn invalidations(
+        &self,
+        _: &CallContext,
+        _: rib::Empty,
+        _: ReplySink<rib::Invalidation>,
+    ) -> Result<(), XrlError> {
+        unasked()
+    }
+
+    async fn redistribute(
+        &self,
+        _: &CallContext,
+        _: rib::RedistributeRequest,
+        _: ReplySink<rib::Redistributed>,
+    ) -> Result<(), XrlError> {
+        unasked()
+    }
+
+    async fn lookup(&self, _: &CallContext, _: rib::RegisterRequest) -> Result<ShownRoutes, XrlError> {
+        unasked()
+    }
+
+    async fn show_routes(
+        &self,
+        _: &CallContext,
+        request: rib::ShowRoutesRequest,
+        mut replies: ReplySink<ShownRoutes>,
+    ) -> Result<(), XrlError> {
+        if !request.destination.is_empty() {
+            return Ok(());
+        }
+        let (gateway, neighbor) = (hop(&[10, 9, 0, 1], ""), hop(&[10, 1, 0, 2], "eth0"));
+        let connected = hop(&[], "eth0");
+        let first = vec![
+            route("10.1.0.0/24", "connected", vec![connected.clone()], vec![connected]),
+            ShownRoute {
+                kind: NextHopKind::Blackhole.into(),
+                ..route("192.0.2.0/24", "static", vec![], vec![])
+            },
+            route("198.51.100.0/24", "bgp", vec![gateway.clone()], vec![neighbor]),
+        ];
+        let second = vec![ShownRoute {
+            selected: false,
+            installed: false,
+            ..route("198.51.100.0/24", "static", vec![gateway], vec![])
+        }];
+        for routes in [first, second] {
+            replies.send(ShownRoutes { routes }).await?;
+        }
+        Ok(())
+    }
+
+    async fn show_status(&self, _: &CallContext, _: rib::Empty) -> Result<rib::Status, XrlError> {
+        unasked()
+    }
+}
+
+pub(crate) struct Fea;
+
+impl FeaServer for Fea {
+    async fn configure(&self, _: &CallContext, _: fea::Configuration) -> Result<fea::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn interfaces(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+        _: ReplySink<fea::InterfaceEvent>,
+    ) -> Result<(), XrlError> {
+        unasked()
+    }
+
+    async fn sync_begin(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn apply(&self, _: &CallContext, _: RouteBatch) -> Result<fea::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn sync_end(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn losses(&self, _: &CallContext, _: fea::Empty, _: ReplySink<fea::Loss>) -> Result<(), XrlError> {
+        unasked()
+    }
+
+    async fn show_interfaces(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+    ) -> Result<fea::ShowInterfacesReply, XrlError> {
+        let mut link_local = vec![0xfe, 0x80];
+        link_local.resize(15, 0);
+        link_local.push(1);
+        let interface = fea::Interface {
+            index: 2,
+            name: "eth0".into(),
+            up: true,
+            running: false,
+            mtu: 1500,
+            mac: vec![2, 0, 0, 0, 0, 1],
+            addresses: vec![
+                fea::Address { address: vec![10, 1, 0, 1], length: 24 },
+                fea::Address { address: link_local, length: 64 },
+            ],
+        };
+        Ok(fea::ShowInterfacesReply { interfaces: vec![interface] })
+    }
+
+    async fn show_status(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Status, XrlError> {
+        unasked()
+    }
+
+    async fn shutdown(&self, _: &CallContext, _: fea::ShutdownRequest) -> Result<fea::Empty, XrlError> {
+        unasked()
+    }
+}
+
+pub(crate) struct Manager;
+
+impl ManagerServer for Manager {
+    async fn adopt(
+        &self,
+        _: &CallContext,
+        _: manager::AdoptRequest,
+        _: Vec<std::os::fd::OwnedFd>,
+    ) -> Result<manager::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn stop(&self, _: &CallContext, _: manager::Empty) -> Result<manager::Empty, XrlError> {
+        unasked()
+    }
+
+    async fn show_processes(
+        &self,
+        _: &CallContext,
+        _: manager::Empty,
+    ) -> Result<manager::ShowProcessesReply, XrlError> {
+        let bgp = manager::Process {
+            name: "bgp".into(),
+            pid: 42,
+            state: "running".into(),
+            uptime_seconds: 60,
+            memory_bytes: 2 << 20,
+            ..manager::Process::default()
+        };
+        let rib = manager::Process {
+            name: "rib".into(),
+            state: "backing off".into(),
+            restarts: 4,
+            last_exit: "signal 9".into(),
+            retry_seconds: 3,
+            ..manager::Process::default()
+        };
+        Ok(manager::ShowProcessesReply { processes: vec![bgp, rib] })
+    }
+}
