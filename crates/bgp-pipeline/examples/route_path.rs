@@ -33,7 +33,7 @@ fn one_in_one_out(prefixes: &[Ipv4Prefix]) {
     let base = resident();
     let mut pipeline = pipeline();
     let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
-    let (input, output) = run(&mut pipeline, from, &feed, &[to]);
+    let (input, output) = run(&mut pipeline, from, &feed, &[from, to]);
     row("update: read, intern, table, decide, log", input, prefixes.len(), "166");
     row("pull: group, rewrite, encode", output, prefixes.len(), "19");
     let memory = pipeline.memory();
@@ -101,8 +101,9 @@ fn many_sinks(prefixes: &[Ipv4Prefix]) {
     let feed = feed(prefixes, 1);
     let mut pipeline = pipeline();
     let from = up(&mut pipeline, 1);
-    let sinks: Vec<_> = (2..=11).map(|n| up(&mut pipeline, n)).collect();
-    let (input, output) = run(&mut pipeline, from, &feed, &sinks);
+    let mut peers: Vec<_> = (2..=11).map(|n| up(&mut pipeline, n)).collect();
+    peers.push(from);
+    let (input, output) = run(&mut pipeline, from, &feed, &peers);
     row("update", input, prefixes.len(), "");
     row("pull, all ten", output, prefixes.len(), "19 and copying");
 }

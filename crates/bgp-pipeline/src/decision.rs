@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use holdfast_types::{Asn, Prefix};
+use holdfast_types::{Asn, Prefix, RouterId};
 use smallvec::SmallVec;
 
 use crate::{
@@ -152,7 +152,7 @@ impl Core {
 
     fn router_id(&self, candidate: &Candidate) -> u32 {
         let originator = self.sets.attributes(candidate.set).originator_id();
-        originator.map_or(self.sources.get(candidate.source).router_id, |id| id.bits())
+        originator.map_or(self.sources.get(candidate.source).router_id, RouterId::bits)
     }
 
     fn cluster_list(&self, candidate: &Candidate) -> usize {

@@ -113,7 +113,7 @@ impl PathLists {
         let Some(word) = word else { return };
         match list(word) {
             Some((handle, count)) => {
-                into.extend(self.pool.get(handle)[..2 * count].chunks_exact(2).map(read))
+                into.extend(self.pool.get(handle)[..2 * count].chunks_exact(2).map(read));
             }
             None => into.push(Path::from_word(word)),
         }

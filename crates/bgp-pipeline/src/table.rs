@@ -53,7 +53,7 @@ impl<P: IpPrefix> Table<P> {
             }
             match core.sources.get(source).peer {
                 Some(peer) if !stages.is_empty() => {
-                    self.arrive_staged(core, stages, (peer, source), chunk, set)
+                    self.arrive_staged(core, stages, (peer, source), chunk, set);
                 }
                 Some(_) | None => chunk.iter().for_each(|prefix| self.set(core, source, *prefix, set, false)),
             }

@@ -3,13 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    Batch, Event, Limits, NextHopMode, OriginateAttributes, PathState, PeerIndex, Pipeline, Reachability,
-    Release, SpeakerConfig, Stage,
+    Batch, Event, Limits, NextHopMode, OriginateAttributes, PathState, PeerConfig, PeerIndex, Pipeline,
+    Reachability, Release, SessionFacts, SpeakerConfig, Stage,
 };
 use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
 
-use crate::speaker::{Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal};
+use crate::speaker::{
+    Held, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
+};
 
 fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
     AttributesBuilder {
@@ -277,6 +279,33 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     while pipeline.work(100) {}
     let gone: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
     assert_eq!(gone.last().expect("a withdrawal").next_hops, [0]);
+}
+
+#[test]
+fn peers_that_understand_less_get_what_they_understand() {
+    let (mut pipeline, _) = checked(always());
+    let from = pipeline.add_peer(PeerConfig { asn: Asn(70_000), ..ebgp(1) });
+    pipeline.peer_up(from, facts(1)).expect("room");
+    let (old, new) = (pipeline.add_peer(ebgp(2)), pipeline.add_peer(ebgp(3)));
+    pipeline.peer_up(old, SessionFacts { four_octet_as: false, ..facts(2) }).expect("room");
+    let no_ipv4 = SessionFacts { next_hop_v4: None, extended_next_hop: true, ..facts(3) };
+    pipeline.peer_up(new, no_ipv4).expect("room");
+    let bytes = AttributesBuilder {
+        as_path: vec![Asn(70_000), Asn(7)],
+        next_hop: Some(Ipv4Addr::new(192, 0, 2, 1)),
+        ..AttributesBuilder::new(Origin::Egp)
+    };
+    pipeline.update(from, &announcement(&bytes.build(), &[prefix(P)])).expect("taken");
+    let mut sinks = [(old, Sink { two_octet_as: true, ..Sink::default() }), (new, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    let held = sinks.each_ref().map(|(_, sink)| &sink.routes[&prefix(P)]);
+    // AS_TRANS in AS_PATH, the truth in AS4_PATH (RFC 6793): the receiver puts them together again.
+    assert_eq!(held.map(Held::path), ["65000 70000 7", "65000 70000 7"]);
+    let ours = facts(3).next_hop_v6.expect("an address");
+    assert_eq!(held.map(|held| held.next_hop), [IpAddr::from([10, 0, 0, 1]), IpAddr::from(ours)]);
+    pipeline.update(from, &withdrawal(prefix(P))).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert!(sinks.iter().all(|(_, sink)| sink.routes.is_empty() && sink.idle_withdrawals == 0));
 }
 
 /// Holds every route back until it has seen three batches.

@@ -403,7 +403,9 @@ impl World {
             }
             Op::Refresh(peer) => {
                 self.tangled[*peer] |= self.pipeline.pending(self.sinks[*peer].0);
-                Family::ALL.map(|family| self.pipeline.route_refresh(self.sinks[*peer].0, family));
+                for family in Family::ALL {
+                    self.pipeline.route_refresh(self.sinks[*peer].0, family);
+                }
             }
             Op::Originate(to) => {
                 self.pipeline.originate(route(*to), &OriginateAttributes::default());

@@ -17,22 +17,22 @@ use holdfast_bgp_wire::{
 use holdfast_policy::Program;
 use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, RouterId};
 
-pub const OUR_AS: Asn = Asn(65000);
+pub(crate) const OUR_AS: Asn = Asn(65000);
 
-pub fn prefix(text: &str) -> Prefix {
+pub(crate) fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
 }
 
-pub fn router_id(bits: u32) -> RouterId {
+pub(crate) fn router_id(bits: u32) -> RouterId {
     RouterId::new(bits).expect("not zero")
 }
 
-pub fn speaker(next_hops: NextHopMode) -> SpeakerConfig {
+pub(crate) fn speaker(next_hops: NextHopMode) -> SpeakerConfig {
     SpeakerConfig { next_hops, ..SpeakerConfig::new(OUR_AS, router_id(0x0a00_0001), 42) }
 }
 
 /// A pipeline whose stage contract is checked.
-pub fn checked(speaker: SpeakerConfig) -> (Pipeline, Violations) {
+pub(crate) fn checked(speaker: SpeakerConfig) -> (Pipeline, Violations) {
     let mut pipeline = Pipeline::new(speaker);
     let (stage, violations) = CheckStage::new();
     pipeline.add_stage(Box::new(stage));
@@ -40,11 +40,11 @@ pub fn checked(speaker: SpeakerConfig) -> (Pipeline, Violations) {
 }
 
 /// The address of peer `n`.
-pub fn address(n: u8) -> Ipv4Addr {
+pub(crate) fn address(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, n, 2)
 }
 
-pub fn ebgp(n: u8) -> PeerConfig {
+pub(crate) fn ebgp(n: u8) -> PeerConfig {
     PeerConfig {
         name: format!("peer-{n}"),
         address: IpAddr::V4(address(n)),
@@ -57,11 +57,11 @@ pub fn ebgp(n: u8) -> PeerConfig {
     }
 }
 
-pub fn ibgp(n: u8) -> PeerConfig {
+pub(crate) fn ibgp(n: u8) -> PeerConfig {
     PeerConfig { asn: OUR_AS, kind: PeerKind::Ibgp, import: None, export: None, ..ebgp(n) }
 }
 
-pub fn facts(n: u8) -> SessionFacts {
+pub(crate) fn facts(n: u8) -> SessionFacts {
     SessionFacts {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
@@ -77,7 +77,7 @@ pub fn facts(n: u8) -> SessionFacts {
 }
 
 /// The body of an UPDATE that announces, with these attributes (NEXT_HOP included for IPv4).
-pub fn announcement(attributes: &[u8], routes: &[Prefix]) -> Vec<u8> {
+pub(crate) fn announcement(attributes: &[u8], routes: &[Prefix]) -> Vec<u8> {
     let encoder = UpdateEncoder::new(MAX_LEN);
     let mut out = Vec::new();
     let v4 = routes.iter().filter_map(|p| Ipv4Prefix::from_prefix(*p));
@@ -93,7 +93,7 @@ pub fn announcement(attributes: &[u8], routes: &[Prefix]) -> Vec<u8> {
 }
 
 /// The body of an UPDATE that withdraws.
-pub fn withdrawal(route: Prefix) -> Vec<u8> {
+pub(crate) fn withdrawal(route: Prefix) -> Vec<u8> {
     let encoder = UpdateEncoder::new(MAX_LEN);
     let mut out = Vec::new();
     match route {
@@ -105,31 +105,33 @@ pub fn withdrawal(route: Prefix) -> Vec<u8> {
 
 /// A route as a peer holds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub(crate) struct Held {
     /// Canonical attributes.
-    pub attributes: Vec<u8>,
-    pub next_hop: IpAddr,
+    pub(crate) attributes: Vec<u8>,
+    pub(crate) next_hop: IpAddr,
 }
 
 impl Held {
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         Attributes(&self.attributes).as_path().to_string()
     }
 }
 
 /// A peer's receiving side.
 #[derive(Debug, Default)]
-pub struct Sink {
-    pub routes: BTreeMap<Prefix, Held>,
-    pub end_of_rib: Vec<Family>,
+pub(crate) struct Sink {
+    pub(crate) routes: BTreeMap<Prefix, Held>,
+    pub(crate) end_of_rib: Vec<Family>,
     /// Withdrawals of routes it did not have.
-    pub idle_withdrawals: usize,
-    pub messages: usize,
-    pub internal: bool,
+    pub(crate) idle_withdrawals: usize,
+    pub(crate) messages: usize,
+    pub(crate) internal: bool,
+    /// It reads two-octet AS numbers only.
+    pub(crate) two_octet_as: bool,
 }
 
 impl Sink {
-    pub fn receive(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn receive(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let message = next_message(bytes, MAX_LEN).expect("well-formed").expect("whole messages");
             assert_eq!(message.kind, MessageType::Update);
@@ -145,7 +147,8 @@ impl Sink {
             return self.end_of_rib.push(family);
         }
         let kind = if self.internal { WireKind::Ibgp } else { WireKind::Ebgp };
-        let rules = Rules { kind, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: false };
+        let four_octet_as = !self.two_octet_as;
+        let rules = Rules { kind, four_octet_as, as_sets: AsSets::Reject, extended_next_hop: true };
         let mut checked = Checked::default();
         let mp = update::check(sections.attributes, !sections.nlri.is_empty(), &rules, &mut checked);
         assert_eq!((&checked.verdict, &checked.discarded), (&Verdict::Ok, &Vec::new()));
@@ -162,8 +165,12 @@ impl Sink {
         if let Some(reach) = mp.reach {
             let next_hop = reach.next_hop.expect("usable").address();
             let held = Held { attributes, next_hop };
-            let routes = prefixes::<Ipv6Prefix>(reach.nlri).map(|p| p.expect("sound").into());
-            self.routes.extend(routes.map(|route| (route, held.clone())));
+            let routes: Vec<Prefix> = if reach.family == Family::IPV4_UNICAST {
+                prefixes::<Ipv4Prefix>(reach.nlri).map(|p| p.expect("sound").into()).collect()
+            } else {
+                prefixes::<Ipv6Prefix>(reach.nlri).map(|p| p.expect("sound").into()).collect()
+            };
+            self.routes.extend(routes.into_iter().map(|route| (route, held.clone())));
         }
     }
 
@@ -175,7 +182,7 @@ impl Sink {
 }
 
 /// Background work and receiving until nothing is left.
-pub fn settle(pipeline: &mut Pipeline, sinks: &mut [(PeerIndex, Sink)]) {
+pub(crate) fn settle(pipeline: &mut Pipeline, sinks: &mut [(PeerIndex, Sink)]) {
     for _ in 0..100_000 {
         let mut busy = pipeline.work(100) || pipeline.is_waiting();
         for (peer, sink) in sinks.iter_mut() {
