@@ -42,7 +42,7 @@ pub(crate) struct Loss {
 }
 
 impl Engine {
-    /// Without a backend, which [`Engine::configure`] brings.
+    /// Without a backend, which the configuration brings.
     pub fn new(interfaces: impl IntoIterator<Item = Interface>) -> Self {
         Self {
             backend: RefCell::new(None),

@@ -19,7 +19,6 @@ use tokio::{
 
 /// The process without its keeper: eth0 10.0.0.1/24 with a neighbour 10.0.0.2.
 struct Fea {
-    _node: Node,
     rib: FeaClient,
     manager: FeaClient,
 }
@@ -42,14 +41,17 @@ fn start() -> Fea {
     let engine = Rc::new(Engine::new(monitor.interfaces().cloned()));
     let node = Node::new("fea");
     node.serve(FeaDispatcher::new(FeaService::new(Rc::clone(&engine))));
-    spawn_local(async move { follow(monitor, &engine).await.expect("netlink works") });
     let client = |role: &str| {
         let (near, far) = Link::pair();
         node.attach_link(far, PeerIdentity::new(role));
         FeaClient::new(Channel::over(near))
     };
-    let (rib, manager) = (client("rib"), client("manager"));
-    Fea { _node: node, rib, manager }
+    let fea = Fea { rib: client("rib"), manager: client("manager") };
+    spawn_local(async move {
+        let _serving = node;
+        follow(monitor, &engine).await.expect("netlink works");
+    });
+    fea
 }
 
 impl Fea {

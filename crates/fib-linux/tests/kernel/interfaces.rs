@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_fib_linux::{Interface, Monitor, MonitorEvent};
 
-use crate::{in_a_namespace, ip};
+use crate::{in_a_namespace, ip, ip_batch};
 
 /// Reads until an event satisfies the question.
 fn wait_for(monitor: &mut Monitor, question: impl Fn(&MonitorEvent) -> bool) {
@@ -68,9 +68,7 @@ fn an_overrun_is_told_and_nothing_is_missing_afterwards() {
         let mut monitor = Monitor::open().expect("netlink");
         // Nobody reads meanwhile: more than the socket holds.
         let batch: String = (0..6000).map(|n| format!("link set eth1 mtu {}\n", 1300 + n % 2)).collect();
-        std::fs::write("/tmp/holdfast-overrun.batch", batch + "addr add 10.77.0.1/24 dev eth1\n")
-            .expect("written");
-        ip("-batch /tmp/holdfast-overrun.batch");
+        ip_batch(&(batch + "addr add 10.77.0.1/24 dev eth1\n"));
         let mut events = Vec::new();
         while monitor.read(&mut events).expect("netlink works") {}
         assert!(events.contains(&MonitorEvent::Overrun));

@@ -6,7 +6,11 @@ mod next_hops;
 mod routes;
 mod sync;
 
-use std::{process::Command, thread};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    thread,
+};
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
 use holdfast_fib_linux::LinuxFib;
@@ -39,6 +43,15 @@ fn ip(arguments: &str) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "ip {arguments}: {error}");
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// Runs many commands of `ip`, one a line.
+fn ip_batch(lines: &str) {
+    let mut command = Command::new("ip");
+    let mut child = command.args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip runs");
+    // Taken, so that it is closed when all is written.
+    child.stdin.take().expect("piped").write_all(lines.as_bytes()).expect("ip reads");
+    assert!(child.wait().expect("ip ends").success());
 }
 
 /// The kernel's routes of ours in a table of a family (`-4`, `-6`), one a line, without what varies.
@@ -107,7 +120,7 @@ struct Watch {
 impl Watch {
     fn begin(what: &str) -> Self {
         let mut command = Command::new("ip");
-        command.args(["monitor"]).args(what.split_whitespace()).stdout(std::process::Stdio::piped());
+        command.args(["monitor"]).args(what.split_whitespace()).stdout(Stdio::piped());
         let watch = Self { child: command.spawn().expect("ip runs") };
         thread::sleep(std::time::Duration::from_millis(300));
         watch
