@@ -46,13 +46,7 @@ fn path_json(path: &Path) -> Value {
         "aspath": as_path(&path.as_path),
         "origin": origin_word(&path.origin),
         "valid": path.valid,
-        "nexthops": [{
-            "ip": path.next_hop,
-            "afi": afi(&path.next_hop),
-            "metric": path.igp_metric,
-            "accessible": path.igp_metric.is_some(),
-            "used": path.best || path.multipath,
-        }],
+        "nexthops": next_hops(path),
         "peer": {
             "peerId": peer_id(path),
             "peerName": path.peer,
@@ -66,6 +60,20 @@ fn path_json(path: &Path) -> Value {
         value[key] = member;
     }
     value
+}
+
+/// None for a route of our own.
+fn next_hops(path: &Path) -> Value {
+    if path.next_hop.is_empty() {
+        return json!([]);
+    }
+    json!([{
+        "ip": path.next_hop,
+        "afi": afi(&path.next_hop),
+        "metric": path.igp_metric,
+        "accessible": path.igp_metric.is_some(),
+        "used": path.best || path.multipath,
+    }])
 }
 
 /// What is left out where a path does not have it; `null` stands for that.
@@ -139,8 +147,10 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{} {as_path}", flags(path))?;
     let (address, router_id) = (or_dash(&path.peer_address), or_dash(&path.peer_router_id));
     writeln!(out, "    from {} ({address}, router id {router_id}, AS {})", path.peer, path.peer_asn)?;
-    let metric = path.igp_metric.map_or("unreachable".to_owned(), |metric| format!("metric {metric}"));
-    writeln!(out, "    next hop {} ({metric})", or_dash(&path.next_hop))?;
+    if !path.next_hop.is_empty() {
+        let metric = path.igp_metric.map_or("unreachable".to_owned(), |metric| format!("metric {metric}"));
+        writeln!(out, "    next hop {} ({metric})", path.next_hop)?;
+    }
     let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
     let (preference, med) = (number(path.local_pref), number(path.med));
     writeln!(out, "    origin {}, local preference {preference}, MED {med}", origin_word(&path.origin))?;

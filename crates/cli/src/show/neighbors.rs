@@ -89,15 +89,53 @@ fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
     value
 }
 
-/// Each capability with who has sent it.
+/// Who has sent a capability, in FRR's words.
+fn exchange(sent: bool, received: bool) -> &'static str {
+    match (sent, received) {
+        (true, true) => "advertisedAndReceived",
+        (true, false) => "advertised",
+        (false, _) => "received",
+    }
+}
+
+/// FRR's key of a capability that is shown as text, and the family it is about where it stands for one.
+fn capability_key(text: &str) -> (String, Option<&str>) {
+    const KEYS: [(&str, &str); 8] = [
+        ("four-octet AS", "4byteAs"),
+        ("route refresh", "routeRefresh"),
+        ("enhanced route refresh", "enhancedRouteRefresh"),
+        ("extended message", "extendedMessage"),
+        ("extended next hop", "extendedNexthop"),
+        ("graceful restart", "gracefulRestart"),
+        ("add-path", "addPath"),
+        ("host name", "hostName"),
+    ];
+    if let Some(family) = text.strip_prefix("multiprotocol ") {
+        return ("multiprotocolExtensions".to_owned(), Some(family));
+    }
+    let known = KEYS.iter().find(|(name, _)| text.starts_with(name));
+    (known.map_or(text, |(_, key)| key).to_owned(), None)
+}
+
 fn capabilities(neighbor: &Neighbor) -> Map<String, Value> {
     let (sent, received) = (&neighbor.capabilities_sent, &neighbor.capabilities_received);
-    let advertised = sent.iter().map(|capability| {
-        let both = received.contains(capability);
-        (capability.clone(), if both { "advertisedAndReceived" } else { "advertised" }.into())
-    });
-    let others = received.iter().filter(|capability| !sent.contains(capability));
-    advertised.chain(others.map(|capability| (capability.clone(), "received".into()))).collect()
+    let has = |list: &[String], wanted: &(String, Option<&str>)| {
+        list.iter().any(|capability| capability_key(capability) == *wanted)
+    };
+    let mut all = Map::new();
+    for capability in sent.iter().chain(received) {
+        let wanted = capability_key(capability);
+        let state = exchange(has(sent, &wanted), has(received, &wanted));
+        match wanted {
+            (key, None) => all.insert(key, state.into()),
+            (key, Some(family)) => {
+                let families = all.entry(key).or_insert_with(|| json!({}));
+                families[camel(family)] = json!({ state: true });
+                None
+            }
+        };
+    }
+    all
 }
 
 fn messages(neighbor: &Neighbor, peer: &SummaryPeer) -> Map<String, Value> {
@@ -200,15 +238,10 @@ fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -
     if !flags.is_empty() {
         writeln!(out, "  Options: {}", flags.join(", "))?;
     }
-    for (capability, state) in capabilities(neighbor) {
-        let state = match state.as_str() {
-            Some("advertisedAndReceived") => "advertised and received",
-            Some("advertised") => "advertised",
-            _ => "received",
-        };
-        writeln!(out, "  Capability {capability}: {state}")?;
-    }
-    writeln!(out, "  Messages:  sent {}, received {}", peer.messages_sent, peer.messages_received)?;
+    let (sent, received) = (&neighbor.capabilities_sent, &neighbor.capabilities_received);
+    writeln!(out, "  Capabilities sent: {}", or_dash(&sent.join(", ")))?;
+    writeln!(out, "  Capabilities received: {}", or_dash(&received.join(", ")))?;
+    writeln!(out, "  Messages: sent {}, received {}", peer.messages_sent, peer.messages_received)?;
     for count in &neighbor.messages {
         writeln!(out, "    {:<14} sent {}, received {}", count.kind, count.sent, count.received)?;
     }

@@ -72,8 +72,12 @@ fn path_json(prefix: &Prefix, path: &Path) -> Value {
         "peerName": path.peer,
         "path": path.as_path,
         "origin": origin_word(&path.origin),
-        "nexthops": [{ "ip": path.next_hop, "afi": afi(&path.next_hop), "used": path.best || path.multipath }],
+        "nexthops": [],
     });
+    if !path.next_hop.is_empty() {
+        let used = path.best || path.multipath;
+        value["nexthops"] = json!([{ "ip": path.next_hop, "afi": afi(&path.next_hop), "used": used }]);
+    }
     if let Some(med) = path.med {
         value["metric"] = med.into();
     }

@@ -59,8 +59,17 @@ fn neighbor(peer: SummaryPeer) -> Neighbor {
         hold_time: 90,
         keepalive: 30,
         configured_hold_time: 90,
-        capabilities_sent: vec!["routeRefresh".into(), "extendedMessage".into()],
-        capabilities_received: vec!["routeRefresh".into()],
+        capabilities_sent: [
+            "route refresh",
+            "extended message",
+            "four-octet AS 65001",
+            "multiprotocol ipv4-unicast",
+        ]
+        .map(str::to_owned)
+        .into(),
+        capabilities_received: ["route refresh", "four-octet AS 65101", "multiprotocol ipv6-unicast"]
+            .map(str::to_owned)
+            .into(),
         messages: vec![count("UPDATE", 3, 490), count("ROUTE-REFRESH", 1, 0)],
         families: vec![FamilyState {
             family: "ipv4-unicast".into(),

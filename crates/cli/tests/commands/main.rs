@@ -64,8 +64,13 @@ fn neighbors_are_all_or_the_one_that_is_named() {
     assert_eq!(neighbor["bgpTimerHoldTimeMsecs"], 90_000);
     assert_eq!(neighbor["messageStats"]["updatesRecv"], 490);
     assert_eq!(neighbor["messageStats"]["routeRefreshSent"], 1);
-    assert_eq!(neighbor["neighborCapabilities"]["routeRefresh"], "advertisedAndReceived");
-    assert_eq!(neighbor["neighborCapabilities"]["extendedMessage"], "advertised");
+    let expected = json!({
+        "routeRefresh": "advertisedAndReceived",
+        "extendedMessage": "advertised",
+        "4byteAs": "advertisedAndReceived",
+        "multiprotocolExtensions": { "ipv4Unicast": { "advertised": true }, "ipv6Unicast": { "received": true } },
+    });
+    assert_eq!(neighbor["neighborCapabilities"], expected);
     assert_eq!(neighbor["addressFamilyInfo"]["ipv4Unicast"]["acceptedPrefixCounter"], 990);
     let text = router.text("show bgp neighbors transit-1");
     for part in
