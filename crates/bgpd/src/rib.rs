@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     net::IpAddr,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use holdfast_api::{
@@ -112,7 +112,8 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
     // The pipeline's first batch begins a whole table; a later one that does so means that the rib was too slow.
     let (mut begun, mut complete, mut said) = (false, false, false);
     loop {
-        let changes = bgp.with(|speaker, _| speaker.pipeline.pull_rib(BATCH));
+        // Not `Bgp::with`: reading changes causes none, and would ring the bell waited for below.
+        let changes = bgp.speaker.borrow_mut().pipeline.pull_rib(BATCH);
         if let Some(changes) = changes {
             if changes.restart && std::mem::replace(&mut begun, true) {
                 warn!("the rib reads too slowly: it is told everything again");
@@ -143,7 +144,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
         }
         if said {
             bgp.rib.notified().await;
-        } else if complete && bgp.with(|speaker, now| speaker.is_synced(now)) {
+        } else if complete && bgp.speaker.borrow_mut().is_synced(Instant::now()) {
             if let Err(error) = client.end_of_sync(EndOfSyncRequest { origin }).await {
                 return error;
             }

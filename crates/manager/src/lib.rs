@@ -75,6 +75,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         keeper: boot.keeper.clone(),
         resolver: boot.resolver.clone(),
         changed: tokio::sync::Notify::new(),
+        ended: tokio::sync::Notify::new(),
         synced: tokio::sync::Notify::new(),
         born: now,
     });
@@ -151,6 +152,7 @@ fn told(manager: &Rc<Manager>, event: ProcessEvent) {
             warn!(process = event.name, pid = event.pid, "ended: {}", event.ended);
         }
         manager.supervisor.borrow_mut().ended(&event.name, event.pid, &event.ended, now);
+        manager.ended.notify_waiters();
     }
     manager.changed.notify_one();
 }

@@ -36,6 +36,8 @@ pub(crate) struct Manager {
     pub(crate) resolver: Resolver,
     /// What is due may have changed.
     pub(crate) changed: Notify,
+    /// A process has ended.
+    pub(crate) ended: Notify,
     /// The keeper has said what runs already.
     pub(crate) synced: Notify,
     pub(crate) born: Instant,
@@ -89,7 +91,7 @@ impl Manager {
     async fn wait_for_end(&self, name: &str) {
         let ended = async {
             while self.pid(name).is_some() {
-                self.changed.notified().await;
+                self.ended.notified().await;
             }
         };
         if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
