@@ -54,8 +54,8 @@ pub(crate) struct NextHops {
     index: HashMap<Gateway, u32, FixedState>,
     /// Whose registration may have to change.
     queue: Vec<u32>,
-    /// Numbers that mean nothing any more, until the RIB's reader has taken note.
-    forgotten: Vec<NextHopId>,
+    /// Numbers that mean nothing any more, until the RIB's reader has taken note; `None` without a RIB.
+    forgotten: Option<Vec<NextHopId>>,
 }
 
 impl NextHops {
@@ -69,14 +69,7 @@ impl NextHops {
             changed: 0,
         };
         let index = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self {
-            mode,
-            hops: vec![ourselves],
-            free: Vec::new(),
-            index,
-            queue: Vec::new(),
-            forgotten: Vec::new(),
-        }
+        Self { mode, hops: vec![ourselves], free: Vec::new(), index, queue: Vec::new(), forgotten: None }
     }
 
     /// The number of a gateway, with one more user.
@@ -142,14 +135,21 @@ impl NextHops {
     }
 
     fn forget(&mut self, number: u32) {
-        self.forgotten.push(NextHopId(number));
+        if let Some(forgotten) = &mut self.forgotten {
+            forgotten.push(NextHopId(number));
+        }
         self.index.remove(&self.hops[number as usize].gateway);
         self.free.push(number);
     }
 
+    /// Begins or ends to remember which numbers are given back.
+    pub(crate) fn remember_forgotten(&mut self, on: bool) {
+        self.forgotten = on.then(Vec::new);
+    }
+
     /// Numbers given back since the last call.
     pub(crate) fn take_forgotten(&mut self) -> Vec<NextHopId> {
-        std::mem::take(&mut self.forgotten)
+        self.forgotten.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The next change of what the RIB should watch for us.

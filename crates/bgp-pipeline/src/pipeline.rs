@@ -409,7 +409,7 @@ impl Pipeline {
 
     /// The next messages for a peer's socket: whole ones, at most `max_bytes` unless one alone is longer.
     /// Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
-    /// means that what was encoded is for others: call again in the next round.
+    /// means that what was encoded is for others: call again, now or in the next round.
     pub fn pull(&mut self, index: PeerIndex, max_bytes: usize) -> Option<Bytes> {
         let mut encoding =
             Encoding { limits: self.core.speaker.limits, core: &mut self.core, marks: &mut self.marks };
@@ -433,10 +433,11 @@ impl Pipeline {
         }
     }
 
-    /// Whether [`Self::pull`] may have something for the peer.
+    /// Whether [`Self::pull`] is to be called for the peer. It may still come to nothing: what is encoded
+    /// for others, because it came from this peer, has to be passed too.
     pub fn pending(&self, index: PeerIndex) -> bool {
         let member = self.members.get(index.index()).and_then(Option::as_ref);
-        member.is_some_and(|member| self.streams.is_pending(index, member, self.ends()))
+        member.is_some_and(|member| self.streams.is_pending(member, self.ends()))
     }
 
     /// Bytes encoded for the peer and not pulled yet.
@@ -465,11 +466,13 @@ impl Pipeline {
     /// Starts telling the RIB, from the whole table on: it is new, or has lost everything. Next hops that are
     /// registered stay so here; [`Self::registered_next_hops`] names them for a new RIB.
     pub fn rib_resync(&mut self) {
+        self.core.next_hops.remember_forgotten(true);
         self.rib = Some(RibOut::new(self.ends()));
     }
 
     /// There is no RIB any more: nothing is kept for it.
     pub fn rib_detach(&mut self) {
+        self.core.next_hops.remember_forgotten(false);
         self.rib = None;
     }
 

@@ -172,7 +172,7 @@ impl AttributeSets {
     }
 
     /// The set with these canonical bytes, with one more user. `None` when the pool holds all it can
-    /// address (16 GiB of attributes).
+    /// address (16 GiB of attributes), or for over 65,535 octets, which no message could carry.
     pub(crate) fn acquire(
         &mut self,
         class: ClassId,
@@ -186,6 +186,7 @@ impl AttributeSets {
             self.retain(set);
             return Some(set);
         }
+        let length = u16::try_from(bytes.len()).ok()?;
         let (preference, flags) = self.describe(classes.get(class), bytes);
         let record = Record {
             preference,
@@ -194,7 +195,7 @@ impl AttributeSets {
             hash,
             next_hop,
             verdict: 0,
-            length: u16::try_from(bytes.len()).ok()?,
+            length,
             class,
             flags,
         };

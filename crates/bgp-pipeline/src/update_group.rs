@@ -347,11 +347,10 @@ impl Streams {
         }
     }
 
-    /// Whether [`Self::pull`] may have something for the member.
-    pub(crate) fn is_pending(&self, peer: PeerIndex, member: &Member, ends: [u64; 2]) -> bool {
-        self.get(member.stream).is_some_and(|stream| {
-            !stream.is_at_end(ends) || stream.unread(member).any(|chunk| chunk.target.includes(peer))
-        })
+    /// Whether [`Self::pull`] has something to do for the member, if only to pass what is for others.
+    pub(crate) fn is_pending(&self, member: &Member, ends: [u64; 2]) -> bool {
+        let stream = self.get(member.stream);
+        stream.is_some_and(|stream| !stream.is_at_end(ends) || member.chunk < stream.end())
     }
 
     /// Bytes encoded and not yet pulled by the member.

@@ -190,6 +190,25 @@ fn members_of_a_group_share_messages_and_a_slow_one_holds_up_nobody() {
 }
 
 #[test]
+fn the_sender_of_a_long_table_stays_in_its_group() {
+    let limits = Limits { shared_bytes: 1000, ..Limits::default() };
+    let (mut pipeline, _) = checked(SpeakerConfig { limits, ..always() });
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let mut sinks = [(from, Sink::default()), (to, Sink::default())];
+    for n in 0..250 {
+        let body = announcement(&attributes(1, &[n]), &[prefix(&format!("10.{n}.0.0/16"))]);
+        pipeline.update(from, &body).expect("taken");
+        for (peer, sink) in &mut sinks {
+            while pipeline.pending(*peer) {
+                pipeline.pull(*peer, 1 << 16).iter().for_each(|bytes| sink.receive(bytes));
+            }
+        }
+        assert_eq!(pipeline.update_group(from), pipeline.update_group(to));
+    }
+    assert_eq!((sinks[0].1.routes.len(), sinks[1].1.routes.len()), (0, 250));
+}
+
+#[test]
 fn a_peer_that_reads_nothing_while_the_log_runs_full_still_ends_right() {
     let limits = Limits { log: 50, window: 7, ..Limits::default() };
     let (mut pipeline, _) = checked(SpeakerConfig { limits, ..always() });
