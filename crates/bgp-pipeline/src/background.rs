@@ -12,12 +12,8 @@ use std::collections::VecDeque;
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Event, PeerIndex, Pipeline,
-    path::SourceId,
-    sets::Stamp,
-    stage::Release,
-    table::Table,
-    update_group::{Cursor, Stream},
+    Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, sets::Stamp, stage::Release, table::Table,
+    update_group::Stream,
 };
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.

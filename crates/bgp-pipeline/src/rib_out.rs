@@ -10,11 +10,11 @@ use holdfast_types::{Family, IpPrefix};
 
 use crate::{
     core::Core,
+    cursor::{Cursor, Walk, WalkKind},
     fanout::Change,
     next_hop::{Gateway, NextHopId},
     path::{Flags, Path, SourceId},
     table::Table,
-    update_group::{Cursor, Walk, WalkKind},
 };
 
 /// Changes for the RIB, of one family. The columns have a row for each route.

@@ -12,107 +12,15 @@ use std::{collections::VecDeque, rc::Rc};
 
 use bytes::Bytes;
 use holdfast_bgp_wire::HEADER_LEN;
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Limits, PeerIndex,
-    adj_rib_out::{Audience, Before, Marks, Outgoing, Side, Tally, Target},
-    core::Core,
+    PeerIndex,
+    adj_rib_out::{Audience, Outgoing, Tally, Target},
+    cursor::{Advance, Cursor, Encoding, WalkKind},
     export::Export,
-    path::Path,
     table::Table,
 };
-
-/// Why the table is walked for a stream, and so what its members have of prefixes that the walk has not
-/// reached yet.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum WalkKind {
-    /// New members: they have nothing, and get End-of-RIB after it.
-    Dump,
-    /// A refresh (RFC 2918): they have everything.
-    Refresh,
-    /// Another export policy: they have what the previous one let pass.
-    Policy,
-    /// They were too far behind: nobody knows.
-    Lost,
-}
-
-/// A walk over one table, in address order.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Walk<P> {
-    pub(crate) kind: WalkKind,
-    /// The last prefix done.
-    after: Option<P>,
-    /// For [`WalkKind::Lost`]: still at the prefixes that were withdrawn meanwhile.
-    withdrawing: bool,
-}
-
-impl<P: IpPrefix> Walk<P> {
-    pub(crate) fn new(kind: WalkKind) -> Self {
-        Self { kind, after: None, withdrawing: kind == WalkKind::Lost }
-    }
-
-    /// The last prefix done.
-    pub(crate) fn after(&self) -> Option<P> {
-        self.after
-    }
-
-    /// Everything up to this prefix is done.
-    pub(crate) fn advance(&mut self, prefix: P) {
-        self.after = Some(prefix);
-    }
-
-    /// Whether the walk has passed the prefix.
-    pub(crate) fn has_done(&self, prefix: P) -> bool {
-        !self.withdrawing && self.after.is_some_and(|after| prefix <= after)
-    }
-}
-
-/// Where a stream is in one family.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Cursor<P> {
-    /// The next change to read.
-    pub(crate) position: u64,
-    /// The table is read besides.
-    pub(crate) walk: Option<Walk<P>>,
-    /// Changes it had not read are gone.
-    pub(crate) lost: bool,
-}
-
-impl<P: IpPrefix> Cursor<P> {
-    fn new(position: u64) -> Self {
-        Self { position, walk: None, lost: false }
-    }
-
-    /// Starts a walk, or from the start again. Two reasons at once, and what the members have is too
-    /// tangled to say.
-    fn start_walk(&mut self, kind: WalkKind) {
-        let kind = match self.walk {
-            None => kind,
-            // They have nothing yet.
-            Some(Walk { kind: WalkKind::Dump, after: None, .. }) => WalkKind::Dump,
-            Some(_) => WalkKind::Lost,
-        };
-        self.walk = Some(Walk::new(kind));
-    }
-
-    /// Whether changes are gone that it has not made up for.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost || self.walk.is_some_and(|walk| walk.withdrawing)
-    }
-
-    /// Whether nothing is left to read.
-    pub(crate) fn is_at_end(&self, end: u64) -> bool {
-        !self.lost && self.walk.is_none() && self.position == end
-    }
-}
-
-/// What is needed to encode.
-pub(crate) struct Encoding<'a> {
-    pub(crate) core: &'a mut Core,
-    pub(crate) marks: &'a mut Marks,
-    pub(crate) limits: Limits,
-}
 
 /// The number of a stream.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -154,17 +62,6 @@ pub(crate) struct Member {
     offset: usize,
     /// Prefixes not announced to it because it is where they come from.
     withheld: [i64; 2],
-}
-
-/// What became of an attempt to encode more.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Advance {
-    /// Nothing is left to do.
-    Idle,
-    /// Some changes or prefixes were done.
-    Some,
-    /// The last of a walk after which the members have everything: they are told so.
-    Synced,
 }
 
 /// Dumps that came to their end: to be reported for all members.
@@ -542,118 +439,4 @@ fn whole_messages(bytes: &[u8], max: usize) -> usize {
         end = next;
     }
     end
-}
-
-impl<P: IpPrefix> Table<P> {
-    /// One window for one cursor: changes first, so that the table is as the cursor knows it when a walk
-    /// goes on.
-    fn advance(
-        &mut self,
-        cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
-        encoding: &mut Encoding<'_>,
-        out: &mut Outgoing,
-    ) -> Advance {
-        self.window.begin(encoding.core, encoding.marks);
-        if cursor.lost {
-            *cursor =
-                Cursor { position: self.rib.log.start(), walk: Some(Walk::new(WalkKind::Lost)), lost: false };
-        }
-        let advance = if cursor.position < self.rib.log.end() {
-            self.read_log(cursor, audience, encoding);
-            Advance::Some
-        } else {
-            match cursor.walk {
-                None => return Advance::Idle,
-                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, encoding.limits.window),
-                Some(walk) => self.walk(walk, cursor, audience, encoding),
-            }
-        };
-        self.window.encode(encoding.core, audience, out);
-        if advance == Advance::Synced {
-            out.end_of_rib::<P>();
-        }
-        advance
-    }
-
-    fn read_log(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &mut Encoding<'_>) {
-        let Encoding { core, marks, limits } = encoding;
-        let changes = self.rib.log.read(cursor.position, limits.window);
-        cursor.position += changes.len() as u64;
-        let merged = self.window.merge(changes);
-        for change in &merged {
-            let (prefix, old, new) = (change.prefix, change.old, change.new);
-            let side = match cursor.walk {
-                Some(walk) if !walk.has_done(prefix) => match walk.kind {
-                    // The walk will come by.
-                    WalkKind::Dump => continue,
-                    WalkKind::Lost => {
-                        if !self.window.passes(core, marks, audience, prefix, new) {
-                            self.window.withdraw(prefix);
-                        }
-                        continue;
-                    }
-                    WalkKind::Policy => Side::Previous,
-                    WalkKind::Refresh => Side::Current,
-                },
-                Some(_) | None => Side::Current,
-            };
-            self.window.add(core, marks, audience, prefix, Before::Path(old, side), (new, side));
-        }
-        self.window.recycle(merged);
-    }
-
-    /// The prefixes that were withdrawn while nobody looked.
-    fn withdraw_gone(&mut self, walk: Walk<P>, cursor: &mut Cursor<P>, budget: usize) -> Advance {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let from = walk.after.map_or(Unbounded, Excluded);
-        let mut last = None;
-        self.window.tally.restarted = walk.after.is_none();
-        for &prefix in self.gone.range((from, Unbounded)).take(budget) {
-            last = Some(prefix);
-            if !self.rib.best(prefix).is_some() {
-                self.window.withdraw(prefix);
-            }
-        }
-        cursor.walk = Some(match last {
-            Some(_) => Walk { after: last, ..walk },
-            None => Walk { after: None, withdrawing: false, ..walk },
-        });
-        Advance::Some
-    }
-
-    fn walk(
-        &mut self,
-        walk: Walk<P>,
-        cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
-        encoding: &mut Encoding<'_>,
-    ) -> Advance {
-        let Encoding { core, marks, limits } = encoding;
-        let Self { rib, window, .. } = self;
-        let page = rib.page(walk.after, limits.window);
-        for &(prefix, best) in &page {
-            let before = match walk.kind {
-                WalkKind::Dump => Before::Path(Path::NONE, Side::Current),
-                WalkKind::Refresh => Before::Path(best, Side::Current),
-                WalkKind::Policy => Before::Path(best, Side::Previous),
-                WalkKind::Lost => Before::Unknown,
-            };
-            window.add(core, marks, audience, prefix, before, (best, Side::Current));
-        }
-        let last = page.last().map(|(prefix, _)| *prefix);
-        match last {
-            Some(_) => {
-                cursor.walk = Some(Walk { after: last, ..walk });
-                Advance::Some
-            }
-            None => {
-                cursor.walk = None;
-                match walk.kind {
-                    WalkKind::Dump | WalkKind::Lost => Advance::Synced,
-                    WalkKind::Refresh | WalkKind::Policy => Advance::Some,
-                }
-            }
-        }
-    }
 }

@@ -1,0 +1,156 @@
+//! Questions about the pipeline that change nothing: counters, memory, routes.
+
+use std::rc::Rc;
+
+use holdfast_policy::Edits;
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+
+use crate::{
+    Drops, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts,
+    core::{Core, family_index},
+    export::Export,
+    path::Path,
+};
+
+/// What a peer has and gets, in one family.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct FamilyCounts {
+    /// Paths in the table.
+    pub routes: RouteCounts,
+    /// Prefixes announced to the peer.
+    pub announced: u64,
+    /// It has sent its End-of-RIB.
+    pub end_of_rib_received: bool,
+    /// It was sent ours.
+    pub end_of_rib_sent: bool,
+}
+
+/// Bytes held, by part.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Prefix tables, path lists and change logs.
+    pub tables: usize,
+    /// Attribute sets and next hops.
+    pub attributes: usize,
+    /// Encoded messages and the room to make them.
+    pub output: usize,
+}
+
+impl Memory {
+    /// The sum.
+    pub fn total(&self) -> usize {
+        self.tables + self.attributes + self.output
+    }
+}
+
+impl Pipeline {
+    /// Prefixes and paths of a family.
+    pub fn table_size(&self, family: Family) -> (usize, u64) {
+        let Some(at) = family_index(family) else { return (0, 0) };
+        let prefixes = if at == 0 { self.v4.rib.table.len() } else { self.v6.rib.table.len() };
+        (prefixes, self.core.sources.iter().map(|source| source.counts[at].received).sum())
+    }
+
+    /// Counters of a peer in one family; zero while its session is down.
+    pub fn counts(&self, index: PeerIndex, family: Family) -> FamilyCounts {
+        let (Some(session), Some(at)) = (self.session(index), family_index(family)) else {
+            return FamilyCounts::default();
+        };
+        let member = self.members[index.index()].as_ref();
+        FamilyCounts {
+            routes: self.core.sources.get(session.source).counts[at],
+            announced: member.map_or(0, |member| self.streams.announced(member, at)),
+            end_of_rib_received: session.end_of_rib[at],
+            end_of_rib_sent: session.announced[at],
+        }
+    }
+
+    /// What was wrong in the peer's UPDATEs since it was added.
+    pub fn drops(&self, index: PeerIndex) -> Option<&Drops> {
+        self.peers.get(index.index())?.as_ref().map(|peer| &peer.drops)
+    }
+
+    /// The configuration of a peer.
+    pub fn peer(&self, index: PeerIndex) -> Option<&PeerConfig> {
+        self.peers.get(index.index())?.as_ref().map(|peer| &peer.config)
+    }
+
+    /// A number for the update group that encodes for the peer; `None` while its session is down.
+    pub fn update_group(&self, index: PeerIndex) -> Option<u32> {
+        self.members.get(index.index())?.as_ref().map(|member| member.stream.0)
+    }
+
+    /// Routes not sent because their attributes fit no message, counted since the start.
+    pub fn too_long(&self) -> u64 {
+        self.streams.too_long()
+    }
+
+    /// All paths to a prefix, the best first, and why each is or is not used. Empty if there is none.
+    pub fn explain(&mut self, prefix: Prefix) -> Vec<PathView> {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.explain(&mut self.core, prefix),
+            Prefix::V6(prefix) => self.v6.explain(&mut self.core, prefix),
+        }
+    }
+
+    /// The most specific prefix in the table that contains this one (or an address).
+    pub fn longest_match(&self, prefix: Prefix) -> Option<Prefix> {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.rib.table.longest_match(prefix).map(|(found, _)| found.into()),
+            Prefix::V6(prefix) => self.v6.rib.table.longest_match(prefix).map(|(found, _)| found.into()),
+        }
+    }
+
+    /// Up to `limit` prefixes of a family after one (or from the first) in address order, with their paths.
+    /// The last prefix is where to go on; the table may change between.
+    pub fn routes(
+        &mut self,
+        family: Family,
+        after: Option<Prefix>,
+        limit: usize,
+    ) -> Vec<(Prefix, Vec<PathView>)> {
+        match family_index(family) {
+            Some(0) => self.v4.show(&mut self.core, after.and_then(Ipv4Prefix::from_prefix), limit),
+            Some(_) => self.v6.show(&mut self.core, after.and_then(Ipv6Prefix::from_prefix), limit),
+            None => Vec::new(),
+        }
+    }
+
+    /// The peers that are told of the prefix's best path.
+    pub fn advertised_to(&mut self, prefix: Prefix) -> Vec<PeerIndex> {
+        let (best, at) = match prefix {
+            Prefix::V4(prefix) => (self.v4.rib.best(prefix), 0),
+            Prefix::V6(prefix) => (self.v6.rib.best(prefix), 1),
+        };
+        let mut told = Vec::new();
+        if best.is_some() {
+            for (_, stream) in self.streams.iter() {
+                if stream.export.families[at] && passes(&stream.export, &mut self.core, prefix, best) {
+                    told.extend(stream.members.iter().copied());
+                }
+            }
+        }
+        let from = self.core.sources.get(best.source).peer;
+        told.retain(|peer| Some(*peer) != from);
+        told.sort_unstable();
+        told
+    }
+
+    /// Interned attribute sets.
+    pub fn attribute_sets(&self) -> usize {
+        self.core.sets.len()
+    }
+
+    /// Bytes held, slack included.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            tables: self.v4.memory() + self.v6.memory(),
+            attributes: self.core.sets.memory() + self.core.next_hops.memory(),
+            output: self.streams.memory() + self.marks.memory(),
+        }
+    }
+}
+
+fn passes(export: &Rc<Export>, core: &mut Core, prefix: Prefix, path: Path) -> bool {
+    export.passes(core, prefix, path, &mut Edits::default()).is_some()
+}
