@@ -367,6 +367,13 @@ impl Speaker {
 
     /// A connection came in from a peer that is known: its key, if it was taken.
     pub(crate) fn accepted(&mut self, index: PeerIndex, stream: TcpStream, now: Instant) -> Option<Key> {
+        let slot = self.slots.get(&index)?;
+        if slot.neighbor.source.ttl_security
+            && let Err(error) = require_one_hop(&stream)
+        {
+            warn!(peer = slot.neighbor.name, "connection refused: GTSM cannot be switched on: {error}");
+            return None;
+        }
         let connection = Connection::new(stream, now).ok()?;
         let id = ConnId(self.next_accepted);
         self.next_accepted = (self.next_accepted + 1) % ConnId::FIRST_DIALLED.0;
@@ -604,6 +611,15 @@ impl Speaker {
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.is_empty()
     }
+}
+
+/// GTSM (RFC 5082): a listener serves peers with and without it, so the least TTL is for us to set.
+fn require_one_hop(stream: &TcpStream) -> io::Result<()> {
+    let version = match stream.peer_addr()?.ip().to_canonical() {
+        IpAddr::V4(_) => holdfast_sys::tcp::IpVersion::V4,
+        IpAddr::V6(_) => holdfast_sys::tcp::IpVersion::V6,
+    };
+    holdfast_sys::tcp::set_min_ttl(stream, version, 255)
 }
 
 /// Messages in a chunk, which holds whole ones only.

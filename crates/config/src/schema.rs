@@ -230,7 +230,8 @@ pub struct Peer {
     pub multihop: Option<u8>,
     /// Hold time that we offer: 0, or 3 s and more; 90 s by default.
     pub hold_time: Duration,
-    /// Time between attempts to connect; 120 s by default (RFC 4271 section 10).
+    /// Time between attempts to connect; 5 s by default (RFC 4271 section 10 suggests 120 s, which makes
+    /// restarts needlessly slow).
     pub connect_retry: Duration,
     /// Whether a path from another AS has to begin with that AS (RFC 4271 section 6.3); `true` by default.
     pub enforce_first_as: bool,

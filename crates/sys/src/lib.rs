@@ -1,13 +1,12 @@
-//! What the kernel offers and std does not: options of TCP sockets, inherited descriptors, privileges.
+//! What the kernel offers and std does not: options of TCP sockets, privileges.
 //!
 //! The only crate with `unsafe`: each use wraps one system call that has no safe wrapper in rustix, and
 //! takes values that make every call valid. Nothing here decides anything. [`tcp`] is for whoever opens
-//! sockets, [`process`] for the first lines of a process, [`descriptor`] for what it was born with.
+//! sockets, [`process`] for the first lines of a process.
 
 // The workspace denies it; this crate is the exception (see above).
 #![allow(unsafe_code)]
 
-pub mod descriptor;
 pub mod process;
 pub mod tcp;
 

@@ -25,7 +25,7 @@ pub(super) fn read(section: &Section<'_>, policies: &Names<'_>) -> Bgp {
     let context = Context {
         policies,
         hold_time: hold_time(section, Duration::from_secs(90)),
-        connect_retry: connect_retry(section, Duration::from_secs(120)),
+        connect_retry: connect_retry(section, Duration::from_secs(5)),
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
     Bgp {
