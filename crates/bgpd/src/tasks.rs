@@ -38,7 +38,7 @@ use crate::{
 /// How long a connection that says goodbye may take to take it.
 const LINGER: Duration = Duration::from_secs(2);
 /// Routes that a slice of background work looks at.
-const SLICE: usize = 2048;
+const SLICE: usize = 256;
 /// Pause when all background work waits for receivers.
 const PACE: Duration = Duration::from_millis(1);
 
