@@ -79,7 +79,8 @@ impl Configuration {
         }
         // The most specific range wins.
         ranges.sort_by_key(|range| std::cmp::Reverse(range.network.length()));
-        let network = |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
+        let network =
+            |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
         let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
         Ok(Self { settings, neighbors, ranges, networks, listen: message.listen })
     }

@@ -80,7 +80,8 @@ impl Connection {
     pub(crate) fn write(&mut self, now: Instant) -> io::Result<(Written, bool)> {
         let mut progress = false;
         while !self.out.is_empty() {
-            let slices: Vec<IoSlice<'_>> = self.out.iter().take(SLICES).map(|bytes| IoSlice::new(bytes)).collect();
+            let slices: Vec<IoSlice<'_>> =
+                self.out.iter().take(SLICES).map(|bytes| IoSlice::new(bytes)).collect();
             match self.stream.try_write_vectored(&slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
@@ -88,7 +89,9 @@ impl Connection {
                     self.last_write = now;
                     progress = true;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((Written::Blocked, progress)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok((Written::Blocked, progress));
+                }
                 Err(error) => return Err(error),
             }
         }

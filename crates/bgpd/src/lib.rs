@@ -24,7 +24,7 @@ use crate::service::Server;
 /// # Errors
 /// None: it ends with the keeper.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
-    let server = Rc::new(Server::new(boot.resolver.clone()));
+    let server = Rc::new(Server::new(boot.resolver.clone(), boot.keeper.clone()));
     boot.node.serve(BgpDispatcher(server));
     boot.join();
     std::future::pending().await

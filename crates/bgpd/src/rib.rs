@@ -35,16 +35,17 @@ const RETRY: Duration = Duration::from_millis(100);
 const SYNC_LOOK: Duration = Duration::from_millis(250);
 
 /// Addresses in whose reachability the pipeline is interested, and those still to be asked about.
-#[derive(Debug, Default)]
-pub(crate) struct NextHops {
+#[derive(Debug)]
+struct NextHops {
     wanted: BTreeSet<IpAddr>,
     ask: VecDeque<IpAddr>,
 }
 
 impl NextHops {
     /// Asks about all of them: the rib is new.
-    fn restart(&mut self) {
-        self.ask = self.wanted.iter().copied().collect();
+    fn new(wanted: impl Iterator<Item = IpAddr>) -> Self {
+        let wanted: BTreeSet<_> = wanted.collect();
+        Self { ask: wanted.iter().copied().collect(), wanted }
     }
 
     /// Asks again about those in a range whose answer has changed.
@@ -83,9 +84,7 @@ async fn serve(bgp: &Rc<Bgp>) -> XrlError {
         Err(error) => return error,
     };
     info!("registered at the rib");
-    let mut next_hops = NextHops::default();
-    next_hops.wanted = bgp.speaker.borrow().pipeline.registered_next_hops().collect();
-    next_hops.restart();
+    let next_hops = NextHops::new(bgp.speaker.borrow().pipeline.registered_next_hops());
     bgp.with(|speaker, _| {
         while speaker.poll_next_hop().is_some() {}
         speaker.pipeline.rib_resync();

@@ -8,9 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_api::bgp::v1::{
-    self as api, BgpServer, ClearReply, ClearRequest, Empty, Neighbor as ShownNeighbor, Paths, ShowNeighborsRequest,
-    ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
+use holdfast_api::{
+    bgp::v1::{
+        self as api, BgpServer, ClearReply, ClearRequest, Empty, Neighbor as ShownNeighbor, Paths,
+        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
+    },
+    keeper::v1::KeeperClient,
 };
 use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex, Pipeline};
 use holdfast_bgp_session::{Input, StopReason};
@@ -35,6 +38,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// Serves `bgp.v1`.
 pub(crate) struct Server {
     resolver: Resolver,
+    keeper: KeeperClient,
     generation: Cell<u32>,
     running: RefCell<Option<Running>>,
 }
@@ -47,13 +51,14 @@ struct Running {
 }
 
 impl Server {
-    pub(crate) fn new(resolver: Resolver) -> Self {
-        Self { resolver, generation: Cell::new(0), running: RefCell::default() }
+    pub(crate) fn new(resolver: Resolver, keeper: KeeperClient) -> Self {
+        Self { resolver, keeper, generation: Cell::new(0), running: RefCell::default() }
     }
 
     fn bgp(&self) -> Result<Rc<Bgp>, XrlError> {
         let running = self.running.borrow();
-        let running = running.as_ref().ok_or_else(|| XrlError::unavailable("bgp has no configuration yet"))?;
+        let running =
+            running.as_ref().ok_or_else(|| XrlError::unavailable("bgp has no configuration yet"))?;
         Ok(Rc::clone(&running.bgp))
     }
 
@@ -61,7 +66,8 @@ impl Server {
         let settings = configuration.settings.clone();
         let pipeline = Pipeline::new(settings.pipeline(seed()));
         let with_rib = settings.rib;
-        let bgp = Bgp::new(Speaker::new(settings, pipeline, Instant::now()), self.resolver.clone());
+        let speaker = Speaker::new(settings, pipeline, Instant::now());
+        let bgp = Bgp::new(speaker, self.resolver.clone(), self.keeper.clone());
         if with_rib {
             spawn_local(rib::run(Rc::clone(&bgp)));
         }
@@ -90,7 +96,8 @@ impl Running {
     }
 
     fn change_listeners(&mut self, wanted: Vec<api::ListenAddress>) {
-        let wanted: BTreeMap<_, _> = wanted.into_iter().map(|request| (listen_address(&request), request)).collect();
+        let wanted: BTreeMap<_, _> =
+            wanted.into_iter().map(|request| (listen_address(&request), request)).collect();
         self.listeners.retain(|address, task| {
             let stays = wanted.contains_key(address);
             if !stays {

@@ -33,7 +33,13 @@ pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
 }
 
 /// A peer with its counts in these families.
-fn peer(speaker: &Speaker, index: PeerIndex, slot: &Slot, families: &[Family], now: Instant) -> api::SummaryPeer {
+fn peer(
+    speaker: &Speaker,
+    index: PeerIndex,
+    slot: &Slot,
+    families: &[Family],
+    now: Instant,
+) -> api::SummaryPeer {
     let session = &slot.session;
     let history = session.history();
     let counts: Vec<_> = families.iter().map(|&family| speaker.pipeline.counts(index, family)).collect();
@@ -50,7 +56,8 @@ fn peer(speaker: &Speaker, index: PeerIndex, slot: &Slot, families: &[Family], n
         messages_received: session.counters().received.total(),
         messages_sent: session.counters().sent.total(),
         state: if slot.neighbor.disabled { "Idle (disabled)".into() } else { session.state().to_string() },
-        uptime_milliseconds: since.map_or(0, |since| milliseconds(now.saturating_duration_since(since)).max(1)),
+        uptime_milliseconds: since
+            .map_or(0, |since| milliseconds(now.saturating_duration_since(since)).max(1)),
         prefixes_received: counts.iter().map(|count| count.routes.received).sum(),
         prefixes_accepted: counts.iter().map(|count| count.routes.accepted).sum(),
         prefixes_sent: counts.iter().map(|count| count.announced).sum(),
@@ -66,7 +73,8 @@ fn peer(speaker: &Speaker, index: PeerIndex, slot: &Slot, families: &[Family], n
 fn last_error(slot: &Slot) -> String {
     let history = slot.session.history();
     let noted = [("sent", &history.last_sent), ("received", &history.last_received)];
-    let notification = noted.into_iter().filter_map(|(how, noted)| Some((how, noted.as_ref()?))).max_by_key(|(_, n)| n.at);
+    let notification =
+        noted.into_iter().filter_map(|(how, noted)| Some((how, noted.as_ref()?))).max_by_key(|(_, n)| n.at);
     match (&history.last_down, notification) {
         (Some((at, _)), Some((how, noted))) if noted.at > *at => format!("{how} {}", noted.notification),
         (Some((_, reason)), _) => reason.to_string(),
@@ -100,12 +108,23 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .map(|negotiated| negotiated.capabilities.iter().map(ToString::to_string).collect())
             .unwrap_or_default(),
         messages: messages(slot),
-        families: slot.neighbor.families().into_iter().map(|family| family_state(speaker, index, family)).collect(),
+        families: slot
+            .neighbor
+            .families()
+            .into_iter()
+            .map(|family| family_state(speaker, index, family))
+            .collect(),
         import: source.import.clone(),
         export: source.export.clone(),
         drops: drops.map(|drops| drops.counts().iter().map(drop).collect()).unwrap_or_default(),
         faults: drops.map(|drops| drops.last().map(fault).collect()).unwrap_or_default(),
-        last_reset: slot.session.history().last_down.as_ref().map(|(_, reason)| reason.to_string()).unwrap_or_default(),
+        last_reset: slot
+            .session
+            .history()
+            .last_down
+            .as_ref()
+            .map(|(_, reason)| reason.to_string())
+            .unwrap_or_default(),
         ttl_security: source.ttl_security,
         passive: slot.session.config().passive,
         last_read_milliseconds: connection.map_or(0, |connection| ago(connection.last_read)),
@@ -170,7 +189,10 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
     let attributes = view.attributes();
     let slot = view.peer.and_then(|index| speaker.slots.get(&index));
     api::Path {
-        peer: slot.map_or_else(|| if view.peer.is_some() { "(gone)" } else { "local" }.into(), |s| s.neighbor.name.clone()),
+        peer: slot.map_or_else(
+            || if view.peer.is_some() { "(gone)" } else { "local" }.into(),
+            |s| s.neighbor.name.clone(),
+        ),
         peer_address: slot.map(|slot| slot.neighbor.address.to_string()).unwrap_or_default(),
         peer_router_id: RouterId::new(view.peer_router_id).map(|id| id.to_string()).unwrap_or_default(),
         next_hop: view.next_hop.map(|gateway| gateway.address.to_string()).unwrap_or_default(),
@@ -181,7 +203,10 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         communities: attributes.communities().map(|c| format!("{}:{}", c >> 16, c & 0xffff)).collect(),
         large_communities: attributes.large_communities().map(|(a, b, c)| format!("{a}:{b}:{c}")).collect(),
         ext_communities: attributes.ext_communities().map(|octets| hex(&octets)).collect(),
-        aggregator: attributes.aggregator().map(|(asn, address)| format!("{asn} {address}")).unwrap_or_default(),
+        aggregator: attributes
+            .aggregator()
+            .map(|(asn, address)| format!("{asn} {address}"))
+            .unwrap_or_default(),
         atomic_aggregate: attributes.atomic_aggregate(),
         originator_id: attributes.originator_id().map(|id| id.to_string()).unwrap_or_default(),
         cluster_list: attributes.cluster_list().map(|id| Ipv4Addr::from_bits(id).to_string()).collect(),
@@ -191,7 +216,10 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         reason: if view.state == PathState::Best { String::new() } else { view.state.to_string() },
         external: view.kind == PeerKind::Ebgp,
         igp_metric: view.metric,
-        unknown_attributes: attributes.unknown().map(|attribute| format!("{}: {}", attribute.code, hex(attribute.value))).collect(),
+        unknown_attributes: attributes
+            .unknown()
+            .map(|attribute| format!("{}: {}", attribute.code, hex(attribute.value)))
+            .collect(),
         peer_asn: view.peer_asn.0,
     }
 }

@@ -4,7 +4,7 @@
 //! wants done outside (dialling) leaves as [`Effect`]s. The tasks that feed it are in [`crate::tasks`].
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     io,
     net::IpAddr,
     time::Instant,
@@ -12,7 +12,9 @@ use std::{
 
 use bytes::Bytes;
 use holdfast_bgp_pipeline::{Event, PeerIndex, Pipeline, SessionFacts};
-use holdfast_bgp_session::{ConnId, Disposition, Input, Negotiated, Output, Peer, SessionEvent, State, StopReason};
+use holdfast_bgp_session::{
+    ConnId, Disposition, Input, Negotiated, Output, Peer, SessionEvent, State, StopReason,
+};
 use holdfast_bgp_wire::{MessageType, Notification, RouteRefresh, next_message};
 use holdfast_types::Family;
 use tokio::{net::TcpStream, task::AbortHandle};
@@ -42,6 +44,10 @@ pub(crate) type Key = (PeerIndex, ConnId);
 pub(crate) enum Effect {
     /// Dial this peer, by its configured name.
     Dial(Key, String),
+    /// Give the keeper a copy of this connection's descriptor: its session is up.
+    Keep(Key),
+    /// The keeper closes its copy.
+    Release(Key),
 }
 
 /// What a reader does next.
@@ -91,6 +97,8 @@ pub(crate) struct Speaker {
     pub(crate) pipeline: Pipeline,
     pub(crate) slots: BTreeMap<PeerIndex, Slot>,
     connections: HashMap<Key, Connection>,
+    /// Connections of which the keeper has a copy.
+    kept: HashSet<Key>,
     deadlines: BTreeSet<(Instant, PeerIndex)>,
     effects: VecDeque<Effect>,
     next_hops: VecDeque<Event>,
@@ -109,6 +117,7 @@ impl Speaker {
             pipeline,
             slots: BTreeMap::new(),
             connections: HashMap::new(),
+            kept: HashSet::new(),
             deadlines: BTreeSet::new(),
             effects: VecDeque::new(),
             next_hops: VecDeque::new(),
@@ -121,7 +130,13 @@ impl Speaker {
     }
 
     /// Adds a peer and starts it, unless it is disabled.
-    pub(crate) fn add_peer(&mut self, neighbor: Neighbor, dynamic: bool, seed: u64, now: Instant) -> PeerIndex {
+    pub(crate) fn add_peer(
+        &mut self,
+        neighbor: Neighbor,
+        dynamic: bool,
+        seed: u64,
+        now: Instant,
+    ) -> PeerIndex {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, None));
         let session = Peer::new(neighbor.session(&self.settings), seed, now);
         let disabled = neighbor.disabled;
@@ -232,10 +247,13 @@ impl Speaker {
     }
 
     fn established(&mut self, index: PeerIndex, id: ConnId, negotiated: &Negotiated, now: Instant) {
-        let (Some(slot), Some(connection)) = (self.slots.get_mut(&index), self.connections.get(&(index, id))) else {
+        let (Some(slot), Some(connection)) = (self.slots.get_mut(&index), self.connections.get(&(index, id)))
+        else {
             return;
         };
         slot.last_update = Some(now);
+        self.kept.insert((index, id));
+        self.effects.push_back(Effect::Keep((index, id)));
         let local = connection.local.ip();
         let facts = SessionFacts {
             families: negotiated.families.clone(),
@@ -406,17 +424,24 @@ impl Speaker {
         let slot = self.slots.get(&index)?;
         let (id, _) = slot.session.connection()?;
         let key = (index, id);
-        (slot.session.state() == State::Established).then(|| Some((key, self.connections.get(&key)?))).flatten()
+        (slot.session.state() == State::Established)
+            .then(|| Some((key, self.connections.get(&key)?)))
+            .flatten()
     }
 
     /// The socket is gone, whoever closed it.
     pub(crate) fn drop_connection(&mut self, key: Key) {
         self.connections.remove(&key);
+        // Otherwise the keeper's copy would hold the connection open.
+        if self.kept.remove(&key) {
+            self.effects.push_back(Effect::Release(key));
+        }
     }
 
     /// The connection ended from outside.
     fn lost(&mut self, key: Key, error: Option<io::ErrorKind>, now: Instant) {
-        let closing = self.connections.remove(&key).is_some_and(|connection| connection.closing);
+        let closing = self.connections.get(&key).is_some_and(|connection| connection.closing);
+        self.drop_connection(key);
         if !closing {
             self.input(key.0, Input::Closed(key.1, error), now);
         }
@@ -464,7 +489,8 @@ impl Speaker {
             match next_message(bytes, slot.session.max_received(id)) {
                 Ok(Some(message)) => {
                     bytes = &bytes[message.wire.len()..];
-                    if slot.session.handle(Input::Message(id, message.kind, message.body), now) == Disposition::Deliver
+                    if slot.session.handle(Input::Message(id, message.kind, message.body), now)
+                        == Disposition::Deliver
                         && let Err(refused) = self.deliver(index, message.kind, message.body, now)
                     {
                         self.input(index, Input::UpdateRefused(id, refused), now);
@@ -489,7 +515,13 @@ impl Speaker {
         if full { Read::More } else { Read::Wait }
     }
 
-    fn deliver(&mut self, index: PeerIndex, kind: MessageType, body: &[u8], now: Instant) -> Result<(), Notification> {
+    fn deliver(
+        &mut self,
+        index: PeerIndex,
+        kind: MessageType,
+        body: &[u8],
+        now: Instant,
+    ) -> Result<(), Notification> {
         match kind {
             MessageType::Update => {
                 if let Some(slot) = self.slots.get_mut(&index) {
@@ -526,7 +558,10 @@ impl Speaker {
                 }
                 Event::TooSlow { peer } => {
                     if let Some(slot) = self.slots.get(&peer) {
-                        warn!(peer = slot.neighbor.name, "reads too slowly for what it missed to be remembered: resetting");
+                        warn!(
+                            peer = slot.neighbor.name,
+                            "reads too slowly for what it missed to be remembered: resetting"
+                        );
                     }
                     self.input(peer, Input::Stop(StopReason::OutOfResources), now);
                 }

@@ -13,12 +13,15 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     net::IpAddr,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use holdfast_api::transport::v1 as transport;
+use holdfast_api::{
+    keeper::v1::{GetRequest, KeeperClient, OnDeath, PutRequest},
+    transport::v1 as transport,
+};
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_process::Resolver;
 use holdfast_xrl::XrlError;
@@ -46,6 +49,7 @@ const PACE: Duration = Duration::from_millis(1);
 pub(crate) struct Bgp {
     pub(crate) speaker: RefCell<Speaker>,
     pub(crate) resolver: Resolver,
+    keeper: KeeperClient,
     pub(crate) ranges: RefCell<Vec<Range>>,
     /// Deadlines have changed.
     timer: Notify,
@@ -60,10 +64,11 @@ pub(crate) struct Bgp {
 }
 
 impl Bgp {
-    pub(crate) fn new(speaker: Speaker, resolver: Resolver) -> Rc<Self> {
+    pub(crate) fn new(speaker: Speaker, resolver: Resolver, keeper: KeeperClient) -> Rc<Self> {
         let bgp = Rc::new(Self {
             speaker: RefCell::new(speaker),
             resolver,
+            keeper,
             ranges: RefCell::default(),
             timer: Notify::new(),
             work: Notify::new(),
@@ -83,9 +88,15 @@ impl Bgp {
         let deadline = speaker.next_deadline();
         let result = act(&mut speaker, now);
         speaker.drain_pipeline(now);
-        while let Some(Effect::Dial(key, peer)) = speaker.poll_effect() {
-            let task = spawn_local(dial(Rc::clone(self), key, peer));
-            speaker.dialing(key, task.abort_handle());
+        while let Some(effect) = speaker.poll_effect() {
+            match effect {
+                Effect::Dial(key, peer) => {
+                    let task = spawn_local(dial(Rc::clone(self), key, peer));
+                    speaker.dialing(key, task.abort_handle());
+                }
+                Effect::Keep(key) => self.keep(&speaker, key),
+                Effect::Release(key) => self.keeper.drop(GetRequest { key: custody(key) }).detach(),
+            }
         }
         speaker.wake_writers();
         if speaker.next_deadline() != deadline {
@@ -97,6 +108,17 @@ impl Bgp {
             self.next_hops.notify_one();
         }
         result
+    }
+
+    /// Puts a session's descriptor into custody. It is closed when this process dies, so that the peer sees the end
+    /// of the session: there is no log yet from which another process could go on.
+    fn keep(&self, speaker: &Speaker, key: Key) {
+        let Some(connection) = speaker.connection(key) else { return };
+        let request = PutRequest { key: custody(key), on_death: OnDeath::Close.into() };
+        match connection.stream.as_fd().try_clone_to_owned() {
+            Ok(copy) => self.keeper.put(request, vec![copy]).detach(),
+            Err(error) => warn!("a session's descriptor cannot be given to the keeper: {error}"),
+        }
     }
 
     /// Starts the tasks of a connection that the speaker has taken.
@@ -128,7 +150,8 @@ impl Bgp {
         let ranges = self.ranges.borrow();
         let range = ranges.iter().find(|range| range.network.contains_address(address))?;
         let template = &range.template;
-        let is_of_range = |name: &str| name.strip_prefix(&*template.name).is_some_and(|rest| rest.starts_with(':'));
+        let is_of_range =
+            |name: &str| name.strip_prefix(&*template.name).is_some_and(|rest| rest.starts_with(':'));
         let mut speaker = self.speaker.borrow_mut();
         let count = speaker.slots.values().filter(|s| s.dynamic && is_of_range(&s.neighbor.name)).count();
         if count >= MOST_PER_RANGE || template.disabled {
@@ -137,6 +160,11 @@ impl Bgp {
         }
         Some(speaker.add_peer(template.at(address), true, seed(), Instant::now()))
     }
+}
+
+/// The name of a session's descriptor at the keeper.
+fn custody((index, id): Key) -> String {
+    format!("session-{}-{}", index.0, id.0)
 }
 
 /// A number that nobody outside can guess.
@@ -211,7 +239,8 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>, wake: Rc<Notify>) 
             Write::Idle => wake.notified().await,
             Write::Yield => tokio::task::yield_now().await,
             Write::Blocked => {
-                let closing = bgp.speaker.borrow().connection(key).is_none_or(|connection| connection.closing);
+                let closing =
+                    bgp.speaker.borrow().connection(key).is_none_or(|connection| connection.closing);
                 if closing {
                     let _ = timeout(LINGER, stream.writable()).await;
                     if timeout(LINGER, flush(&bgp, key, &stream)).await.is_err() {
@@ -290,7 +319,8 @@ async fn ask<R>(
     resolver: &Resolver,
     call: impl AsyncFnOnce(transport::TransportClient) -> Result<(R, Vec<OwnedFd>), XrlError>,
 ) -> io::Result<OwnedFd> {
-    let client = resolver.client::<transport::TransportClient>("transport").await.map_err(io::Error::other)?;
+    let client =
+        resolver.client::<transport::TransportClient>("transport").await.map_err(io::Error::other)?;
     let (_, fds) = call(client).await.map_err(io::Error::other)?;
     fds.into_iter().next().ok_or_else(|| io::Error::other("no descriptor came with the answer"))
 }
@@ -301,7 +331,9 @@ pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenA
     let request = transport::ListenRequest { address: request.address, afi: request.afi, port: request.port };
     let mut said = String::new();
     let listener = loop {
-        let fd = ask(&bgp.resolver, async |client: transport::TransportClient| client.listen(request.clone()).await);
+        let fd = ask(&bgp.resolver, async |client: transport::TransportClient| {
+            client.listen(request.clone()).await
+        });
         let error = match fd.await.and_then(|fd| TcpListener::from_std(fd.into())) {
             Ok(listener) => break listener,
             Err(error) => error.to_string(),

@@ -10,7 +10,10 @@ mod store;
 
 use std::{
     fs::{self, File},
-    os::{fd::OwnedFd, unix::{fs::PermissionsExt, net::UnixListener}},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::PermissionsExt, net::UnixListener},
+    },
     path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
@@ -26,7 +29,6 @@ use tokio::{
 use tracing::{error, info, info_span, warn};
 
 use crate::service::Keeper;
-
 
 /// An orderly stop takes no longer than this.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -85,7 +87,8 @@ fn listen(directory: &Path) -> Result<OwnedFd> {
     let path = directory.join(SOCKET_NAME);
     // What an earlier router left: the lock says that it is gone.
     let _ = fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).with_context(|| format!("the operator's socket {}", path.display()))?;
+    let listener =
+        UnixListener::bind(&path).with_context(|| format!("the operator's socket {}", path.display()))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o660))?;
     listener.set_nonblocking(true)?;
     Ok(listener.into())
@@ -96,10 +99,7 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
         (log::LEVEL.to_owned(), std::env::var(log::LEVEL).unwrap_or_else(|_| options.log_level.clone())),
         (log::FORMAT.to_owned(), std::env::var(log::FORMAT).unwrap_or_else(|_| options.log_format.clone())),
     ];
-    let arguments = vec![
-        "--config".into(),
-        fs::canonicalize(&options.configuration)?.into_os_string(),
-    ];
+    let arguments = vec!["--config".into(), fs::canonicalize(&options.configuration)?.into_os_string()];
     let keeper = Keeper::new(std::env::current_exe()?, environment, arguments, listener)?;
     let mut deaths = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -138,7 +138,11 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
     info!("router stops");
     let orderly = stop(&keeper, &mut deaths).await;
     keeper.kill_all();
-    if orderly { info!("router stopped") } else { bail!("not all processes stopped in order: killed") }
+    if orderly {
+        info!("router stopped")
+    } else {
+        bail!("not all processes stopped in order: killed")
+    }
     Ok(())
 }
 

@@ -1,12 +1,6 @@
 //! The keeper's interface, and the events that reach it.
 
-use std::{
-    cell::RefCell,
-    ffi::OsString,
-    os::fd::OwnedFd,
-    path::PathBuf,
-    rc::Rc,
-};
+use std::{cell::RefCell, ffi::OsString, os::fd::OwnedFd, path::PathBuf, rc::Rc};
 
 use anyhow::Result;
 use holdfast_api::{
@@ -124,7 +118,8 @@ impl Keeper {
 
     fn living(&self) -> Vec<ProcessEvent> {
         let children = self.children.borrow();
-        let event = |(name, pid): (&str, u32)| ProcessEvent { name: name.to_owned(), pid, ..Default::default() };
+        let event =
+            |(name, pid): (&str, u32)| ProcessEvent { name: name.to_owned(), pid, ..Default::default() };
         children.iter().map(event).collect()
     }
 
@@ -138,7 +133,8 @@ impl Keeper {
             };
             let flags = SocketFlags::CLOEXEC;
             let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-            let (ours, theirs) = pair.map_err(|error| XrlError::unavailable(format!("no socket pair: {error}")))?;
+            let (ours, theirs) =
+                pair.map_err(|error| XrlError::unavailable(format!("no socket pair: {error}")))?;
             let request = AdoptRequest { name: peer.role.clone(), pid: peer.pid };
             match manager.adopt(request, vec![theirs]).await {
                 Ok(_) => return Ok(ours),
@@ -146,7 +142,8 @@ impl Keeper {
                 Err(_) if manager.channel().is_closed() => tokio::task::yield_now().await,
                 Err(error) => return Err(error),
             }
-            if self.manager.borrow().as_ref().is_some_and(|now| now.channel().id() == manager.channel().id()) {
+            if self.manager.borrow().as_ref().is_some_and(|now| now.channel().id() == manager.channel().id())
+            {
                 self.manager_born.notified().await;
             }
         }
@@ -195,7 +192,12 @@ impl KeeperServer for Served {
         Err(XrlError::unavailable("too far behind: ask again"))
     }
 
-    async fn put(&self, cx: &CallContext, request: api::PutRequest, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+    async fn put(
+        &self,
+        cx: &CallContext,
+        request: api::PutRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
         let on_death = match request.on_death() {
             api::OnDeath::Close => OnDeath::Close,
             api::OnDeath::Keep => OnDeath::Keep,
@@ -205,7 +207,11 @@ impl KeeperServer for Served {
         Ok(Empty {})
     }
 
-    async fn get(&self, cx: &CallContext, request: api::GetRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+    async fn get(
+        &self,
+        cx: &CallContext,
+        request: api::GetRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let kept = self.0.store.borrow().get(&cx.peer().role, &request.key);
         match kept {
             Some(Ok(copy)) => Ok((Empty {}, vec![copy])),

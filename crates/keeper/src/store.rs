@@ -40,7 +40,13 @@ impl Store {
     }
 
     /// Keeps a descriptor, in place of one under the same key.
-    pub(crate) fn put(&mut self, owner: &str, key: &str, descriptor: OwnedFd, on_death: OnDeath) -> Result<(), Full> {
+    pub(crate) fn put(
+        &mut self,
+        owner: &str,
+        key: &str,
+        descriptor: OwnedFd,
+        on_death: OnDeath,
+    ) -> Result<(), Full> {
         let slot = (owner.to_owned(), key.to_owned());
         if !self.kept.contains_key(&slot) && self.of(owner).count() >= self.most_per_owner {
             return Err(Full);
@@ -115,9 +121,8 @@ mod tests {
     fn the_bound_is_per_owner() {
         let mut store = Store::new(3);
         let (descriptor, _far) = watched();
-        let mut put = |owner, key: &str| {
-            store.put(owner, key, descriptor.try_clone().expect("a copy"), OnDeath::Close)
-        };
+        let mut put =
+            |owner, key: &str| store.put(owner, key, descriptor.try_clone().expect("a copy"), OnDeath::Close);
         assert_eq!(["1", "2", "3", "4"].map(|key| put("bgp", key)), [Ok(()), Ok(()), Ok(()), Err(Full)]);
         assert_eq!(put("bgp", "2"), Ok(()), "replacing needs no room");
         assert_eq!(put("bg", "1"), Ok(()), "another owner has room of its own");

@@ -54,7 +54,10 @@ impl Namespace {
     }
 
     /// Runs `body` on a thread of its own inside; sockets made there, and threads started there, stay inside.
-    pub fn spawn<T: Send + 'static>(&self, body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T>> {
         let path = format!("/run/netns/{}", self.name);
         let file = File::open(&path).with_context(|| format!("opening {path}"))?;
         let thread = std::thread::Builder::new().name(self.name.clone());
@@ -91,7 +94,17 @@ pub struct End<'a> {
 /// Joins two hosts by a veth pair and brings it up. IPv6 addresses are usable at once (no DAD).
 pub fn link(a: &End<'_>, b: &End<'_>) -> Result<()> {
     ip(&[
-        "link", "add", a.interface, "netns", &a.host.name, "type", "veth", "peer", "name", b.interface, "netns",
+        "link",
+        "add",
+        a.interface,
+        "netns",
+        &a.host.name,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        b.interface,
+        "netns",
         &b.host.name,
     ])?;
     for end in [a, b] {

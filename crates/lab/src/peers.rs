@@ -43,7 +43,9 @@ impl Bird {
         command.args(["-f", "-c"]).arg(&file).arg("-s").arg(&socket);
         let child = quiet(&mut command).spawn().context("starting bird (apt package bird2)")?;
         let bird = Self { child, directory };
-        wait::until("bird", Duration::from_secs(10), || bird.birdc("show status").map_err(|e| e.to_string()))?;
+        wait::until("bird", Duration::from_secs(10), || {
+            bird.birdc("show status").map_err(|e| e.to_string())
+        })?;
         Ok(bird)
     }
 
@@ -99,7 +101,12 @@ impl Frr {
 
     /// One command of vtysh.
     pub fn vtysh(&self, command: &str) -> Result<String> {
-        output(Command::new("vtysh").arg("--vty_socket").arg(&self.directory).args(["-d", "bgpd", "-c", command]))
+        output(
+            Command::new("vtysh")
+                .arg("--vty_socket")
+                .arg(&self.directory)
+                .args(["-d", "bgpd", "-c", command]),
+        )
     }
 
     /// Its log.

@@ -92,7 +92,8 @@ impl Router {
     pub fn pid(&self, name: &str) -> Result<Pid> {
         let shown = self.show(&["processes"])?;
         let processes = shown["processes"].as_array().context("processes")?;
-        let found = processes.iter().find(|p| p["name"] == name).with_context(|| format!("no process {name}"))?;
+        let found =
+            processes.iter().find(|p| p["name"] == name).with_context(|| format!("no process {name}"))?;
         let pid = found["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
         pid.with_context(|| format!("{name} does not run: {found}"))
     }

@@ -73,7 +73,12 @@ fn static_route(route: &StaticRoute) -> rib_api::StaticRoute {
             (NextHopKind::Forward, vec![hop])
         }
     };
-    rib_api::StaticRoute { prefix: route.prefix.to_string(), kind: kind.into(), next_hops, ..Default::default() }
+    rib_api::StaticRoute {
+        prefix: route.prefix.to_string(),
+        kind: kind.into(),
+        next_hops,
+        ..Default::default()
+    }
 }
 
 fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {

@@ -162,7 +162,8 @@ async fn births(manager: Rc<Manager>) {
     let mut watch = manager.resolver.watch("*");
     while let Ok(event) = watch.next().await {
         if let Lifecycle::Birth(instance) = event {
-            let action = manager.supervisor.borrow_mut().registered(&instance.class, instance.pid, Instant::now());
+            let action =
+                manager.supervisor.borrow_mut().registered(&instance.class, instance.pid, Instant::now());
             if let Some(Action::Configure(name)) = action {
                 spawn_local(configure(Rc::clone(&manager), name, instance.pid));
             }

@@ -101,7 +101,12 @@ impl Manager {
 }
 
 impl ManagerServer for Served {
-    async fn adopt(&self, _: &CallContext, request: AdoptRequest, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+    async fn adopt(
+        &self,
+        _: &CallContext,
+        request: AdoptRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
         if request.name == "fea" {
@@ -183,6 +188,7 @@ fn uptime(pid: u32) -> u64 {
     let now = read("/proc/uptime".into()).split('.').next().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
     let stat = read(format!("/proc/{pid}/stat"));
     // Field 22 counts from 1; what is before the last bracket may contain blanks.
-    let ticks = stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(20)).and_then(|t| t.parse::<u64>().ok());
+    let ticks =
+        stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(20)).and_then(|t| t.parse::<u64>().ok());
     ticks.map_or(0, |ticks| now.saturating_sub(ticks / rustix::param::clock_ticks_per_second()))
 }

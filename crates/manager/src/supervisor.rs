@@ -264,7 +264,11 @@ mod tests {
         let mut supervisor = running(now);
         assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
         assert!(supervisor.due(now).is_empty() && supervisor.next_due().is_none());
-        assert_eq!(supervisor.registered("bgp", 7, now), None, "a second birth of the same process changes nothing");
+        assert_eq!(
+            supervisor.registered("bgp", 7, now),
+            None,
+            "a second birth of the same process changes nothing"
+        );
     }
 
     #[test]
