@@ -138,11 +138,8 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
     info!("router stops");
     let orderly = stop(&keeper, &mut deaths).await;
     keeper.kill_all();
-    if orderly {
-        info!("router stopped")
-    } else {
-        bail!("not all processes stopped in order: killed")
-    }
+    anyhow::ensure!(orderly, "not all processes stopped in order: killed");
+    info!("router stopped");
     Ok(())
 }
 
