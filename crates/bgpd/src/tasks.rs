@@ -83,6 +83,12 @@ impl Bgp {
 
     /// Does something with the speaker, then whatever follows from it.
     pub(crate) fn with<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
+        self.work.notify_one();
+        self.settle(act)
+    }
+
+    /// [`Self::with`], for background work itself.
+    fn settle<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
         let now = Instant::now();
         let mut speaker = self.speaker.borrow_mut();
         let deadline = speaker.next_deadline();
@@ -102,8 +108,9 @@ impl Bgp {
         if speaker.next_deadline() != deadline {
             self.timer.notify_one();
         }
-        self.work.notify_one();
-        self.rib.notify_one();
+        if speaker.pipeline.rib_pending() {
+            self.rib.notify_one();
+        }
         if speaker.has_next_hop_events() {
             self.next_hops.notify_one();
         }
@@ -191,19 +198,12 @@ async fn timer(bgp: Rc<Bgp>) {
 /// Background work in slices: between two slices everything else has its turn.
 async fn work(bgp: Rc<Bgp>) {
     loop {
-        let (more, waiting) = {
-            let mut speaker = bgp.speaker.borrow_mut();
+        let (more, waiting) = bgp.settle(|speaker, _| {
             if speaker.pipeline.is_waiting() {
                 speaker.pace();
             }
-            let more = speaker.pipeline.work(SLICE);
-            speaker.drain_pipeline(Instant::now());
-            speaker.wake_writers();
-            (more, speaker.pipeline.is_waiting())
-        };
-        if more || waiting {
-            bgp.rib.notify_one();
-        }
+            (speaker.pipeline.work(SLICE), speaker.pipeline.is_waiting())
+        });
         match (more, waiting) {
             (true, _) => tokio::task::yield_now().await,
             (false, true) => tokio::time::sleep(PACE).await,
