@@ -131,6 +131,8 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
             {
                 return error;
             }
+            // Sessions have their turn between two batches.
+            tokio::task::yield_now().await;
             continue;
         }
         while let Some(call) = window.pop_front() {
