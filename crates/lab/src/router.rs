@@ -67,8 +67,8 @@ impl Router {
     pub fn wait_running(&self) -> Result<()> {
         wait::until("processes running", Duration::from_secs(30), || {
             let shown = self.show(&["processes"]).map_err(|e| e.to_string())?;
-            let processes = shown["processes"].as_array().ok_or("no processes")?;
-            let all = !processes.is_empty() && processes.iter().all(|p| p["state"] == "running");
+            let processes = shown.as_object().ok_or("no processes")?;
+            let all = !processes.is_empty() && processes.values().all(|p| p["state"] == "running");
             if all { Ok(()) } else { Err(shown.to_string()) }
         })
         .with_context(|| self.log_tail())
@@ -91,9 +91,7 @@ impl Router {
     /// Process id of one of its processes; the keeper's is that of `holdfast run`.
     pub fn pid(&self, name: &str) -> Result<Pid> {
         let shown = self.show(&["processes"])?;
-        let processes = shown["processes"].as_array().context("processes")?;
-        let found =
-            processes.iter().find(|p| p["name"] == name).with_context(|| format!("no process {name}"))?;
+        let found = shown.get(name).with_context(|| format!("no process {name}"))?;
         let pid = found["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
         pid.with_context(|| format!("{name} does not run: {found}"))
     }
@@ -109,6 +107,16 @@ impl Router {
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("Pss")?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? * 1024)
+    }
+
+    /// Processor time of one process so far, all its threads.
+    pub fn cpu(&self, name: &str) -> Result<Duration> {
+        let path = format!("/proc/{}/stat", self.pid(name)?.as_raw_nonzero());
+        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+        // Fields 14 and 15 of proc(5), counted behind the name, which may have spaces in it.
+        let (_, fields) = text.rsplit_once(')').context("the name's end")?;
+        let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
     }
 
     /// SIGTERM to the keeper, as systemd would; waits for the orderly end.

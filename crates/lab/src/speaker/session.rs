@@ -239,6 +239,13 @@ impl Peer {
         let mut capabilities: Vec<Capability> =
             config.families.iter().map(|family| Capability::Multiprotocol(*family)).collect();
         capabilities.push(Capability::RouteRefresh);
+        // RFC 4724 section 3: preserves nothing, but says when all has been sent.
+        capabilities.push(Capability::GracefulRestart {
+            restarting: false,
+            notification: false,
+            time: 0,
+            families: Vec::new(),
+        });
         if config.four_octet_as {
             capabilities.push(Capability::FourOctetAs(config.asn));
         }
