@@ -49,6 +49,7 @@ pub(crate) async fn rib(manager: &Manager) -> Result<(), XrlError> {
         statics: manager.config.statics.iter().map(static_route).collect(),
         distances: HashMap::from(distances.map(|(name, distance)| (name.to_owned(), distance.into()))),
         stale_seconds: seconds(rib.stale_time),
+        expected_origins: manager.config.bgp.iter().map(|_| "bgp".to_owned()).collect(),
     };
     manager.resolver.client::<RibClient>("rib").await?.configure(request).await?;
     Ok(())

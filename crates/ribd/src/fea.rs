@@ -77,6 +77,7 @@ async fn interfaces(router: &Router, client: &FeaClient, known: &Notify) -> XrlE
         if synced {
             forget_unseen(router, &seen);
             router.readiness.borrow_mut().interfaces_known();
+            router.ring();
             known.notify_one();
         }
     }

@@ -41,7 +41,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
         tasks::work(&router),
         tasks::deadlines(&router),
         fea::feed(&router, &boot.resolver),
-        readiness::watch(&router, &boot.resolver),
+        readiness::watch(&router),
     );
     Ok(())
 }

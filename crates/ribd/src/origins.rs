@@ -26,8 +26,6 @@ struct Speaker {
     origin: OriginId,
     /// Number of its channel.
     channel: usize,
-    /// Name of the process.
-    instance: String,
     /// Its handles.
     handles: HashMap<u32, NexthopSetId>,
 }
@@ -39,14 +37,6 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// The origins for which a process speaks.
-    pub(crate) fn of_instance<'a>(&'a self, instance: &'a str) -> impl Iterator<Item = OriginId> + 'a {
-        self.speakers
-            .values()
-            .filter(move |speaker| speaker.instance == instance)
-            .map(|speaker| speaker.origin)
-    }
-
     /// The speaker for an origin, if it is at the other end of this call.
     fn speaker(&mut self, cx: &CallContext, origin: u32) -> Result<&mut Speaker, XrlError> {
         let speaker = self.speakers.get_mut(&origin);
@@ -67,9 +57,8 @@ pub(crate) fn add(router: &Rc<Router>, cx: &CallContext, request: AddOriginReque
     };
     let config = if external { OriginConfig::external(distance) } else { OriginConfig::internal(distance) };
     let origin = router.change(|rib| rib.add_origin(&name, config, Instant::now())).map_err(invalid)?;
-    let instance = cx.peer().instance.clone();
-    info!(origin = name, instance, "origin registered");
-    let speaker = Speaker { origin, channel: cx.channel().id(), instance, handles: HashMap::new() };
+    info!(origin = name, instance = cx.peer().instance, "origin registered");
+    let speaker = Speaker { origin, channel: cx.channel().id(), handles: HashMap::new() };
     let before = router.origins.borrow_mut().speakers.insert(origin.number(), speaker);
     release(router, before);
     end_with_channel(router, cx, origin);

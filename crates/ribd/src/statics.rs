@@ -8,6 +8,7 @@ use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
 use crate::{
+    readiness::Expected,
     router::Router,
     wire::{self, invalid},
 };
@@ -35,9 +36,11 @@ pub(crate) fn configure(router: &Router, configuration: &Configuration) -> Resul
         0 => STALE_SECONDS,
         seconds => seconds,
     };
-    router.readiness.borrow_mut().configured(Duration::from_secs(seconds.into()));
+    let stale_time = Duration::from_secs(seconds.into());
+    let origins = configuration.expected_origins.clone();
+    router.readiness.borrow_mut().configured(Expected { stale_time, origins });
     router.change(|rib| {
-        rib.set_stale_time(Duration::from_secs(seconds.into()));
+        rib.set_stale_time(stale_time);
         for (name, &distance) in router.distances.borrow().iter() {
             if let Some(origin) = rib.origin_named(name) {
                 rib.set_distance(origin, distance);
