@@ -31,7 +31,9 @@ const MIN_DEFAULT_SEND_HOLD: Duration = Duration::from_secs(8 * 60);
 pub(crate) enum Event<'a> {
     /// Event 16: what we dialled is there.
     Connected,
-    /// Event 18: it ended, or could not be had.
+    /// Event 18: what we dialled could not be had.
+    ConnectFailed(&'a str),
+    /// Event 18: it ended.
     Lost(Option<io::ErrorKind>),
     /// Events 19, 22 and 24 to 27.
     Message(MessageType, &'a [u8]),
@@ -58,7 +60,7 @@ pub(crate) enum Step {
     /// The peer confirmed: [`Connection::establish`].
     Confirmed(Negotiated),
     /// Dialling failed.
-    ConnectFailed(io::ErrorKind),
+    ConnectFailed(String),
     /// The connection is to be ended.
     End(DownReason),
 }
@@ -152,7 +154,10 @@ impl Connection {
                 self.phase = Phase::OpenSent;
                 Step::OpenSent
             }
-            Event::Lost(error) => Step::ConnectFailed(error.unwrap_or(io::ErrorKind::ConnectionReset)),
+            Event::ConnectFailed(why) => Step::ConnectFailed(why.to_owned()),
+            Event::Lost(error) => {
+                Step::ConnectFailed(error.unwrap_or(io::ErrorKind::ConnectionReset).to_string())
+            }
             // Nothing can come over a connection that is not there, and none of its timers runs.
             Event::Message(..) | Event::FramingError(_) | Event::UpdateRefused(_) => Step::Stay,
             Event::Sent | Event::Expired(_) => Step::Stay,
@@ -185,6 +190,7 @@ fn in_open_sent(plain: bool, event: Event<'_>, config: &PeerConfig) -> Step {
         Event::Message(kind @ (KeepAlive | Update | RouteRefresh), _) => unexpected(FsmState::OpenSent, kind),
         Event::FramingError(error) => ends_with(error),
         Event::Lost(error) => Step::End(DownReason::Lost(error)),
+        Event::ConnectFailed(_) => Step::End(DownReason::Lost(None)),
         Event::Expired(Timer::Hold) => ends_with(Notification::hold_timer_expired()),
         Event::Expired(Timer::Keepalive | Timer::SendHold | Timer::ConnectRetry | Timer::IdleHold) => {
             Step::Stay
@@ -203,6 +209,7 @@ fn in_open_confirm(link: &mut Link, negotiated: &Negotiated, event: Event<'_>, c
         }
         Event::FramingError(error) => ends_with(error),
         Event::Lost(error) => Step::End(DownReason::Lost(error)),
+        Event::ConnectFailed(_) => Step::End(DownReason::Lost(None)),
         Event::Expired(Timer::Hold) => ends_with(Notification::hold_timer_expired()),
         Event::Expired(Timer::Keepalive) => {
             link.send_keepalive(negotiated, cx);
@@ -228,6 +235,7 @@ fn in_established(link: &mut Link, negotiated: &Negotiated, event: Event<'_>, cx
         Event::Message(Opening, _) => unexpected(FsmState::Established, Opening),
         Event::FramingError(error) | Event::UpdateRefused(error) => ends_with(error),
         Event::Lost(error) => Step::End(DownReason::Lost(error)),
+        Event::ConnectFailed(_) => Step::End(DownReason::Lost(None)),
         Event::Sent => {
             link.restart_send_hold(negotiated, cx);
             Step::Stay

@@ -4,7 +4,7 @@ use std::{fmt, time::Instant};
 
 use holdfast_bgp_wire::{MessageType, Notification};
 
-use crate::DownReason;
+use crate::{DownReason, SessionEvent};
 
 /// The states of RFC 4271 section 8.2.2. A peer with two connections is in the later of their states.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +60,8 @@ pub struct History {
     pub last_received: Option<Noted>,
     /// When and why the session went down last.
     pub last_down: Option<(Instant, DownReason)>,
+    /// When and why an attempt to bring the session up failed last.
+    pub last_failed: Option<(Instant, SessionEvent)>,
 }
 
 impl History {
@@ -71,6 +73,7 @@ impl History {
             last_sent: None,
             last_received: None,
             last_down: None,
+            last_failed: None,
         }
     }
 

@@ -33,8 +33,9 @@ pub enum Input<'a> {
     Accepted(ConnId),
     /// What [`Output::Connect`](crate::Output::Connect) asked for is there (event 16).
     Connected(ConnId),
-    /// It could not be had (event 18). The driver has released the connection.
-    ConnectFailed(ConnId, io::ErrorKind),
+    /// It could not be had (event 18), with the reason for the operator. The driver has released the
+    /// connection.
+    ConnectFailed(ConnId, &'a str),
     /// The connection ended (event 18): the peer closed it (`None`) or it broke. The driver has
     /// released it; no `Close` follows.
     Closed(ConnId, Option<io::ErrorKind>),

@@ -83,7 +83,7 @@ pub enum SessionEvent {
     /// A connection ended before the session was up.
     OpenFailed(Role, DownReason),
     /// The peer cannot be reached.
-    ConnectFailed(io::ErrorKind),
+    ConnectFailed(String),
     /// The peer did not answer our dialling in time.
     ConnectTimedOut,
     /// Two connections met, or a newer one met the session: this one was closed (RFC 4271 section 6.8).

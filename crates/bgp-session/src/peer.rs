@@ -158,7 +158,7 @@ impl Peer {
             Input::Accepted(id) => self.accept(id, now),
             Input::Timeout => self.expire(now),
             Input::Connected(id) => return self.event(id, Event::Connected, now),
-            Input::ConnectFailed(id, error) => return self.event(id, Event::Lost(Some(error)), now),
+            Input::ConnectFailed(id, error) => return self.event(id, Event::ConnectFailed(error), now),
             Input::Closed(id, error) => return self.event(id, Event::Lost(error), now),
             Input::Message(id, kind, body) => return self.event(id, Event::Message(kind, body), now),
             Input::FramingError(id, error) => return self.event(id, Event::FramingError(error), now),
@@ -185,7 +185,7 @@ impl Peer {
             Step::OpenSent => self.timers.stop(Timer::ConnectRetry),
             Step::Opened(negotiated) => self.opened(slot, negotiated, now),
             Step::Confirmed(negotiated) => self.establish(slot, negotiated, now),
-            Step::ConnectFailed(error) => self.dial_failed(slot, SessionEvent::ConnectFailed(error)),
+            Step::ConnectFailed(error) => self.dial_failed(slot, SessionEvent::ConnectFailed(error), now),
             Step::End(reason) => self.end(slot, reason, now),
         }
         Disposition::Done
@@ -235,8 +235,14 @@ impl Peer {
     }
 
     /// Event 18 in Connect. We go to Active, where RFC 4271 goes to Idle: the peer may still connect.
-    fn dial_failed(&mut self, slot: usize, event: SessionEvent) {
+    fn dial_failed(&mut self, slot: usize, event: SessionEvent, now: Instant) {
         self.connections[slot] = None;
+        self.failed(event, now);
+    }
+
+    /// An attempt has failed: kept for the operator, as the log may not show it.
+    fn failed(&mut self, event: SessionEvent, now: Instant) {
+        self.history.last_failed = Some((now, event.clone()));
         self.out.log(event);
     }
 
@@ -276,7 +282,7 @@ impl Peer {
     /// Event 9. ConnectRetry runs only while no connection is open.
     fn dial_again(&mut self, now: Instant) {
         if self.drop_dial() {
-            self.out.log(SessionEvent::ConnectTimedOut);
+            self.failed(SessionEvent::ConnectTimedOut, now);
         }
         self.dial(now);
     }

@@ -69,16 +69,13 @@ fn peer(
     }
 }
 
-/// Why the session is not up, as far as is known.
+/// Why the session is not up, as far as is known: what ended it, or what the last attempt failed with.
 fn last_error(slot: &Slot) -> String {
     let history = slot.session.history();
-    let noted = [("sent", &history.last_sent), ("received", &history.last_received)];
-    let notification =
-        noted.into_iter().filter_map(|(how, noted)| Some((how, noted.as_ref()?))).max_by_key(|(_, n)| n.at);
-    match (&history.last_down, notification) {
-        (Some((at, _)), Some((how, noted))) if noted.at > *at => format!("{how} {}", noted.notification),
+    match (&history.last_down, &history.last_failed) {
+        (Some((down, _)), Some((failed, event))) if failed > down => event.to_string(),
         (Some((_, reason)), _) => reason.to_string(),
-        (None, Some((how, noted))) => format!("{how} {}", noted.notification),
+        (None, Some((_, event))) => event.to_string(),
         (None, None) => String::new(),
     }
 }

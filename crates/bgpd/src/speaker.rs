@@ -369,17 +369,17 @@ impl Speaker {
                 true
             }
             Err(error) => {
-                self.input(key.0, Input::ConnectFailed(key.1, error.kind()), now);
+                self.input(key.0, Input::ConnectFailed(key.1, &error.to_string()), now);
                 false
             }
         }
     }
 
     /// Dialling failed.
-    pub(crate) fn connect_failed(&mut self, key: Key, error: io::ErrorKind, now: Instant) {
+    pub(crate) fn connect_failed(&mut self, key: Key, error: &io::Error, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&key.0) {
             slot.dialing.remove(&key.1);
-            self.input(key.0, Input::ConnectFailed(key.1, error), now);
+            self.input(key.0, Input::ConnectFailed(key.1, &error.to_string()), now);
         }
     }
 

@@ -297,7 +297,7 @@ async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
         }
         Err(error) => {
             debug!(peer, "dialling failed: {error}");
-            bgp.with(|speaker, now| speaker.connect_failed(key, error.kind(), now));
+            bgp.with(|speaker, now| speaker.connect_failed(key, &error, now));
         }
     }
 }
@@ -319,9 +319,9 @@ async fn ask<R>(
     resolver: &Resolver,
     call: impl AsyncFnOnce(transport::TransportClient) -> Result<(R, Vec<OwnedFd>), XrlError>,
 ) -> io::Result<OwnedFd> {
-    let client =
-        resolver.client::<transport::TransportClient>("transport").await.map_err(io::Error::other)?;
-    let (_, fds) = call(client).await.map_err(io::Error::other)?;
+    let refused = |error: XrlError| io::Error::other(error.message());
+    let client = resolver.client::<transport::TransportClient>("transport").await.map_err(refused)?;
+    let (_, fds) = call(client).await.map_err(refused)?;
     fds.into_iter().next().ok_or_else(|| io::Error::other("no descriptor came with the answer"))
 }
 

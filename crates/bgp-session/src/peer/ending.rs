@@ -76,7 +76,7 @@ impl Peer {
         let ended = self.retire(slot, &reason, now)?;
         match ended.established().map(|session| session.since) {
             Some(since) => self.down(since, reason, now),
-            None => self.out.log(SessionEvent::OpenFailed(ended.role, reason)),
+            None => self.failed(SessionEvent::OpenFailed(ended.role, reason), now),
         }
         Some(ended)
     }

@@ -3,7 +3,8 @@
 use std::{io, time::Duration};
 
 use holdfast_bgp_session::{
-    ConnId, DownReason, IdleHold, Input, Output, PeerAsn, PeerConfig, SessionEvent, State, StopReason, Timer,
+    ConnId, DownReason, IdleHold, Input, Output, PeerAsn, PeerConfig, Role, SessionEvent, State, StopReason,
+    Timer,
 };
 use holdfast_bgp_wire::{CeaseSubcode, FsmState, MessageType, Notification};
 use holdfast_types::{Asn, Family};
@@ -209,7 +210,7 @@ fn a_peer_that_is_shut_down_during_the_pause_stays_down() {
 fn a_connection_lost_before_any_answer_is_no_failure() {
     let mut solo = Solo::in_state(State::OpenSent);
     let outputs = solo.feed(Input::Closed(DIALLED, None));
-    let lost = SessionEvent::OpenFailed(holdfast_bgp_session::Role::Outgoing, DownReason::Lost(None));
+    let lost = SessionEvent::OpenFailed(Role::Outgoing, DownReason::Lost(None));
     assert_eq!(outputs, [Output::Log(lost)]);
     assert_eq!((solo.peer.state(), solo.peer.failures()), (State::Active, 0));
     assert!(solo.peer.deadline(Timer::ConnectRetry).is_some());
@@ -298,6 +299,25 @@ fn what_happened_is_kept_with_its_time() {
     assert_eq!((history.state, history.since, history.established), (State::Idle, solo.now, 1));
     assert_eq!(history.last_down, Some((solo.now, DownReason::Received(error))));
     assert_eq!(history.last_received.as_ref().map(|noted| noted.at), Some(solo.now));
+}
+
+#[test]
+fn the_last_failed_attempt_is_kept_with_its_time() {
+    let mut solo = Solo::new(config());
+    solo.feed(Input::Start);
+    solo.pass(secs(1));
+    solo.feed(Input::ConnectFailed(DIALLED, "connection refused"));
+    let refused = SessionEvent::ConnectFailed("connection refused".into());
+    assert_eq!(solo.peer.history().last_failed, Some((solo.now, refused)));
+
+    solo.fire(Timer::ConnectRetry);
+    let (id, _) = solo.peer.connection().expect("it dials again");
+    solo.feed(Input::Connected(id));
+    solo.pass(secs(1));
+    solo.feed(Input::Closed(id, None));
+    let closed = SessionEvent::OpenFailed(Role::Outgoing, DownReason::Lost(None));
+    assert_eq!(solo.peer.history().last_failed, Some((solo.now, closed)));
+    assert_eq!(solo.peer.history().last_down, None, "it was never up");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What must hold whatever happens: random events in any order, judged by a driver's bookkeeping.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use holdfast_bgp_session::{ConnId, Disposition, Input, Output, PeerConfig, State, StopReason, Timer};
 use holdfast_bgp_wire::{Capability, HEADER_LEN, MessageType, Notification, Open};
@@ -121,7 +121,7 @@ impl Judge {
             Op::Connected(which) => self.with(which, Self::connected),
             Op::ConnectFailed(which) => self.with(which, |judge, id| {
                 judge.known.remove(&id);
-                judge.feed(Input::ConnectFailed(id, io::ErrorKind::ConnectionRefused));
+                judge.feed(Input::ConnectFailed(id, "connection refused"));
             }),
             Op::Closed(which) => self.with(which, Self::closed),
             Op::Open(which, open) => self.with(which, |judge, id| judge.open(id, &open)),

@@ -109,7 +109,7 @@ fn the_as_number_must_be_one_that_the_peer_may_have() {
     ];
     for (peer_asn, asn, good) in rows {
         let open = Open { asn, ..with(&[Capability::FourOctetAs(asn)]) };
-        let (solo, outputs) = answer(PeerConfig { peer_asn, ..config() }, &open);
+        let (solo, outputs) = answer(PeerConfig { peer_asn: peer_asn.clone(), ..config() }, &open);
         if good {
             assert_eq!(solo.peer.state(), State::OpenConfirm, "{peer_asn:?} {asn}");
         } else {

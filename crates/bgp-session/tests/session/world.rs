@@ -1,9 +1,6 @@
 //! Two peers over a simulated network, in virtual time.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use holdfast_bgp_session::{ConnId, DownReason, Input, Output, Peer, PeerConfig, State};
 use holdfast_bgp_wire::next_message;
@@ -145,7 +142,7 @@ impl World {
             Delivery::Connected => self.input(to, Input::Connected(id)),
             Delivery::Refused => {
                 self.wires[wire].ids[to] = None;
-                self.input(to, Input::ConnectFailed(id, io::ErrorKind::ConnectionRefused));
+                self.input(to, Input::ConnectFailed(id, "connection refused"));
             }
             Delivery::Data(bytes) => self.receive(to, id, &bytes),
             Delivery::End => {
