@@ -79,6 +79,12 @@ impl Pipeline {
         self.background.waiting
     }
 
+    /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
+    /// has its answer, and no walk over the tables is under way or has to follow.
+    pub fn is_settled(&self) -> bool {
+        self.background.place.is_none() && !self.background.wanted && self.core.next_hops.are_answered()
+    }
+
     fn walk_slice(&mut self, budget: usize) -> bool {
         let place = match self.background.place {
             Some(place) => place,

@@ -198,6 +198,11 @@ impl NextHops {
         }
     }
 
+    /// Whether the RIB has said of every next hop in use what it knows.
+    pub(crate) fn are_answered(&self) -> bool {
+        self.hops.iter().all(|hop| hop.users == 0 || hop.reachability.is_some())
+    }
+
     /// The addresses that the RIB has been asked about.
     pub(crate) fn registered(&self) -> impl Iterator<Item = IpAddr> {
         self.hops.iter().filter(|hop| hop.registered).map(|hop| hop.gateway.address)
@@ -248,10 +253,10 @@ mod tests {
     fn a_next_hop_is_unreachable_until_the_rib_has_answered() {
         let mut hops = NextHops::new(NextHopMode::Resolved, 1);
         let id = hops.acquire(gateway(1));
-        assert_eq!(hops.metric(id), None);
+        assert_eq!((hops.metric(id), hops.are_answered()), (None, false));
         assert!(hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 1));
         assert!(!hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 2));
-        assert_eq!(hops.metric(id), Some(7));
+        assert_eq!((hops.metric(id), hops.are_answered()), (Some(7), true));
         assert!(hops.has_changed(id, 1) && !hops.has_changed(id, 2));
         assert!(!hops.answer(gateway(9).address, Reachability::Unreachable, 1));
     }

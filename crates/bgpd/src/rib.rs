@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::{Settings, octets},
+    speaker::Speaker,
     tasks::Bgp,
 };
 
@@ -145,7 +146,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
         }
         if said {
             bgp.rib.notified().await;
-        } else if complete && bgp.speaker.borrow_mut().is_synced(Instant::now()) {
+        } else if complete && is_everything_said(&mut bgp.speaker.borrow_mut()) {
             if let Err(error) = client.end_of_sync(EndOfSyncRequest { origin }).await {
                 return error;
             }
@@ -155,6 +156,12 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
             let _ = tokio::time::timeout(SYNC_LOOK, bgp.rib.notified()).await;
         }
     }
+}
+
+/// Whether all that this life knows is at the rib: a route whose next hop it has not been asked about, say, would be
+/// missing, and what an earlier life had of it would be swept away.
+fn is_everything_said(speaker: &mut Speaker) -> bool {
+    speaker.is_synced(Instant::now()) && speaker.pipeline.is_settled()
 }
 
 fn encode(changes: RibChanges, settings: &Settings) -> RouteBatch {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use holdfast_bgp_pipeline::{NextHopMode, PathState, PeerKind, Pipeline, Reachability, Step};
+use holdfast_bgp_pipeline::{NextHopMode, PathState, PeerIndex, PeerKind, Pipeline, Reachability, Step};
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::Asn;
 
@@ -66,7 +66,15 @@ impl Offer {
         Ipv4Addr::new(192, 0, 2, self.peer)
     }
 
+    /// Sends it, and has the RIB answer.
     fn send(&self, pipeline: &mut Pipeline) {
+        self.announce(pipeline);
+        let reachability = Reachability::Reachable { metric: self.metric };
+        pipeline.next_hop(IpAddr::V4(self.next_hop()), reachability);
+        while pipeline.work(1000) || pipeline.is_waiting() {}
+    }
+
+    fn announce(&self, pipeline: &mut Pipeline) -> PeerIndex {
         let config = match self.kind {
             PeerKind::Ebgp => ebgp(self.peer),
             PeerKind::Ibgp => ibgp(self.peer),
@@ -77,9 +85,7 @@ impl Offer {
         pipeline.peer_up(peer, facts).expect("room");
         let body = announcement(&self.attributes(), &[prefix("203.0.113.0/24")]);
         pipeline.update(peer, &body).expect("accepted");
-        let reachability = Reachability::Reachable { metric: self.metric };
-        pipeline.next_hop(IpAddr::V4(self.next_hop()), reachability);
-        while pipeline.work(1000) || pipeline.is_waiting() {}
+        peer
     }
 }
 
@@ -148,6 +154,19 @@ fn meds_are_compared_among_all_whatever_the_order() {
         let best = pipeline.explain(prefix("203.0.113.0/24")).remove(0);
         assert_eq!(best.next_hop.expect("of a peer").address, IpAddr::V4(c.next_hop()));
     }
+}
+
+#[test]
+fn nothing_is_settled_before_the_rib_has_answered_and_the_table_was_walked() {
+    let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+    let peer = EXTERNAL.announce(&mut pipeline);
+    assert!(!pipeline.work(1000) && !pipeline.is_settled(), "there is nothing to do but to wait");
+    pipeline.next_hop(IpAddr::V4(EXTERNAL.next_hop()), Reachability::Reachable { metric: 7 });
+    assert!(!pipeline.is_settled(), "nobody has heard of it yet");
+    while pipeline.work(1000) || pipeline.is_waiting() {}
+    assert!(pipeline.is_settled());
+    pipeline.peer_down(peer);
+    assert!(!pipeline.is_settled(), "its routes are still there");
 }
 
 #[test]
