@@ -387,9 +387,9 @@ impl Pipeline {
         for (peers, family) in std::mem::take(&mut self.streams.ended) {
             peers.into_iter().for_each(|peer| self.report_announced(peer, family));
         }
-        if bytes.is_some()
-            && let Some(session) = self.session_mut(index)
-        {
+        if bytes.is_none() {
+            self.streams.rest(index, self.ends(), &mut self.members);
+        } else if let Some(session) = self.session_mut(index) {
             session.patience = 0;
         }
         bytes
@@ -407,6 +407,13 @@ impl Pipeline {
     pub fn pending(&self, index: PeerIndex) -> bool {
         let member = self.members.get(index.index()).and_then(Option::as_ref);
         member.is_some_and(|member| self.streams.is_pending(member, self.ends()))
+    }
+
+    /// The next peer that has become [`Self::pending`]. A peer is named once, then not again until a
+    /// [`Self::pull`] for it has come to nothing. While nothing happens a call costs the same however many
+    /// peers there are.
+    pub fn poll_ready(&mut self) -> Option<PeerIndex> {
+        self.streams.poll_ready(self.ends(), &mut self.members)
     }
 
     /// Bytes encoded for the peer and not pulled yet.

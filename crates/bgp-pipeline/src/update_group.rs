@@ -62,6 +62,18 @@ pub(crate) struct Member {
     offset: usize,
     /// Prefixes not announced to it because it is where they come from.
     withheld: [i64; 2],
+    call: Call,
+}
+
+/// How a member is called to pull. Whoever was named is not named again until it was given nothing.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Call {
+    /// It has pulled all there was.
+    Quiet,
+    /// To be named.
+    Queued,
+    /// Named.
+    Pulling,
 }
 
 /// Dumps that came to their end: to be reported for all members.
@@ -73,6 +85,10 @@ pub(crate) struct Streams {
     slots: Vec<Option<Stream>>,
     outgoing: Outgoing,
     pub(crate) ended: Vec<Ended>,
+    /// Members to be named by [`Self::poll_ready`], each once.
+    ready: VecDeque<PeerIndex>,
+    /// Where the logs ended when all members were looked at last; `None`: look again.
+    looked_at: Option<[u64; 2]>,
 }
 
 impl Streams {
@@ -116,11 +132,18 @@ impl Streams {
         if let Some(stream) = self.get_mut(id) {
             stream.members.push(peer);
         }
-        Member { stream: id, chunk: 0, offset: 0, withheld: [0; 2] }
+        self.looked_at = None;
+        Member { stream: id, chunk: 0, offset: 0, withheld: [0; 2], call: Call::Quiet }
     }
 
     /// The member is gone.
     pub(crate) fn leave(&mut self, peer: PeerIndex, member: &Member) {
+        self.ready.retain(|other| *other != peer);
+        self.part(peer, member);
+    }
+
+    /// The member is in its stream no more.
+    fn part(&mut self, peer: PeerIndex, member: &Member) {
         let Some(stream) = self.get_mut(member.stream) else { return };
         stream.pass(member.chunk, u64::MAX);
         stream.members.retain(|other| *other != peer);
@@ -149,13 +172,14 @@ impl Streams {
             announced: stream.announced,
             ..*stream
         };
-        self.leave(peer, member);
+        self.part(peer, member);
         member.stream = self.add(own);
     }
 
     /// The whole table again for one member and family (RFC 2918).
     pub(crate) fn refresh(&mut self, peer: PeerIndex, member: &mut Member, family: usize) {
         self.split(peer, member);
+        self.looked_at = None;
         if let Some(stream) = self.get_mut(member.stream) {
             stream.start_walk(family, WalkKind::Refresh);
         }
@@ -164,6 +188,7 @@ impl Streams {
     /// Another export for one member, with the same families: what that changes is announced.
     pub(crate) fn change_export(&mut self, peer: PeerIndex, member: &mut Member, export: &Rc<Export>) {
         self.split(peer, member);
+        self.looked_at = None;
         if let Some(stream) = self.get_mut(member.stream) {
             stream.previous = std::mem::replace(&mut stream.export, Rc::clone(export));
             stream.start_walk(0, WalkKind::Policy);
@@ -241,6 +266,43 @@ impl Streams {
             if let Some(member) = members[peer.index()].as_mut().filter(|member| member.chunk < end) {
                 self.split(peer, member);
             }
+        }
+    }
+
+    /// The next member that has become pending. Looks at members only if something was added since.
+    pub(crate) fn poll_ready(
+        &mut self,
+        ends: [u64; 2],
+        members: &mut [Option<Member>],
+    ) -> Option<PeerIndex> {
+        if self.looked_at.replace(ends) != Some(ends) {
+            for peer in self.slots.iter().flatten().flat_map(|stream| &stream.members) {
+                let Some(member) = &mut members[peer.index()] else { continue };
+                if member.call == Call::Quiet && self.is_pending(member, ends) {
+                    member.call = Call::Queued;
+                    self.ready.push_back(*peer);
+                }
+            }
+        }
+        while let Some(peer) = self.ready.pop_front() {
+            let Some(member) = &mut members[peer.index()] else { continue };
+            member.call = if self.is_pending(member, ends) { Call::Pulling } else { Call::Quiet };
+            if member.call == Call::Pulling {
+                return Some(peer);
+            }
+        }
+        None
+    }
+
+    /// The member was given nothing: it is named again when there is something, which may be now.
+    pub(crate) fn rest(&mut self, peer: PeerIndex, ends: [u64; 2], members: &mut [Option<Member>]) {
+        let Some(member) = &mut members[peer.index()] else { return };
+        if member.call == Call::Queued {
+            return;
+        }
+        member.call = if self.is_pending(member, ends) { Call::Queued } else { Call::Quiet };
+        if member.call == Call::Queued {
+            self.ready.push_back(peer);
         }
     }
 

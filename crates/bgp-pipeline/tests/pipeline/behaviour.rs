@@ -190,6 +190,35 @@ fn members_of_a_group_share_messages_and_a_slow_one_holds_up_nobody() {
 }
 
 #[test]
+fn a_peer_is_named_once_when_it_becomes_pending_and_again_only_after_it_was_given_nothing() {
+    let (mut pipeline, _) = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let ready = |pipeline: &mut Pipeline| -> Vec<PeerIndex> {
+        std::iter::from_fn(|| pipeline.poll_ready()).take(9).collect()
+    };
+    let drain = |pipeline: &mut Pipeline, peer| while pipeline.pull(peer, 1 << 16).is_some() {};
+    assert_eq!(ready(&mut pipeline), [from, to], "the table and End-of-RIB");
+    assert_eq!(ready(&mut pipeline), []);
+    drain(&mut pipeline, to);
+    drain(&mut pipeline, from);
+    assert_eq!(ready(&mut pipeline), []);
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    assert_eq!(ready(&mut pipeline), [from, to]);
+    pipeline.update(from, &withdrawal(prefix(P))).expect("taken");
+    assert_eq!(ready(&mut pipeline), [], "both are pulling already");
+    while pipeline.pending(to) {
+        pipeline.pull(to, 1 << 16);
+    }
+    drain(&mut pipeline, to);
+    assert_eq!(ready(&mut pipeline), [], "the sender has not been given nothing yet");
+    pipeline.route_refresh(to, Family::IPV4_UNICAST);
+    assert_eq!(ready(&mut pipeline), [to]);
+    pipeline.peer_down(to);
+    pipeline.peer_up(to, facts(2)).expect("room");
+    assert_eq!(ready(&mut pipeline), [to], "a new session is called anew");
+}
+
+#[test]
 fn the_sender_of_a_long_table_stays_in_its_group() {
     let limits = Limits { shared_bytes: 1000, ..Limits::default() };
     let (mut pipeline, _) = checked(SpeakerConfig { limits, ..always() });
