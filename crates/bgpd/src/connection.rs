@@ -127,5 +127,7 @@ impl Drop for Connection {
         for task in &self.tasks {
             task.abort();
         }
+        // The task that writes holds the socket too, and may be asleep: it is to see that this is the end.
+        self.wake.notify_one();
     }
 }

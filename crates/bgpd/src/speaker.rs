@@ -140,7 +140,7 @@ impl Speaker {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, None));
         let session = Peer::new(neighbor.session(&self.settings), seed, now);
         let disabled = neighbor.disabled;
-        let slot = Slot {
+        let mut slot = Slot {
             neighbor,
             session,
             dynamic,
@@ -150,9 +150,13 @@ impl Speaker {
             dialing: HashMap::new(),
             deadline: None,
         };
-        self.slots.insert(index, slot);
         if !disabled {
-            self.input(index, Input::Start, now);
+            slot.session.handle(Input::Start, now);
+        }
+        self.slots.insert(index, slot);
+        // What a dynamic peer does begins with the connection that it is born of.
+        if !dynamic {
+            self.drain(index, now);
         }
         index
     }
@@ -214,9 +218,10 @@ impl Speaker {
         self.end_dynamic(index);
     }
 
-    /// A peer of a listen range has no life beyond its session.
+    /// A peer of a listen range has no life beyond its connections: it does not dial, nor wait for others.
     fn end_dynamic(&mut self, index: PeerIndex) {
-        if self.slots.get(&index).is_some_and(|slot| slot.dynamic && slot.session.state() == State::Idle) {
+        let is_over = |slot: &Slot| slot.dynamic && slot.session.connection().is_none();
+        if self.slots.get(&index).is_some_and(is_over) {
             self.forget(index);
         }
     }
@@ -385,6 +390,12 @@ impl Speaker {
 
     /// A connection came in from a peer that is known: its key, if it was taken.
     pub(crate) fn accepted(&mut self, index: PeerIndex, stream: TcpStream, now: Instant) -> Option<Key> {
+        let key = self.accept(index, stream, now);
+        self.end_dynamic(index);
+        key
+    }
+
+    fn accept(&mut self, index: PeerIndex, stream: TcpStream, now: Instant) -> Option<Key> {
         let slot = self.slots.get(&index)?;
         if slot.neighbor.source.ttl_security
             && let Err(error) = require_one_hop(&stream)
