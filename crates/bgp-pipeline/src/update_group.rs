@@ -270,11 +270,7 @@ impl Streams {
     }
 
     /// The next member that has become pending. Looks at members only if something was added since.
-    pub(crate) fn poll_ready(
-        &mut self,
-        ends: [u64; 2],
-        members: &mut [Option<Member>],
-    ) -> Option<PeerIndex> {
+    pub(crate) fn poll_ready(&mut self, ends: [u64; 2], members: &mut [Option<Member>]) -> Option<PeerIndex> {
         if self.looked_at.replace(ends) != Some(ends) {
             for peer in self.slots.iter().flatten().flat_map(|stream| &stream.members) {
                 let Some(member) = &mut members[peer.index()] else { continue };

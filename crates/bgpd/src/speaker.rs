@@ -580,12 +580,11 @@ impl Speaker {
         }
     }
 
-    /// Wakes the writers of peers for which the pipeline has something.
-    pub(crate) fn wake_writers(&self) {
-        for &index in self.slots.keys() {
-            if self.pipeline.pending(index)
-                && let Some((_, connection)) = self.session_connection(index)
-            {
+    /// Wakes the writers of peers for which the pipeline has something new. A writer that is at work goes on by itself
+    /// until there is nothing left.
+    pub(crate) fn wake_writers(&mut self) {
+        while let Some(index) = self.pipeline.poll_ready() {
+            if let Some((_, connection)) = self.session_connection(index) {
                 connection.wake.notify_one();
             }
         }
