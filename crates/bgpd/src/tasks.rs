@@ -235,9 +235,11 @@ impl Bgp {
 
 async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>, wake: Rc<Notify>) {
     loop {
+        // Whatever it was woken for: others have their turn between two attempts.
+        tokio::task::yield_now().await;
         match bgp.with(|speaker, now| speaker.transmit(key, now)) {
             Write::Idle => wake.notified().await,
-            Write::Yield => tokio::task::yield_now().await,
+            Write::Yield => {}
             Write::Blocked => {
                 let closing =
                     bgp.speaker.borrow().connection(key).is_none_or(|connection| connection.closing);
