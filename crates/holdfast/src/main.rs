@@ -6,9 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use holdfast_config::schema::LogFormat;
 use holdfast_process::CapabilitySet;
 
-/// A routing control plane.
+/// A routing control plane for Linux.
 #[derive(Parser)]
-#[command(name = "holdfast", version, about, max_term_width = 100)]
+#[command(name = "holdfast", version, max_term_width = 100)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,

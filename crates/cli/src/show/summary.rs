@@ -96,7 +96,7 @@ pub(super) fn established_epoch(peer: &SummaryPeer) -> Option<u64> {
 fn write(summary: &Summary, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "BGP router identifier {}, local AS number {}", summary.router_id, summary.asn)?;
     writeln!(out, "Memory {}", size(summary.memory_bytes))?;
-    for family in &summary.families {
+    for family in summary.families.iter().filter(|family| family.prefixes > 0 || !family.peers.is_empty()) {
         writeln!(out, "\n{}: {} prefixes, {} paths", family.family, family.prefixes, family.paths)?;
         let mut table = Table::new(&[
             "Name",

@@ -118,7 +118,8 @@ impl BgpServer for Bgp {
             paths: 1000,
             peers: peers().into(),
         };
-        let families = vec![family];
+        let unused = SummaryFamily { family: "ipv6-unicast".into(), ..SummaryFamily::default() };
+        let families = vec![family, unused];
         Ok(Summary { router_id: "10.0.0.1".into(), asn: 65001, families, memory_bytes: 1 << 20 })
     }
 

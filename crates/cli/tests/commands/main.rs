@@ -20,6 +20,7 @@ fn summary_shows_each_session_with_its_counts() {
         transit,
         "transit-1 10.1.0.2 65101 500 400 0 01:00:00 1000 990 3 port 7".split(' ').collect::<Vec<_>>()
     );
+    assert!(!text.contains("ipv6-unicast"), "a family that nobody uses is left out: {text}");
     assert!(row("down-1").contains("Active") && row("down-1").ends_with("(connection refused)"), "{text}");
 }
 
