@@ -147,11 +147,12 @@ impl Window<'_> {
         }
     }
 
-    /// Waits for the oldest.
+    /// Waits for the oldest. Whoever stops waiting loses nothing: a call that is dropped would be cancelled.
     async fn wait(&mut self) -> Result<(), XrlError> {
-        if let Some((call, routes)) = self.calls.pop_front() {
+        if let Some((call, routes)) = self.calls.front_mut() {
             call.await?;
-            self.router.in_flight.set(self.router.in_flight.get().saturating_sub(routes));
+            self.router.in_flight.set(self.router.in_flight.get().saturating_sub(*routes));
+            self.calls.pop_front();
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
 
 use holdfast_rib::{ClientId, Rib, RibConfig};
 use holdfast_xrl::Channel;
-use tokio::{sync::watch, task::spawn_local};
+use tokio::sync::watch;
 
 use crate::{origins::Origins, readiness::Readiness};
 
@@ -91,7 +91,7 @@ impl Router {
         let client = self.next_client();
         self.clients.borrow_mut().insert(channel.id(), client);
         let (router, channel) = (Rc::clone(self), channel.clone());
-        spawn_local(async move {
+        spawn(async move {
             channel.closed().await;
             router.clients.borrow_mut().remove(&channel.id());
             router.change(|rib| rib.client_gone(client));

@@ -13,16 +13,25 @@ use holdfast_xrl::{
     CallContext, Channel, Client, ErrorKind, Finder, Link, Node, PeerIdentity, ReplySink, Resolver, XrlError,
 };
 use tokio::{
+    sync::Semaphore,
     task::{LocalSet, spawn_local, yield_now},
     time::{sleep, timeout},
 };
 
 /// A forwarding engine with one interface that notes what it is told.
-#[derive(Default)]
 struct Engine {
     routes: RefCell<BTreeMap<(Vec<u8>, u8), u32>>,
     handles: RefCell<BTreeMap<u32, NextHopSet>>,
     syncs: RefCell<(u32, u32)>,
+    /// Nothing is applied while the test holds this.
+    gate: Semaphore,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        let (routes, handles, syncs) = Default::default();
+        Self { routes, handles, syncs, gate: Semaphore::new(1) }
+    }
 }
 
 impl Engine {
@@ -64,6 +73,7 @@ impl fea::FeaServer for Engine {
     }
 
     async fn apply(&self, _: &CallContext, batch: RouteBatch) -> Result<fea::Empty, XrlError> {
+        let _open = self.gate.acquire().await.expect("never closed");
         let defined = batch.define.into_iter().map(|set| (set.handle, set));
         self.handles.borrow_mut().extend(defined);
         let size = if batch.afi == 1 { 4 } else { 16 };
@@ -244,6 +254,26 @@ fn routes_reach_the_engine_and_survive_the_deaths_around_them() {
         configure(&finder, vec![static_route("192.0.2.0/24")]).await;
         until("the static route is gone", || engine.count() == 61).await;
         assert_eq!(*engine.syncs.borrow(), (1, 1), "all that needed no new sync");
+    });
+}
+
+#[test]
+fn news_while_the_engine_is_busy_cancels_nothing() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (_node, engine) = start_engine(&finder, "fea-1").await;
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        until("the static route is installed", || engine.count() == 1).await;
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        let busy = engine.gate.acquire().await.expect("never closed");
+        bgp.announce(100).await.expect("taken");
+        for number in 0..10 {
+            let address = vec![192, 0, 2, number];
+            bgp.rib.register(rib::RegisterRequest { address }).await.expect("an answer");
+        }
+        drop(busy);
+        until("all routes installed", || engine.count() == 101).await;
     });
 }
 
