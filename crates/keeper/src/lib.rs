@@ -26,7 +26,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     task::LocalSet,
 };
-use tracing::{error, info, info_span, warn};
+use tracing::{error, info, warn};
 
 use crate::service::Keeper;
 
@@ -57,7 +57,7 @@ pub struct Options {
 /// The runtime directory is in use or cannot be used; the stop was not orderly.
 pub fn run(options: Options) -> Result<()> {
     log::start(&options.log_level, &options.log_format);
-    let _named = info_span!("process", name = "keeper").entered();
+    let _named = log::process("keeper").entered();
     let directory = &options.runtime_directory;
     let _lock = lock(directory)?;
     let listener = listen(directory)?;

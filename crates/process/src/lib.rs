@@ -14,8 +14,8 @@ use std::{
 use anyhow::{Context, Result};
 use holdfast_api::keeper::v1::{Empty, KeeperClient};
 use holdfast_xrl::{Client, Node, PeerIdentity, XrlError};
-use tokio::task::{LocalSet, spawn_local};
-use tracing::{debug, error, info_span};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tracing::{debug, error};
 
 pub mod log;
 
@@ -70,7 +70,7 @@ where
     F: Future<Output = Result<()>>,
 {
     log::start("info", "text");
-    let _named = info_span!("process", name).entered();
+    let _named = log::process(name).entered();
     match live(name, keep, body) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,22 +2,86 @@
 //!
 //! The keeper says by environment what the configuration says, so that a process logs its first line right.
 
-use tracing_subscriber::EnvFilter;
+use tracing::{Span, Subscriber, error_span, subscriber::set_global_default};
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 /// Names a level ("info") or a filter as tracing-subscriber reads it.
 pub const LEVEL: &str = "HOLDFAST_LOG";
 /// "text" or "json".
 pub const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
 
+/// What names the process in each of its lines; to be entered once, at its beginning.
+pub fn process(name: &'static str) -> Span {
+    // Of the highest level, so that it is there whatever is filtered. A field called `name` would hide behind the
+    // span's own name in JSON.
+    error_span!("holdfast", process = name)
+}
+
 /// Starts logging as the environment says, and as given where it says nothing.
 pub fn start(level: &str, format: &str) {
     let filter = EnvFilter::try_from_env(LEVEL).unwrap_or_else(|_| EnvFilter::new(level));
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let json = std::env::var(FORMAT).as_deref().unwrap_or(format) == "json";
     // Somebody else may have started it: a test, say.
-    let _ = if std::env::var(FORMAT).as_deref().unwrap_or(format) == "json" {
-        lines.json().flatten_event(true).try_init()
-    } else {
-        lines.with_ansi(false).try_init()
-    };
+    let _ = set_global_default(lines(filter, json, std::io::stderr));
+}
+
+fn lines<W>(filter: EnvFilter, json: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+    match json {
+        true => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
+        false => Box::new(lines.with_ansi(false).finish()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::{subscriber::with_default, warn};
+
+    use super::*;
+
+    /// What a process called `bgp` logs.
+    fn logged(level: &str, json: bool) -> String {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&out);
+        let subscriber = lines(EnvFilter::new(level), json, move || Shared(Arc::clone(&writer)));
+        with_default(subscriber, || {
+            let _named = process("bgp").entered();
+            warn!(peer = "transit-1", "session down: received Cease");
+        });
+        let out = out.lock().expect("nobody panicked");
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("nobody panicked").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_line_names_its_process_at_any_level_and_in_both_forms() {
+        for level in ["info", "warn"] {
+            let text = logged(level, false);
+            assert!(
+                text.contains("holdfast{process=\"bgp\"}: session down: received Cease"),
+                "{level}: {text}"
+            );
+            let json = logged(level, true);
+            let object =
+                [r#""message":"session down: received Cease","peer":"transit-1""#, r#""process":"bgp""#];
+            assert!(object.iter().all(|part| json.contains(part)), "{level}: {json}");
+            assert_eq!(json.lines().count(), 1);
+        }
+    }
 }
