@@ -192,7 +192,8 @@ fn write(neighbor: &Neighbor, out: &mut dyn Write) -> io::Result<()> {
     for family in &neighbor.families {
         write_family(family, out)?;
     }
-    writeln!(out, "  Policy: import {}, export {}", policy(&neighbor.import), policy(&neighbor.export))?;
+    let (import, export) = (policy(&neighbor.import, neighbor), policy(&neighbor.export, neighbor));
+    writeln!(out, "  Policy: import {import}, export {export}")?;
     for drop in &neighbor.drops {
         writeln!(out, "  Dropped: {} x {}", drop.count, drop.reason)?;
     }
@@ -218,17 +219,24 @@ fn write_state(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> 
     writeln!(out, "  Connections: {up} established, {down} dropped")
 }
 
-fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> io::Result<()> {
-    let (local, remote) = (or_dash(&neighbor.local_address), or_dash(&peer.address));
-    let (local_port, remote_port) = (neighbor.local_port, neighbor.remote_port);
+/// Nothing while there is no connection.
+fn write_connection(neighbor: &Neighbor, remote: &str, out: &mut dyn Write) -> io::Result<()> {
+    let Neighbor { local_address: local, local_port, remote_port, .. } = neighbor;
+    if local.is_empty() {
+        return Ok(());
+    }
     writeln!(out, "  Local {local} port {local_port}, remote {remote} port {remote_port}")?;
+    let (read, written) = (neighbor.last_read_milliseconds, neighbor.last_write_milliseconds);
+    writeln!(out, "  Last read {} ago, last write {} ago", uptime(read.max(1)), uptime(written.max(1)))
+}
+
+fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> io::Result<()> {
+    write_connection(neighbor, &peer.address, out)?;
     let (ours, theirs) = (or_dash(&neighbor.local_router_id), or_dash(&neighbor.router_id));
     writeln!(out, "  Router id: local {ours}, remote {theirs}")?;
     let (hold, keepalive, configured) =
         (neighbor.hold_time, neighbor.keepalive, neighbor.configured_hold_time);
     writeln!(out, "  Hold time {hold} s (configured {configured} s), keepalive {keepalive} s")?;
-    let (read, written) = (neighbor.last_read_milliseconds, neighbor.last_write_milliseconds);
-    writeln!(out, "  Last read {} ago, last write {} ago", uptime(read.max(1)), uptime(written.max(1)))?;
     let flags = [
         (neighbor.passive, "passive"),
         (neighbor.ttl_security, "ttl-security"),
@@ -256,6 +264,11 @@ fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "    update group {}, End-of-RIB sent: {sent}, received: {received}", family.update_group)
 }
 
-fn policy(name: &str) -> &str {
-    if name.is_empty() { "none" } else { name }
+/// Without a policy everything passes inside our AS, nothing to and from another (RFC 8212).
+fn policy<'a>(name: &'a str, neighbor: &Neighbor) -> &'a str {
+    match name {
+        "" if neighbor.link == "external" => "none (nothing passes)",
+        "" => "none (everything passes)",
+        name => name,
+    }
 }
