@@ -18,6 +18,7 @@ use crate::{
     fanout::Change,
     path::{Path, SetId, SourceId},
     rewrite,
+    seam::{Lane, Old, RouteNumber, Seam},
     sets::Verdict,
 };
 
@@ -90,6 +91,8 @@ pub(crate) struct Audience<'a> {
     pub(crate) current: &'a Export,
     pub(crate) previous: &'a Export,
     pub(crate) members: &'a [PeerIndex],
+    /// The group's position, for who looks at the seams.
+    pub(crate) lane: Lane,
 }
 
 impl Audience<'_> {
@@ -98,6 +101,15 @@ impl Audience<'_> {
             Side::Current => self.current,
             Side::Previous => self.previous,
         }
+    }
+
+    /// A best path comes out of the fanout for these.
+    pub(crate) fn read<P: IpPrefix>(&self, core: &Core, prefix: P, before: Before, new: Path) {
+        let old = match before {
+            Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
+            Before::Unknown => Old::Unknown,
+        };
+        core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
     }
 
     /// The member that a source is.
@@ -141,6 +153,12 @@ struct Chain {
     last: u32,
     /// Another chain of the same received set.
     next: u32,
+}
+
+impl Chain {
+    fn number(&self) -> Option<RouteNumber> {
+        self.set.map(|set| RouteNumber::new(self.source, set))
+    }
 }
 
 const END: u32 = u32::MAX;
@@ -251,6 +269,12 @@ impl<P: IpPrefix> Window<P> {
             Before::Path(old, old_side) => self.chain(core, marks, audience, prefix, old, old_side),
             Before::Unknown => None,
         };
+        let number = |chain: u32| self.chains[chain as usize].number();
+        let old = match before {
+            Before::Path(..) => Old::Is(old_chain.and_then(number)),
+            Before::Unknown => Old::Unknown,
+        };
+        core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, old, chain.and_then(number));
         let was_announced = old_chain.is_some();
         let old_member = old_chain.and_then(|chain| self.chains[chain as usize].member);
         self.tally.announced -= i64::from(was_announced);
@@ -279,7 +303,10 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// A prefix that nobody may have any more, whatever was announced; not counted.
-    pub(crate) fn withdraw(&mut self, prefix: P) {
+    pub(crate) fn withdraw(&mut self, core: &Core, audience: &Audience<'_>, prefix: P) {
+        for seam in [Seam::FanoutToExport, Seam::ExportToAdjRibOut] {
+            core.seams.pass(seam, audience.lane, prefix, Old::Unknown, None);
+        }
         self.withdrawn.push(prefix);
     }
 

@@ -98,13 +98,15 @@ impl Pipeline {
         }
         let budget = budget.max(1);
         self.background.place = match place {
-            Place::Ipv4(from) => match self.v4.rib.visit(&mut self.core, from, budget) {
+            Place::Ipv4(from) => match self.v4.rib.visit(&mut self.core, &mut self.stages, from, budget) {
                 None => Some(Place::Ipv6(None)),
                 next => Some(Place::Ipv4(next)),
             },
-            Place::Ipv6(from) => {
-                self.v6.rib.visit(&mut self.core, from, budget).map(|next| Place::Ipv6(Some(next)))
-            }
+            Place::Ipv6(from) => self
+                .v6
+                .rib
+                .visit(&mut self.core, &mut self.stages, from, budget)
+                .map(|next| Place::Ipv6(Some(next))),
         };
         if self.background.place.is_none() {
             self.end_walk();

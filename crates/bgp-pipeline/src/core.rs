@@ -13,6 +13,7 @@ use crate::{
     path::{Path, SetId},
     rewrite,
     route::RouteView,
+    seam::Seams,
     sets::{AttributeSets, Identity, SetFlags, Verdict},
     source::Sources,
 };
@@ -34,6 +35,7 @@ pub(crate) struct Core {
     pub(crate) walk: u64,
     /// Whether it has changed next hops to settle.
     pub(crate) next_hops_moving: bool,
+    pub(crate) seams: Seams,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -49,6 +51,7 @@ impl Core {
             sources: Sources::new(speaker.asn, speaker.router_id),
             walk: 0,
             next_hops_moving: false,
+            seams: Seams::default(),
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,
@@ -72,6 +75,21 @@ impl Core {
                 self.effective(prefix, set)
             }
         }
+    }
+
+    /// The path's set after import policy; `None` if it was refused or is a loop, or there is no path.
+    pub(crate) fn imported(&mut self, prefix: Prefix, path: Path) -> Option<SetId> {
+        if path.is_accepted() { self.effective(prefix, path.set) } else { None }
+    }
+
+    /// The path's set after import policy if it takes part in the decision; `None` if it was refused, is a
+    /// loop, is held back, of a dead session, or without a reachable next hop.
+    pub(crate) fn usable(&mut self, prefix: Prefix, path: Path) -> Option<(SetId, u32)> {
+        if path.is_suppressed() || !self.sources.get(path.source).is_alive() {
+            return None;
+        }
+        let set = self.imported(prefix, path)?;
+        Some((set, self.next_hops.metric(self.sets.next_hop(set))?))
     }
 
     fn evaluate_set(&mut self, prefix: Prefix, set: SetId) -> Verdict {

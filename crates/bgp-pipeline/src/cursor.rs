@@ -137,7 +137,7 @@ impl<P: IpPrefix> Table<P> {
         } else {
             match cursor.walk {
                 None => return Advance::Idle,
-                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, encoding.limits.window),
+                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, audience, encoding),
                 Some(walk) => self.walk(walk, cursor, audience, encoding),
             }
         };
@@ -161,7 +161,7 @@ impl<P: IpPrefix> Table<P> {
                     WalkKind::Dump => continue,
                     WalkKind::Lost => {
                         if !self.window.passes(core, marks, audience, prefix, new) {
-                            self.window.withdraw(prefix);
+                            self.window.withdraw(core, audience, prefix);
                         }
                         continue;
                     }
@@ -170,21 +170,29 @@ impl<P: IpPrefix> Table<P> {
                 },
                 Some(_) | None => Side::Current,
             };
-            self.window.add(core, marks, audience, prefix, Before::Path(old, side), (new, side));
+            let before = Before::Path(old, side);
+            audience.read(core, prefix, before, new);
+            self.window.add(core, marks, audience, prefix, before, (new, side));
         }
         self.window.recycle(merged);
     }
 
     /// The prefixes that were withdrawn while nobody looked.
-    fn withdraw_gone(&mut self, walk: Walk<P>, cursor: &mut Cursor<P>, budget: usize) -> Advance {
+    fn withdraw_gone(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &Encoding<'_>,
+    ) -> Advance {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = walk.after.map_or(Unbounded, Excluded);
         let mut last = None;
         self.window.tally.restarted = walk.after.is_none();
-        for &prefix in self.gone.range((from, Unbounded)).take(budget) {
+        for &prefix in self.gone.range((from, Unbounded)).take(encoding.limits.window) {
             last = Some(prefix);
             if !self.rib.best(prefix).is_some() {
-                self.window.withdraw(prefix);
+                self.window.withdraw(encoding.core, audience, prefix);
             }
         }
         cursor.walk = Some(match last {
@@ -211,6 +219,7 @@ impl<P: IpPrefix> Table<P> {
                 WalkKind::Policy => Before::Path(best, Side::Previous),
                 WalkKind::Lost => Before::Unknown,
             };
+            audience.read(core, prefix, before, best);
             window.add(core, marks, audience, prefix, before, (best, Side::Current));
         }
         let last = page.last().map(|(prefix, _)| *prefix);

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::{
     PeerKind,
     core::Core,
-    path::{Flags, Path, SetId, SourceId},
+    path::{Path, SetId, SourceId},
     sets::Preference,
 };
 
@@ -99,15 +99,9 @@ pub(crate) enum Comparison {
 }
 
 impl Core {
-    /// What the path is as a candidate; `None` if it takes no part: refused, a loop, held back, of a dead
-    /// session, or without a reachable next hop.
+    /// What the path is as a candidate; `None` if it takes no part.
     pub(crate) fn candidate(&mut self, prefix: Prefix, index: usize, path: Path) -> Option<Candidate> {
-        let usable = path.flags.has(Flags::ACCEPTED) && !path.flags.has(Flags::SUPPRESSED);
-        if !usable || !self.sources.get(path.source).is_alive() {
-            return None;
-        }
-        let set = self.effective(prefix, path.set)?;
-        let metric = self.next_hops.metric(self.sets.next_hop(set))?;
+        let (set, metric) = self.usable(prefix, path)?;
         let preference = self.sets.preference(set);
         Some(Candidate { index, set, source: path.source, preference, metric, lost: None })
     }

@@ -1,7 +1,8 @@
 //! The table of one family: every path of every prefix, and which one is best.
 //!
-//! It is Adj-RIB-In of all peers and Loc-RIB at once. Each event on a prefix loads its paths, changes
-//! them, decides, and logs the change of the best; background work does the same for whole blocks.
+//! It is Adj-RIB-In of all peers and Loc-RIB at once. Each event on a prefix changes its paths, decides, and
+//! logs the change of the best; background work does the same for whole blocks. Most prefixes have one path,
+//! and most events concern no other: then there is nothing to load and to compare.
 
 use holdfast_prefix_table::PrefixTable;
 use holdfast_types::{IpPrefix, Prefix};
@@ -10,8 +11,10 @@ use crate::{
     core::Core,
     decision::{Comparison, Decision},
     fanout::{Change, Log},
-    path::{Flags, Path, PathLists, SetId, SourceId},
+    path::{Flags, Path, PathLists, SourceId},
+    seam::{Lane, Old, RouteNumber, Seam},
     source::RouteCounts,
+    stage::{self, Stage},
 };
 
 /// What happens to the paths of a prefix.
@@ -74,21 +77,28 @@ impl<P: IpPrefix> LocRib<P> {
 
     fn edit(&mut self, core: &mut Core, prefix: P, edit: Edit) {
         let Self { family, table, lists, log, room } = self;
-        table.update(prefix, |word| revise(*family, lists, log, room, core, prefix, word, edit));
+        let mut desk = Desk { family: *family, lists, log, room, core, stages: &mut [] };
+        table.update(prefix, |word| desk.revise(prefix, word, edit));
     }
 
     /// Looks at up to `budget` prefixes after `from` again; returns where to go on.
-    pub(crate) fn visit(&mut self, core: &mut Core, from: Option<P>, budget: usize) -> Option<P> {
+    pub(crate) fn visit(
+        &mut self,
+        core: &mut Core,
+        stages: &mut [Box<dyn Stage>],
+        from: Option<P>,
+        budget: usize,
+    ) -> Option<P> {
         let Self { family, table, lists, log, room } = self;
-        table.retain(from, budget, |prefix, word| {
-            revise(*family, lists, log, room, core, prefix, Some(word), Edit::Visit)
-        })
+        let mut desk = Desk { family: *family, lists, log, room, core, stages };
+        table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
     }
 
-    /// The set the source has for the prefix, as received.
-    pub(crate) fn set_of(&mut self, prefix: P, source: SourceId) -> Option<SetId> {
+    /// The source's path to the prefix; [`Path::NONE`] if it has none.
+    pub(crate) fn path_of(&mut self, prefix: P, source: SourceId) -> Path {
         self.lists.load(self.table.get(prefix), &mut self.room.paths);
-        self.room.paths.iter().find(|path| path.source == source).map(|path| path.set)
+        let found = self.room.paths.iter().find(|path| path.source == source);
+        found.copied().unwrap_or(Path::NONE)
     }
 
     /// The best path; [`Path::NONE`] where there is none.
@@ -117,36 +127,281 @@ impl<P: IpPrefix> LocRib<P> {
     }
 }
 
-/// One event on one prefix: from the table's word before to the one after.
-#[expect(clippy::too_many_arguments, reason = "the parts of a LocRib that the table's closure may borrow")]
-fn revise<P: IpPrefix>(
+/// The parts of a [`LocRib`] beside its table, and what else an event on a prefix needs.
+struct Desk<'a, P> {
     family: usize,
-    lists: &mut PathLists,
-    log: &mut Log<P>,
-    room: &mut Room,
-    core: &mut Core,
-    prefix: P,
-    word: Option<u64>,
-    edit: Edit,
-) -> Option<u64> {
-    let Room { paths, before, decision } = room;
-    lists.load(word, paths);
-    let multipath = core.speaker.max_paths > 1;
-    if multipath {
-        before.clone_from(paths);
+    lists: &'a mut PathLists,
+    log: &'a mut Log<P>,
+    room: &'a mut Room,
+    core: &'a mut Core,
+    stages: &'a mut [Box<dyn Stage>],
+}
+
+impl<P: IpPrefix> Desk<'_, P> {
+    /// One event on one prefix: from the table's word before to the one after.
+    fn revise(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
+        match PathLists::only(word) {
+            Some(only) if edit.concerns_only(only) => self.revise_only(prefix, only, edit),
+            Some(_) | None => self.revise_among(prefix, word, edit),
+        }
     }
-    let old = paths.first().copied().filter(|path| path.flags.has(Flags::BEST)).unwrap_or(Path::NONE);
-    let mut revision = Revision { family, core, prefix: prefix.into(), paths, decision };
-    let Some(effect) = revision.apply(edit, old) else { return word };
-    let new = match effect {
-        Effect::Best(at) => revision.mark(at),
-        Effect::AskAll => revision.decide(multipath),
-    };
-    revision.count_best(old, new);
-    if !new.same_route(old) || multipath && differ(before, paths) {
-        log.push(Change { prefix, old, new });
+
+    /// The short way: the prefix has no other path, so this one is best if it can be.
+    fn revise_only(&mut self, prefix: P, old: Path, edit: Edit) -> Option<u64> {
+        let Some(mut new) = self.edited(prefix.into(), old, edit) else { return old.alone() };
+        if new.is_some() {
+            let best = self.core.usable(prefix.into(), new).is_some();
+            new.flags.set(Flags::BEST, best);
+            new.flags.set(Flags::MULTIPATH, best && self.core.speaker.max_paths > 1);
+        }
+        self.exchange(prefix.into(), old, new);
+        self.announce(prefix, old.if_best(), new.if_best(), false);
+        new.alone()
     }
-    lists.store(word, paths)
+
+    /// The long way: the path is one of several.
+    fn revise_among(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
+        let mut room = std::mem::take(self.room);
+        self.lists.load(word, &mut room.paths);
+        let multipath = self.core.speaker.max_paths > 1;
+        if multipath {
+            room.before.clone_from(&room.paths);
+        }
+        let old = room.paths.first().map_or(Path::NONE, |path| path.if_best());
+        let word = match self.apply(prefix.into(), &mut room.paths, edit, old) {
+            None => word,
+            Some(effect) => {
+                let new = match effect {
+                    Effect::Best(at) => mark(&mut room.paths, at),
+                    Effect::AskAll => self.decide(prefix.into(), &mut room),
+                };
+                self.count_best(old, new);
+                self.announce(prefix, old, new, multipath && differ(&room.before, &room.paths));
+                self.lists.store(word, &room.paths)
+            }
+        };
+        *self.room = room;
+        word
+    }
+
+    /// Hands the change of the best path to the fanout, if it is one.
+    fn announce(&mut self, prefix: P, old: Path, new: Path, others: bool) {
+        if !new.same_route(old) || others {
+            let (was, is) = (RouteNumber::of(old), RouteNumber::of(new));
+            self.core.seams.pass(Seam::DecisionToFanout, Lane::LocRib, prefix, Old::Is(was), is);
+            self.log.push(Change { prefix, old, new });
+        }
+    }
+
+    /// What an edit makes of the path it concerns ([`Path::NONE`]: of a path that is not there, or is no
+    /// more); `None` if nothing. The users of sets are settled with that.
+    fn edited(&mut self, prefix: Prefix, old: Path, edit: Edit) -> Option<Path> {
+        match edit {
+            Edit::Put(mut new) => {
+                let same = old.set == new.set && old.is_suppressed() == new.is_suppressed();
+                if old.is_some() {
+                    self.core.sets.release(old.set);
+                }
+                if same {
+                    return None;
+                }
+                new.flags.set(Flags::ACCEPTED, self.core.effective(prefix, new.set).is_some());
+                Some(new)
+            }
+            Edit::Remove(_) => old.is_some().then(|| self.gone(old)),
+            Edit::Suppress(_, on) => {
+                let mut new = old;
+                new.flags.set(Flags::SUPPRESSED, on);
+                (old.is_some() && old != new).then_some(new)
+            }
+            Edit::Visit => self.visited(prefix, old),
+        }
+    }
+
+    fn gone(&mut self, path: Path) -> Path {
+        self.core.sets.release(path.set);
+        Path::NONE
+    }
+
+    /// Drops a path of a dead session, moves one whose import policy changed, and has the decision look at one
+    /// whose next hop has changed.
+    fn visited(&mut self, prefix: Prefix, path: Path) -> Option<Path> {
+        let source = self.core.sources.get(path.source);
+        if !source.is_alive() {
+            return Some(self.gone(path));
+        }
+        if source.moving >= self.core.walk
+            && let Some(moved) = self.moved(prefix, path)
+        {
+            return Some(moved);
+        }
+        self.next_hop_changed(prefix, path).then_some(path)
+    }
+
+    /// The path under its source's present import policy; `None` if it is that already.
+    fn moved(&mut self, prefix: Prefix, old: Path) -> Option<Path> {
+        let set = self.core.reclass(old)?;
+        let mut new = Path { set, ..old };
+        new.flags.set(Flags::ACCEPTED, self.core.effective(prefix, set).is_some());
+        if let Some(peer) = self.core.sources.get(new.source).peer
+            && !self.stages.is_empty()
+        {
+            let suppress = stage::push_one(self.stages, self.core, peer, prefix, old, new);
+            new.flags.set(Flags::SUPPRESSED, suppress);
+        }
+        self.core.sets.release(old.set);
+        Some(new)
+    }
+
+    fn next_hop_changed(&mut self, prefix: Prefix, path: Path) -> bool {
+        if !self.core.next_hops_moving {
+            return false;
+        }
+        let (walk, set) = (self.core.walk, self.core.imported(prefix, path));
+        set.is_some_and(|set| self.core.next_hops.has_changed(self.core.sets.next_hop(set), walk))
+    }
+
+    /// Changes the paths. `None` if nothing has changed.
+    fn apply(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit, best: Path) -> Option<Effect> {
+        let Some(source) = edit.source() else { return self.apply_to_all(prefix, paths, edit) };
+        let found = paths.iter().position(|path| path.source == source);
+        let old = found.map_or(Path::NONE, |at| paths[at]);
+        let undisturbed = found.is_none_or(|at| self.is_beneath(prefix, paths, at, best));
+        let new = self.edited(prefix, old, edit)?;
+        self.exchange(prefix, old.unchosen(), new.unchosen());
+        if let Some(at) = found {
+            paths.swap_remove(at);
+        }
+        if new.is_some() {
+            paths.push(new);
+        }
+        if !undisturbed {
+            return Some(Effect::AskAll);
+        }
+        Some(if new.is_some() { self.challenge(prefix, paths, best) } else { keep(best) })
+    }
+
+    fn apply_to_all(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit) -> Option<Effect> {
+        let (mut effect, mut at) = (None, 0);
+        while let Some(&old) = paths.get(at) {
+            if let Some(new) = self.edited(prefix, old, edit) {
+                self.exchange(prefix, old.unchosen(), new.unchosen());
+                effect = Some(Effect::AskAll);
+                if !new.is_some() {
+                    paths.remove(at);
+                    continue;
+                }
+                paths[at] = new;
+            }
+            at += 1;
+        }
+        effect
+    }
+
+    /// The last path against the best of the others.
+    fn challenge(&mut self, prefix: Prefix, paths: &[Path], best: Path) -> Effect {
+        let last = paths.len() - 1;
+        if self.core.speaker.max_paths > 1 {
+            return Effect::AskAll;
+        }
+        let Some(new) = self.core.candidate(prefix, last, paths[last]) else { return keep(best) };
+        if !best.is_some() {
+            return Effect::AskAll;
+        }
+        let Some(best) = self.core.candidate(prefix, 0, best) else { return Effect::AskAll };
+        match self.core.compare(&new, &best) {
+            Comparison::Better => Effect::Best(Some(last)),
+            Comparison::Worse => Effect::Best(Some(0)),
+            Comparison::AskAll => Effect::AskAll,
+        }
+    }
+
+    /// Whether the choice among the others cannot be another without this path.
+    fn is_beneath(&mut self, prefix: Prefix, paths: &[Path], at: usize, best: Path) -> bool {
+        let path = paths[at];
+        if path.is_best() {
+            return false;
+        }
+        if !path.is_accepted() || path.is_suppressed() {
+            return true;
+        }
+        // Its next hop may have become unreachable a moment ago: then it did take part.
+        let Some(lost) = self.core.candidate(prefix, at, path) else { return false };
+        let best = if best.is_some() { self.core.candidate(prefix, 0, best) } else { None };
+        best.is_some_and(|best| self.core.is_beneath(&lost, &best))
+    }
+
+    /// Chooses among all.
+    fn decide(&mut self, prefix: Prefix, room: &mut Room) -> Path {
+        let Room { paths, decision, .. } = room;
+        let best = decision.choose(self.core, prefix, paths);
+        let max_paths = usize::from(self.core.speaker.max_paths);
+        if max_paths > 1 {
+            paths.iter_mut().for_each(|path| path.flags.set(Flags::MULTIPATH, false));
+            for index in decision.equal_cost(self.core, max_paths) {
+                paths[index].flags.set(Flags::MULTIPATH, true);
+            }
+        }
+        mark(paths, best)
+    }
+
+    fn counts(&mut self, source: SourceId) -> &mut RouteCounts {
+        &mut self.core.sources.get_mut(source).counts[self.family]
+    }
+
+    /// The source's path is another one (either may be [`Path::NONE`]): counts, and shows it to who looks.
+    fn exchange(&mut self, prefix: Prefix, old: Path, new: Path) {
+        let counts = self.counts(if new.is_some() { new.source } else { old.source });
+        let change = |count: &mut u64, was: bool, is: bool| *count = *count + u64::from(is) - u64::from(was);
+        change(&mut counts.received, old.is_some(), new.is_some());
+        change(&mut counts.accepted, old.is_accepted(), new.is_accepted());
+        change(&mut counts.best, old.is_best(), new.is_best());
+        if self.core.seams.are_watched() {
+            self.core.pass_in(prefix, old, new);
+        }
+    }
+
+    fn count_best(&mut self, old: Path, new: Path) {
+        if old.source == new.source && old.is_some() == new.is_some() {
+            return;
+        }
+        if old.is_some() {
+            self.counts(old.source).best -= 1;
+        }
+        if new.is_some() {
+            self.counts(new.source).best += 1;
+        }
+    }
+}
+
+impl Edit {
+    /// Whose path it concerns; `None`: all.
+    fn source(self) -> Option<SourceId> {
+        match self {
+            Self::Put(path) => Some(path.source),
+            Self::Remove(source) | Self::Suppress(source, _) => Some(source),
+            Self::Visit => None,
+        }
+    }
+
+    /// Whether it can be carried out on the only path of a prefix (or none) with no other beside it after.
+    fn concerns_only(self, only: Path) -> bool {
+        !only.is_some() || self.source().is_none_or(|source| source == only.source)
+    }
+}
+
+/// The choice stays.
+fn keep(best: Path) -> Effect {
+    Effect::Best(best.is_some().then_some(0))
+}
+
+/// Puts the best in front and marks it, and no other.
+fn mark(paths: &mut [Path], best: Option<usize>) -> Path {
+    paths.iter_mut().for_each(|path| path.flags.set(Flags::BEST, false));
+    let Some(best) = best else { return Path::NONE };
+    paths.swap(0, best);
+    paths[0].flags.set(Flags::BEST, true);
+    paths[0]
 }
 
 /// Whether another set of paths shares the traffic.
@@ -168,197 +423,4 @@ enum Effect {
     Best(Option<usize>),
     /// All have to be compared.
     AskAll,
-}
-
-struct Revision<'a> {
-    family: usize,
-    core: &'a mut Core,
-    prefix: Prefix,
-    paths: &'a mut Vec<Path>,
-    decision: &'a mut Decision,
-}
-
-impl Revision<'_> {
-    /// Changes the paths. `None` if nothing has changed.
-    fn apply(&mut self, edit: Edit, old: Path) -> Option<Effect> {
-        match edit {
-            Edit::Put(path) => self.put(path, old),
-            Edit::Remove(source) => {
-                let at = self.paths.iter().position(|path| path.source == source)?;
-                Some(if self.take(at, old) { self.keep(old) } else { Effect::AskAll })
-            }
-            Edit::Suppress(source, on) => {
-                let path = self.paths.iter_mut().find(|path| path.source == source)?;
-                path.flags.set(Flags::SUPPRESSED, on);
-                Some(Effect::AskAll)
-            }
-            Edit::Visit => self.visit(),
-        }
-    }
-
-    fn put(&mut self, mut path: Path, old: Path) -> Option<Effect> {
-        let accepted = self.core.effective(self.prefix, path.set).is_some();
-        path.flags.set(Flags::ACCEPTED, accepted);
-        let mut undisturbed = true;
-        if let Some(at) = self.paths.iter().position(|other| other.source == path.source) {
-            let other = self.paths[at];
-            let suppressed = |path: Path| path.flags.has(Flags::SUPPRESSED);
-            if other.set == path.set && suppressed(other) == suppressed(path) {
-                self.core.sets.release(path.set);
-                return None;
-            }
-            undisturbed = self.take(at, old);
-        }
-        self.count_added(path);
-        self.paths.push(path);
-        if !undisturbed || self.core.speaker.max_paths > 1 {
-            return Some(Effect::AskAll);
-        }
-        Some(self.challenge(old))
-    }
-
-    /// The last path against the best of the others.
-    fn challenge(&mut self, old: Path) -> Effect {
-        let last = self.paths.len() - 1;
-        let Some(new) = self.core.candidate(self.prefix, last, self.paths[last]) else {
-            return self.keep(old);
-        };
-        if last == 0 {
-            return Effect::Best(Some(0));
-        }
-        if !old.is_some() {
-            return Effect::AskAll;
-        }
-        let Some(best) = self.core.candidate(self.prefix, 0, self.paths[0]) else { return Effect::AskAll };
-        match self.core.compare(&new, &best) {
-            Comparison::Better => Effect::Best(Some(last)),
-            Comparison::Worse => Effect::Best(Some(0)),
-            Comparison::AskAll => Effect::AskAll,
-        }
-    }
-
-    fn keep(&self, old: Path) -> Effect {
-        Effect::Best(old.is_some().then_some(0))
-    }
-
-    /// Takes a path out; returns whether the choice among the others cannot be another for that.
-    fn take(&mut self, at: usize, old: Path) -> bool {
-        let path = self.paths[at];
-        let undisturbed = !path.flags.has(Flags::BEST) && self.is_beneath(at, old);
-        self.paths.swap_remove(at);
-        self.count_removed(path);
-        self.core.sets.release(path.set);
-        undisturbed
-    }
-
-    fn is_beneath(&mut self, at: usize, old: Path) -> bool {
-        let path = self.paths[at];
-        if !path.flags.has(Flags::ACCEPTED) || path.flags.has(Flags::SUPPRESSED) {
-            return true;
-        }
-        // Its next hop may have become unreachable a moment ago: then it did take part.
-        let Some(lost) = self.core.candidate(self.prefix, at, path) else { return false };
-        let best = old.is_some().then(|| self.core.candidate(self.prefix, 0, self.paths[0])).flatten();
-        best.is_some_and(|best| self.core.is_beneath(&lost, &best))
-    }
-
-    /// Drops paths of dead sessions, moves those whose import policy changed, and finds out whether a next
-    /// hop has changed.
-    fn visit(&mut self) -> Option<Effect> {
-        let (mut effect, mut at) = (None, 0);
-        while at < self.paths.len() {
-            let path = self.paths[at];
-            let source = self.core.sources.get(path.source);
-            if !source.is_alive() {
-                self.paths.remove(at);
-                self.count_removed(path);
-                self.core.sets.release(path.set);
-                effect = Some(Effect::AskAll);
-                continue;
-            }
-            let moving = source.moving;
-            if moving >= self.core.walk && self.move_path(at) {
-                effect = Some(Effect::AskAll);
-            }
-            if self.next_hop_changed(self.paths[at]) {
-                effect = Some(Effect::AskAll);
-            }
-            at += 1;
-        }
-        effect
-    }
-
-    /// Puts a path under its source's present import policy.
-    fn move_path(&mut self, at: usize) -> bool {
-        let mut path = self.paths[at];
-        let Some(set) = self.core.reclass(path) else { return false };
-        self.count_removed(path);
-        self.core.sets.release(path.set);
-        path.set = set;
-        path.flags.set(Flags::ACCEPTED, self.core.effective(self.prefix, set).is_some());
-        self.count_added(path);
-        self.paths[at] = path;
-        true
-    }
-
-    fn next_hop_changed(&mut self, path: Path) -> bool {
-        if !path.flags.has(Flags::ACCEPTED) || !self.core.next_hops_moving {
-            return false;
-        }
-        let (walk, set) = (self.core.walk, self.core.effective(self.prefix, path.set));
-        set.is_some_and(|set| self.core.next_hops.has_changed(self.core.sets.next_hop(set), walk))
-    }
-
-    /// Chooses among all.
-    fn decide(&mut self, multipath: bool) -> Path {
-        let best = self.decision.choose(self.core, self.prefix, self.paths);
-        if multipath {
-            self.paths.iter_mut().for_each(|path| path.flags.set(Flags::MULTIPATH, false));
-            for index in self.decision.equal_cost(self.core, usize::from(self.core.speaker.max_paths)) {
-                self.paths[index].flags.set(Flags::MULTIPATH, true);
-            }
-        }
-        self.mark(best)
-    }
-
-    /// Puts the best in front and marks it.
-    fn mark(&mut self, best: Option<usize>) -> Path {
-        if let Some(first) = self.paths.first_mut() {
-            first.flags.set(Flags::BEST, false);
-        }
-        let Some(best) = best else { return Path::NONE };
-        self.paths.swap(0, best);
-        // After removals the mark may have been elsewhere; there is never more than one.
-        self.paths[1..].iter_mut().for_each(|path| path.flags.set(Flags::BEST, false));
-        self.paths[0].flags.set(Flags::BEST, true);
-        self.paths[0]
-    }
-
-    fn counts(&mut self, source: SourceId) -> &mut RouteCounts {
-        &mut self.core.sources.get_mut(source).counts[self.family]
-    }
-
-    fn count_added(&mut self, path: Path) {
-        let counts = self.counts(path.source);
-        counts.received += 1;
-        counts.accepted += u64::from(path.flags.has(Flags::ACCEPTED));
-    }
-
-    fn count_removed(&mut self, path: Path) {
-        let counts = self.counts(path.source);
-        counts.received -= 1;
-        counts.accepted -= u64::from(path.flags.has(Flags::ACCEPTED));
-    }
-
-    fn count_best(&mut self, old: Path, new: Path) {
-        if old.source == new.source && old.is_some() == new.is_some() {
-            return;
-        }
-        if old.is_some() {
-            self.counts(old.source).best -= 1;
-        }
-        if new.is_some() {
-            self.counts(new.source).best += 1;
-        }
-    }
 }

@@ -73,9 +73,37 @@ impl Path {
         self.set != SetId::NONE
     }
 
+    pub(crate) fn is_best(self) -> bool {
+        self.flags.has(Flags::BEST)
+    }
+
+    pub(crate) fn is_accepted(self) -> bool {
+        self.flags.has(Flags::ACCEPTED)
+    }
+
+    pub(crate) fn is_suppressed(self) -> bool {
+        self.flags.has(Flags::SUPPRESSED)
+    }
+
+    /// The path itself if it is the best, else [`Self::NONE`].
+    pub(crate) fn if_best(self) -> Self {
+        if self.is_best() { self } else { Self::NONE }
+    }
+
+    /// The path without the decision's mark.
+    pub(crate) fn unchosen(mut self) -> Self {
+        self.flags.set(Flags::BEST, false);
+        self
+    }
+
     /// Whether both are the same route, whatever the decision made of it.
     pub(crate) fn same_route(self, other: Self) -> bool {
         (self.set, self.source) == (other.set, other.source)
+    }
+
+    /// The table's word of a prefix with no other path; `None` for [`Self::NONE`].
+    pub(crate) fn alone(self) -> Option<u64> {
+        self.is_some().then(|| self.to_word())
     }
 
     fn to_word(self) -> u64 {
@@ -104,7 +132,13 @@ impl PathLists {
             Some((handle, _)) => read(&self.pool.get(handle)[..2]),
             None => Path::from_word(word),
         };
-        if first.flags.has(Flags::BEST) { first } else { Path::NONE }
+        first.if_best()
+    }
+
+    /// The only path of a word, [`Path::NONE`] where there is none; `None` if there are several.
+    pub(crate) fn only(word: Option<u64>) -> Option<Path> {
+        let path = word.map_or(Path::NONE, Path::from_word);
+        (!path.flags.has(Flags::LIST)).then_some(path)
     }
 
     /// All paths of a word, in front of nothing else: `into` is emptied first.

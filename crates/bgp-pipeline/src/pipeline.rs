@@ -1,6 +1,6 @@
 //! The whole pipeline, as its driver sees it.
 
-use std::{collections::VecDeque, net::IpAddr};
+use std::{cell::RefCell, collections::VecDeque, net::IpAddr, rc::Rc};
 
 use bytes::Bytes;
 use holdfast_bgp_wire::{
@@ -13,7 +13,8 @@ use holdfast_policy::{Program, Protocol};
 use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    Event, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges, SessionFacts, SpeakerConfig, Stage,
+    Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges, SessionFacts, SpeakerConfig,
+    Stage,
     adj_rib_out::Marks,
     background::Background,
     class::{Class, ClassId},
@@ -24,6 +25,7 @@ use crate::{
     path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
     rib_out::RibOut,
+    seam::{Lane, Seams},
     source::{Life, Source},
     table::Table,
     update_group::{Member, Streams},
@@ -131,6 +133,13 @@ impl Pipeline {
     /// session: a stage must have seen every route from the start.
     pub fn add_stage(&mut self, stage: Box<dyn Stage>) {
         self.stages.push(stage);
+    }
+
+    /// Has an observer see every change between stages: for tests, which give it a [`crate::CheckStage`]. Only
+    /// before the first session.
+    pub fn observe(&mut self, observer: Rc<RefCell<dyn Observer>>) {
+        self.core.seams = Seams::new(observer);
+        self.streams.seams = self.core.seams.clone();
     }
 
     /// What the plugged-in stages say of themselves.
@@ -443,12 +452,14 @@ impl Pipeline {
     /// registered stay so here; [`Self::registered_next_hops`] names them for a new RIB.
     pub fn rib_resync(&mut self) {
         self.core.next_hops.remember_forgotten(true);
+        self.core.seams.end(Lane::Rib);
         self.rib = Some(RibOut::new(self.ends()));
     }
 
     /// There is no RIB any more: nothing is kept for it.
     pub fn rib_detach(&mut self) {
         self.core.next_hops.remember_forgotten(false);
+        self.core.seams.end(Lane::Rib);
         self.rib = None;
     }
 

@@ -14,6 +14,7 @@ use crate::{
     fanout::Change,
     next_hop::{Gateway, NextHopId},
     path::{Flags, Path, SourceId},
+    seam::{Lane, Old, RouteNumber, Seam},
     table::Table,
 };
 
@@ -129,6 +130,7 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
         let ends = [tables.0.rib.log.end(), tables.1.rib.log.end()];
         if self.v4.lost || self.v6.lost {
             *self = Self::new(ends);
+            core.seams.end(Lane::Rib);
         }
         if !self.is_pending(ends) {
             return None;
@@ -242,6 +244,8 @@ impl<P: IpPrefix> Table<P> {
     fn say(&mut self, core: &mut Core, handles: &mut Handles, change: Change<P>, changes: &mut RibChanges) {
         let theirs = |path: Path| path.is_some() && path.source != SourceId::LOCAL;
         let (prefix, new) = (change.prefix, change.new);
+        let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
+        core.seams.pass(Seam::FanoutToRib, Lane::Rib, prefix, Old::Is(number(change.old)), number(new));
         if theirs(new)
             && let Some(set) = core.effective(prefix.into(), new.set)
         {

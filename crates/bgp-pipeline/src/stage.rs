@@ -1,19 +1,17 @@
 //! The seam for further stages, between ImportPolicy and Decision.
 //!
-//! A [`Stage`] sees every batch of changes of the Adj-RIBs-In on its way to the decision, and may hold routes
-//! back. It stores what it needs itself; the routes stay in the table. Stages are called once per batch, so
-//! what is behind the `dyn` costs nothing per route. Without stages nothing of this is done at all.
+//! A [`Stage`] sees every batch of changes that import policy lets pass, on its way to the decision, and may
+//! hold routes back. It stores what it needs itself; the routes stay in the table. Stages are called once per
+//! batch, so what is behind the `dyn` costs nothing per route. Without stages nothing of this is done at all.
 //!
-//! Changes follow the rules of XORP's stages: a route is added once, then replaced or deleted, and `old` is
-//! what was said last. [`CheckStage`] verifies that.
-
-use std::collections::HashMap;
+//! Changes follow the rules of all seams (`seam.rs`): a route is added once, then replaced or deleted, and
+//! `old` is what was said last. [`crate::CheckStage`] verifies that.
 
 use holdfast_types::{Family, Prefix};
 
-use crate::PeerIndex;
+use crate::{PeerIndex, core::Core, path::Path, path::SetId};
 
-/// Stands for the attributes of a route, as received: equal numbers are equal attributes (a hash of 64 bits).
+/// Stands for the attributes of a route after import policy: equal numbers are equal attributes (a hash of 64 bits).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SetNumber(pub u64);
 
@@ -22,15 +20,24 @@ pub struct SetNumber(pub u64);
 pub struct RouteChange {
     /// Where it leads.
     pub prefix: Prefix,
-    /// Before; `None` if the peer had none.
+    /// Before; `None` if the peer had none, or import policy refused it.
     pub old: Option<SetNumber>,
-    /// From now on; `None` if it is withdrawn.
+    /// From now on; `None` if it is withdrawn, or refused.
     pub new: Option<SetNumber>,
     /// To be set by the stage: the route is kept, but takes no part in the decision until it is released.
     pub suppress: bool,
 }
 
-/// Changes of one UPDATE.
+impl RouteChange {
+    /// `None` if nothing changes for a stage, as there was nothing and is nothing that passes import policy.
+    pub(crate) fn new(core: &Core, prefix: Prefix, old: Option<SetId>, new: Option<SetId>) -> Option<Self> {
+        let number = |set| SetNumber(core.sets.fingerprint(set));
+        let (old, new) = (old.map(number), new.map(number));
+        (old.is_some() || new.is_some()).then_some(Self { prefix, old, new, suppress: false })
+    }
+}
+
+/// Changes of one UPDATE, or one change of import policy's mind.
 #[derive(Debug)]
 pub struct Batch<'a> {
     /// Who sent it.
@@ -68,72 +75,24 @@ pub trait Stage: std::fmt::Debug {
     fn describe(&self) -> String;
 }
 
-/// Verifies the contract between stages; for tests, as it holds every route again.
-#[derive(Debug, Default)]
-pub struct CheckStage {
-    held: HashMap<(PeerIndex, Prefix), SetNumber>,
-    violations: Violations,
-}
-
-/// What a [`CheckStage`] has found, shared with whoever plugged it in.
-pub type Violations = std::rc::Rc<std::cell::RefCell<Vec<String>>>;
-
-impl CheckStage {
-    /// A stage, and where it writes what it finds.
-    pub fn new() -> (Self, Violations) {
-        let stage = Self::default();
-        let violations = Violations::clone(&stage.violations);
-        (stage, violations)
-    }
-}
-
-impl Stage for CheckStage {
-    fn push(&mut self, batch: &mut Batch<'_>) {
-        for change in batch.changes.iter() {
-            let key = (batch.peer, change.prefix);
-            let held = match change.new {
-                Some(new) => self.held.insert(key, new),
-                None => self.held.remove(&key),
-            };
-            if held != change.old {
-                let text = format!("{:?}: {change:?} follows {held:?}", batch.peer);
-                self.violations.borrow_mut().push(text);
-            }
-        }
-    }
-
-    fn peer_down(&mut self, peer: PeerIndex) {
-        self.held.retain(|(other, _), _| *other != peer);
-    }
-
-    fn describe(&self) -> String {
-        format!("check: {} routes, {} violations", self.held.len(), self.violations.borrow().len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn change(old: Option<u64>, new: Option<u64>) -> RouteChange {
-        let prefix = "192.0.2.0/24".parse().expect("a prefix");
-        RouteChange { prefix, old: old.map(SetNumber), new: new.map(SetNumber), suppress: false }
-    }
-
-    #[test]
-    fn a_replacement_of_what_was_never_added_is_a_violation() {
-        let (mut stage, violations) = CheckStage::new();
-        let mut push = |change: RouteChange| {
-            let family = Family::IPV4_UNICAST;
-            stage.push(&mut Batch { peer: PeerIndex(1), family, changes: &mut [change] });
-            violations.borrow().len()
+/// Shows the stages a change that no UPDATE made; returns whether the route is held back.
+pub(crate) fn push_one(
+    stages: &mut [Box<dyn Stage>],
+    core: &mut Core,
+    peer: PeerIndex,
+    prefix: Prefix,
+    old: Path,
+    new: Path,
+) -> bool {
+    let (was, is) = (core.imported(prefix, old), core.imported(prefix, new));
+    let Some(change) = RouteChange::new(core, prefix, was, is) else { return false };
+    let mut changes = [change];
+    for stage in stages {
+        let family = match prefix {
+            Prefix::V4(_) => Family::IPV4_UNICAST,
+            Prefix::V6(_) => Family::IPV6_UNICAST,
         };
-        assert_eq!(push(change(None, Some(1))), 0);
-        assert_eq!(push(change(Some(1), Some(2))), 0);
-        assert_eq!(push(change(Some(2), None)), 0);
-        assert_eq!(push(change(Some(2), Some(3))), 1);
-        assert_eq!(push(change(None, Some(4))), 2);
-        stage.peer_down(PeerIndex(1));
-        assert_eq!(stage.describe(), "check: 0 routes, 2 violations");
+        stage.push(&mut Batch { peer, family, changes: &mut changes });
     }
+    changes[0].suppress
 }

@@ -10,7 +10,7 @@ use crate::{
     core::Core,
     loc_rib::LocRib,
     path::{Flags, Path, SetId, SourceId},
-    stage::{Batch, RouteChange, SetNumber, Stage},
+    stage::{Batch, RouteChange, Stage},
 };
 
 /// Prefixes whose memory is touched ahead of the work on them.
@@ -68,21 +68,27 @@ impl<P: IpPrefix> Table<P> {
         prefixes: &[P],
         set: Option<SetId>,
     ) {
-        let new = set.map(|set| SetNumber(core.sets.fingerprint(set)));
         self.changes.clear();
         for (at, prefix) in prefixes.iter().enumerate() {
-            let again = prefixes[..at].contains(prefix);
-            let old = self.rib.set_of(*prefix, source).map(|set| SetNumber(core.sets.fingerprint(set)));
-            let old = if again { new } else { old };
-            self.changes.push(RouteChange { prefix: (*prefix).into(), old, new, suppress: false });
+            let new = set.and_then(|set| core.effective((*prefix).into(), set));
+            let old = if prefixes[..at].contains(prefix) {
+                new
+            } else {
+                let path = self.rib.path_of(*prefix, source);
+                core.imported((*prefix).into(), path)
+            };
+            self.changes.extend(RouteChange::new(core, (*prefix).into(), old, new));
         }
         for stage in stages {
             stage.push(&mut Batch { peer, family: P::UNICAST, changes: &mut self.changes });
         }
-        for (at, prefix) in prefixes.iter().enumerate() {
-            let suppress = self.changes[at].suppress;
-            self.set(core, source, *prefix, set, suppress);
+        let changes = std::mem::take(&mut self.changes);
+        let mut passed = changes.iter().peekable();
+        for prefix in prefixes {
+            let change = passed.next_if(|change| change.prefix == (*prefix).into());
+            self.set(core, source, *prefix, set, change.is_some_and(|change| change.suppress));
         }
+        self.changes = changes;
     }
 
     fn set(&mut self, core: &mut Core, source: SourceId, prefix: P, set: Option<SetId>, suppress: bool) {

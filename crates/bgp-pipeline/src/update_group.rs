@@ -19,12 +19,19 @@ use crate::{
     adj_rib_out::{Audience, Outgoing, Tally, Target},
     cursor::{Advance, Cursor, Encoding, WalkKind},
     export::Export,
+    seam::{Lane, Seams},
     table::Table,
 };
 
 /// The number of a stream.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct StreamId(pub(crate) u32);
+
+impl StreamId {
+    fn lane(self) -> Lane {
+        Lane::Group(self.0)
+    }
+}
 
 /// Encoded messages for the members it is meant for.
 #[derive(Clone, Debug)]
@@ -87,6 +94,7 @@ pub(crate) struct Streams {
     pub(crate) ended: Vec<Ended>,
     /// Members to be named by [`Self::poll_ready`], each once.
     ready: VecDeque<PeerIndex>,
+    pub(crate) seams: Seams,
     /// Where the logs ended when all members were looked at last; `None`: look again.
     looked_at: Option<[u64; 2]>,
 }
@@ -149,6 +157,7 @@ impl Streams {
         stream.members.retain(|other| *other != peer);
         if stream.members.is_empty() {
             self.slots[member.stream.0 as usize] = None;
+            self.seams.end(member.stream.lane());
         }
     }
 
@@ -172,8 +181,10 @@ impl Streams {
             announced: stream.announced,
             ..*stream
         };
+        let shared = member.stream;
         self.part(peer, member);
         member.stream = self.add(own);
+        self.seams.fork(shared.lane(), member.stream.lane());
     }
 
     /// The whole table again for one member and family (RFC 2918).
@@ -216,6 +227,7 @@ impl Streams {
 
     fn join_streams(&mut self, id: StreamId, into: StreamId, members: &mut [Option<Member>]) {
         let Some(from) = self.slots[id.0 as usize].take() else { return };
+        self.seams.join(id.lane(), into.lane());
         let Some(stream) = self.get_mut(into) else { return };
         for peer in from.members {
             stream.members.push(peer);
@@ -251,7 +263,7 @@ impl Streams {
         }
         let mut outgoing = std::mem::take(&mut self.outgoing);
         let stream = self.get_mut(id)?;
-        let ended = stream.fill(tables, encoding, &mut outgoing, members);
+        let ended = stream.fill(id.lane(), tables, encoding, &mut outgoing, members);
         let bytes = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member, max));
         self.outgoing = outgoing;
         self.ended.extend(ended);
@@ -431,6 +443,7 @@ impl Stream {
     /// Encodes one window; returns whom a walk has ended for.
     fn fill(
         &mut self,
+        lane: Lane,
         tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
         encoding: &mut Encoding<'_>,
         out: &mut Outgoing,
@@ -439,7 +452,8 @@ impl Stream {
         out.bytes.clear();
         out.runs.clear();
         let [with_v4, with_v6] = self.export.families;
-        let audience = Audience { current: &self.export, previous: &self.previous, members: &self.members };
+        let (current, previous) = (&*self.export, &*self.previous);
+        let audience = Audience { current, previous, members: &self.members, lane };
         let (mut family, mut advance) = (0, Advance::Idle);
         if with_v4 {
             advance = tables.0.advance(&mut self.v4, &audience, encoding, out);

@@ -6,7 +6,7 @@ use holdfast_bgp_pipeline::{NextHopMode, PathState, PeerIndex, PeerKind, Pipelin
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::Asn;
 
-use crate::speaker::{announcement, ebgp, facts, ibgp, prefix, router_id, speaker};
+use crate::speaker::{announcement, checked, ebgp, facts, ibgp, prefix, router_id, speaker};
 
 /// A path as one peer sends it. What a row does not name is the same for both.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl Offer {
 
 /// Sends both in this order; returns what became of the second offer of the row.
 fn outcome(offers: [&Offer; 2], loser: &Offer) -> PathState {
-    let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+    let mut pipeline = checked(speaker(NextHopMode::Resolved));
     offers.iter().for_each(|offer| offer.send(&mut pipeline));
     let paths = pipeline.explain(prefix("203.0.113.0/24"));
     assert_eq!((paths.len(), &paths[0].state), (2, &PathState::Best));
@@ -149,7 +149,7 @@ fn meds_are_compared_among_all_whatever_the_order() {
     let b = Offer { peer: 2, med: Some(2), router_id: 1, ..EXTERNAL };
     let c = Offer { peer: 3, asn: 65003, path: &[65003, 1], router_id: 5, ..EXTERNAL };
     for order in [[&a, &b, &c], [&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]] {
-        let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+        let mut pipeline = checked(speaker(NextHopMode::Resolved));
         order.iter().for_each(|offer| offer.send(&mut pipeline));
         let best = pipeline.explain(prefix("203.0.113.0/24")).remove(0);
         assert_eq!(best.next_hop.expect("of a peer").address, IpAddr::V4(c.next_hop()));
@@ -158,7 +158,7 @@ fn meds_are_compared_among_all_whatever_the_order() {
 
 #[test]
 fn nothing_is_settled_before_the_rib_has_answered_and_the_table_was_walked() {
-    let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+    let mut pipeline = checked(speaker(NextHopMode::Resolved));
     let peer = EXTERNAL.announce(&mut pipeline);
     assert!(!pipeline.work(1000) && !pipeline.is_settled(), "there is nothing to do but to wait");
     pipeline.next_hop(IpAddr::V4(EXTERNAL.next_hop()), Reachability::Reachable { metric: 7 });
@@ -171,7 +171,7 @@ fn nothing_is_settled_before_the_rib_has_answered_and_the_table_was_walked() {
 
 #[test]
 fn a_route_of_our_own_beats_all_received_ones() {
-    let mut pipeline = Pipeline::new(speaker(NextHopMode::Resolved));
+    let mut pipeline = checked(speaker(NextHopMode::Resolved));
     Offer { local_pref: Some(500), path: &[], ..INTERNAL }.send(&mut pipeline);
     pipeline.originate(prefix("203.0.113.0/24"), &holdfast_bgp_pipeline::OriginateAttributes::default());
     let paths = pipeline.explain(prefix("203.0.113.0/24"));

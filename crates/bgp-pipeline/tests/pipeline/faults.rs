@@ -6,7 +6,7 @@ use holdfast_bgp_pipeline::{DropReason, NextHopMode, PathState, PeerConfig, Peer
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family};
 
-use crate::speaker::{OUR_AS, announcement, ebgp, facts, ibgp, prefix, speaker};
+use crate::speaker::{OUR_AS, announcement, checked, ebgp, facts, ibgp, prefix, speaker};
 
 fn attributes(path: &[u32]) -> AttributesBuilder {
     AttributesBuilder {
@@ -17,7 +17,7 @@ fn attributes(path: &[u32]) -> AttributesBuilder {
 }
 
 fn received(config: PeerConfig, bytes: &[u8], next_hops: NextHopMode) -> (Pipeline, PeerIndex) {
-    let mut pipeline = Pipeline::new(speaker(next_hops));
+    let mut pipeline = checked(speaker(next_hops));
     let peer = pipeline.add_peer(config);
     pipeline.peer_up(peer, facts(1)).expect("room");
     pipeline.update(peer, &announcement(bytes, &[prefix("203.0.113.0/24")])).expect("no reset");
@@ -83,7 +83,7 @@ fn a_route_that_points_back_at_us_is_not_taken() {
 
 #[test]
 fn a_family_that_was_not_negotiated_is_ignored() {
-    let mut pipeline = Pipeline::new(speaker(NextHopMode::AlwaysReachable));
+    let mut pipeline = checked(speaker(NextHopMode::AlwaysReachable));
     let peer = pipeline.add_peer(ebgp(1));
     let only_v4 = vec![Family::IPV4_UNICAST];
     let facts = holdfast_bgp_pipeline::SessionFacts { families: only_v4, ..facts(1) };

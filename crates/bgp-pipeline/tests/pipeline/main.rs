@@ -4,4 +4,5 @@ mod behaviour;
 mod decision;
 mod faults;
 mod model;
+mod seams;
 mod speaker;

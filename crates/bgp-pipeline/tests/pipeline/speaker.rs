@@ -1,13 +1,14 @@
 //! What the tests share: peers that write UPDATEs and keep what they are sent.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
+    rc::Rc,
 };
 
 use holdfast_bgp_pipeline::{
     CheckStage, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
-    Violations,
 };
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, UpdateEncoder, next_message,
@@ -31,12 +32,11 @@ pub(crate) fn speaker(next_hops: NextHopMode) -> SpeakerConfig {
     SpeakerConfig { next_hops, ..SpeakerConfig::new(OUR_AS, router_id(0x0a00_0001), 42) }
 }
 
-/// A pipeline whose stage contract is checked.
-pub(crate) fn checked(speaker: SpeakerConfig) -> (Pipeline, Violations) {
+/// A pipeline in which the contract between stages is checked at every seam.
+pub(crate) fn checked(speaker: SpeakerConfig) -> Pipeline {
     let mut pipeline = Pipeline::new(speaker);
-    let (stage, violations) = CheckStage::new();
-    pipeline.add_stage(Box::new(stage));
-    (pipeline, violations)
+    pipeline.observe(Rc::new(RefCell::new(CheckStage::default())));
+    pipeline
 }
 
 /// The address of peer `n`.
