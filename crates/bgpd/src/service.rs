@@ -17,10 +17,10 @@ use holdfast_api::{
 };
 use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex, Pipeline};
 use holdfast_bgp_session::{Input, StopReason};
-use holdfast_process::Resolver;
+use holdfast_process::{Resolver, spawn_task};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use crate::{
@@ -69,7 +69,7 @@ impl Server {
         let speaker = Speaker::new(settings, pipeline, Instant::now());
         let bgp = Bgp::new(speaker, self.resolver.clone(), self.keeper.clone());
         if with_rib {
-            spawn_local(rib::run(Rc::clone(&bgp)));
+            spawn_task(rib::run(Rc::clone(&bgp)));
         }
         Running { bgp, networks: Vec::new(), listeners: BTreeMap::new() }
     }
@@ -108,7 +108,7 @@ impl Running {
         for (address, request) in wanted {
             self.listeners
                 .entry(address)
-                .or_insert_with(|| spawn_local(listen(Rc::clone(&self.bgp), request)).abort_handle());
+                .or_insert_with(|| spawn_task(listen(Rc::clone(&self.bgp), request)).abort_handle());
         }
     }
 }

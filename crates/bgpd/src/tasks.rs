@@ -23,12 +23,11 @@ use holdfast_api::{
     transport::v1 as transport,
 };
 use holdfast_bgp_pipeline::PeerIndex;
-use holdfast_process::Resolver;
+use holdfast_process::{Resolver, spawn_task};
 use holdfast_xrl::XrlError;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
-    task::spawn_local,
     time::{sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
@@ -76,8 +75,8 @@ impl Bgp {
             next_hops: Notify::new(),
             closed: Notify::new(),
         });
-        spawn_local(timer(Rc::clone(&bgp)));
-        spawn_local(work(Rc::clone(&bgp)));
+        spawn_task(timer(Rc::clone(&bgp)));
+        spawn_task(work(Rc::clone(&bgp)));
         bgp
     }
 
@@ -97,7 +96,7 @@ impl Bgp {
         while let Some(effect) = speaker.poll_effect() {
             match effect {
                 Effect::Dial(key, peer) => {
-                    let task = spawn_local(dial(Rc::clone(self), key, peer));
+                    let task = spawn_task(dial(Rc::clone(self), key, peer));
                     speaker.dialing(key, task.abort_handle());
                 }
                 Effect::Keep(key) => self.keep(&speaker, key),
@@ -132,16 +131,17 @@ impl Bgp {
     fn serve(self: &Rc<Self>, key: Key) {
         let mut speaker = self.speaker.borrow_mut();
         let Some(connection) = speaker.connection_mut(key) else { return };
-        let reader = spawn_local(read(Rc::clone(self), key, Rc::clone(&connection.stream)));
+        let reader = spawn_task(read(Rc::clone(self), key, Rc::clone(&connection.stream)));
         let (stream, wake) = (Rc::clone(&connection.stream), Rc::clone(&connection.wake));
         connection.own(reader.abort_handle());
         connection.wake.notify_one();
         // The writer ends by itself: it is what drops a connection that says goodbye.
-        spawn_local(write(Rc::clone(self), key, stream, wake));
+        spawn_task(write(Rc::clone(self), key, stream, wake));
     }
 
     fn accepted(self: &Rc<Self>, stream: TcpStream, address: IpAddr) {
-        let known = self.speaker.borrow().peer_at(address).or_else(|| self.from_range(address));
+        let known = self.speaker.borrow().peer_at(address);
+        let known = known.or_else(|| self.from_range(address));
         let Some(index) = known else {
             self.speaker.borrow_mut().unknown_connections += 1;
             debug!(%address, "connection refused: no peer is configured there");

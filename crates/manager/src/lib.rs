@@ -20,11 +20,11 @@ use holdfast_api::{
     transport::v1::TransportDispatcher,
 };
 use holdfast_config::Config;
-use holdfast_process::{Boot, OPERATOR_SOCKET};
+use holdfast_process::{Boot, OPERATOR_SOCKET, spawn_task};
 use holdfast_transport::TransportService;
 use holdfast_xrl::{Finder, Lifecycle, Link, PeerIdentity, XrlError};
 use rustix::process::Signal;
-use tokio::{net::UnixListener, task::spawn_local};
+use tokio::net::UnixListener;
 use tracing::{info, warn};
 
 use crate::{
@@ -91,11 +91,11 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
 
     let listener = boot.keeper.get(GetRequest { key: OPERATOR_SOCKET.into() }).await?.1;
     let listener = listener.into_iter().next().context("the keeper has no operator's socket")?;
-    spawn_local(operators(UnixListener::from_std(listener.into())?, finder));
+    spawn_task(operators(UnixListener::from_std(listener.into())?, finder));
     if !manager.config.rib.enabled {
         configure::transport(&manager).await.context("configuring the manager's own transport")?;
     }
-    spawn_local(births(Rc::clone(&manager)));
+    spawn_task(births(Rc::clone(&manager)));
     tokio::select! {
         result = deaths(&manager) => result,
         () = supervise(&manager) => Ok(()),
@@ -165,7 +165,7 @@ async fn births(manager: Rc<Manager>) {
             let action =
                 manager.supervisor.borrow_mut().registered(&instance.class, instance.pid, Instant::now());
             if let Some(Action::Configure(name)) = action {
-                spawn_local(configure(Rc::clone(&manager), name, instance.pid));
+                spawn_task(configure(Rc::clone(&manager), name, instance.pid));
             }
         }
     }

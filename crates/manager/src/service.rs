@@ -15,9 +15,10 @@ use holdfast_api::{
     manager::v1::{AdoptRequest, Empty, ManagerServer, Process, ShowProcessesReply},
 };
 use holdfast_config::Config;
+use holdfast_process::spawn_task;
 use holdfast_xrl::{CallContext, Finder, PeerIdentity, Resolver, XrlError};
 use rustix::process::Signal;
-use tokio::{sync::Notify, task::spawn_local};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::supervisor::{State, Supervisor};
@@ -119,7 +120,7 @@ impl ManagerServer for Served {
 
     async fn stop(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
         if !self.0.is_stopping() {
-            spawn_local(Rc::clone(&self.0).stop());
+            spawn_task(Rc::clone(&self.0).stop());
         }
         Ok(Empty {})
     }

@@ -6,7 +6,10 @@
 
 use std::{
     fs::File,
+    future::poll_fn,
     os::fd::{AsFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     process::ExitCode,
     time::Duration,
 };
@@ -44,7 +47,7 @@ impl Boot {
     /// Registers at the Finder, and again whenever there is a new one.
     pub fn join(&self) {
         let (keeper, resolver) = (self.keeper.clone(), self.resolver.clone());
-        spawn_local(async move {
+        spawn_task(async move {
             loop {
                 match attach(&keeper, &resolver).await {
                     Ok(()) => resolver.finder_gone().await,
@@ -56,6 +59,20 @@ impl Boot {
             }
         });
     }
+}
+
+/// Starts a task that the process cannot do without: its panic ends the process, which is then started again. Tokio
+/// would drop the task and go on, with a listener that does not listen or timers that never expire.
+pub fn spawn_task<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+    spawn_local(async move {
+        let mut task = pin!(task);
+        poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
+            // What went wrong has been printed.
+            polled.unwrap_or_else(|_| std::process::abort())
+        })
+        .await
+    })
 }
 
 async fn attach(keeper: &KeeperClient, resolver: &Resolver) -> Result<(), XrlError> {

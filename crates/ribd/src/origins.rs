@@ -7,6 +7,7 @@ use std::{
 };
 
 use holdfast_api::{rib::v1::AddOriginRequest, routes::v1::RouteBatch};
+use holdfast_process::spawn_task;
 use holdfast_rib::{CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction, RouteChange};
 use holdfast_xrl::{CallContext, XrlError};
 use tracing::info;
@@ -66,7 +67,7 @@ pub(crate) fn add(router: &Rc<Router>, cx: &CallContext, request: AddOriginReque
 
 fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
     let (router, channel) = (Rc::clone(router), cx.channel().clone());
-    spawn(async move {
+    spawn_task(async move {
         channel.closed().await;
         let mut origins = router.origins.borrow_mut();
         // Another process may speak for it already.

@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use holdfast_process::spawn_task;
 use holdfast_rib::{ClientId, Rib, RibConfig};
 use holdfast_xrl::Channel;
 use tokio::sync::watch;
@@ -91,7 +92,7 @@ impl Router {
         let client = self.next_client();
         self.clients.borrow_mut().insert(channel.id(), client);
         let (router, channel) = (Rc::clone(self), channel.clone());
-        spawn(async move {
+        spawn_task(async move {
             channel.closed().await;
             router.clients.borrow_mut().remove(&channel.id());
             router.change(|rib| rib.client_gone(client));
