@@ -113,6 +113,13 @@ impl<V: Value> Blocks<V> {
         usize::from(self.pool.get(block.0)[1] as u16)
     }
 
+    /// The handle of the run, if there is one, and the number of entries.
+    fn run_of(&self, block: Block) -> (Option<Handle>, usize) {
+        let header = self.pool.get(block.0);
+        let run = (header[0] != NO_RUN).then_some(Handle::from_bits(header[0]));
+        (run, usize::from(header[1] as u16))
+    }
+
     fn set_len(&mut self, block: Block, len: usize) {
         let word = &mut self.pool.get_mut(block.0)[1];
         *word = *word & !0xffff | len as u32;
@@ -138,12 +145,11 @@ impl<V: Value> Blocks<V> {
     }
 
     pub(crate) fn view(&self, block: Block) -> View<'_, V> {
-        let header = self.pool.get(block.0);
-        if header[0] == NO_RUN {
+        let (Some(run), len) = self.run_of(block) else {
             return View { marks: &[], values: &[], kind: PhantomData };
-        }
-        let (marks, values) = split::<V>(self.pool.get(Handle::from_bits(header[0])));
-        View { marks: &marks[..usize::from(header[1] as u16)], values, kind: PhantomData }
+        };
+        let (marks, values) = split::<V>(self.pool.get(run));
+        View { marks: &marks[..len], values, kind: PhantomData }
     }
 
     /// Whether there is nothing but one child.
@@ -164,45 +170,59 @@ impl<V: Value> Blocks<V> {
 
     /// Puts a value in before the index; `None` when the pool is full.
     pub(crate) fn put(&mut self, block: Block, at: usize, mark: u16, value: V) -> Option<()> {
-        self.open(block, at, mark)?;
-        self.set(block, at, value);
-        Some(())
+        self.open(block, at, mark, |words| value.write(words))
     }
 
     /// Puts a child in before the index; `None` when the pool is full.
     pub(crate) fn put_child(&mut self, block: Block, at: usize, mark: u16, child: Block) -> Option<()> {
-        self.open(block, at, mark)?;
-        self.set_child(block, at, child);
-        Some(())
+        self.open(block, at, mark, |words| words[0] = child.bits())
     }
 
-    /// Makes room for an entry at the index.
-    fn open(&mut self, block: Block, at: usize, mark: u16) -> Option<()> {
-        let len = self.len(block);
-        if len == capacity::<V>(self.run(block).len()) {
-            self.resize(block, len + 1)?;
-        }
-        let (marks, values) = self.run_mut(block);
-        marks.copy_within(at..len, at + 1);
-        values.copy_within(at * V::WORDS..len * V::WORDS, (at + 1) * V::WORDS);
+    /// Makes room for an entry at the index, and writes it.
+    fn open(&mut self, block: Block, at: usize, mark: u16, write: impl FnOnce(&mut [u32])) -> Option<()> {
+        let (run, len) = self.run_of(block);
+        let run = match run {
+            Some(run) if len < capacity::<V>(self.pool.get(run).len()) => {
+                let (marks, values) = split_mut::<V>(self.pool.get_mut(run));
+                marks.copy_within(at..len, at + 1);
+                values.copy_within(at * V::WORDS..len * V::WORDS, (at + 1) * V::WORDS);
+                run
+            }
+            full => self.move_apart(block, full, len, at)?,
+        };
+        let (marks, values) = split_mut::<V>(self.pool.get_mut(run));
         marks[at] = mark;
+        write(&mut values[at * V::WORDS..][..V::WORDS]);
         self.set_len(block, len + 1);
         Some(())
     }
 
+    /// Moves the entries into a run for one more, with a gap at the index.
+    fn move_apart(&mut self, block: Block, old: Option<Handle>, len: usize, at: usize) -> Option<Handle> {
+        self.move_run(block, old, len + 1, |from, to| {
+            to.0[..at].copy_from_slice(&from.0[..at]);
+            to.0[at + 1..=len].copy_from_slice(&from.0[at..len]);
+            let (at, len) = (at * V::WORDS, len * V::WORDS);
+            to.1[..at].copy_from_slice(&from.1[..at]);
+            to.1[at + V::WORDS..][..len - at].copy_from_slice(&from.1[at..len]);
+        })
+    }
+
     /// Takes entries out: of `start..end` the first `kept` stay, and all before and after.
     pub(crate) fn close(&mut self, block: Block, start: usize, end: usize, kept: usize) {
-        let len = self.len(block);
-        let (marks, values) = self.run_mut(block);
+        let (Some(run), len) = self.run_of(block) else { return };
+        let words = self.pool.get_mut(run);
+        let capacity = capacity::<V>(words.len());
+        let (marks, values) = split_mut::<V>(words);
         marks.copy_within(end..len, start + kept);
         values.copy_within(end * V::WORDS..len * V::WORDS, (start + kept) * V::WORDS);
         let len = len - (end - start - kept);
         self.set_len(block, len);
         if len == 0 {
             self.free_run(block);
-        } else if 2 * len <= capacity::<V>(self.run(block).len()) {
+        } else if 2 * len <= capacity {
             // Without memory for the smaller run the larger one goes on to serve.
-            let _ = self.resize(block, len);
+            let _ = self.shrink(block, run, len);
         }
     }
 
@@ -231,22 +251,34 @@ impl<V: Value> Blocks<V> {
         end - kept
     }
 
-    /// Moves the entries into a run for `entries` of them.
-    fn resize(&mut self, block: Block, entries: usize) -> Option<()> {
+    /// Moves the entries into a smaller run.
+    fn shrink(&mut self, block: Block, old: Handle, len: usize) -> Option<Handle> {
+        self.move_run(block, Some(old), len, |from, to| {
+            to.0[..len].copy_from_slice(&from.0[..len]);
+            to.1[..len * V::WORDS].copy_from_slice(&from.1[..len * V::WORDS]);
+        })
+    }
+
+    /// Gives a block a run for `entries`, to be filled from the old one if there is one. `None` when the pool is
+    /// full; then all is as it was.
+    fn move_run(
+        &mut self,
+        block: Block,
+        old: Option<Handle>,
+        entries: usize,
+        fill: impl FnOnce((&[u16], &[u32]), (&mut [u16], &mut [u32])),
+    ) -> Option<Handle> {
         let new = self.pool.try_alloc(entries.div_ceil(2) + entries * V::WORDS)?;
-        let (len, old) = (self.len(block), self.pool.get(block.0)[0]);
-        if old != NO_RUN {
-            let Some((from, to)) = self.pool.get_pair(Handle::from_bits(old), new) else {
+        if let Some(old) = old {
+            let Some((from, to)) = self.pool.get_pair(old, new) else {
                 self.pool.free(new);
                 return None;
             };
-            let (from, to) = (split::<V>(from), split_mut::<V>(to));
-            to.0[..len].copy_from_slice(&from.0[..len]);
-            to.1[..len * V::WORDS].copy_from_slice(&from.1[..len * V::WORDS]);
+            fill(split::<V>(from), split_mut::<V>(to));
+            self.pool.free(old);
         }
-        self.free_run(block);
         self.pool.get_mut(block.0)[0] = new.bits();
-        Some(())
+        Some(new)
     }
 }
 

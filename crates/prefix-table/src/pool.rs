@@ -29,6 +29,27 @@ const fn sizes() -> [u16; 40] {
     sizes
 }
 
+/// The class of runs of up to so many words, for those that are asked for all the time.
+static CLASSES: [u8; 128] = classes();
+
+const fn classes() -> [u8; 128] {
+    let mut classes = [0; 128];
+    let mut words = 1;
+    while words < classes.len() {
+        let class = classes[words - 1];
+        classes[words] = if SIZES[class as usize] as usize >= words { class } else { class + 1 };
+        words += 1;
+    }
+    classes
+}
+
+fn class_of(words: usize) -> usize {
+    match CLASSES.get(words) {
+        Some(&class) => usize::from(class),
+        None => SIZES.partition_point(|&size| usize::from(size) < words),
+    }
+}
+
 /// A run in a [`Pool`]. Means nothing to another pool, and nothing after the run was freed.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u32);
@@ -81,6 +102,8 @@ pub struct Pool {
 #[derive(Debug)]
 struct Page {
     words: Box<[u32]>,
+    /// Words of each run.
+    size: u32,
     class: u8,
     /// Runs in use.
     used: u16,
@@ -95,7 +118,16 @@ struct Page {
 
 impl Page {
     fn size(&self) -> usize {
-        usize::from(SIZES[usize::from(self.class)])
+        self.size as usize
+    }
+
+    fn run(&self, handle: Handle) -> &[u32] {
+        &self.words[handle.word()..][..self.size()]
+    }
+
+    fn run_mut(&mut self, handle: Handle) -> &mut [u32] {
+        let size = self.size();
+        &mut self.words[handle.word()..][..size]
     }
 
     fn has_room(&self) -> bool {
@@ -152,7 +184,7 @@ impl Pool {
     /// `None` when the run is over [`Self::MAX_WORDS`], the limit is reached, or the pool holds all it can
     /// address: 2^19 pages, 16 GiB of small runs.
     pub fn try_alloc(&mut self, words: usize) -> Option<Handle> {
-        let class = SIZES.partition_point(|&size| usize::from(size) < words);
+        let class = class_of(words);
         match self.rooms.get(class) {
             None => self.alloc_large(words),
             Some(&NONE) => self.alloc_in_new_page(class as u8),
@@ -215,7 +247,8 @@ impl Pool {
         if words.len() * 4 > self.limit - self.bytes {
             return None;
         }
-        let page = Page { words, class, used: 0, fresh: 0, freed: 0, next: NONE, prev: NONE };
+        let size = SIZES.get(usize::from(class)).map_or(words.len() as u32, |size| u32::from(*size));
+        let page = Page { words, size, class, used: 0, fresh: 0, freed: 0, next: NONE, prev: NONE };
         let index = match self.vacant {
             NONE if self.pages.len() == MAX_PAGES => return None,
             NONE => {
@@ -263,17 +296,15 @@ impl Pool {
     }
 
     /// The whole run: at least as many words as were asked for.
+    #[inline]
     pub fn get(&self, handle: Handle) -> &[u32] {
-        let page = &self.pages[handle.page()];
-        match SIZES.get(usize::from(page.class)) {
-            Some(&size) => &page.words[handle.word()..][..usize::from(size)],
-            None => &page.words,
-        }
+        self.pages[handle.page()].run(handle)
     }
 
     /// The whole run, to be changed.
+    #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> &mut [u32] {
-        run_mut(&mut self.pages[handle.page()], handle)
+        self.pages[handle.page()].run_mut(handle)
     }
 
     /// One run to read and another to change, as when the content of one moves to the other.
@@ -281,7 +312,7 @@ impl Pool {
     /// Both must be of different sizes, or both large.
     pub fn get_pair(&mut self, from: Handle, to: Handle) -> Option<(&[u32], &mut [u32])> {
         let [source, target] = self.pages.get_disjoint_mut([from.page(), to.page()]).ok()?;
-        Some((run_mut(source, from), run_mut(target, to)))
+        Some((source.run(from), target.run_mut(to)))
     }
 
     /// The whole run as bytes.
@@ -292,13 +323,6 @@ impl Pool {
     /// The whole run as bytes, to be changed.
     pub fn bytes_mut(&mut self, handle: Handle) -> &mut [u8] {
         bytemuck::cast_slice_mut(self.get_mut(handle))
-    }
-}
-
-fn run_mut(page: &mut Page, handle: Handle) -> &mut [u32] {
-    match SIZES.get(usize::from(page.class)) {
-        Some(&size) => &mut page.words[handle.word()..][..usize::from(size)],
-        None => &mut page.words,
     }
 }
 
@@ -332,6 +356,13 @@ mod tests {
         assert!(pool.memory() < 40_000, "{}", pool.memory());
         let large: Vec<Handle> = (0..12_000).filter_map(|_| pool.try_alloc(25)).collect();
         assert!(large.len() == 12_000 && pool.memory() < full + full / 10, "{}", pool.memory());
+    }
+
+    #[test]
+    fn the_class_of_a_run_is_the_first_that_is_large_enough() {
+        for words in 0..=PAGE {
+            assert_eq!(class_of(words), SIZES.partition_point(|&size| usize::from(size) < words));
+        }
     }
 
     #[test]

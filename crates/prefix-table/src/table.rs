@@ -153,7 +153,11 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
     fn add(&mut self, block: Block, at: usize, mark: u16, value: V) {
         match self.blocks.put(block, at, mark, value) {
             Some(()) => self.len += 1,
-            None => self.refused += 1,
+            None => {
+                self.refused += 1;
+                // Nor is a block that was made for it of any use.
+                self.tidy(block);
+            }
         }
     }
 
@@ -164,7 +168,6 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         };
         let at = self.blocks.view(block).marks.partition_point(|&mark| mark < place.mark);
         self.add(block, at, place.mark, value);
-        self.tidy(block);
     }
 
     /// The most specific entry that contains `prefix`; that may be `prefix` itself.
