@@ -108,7 +108,7 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
     let mut pause = FIRST_PAUSE;
     let mut born = Instant::now();
     let mut manager_due = Some(born);
-    loop {
+    let orderly = loop {
         let due = async {
             match manager_due {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -131,12 +131,12 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
                     manager_due = Some(born + pause);
                 }
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break stop(&keeper, &mut deaths).await,
+            _ = interrupt.recv() => break stop(&keeper, &mut deaths).await,
+            // An operator has asked the manager.
+            () = keeper.stopped.notified() => break true,
         }
-    }
-    info!("router stops");
-    let orderly = stop(&keeper, &mut deaths).await;
+    };
     keeper.kill_all();
     anyhow::ensure!(orderly, "not all processes stopped in order: killed");
     info!("router stopped");
@@ -145,6 +145,7 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
 
 /// Asks the manager to stop everything; whether it did in time.
 async fn stop(keeper: &Rc<Keeper>, deaths: &mut tokio::signal::unix::Signal) -> bool {
+    info!("router stops");
     let limit = tokio::time::sleep(STOP_LIMIT);
     tokio::pin!(limit);
     let ask = keeper.ask_to_stop();
