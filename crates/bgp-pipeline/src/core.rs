@@ -64,17 +64,31 @@ impl Core {
     }
 
     /// What import policy makes of a set for a prefix; `None` if it is refused or a loop.
+    #[inline]
     pub(crate) fn effective(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
         match self.sets.verdict(set) {
             Verdict::Accepted(derived) => Some(derived),
             Verdict::Rejected => None,
-            Verdict::PerRoute => self.evaluate_route(prefix, set),
-            Verdict::Unknown => {
-                let verdict = self.evaluate_set(prefix, set);
-                self.sets.set_verdict(set, verdict);
-                self.effective(prefix, set)
-            }
+            Verdict::PerRoute | Verdict::Unknown => self.evaluate(prefix, set),
         }
+    }
+
+    fn evaluate(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
+        if self.sets.verdict(set) == Verdict::Unknown {
+            let verdict = self.evaluate_set(prefix, set);
+            self.sets.set_verdict(set, verdict);
+        }
+        match self.sets.verdict(set) {
+            Verdict::Accepted(derived) => Some(derived),
+            Verdict::PerRoute => self.evaluate_route(prefix, set),
+            Verdict::Rejected | Verdict::Unknown => None,
+        }
+    }
+
+    /// Whether import policy takes the set, if that is the same for all prefixes.
+    pub(crate) fn accepts_for_all(&mut self, prefix: Prefix, set: SetId) -> Option<bool> {
+        let accepted = self.effective(prefix, set).is_some();
+        (self.sets.verdict(set) != Verdict::PerRoute).then_some(accepted)
     }
 
     /// The path's set after import policy; `None` if it was refused or is a loop, or there is no path.

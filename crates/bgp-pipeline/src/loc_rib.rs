@@ -60,7 +60,7 @@ impl<P: IpPrefix> LocRib<P> {
         }
     }
 
-    /// The source's path to the prefix is now this one. Takes over one user of the set.
+    /// The source's path to the prefix is now this one, marked by import policy. Takes over one user of the set.
     pub(crate) fn put(&mut self, core: &mut Core, prefix: P, path: Path) {
         self.edit(core, prefix, Edit::Put(path));
     }
@@ -197,16 +197,12 @@ impl<P: IpPrefix> Desk<'_, P> {
     /// more); `None` if nothing. The users of sets are settled with that.
     fn edited(&mut self, prefix: Prefix, old: Path, edit: Edit) -> Option<Path> {
         match edit {
-            Edit::Put(mut new) => {
+            Edit::Put(new) => {
                 let same = old.set == new.set && old.is_suppressed() == new.is_suppressed();
                 if old.is_some() {
                     self.core.sets.release(old.set);
                 }
-                if same {
-                    return None;
-                }
-                new.flags.set(Flags::ACCEPTED, self.core.effective(prefix, new.set).is_some());
-                Some(new)
+                (!same).then_some(new)
             }
             Edit::Remove(_) => old.is_some().then(|| self.gone(old)),
             Edit::Suppress(_, on) => {

@@ -18,6 +18,16 @@ const AHEAD: usize = 64;
 /// Below this many it is not worth it.
 const FEW: usize = 8;
 
+/// What prefixes of an UPDATE have in common.
+#[derive(Copy, Clone)]
+struct Arriving {
+    source: SourceId,
+    /// As received; `None`: they are withdrawn.
+    set: Option<SetId>,
+    /// What import policy says; `None`: it has to be asked for each.
+    accepted: Option<bool>,
+}
+
 /// A family.
 #[derive(Debug)]
 pub(crate) struct Table<P> {
@@ -38,7 +48,8 @@ impl<P: IpPrefix> Table<P> {
         }
     }
 
-    /// All these prefixes of a source have this set now, or are withdrawn.
+    /// All these prefixes of a source have this set now, or are withdrawn. Import policy is asked here, once
+    /// for all of them unless it looks at the prefix.
     pub(crate) fn arrive(
         &mut self,
         core: &mut Core,
@@ -47,15 +58,18 @@ impl<P: IpPrefix> Table<P> {
         prefixes: &[P],
         set: Option<SetId>,
     ) {
+        let Some(&first) = prefixes.first() else { return };
+        let accepted = set.and_then(|set| core.accepts_for_all(first.into(), set));
+        let arriving = Arriving { source, set, accepted };
         for chunk in prefixes.chunks(AHEAD) {
             if chunk.len() >= FEW {
                 self.rib.table.prefetch(chunk);
             }
             match core.sources.get(source).peer {
                 Some(peer) if !stages.is_empty() => {
-                    self.arrive_staged(core, stages, (peer, source), chunk, set);
+                    self.arrive_staged(core, stages, peer, chunk, arriving);
                 }
-                Some(_) | None => chunk.iter().for_each(|prefix| self.set(core, source, *prefix, set, false)),
+                Some(_) | None => chunk.iter().for_each(|prefix| self.set(core, *prefix, arriving, false)),
             }
         }
     }
@@ -64,17 +78,17 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         core: &mut Core,
         stages: &mut [Box<dyn Stage>],
-        (peer, source): (PeerIndex, SourceId),
+        peer: PeerIndex,
         prefixes: &[P],
-        set: Option<SetId>,
+        arriving: Arriving,
     ) {
         self.changes.clear();
         for (at, prefix) in prefixes.iter().enumerate() {
-            let new = set.and_then(|set| core.effective((*prefix).into(), set));
+            let new = arriving.set.and_then(|set| core.effective((*prefix).into(), set));
             let old = if prefixes[..at].contains(prefix) {
                 new
             } else {
-                let path = self.rib.path_of(*prefix, source);
+                let path = self.rib.path_of(*prefix, arriving.source);
                 core.imported((*prefix).into(), path)
             };
             self.changes.extend(RouteChange::new(core, (*prefix).into(), old, new));
@@ -86,15 +100,18 @@ impl<P: IpPrefix> Table<P> {
         let mut passed = changes.iter().peekable();
         for prefix in prefixes {
             let change = passed.next_if(|change| change.prefix == (*prefix).into());
-            self.set(core, source, *prefix, set, change.is_some_and(|change| change.suppress));
+            self.set(core, *prefix, arriving, change.is_some_and(|change| change.suppress));
         }
         self.changes = changes;
     }
 
-    fn set(&mut self, core: &mut Core, source: SourceId, prefix: P, set: Option<SetId>, suppress: bool) {
+    fn set(&mut self, core: &mut Core, prefix: P, arriving: Arriving, suppress: bool) {
+        let Arriving { source, set, accepted } = arriving;
         let Some(set) = set else { return self.rib.remove(core, prefix, source) };
         core.sets.retain(set);
+        let accepted = accepted.unwrap_or_else(|| core.effective(prefix.into(), set).is_some());
         let mut flags = Flags::default();
+        flags.set(Flags::ACCEPTED, accepted);
         flags.set(Flags::SUPPRESSED, suppress);
         self.rib.put(core, prefix, Path { set, source, flags });
     }
