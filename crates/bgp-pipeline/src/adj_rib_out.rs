@@ -174,7 +174,10 @@ pub(crate) struct Marks {
 impl Marks {
     fn begin(&mut self, sets: usize) {
         if self.marks.len() < sets {
-            self.marks.resize(sets.next_multiple_of(1024), (0, 0));
+            self.marks.resize(sets, (0, 0));
+        } else if self.marks.len() > 4 * sets {
+            self.marks.truncate(sets);
+            self.marks.shrink_to_fit();
         }
         self.window = self.window.wrapping_add(1);
         if self.window == 0 {

@@ -185,7 +185,7 @@ impl Decision {
     fn eliminate(&mut self, core: &Core) {
         self.keep_least(Step::LocalRoute, |c| !c.is_local());
         self.keep_least(Step::LocalPref, |c| u32::MAX - c.preference.local_pref);
-        self.keep_least(Step::AsPathLength, |c| u32::MAX - c.preference.path_rank());
+        self.keep_least(Step::AsPathLength, |c| u16::MAX - c.preference.path_rank());
         self.keep_least(Step::Origin, |c| std::cmp::Reverse(c.preference));
         if self.left() < 2 {
             return;

@@ -44,6 +44,7 @@ mod route;
 mod seam;
 mod sets;
 mod show;
+mod slab;
 mod source;
 mod stage;
 mod table;

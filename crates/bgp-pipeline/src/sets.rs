@@ -23,6 +23,7 @@ use crate::{
     class::{Class, ClassId, Classes},
     next_hop::{NextHopId, NextHops},
     path::SetId,
+    slab::Slab,
 };
 
 /// What is found out about a set once.
@@ -76,39 +77,47 @@ pub(crate) struct Preference {
     /// LOCAL_PREF, or the configured default.
     pub(crate) local_pref: u32,
     /// Shorter paths first, then lower ORIGIN.
-    rank: u32,
+    rank: u16,
 }
 
 impl Preference {
-    const MAX_HOPS: u32 = (1 << 30) - 1;
+    /// More fit into no message: 65,535 octets.
+    const MAX_HOPS: u16 = (1 << 14) - 1;
 
-    fn new(local_pref: u32, hops: u32, origin: u8) -> Self {
-        let rank = (Self::MAX_HOPS - hops.min(Self::MAX_HOPS)) << 2 | u32::from(3 - origin.min(3));
+    fn new(local_pref: u32, hops: usize, origin: u8) -> Self {
+        let hops = u16::try_from(hops).map_or(Self::MAX_HOPS, |hops| hops.min(Self::MAX_HOPS));
+        let rank = (Self::MAX_HOPS - hops) << 2 | u16::from(3 - origin.min(3));
         Self { local_pref, rank }
     }
 
     /// The part that counts the AS path.
-    pub(crate) fn path_rank(self) -> u32 {
+    pub(crate) fn path_rank(self) -> u16 {
         self.rank >> 2
     }
 }
 
+/// 32 octets.
 #[derive(Debug)]
 struct Record {
-    preference: Preference,
+    /// The [`Preference`], in its parts.
+    local_pref: u32,
+    rank: u16,
+    length: u16,
     bytes: Handle,
     users: u32,
     hash: u32,
     next_hop: NextHopId,
     /// [`Verdict`] in one word: 0 unknown, `u32::MAX` rejected, one less per route.
     verdict: u32,
-    length: u16,
     class: ClassId,
     flags: SetFlags,
 }
 
 const REJECTED: u32 = u32::MAX;
 const PER_ROUTE: u32 = u32::MAX - 1;
+
+/// Room kept in the queue of idle sets when it is empty.
+const IDLE_ROOM: usize = 1 << 12;
 
 /// Positions in the change logs of all families.
 pub(crate) type Stamp = [u64; 2];
@@ -126,8 +135,7 @@ pub(crate) struct Identity {
 pub(crate) struct AttributeSets {
     identity: Identity,
     /// Number 0 is no set.
-    records: Vec<Record>,
-    free: Vec<SetId>,
+    records: Slab<Record>,
     index: HashTable<u32>,
     hasher: FixedState,
     pool: Pool,
@@ -141,7 +149,8 @@ pub(crate) struct AttributeSets {
 impl AttributeSets {
     pub(crate) fn new(identity: Identity, seed: u64) -> Self {
         let none = Record {
-            preference: Preference::new(0, 0, 0),
+            local_pref: 0,
+            rank: 0,
             bytes: Handle::from_bits(0),
             users: 1,
             hash: 0,
@@ -151,10 +160,11 @@ impl AttributeSets {
             class: ClassId::OURS,
             flags: SetFlags(0),
         };
+        let mut records = Slab::new();
+        records.add(none);
         Self {
             identity,
-            records: vec![none],
-            free: Vec::new(),
+            records,
             index: HashTable::new(),
             hasher: FixedState::with_seed(seed),
             pool: Pool::new(),
@@ -187,9 +197,10 @@ impl AttributeSets {
             return Some(set);
         }
         let length = u16::try_from(bytes.len()).ok()?;
-        let (preference, flags) = self.describe(classes.get(class), bytes);
+        let (Preference { local_pref, rank }, flags) = self.describe(classes.get(class), bytes);
         let record = Record {
-            preference,
+            local_pref,
+            rank,
             bytes: self.pool.try_store(bytes)?,
             users: 1,
             hash,
@@ -201,19 +212,10 @@ impl AttributeSets {
         };
         classes.retain(class);
         next_hops.retain(next_hop);
-        let set = self.place(record);
+        let set = SetId(self.records.add(record));
         let records = &self.records;
-        self.index.insert_unique(spread(hash), set.0, |&other| spread(records[other as usize].hash));
+        self.index.insert_unique(spread(hash), set.0, |&other| spread(records.get(other).hash));
         Some(set)
-    }
-
-    fn place(&mut self, record: Record) -> SetId {
-        if let Some(set) = self.free.pop() {
-            self.records[set.index()] = record;
-            return set;
-        }
-        self.records.push(record);
-        SetId(self.records.len() as u32 - 1)
     }
 
     fn hash(&self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> u32 {
@@ -222,7 +224,7 @@ impl AttributeSets {
 
     fn lookup(&self, hash: u32, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
         let same = |&other: &u32| {
-            let record = &self.records[other as usize];
+            let record = self.records.get(other);
             (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
                 && self.bytes(SetId(other)) == bytes
         };
@@ -248,11 +250,11 @@ impl AttributeSets {
         }
         let local_pref = attributes.local_pref().unwrap_or(identity.local_pref);
         let origin = attributes.origin().map_or(2, |origin| origin as u8);
-        (Preference::new(local_pref, path.hops() as u32, origin), flags)
+        (Preference::new(local_pref, path.hops(), origin), flags)
     }
 
     pub(crate) fn bytes(&self, set: SetId) -> &[u8] {
-        let record = &self.records[set.index()];
+        let record = self.records.get(set.0);
         &self.pool.bytes(record.bytes)[..usize::from(record.length)]
     }
 
@@ -266,23 +268,24 @@ impl AttributeSets {
     }
 
     pub(crate) fn preference(&self, set: SetId) -> Preference {
-        self.records[set.index()].preference
+        let record = self.records.get(set.0);
+        Preference { local_pref: record.local_pref, rank: record.rank }
     }
 
     pub(crate) fn next_hop(&self, set: SetId) -> NextHopId {
-        self.records[set.index()].next_hop
+        self.records.get(set.0).next_hop
     }
 
     pub(crate) fn class(&self, set: SetId) -> ClassId {
-        self.records[set.index()].class
+        self.records.get(set.0).class
     }
 
     pub(crate) fn flags(&self, set: SetId) -> SetFlags {
-        self.records[set.index()].flags
+        self.records.get(set.0).flags
     }
 
     pub(crate) fn verdict(&self, set: SetId) -> Verdict {
-        match self.records[set.index()].verdict {
+        match self.records.get(set.0).verdict {
             0 => Verdict::Unknown,
             REJECTED => Verdict::Rejected,
             PER_ROUTE => Verdict::PerRoute,
@@ -292,7 +295,7 @@ impl AttributeSets {
 
     /// Remembers what import policy says. A derived set keeps the user it was acquired with.
     pub(crate) fn set_verdict(&mut self, set: SetId, verdict: Verdict) {
-        self.records[set.index()].verdict = match verdict {
+        self.records.get_mut(set.0).verdict = match verdict {
             Verdict::Unknown => 0,
             Verdict::Rejected => REJECTED,
             Verdict::PerRoute => PER_ROUTE,
@@ -313,12 +316,12 @@ impl AttributeSets {
 
     /// One more user.
     pub(crate) fn retain(&mut self, set: SetId) {
-        self.records[set.index()].users += 1;
+        self.records.get_mut(set.0).users += 1;
     }
 
     /// One user less.
     pub(crate) fn release(&mut self, set: SetId) {
-        let record = &mut self.records[set.index()];
+        let record = self.records.get_mut(set.0);
         record.users -= 1;
         if record.users > 0 {
             return;
@@ -355,7 +358,7 @@ impl AttributeSets {
     }
 
     fn settle(&mut self, set: SetId, now: Stamp, classes: &mut Classes, next_hops: &mut NextHops) {
-        let record = &mut self.records[set.index()];
+        let record = self.records.get_mut(set.0);
         let again = record.flags.has(SetFlags::AGAIN);
         record.flags.set(SetFlags::AGAIN, false);
         if record.users == 0 && again {
@@ -376,31 +379,42 @@ impl AttributeSets {
             }
             Verdict::Accepted(_) | Verdict::Rejected | Verdict::Unknown => {}
         }
-        let record = &self.records[set.index()];
+        let record = self.records.get(set.0);
         classes.release(record.class);
         next_hops.release(record.next_hop);
         if let Ok(entry) = self.index.find_entry(spread(record.hash), |&other| other == set.0) {
             entry.remove();
         }
         self.pool.free(record.bytes);
-        self.free.push(set);
+        self.records.remove(set.0);
+        self.shrink();
+    }
+
+    /// Gives memory back that a burst has left. What is hashed again is an eighth of what was freed.
+    fn shrink(&mut self) {
+        if self.index.len() < self.index.capacity() / 8 {
+            let records = &self.records;
+            self.index.shrink_to(2 * self.index.len(), |&other| spread(records.get(other).hash));
+        }
+        if self.idle.is_empty() && self.idle.capacity() > IDLE_ROOM {
+            self.idle = VecDeque::new();
+        }
     }
 
     /// Sets that are stored, those about to go included.
     pub(crate) fn len(&self) -> usize {
-        self.records.len() - 1 - self.free.len()
+        self.records.len() - 1
     }
 
-    /// One more than the largest number given out: the size of tables indexed by set.
+    /// All numbers given out are below this: the size of tables indexed by set.
     pub(crate) fn numbers(&self) -> usize {
-        self.records.len()
+        self.records.numbers()
     }
 
     pub(crate) fn memory(&self) -> usize {
         self.pool.memory()
-            + self.records.capacity() * size_of::<Record>()
+            + self.records.memory()
             + self.index.allocation_size()
-            + self.free.capacity() * size_of::<SetId>()
             + self.idle.capacity() * size_of::<(SetId, Stamp)>()
     }
 }
