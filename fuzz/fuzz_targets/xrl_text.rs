@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| holdfast_xrl::fuzzing::xrl(&String::from_utf8_lossy(data)));
