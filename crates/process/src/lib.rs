@@ -17,6 +17,7 @@ use std::{
 use anyhow::{Context, Result};
 use holdfast_api::keeper::v1::{Empty, KeeperClient};
 use holdfast_xrl::{Client, Node, PeerIdentity, XrlError};
+use rustix::process::Signal;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tracing::{debug, error};
 
@@ -102,6 +103,8 @@ where
     F: Future<Output = Result<()>>,
 {
     let channel = born_with().context("this process is started by the keeper: use `holdfast run`")?;
+    // Also when this process is too busy to notice that the keeper is gone.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     holdfast_sys::process::set_name(name)?;
     holdfast_sys::process::raise_open_files()?;
     holdfast_sys::process::set_no_new_privs().context("setting no_new_privs")?;
