@@ -46,6 +46,8 @@ pub(crate) struct Server {
 /// What a configuration has set going.
 struct Running {
     bgp: Rc<Bgp>,
+    /// Feeds the rib.
+    rib: Option<AbortHandle>,
     networks: Vec<Prefix>,
     listeners: BTreeMap<std::net::SocketAddr, AbortHandle>,
 }
@@ -68,10 +70,8 @@ impl Server {
         let with_rib = settings.rib;
         let speaker = Speaker::new(settings, pipeline, Instant::now());
         let bgp = Bgp::new(speaker, self.resolver.clone(), self.keeper.clone());
-        if with_rib {
-            spawn_task(rib::run(Rc::clone(&bgp)));
-        }
-        Running { bgp, networks: Vec::new(), listeners: BTreeMap::new() }
+        let rib = with_rib.then(|| spawn_task(rib::run(Rc::clone(&bgp))).abort_handle());
+        Running { bgp, rib, networks: Vec::new(), listeners: BTreeMap::new() }
     }
 }
 
@@ -93,6 +93,14 @@ impl Running {
         *self.bgp.ranges.borrow_mut() = ranges;
         self.change_listeners(listeners);
         Ok(())
+    }
+
+    /// The rib hears no more of us. What becomes of the routes that it has is for others to decide.
+    fn leave_rib(&mut self) {
+        if let Some(task) = self.rib.take() {
+            task.abort();
+            self.bgp.with(|speaker, _| speaker.pipeline.rib_detach());
+        }
     }
 
     fn change_listeners(&mut self, wanted: Vec<api::ListenAddress>) {
@@ -162,6 +170,8 @@ impl BgpServer for Server {
         info!("closing all sessions");
         if let Some(running) = &mut *self.running.borrow_mut() {
             running.change_listeners(Vec::new());
+            // The end of the sessions is no reason to withdraw routes: the kernel may be meant to keep them.
+            running.leave_rib();
         }
         bgp.with(|speaker, now| speaker.shut_down(&request.text, now));
         let quiet = async {
