@@ -18,6 +18,8 @@ use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, RouterId};
 const PER_SET: usize = 7;
 /// Bytes taken from a peer before others are served, as a driver reads them.
 const READ: usize = 64 << 10;
+/// Background work at once, as the driver does it.
+const SLICE: usize = 256;
 
 fn main() {
     let routes = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
@@ -55,26 +57,37 @@ fn one_in_one_out(prefixes: &[Ipv4Prefix]) {
         memory.output as f64 / count,
     );
     println!("  (the feed itself: {:.1} MB)", (base - before) as f64 / 1e6);
+    peer_down(&mut pipeline, from, to, prefixes.len());
+}
+
+/// Sweeps what a peer has sent; each slice of 256 routes is followed by the encoding that it causes.
+fn peer_down(pipeline: &mut Pipeline, from: PeerIndex, to: PeerIndex, routes: usize) {
     pipeline.peer_down(from);
-    let (mut work, mut pull, mut worst) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let (mut work, mut pull) = (Duration::ZERO, Duration::ZERO);
+    let mut slices = Vec::new();
     loop {
         let start = cpu_time();
-        let more = pipeline.work(1000);
+        let more = pipeline.work(SLICE);
         let worked = cpu_time() - start;
         while pipeline.pending(to) {
             pipeline.pull(to, READ);
         }
+        slices.push(cpu_time() - start);
         work += worked;
-        pull += cpu_time() - start - worked;
-        worst = worst.max(cpu_time() - start);
+        pull += slices[slices.len() - 1] - worked;
         if !more && !pipeline.is_waiting() {
             break;
         }
     }
-    row("peer down: sweep", work, prefixes.len(), "");
-    row("peer down: withdraw", pull, prefixes.len(), "32-53 in all");
+    row("peer down: sweep", work, routes, "");
+    row("peer down: withdraw", pull, routes, "32-53 in all");
+    slices.sort_unstable();
+    let at = |share: f64| slices[((slices.len() - 1) as f64 * share) as usize];
     println!(
-        "  longest slice with its encoding: {worst:?}; {} bytes held after it",
+        "  slices of {SLICE} with their encoding: median {:?}, 99.9 % {:?}, longest {:?}; {} bytes held after it",
+        at(0.5),
+        at(0.999),
+        at(1.0),
         pipeline.memory().total()
     );
 }
@@ -240,12 +253,10 @@ impl Random {
     }
 }
 
-/// Time this thread has spent on a CPU, so that neighbours on the machine do not count; 0 where the kernel
-/// does not say.
+/// Time this thread has spent on a CPU, so that neighbours on the machine do not count.
 fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split(' ').next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(nanoseconds.unwrap_or(0))
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Resident bytes of this process; 0 where the kernel does not say.

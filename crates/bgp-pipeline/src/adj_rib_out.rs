@@ -105,11 +105,13 @@ impl Audience<'_> {
 
     /// A best path comes out of the fanout for these.
     pub(crate) fn read<P: IpPrefix>(&self, core: &Core, prefix: P, before: Before, new: Path) {
-        let old = match before {
-            Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
-            Before::Unknown => Old::Unknown,
-        };
-        core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
+        if core.seams.are_watched() {
+            let old = match before {
+                Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
+                Before::Unknown => Old::Unknown,
+            };
+            core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
+        }
     }
 
     /// The member that a source is.
@@ -272,12 +274,14 @@ impl<P: IpPrefix> Window<P> {
             Before::Path(old, old_side) => self.chain(core, marks, audience, prefix, old, old_side),
             Before::Unknown => None,
         };
-        let number = |chain: u32| self.chains[chain as usize].number();
-        let old = match before {
-            Before::Path(..) => Old::Is(old_chain.and_then(number)),
-            Before::Unknown => Old::Unknown,
-        };
-        core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, old, chain.and_then(number));
+        if core.seams.are_watched() {
+            let number = |chain: u32| self.chains[chain as usize].number();
+            let old = match before {
+                Before::Path(..) => Old::Is(old_chain.and_then(number)),
+                Before::Unknown => Old::Unknown,
+            };
+            core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, old, chain.and_then(number));
+        }
         let was_announced = old_chain.is_some();
         let old_member = old_chain.and_then(|chain| self.chains[chain as usize].member);
         self.tally.announced -= i64::from(was_announced);

@@ -390,9 +390,10 @@ impl AttributeSets {
         self.shrink();
     }
 
-    /// Gives memory back that a burst has left. What is hashed again is an eighth of what was freed.
+    /// Gives memory back that a burst has left. What is hashed again is a small part of what was freed, so that
+    /// no slice of work becomes long.
     fn shrink(&mut self) {
-        if self.index.len() < self.index.capacity() / 8 {
+        if self.index.len() < self.index.capacity() / 32 {
             let records = &self.records;
             self.index.shrink_to(2 * self.index.len(), |&other| spread(records.get(other).hash));
         }
