@@ -39,7 +39,8 @@ use crate::{
 
 /// How long a connection that says goodbye may take to take it.
 const LINGER: Duration = Duration::from_secs(2);
-/// Routes that a slice of background work looks at.
+/// Routes that a slice of background work looks at: 0.05 ms with the encoding that it causes, 0.2 ms in one of a
+/// thousand slices. Up to 1,024 cost as much for each route, but delay others longer.
 const SLICE: usize = 256;
 /// Pause when all background work waits for receivers.
 const PACE: Duration = Duration::from_millis(1);
