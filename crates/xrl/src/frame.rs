@@ -18,7 +18,9 @@ pub const MAX_BODY: usize = 16 << 20;
 /// Most descriptors with one frame.
 pub const MAX_FDS: usize = 32;
 
-/// Size of the decoder's buffer while frames are small.
+/// Size of the decoder's buffer at first, for those who say little.
+const FIRST_BUFFER: usize = 4 << 10;
+/// Size of the decoder's buffer where much arrives, while frames are small.
 const BUFFER: usize = 256 << 10;
 
 /// What a frame is.
@@ -106,12 +108,15 @@ pub enum FrameError {
 /// Finds frames in a stream. Read into [`space`](Self::space), say how much with [`filled`](Self::filled), take
 /// frames with [`next`](Self::next_frame) until there is none.
 ///
-/// Its buffer grows with the bytes that have arrived (to one longest frame at most), never with what a header promises.
+/// Its buffer grows with the bytes that have arrived at once (to one longest frame at most), never with what a header
+/// promises.
 #[derive(Default)]
 pub struct FrameDecoder {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// The last read filled the buffer.
+    full: bool,
 }
 
 impl fmt::Debug for FrameDecoder {
@@ -128,8 +133,11 @@ impl FrameDecoder {
             self.end -= self.start;
             self.start = 0;
         }
-        if self.end == self.buffer.len() {
-            self.buffer.resize((2 * self.end).max(BUFFER), 0);
+        if self.full && self.buffer.len() < BUFFER {
+            // Whoever fills it has more to say: the next read is a larger one.
+            self.buffer.resize((4 * self.buffer.len()).clamp(FIRST_BUFFER, BUFFER), 0);
+        } else if self.end == self.buffer.len() {
+            self.buffer.resize((2 * self.end).max(FIRST_BUFFER), 0);
         } else if self.end == 0 && self.buffer.len() > BUFFER {
             self.buffer = vec![0; BUFFER];
         }
@@ -143,6 +151,7 @@ impl FrameDecoder {
     pub fn filled(&mut self, len: usize) {
         assert!(len <= self.buffer.len() - self.end, "filled more than there was");
         self.end += len;
+        self.full = self.end == self.buffer.len();
     }
 
     /// The next whole frame, if one has arrived.
@@ -229,6 +238,22 @@ mod tests {
         feed(&mut decoder, &header.encode(MAX_BODY as u32));
         assert_eq!(decoder.next_frame(), Ok(None));
         assert!(decoder.space().len() <= BUFFER);
+    }
+
+    #[test]
+    fn the_buffer_is_small_until_a_read_fills_it() {
+        let mut decoder = FrameDecoder::default();
+        let header = Header { call: 1, method: 1, kind: Kind::Call, fds: 0 };
+        for _ in 0..1000 {
+            feed(&mut decoder, &header.encode(0));
+            assert!(decoder.next_frame().expect("valid").is_some());
+        }
+        assert_eq!(decoder.space().len(), FIRST_BUFFER);
+        for _ in 0..8 {
+            feed(&mut decoder, &header.encode(0).repeat(FIRST_BUFFER));
+            while decoder.next_frame().expect("valid").is_some() {}
+        }
+        assert_eq!(decoder.space().len(), BUFFER);
     }
 
     #[test]
