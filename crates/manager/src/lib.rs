@@ -9,6 +9,7 @@ mod service;
 mod supervisor;
 
 use std::{
+    io,
     path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
@@ -24,7 +25,7 @@ use holdfast_process::{Boot, OPERATOR_SOCKET, spawn_task};
 use holdfast_transport::TransportService;
 use holdfast_xrl::{Finder, Lifecycle, Link, PeerIdentity, XrlError};
 use rustix::process::Signal;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
 
 use crate::{
@@ -36,7 +37,9 @@ use crate::{
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(20);
 /// Pause before a configuration that was refused is sent again.
 const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
-/// Operators' connections accepted before others have their turn are not limited; channels are, by the Finder.
+/// Connections that operators may have at a time: one more is closed at once.
+const MOST_OPERATORS: usize = 256;
+/// Pause after a connection could not be accepted: out of descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads and checks a configuration file.
@@ -95,7 +98,6 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     if !manager.config.rib.enabled {
         configure::transport(&manager).await.context("configuring the manager's own transport")?;
     }
-    spawn_task(births(Rc::clone(&manager)));
     tokio::select! {
         result = deaths(&manager) => result,
         () = supervise(&manager) => Ok(()),
@@ -104,14 +106,14 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
 
 /// Accepts operators' connections.
 async fn operators(listener: UnixListener, finder: Finder) {
+    let room = Rc::new(());
     loop {
         match listener.accept().await {
+            Ok(_) if Rc::strong_count(&room) > MOST_OPERATORS => {
+                warn!("an operator's connection refused: there are {MOST_OPERATORS} already");
+            }
             Ok((stream, _)) => {
-                let attached = stream.into_std().and_then(|stream| {
-                    let identity = PeerIdentity { role: "operator".into(), ..PeerIdentity::default() };
-                    finder.attach(stream.into(), identity)
-                });
-                if let Err(error) = attached {
+                if let Err(error) = operator(stream, &finder, Rc::clone(&room)) {
                     warn!("an operator's connection: {error}");
                 }
             }
@@ -121,6 +123,17 @@ async fn operators(listener: UnixListener, finder: Finder) {
             }
         }
     }
+}
+
+/// Attaches an operator to the Finder; holds `place` until the connection closes.
+fn operator(stream: UnixStream, finder: &Finder, place: Rc<()>) -> io::Result<()> {
+    let identity = PeerIdentity { role: "operator".into(), ..PeerIdentity::default() };
+    let channel = finder.attach(stream.into_std()?.into(), identity)?;
+    spawn_task(async move {
+        channel.closed().await;
+        drop(place);
+    });
+    Ok(())
 }
 
 /// What the keeper says of processes: what runs when this manager begins, and what ends.
@@ -204,8 +217,9 @@ async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
 
 /// Starts what is due, until everything has been stopped.
 async fn supervise(manager: &Rc<Manager>) {
-    // What runs already is not to be started a second time.
+    // What runs already is not to be started a second time; and a birth means something only to who knows what runs.
     manager.synced.notified().await;
+    spawn_task(births(Rc::clone(manager)));
     loop {
         let actions = manager.supervisor.borrow_mut().due(Instant::now());
         for action in actions {
