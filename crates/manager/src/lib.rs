@@ -9,6 +9,7 @@ mod service;
 mod supervisor;
 
 use std::{
+    collections::VecDeque,
     io,
     path::{Path, PathBuf},
     rc::Rc,
@@ -23,7 +24,7 @@ use holdfast_api::{
 use holdfast_config::Config;
 use holdfast_process::{Boot, OPERATOR_SOCKET, spawn_task};
 use holdfast_transport::TransportService;
-use holdfast_xrl::{Finder, Lifecycle, Link, PeerIdentity, XrlError};
+use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity, XrlError};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
@@ -37,7 +38,7 @@ use crate::{
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(20);
 /// Pause before a configuration that was refused is sent again.
 const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
-/// Connections that operators may have at a time: one more is closed at once.
+/// Connections that operators may have at a time: for one more the oldest is closed.
 const MOST_OPERATORS: usize = 256;
 /// Pause after a connection could not be accepted: out of descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -106,17 +107,13 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
 
 /// Accepts operators' connections.
 async fn operators(listener: UnixListener, finder: Finder) {
-    let room = Rc::new(());
+    let mut open = VecDeque::new();
     loop {
         match listener.accept().await {
-            Ok(_) if Rc::strong_count(&room) > MOST_OPERATORS => {
-                warn!("an operator's connection refused: there are {MOST_OPERATORS} already");
-            }
-            Ok((stream, _)) => {
-                if let Err(error) = operator(stream, &finder, Rc::clone(&room)) {
-                    warn!("an operator's connection: {error}");
-                }
-            }
+            Ok((stream, _)) => match operator(stream, &finder) {
+                Ok(channel) => admit(&mut open, channel),
+                Err(error) => warn!("an operator's connection: {error}"),
+            },
             Err(error) => {
                 warn!("accepting an operator's connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -125,15 +122,21 @@ async fn operators(listener: UnixListener, finder: Finder) {
     }
 }
 
-/// Attaches an operator to the Finder; holds `place` until the connection closes.
-fn operator(stream: UnixStream, finder: &Finder, place: Rc<()>) -> io::Result<()> {
+fn operator(stream: UnixStream, finder: &Finder) -> io::Result<Channel> {
     let identity = PeerIdentity { role: "operator".into(), ..PeerIdentity::default() };
-    let channel = finder.attach(stream.into_std()?.into(), identity)?;
-    spawn_task(async move {
-        channel.closed().await;
-        drop(place);
-    });
-    Ok(())
+    finder.attach(stream.into_std()?.into(), identity)
+}
+
+/// Connections that somebody has forgotten to close must not keep the next operator out.
+fn admit(open: &mut VecDeque<Channel>, newest: Channel) {
+    open.retain(|channel| !channel.is_closed());
+    if open.len() >= MOST_OPERATORS
+        && let Some(oldest) = open.pop_front()
+    {
+        warn!("{MOST_OPERATORS} operators are connected: closing the oldest connection");
+        oldest.close();
+    }
+    open.push_back(newest);
 }
 
 /// What the keeper says of processes: what runs when this manager begins, and what ends.
