@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     io,
     net::IpAddr,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -31,8 +31,10 @@ pub(crate) const READ: usize = 64 * 1024;
 const CHUNK: usize = 64 * 1024;
 /// Chunks written to one peer before others have their turn.
 const CHUNKS_PER_TURN: usize = 8;
-/// After so long without an UPDATE a peer that sends no End-of-RIB has sent its table.
-const QUIET: std::time::Duration = std::time::Duration::from_secs(3);
+/// After so long without an UPDATE a peer that does not offer End-of-RIB has sent its table.
+const QUIET: Duration = Duration::from_secs(3);
+/// The same for a peer that offers End-of-RIB and yet keeps it back, for one family say.
+const QUIET_FOR_ALL: Duration = Duration::from_secs(15);
 /// Sessions that one listen range may have.
 pub(crate) const MOST_PER_RANGE: usize = 4096;
 
@@ -314,16 +316,15 @@ impl Speaker {
         !self.next_hops.is_empty()
     }
 
-    /// Whether the peers have sent everything they have since this process started, or have had their time. A peer
-    /// that sends no End-of-RIB is taken to be done when it has been quiet for [`QUIET`].
+    /// Whether the peers have sent everything they have since this process started, or have had their time: a peer
+    /// without End-of-RIB is taken to be done when it has been quiet.
     pub(crate) fn is_synced(&mut self, now: Instant) -> bool {
         if !self.synced {
-            let done = |slot: &Slot| match slot.session.negotiated() {
-                None => slot.neighbor.disabled,
-                Some(negotiated) if negotiated.graceful_restart.is_some() => {
-                    negotiated.families.iter().all(|family| slot.end_of_rib.contains(family))
-                }
-                Some(_) => slot.last_update.is_some_and(|at| now.saturating_duration_since(at) > QUIET),
+            let done = |slot: &Slot| {
+                let Some(negotiated) = slot.session.negotiated() else { return slot.neighbor.disabled };
+                let said = negotiated.families.iter().all(|family| slot.end_of_rib.contains(family));
+                let quiet = if negotiated.graceful_restart.is_some() { QUIET_FOR_ALL } else { QUIET };
+                said || slot.last_update.is_some_and(|at| now.saturating_duration_since(at) > quiet)
             };
             let over = now.saturating_duration_since(self.started) >= self.settings.sync;
             self.synced = over || self.slots.values().filter(|slot| !slot.dynamic).all(done);

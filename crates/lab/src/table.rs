@@ -41,6 +41,13 @@ impl Table {
         self.routes.iter().filter(|(prefix, _)| family_of(*prefix) == family).count()
     }
 
+    /// Puts the routes of another table, which has none of the same destinations, behind these.
+    pub fn append(&mut self, other: Self) {
+        let first = self.sets.len() as u32;
+        self.sets.extend(other.sets);
+        self.routes.extend(other.routes.into_iter().map(|(prefix, set)| (prefix, set + first)));
+    }
+
     /// In prefix order: neighbouring prefixes often differ in their attributes, so there are few routes to an
     /// UPDATE, as when a router sends its table.
     pub fn sort_by_prefix(&mut self) {

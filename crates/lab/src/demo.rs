@@ -1,0 +1,265 @@
+//! The demonstration: speaker, router, router, each in a host of its own.
+//!
+//! ```text
+//!  speaker ──1── edge ──2── core
+//!  AS 65101      AS 65001   AS 65002
+//! ```
+
+use std::{
+    fs,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    kernel::{self, Monitor},
+    netns::{Namespace, ip, output},
+    router::Router,
+    speaker::{Speaker, SpeakerConfig},
+    table::{Synthetic, Table},
+    topology::{Side, join, v4, v6},
+    wait,
+};
+use holdfast_types::Family;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+/// Nothing here takes longer on two slow cores.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// The whole story.
+pub(crate) fn run(routes: usize) -> Result<()> {
+    let (hosts, table) = prepare(routes)?;
+    let total = table.routes.len() as u64;
+    say("starting two routers, each of five processes");
+    let edge = Router::start(&hosts.edge, &edge_configuration())?;
+    let core = Router::start(&hosts.core, &core_configuration())?;
+
+    let start = Instant::now();
+    let speaker = hosts.feed(Arc::clone(&table))?;
+    speaker.wait_established(LIMIT)?;
+    load(&core, "routes in the kernel of the second router", total)?;
+    let took = start.elapsed();
+    summary(&hosts, &[("edge", &edge), ("core", &core)], total, took)?;
+    survive(&hosts, &edge, &core, total)?;
+
+    say("stopping both routers: sessions are closed, kernel routes removed");
+    speaker.stop();
+    core.stop()?;
+    edge.stop()?;
+    for host in [&hosts.edge, &hosts.core] {
+        ensure!(count(host)? == 0, "routes were left behind in a kernel");
+    }
+    Ok(())
+}
+
+/// An interrupted demonstration leaves no process and no namespace behind.
+pub(crate) fn clean_up_when_interrupted() {
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            println!("\ninterrupted: cleaning up");
+            clean_up();
+            std::process::exit(130);
+        }
+    });
+}
+
+fn clean_up() {
+    let ours = format!("hf{}-", std::process::id());
+    for line in ip(&["netns", "list"]).unwrap_or_default().lines() {
+        let Some(name) = line.split(' ').next().filter(|name| name.starts_with(&ours)) else { continue };
+        for pid in ip(&["netns", "pids", name]).unwrap_or_default().lines() {
+            // Threads of this very program are in there, too.
+            if pid.trim() != std::process::id().to_string() {
+                let _ = output(Command::new("kill").args(["-9", pid.trim()]));
+            }
+        }
+        let _ = ip(&["netns", "del", name]);
+    }
+    let ours = format!("holdfast-lab-{}-", std::process::id());
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&ours) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+struct Hosts {
+    speaker: Namespace,
+    edge: Namespace,
+    core: Namespace,
+}
+
+fn prepare(routes: usize) -> Result<(Hosts, Arc<Table>)> {
+    say("making three hosts (network namespaces) and a table like the Internet's");
+    let hosts = Hosts {
+        speaker: Namespace::new("speaker")?,
+        edge: Namespace::new("edge")?,
+        core: Namespace::new("core")?,
+    };
+    join(1, &hosts.edge, &hosts.speaker)?;
+    join(2, &hosts.edge, &hosts.core)?;
+    let plain = |synthetic: Synthetic| Synthetic { as_sets: false, ..synthetic }.build();
+    let mut table = plain(Synthetic::ipv4(1, routes));
+    table.append(plain(Synthetic::ipv6(2, routes / 5)));
+    let (ipv4, ipv6) = (table.count(Family::IPV4_UNICAST), table.count(Family::IPV6_UNICAST));
+    println!("  {ipv4} IPv4 and {ipv6} IPv6 routes with {} attribute sets", table.sets.len());
+    Ok((hosts, Arc::new(table)))
+}
+
+impl Hosts {
+    fn feed(&self, table: Arc<Table>) -> Result<Speaker> {
+        let (near, far) = (v4(1, Side::First), v4(1, Side::Second));
+        let config = SpeakerConfig {
+            tables: vec![table],
+            families: Family::ALL.to_vec(),
+            next_hop_v6: v6(1, Side::Second),
+            ..SpeakerConfig::connect(far.into(), near.into(), 65101)
+        };
+        self.speaker.run(move || Speaker::spawn(config))?
+    }
+}
+
+fn edge_configuration() -> String {
+    let (speaker, core) = (v4(1, Side::Second), v4(2, Side::Second));
+    let next_hop = v6(2, Side::First);
+    format!(
+        r#"
+[router]
+id = "10.0.0.1"
+asn = 65001
+[[bgp.peer]]
+name = "speaker"
+address = "{speaker}"
+asn = 65101
+families = ["ipv4-unicast", "ipv6-unicast"]
+import = "accept-all"
+[[bgp.peer]]
+name = "core"
+address = "{core}"
+asn = 65002
+families = ["ipv4-unicast", "ipv6-unicast"]
+next-hop-ipv6 = "{next_hop}"
+import = "accept-all"
+export = "accept-all"
+"#
+    )
+}
+
+fn core_configuration() -> String {
+    let edge = v4(2, Side::First);
+    let next_hop = v6(2, Side::Second);
+    format!(
+        r#"
+[router]
+id = "10.0.0.2"
+asn = 65002
+[[bgp.peer]]
+name = "edge"
+address = "{edge}"
+asn = 65001
+families = ["ipv4-unicast", "ipv6-unicast"]
+next-hop-ipv6 = "{next_hop}"
+import = "accept-all"
+"#
+    )
+}
+
+/// Shows a bar until the router's forwarding engine has so many routes.
+fn load(router: &Router, what: &str, total: u64) -> Result<()> {
+    let style = ProgressStyle::with_template("  {bar:40} {pos}/{len} {msg} ({elapsed})")?;
+    let bar = ProgressBar::new(total).with_style(style).with_message(what.to_owned());
+    let result = wait::until(what, LIMIT, || {
+        let installed = installed(router).map_err(|error| error.to_string())?;
+        bar.set_position(installed);
+        if installed == total { Ok(()) } else { Err(format!("{installed} of {total}")) }
+    });
+    bar.finish_and_clear();
+    result.with_context(|| router.log_tail())
+}
+
+/// Routes that the router's forwarding engine has.
+fn installed(router: &Router) -> Result<u64> {
+    let status: Value = serde_json::from_str(&router.cli(&["call", "--json", "fea/fea.v1/ShowStatus"])?)?;
+    let routes = &status["routes"];
+    let number = routes.as_u64().or_else(|| routes.as_str()?.parse().ok());
+    Ok(number.unwrap_or(0))
+}
+
+/// Routes of Holdfast in a kernel, counted by iproute2.
+fn count(host: &Namespace) -> Result<u64> {
+    Ok((kernel::routes(host, false)?.len() + kernel::routes(host, true)?.len()) as u64)
+}
+
+fn summary(hosts: &Hosts, routers: &[(&str, &Router); 2], total: u64, took: Duration) -> Result<()> {
+    say("loaded");
+    println!("  {total} routes through both routers into both kernels in {:.1} s", took.as_secs_f64());
+    for ((name, router), host) in routers.iter().zip([&hosts.edge, &hosts.core]) {
+        let in_kernel = count(host)?;
+        ensure!(in_kernel == total, "{in_kernel} routes in the kernel of {name}, not {total}");
+        let mut line = format!("  {name}: {in_kernel} kernel routes; memory");
+        let mut sum = 0;
+        for process in ["bgp", "rib", "fea", "manager"] {
+            let bytes = router.memory(process)?;
+            sum += bytes;
+            line += &format!(" {process} {:.1} MiB,", bytes as f64 / f64::from(1 << 20));
+        }
+        println!("{line} in all {} bytes per route", sum / total);
+    }
+    println!("\n{}", routers[0].1.cli(&["show", "bgp", "summary"])?);
+    Ok(())
+}
+
+/// kill -9 of the first router's bgp.
+fn survive(hosts: &Hosts, edge: &Router, core: &Router, total: u64) -> Result<()> {
+    say("kill -9 of the first router's bgp");
+    let monitor = Monitor::start(&hosts.edge)?;
+    let (killed, start) = (edge.pid("bgp")?, Instant::now());
+    edge.kill("bgp")?;
+    wait::until("a new bgp", LIMIT, || match edge.pid("bgp") {
+        Ok(pid) if pid != killed => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    let back = start.elapsed();
+    wait::until("the sessions", LIMIT, || established(edge).map_err(|error| error.to_string()))?;
+    let sessions = start.elapsed();
+    let kept = count(&hosts.edge)?;
+    load(core, "routes again in the second router", total)?;
+    wait::until("everything again", LIMIT, || synced(edge, total).map_err(|error| error.to_string()))?;
+    let whole = start.elapsed();
+    let lost = monitor.deletions()?.len();
+    println!(
+        "  bgp was started again after {:.2} s, its sessions were up after {:.2} s",
+        back.as_secs_f64(),
+        sessions.as_secs_f64()
+    );
+    println!("  meanwhile its kernel kept forwarding: {kept} routes, {lost} deleted");
+    println!("  everything was as before after {:.2} s", whole.as_secs_f64());
+    ensure!(lost == 0 && kept == total, "the kernel lost routes");
+    ensure!(count(&hosts.edge)? == total && count(&hosts.core)? == total, "not all routes are back");
+    Ok(())
+}
+
+fn established(router: &Router) -> Result<()> {
+    let shown = router.show(&["bgp", "summary"])?.to_string();
+    ensure!(shown.matches("\"Established\"").count() >= 4, "not all sessions are up");
+    Ok(())
+}
+
+/// The new bgp has the whole table, and nothing in the rib is left from the old one.
+fn synced(router: &Router, total: u64) -> Result<()> {
+    let status: Value = serde_json::from_str(&router.cli(&["call", "--json", "rib/rib.v1/ShowStatus"])?)?;
+    let origins = status["origins"].as_array().context("origins")?;
+    let bgp = origins.iter().find(|origin| origin["name"] == "bgp").context("bgp is no origin")?;
+    ensure!(bgp["synced"] == true, "still syncing");
+    ensure!(installed(router)? == total, "not all routes");
+    Ok(())
+}
+
+fn say(text: &str) {
+    println!("\n== {text}");
+}
