@@ -2,16 +2,18 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead, BufReader},
     process::{Child, Stdio},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use holdfast_types::Prefix;
 
-use crate::netns::Namespace;
+use crate::{netns::Namespace, wait};
 
 /// Protocol number under which Holdfast installs routes.
 pub const PROTOCOL: &str = "75";
@@ -21,7 +23,7 @@ pub fn routes(host: &Namespace, v6: bool) -> Result<BTreeMap<Prefix, String>> {
     let family = if v6 { "-6" } else { "-4" };
     let mut child = host
         .command("ip")
-        .args([family, "route", "show", "proto", PROTOCOL])
+        .args(["-o", family, "route", "show", "proto", PROTOCOL])
         .stdout(Stdio::piped())
         .spawn()
         .context("running ip route")?;
@@ -34,6 +36,20 @@ pub fn routes(host: &Namespace, v6: bool) -> Result<BTreeMap<Prefix, String>> {
     }
     child.wait()?;
     Ok(routes)
+}
+
+/// Routes of everybody in a host, cheaply: the kernel's own count. It is not exact, as it has local and broadcast
+/// routes in it, but a difference between two moments says how a load goes on.
+pub fn count(host: &Namespace, v6: bool) -> Result<usize> {
+    let file = if v6 { "/proc/thread-self/net/rt6_stats" } else { "/proc/thread-self/net/fib_triestat" };
+    let text = host.run(move || fs::read_to_string(file))?.context(file)?;
+    let count = match v6 {
+        // The fourth number is that of the entries.
+        true => text.split(' ').nth(3).and_then(|count| usize::from_str_radix(count, 16).ok()),
+        // The main table comes first, and shares what it counts with the local one.
+        false => text.lines().find_map(|line| line.trim().strip_prefix("Prefixes:")?.trim().parse().ok()),
+    };
+    count.with_context(|| format!("{file} has another form: {text}"))
 }
 
 /// `10.0.0.0/8 nhid 5 via …`, `default via …`, `192.0.2.1 …`; `blackhole` and friends come first.
@@ -52,41 +68,78 @@ fn parse(line: &str, v6: bool) -> Option<(Prefix, &str)> {
     Some((text.parse().ok()?, rest))
 }
 
-/// `ip monitor route` in the background: counts what the kernel says was deleted.
+/// `ip monitor` in the background: collects what the kernel says was deleted of our routes and next hops.
 #[derive(Debug)]
-pub struct Monitor {
+pub struct Monitor<'a> {
+    host: &'a Namespace,
     child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    seen: Arc<Mutex<Seen>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Monitor {
-    /// Starts watching deletions of routes in a host.
-    pub fn start(host: &Namespace) -> Result<Self> {
-        let mut child = host
-            .command("ip")
-            .args(["-o", "monitor", "route"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("running ip monitor")?;
-        let stdout = child.stdout.take().context("stdout of ip monitor")?;
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&lines);
+#[derive(Debug, Default)]
+struct Seen {
+    deleted: Vec<String>,
+    /// What `ip` says when the kernel had more to tell than it could read.
+    errors: Vec<String>,
+    /// The newest mark.
+    mark: u32,
+}
+
+/// A route whose coming and going shows that the watch has come so far. Its metric counts marks.
+const MARK: &str = "192.0.2.255";
+const MARK_LIMIT: Duration = Duration::from_secs(30);
+
+impl<'a> Monitor<'a> {
+    /// Starts watching a host.
+    pub fn start(host: &'a Namespace) -> Result<Self> {
+        let (output, writer) = std::io::pipe()?;
+        let mut command = host.command("ip");
+        command.args(["-o", "-rcvbuf", "67108864", "monitor", "route", "nexthop"]);
+        command.stdout(writer.try_clone()?).stderr(writer);
+        let child = command.spawn().context("running ip monitor")?;
+        // It would hold the pipe open.
+        drop(command);
+        let seen = Arc::<Mutex<Seen>>::default();
+        let sink = Arc::clone(&seen);
         let reader = std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if line.starts_with("Deleted") && line.contains("proto 75") {
-                    sink.lock().expect("no reader panics").push(line);
-                }
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                lock(&sink).read(line);
             }
         });
-        Ok(Self { child, lines, reader: Some(reader) })
+        let monitor = Self { host, child, seen, reader: Some(reader) };
+        // It is not said when the watch has begun.
+        wait::until("ip monitor", MARK_LIMIT, || {
+            monitor.mark(1).map_err(|error| format!("{error:#}"))?;
+            monitor.has_come_to(1)
+        })?;
+        Ok(monitor)
     }
 
-    /// Ends the watch: the deletions of our routes it saw.
-    pub fn deletions(mut self) -> Vec<String> {
+    /// Ends the watch: the lines about our routes and next hops that were deleted until now.
+    ///
+    /// # Errors
+    /// Not all could be seen.
+    pub fn deletions(mut self) -> Result<Vec<String>> {
+        self.mark(2)?;
+        wait::until("the end of ip monitor", MARK_LIMIT, || self.has_come_to(2))?;
         self.stop();
-        std::mem::take(&mut *self.lines.lock().expect("no reader panics"))
+        let seen = std::mem::take(&mut *lock(&self.seen));
+        ensure!(seen.errors.is_empty(), "ip monitor missed something: {:?}", seen.errors);
+        Ok(seen.deleted)
+    }
+
+    fn mark(&self, number: u32) -> Result<()> {
+        for action in ["add", "del"] {
+            let route = ["route", action, "blackhole", MARK, "table", "7500", "metric", &number.to_string()];
+            self.host.ip(&route)?;
+        }
+        Ok(())
+    }
+
+    fn has_come_to(&self, mark: u32) -> Result<(), String> {
+        let newest = lock(&self.seen).mark;
+        if newest >= mark { Ok(()) } else { Err(format!("mark {newest}, not {mark}")) }
     }
 
     fn stop(&mut self) {
@@ -98,10 +151,29 @@ impl Monitor {
     }
 }
 
-impl Drop for Monitor {
+impl Drop for Monitor<'_> {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+impl Seen {
+    fn read(&mut self, line: String) {
+        if line.contains("netlink") {
+            self.errors.push(line);
+        } else if line.contains("Deleted") {
+            if line.contains(MARK) {
+                let metric = line.split("metric ").nth(1).and_then(|rest| rest.split(' ').next());
+                self.mark = metric.and_then(|metric| metric.parse().ok()).unwrap_or(self.mark);
+            } else if line.contains("proto 75") {
+                self.deleted.push(line);
+            }
+        }
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

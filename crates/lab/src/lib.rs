@@ -1,7 +1,8 @@
 //! The laboratory: network namespaces as hosts, real routers as peers, Holdfast under test, a plain BGP speaker.
 //!
 //! Development only; needs root. Start with [`netns::Namespace`] (a host), [`router::Router`] (Holdfast in it) and
-//! [`peers`] (BIRD and FRR beside it). [`speaker`] plays feeders and sinks, [`table`] makes the routes.
+//! [`peers`] (BIRD and FRR beside it). [`topology`] joins hosts, [`speaker`] plays feeders and sinks, [`table`]
+//! makes the routes.
 
 pub mod kernel;
 pub mod netns;
@@ -9,4 +10,6 @@ pub mod peers;
 pub mod router;
 pub mod speaker;
 pub mod table;
+pub mod topology;
+pub mod traffic;
 pub mod wait;

@@ -115,7 +115,8 @@ impl Router {
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;
         // Fields 14 and 15 of proc(5), counted behind the name, which may have spaces in it.
         let (_, fields) = text.rsplit_once(')').context("the name's end")?;
-        let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        let ticks: u64 =
+            fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
         Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
     }
 
