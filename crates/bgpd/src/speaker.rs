@@ -274,15 +274,18 @@ impl Speaker {
             link_local: None,
             interface: 0,
         };
-        for family in &facts.families {
-            let missing = match *family {
-                Family::IPV4_UNICAST => facts.next_hop_v4.is_none() && !facts.extended_next_hop,
-                _ => facts.next_hop_v6.is_none(),
-            };
-            if missing {
-                warn!(peer = slot.neighbor.name, %family, "no own address of this family for the next hop: \
-                    set next-hop-ipv4 or next-hop-ipv6; only routes that keep their next hop are announced");
-            }
+        let mut silent = Vec::new();
+        for family in facts.families.iter().copied().filter(|family| !has_next_hop(&facts, *family)) {
+            warn!(peer = slot.neighbor.name, %family, "nothing is announced: we have no address of this family \
+                for the next hop; set next-hop-ipv4 or next-hop-ipv6");
+            // The peer need not wait for what does not come.
+            holdfast_bgp_wire::encode::end_of_rib(family, &mut silent);
+        }
+        if !silent.is_empty()
+            && let Some(connection) = self.connections.get_mut(&(index, id))
+        {
+            connection.queue(Bytes::from(silent));
+            connection.wake.notify_one();
         }
         // The peer of a range is known only now.
         self.pipeline.configure_peer(index, slot.neighbor.pipeline(&self.settings, Some(negotiated.asn)));
@@ -656,6 +659,16 @@ impl Speaker {
     /// Whether every connection is closed.
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.is_empty()
+    }
+}
+
+/// Whether routes of a family can be announced with an address of ours.
+fn has_next_hop(facts: &SessionFacts, family: Family) -> bool {
+    match family {
+        Family::IPV4_UNICAST => {
+            facts.next_hop_v4.is_some() || facts.extended_next_hop && facts.next_hop_v6.is_some()
+        }
+        _ => facts.next_hop_v6.is_some(),
     }
 }
 
