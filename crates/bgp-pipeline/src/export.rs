@@ -4,13 +4,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use holdfast_bgp_wire::NextHop;
 use holdfast_policy::{Edits, Verdict};
-use holdfast_types::{Asn, Prefix};
+use holdfast_types::{Afi, Asn, Prefix};
 
 use crate::{
     PeerConfig, PeerKind, SessionFacts,
     class::Policy,
     core::{Core, family_index},
     path::{Path, SetId},
+    rewrite,
     route::RouteView,
     sets::SetFlags,
 };
@@ -49,9 +50,9 @@ impl Export {
             link_local: facts.link_local,
             next_hop_self: config.next_hop_self,
         };
-        // Without an address of our own to announce there is nothing to say in a family.
+        // Also without an address of our own to announce: the peer waits for End-of-RIB.
         for index in facts.families.iter().filter_map(|family| family_index(*family)) {
-            export.families[index] = export.own_next_hop(index == 0).is_some();
+            export.families[index] = true;
         }
         export
     }
@@ -93,14 +94,22 @@ impl Export {
         if flags.has(SetFlags::NO_ADVERTISE) || stays {
             return None;
         }
-        match &self.policy {
-            Policy::Missing => None,
-            Policy::AcceptAll => Some(set),
+        let accepted = match &self.policy {
+            Policy::Missing => false,
+            Policy::AcceptAll => true,
             Policy::Program(program) => {
                 let route = RouteView::exported(core, prefix, set, self.receiver);
-                (program.evaluate(&route, edits) == Verdict::Accept).then_some(set)
+                program.evaluate(&route, edits) == Verdict::Accept
             }
-        }
+        };
+        (accepted && self.has_next_hop(core, prefix, set, edits)).then_some(set)
+    }
+
+    /// Whether there is a next hop to announce the route with: almost always, as we nearly always have an address.
+    fn has_next_hop(&self, core: &Core, prefix: Prefix, set: SetId, edits: &Edits) -> bool {
+        let ipv4 = prefix.afi() == Afi::IPV4;
+        self.own_next_hop(ipv4).is_some()
+            || rewrite::exported_next_hop(core, self, ipv4, set, Some(edits)).is_some()
     }
 }
 

@@ -41,6 +41,19 @@ fn events(pipeline: &mut Pipeline) -> Vec<Event> {
 const P: &str = "203.0.113.0/24";
 
 #[test]
+fn a_family_without_a_next_hop_of_our_own_is_empty_and_has_an_end() {
+    let mut pipeline = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), pipeline.add_peer(ebgp(2)));
+    pipeline.peer_up(to, SessionFacts { next_hop_v4: None, ..facts(2) }).expect("room");
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[prefix(P)])).expect("taken");
+    let mut sinks = [(to, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), &sinks[0].1.end_of_rib[..]), (0, &Family::ALL[..]));
+    assert_eq!(pipeline.counts(to, Family::IPV4_UNICAST).announced, 0);
+    assert_eq!(pipeline.too_long(), 0, "nothing was left out in the last moment");
+}
+
+#[test]
 fn a_route_goes_to_everyone_but_its_sender_with_our_as_and_our_next_hop() {
     let mut pipeline = checked(always());
     let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
