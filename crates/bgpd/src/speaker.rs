@@ -274,18 +274,9 @@ impl Speaker {
             link_local: None,
             interface: 0,
         };
-        let mut silent = Vec::new();
-        for family in facts.families.iter().copied().filter(|family| !has_next_hop(&facts, *family)) {
-            warn!(peer = slot.neighbor.name, %family, "nothing is announced: we have no address of this family \
-                for the next hop; set next-hop-ipv4 or next-hop-ipv6");
-            // The peer need not wait for what does not come.
-            holdfast_bgp_wire::encode::end_of_rib(family, &mut silent);
-        }
-        if !silent.is_empty()
-            && let Some(connection) = self.connections.get_mut(&(index, id))
-        {
-            connection.queue(Bytes::from(silent));
-            connection.wake.notify_one();
+        for family in facts.families.iter().filter(|family| !has_next_hop(&facts, **family)) {
+            warn!(peer = slot.neighbor.name, %family, "no own address of this family for the next hop: \
+                set next-hop-ipv4 or next-hop-ipv6; only routes that keep their next hop are announced");
         }
         // The peer of a range is known only now.
         self.pipeline.configure_peer(index, slot.neighbor.pipeline(&self.settings, Some(negotiated.asn)));
