@@ -88,7 +88,7 @@ impl Configuration {
 
 impl Settings {
     fn read(message: &api::Configuration) -> Result<Self, XrlError> {
-        let distance = |value: u32, default| u8::try_from(value).ok().filter(|&d| d != 0).unwrap_or(default);
+        let distance = |value: u32| u8::try_from(value).map_err(|_| bad("distance", &value.to_string()));
         Ok(Self {
             asn: Asn(message.asn),
             router_id: RouterId::new(message.router_id).ok_or_else(|| bad("router id", "0.0.0.0"))?,
@@ -96,8 +96,8 @@ impl Settings {
             max_paths: message.max_paths.clamp(1, 255) as u8,
             local_pref: message.default_local_pref,
             rib: message.rib,
-            ebgp_distance: distance(message.ebgp_distance, 20),
-            ibgp_distance: distance(message.ibgp_distance, 200),
+            ebgp_distance: distance(message.ebgp_distance)?,
+            ibgp_distance: distance(message.ibgp_distance)?,
             sync: Duration::from_secs(message.sync_seconds.into()),
         })
     }
@@ -253,4 +253,19 @@ fn policies(json: &str, generation: u32) -> Result<Library, XrlError> {
 
 fn bad(what: &str, value: &str) -> XrlError {
     XrlError::invalid_argument(format!("{what}: {value:?} makes no sense"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_the_message_and_zero_is_one() {
+        let settings = |ebgp_distance| {
+            let message = api::Configuration { router_id: 1, ebgp_distance, ..api::Configuration::default() };
+            Settings::read(&message).map(|settings| settings.ebgp_distance)
+        };
+        assert_eq!((settings(0), settings(255)), (Ok(0), Ok(255)));
+        assert!(settings(256).is_err());
+    }
 }
