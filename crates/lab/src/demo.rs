@@ -8,7 +8,10 @@
 use std::{
     fs,
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -25,9 +28,12 @@ use holdfast_lab::{
 use holdfast_types::Family;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Nothing here takes longer on two slow cores.
 const LIMIT: Duration = Duration::from_secs(240);
+/// Pause between two questions: each is a process of its own.
+const ASK: Duration = Duration::from_millis(100);
 
 /// The whole story.
 pub(crate) fn run(routes: usize) -> Result<()> {
@@ -59,13 +65,30 @@ pub(crate) fn run(routes: usize) -> Result<()> {
 pub(crate) fn clean_up_when_interrupted() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            println!("\ninterrupted: cleaning up");
+        if runtime.is_ok_and(|runtime| runtime.block_on(interruption()).is_ok()) {
+            INTERRUPTED.store(true, Ordering::SeqCst);
             clean_up();
+            println!("\ndemo: FAILED: interrupted");
             std::process::exit(130);
         }
     });
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+async fn interruption() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Waits for the end of this program if it is being cleaned up after: what else fails now is a consequence.
+pub(crate) fn stay_if_interrupted() {
+    while INTERRUPTED.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
 }
 
 fn clean_up() {
@@ -173,10 +196,11 @@ import = "accept-all"
 fn load(router: &Router, what: &str, total: u64) -> Result<()> {
     let style = ProgressStyle::with_template("  {bar:40} {pos}/{len} {msg} ({elapsed})")?;
     let bar = ProgressBar::new(total).with_style(style).with_message(what.to_owned());
-    let result = wait::until(what, LIMIT, || {
-        let installed = installed(router).map_err(|error| error.to_string())?;
+    let result = until(what, || {
+        let installed = installed(router)?;
         bar.set_position(installed);
-        if installed == total { Ok(()) } else { Err(format!("{installed} of {total}")) }
+        ensure!(installed == total, "{installed} of {total}");
+        Ok(())
     });
     bar.finish_and_clear();
     result.with_context(|| router.log_tail())
@@ -184,10 +208,16 @@ fn load(router: &Router, what: &str, total: u64) -> Result<()> {
 
 /// Routes that the router's forwarding engine has.
 fn installed(router: &Router) -> Result<u64> {
-    let status: Value = serde_json::from_str(&router.cli(&["call", "--json", "fea/fea.v1/ShowStatus"])?)?;
-    let routes = &status["routes"];
-    let number = routes.as_u64().or_else(|| routes.as_str()?.parse().ok());
-    Ok(number.unwrap_or(0))
+    Ok(number(&ask(router, "fea/fea.v1/ShowStatus")?["routes"]))
+}
+
+fn ask(router: &Router, method: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&router.cli(&["call", "--json", method])?)?)
+}
+
+/// A number in JSON as protobuf writes it: 64 bits are a string there.
+fn number(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// Routes of Holdfast in a kernel, counted by iproute2.
@@ -197,7 +227,7 @@ fn count(host: &Namespace) -> Result<u64> {
 
 fn summary(hosts: &Hosts, routers: &[(&str, &Router); 2], total: u64, took: Duration) -> Result<()> {
     say("loaded");
-    println!("  {total} routes through both routers into both kernels in {:.1} s", took.as_secs_f64());
+    println!("  {total} routes through both routers into both kernels in {}", seconds(took));
     for ((name, router), host) in routers.iter().zip([&hosts.edge, &hosts.core]) {
         let in_kernel = count(host)?;
         ensure!(in_kernel == total, "{in_kernel} routes in the kernel of {name}, not {total}");
@@ -220,28 +250,43 @@ fn survive(hosts: &Hosts, edge: &Router, core: &Router, total: u64) -> Result<()
     let monitor = Monitor::start(&hosts.edge)?;
     let (killed, start) = (edge.pid("bgp")?, Instant::now());
     edge.kill("bgp")?;
-    wait::until("a new bgp", LIMIT, || match edge.pid("bgp") {
-        Ok(pid) if pid != killed => Ok(()),
-        other => Err(format!("{other:?}")),
+    until("a new bgp", || {
+        let pid = edge.pid("bgp")?;
+        ensure!(pid != killed, "the old one");
+        Ok(())
     })?;
     let back = start.elapsed();
-    wait::until("the sessions", LIMIT, || established(edge).map_err(|error| error.to_string()))?;
+    until("the sessions", || established(edge))?;
     let sessions = start.elapsed();
-    let kept = count(&hosts.edge)?;
-    load(core, "routes again in the second router", total)?;
-    wait::until("everything again", LIMIT, || synced(edge, total).map_err(|error| error.to_string()))?;
+    until("the first router's routes", || in_step(edge, total))?;
     let whole = start.elapsed();
+    load(core, "routes again in the second router", total)?;
+    until("the second router's routes", || in_step(core, total))?;
+    let beyond = start.elapsed();
     let lost = monitor.deletions()?.len();
     println!(
-        "  bgp was started again after {:.2} s, its sessions were up after {:.2} s",
-        back.as_secs_f64(),
-        sessions.as_secs_f64()
+        "  bgp was started again after {}, its sessions were up after {}",
+        seconds(back),
+        seconds(sessions)
     );
-    println!("  meanwhile its kernel kept forwarding: {kept} routes, {lost} deleted");
-    println!("  everything was as before after {:.2} s", whole.as_secs_f64());
-    ensure!(lost == 0 && kept == total, "the kernel lost routes");
-    ensure!(count(&hosts.edge)? == total && count(&hosts.core)? == total, "not all routes are back");
+    println!(
+        "  edge: the kernel kept its routes, {lost} were deleted; all in step again after {}",
+        seconds(whole)
+    );
+    println!("  core: its session had ended, so it learned everything anew: done after {}", seconds(beyond));
+    ensure!(lost == 0, "the kernel of edge lost routes");
+    for (name, host) in [("edge", &hosts.edge), ("core", &hosts.core)] {
+        let in_kernel = count(host)?;
+        ensure!(in_kernel == total, "{in_kernel} routes in the kernel of {name} at the end, not {total}");
+    }
     Ok(())
+}
+
+fn until(what: &str, probe: impl Fn() -> Result<()>) -> Result<()> {
+    wait::until(what, LIMIT, || {
+        std::thread::sleep(ASK);
+        probe().map_err(|error| format!("{error:#}"))
+    })
 }
 
 fn established(router: &Router) -> Result<()> {
@@ -250,14 +295,22 @@ fn established(router: &Router) -> Result<()> {
     Ok(())
 }
 
-/// The new bgp has the whole table, and nothing in the rib is left from the old one.
-fn synced(router: &Router, total: u64) -> Result<()> {
-    let status: Value = serde_json::from_str(&router.cli(&["call", "--json", "rib/rib.v1/ShowStatus"])?)?;
+/// bgp has received the whole table in sessions that are up, and the forwarding engine has it, too.
+fn in_step(router: &Router, total: u64) -> Result<()> {
+    let shown = router.show(&["bgp", "summary"])?;
+    let peers = shown.as_object().into_iter().flatten().filter_map(|(_, family)| family["peers"].as_object());
+    let received: u64 = peers.flatten().filter_map(|(_, peer)| peer["pfxRcd"].as_u64()).sum();
+    ensure!(received == total, "{received} routes received");
+    let status = ask(router, "rib/rib.v1/ShowStatus")?;
     let origins = status["origins"].as_array().context("origins")?;
     let bgp = origins.iter().find(|origin| origin["name"] == "bgp").context("bgp is no origin")?;
-    ensure!(bgp["synced"] == true, "still syncing");
+    ensure!(bgp["synced"] == true && number(&status["pending"]) == 0, "still syncing");
     ensure!(installed(router)? == total, "not all routes");
     Ok(())
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
 }
 
 fn say(text: &str) {

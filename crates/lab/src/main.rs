@@ -26,7 +26,9 @@ enum Command {
 fn main() -> ExitCode {
     let Command::Demo { routes } = CommandLine::parse().command;
     demo::clean_up_when_interrupted();
-    match demo::run(routes) {
+    let result = demo::run(routes);
+    demo::stay_if_interrupted();
+    match result {
         Ok(()) => {
             println!("demo: ok");
             ExitCode::SUCCESS
