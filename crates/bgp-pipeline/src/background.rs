@@ -79,6 +79,18 @@ impl Pipeline {
         self.background.waiting
     }
 
+    /// Whether a reader that could go on has come half the way to losing its place. Nothing more should be taken in
+    /// until it is nearer: what the RIB or a peer would be told then is everything. `takes_more` says whether a
+    /// peer's socket has room; one without is as slow as it likes, and nobody waits for it.
+    pub fn is_pressed(&self, takes_more: impl Fn(PeerIndex) -> bool) -> bool {
+        let (ends, most) = (self.ends(), self.core.speaker.limits.log as u64 / 2);
+        let is_behind = |stream: &Stream| stream.backlog(ends) > most;
+        self.rib.as_ref().is_some_and(|rib| rib.backlog(ends) > most)
+            || self.streams.iter().any(|(_, stream)| {
+                is_behind(stream) && stream.members.iter().any(|member| takes_more(*member))
+            })
+    }
+
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
     /// has its answer, and no walk over the tables is under way or has to follow.
     pub fn is_settled(&self) -> bool {
@@ -175,8 +187,7 @@ impl Pipeline {
 
     fn is_held_up_by_rib(&mut self, ends: Stamp) -> bool {
         let Some(rib) = &self.rib else { return false };
-        let behind = ends[0].saturating_sub(rib.v4.position) + ends[1].saturating_sub(rib.v6.position);
-        let loaded = behind > 4 * self.core.speaker.limits.window as u64;
+        let loaded = rib.backlog(ends) > 4 * self.core.speaker.limits.window as u64;
         self.background.rib_patience =
             if loaded { self.background.rib_patience.saturating_add(1) } else { 0 };
         loaded && self.background.rib_patience < PATIENCE

@@ -120,6 +120,11 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
         !self.v4.is_at_end(ends[0]) || !self.v6.is_at_end(ends[1]) || self.incomplete
     }
 
+    /// Changes not read, of both families.
+    pub(crate) fn backlog(&self, ends: [u64; 2]) -> u64 {
+        ends[0].saturating_sub(self.v4.position) + ends[1].saturating_sub(self.v6.position)
+    }
+
     /// Up to `max` changed routes.
     pub(crate) fn pull(
         &mut self,

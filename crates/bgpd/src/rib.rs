@@ -66,6 +66,7 @@ pub(crate) async fn run(bgp: Rc<Bgp>) {
     let mut said = String::new();
     loop {
         let error = serve(&bgp).await.to_string();
+        bgp.speaker.borrow_mut().pipeline.rib_detach();
         if said != error {
             warn!("rib: {error}");
             said = error;

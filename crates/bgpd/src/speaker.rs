@@ -585,6 +585,13 @@ impl Speaker {
         }
     }
 
+    /// Whether nothing should be read for a moment: the rib, or a peer that takes what it is sent, is far behind.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pipeline.is_pressed(|index| {
+            self.session_connection(index).is_some_and(|(_, connection)| connection.queued() == 0)
+        })
+    }
+
     /// Tells the pipeline how far each receiver has come, so that background work goes at their pace.
     pub(crate) fn pace(&mut self) {
         let indexes: Vec<_> = self.slots.keys().copied().collect();

@@ -42,8 +42,10 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Routes that a slice of background work looks at: 0.05 ms with the encoding that it causes, 0.2 ms in one of a
 /// thousand slices. Up to 1,024 cost as much for each route, but delay others longer.
 const SLICE: usize = 256;
-/// Pause when all background work waits for receivers.
+/// Pause when reading or all background work waits for receivers.
 const PACE: Duration = Duration::from_millis(1);
+/// Longest wait of one read for receivers.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The speaker with the bells that wake its tasks.
 pub(crate) struct Bgp {
@@ -215,6 +217,7 @@ async fn work(bgp: Rc<Bgp>) {
 
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
     while stream.readable().await.is_ok() {
+        relief(&bgp).await;
         match bgp.with(|speaker, now| speaker.receive(key, now)) {
             Read::More => tokio::task::yield_now().await,
             Read::Wait => {}
@@ -222,6 +225,15 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
         }
     }
     bgp.wake_closed(key);
+}
+
+/// Waits until those who are told of changes have come nearer: what a peer sends faster than they can follow waits in
+/// its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
+async fn relief(bgp: &Bgp) {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE && bgp.speaker.borrow().is_pressed() {
+        tokio::time::sleep(PACE).await;
+    }
 }
 
 impl Bgp {

@@ -272,6 +272,28 @@ fn a_peer_that_reads_nothing_while_the_log_runs_full_still_ends_right() {
 }
 
 #[test]
+fn the_rib_and_peers_with_room_are_waited_for_before_they_lose_their_place() {
+    let limits = Limits { log: 20, ..Limits::default() };
+    let mut pipeline = checked(SpeakerConfig { limits, ..always() });
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    settle(&mut pipeline, &mut [(from, Sink::default()), (to, Sink::default())]);
+    pipeline.rib_resync();
+    while pipeline.pull_rib(100).is_some() {}
+    let route = |n: u8| prefix(&format!("10.{n}.0.0/16"));
+    for n in 0..10 {
+        assert!(!pipeline.is_pressed(|_| true));
+        pipeline.update(from, &announcement(&attributes(1, &[]), &[route(n)])).expect("taken");
+    }
+    pipeline.update(from, &announcement(&attributes(1, &[]), &[route(10)])).expect("taken");
+    assert!(pipeline.is_pressed(|_| false), "the rib is half the way to losing its place");
+    assert_eq!(pipeline.pull_rib(100).map(|changes| (changes.restart, changes.len())), Some((false, 11)));
+    assert!(!pipeline.is_pressed(|_| false), "a peer without room is not waited for");
+    assert!(pipeline.is_pressed(|peer| peer == to));
+    settle(&mut pipeline, &mut [(from, Sink::default()), (to, Sink::default())]);
+    assert!(!pipeline.is_pressed(|_| true));
+}
+
+#[test]
 fn a_peer_of_which_too_much_was_lost_is_given_up() {
     let limits = Limits { log: 10, withdrawn: 20, shared_bytes: 0, ..Limits::default() };
     let mut pipeline = checked(SpeakerConfig { limits, ..always() });
