@@ -6,9 +6,13 @@ use crate::frame::{FrameDecoder, HEADER_LEN, MAX_BODY};
 pub fn frames(bytes: &[u8]) {
     let mut decoder = FrameDecoder::default();
     let mut consumed = 0;
-    for piece in bytes.chunks(1000) {
-        decoder.space()[..piece.len()].copy_from_slice(piece);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let space = decoder.space();
+        let (piece, behind) = rest.split_at(rest.len().min(space.len()).min(1000));
+        space[..piece.len()].copy_from_slice(piece);
         decoder.filled(piece.len());
+        rest = behind;
         loop {
             match decoder.next_frame() {
                 Ok(Some((_, body))) => consumed += HEADER_LEN + body.len(),
