@@ -11,6 +11,8 @@ mod service;
 mod show;
 mod speaker;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 

@@ -1,0 +1,349 @@
+//! The speaker with peers that the test plays, over real sockets on loopback: what it decides about connections,
+//! and that nothing of them is left when they are over. No task runs here: the test reads and writes by hand.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::{Duration, Instant},
+};
+
+use holdfast_api::bgp::v1 as api;
+use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
+use holdfast_bgp_session::State;
+use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
+use holdfast_types::{Asn, Family, RouterId};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{
+    config::{Configuration, Neighbor},
+    speaker::{Effect, Key, Read, Speaker, Write},
+};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const GUEST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 9));
+/// The End-of-RIB of IPv4 unicast (RFC 4724 section 2): an UPDATE with nothing in it.
+const END_OF_RIB: [u8; 23] =
+    [255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 23, 2, 0, 0, 0, 0];
+
+/// A speaker with a passive peer, a range of guests, and the far end of one connection.
+struct Scene {
+    speaker: Speaker,
+    peer: PeerIndex,
+    range: Neighbor,
+    now: Instant,
+}
+
+/// A connection: our side of it by its key, and the peer's.
+struct Line {
+    key: Key,
+    far: TcpStream,
+}
+
+fn configuration() -> Configuration {
+    let peer = |name: &str, address: [u8; 4], asn, range_length| api::Peer {
+        name: name.into(),
+        address: address.into(),
+        asn,
+        is_range: range_length > 0,
+        range_length,
+        passive: true,
+        families: vec!["ipv4-unicast".into()],
+        hold_time: 90,
+        connect_retry_seconds: 5,
+        ..Default::default()
+    };
+    let message = api::Configuration {
+        router_id: 0x0a00_0001,
+        asn: 65_000,
+        max_paths: 1,
+        default_local_pref: 100,
+        sync_seconds: 120,
+        peers: vec![peer("peer", [10, 0, 0, 2], 65_001, 0), peer("guests", [10, 0, 1, 0], 0, 24)],
+        ..Default::default()
+    };
+    Configuration::read(message, 1).expect("a configuration that makes sense")
+}
+
+impl Scene {
+    fn new() -> Self {
+        let now = Instant::now();
+        let Configuration { settings, mut neighbors, mut ranges, .. } = configuration();
+        let pipeline = Pipeline::new(settings.pipeline(1));
+        let mut speaker = Speaker::new(settings, pipeline, now);
+        let peer = speaker.add_peer(neighbors.remove(0), false, 1, now);
+        Self { speaker, peer, range: ranges.remove(0).template, now }
+    }
+
+    /// The peer connects.
+    async fn connect(&mut self, index: PeerIndex) -> Line {
+        let (near, far) = pair().await;
+        let key = self.speaker.accepted(index, near, self.now).expect("the connection is taken");
+        Line { key, far }
+    }
+
+    /// A guest connects.
+    async fn guest(&mut self) -> Line {
+        let index = self.speaker.add_peer(self.range.at(GUEST), true, 2, self.now);
+        self.connect(index).await
+    }
+
+    /// The peer's part of the handshake.
+    async fn establish(&mut self, line: &mut Line) {
+        self.says(line, &open()).await;
+        self.says(line, &KEEPALIVE).await;
+        assert_eq!(self.state(line.key.0), Some(State::Established));
+        // The last is the End-of-RIB of a table with nothing in it.
+        let heard = self.hears(line).await;
+        assert_eq!(heard, [MessageType::Open, MessageType::KeepAlive, MessageType::Update]);
+    }
+
+    /// The peer sends bytes, and the speaker reads them.
+    async fn says(&mut self, line: &mut Line, octets: &[u8]) -> Read {
+        line.far.write_all(octets).await.expect("room in the socket");
+        self.reads(line.key).await
+    }
+
+    async fn reads(&mut self, key: Key) -> Read {
+        if let Some(connection) = self.speaker.connection(key) {
+            let stream = std::rc::Rc::clone(&connection.stream);
+            stream.readable().await.expect("a socket");
+        }
+        self.speaker.receive(key, self.now)
+    }
+
+    /// The speaker writes what it has; the peer reads so many messages of it.
+    async fn hears<const N: usize>(&mut self, line: &mut Line) -> [MessageType; N] {
+        self.speaker.transmit(line.key, self.now);
+        let mut kinds = [MessageType::KeepAlive; N];
+        for kind in &mut kinds {
+            *kind = line.next().await.0;
+        }
+        kinds
+    }
+
+    fn state(&self, index: PeerIndex) -> Option<State> {
+        Some(self.speaker.slots.get(&index)?.session.state())
+    }
+}
+
+impl Line {
+    /// The next message that the peer reads.
+    async fn next(&mut self) -> (MessageType, Vec<u8>) {
+        let mut octets = vec![0; 19];
+        self.far.read_exact(&mut octets).await.expect("a header");
+        octets.resize(usize::from(u16::from_be_bytes([octets[16], octets[17]])), 0);
+        self.far.read_exact(&mut octets[19..]).await.expect("a body");
+        let message = next_message(&octets, 4096).expect("a good message").expect("a whole one");
+        (message.kind, message.body.to_vec())
+    }
+}
+
+/// Both ends of a connection.
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port of loopback");
+    let address = listener.local_addr().expect("an address");
+    let (near, far) = tokio::join!(listener.accept(), TcpStream::connect(address));
+    (near.expect("a connection").0, far.expect("a connection"))
+}
+
+fn open() -> Vec<u8> {
+    let asn = Asn(65_001);
+    let capabilities = vec![Capability::Multiprotocol(Family::IPV4_UNICAST), Capability::FourOctetAs(asn)];
+    let router_id = RouterId::new(0x0a00_0002).expect("not 0");
+    Open { asn, hold_time: 90, router_id, capabilities }.encode()
+}
+
+#[tokio::test]
+async fn a_message_in_pieces_counts_when_it_is_whole() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    let open = open();
+    let (first, second) = open.split_at(20);
+    assert_eq!(scene.says(&mut line, first).await, Read::Wait);
+    assert_eq!(scene.state(scene.peer), Some(State::OpenSent));
+    scene.says(&mut line, second).await;
+    assert_eq!(scene.state(scene.peer), Some(State::OpenConfirm));
+}
+
+#[tokio::test]
+async fn messages_that_come_together_are_all_taken() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.says(&mut line, &[&open()[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat()).await;
+    assert_eq!(scene.state(scene.peer), Some(State::Established));
+    scene.speaker.drain_pipeline(scene.now);
+    let slot = &scene.speaker.slots[&scene.peer];
+    assert!(slot.end_of_rib.contains(&Family::IPV4_UNICAST));
+}
+
+#[tokio::test]
+async fn the_end_of_a_connection_wakes_the_task_that_writes_and_leaves_nothing() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let connection = scene.speaker.connection(line.key).expect("a connection");
+    let (stream, wake) = (std::rc::Rc::clone(&connection.stream), std::rc::Rc::clone(&connection.wake));
+    // What was rung so far is heard.
+    let _ = tokio::time::timeout(Duration::ZERO, wake.notified()).await;
+    drop(line.far);
+    assert_eq!(scene.reads(line.key).await, Read::Gone);
+    let woken = tokio::time::timeout(Duration::from_secs(5), wake.notified()).await;
+    woken.expect("the task that writes is woken");
+    assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Gone);
+    assert!(scene.speaker.is_quiet());
+    assert_eq!(std::rc::Rc::strong_count(&stream), 1, "nobody but this test holds the socket");
+}
+
+#[tokio::test]
+async fn an_established_session_is_kept_by_the_keeper_until_its_connection_is_gone() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Keep(line.key)));
+    drop(line.far);
+    scene.reads(line.key).await;
+    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Release(line.key)));
+    assert_eq!(scene.speaker.poll_effect(), None);
+}
+
+#[tokio::test]
+async fn a_fault_is_answered_and_what_follows_it_is_not_read() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let mut fault = KEEPALIVE;
+    fault[18] = 9;
+    assert_eq!(scene.says(&mut line, &[fault, KEEPALIVE].concat()).await, Read::Gone);
+    assert_eq!(scene.state(scene.peer), Some(State::Idle));
+    let done = scene.speaker.transmit(line.key, scene.now);
+    assert_eq!(done, Write::Finish, "the connection is closed in order");
+    let (kind, body) = line.next().await;
+    assert_eq!(kind, MessageType::Notification);
+    // RFC 4271 section 6.1: Bad Message Type, with the type.
+    assert_eq!(Notification::parse(&body), Some(Notification { code: 1, subcode: 3, data: vec![9] }));
+}
+
+#[tokio::test]
+async fn a_second_connection_does_not_harm_an_established_session() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let mut second = scene.connect(scene.peer).await;
+    scene.says(&mut second, &open()).await;
+    let heard = scene.hears(&mut second).await;
+    assert_eq!(heard, [MessageType::Open, MessageType::Notification]);
+    assert_eq!(scene.speaker.transmit(second.key, scene.now), Write::Finish);
+    assert_eq!(scene.state(scene.peer), Some(State::Established));
+    assert!(scene.speaker.session_connection(scene.peer).is_some_and(|(key, _)| key == line.key));
+}
+
+#[tokio::test]
+async fn a_peer_of_a_range_lives_as_long_as_its_connection() {
+    let mut scene = Scene::new();
+    // Before its OPEN, and in a session.
+    for established in [false, true] {
+        let mut line = scene.guest().await;
+        assert_eq!(scene.state(line.key.0), Some(State::OpenSent));
+        if established {
+            scene.establish(&mut line).await;
+        }
+        assert!(scene.speaker.peer_at(GUEST).is_some());
+        drop(line.far);
+        scene.reads(line.key).await;
+        assert_eq!(
+            scene.speaker.slots.len(),
+            1,
+            "only the configured peer is left (established: {established})"
+        );
+        assert!(scene.speaker.is_quiet());
+    }
+}
+
+#[tokio::test]
+async fn a_peer_of_a_range_whose_open_is_refused_is_told_so_and_forgotten() {
+    let mut scene = Scene::new();
+    let mut line = scene.guest().await;
+    let mut refused = open();
+    refused[19] = 3;
+    assert_eq!(scene.says(&mut line, &refused).await, Read::Gone);
+    assert_eq!(scene.speaker.peer_at(GUEST), None);
+    assert_eq!(scene.hears(&mut line).await, [MessageType::Open, MessageType::Notification]);
+}
+
+#[tokio::test]
+async fn a_configured_peer_stays_when_its_connection_goes() {
+    let mut scene = Scene::new();
+    let line = scene.connect(scene.peer).await;
+    drop(line.far);
+    scene.reads(line.key).await;
+    assert_eq!(scene.state(scene.peer), Some(State::Active));
+    assert_eq!(scene.speaker.peer_at(PEER), Some(scene.peer));
+}
+
+#[tokio::test]
+async fn a_peer_that_is_removed_is_told_so_while_its_connection_says_goodbye() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    scene.speaker.remove_peer(scene.peer, scene.now);
+    assert_eq!(scene.speaker.peer_at(PEER), None);
+    assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
+    assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);
+    scene.speaker.drop_connection(line.key);
+    assert!(scene.speaker.is_quiet() && scene.speaker.next_deadline().is_none());
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_ended_when_its_hold_time_is_over() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let end = scene.now + Duration::from_secs(90);
+    while let Some(at) = scene.speaker.next_deadline().filter(|&at| at <= end) {
+        scene.now = at;
+        scene.speaker.expire(at);
+        scene.speaker.transmit(line.key, at);
+    }
+    let mut keepalives = 0;
+    while line.next().await.0 == MessageType::KeepAlive {
+        keepalives += 1;
+    }
+    assert!(keepalives >= 2, "it heard {keepalives} KEEPALIVEs before the NOTIFICATION");
+    assert_eq!(scene.now, end);
+    assert_eq!(scene.state(scene.peer), Some(State::Idle));
+}
+
+#[tokio::test]
+async fn the_table_is_complete_when_every_peer_has_sent_its_own_or_time_is_over() {
+    let mut scene = Scene::new();
+    assert!(!scene.speaker.is_synced(scene.now), "the peer is not there yet");
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    assert!(!scene.speaker.is_synced(scene.now));
+    scene.says(&mut line, &END_OF_RIB).await;
+    scene.speaker.drain_pipeline(scene.now);
+    assert!(scene.speaker.is_synced(scene.now));
+    let mut alone = Scene::new();
+    assert!(alone.speaker.is_synced(alone.now + Duration::from_secs(120)));
+}
+
+#[tokio::test]
+async fn a_shut_down_says_why_on_every_session() {
+    let mut scene = Scene::new();
+    let mut lines = [scene.connect(scene.peer).await, scene.guest().await];
+    for line in &mut lines {
+        scene.establish(line).await;
+    }
+    scene.speaker.shut_down("maintenance", scene.now);
+    for line in &mut lines {
+        assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);
+        let (kind, body) = line.next().await;
+        // RFC 9003 section 2: the length, then the text.
+        assert_eq!(
+            (kind, &body[..3], &body[3..]),
+            (MessageType::Notification, &[6, 2, 11][..], &b"maintenance"[..])
+        );
+    }
+}
