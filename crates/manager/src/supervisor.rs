@@ -115,8 +115,12 @@ impl Supervisor {
 
     /// A process that runs already: this manager is not the first. Whether it is wanted.
     pub(crate) fn found(&mut self, name: &str, pid: u32, now: Instant) -> bool {
+        let alive = self.is_alive(name, pid);
         let Some(process) = self.find(name) else { return false };
-        process.state = State::Starting { pid, since: now };
+        // Told a second time of one that is known, it would wait for a birth that has been.
+        if !alive {
+            process.state = State::Starting { pid, since: now };
+        }
         true
     }
 
@@ -309,6 +313,21 @@ mod tests {
         let now = Instant::now();
         let mut supervisor = running(now);
         supervisor.ended("bgp", 6, "signal 9", now);
+        assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
+    }
+
+    #[test]
+    fn what_runs_already_is_configured_once_it_registers_and_stays_so() {
+        let now = Instant::now();
+        let mut supervisor = Supervisor::new(&["bgp"], now);
+        assert!(supervisor.found("bgp", 7, now) && !supervisor.found("ospf", 8, now));
+        assert!(supervisor.due(now).is_empty(), "it is not started a second time");
+        assert_eq!(supervisor.registered("bgp", 7, now), Some(Action::Configure("bgp")));
+        supervisor.configured("bgp");
+        assert!(
+            supervisor.found("bgp", 7, now + FIRST_DELAY),
+            "told again, after a gap in the keeper's news"
+        );
         assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
     }
 
