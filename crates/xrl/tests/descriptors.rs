@@ -1,6 +1,6 @@
 //! Descriptors do not leak. Alone in its process: others would open some meanwhile.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the other test program uses the rest")]
 #[path = "xrl/exercise.rs"]
 mod exercise;
 
