@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     netns::{Namespace, output},
@@ -52,6 +53,22 @@ impl Bird {
     /// One command of birdc.
     pub fn birdc(&self, command: &str) -> Result<String> {
         output(Command::new("birdc").arg("-s").arg(self.directory.join("ctl")).args(command.split(' ')))
+    }
+
+    /// Stops it as a debugger would: its connections stay, and it says nothing more on them.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        // `ip netns exec` replaces itself with the program.
+        let pid = Pid::from_raw(self.child.id() as i32).context("pid of bird")?;
+        Ok(kill_process(pid, signal)?)
     }
 
     /// Number of routes that the selection (arguments of `show route … count`) finds.

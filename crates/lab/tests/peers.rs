@@ -227,7 +227,7 @@ fn static_and_connected_routes_beat_bgp_unless_distances_say_otherwise() -> Resu
                 routes.iter().find(|route| route["protocol"] == "bgp").map(|route| route["selected"].clone())
             };
             let (connected, by_distance) = (bgp("10.0.3.0/24"), bgp("192.0.2.0/24"));
-            let selected = connected.is_some_and(|flag| flag == true) == false
+            let selected = connected.is_some_and(|flag| flag != true)
                 && by_distance.map(|flag| flag == true) == Some(!distance.is_empty());
             if selected { Ok(()) } else { Err(shown.to_string()) }
         })?;
