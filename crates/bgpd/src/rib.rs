@@ -115,7 +115,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
     loop {
         // Not `Bgp::with`: reading changes causes none, and would ring the bell waited for below.
         let changes = bgp.speaker.borrow_mut().pipeline.pull_rib(BATCH);
-        if let Some(changes) = changes {
+        if let Some(mut changes) = changes {
             if changes.restart && std::mem::replace(&mut begun, true) {
                 warn!("the rib reads too slowly: it is told everything again");
                 match register(bgp, client).await {
@@ -125,6 +125,13 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
                 (complete, said) = (false, false);
             }
             complete |= changes.complete;
+            // By itself and before: a handle that is given up may be defined anew in the same changes.
+            if !changes.undefine.is_empty() {
+                let undefine = std::mem::take(&mut changes.undefine);
+                let batch =
+                    RouteBatch { afi: changes.family.afi.0.into(), undefine, ..RouteBatch::default() };
+                window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
+            }
             let batch = encode(changes, &bgp.speaker.borrow().settings);
             window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
             if window.len() >= WINDOW
@@ -175,7 +182,7 @@ fn encode(changes: RibChanges, settings: &Settings) -> RouteBatch {
     RouteBatch {
         afi: changes.family.afi.0.into(),
         define: changes.define.into_iter().map(define).collect(),
-        undefine: changes.undefine,
+        undefine: Vec::new(),
         distances: changes.internal.iter().map(distance).collect(),
         addresses: changes.addresses,
         lengths: changes.lengths,
