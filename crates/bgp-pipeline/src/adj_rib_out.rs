@@ -7,19 +7,19 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use holdfast_bgp_wire::{UpdateEncoder, encode};
-use holdfast_policy::Edits;
+use holdfast_bgp_wire::{NextHop, UpdateEncoder, encode};
 use holdfast_types::{IpPrefix, Ipv4Prefix};
 
 use crate::{
     PeerIndex,
     core::Core,
-    export::Export,
+    export::{Group, Judged},
     fanout::Change,
+    own_next_hop::OwnNextHops,
     path::{Path, SetId, SourceId},
-    rewrite,
+    peer_set::PeerSet,
+    rewrite::{self, ExportedNextHop},
     seam::{Lane, Old, RouteNumber, Seam},
-    sets::Verdict,
 };
 
 /// Whom some bytes are for. A route is not sent back to the peer it came from.
@@ -46,14 +46,28 @@ pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
     /// Where each run ends.
     pub(crate) runs: Vec<(usize, Target)>,
+    /// Where we stand as next hop: members on other links have another address there.
+    pub(crate) own_next_hops: Vec<u32>,
     /// Routes whose attributes fit no message of the session.
     pub(crate) too_long: u64,
 }
 
 impl Outgoing {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.runs.clear();
+        self.own_next_hops.clear();
+    }
+
     pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
         encode::end_of_rib(P::UNICAST, &mut self.bytes);
         self.close(Target::All);
+    }
+
+    /// The messages from `start` on name us as next hop.
+    fn note_own_next_hops(&mut self, start: usize) {
+        let places = encode::next_hops(&self.bytes[start..]).map(|at| (start + at) as u32);
+        self.own_next_hops.extend(places);
     }
 
     /// Ends a run; joins it to the last if that has the same target.
@@ -88,19 +102,26 @@ pub(crate) enum Side {
 /// For whom a window is encoded.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Audience<'a> {
-    pub(crate) current: &'a Export,
-    pub(crate) previous: &'a Export,
-    pub(crate) members: &'a [PeerIndex],
+    pub(crate) current: &'a Group,
+    pub(crate) previous: &'a Group,
+    /// What messages are encoded with.
+    pub(crate) own: &'a OwnNextHops,
+    pub(crate) members: &'a PeerSet,
     /// The group's position, for who looks at the seams.
     pub(crate) lane: Lane,
 }
 
 impl Audience<'_> {
-    fn export(&self, side: Side) -> &Export {
+    fn group(&self, side: Side) -> &Group {
         match side {
             Side::Current => self.current,
             Side::Previous => self.previous,
         }
+    }
+
+    /// Whether the path would be announced.
+    pub(crate) fn passes<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> bool {
+        self.current.judge(core, prefix, path).is_some()
     }
 
     /// A best path comes out of the fanout for these.
@@ -116,7 +137,7 @@ impl Audience<'_> {
 
     /// The member that a source is.
     fn member(&self, core: &Core, source: SourceId) -> Option<PeerIndex> {
-        core.sources.get(source).peer.filter(|peer| self.members.contains(peer))
+        core.sources.get(source).peer.filter(|peer| self.members.contains(*peer))
     }
 }
 
@@ -127,40 +148,47 @@ pub(crate) struct Tally {
     pub(crate) restarted: bool,
     /// Change of what the group is told.
     pub(crate) announced: i64,
-    /// Change of what single members are not told, being the sources.
-    pub(crate) withheld: Vec<(PeerIndex, i64)>,
+    /// Change of what single members are not told, being the sources; by number, for those in `touched`.
+    withheld: Vec<i64>,
+    touched: Vec<PeerIndex>,
 }
 
 impl Tally {
     fn withhold(&mut self, peer: PeerIndex, by: i64) {
-        match self.withheld.iter_mut().find(|(other, _)| *other == peer) {
-            Some((_, count)) => *count += by,
-            None => self.withheld.push((peer, by)),
+        if self.withheld.len() <= peer.index() {
+            self.withheld.resize(peer.index() + 1, 0);
         }
+        let count = &mut self.withheld[peer.index()];
+        if *count == 0 {
+            self.touched.push(peer);
+        }
+        *count += by;
+    }
+
+    /// Takes what was counted of single members.
+    pub(crate) fn take_withheld(&mut self) -> impl Iterator<Item = (PeerIndex, i64)> {
+        let withheld = &mut self.withheld;
+        self.touched.drain(..).map(|peer| (peer, std::mem::take(&mut withheld[peer.index()])))
+    }
+
+    fn restart(&mut self) {
+        (self.restarted, self.announced) = (false, 0);
+        self.take_withheld().for_each(drop);
     }
 }
 
-/// Routes of one window with the same attributes from the same source.
-#[derive(Debug)]
+/// Routes of one window with the same attributes, told to the same members.
+#[derive(Copy, Clone, Debug)]
 struct Chain {
-    source: SourceId,
     /// The source as a member of the group, which is not told of its own routes.
     member: Option<PeerIndex>,
     side: Side,
-    /// After import policy; `None` if export policy refuses it.
-    set: Option<SetId>,
-    edits: Option<Box<Edits>>,
-    /// First and last of its routes; `END` when it has none.
+    judged: Judged,
+    /// First and last of its routes.
     first: u32,
     last: u32,
     /// Another chain of the same received set.
     next: u32,
-}
-
-impl Chain {
-    fn number(&self) -> Option<RouteNumber> {
-        self.set.map(|set| RouteNumber::new(self.source, set))
-    }
 }
 
 const END: u32 = u32::MAX;
@@ -188,6 +216,7 @@ impl Marks {
         }
     }
 
+    #[inline]
     fn chain(&mut self, set: SetId) -> &mut u32 {
         let (window, chain) = &mut self.marks[set.index()];
         if *window != self.window {
@@ -210,7 +239,6 @@ pub(crate) struct Window<P> {
     routes: Vec<(P, u32)>,
     withdrawn: Vec<P>,
     withdrawn_from: Vec<(Target, P)>,
-    edits: Edits,
     attributes: Vec<u8>,
     scratch: Vec<u8>,
     pub(crate) tally: Tally,
@@ -224,7 +252,6 @@ impl<P: IpPrefix> Window<P> {
             routes: Vec::new(),
             withdrawn: Vec::new(),
             withdrawn_from: Vec::new(),
-            edits: Edits::default(),
             attributes: Vec::new(),
             scratch: Vec::new(),
             tally: Tally::default(),
@@ -232,25 +259,19 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// Starts a window; what the one before left is dropped.
-    pub(crate) fn begin(&mut self, core: &Core, marks: &mut Marks) {
+    pub(crate) fn begin(&mut self, core: &Core, marks: &mut Marks, audience: &Audience<'_>) {
         marks.begin(core.sets.numbers());
+        audience.current.begin_window();
+        audience.previous.begin_window();
         self.chains.clear();
         self.routes.clear();
         self.withdrawn.clear();
         self.withdrawn_from.clear();
-        (self.tally.restarted, self.tally.announced) = (false, 0);
-        self.tally.withheld.clear();
-    }
-
-    /// The changes with one for each prefix, without those that lead back to where they started.
-    pub(crate) fn merge(&mut self, changes: impl ExactSizeIterator<Item = Change<P>>) -> Vec<Change<P>> {
-        let mut merged = self.merge.run(changes);
-        merged.retain(|change| !change.old.same_route(change.new));
-        merged
+        self.tally.restart();
     }
 
     /// One change for each prefix, from the first `old` to the last `new`.
-    pub(crate) fn latest(&mut self, changes: impl ExactSizeIterator<Item = Change<P>>) -> Vec<Change<P>> {
+    pub(crate) fn merge(&mut self, changes: impl ExactSizeIterator<Item = Change<P>>) -> Vec<Change<P>> {
         self.merge.run(changes)
     }
 
@@ -260,6 +281,7 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// One prefix: before and now.
+    #[inline]
     pub(crate) fn add(
         &mut self,
         core: &mut Core,
@@ -269,44 +291,68 @@ impl<P: IpPrefix> Window<P> {
         before: Before,
         (new, side): (Path, Side),
     ) {
-        let chain = self.chain(core, marks, audience, prefix, new, side);
-        let old_chain = match before {
-            Before::Path(old, old_side) => self.chain(core, marks, audience, prefix, old, old_side),
-            Before::Unknown => None,
+        let now = audience.group(side).judge(core, prefix, new);
+        let (old, was) = match before {
+            Before::Path(old, old_side) => (old, audience.group(old_side).judge(core, prefix, old)),
+            Before::Unknown => (Path::NONE, None),
         };
         if core.seams.are_watched() {
-            let number = |chain: u32| self.chains[chain as usize].number();
-            let old = match before {
-                Before::Path(..) => Old::Is(old_chain.and_then(number)),
+            let number = |path: Path, judged: Judged| RouteNumber::new(path.source, judged.set);
+            let was = match before {
+                Before::Path(..) => Old::Is(was.map(|judged| number(old, judged))),
                 Before::Unknown => Old::Unknown,
             };
-            core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, old, chain.and_then(number));
+            let now = now.map(|judged| number(new, judged));
+            core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, was, now);
         }
-        let was_announced = old_chain.is_some();
-        let old_member = old_chain.and_then(|chain| self.chains[chain as usize].member);
-        self.tally.announced -= i64::from(was_announced);
-        if let Some(peer) = old_member {
-            self.tally.withhold(peer, -1);
-        }
-        let Some(chain) = chain else {
-            match (before, old_member) {
-                (Before::Unknown, _) => self.withdrawn.push(prefix),
-                (Before::Path(..), Some(_)) if audience.members.len() == 1 => {}
-                (Before::Path(..), Some(peer)) => self.withdrawn_from.push((Target::Except(peer), prefix)),
-                (Before::Path(..), None) if was_announced => self.withdrawn.push(prefix),
-                (Before::Path(..), None) => {}
+        match (was, now) {
+            (None, None) if matches!(before, Before::Unknown) => self.withdrawn.push(prefix),
+            (None, None) => {}
+            (None, Some(judged)) => {
+                let member = self.announce(core, marks, audience, prefix, (new, side, judged));
+                if let (Some(peer), Before::Unknown) = (member, before) {
+                    self.withdrawn_from.push((Target::Only(peer), prefix));
+                }
             }
-            return;
-        };
+            (Some(_), None) => match self.retract(core, audience, old) {
+                Some(_) if audience.members.len() == 1 => {}
+                Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
+                None => self.withdrawn.push(prefix),
+            },
+            (Some(_), Some(judged)) => {
+                let had_none = self.retract(core, audience, old);
+                let has_none = self.announce(core, marks, audience, prefix, (new, side, judged));
+                if let Some(peer) = has_none.filter(|peer| had_none != Some(*peer)) {
+                    self.withdrawn_from.push((Target::Only(peer), prefix));
+                }
+            }
+        }
+    }
+
+    /// The path is not announced any more. Returns the member that was not told of it, being its source.
+    #[inline]
+    fn retract(&mut self, core: &Core, audience: &Audience<'_>, path: Path) -> Option<PeerIndex> {
+        let member = audience.member(core, path.source);
+        self.tally.announced -= 1;
+        member.into_iter().for_each(|peer| self.tally.withhold(peer, -1));
+        member
+    }
+
+    /// The path is announced. Returns the member that is not told of it, being its source.
+    #[inline]
+    fn announce(
+        &mut self,
+        core: &Core,
+        marks: &mut Marks,
+        audience: &Audience<'_>,
+        prefix: P,
+        (path, side, judged): (Path, Side, Judged),
+    ) -> Option<PeerIndex> {
+        let member = audience.member(core, path.source);
         self.tally.announced += 1;
-        self.append(chain, prefix);
-        if let Some(peer) = self.chains[chain as usize].member {
-            self.tally.withhold(peer, 1);
-            let had_it = was_announced && old_member != Some(peer);
-            if had_it || matches!(before, Before::Unknown) {
-                self.withdrawn_from.push((Target::Only(peer), prefix));
-            }
-        }
+        member.into_iter().for_each(|peer| self.tally.withhold(peer, 1));
+        self.append(marks.chain(path.set), (member, side, judged), prefix);
+        member
     }
 
     /// A prefix that nobody may have any more, whatever was announced; not counted.
@@ -317,82 +363,33 @@ impl<P: IpPrefix> Window<P> {
         self.withdrawn.push(prefix);
     }
 
-    /// Whether the path would be announced.
-    pub(crate) fn passes(
+    /// Puts the prefix behind those that are announced in the same way.
+    #[inline]
+    fn append(
         &mut self,
-        core: &mut Core,
-        marks: &mut Marks,
-        audience: &Audience<'_>,
+        head: &mut u32,
+        (member, side, judged): (Option<PeerIndex>, Side, Judged),
         prefix: P,
-        path: Path,
-    ) -> bool {
-        self.chain(core, marks, audience, prefix, path, Side::Current).is_some()
-    }
-
-    /// The chain that the path belongs to; `None` if it is not announced.
-    fn chain(
-        &mut self,
-        core: &mut Core,
-        marks: &mut Marks,
-        audience: &Audience<'_>,
-        prefix: P,
-        path: Path,
-        side: Side,
-    ) -> Option<u32> {
-        if !path.is_some() {
-            return None;
-        }
-        let export = audience.export(side);
-        let head = marks.chain(path.set);
-        let fixed = !export.reads_prefix() && core.sets.verdict(path.set) != Verdict::PerRoute;
-        if fixed
-            && let Some(found) = self.find(*head, |chain| (chain.source, chain.side) == (path.source, side))
-        {
-            return self.chains[found as usize].set.map(|_| found);
-        }
-        let mut edits = std::mem::take(&mut self.edits);
-        let set = export.passes(core, prefix.into(), path, &mut edits);
-        let wanted = (!edits.is_empty()).then_some(&edits);
-        let found = self.find(*head, |chain| {
-            (chain.source, chain.side, chain.set) == (path.source, side, set)
-                && chain.edits.as_deref() == wanted
-        });
-        let found = found.unwrap_or_else(|| {
-            let edits = wanted.map(|edits| Box::new(edits.clone()));
-            let (source, member) = (path.source, audience.member(core, path.source));
-            let chain = Chain { source, member, side, set, edits, first: END, last: END, next: *head };
-            self.chains.push(chain);
-            *head = self.chains.len() as u32 - 1;
-            *head
-        });
-        self.edits = edits;
-        set.map(|_| found)
-    }
-
-    fn find(&self, mut at: u32, same: impl Fn(&Chain) -> bool) -> Option<u32> {
-        while let Some(chain) = self.chains.get(at as usize) {
-            if same(chain) {
-                return Some(at);
+    ) {
+        let place = self.routes.len() as u32;
+        self.routes.push((prefix, END));
+        let mut at = *head;
+        while let Some(chain) = self.chains.get_mut(at as usize) {
+            if (chain.member, chain.side, chain.judged) == (member, side, judged) {
+                self.routes[chain.last as usize].1 = place;
+                chain.last = place;
+                return;
             }
             at = chain.next;
         }
-        None
-    }
-
-    fn append(&mut self, chain: u32, prefix: P) {
-        let place = self.routes.len() as u32;
-        self.routes.push((prefix, END));
-        let chain = &mut self.chains[chain as usize];
-        match self.routes.get_mut(chain.last as usize) {
-            Some((_, next)) => *next = place,
-            None => chain.first = place,
-        }
-        chain.last = place;
+        let number = self.chains.len() as u32;
+        self.chains.push(Chain { member, side, judged, first: place, last: place, next: *head });
+        *head = number;
     }
 
     /// Encodes the window: withdrawals first, then each chain.
     pub(crate) fn encode(&mut self, core: &Core, audience: &Audience<'_>, out: &mut Outgoing) {
-        let encoder = UpdateEncoder::new(audience.current.max_message_len);
+        let encoder = UpdateEncoder::new(audience.current.export.max_message_len);
         withdraw(encoder, self.withdrawn.iter().copied(), out);
         out.close(Target::All);
         self.withdrawn_from.sort_unstable();
@@ -400,46 +397,10 @@ impl<P: IpPrefix> Window<P> {
             withdraw(encoder, part.iter().map(|(_, prefix)| *prefix), out);
             out.close(part[0].0);
         }
-        for at in 0..self.chains.len() {
-            if self.chains[at].first != END {
-                self.announce(core, audience, encoder, at, out);
-            }
+        for chain in &self.chains {
+            let room = (&mut self.scratch, &mut self.attributes);
+            encode_chain(core, audience, encoder, chain, &self.routes, room, out);
         }
-    }
-
-    fn announce(
-        &mut self,
-        core: &Core,
-        audience: &Audience<'_>,
-        encoder: UpdateEncoder,
-        at: usize,
-        out: &mut Outgoing,
-    ) {
-        let chain = &self.chains[at];
-        let Some(set) = chain.set else { return };
-        let member = chain.member;
-        if member.is_some() && audience.members.len() == 1 {
-            return;
-        }
-        let (export, edits) = (audience.export(chain.side), chain.edits.as_deref());
-        let routes = Routes { routes: &self.routes, next: chain.first };
-        let sent =
-            rewrite::exported_next_hop(core, export, P::WIDTH == 32, set, edits).is_some_and(|next_hop| {
-                self.attributes.clear();
-                rewrite::export(core, export, set, edits, next_hop, &mut self.scratch, &mut self.attributes);
-                let sent = if matches!(next_hop, holdfast_bgp_wire::NextHop::V4(_)) {
-                    encoder.announce(&self.attributes, ipv4(routes.clone()), &mut out.bytes)
-                } else {
-                    encoder.announce_mp(&self.attributes, next_hop, routes.clone(), &mut out.bytes)
-                };
-                sent.is_ok()
-            });
-        if !sent {
-            // What cannot be said must not leave the old route standing.
-            out.too_long += routes.clone().count() as u64;
-            withdraw(encoder, routes, out);
-        }
-        out.close(member.map_or(Target::All, Target::Except));
     }
 
     pub(crate) fn memory(&self) -> usize {
@@ -447,6 +408,48 @@ impl<P: IpPrefix> Window<P> {
             + self.chains.capacity() * size_of::<Chain>()
             + self.merge.changes.capacity() * size_of::<Change<P>>()
     }
+}
+
+/// Encodes the messages of one chain.
+fn encode_chain<P: IpPrefix>(
+    core: &Core,
+    audience: &Audience<'_>,
+    encoder: UpdateEncoder,
+    chain: &Chain,
+    routes: &[(P, u32)],
+    (scratch, attributes): (&mut Vec<u8>, &mut Vec<u8>),
+    out: &mut Outgoing,
+) {
+    if chain.member.is_some() && audience.members.len() == 1 {
+        return;
+    }
+    let Judged { set, outcome } = chain.judged;
+    let group = audience.group(chain.side);
+    let (export, edits) = (&group.export, &*group.edits(outcome));
+    let routes = Routes { routes, next: chain.first };
+    let start = out.bytes.len();
+    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, set, edits);
+    let next_hop = named.and_then(|named| match named {
+        ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32),
+        ExportedNextHop::Other(next_hop) => Some(next_hop),
+    });
+    let sent = next_hop.is_some_and(|next_hop| {
+        attributes.clear();
+        rewrite::export(core, export, set, edits, next_hop, scratch, attributes);
+        let sent = match next_hop {
+            NextHop::V4(_) => encoder.announce(attributes, ipv4(routes.clone()), &mut out.bytes),
+            NextHop::V6 { .. } => encoder.announce_mp(attributes, next_hop, routes.clone(), &mut out.bytes),
+        };
+        sent.is_ok()
+    });
+    if !sent {
+        // What cannot be said must not leave the old route standing.
+        out.too_long += routes.clone().count() as u64;
+        withdraw(encoder, routes, out);
+    } else if named == Some(ExportedNextHop::Ourselves) {
+        out.note_own_next_hops(start);
+    }
+    out.close(chain.member.map_or(Target::All, Target::Except));
 }
 
 /// The prefixes of a chain.
@@ -495,32 +498,53 @@ impl<P: IpPrefix> Merge<P> {
     fn run(&mut self, changes: impl ExactSizeIterator<Item = Change<P>>) -> Vec<Change<P>> {
         let mut merged = std::mem::take(&mut self.changes);
         merged.clear();
-        if changes.len() < 2 {
-            merged.extend(changes);
-        } else {
-            self.slots.clear();
-            self.slots.resize((2 * changes.len()).next_power_of_two(), 0);
-            changes.for_each(|change| self.insert(&mut merged, change));
+        merged.extend(changes);
+        if !are_distinct(&merged) {
+            self.unite(&mut merged);
         }
         merged
     }
 
-    fn insert(&mut self, merged: &mut Vec<Change<P>>, change: Change<P>) {
+    fn unite(&mut self, changes: &mut Vec<Change<P>>) {
+        self.slots.clear();
+        self.slots.resize((2 * changes.len()).next_power_of_two(), 0);
+        let mut kept = 0;
+        for at in 0..changes.len() {
+            let change = changes[at];
+            match self.find(&changes[..kept], change.prefix) {
+                Ok(place) => changes[place].new = change.new,
+                Err(slot) => {
+                    changes[kept] = change;
+                    kept += 1;
+                    self.slots[slot] = kept as u32;
+                }
+            }
+        }
+        changes.truncate(kept);
+    }
+
+    /// Where the prefix is among those before, or else the slot to note it in.
+    fn find(&self, before: &[Change<P>], prefix: P) -> Result<usize, usize> {
         let mask = self.slots.len() - 1;
-        let mut at = self.hasher.hash_one(change.prefix) as usize & mask;
+        let mut slot = self.hasher.hash_one(prefix) as usize & mask;
         loop {
-            match self.slots[at] {
-                0 => {
-                    merged.push(change);
-                    self.slots[at] = merged.len() as u32;
-                    return;
-                }
-                place if merged[place as usize - 1].prefix == change.prefix => {
-                    merged[place as usize - 1].new = change.new;
-                    return;
-                }
-                _ => at = (at + 1) & mask,
+            match self.slots[slot] {
+                0 => return Err(slot),
+                place if before[place as usize - 1].prefix == prefix => return Ok(place as usize - 1),
+                _ => slot = (slot + 1) & mask,
             }
         }
     }
+}
+
+/// Whether no prefix is there twice, as far as that can be seen at once. The second change of a prefix starts from
+/// what the first led to: so there is none where all are additions, or all are deletions. Walks over the table make
+/// changes in address order.
+fn are_distinct<P: IpPrefix>(changes: &[Change<P>]) -> bool {
+    let Some(first) = changes.first() else { return true };
+    let is_like_first = |change: &Change<P>| {
+        (change.old.is_some(), change.new.is_some()) == (first.old.is_some(), first.new.is_some())
+    };
+    first.old.is_some() != first.new.is_some() && changes.iter().all(is_like_first)
+        || changes.is_sorted_by(|a, b| a.prefix < b.prefix)
 }

@@ -86,9 +86,10 @@ impl Pipeline {
         let (ends, most) = (self.ends(), self.core.speaker.limits.log as u64 / 2);
         let is_behind = |stream: &Stream| stream.backlog(ends) > most;
         self.rib.as_ref().is_some_and(|rib| rib.backlog(ends) > most)
-            || self.streams.iter().any(|(_, stream)| {
-                is_behind(stream) && stream.members.iter().any(|member| takes_more(*member))
-            })
+            || self
+                .streams
+                .iter()
+                .any(|(_, stream)| is_behind(stream) && stream.members.iter().any(&takes_more))
     }
 
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
@@ -206,7 +207,7 @@ impl Pipeline {
             passed[1] = passed[1].min(v6.unwrap_or(u64::MAX));
         };
         for (_, stream) in self.streams.iter() {
-            let [v4, v6] = stream.export.families;
+            let [v4, v6] = stream.group.export.families;
             at(v4.then(|| place(&stream.v4)).flatten(), v6.then(|| place(&stream.v6)).flatten());
         }
         if let Some(rib) = &self.rib {
@@ -241,7 +242,8 @@ impl Pipeline {
     /// Readers that have not come to these positions lose their place.
     fn lose_readers(&mut self, least: Stamp) {
         for stream in self.streams.iter_mut() {
-            let Stream { v4, v6, export, .. } = stream;
+            let Stream { v4, v6, group, .. } = stream;
+            let export = &group.export;
             v4.lost |= export.families[0] && v4.position < least[0];
             v6.lost |= export.families[1] && v6.position < least[1];
         }
@@ -260,7 +262,7 @@ impl Pipeline {
         }
         let lost =
             self.streams.iter().filter(|(_, stream)| v4 && stream.v4.is_lost() || v6 && stream.v6.is_lost());
-        for peer in lost.flat_map(|(_, stream)| stream.members.clone()).collect::<Vec<_>>() {
+        for peer in lost.flat_map(|(_, stream)| stream.members.iter()).collect::<Vec<_>>() {
             if let Some(member) = self.members[peer.index()].take() {
                 self.streams.leave(peer, &member);
                 self.events.push_back(Event::TooSlow { peer });

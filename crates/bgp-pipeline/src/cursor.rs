@@ -126,7 +126,7 @@ impl<P: IpPrefix> Table<P> {
         encoding: &mut Encoding<'_>,
         out: &mut Outgoing,
     ) -> Advance {
-        self.window.begin(encoding.core, encoding.marks);
+        self.window.begin(encoding.core, encoding.marks, audience);
         if cursor.lost {
             *cursor =
                 Cursor { position: self.rib.log.start(), walk: Some(Walk::new(WalkKind::Lost)), lost: false };
@@ -153,14 +153,14 @@ impl<P: IpPrefix> Table<P> {
         let changes = self.rib.log.read(cursor.position, limits.window);
         cursor.position += changes.len() as u64;
         let merged = self.window.merge(changes);
-        for change in &merged {
+        for change in merged.iter().filter(|change| !change.old.same_route(change.new)) {
             let (prefix, old, new) = (change.prefix, change.old, change.new);
             let side = match cursor.walk {
                 Some(walk) if !walk.has_done(prefix) => match walk.kind {
                     // The walk will come by.
                     WalkKind::Dump => continue,
                     WalkKind::Lost => {
-                        if !self.window.passes(core, marks, audience, prefix, new) {
+                        if !audience.passes(core, prefix, new) {
                             self.window.withdraw(core, audience, prefix);
                         }
                         continue;

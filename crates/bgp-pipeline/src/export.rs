@@ -1,23 +1,27 @@
 //! The ExportPolicy stage: which best paths a group of peers is told of.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    cell::{Ref, RefCell},
+    collections::HashMap,
+};
 
-use holdfast_bgp_wire::NextHop;
 use holdfast_policy::{Edits, Verdict};
-use holdfast_types::{Afi, Asn, Prefix};
+use holdfast_types::{Asn, IpPrefix, Prefix};
 
 use crate::{
     PeerConfig, PeerKind, SessionFacts,
     class::Policy,
     core::{Core, family_index},
+    own_next_hop::OwnNextHops,
     path::{Path, SetId},
     rewrite,
     route::RouteView,
-    sets::SetFlags,
+    sets::{SetFlags, Verdict as Imported},
+    verdicts::GroupNumber,
 };
 
 /// All that decides what a peer receives: peers for which it is equal form an update group, for which routes
-/// are filtered, rewritten and encoded once.
+/// are filtered, rewritten and encoded once. Our address as next hop may differ: it is put in afterwards.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Export {
     policy: Policy,
@@ -28,9 +32,8 @@ pub(crate) struct Export {
     pub(crate) four_octet_as: bool,
     pub(crate) max_message_len: usize,
     pub(crate) extended_next_hop: bool,
-    next_hop_v4: Option<Ipv4Addr>,
-    next_hop_v6: Option<Ipv6Addr>,
-    link_local: Option<Ipv6Addr>,
+    /// By family, how long our own address is as next hop; `None` without one.
+    own_next_hops: [Option<u8>; 2],
     pub(crate) next_hop_self: bool,
 }
 
@@ -45,9 +48,7 @@ impl Export {
             four_octet_as: facts.four_octet_as,
             max_message_len: facts.max_message_len,
             extended_next_hop: facts.extended_next_hop,
-            next_hop_v4: facts.next_hop_v4,
-            next_hop_v6: facts.next_hop_v6,
-            link_local: facts.link_local,
+            own_next_hops: OwnNextHops::new(facts).octets(),
             next_hop_self: config.next_hop_self,
         };
         // Also without an address of our own to announce: the peer waits for End-of-RIB.
@@ -57,59 +58,173 @@ impl Export {
         export
     }
 
-    /// Whether two routes with the same attributes may be judged differently.
-    pub(crate) fn reads_prefix(&self) -> bool {
-        self.policy.reads_prefix()
+    /// Whether we have an address to announce ourselves as next hop with.
+    pub(crate) fn has_own_next_hop(&self, ipv4: bool) -> bool {
+        self.own_next_hops[usize::from(!ipv4)].is_some()
     }
 
-    /// Ourselves as next hop. IPv4 routes over a link without IPv4 go by RFC 8950.
-    pub(crate) fn own_next_hop(&self, ipv4: bool) -> Option<NextHop> {
-        let v6 = || {
-            let global = self.next_hop_v6.or(self.link_local)?;
-            Some(NextHop::V6 { global, link_local: self.link_local })
-        };
-        if !ipv4 {
-            return v6();
-        }
-        self.next_hop_v4.map(NextHop::V4).or_else(|| self.extended_next_hop.then(v6)?)
-    }
-
-    /// Whether the path is announced to this group: then the set to start from, with `edits` to make.
-    pub(crate) fn passes(
-        &self,
-        core: &mut Core,
-        prefix: Prefix,
-        path: Path,
-        edits: &mut Edits,
-    ) -> Option<SetId> {
+    /// What this makes of a set after import policy; the changes are left in `edits`. The next hop is not looked at.
+    fn accepts(&self, core: &Core, prefix: Prefix, set: SetId, edits: &mut Edits) -> bool {
         edits.clear();
-        let source = core.sources.get(path.source);
-        if self.kind == PeerKind::Ibgp && source.kind == PeerKind::Ibgp && source.peer.is_some() {
-            // RFC 4271 section 9.2: not from one internal peer to another.
-            return None;
-        }
-        let set = core.effective(prefix, path.set)?;
         let flags = core.sets.flags(set);
         let stays = flags.has(SetFlags::NO_EXPORT) && self.kind == PeerKind::Ebgp;
         if flags.has(SetFlags::NO_ADVERTISE) || stays {
-            return None;
+            return false;
         }
-        let accepted = match &self.policy {
+        match &self.policy {
             Policy::Missing => false,
             Policy::AcceptAll => true,
             Policy::Program(program) => {
                 let route = RouteView::exported(core, prefix, set, self.receiver);
                 program.evaluate(&route, edits) == Verdict::Accept
             }
-        };
-        (accepted && self.has_next_hop(core, prefix, set, edits)).then_some(set)
+        }
+    }
+}
+
+/// Peers for which the [`Export`] is equal, and what it has made of sets so far.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) export: Export,
+    number: GroupNumber,
+    outcomes: RefCell<Outcomes>,
+}
+
+/// A route that a group is told of: the set to start from, and what is changed in it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Judged {
+    pub(crate) set: SetId,
+    pub(crate) outcome: Outcome,
+}
+
+impl Group {
+    pub(crate) fn new(export: Export, number: GroupNumber) -> Self {
+        Self { export, number, outcomes: RefCell::default() }
     }
 
-    /// Whether there is a next hop to announce the route with: almost always, as we nearly always have an address.
-    fn has_next_hop(&self, core: &Core, prefix: Prefix, set: SetId, edits: &Edits) -> bool {
-        let ipv4 = prefix.afi() == Afi::IPV4;
-        self.own_next_hop(ipv4).is_some()
-            || rewrite::exported_next_hop(core, self, ipv4, set, Some(edits)).is_some()
+    /// Whether the path is announced to this group, and how.
+    #[inline]
+    pub(crate) fn judge<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
+        if path.is_some() { self.judge_path(core, prefix, path) } else { None }
+    }
+
+    fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
+        if self.export.kind == PeerKind::Ibgp {
+            let source = core.sources.get(path.source);
+            if source.kind == PeerKind::Ibgp && source.peer.is_some() {
+                // RFC 4271 section 9.2: not from one internal peer to another.
+                return None;
+            }
+        }
+        match core.sets.exported.get(path.set, self.number) {
+            Some(REFUSED) => None,
+            Some(UNCHANGED) if self.export.has_own_next_hop(P::WIDTH == 32) => {
+                let set = core.sets.accepted(path.set)?;
+                Some(Judged { set, outcome: Outcome(UNCHANGED.into()) })
+            }
+            answer => self.judge_closely(core, prefix, path.set, answer),
+        }
+    }
+
+    fn judge_closely<P: IpPrefix>(
+        &self,
+        core: &mut Core,
+        prefix: P,
+        received: SetId,
+        answer: Option<u8>,
+    ) -> Option<Judged> {
+        let known = answer.and_then(|answer| {
+            let set = core.sets.accepted(received)?;
+            Some(Judged { set, outcome: Outcome(answer.into()) })
+        });
+        let judged = match known {
+            Some(judged) => judged,
+            None => self.ask(core, prefix.into(), received)?,
+        };
+        let edits = self.edits(judged.outcome);
+        let next_hop = rewrite::exported_next_hop(core, &self.export, P::WIDTH == 32, judged.set, &edits);
+        next_hop.map(|_| judged)
+    }
+
+    /// Asks the policies, and remembers what they say if it is the same for all prefixes.
+    fn ask(&self, core: &mut Core, prefix: Prefix, received: SetId) -> Option<Judged> {
+        let outcomes = &mut *self.outcomes.borrow_mut();
+        let judged = core.effective(prefix, received).and_then(|set| {
+            let accepted = self.export.accepts(core, prefix, set, &mut outcomes.edits);
+            accepted.then(|| Judged { set, outcome: outcomes.number() })
+        });
+        if !self.export.policy.reads_prefix() && core.sets.verdict(received) != Imported::PerRoute {
+            let answer = judged.map_or(Some(REFUSED), |judged| judged.outcome.to_keep());
+            answer.into_iter().for_each(|answer| core.sets.exported.put(received, self.number, answer));
+        }
+        judged
+    }
+
+    /// What an outcome changes.
+    pub(crate) fn edits(&self, outcome: Outcome) -> Ref<'_, Edits> {
+        Ref::map(self.outcomes.borrow(), |outcomes| &outcomes.known[outcome.0 as usize])
+    }
+
+    /// Forgets the outcomes of the window before that will not be met again by their number.
+    pub(crate) fn begin_window(&self) {
+        self.outcomes.borrow_mut().begin_window();
+    }
+}
+
+/// The answer of a policy that does not let a set pass; all others are outcomes.
+const REFUSED: u8 = u8::MAX;
+
+/// The answer of a policy that lets a set pass as it is: its first outcome.
+const UNCHANGED: u8 = 0;
+
+/// What a policy changes in routes that it lets pass, by number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome(u32);
+
+impl Outcome {
+    /// As an answer that can be kept beside a set.
+    fn to_keep(self) -> Option<u8> {
+        u8::try_from(self.0).ok().filter(|answer| *answer != REFUSED)
+    }
+}
+
+/// The outcomes of one policy: few, but where it removes some of the values that a route has got, many.
+#[derive(Debug)]
+struct Outcomes {
+    /// The first changes nothing.
+    known: Vec<Edits>,
+    numbers: HashMap<Edits, u32>,
+    /// Room for one evaluation.
+    edits: Edits,
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        Self { known: vec![Edits::default()], numbers: HashMap::new(), edits: Edits::default() }
+    }
+}
+
+impl Outcomes {
+    /// The number of what was found out last.
+    fn number(&mut self) -> Outcome {
+        if self.edits.is_empty() {
+            return Outcome(UNCHANGED.into());
+        }
+        if let Some(number) = self.numbers.get(&self.edits) {
+            return Outcome(*number);
+        }
+        let number = self.known.len() as u32;
+        self.known.push(self.edits.clone());
+        self.numbers.insert(self.edits.clone(), number);
+        Outcome(number)
+    }
+
+    fn begin_window(&mut self) {
+        while self.known.len() > usize::from(REFUSED) {
+            self.known.pop().iter().for_each(|edits| {
+                self.numbers.remove(edits);
+            });
+        }
     }
 }
 

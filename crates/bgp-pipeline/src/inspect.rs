@@ -1,16 +1,8 @@
 //! Questions about the pipeline that change nothing: counters, memory, routes.
 
-use std::rc::Rc;
-
-use holdfast_policy::Edits;
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use crate::{
-    Drops, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts,
-    core::{Core, family_index},
-    export::Export,
-    path::Path,
-};
+use crate::{Drops, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts, core::family_index};
 
 /// What a peer has and gets, in one family.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -125,8 +117,12 @@ impl Pipeline {
         let mut told = Vec::new();
         if best.is_some() {
             for (_, stream) in self.streams.iter() {
-                if stream.export.families[at] && passes(&stream.export, &mut self.core, prefix, best) {
-                    told.extend(stream.members.iter().copied());
+                let passes = match prefix {
+                    Prefix::V4(prefix) => stream.group.judge(&mut self.core, prefix, best).is_some(),
+                    Prefix::V6(prefix) => stream.group.judge(&mut self.core, prefix, best).is_some(),
+                };
+                if stream.group.export.families[at] && passes {
+                    told.extend(stream.members.iter());
                 }
             }
         }
@@ -149,8 +145,4 @@ impl Pipeline {
             output: self.streams.memory() + self.marks.memory(),
         }
     }
-}
-
-fn passes(export: &Rc<Export>, core: &mut Core, prefix: Prefix, path: Path) -> bool {
-    export.passes(core, prefix, path, &mut Edits::default()).is_some()
 }

@@ -35,8 +35,10 @@ mod fanout;
 mod inspect;
 mod loc_rib;
 mod next_hop;
+mod own_next_hop;
 mod path;
 mod peer_in;
+mod peer_set;
 mod pipeline;
 mod rewrite;
 mod rib_out;
@@ -49,6 +51,7 @@ mod source;
 mod stage;
 mod table;
 mod update_group;
+mod verdicts;
 
 pub use config::{Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SessionFacts, SpeakerConfig};
 pub use decision::Step;

@@ -22,6 +22,7 @@ use crate::{
     cursor::Encoding,
     export::{self, Export},
     next_hop::NextHopId,
+    own_next_hop::OwnNextHops,
     path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
     rib_out::RibOut,
@@ -117,7 +118,7 @@ impl Pipeline {
             core: Core::new(speaker),
             peers: Vec::new(),
             members: Vec::new(),
-            streams: Streams::default(),
+            streams: Streams::new(),
             rib: None,
             stages: Vec::new(),
             events: VecDeque::new(),
@@ -195,11 +196,11 @@ impl Pipeline {
 
     fn change_export(&mut self, index: PeerIndex, export: Export) {
         let Some(member) = &mut self.members[index.index()] else { return };
-        if self.streams.get(member.stream).is_some_and(|stream| *stream.export == export) {
+        if self.streams.get(member.stream).is_some_and(|stream| stream.group.export == export) {
             return;
         }
-        let export = self.streams.share(export);
-        self.streams.change_export(index, member, &export);
+        let group = self.streams.group(export);
+        self.streams.change_group(index, member, &group);
     }
 
     /// Forgets a peer, its session ended first. The index may be given out again.
@@ -233,8 +234,8 @@ impl Pipeline {
             counts: Default::default(),
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
-        let export = self.streams.share(export);
-        self.members[index.index()] = Some(self.streams.join(index, &export, self.ends()));
+        let (group, own) = (self.streams.group(export), OwnNextHops::new(&facts));
+        self.members[index.index()] = Some(self.streams.join(index, &group, own, self.ends()));
         let session = Session {
             source,
             facts,
@@ -394,7 +395,7 @@ impl Pipeline {
         let tables = (&mut self.v4, &mut self.v6);
         let bytes = self.streams.pull(index, max_bytes, &mut self.members, tables, &mut encoding);
         for (peers, family) in std::mem::take(&mut self.streams.ended) {
-            peers.into_iter().for_each(|peer| self.report_announced(peer, family));
+            peers.iter().for_each(|peer| self.report_announced(peer, family));
         }
         if bytes.is_none() {
             self.streams.rest(index, self.ends(), &mut self.members);

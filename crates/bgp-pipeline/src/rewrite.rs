@@ -34,6 +34,15 @@ pub(crate) fn imported_next_hop(edits: &Edits) -> Option<Gateway> {
     }
 }
 
+/// Whom a route to a group of peers names as next hop.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ExportedNextHop {
+    /// Us, by whatever address we have on each link.
+    Ourselves,
+    /// Somebody else, the same for all.
+    Other(NextHop),
+}
+
 /// The next hop of a route to this group; `None` if we have no address of a kind that the peers take.
 ///
 /// It is always ourselves towards other ASes: third-party next hops (RFC 4271 section 5.1.3 2) are not sent.
@@ -42,18 +51,21 @@ pub(crate) fn exported_next_hop(
     export: &Export,
     ipv4: bool,
     set: SetId,
-    edits: Option<&Edits>,
-) -> Option<NextHop> {
-    match edits.and_then(|edits| edits.next_hop) {
-        Some(NextHopEdit::Address(address)) => return third_party(export, ipv4, address),
-        Some(NextHopEdit::SelfAddress) => return export.own_next_hop(ipv4),
+    edits: &Edits,
+) -> Option<ExportedNextHop> {
+    let ourselves = || export.has_own_next_hop(ipv4).then_some(ExportedNextHop::Ourselves);
+    let other = |address| third_party(export, ipv4, address).map(ExportedNextHop::Other);
+    match edits.next_hop {
+        Some(NextHopEdit::Address(address)) => return other(address),
+        Some(NextHopEdit::SelfAddress) => return ourselves(),
         None => {}
     }
+    if export.kind == PeerKind::Ebgp || export.next_hop_self {
+        return ourselves();
+    }
     let gateway = core.next_hops.gateway(core.sets.next_hop(set));
-    let passed_on = gateway
-        .filter(|gateway| export.kind == PeerKind::Ibgp && !export.next_hop_self && gateway.interface == 0);
-    let third = passed_on.and_then(|gateway| third_party(export, ipv4, gateway.address));
-    third.or_else(|| export.own_next_hop(ipv4))
+    let passed_on = gateway.filter(|gateway| gateway.interface == 0);
+    passed_on.and_then(|gateway| other(gateway.address)).or_else(ourselves)
 }
 
 fn third_party(export: &Export, ipv4: bool, address: IpAddr) -> Option<NextHop> {
@@ -70,14 +82,12 @@ pub(crate) fn export(
     core: &Core,
     export: &Export,
     set: SetId,
-    edits: Option<&Edits>,
+    edits: &Edits,
     next_hop: NextHop,
     scratch: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) {
     let external = export.kind == PeerKind::Ebgp;
-    let none = Edits::default();
-    let edits = edits.unwrap_or(&none);
     let local_pref = edits.local_pref.unwrap_or(core.sets.preference(set).local_pref);
     // A MED of another AS goes no further than ours (RFC 4271 section 5.1.4); our own routes' may.
     let received = core.sets.next_hop(set) != NextHopId::LOCAL;

@@ -228,7 +228,7 @@ impl<P: IpPrefix> Table<P> {
             let read = self.rib.log.read(cursor.position, max);
             cursor.position += read.len() as u64;
             // The newest state of a prefix is in the table: to say it once is enough.
-            for change in self.window.latest(read) {
+            for change in self.window.merge(read) {
                 if cursor.walk.is_none_or(|walk| walk.has_done(change.prefix)) {
                     self.say(core, handles, change, changes);
                 }

@@ -24,6 +24,7 @@ use crate::{
     next_hop::{NextHopId, NextHops},
     path::SetId,
     slab::Slab,
+    verdicts::Verdicts,
 };
 
 /// What is found out about a set once.
@@ -144,6 +145,8 @@ pub(crate) struct AttributeSets {
     idle: VecDeque<(SetId, Stamp)>,
     /// What policies that are asked for each route have made of sets: few, as a policy has few outcomes.
     variants: HashMap<SetId, Vec<(Edits, SetId)>, FixedState>,
+    /// What export policies say of the sets.
+    pub(crate) exported: Verdicts,
 }
 
 impl AttributeSets {
@@ -171,6 +174,7 @@ impl AttributeSets {
             dropped: Vec::new(),
             idle: VecDeque::new(),
             variants: HashMap::with_hasher(FixedState::with_seed(seed)),
+            exported: Verdicts::default(),
         }
     }
 
@@ -293,6 +297,14 @@ impl AttributeSets {
         }
     }
 
+    /// The set that import policy makes of this one, if it was asked, takes it, and looks at nothing else.
+    #[inline]
+    pub(crate) fn accepted(&self, set: SetId) -> Option<SetId> {
+        let verdict = self.records.get(set.0).verdict;
+        // Unknown is 0, the other two are the greatest.
+        (verdict.wrapping_sub(1) < PER_ROUTE - 1).then_some(SetId(verdict))
+    }
+
     /// Remembers what import policy says. A derived set keeps the user it was acquired with.
     pub(crate) fn set_verdict(&mut self, set: SetId, verdict: Verdict) {
         self.records.get_mut(set.0).verdict = match verdict {
@@ -387,6 +399,7 @@ impl AttributeSets {
         }
         self.pool.free(record.bytes);
         self.records.remove(set.0);
+        self.exported.forget(set, self.records.numbers());
         self.shrink();
     }
 
@@ -417,6 +430,7 @@ impl AttributeSets {
             + self.records.memory()
             + self.index.allocation_size()
             + self.idle.capacity() * size_of::<(SetId, Stamp)>()
+            + self.exported.memory()
     }
 }
 

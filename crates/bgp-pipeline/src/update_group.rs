@@ -1,6 +1,7 @@
 //! Update groups: who is told what, and how far each has come.
 //!
-//! Peers with an equal [`Export`] are a group. A *stream* is a position of a group in the change logs with
+//! Peers with an equal [`Export`] are a [`Group`]: they are sent the same bytes but for our own address as next
+//! hop, which is put into the copies of those on other links. A *stream* is a position of a group in the change logs with
 //! the messages encoded from there; all members that keep up share one. A member with a position of its
 //! own has a stream of its own: a new one that is given the table first, one that asked for a refresh, one
 //! that reads too slowly. When it has caught up it joins the others again.
@@ -8,9 +9,9 @@
 //! Encoding is driven by the receivers: messages are made when a member's socket takes them, so what a slow
 //! peer has not read costs a number.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, ops::Range, rc::Rc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
 
@@ -18,9 +19,12 @@ use crate::{
     PeerIndex,
     adj_rib_out::{Audience, Outgoing, Tally, Target},
     cursor::{Advance, Cursor, Encoding, WalkKind},
-    export::Export,
+    export::{Export, Group},
+    own_next_hop::OwnNextHops,
+    peer_set::PeerSet,
     seam::{Lane, Seams},
     table::Table,
+    verdicts::GroupNumber,
 };
 
 /// The number of a stream.
@@ -38,6 +42,12 @@ impl StreamId {
 struct Chunk {
     bytes: Bytes,
     target: Target,
+    /// Where we stand as next hop, ascending; shared with the other chunks of its window.
+    own_next_hops: Rc<[u32]>,
+    /// Where it starts in the window.
+    start: usize,
+    /// It is about IPv4 routes.
+    ipv4: bool,
     /// Members that have not passed it.
     readers: usize,
 }
@@ -45,10 +55,12 @@ struct Chunk {
 /// A position of a group, and those who share it.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) export: Rc<Export>,
-    /// The export before a change of policy, while the walk for that is under way.
-    previous: Rc<Export>,
-    pub(crate) members: Vec<PeerIndex>,
+    pub(crate) group: Rc<Group>,
+    /// The group before a change of policy, while the walk for that is under way.
+    previous: Rc<Group>,
+    /// Messages are encoded with these; members that have others get copies.
+    own: OwnNextHops,
+    pub(crate) members: PeerSet,
     pub(crate) v4: Cursor<Ipv4Prefix>,
     pub(crate) v6: Cursor<Ipv6Prefix>,
     queue: VecDeque<Chunk>,
@@ -65,6 +77,7 @@ pub(crate) struct Stream {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) stream: StreamId,
+    own: OwnNextHops,
     chunk: u64,
     offset: usize,
     /// Prefixes not announced to it because it is where they come from.
@@ -84,12 +97,13 @@ enum Call {
 }
 
 /// Dumps that came to their end: to be reported for all members.
-pub(crate) type Ended = (Vec<PeerIndex>, usize);
+pub(crate) type Ended = (PeerSet, usize);
 
 /// All streams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Streams {
     slots: Vec<Option<Stream>>,
+    next_group: GroupNumber,
     outgoing: Outgoing,
     pub(crate) ended: Vec<Ended>,
     /// Members to be named by [`Self::poll_ready`], each once.
@@ -100,6 +114,18 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            next_group: GroupNumber::FIRST,
+            outgoing: Outgoing::default(),
+            ended: Vec::new(),
+            ready: VecDeque::new(),
+            seams: Seams::default(),
+            looked_at: None,
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
         let numbered = self.slots.iter().enumerate();
         numbered.filter_map(|(number, slot)| Some((StreamId(number as u32), slot.as_ref()?)))
@@ -127,21 +153,32 @@ impl Streams {
         StreamId(number as u32)
     }
 
-    /// One value for all groups with an equal export, so that they can be told by address.
-    pub(crate) fn share(&self, export: Export) -> Rc<Export> {
-        let known = self.iter().find(|(_, stream)| *stream.export == export);
-        known.map_or_else(|| Rc::new(export), |(_, stream)| Rc::clone(&stream.export))
+    /// The group with this export.
+    pub(crate) fn group(&mut self, export: Export) -> Rc<Group> {
+        let known = self.iter().find(|(_, stream)| stream.group.export == export);
+        if let Some((_, stream)) = known {
+            return Rc::clone(&stream.group);
+        }
+        let number = self.next_group;
+        self.next_group = number.next();
+        Rc::new(Group::new(export, number))
     }
 
     /// A new session: it is given the whole table. Members that start together share the walk.
-    pub(crate) fn join(&mut self, peer: PeerIndex, export: &Rc<Export>, ends: [u64; 2]) -> Member {
-        let waiting = self.iter().find(|(_, stream)| stream.awaits_dump(export, ends)).map(|(id, _)| id);
-        let id = waiting.unwrap_or_else(|| self.add(Stream::new(Rc::clone(export), ends)));
+    pub(crate) fn join(
+        &mut self,
+        peer: PeerIndex,
+        group: &Rc<Group>,
+        own: OwnNextHops,
+        ends: [u64; 2],
+    ) -> Member {
+        let waiting = self.iter().find(|(_, stream)| stream.awaits_dump(group, ends)).map(|(id, _)| id);
+        let id = waiting.unwrap_or_else(|| self.add(Stream::new(Rc::clone(group), own, ends)));
         if let Some(stream) = self.get_mut(id) {
-            stream.members.push(peer);
+            stream.members.insert(peer);
         }
         self.looked_at = None;
-        Member { stream: id, chunk: 0, offset: 0, withheld: [0; 2], call: Call::Quiet }
+        Member { stream: id, own, chunk: 0, offset: 0, withheld: [0; 2], call: Call::Quiet }
     }
 
     /// The member is gone.
@@ -154,8 +191,8 @@ impl Streams {
     fn part(&mut self, peer: PeerIndex, member: &Member) {
         let Some(stream) = self.get_mut(member.stream) else { return };
         stream.pass(member.chunk, u64::MAX);
-        stream.members.retain(|other| *other != peer);
-        if stream.members.is_empty() {
+        stream.members.remove(peer);
+        if stream.members.len() == 0 {
             self.slots[member.stream.0 as usize] = None;
             self.seams.end(member.stream.lane());
         }
@@ -171,9 +208,9 @@ impl Streams {
         let queue: VecDeque<Chunk> =
             stream.queue.iter().skip(skip).map(|chunk| Chunk { readers: 1, ..chunk.clone() }).collect();
         let own = Stream {
-            export: Rc::clone(&stream.export),
+            group: Rc::clone(&stream.group),
             previous: Rc::clone(&stream.previous),
-            members: vec![peer],
+            members: PeerSet::from_iter([peer]),
             first: member.chunk,
             queued: queue.iter().map(|chunk| chunk.bytes.len()).sum(),
             queue,
@@ -197,11 +234,11 @@ impl Streams {
     }
 
     /// Another export for one member, with the same families: what that changes is announced.
-    pub(crate) fn change_export(&mut self, peer: PeerIndex, member: &mut Member, export: &Rc<Export>) {
+    pub(crate) fn change_group(&mut self, peer: PeerIndex, member: &mut Member, group: &Rc<Group>) {
         self.split(peer, member);
         self.looked_at = None;
         if let Some(stream) = self.get_mut(member.stream) {
-            stream.previous = std::mem::replace(&mut stream.export, Rc::clone(export));
+            stream.previous = std::mem::replace(&mut stream.group, Rc::clone(group));
             stream.start_walk(0, WalkKind::Policy);
             stream.start_walk(1, WalkKind::Policy);
         }
@@ -210,7 +247,7 @@ impl Streams {
     /// Joins a stream that has nothing left with another of its group at the same place.
     fn merge(&mut self, id: StreamId, ends: [u64; 2], members: &mut [Option<Member>]) {
         let Some(stream) = self.get(id).filter(|stream| stream.joins && stream.is_idle(ends)) else { return };
-        let same = |other: &Stream| Rc::ptr_eq(&other.export, &stream.export);
+        let same = |other: &Stream| Rc::ptr_eq(&other.group, &stream.group);
         let mut group = self.iter().filter(|(other, stream)| *other != id && same(stream)).peekable();
         let alone = group.peek().is_none();
         let into = group.find(|(_, stream)| stream.is_at_end(ends)).map(|(id, _)| id);
@@ -229,8 +266,8 @@ impl Streams {
         let Some(from) = self.slots[id.0 as usize].take() else { return };
         self.seams.join(id.lane(), into.lane());
         let Some(stream) = self.get_mut(into) else { return };
-        for peer in from.members {
-            stream.members.push(peer);
+        for peer in from.members.iter() {
+            stream.members.insert(peer);
             if let Some(member) = &mut members[peer.index()] {
                 (member.stream, member.chunk, member.offset) = (into, stream.end(), 0);
             }
@@ -274,7 +311,7 @@ impl Streams {
     fn split_laggards(&mut self, id: StreamId, members: &mut [Option<Member>]) {
         let Some(stream) = self.get(id) else { return };
         let end = stream.end();
-        for peer in stream.members.clone() {
+        for peer in stream.members.clone().iter() {
             if let Some(member) = members[peer.index()].as_mut().filter(|member| member.chunk < end) {
                 self.split(peer, member);
             }
@@ -284,11 +321,11 @@ impl Streams {
     /// The next member that has become pending. Looks at members only if something was added since.
     pub(crate) fn poll_ready(&mut self, ends: [u64; 2], members: &mut [Option<Member>]) -> Option<PeerIndex> {
         if self.looked_at.replace(ends) != Some(ends) {
-            for peer in self.slots.iter().flatten().flat_map(|stream| &stream.members) {
+            for peer in self.slots.iter().flatten().flat_map(|stream| stream.members.iter()) {
                 let Some(member) = &mut members[peer.index()] else { continue };
                 if member.call == Call::Quiet && self.is_pending(member, ends) {
                     member.call = Call::Queued;
-                    self.ready.push_back(*peer);
+                    self.ready.push_back(peer);
                 }
             }
         }
@@ -345,11 +382,12 @@ impl Streams {
 }
 
 impl Stream {
-    fn new(export: Rc<Export>, ends: [u64; 2]) -> Self {
+    fn new(group: Rc<Group>, own: OwnNextHops, ends: [u64; 2]) -> Self {
         let mut stream = Self {
-            previous: Rc::clone(&export),
-            export,
-            members: Vec::new(),
+            previous: Rc::clone(&group),
+            group,
+            own,
+            members: PeerSet::default(),
             v4: Cursor::new(ends[0]),
             v6: Cursor::new(ends[1]),
             queue: VecDeque::new(),
@@ -364,7 +402,7 @@ impl Stream {
     }
 
     fn start_walk(&mut self, family: usize, kind: WalkKind) {
-        if !self.export.families[family] {
+        if !self.group.export.families[family] {
             return;
         }
         match family {
@@ -373,17 +411,18 @@ impl Stream {
         }
     }
 
-    /// Whether it is a dump of this export that has not begun.
-    fn awaits_dump(&self, export: &Export, ends: [u64; 2]) -> bool {
+    /// Whether it is a dump for this group that has not begun.
+    fn awaits_dump(&self, group: &Rc<Group>, ends: [u64; 2]) -> bool {
         fn untouched<P>(cursor: &Cursor<P>, wanted: bool, end: u64) -> bool {
             let waiting =
                 cursor.walk.as_ref().is_some_and(|walk| walk.kind == WalkKind::Dump && walk.after.is_none());
             cursor.position == end && !cursor.lost && waiting == wanted
         }
-        *self.export == *export
+        let families = group.export.families;
+        Rc::ptr_eq(&self.group, group)
             && (self.first, self.queue.len()) == (0, 0)
-            && untouched(&self.v4, export.families[0], ends[0])
-            && untouched(&self.v6, export.families[1], ends[1])
+            && untouched(&self.v4, families[0], ends[0])
+            && untouched(&self.v6, families[1], ends[1])
     }
 
     fn end(&self) -> u64 {
@@ -391,13 +430,13 @@ impl Stream {
     }
 
     fn is_at_end(&self, ends: [u64; 2]) -> bool {
-        let [v4, v6] = self.export.families;
+        let [v4, v6] = self.group.export.families;
         (!v4 || self.v4.is_at_end(ends[0])) && (!v6 || self.v6.is_at_end(ends[1]))
     }
 
     /// Changes not read, of both families.
     pub(crate) fn backlog(&self, ends: [u64; 2]) -> u64 {
-        let [v4, v6] = self.export.families;
+        let [v4, v6] = self.group.export.families;
         let behind = |wanted: bool, end: u64, at: u64| if wanted { end - at } else { 0 };
         behind(v4, ends[0], self.v4.position) + behind(v6, ends[1], self.v6.position)
     }
@@ -425,16 +464,18 @@ impl Stream {
     fn take(&mut self, peer: PeerIndex, member: &mut Member, max: usize) -> Option<Bytes> {
         while member.chunk < self.end() {
             let chunk = &self.queue[(member.chunk - self.first) as usize];
-            let wanted = chunk.target.includes(peer);
-            let rest = if wanted { chunk.bytes.slice(member.offset..) } else { Bytes::new() };
-            let length = whole_messages(&rest, max);
-            member.offset += length;
-            if length == rest.len() {
+            let rest = if chunk.target.includes(peer) { &chunk.bytes[member.offset..] } else { &[] };
+            let length = whole_messages(rest, max);
+            let (start, end) = (member.offset, member.offset + length);
+            let is_last = length == rest.len();
+            let bytes = (length > 0).then(|| chunk.part(start..end, &self.own, &member.own));
+            member.offset = end;
+            if is_last {
                 (member.chunk, member.offset) = (member.chunk + 1, 0);
                 self.pass(member.chunk - 1, member.chunk);
             }
-            if length > 0 {
-                return Some(rest.slice(..length));
+            if bytes.is_some() {
+                return bytes;
             }
         }
         None
@@ -449,11 +490,10 @@ impl Stream {
         out: &mut Outgoing,
         members: &mut [Option<Member>],
     ) -> Option<Ended> {
-        out.bytes.clear();
-        out.runs.clear();
-        let [with_v4, with_v6] = self.export.families;
-        let (current, previous) = (&*self.export, &*self.previous);
-        let audience = Audience { current, previous, members: &self.members, lane };
+        out.clear();
+        let [with_v4, with_v6] = self.group.export.families;
+        let (current, previous) = (&*self.group, &*self.previous);
+        let audience = Audience { current, previous, own: &self.own, members: &self.members, lane };
         let (mut family, mut advance) = (0, Advance::Idle);
         if with_v4 {
             advance = tables.0.advance(&mut self.v4, &audience, encoding, out);
@@ -463,37 +503,65 @@ impl Stream {
         }
         self.count(
             family,
-            if family == 0 { &tables.0.window.tally } else { &tables.1.window.tally },
+            if family == 0 { &mut tables.0.window.tally } else { &mut tables.1.window.tally },
             members,
         );
-        self.enqueue(out);
+        self.enqueue(family == 0, out);
         (advance == Advance::Synced).then(|| (self.members.clone(), family))
     }
 
-    fn count(&mut self, family: usize, tally: &Tally, members: &mut [Option<Member>]) {
+    fn count(&mut self, family: usize, tally: &mut Tally, members: &mut [Option<Member>]) {
         if tally.restarted {
             self.announced[family] = 0;
-            for peer in &self.members {
+            for peer in self.members.iter() {
                 members[peer.index()].iter_mut().for_each(|member| member.withheld[family] = 0);
             }
         }
         self.announced[family] += tally.announced;
-        for (peer, count) in &tally.withheld {
+        for (peer, count) in tally.take_withheld() {
             if let Some(member) = &mut members[peer.index()] {
                 member.withheld[family] += count;
             }
         }
     }
 
-    fn enqueue(&mut self, out: &Outgoing) {
+    fn enqueue(&mut self, ipv4: bool, out: &Outgoing) {
         let bytes = Bytes::copy_from_slice(&out.bytes);
+        let own_next_hops: Rc<[u32]> = Rc::from(&*out.own_next_hops);
         let mut start = 0;
-        for (end, target) in &out.runs {
-            let bytes = bytes.slice(start..*end);
-            start = *end;
-            self.queued += bytes.len();
-            self.queue.push_back(Chunk { bytes, target: *target, readers: self.members.len() });
+        for &(end, target) in &out.runs {
+            self.queued += end - start;
+            self.queue.push_back(Chunk {
+                bytes: bytes.slice(start..end),
+                target,
+                own_next_hops: Rc::clone(&own_next_hops),
+                start,
+                ipv4,
+                readers: self.members.len(),
+            });
+            start = end;
         }
+    }
+}
+
+impl Chunk {
+    /// Some of its messages: the shared bytes for who has the addresses that they were encoded with, else a copy
+    /// with the member's own.
+    fn part(&self, range: Range<usize>, shared: &OwnNextHops, own: &OwnNextHops) -> Bytes {
+        let bytes = self.bytes.slice(range.clone());
+        let Some(next_hop) = own.get(self.ipv4).filter(|own| Some(*own) != shared.get(self.ipv4)) else {
+            return bytes;
+        };
+        let (from, to) = (self.start + range.start, self.start + range.end);
+        let first = self.own_next_hops.partition_point(|at| (*at as usize) < from);
+        let places = self.own_next_hops[first..].iter().map(|at| *at as usize).take_while(|at| *at < to);
+        let mut octets = Vec::with_capacity(32);
+        next_hop.push(&mut octets);
+        let mut copy = BytesMut::from(&*bytes);
+        for at in places {
+            copy[at - from..][..octets.len()].copy_from_slice(&octets);
+        }
+        copy.freeze()
     }
 }
 

@@ -4,7 +4,7 @@ use holdfast_types::{Family, IpPrefix, Ipv4Prefix};
 
 use crate::{
     MessageType, NextHop,
-    attribute::{code, flag},
+    attribute::{Walk, code, flag},
     message::{begin, finish},
     nlri::{max_octets, push_prefix},
 };
@@ -163,6 +163,26 @@ pub fn end_of_rib(family: Family, out: &mut Vec<u8>) {
         push_family(family, out);
     }
     finish(out, start);
+}
+
+/// Where the next hops stand in messages of [`UpdateEncoder::announce`] or [`UpdateEncoder::announce_mp`]: whoever
+/// has another address on each link puts that in there instead of encoding once more.
+pub fn next_hops(messages: &[u8]) -> impl Iterator<Item = usize> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let message = messages.get(start..).filter(|rest| rest.len() > FIXED)?;
+        let length = usize::from(u16::from_be_bytes([message[16], message[17]]));
+        let mut at = start + FIXED;
+        let attribute = Walk(message.get(FIXED..length)?).map_while(Result::ok).find(|attribute| {
+            let found = matches!(attribute.code, code::NEXT_HOP | code::MP_REACH_NLRI);
+            at += if found { 0 } else { attribute.wire.len() };
+            found
+        })?;
+        start += length;
+        // In front of it in MP_REACH_NLRI: the family, and its length.
+        let before = if attribute.code == code::NEXT_HOP { 0 } else { 4 };
+        Some(at + attribute.wire.len() - attribute.value.len() + before)
+    })
 }
 
 fn push_family(family: Family, out: &mut Vec<u8>) {

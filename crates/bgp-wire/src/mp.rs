@@ -57,7 +57,7 @@ impl NextHop {
     }
 
     /// Appends it, without a length.
-    pub(crate) fn push(self, out: &mut Vec<u8>) {
+    pub fn push(self, out: &mut Vec<u8>) {
         match self {
             Self::V4(address) => out.extend_from_slice(&address.octets()),
             Self::V6 { global, link_local } => {
@@ -69,7 +69,8 @@ impl NextHop {
         }
     }
 
-    pub(crate) fn octets(self) -> u8 {
+    /// How many octets it takes.
+    pub fn octets(self) -> u8 {
         match self {
             Self::V4(_) => 4,
             Self::V6 { link_local: None, .. } => 16,

@@ -3,7 +3,7 @@
 use holdfast_bgp_wire::{
     MAX_EXTENDED_LEN, MAX_LEN, Message, NextHop, Origin, UpdateEncoder,
     edit::AttributesBuilder,
-    encode::end_of_rib,
+    encode::{end_of_rib, next_hops},
     next_message, nlri,
     update::{AsSets, Checked, PeerKind, Rules, Verdict, check, sections},
 };
@@ -92,6 +92,8 @@ proptest! {
         let (encoder, attributes) = (UpdateEncoder::new(max_len), attributes(true, communities));
         let mut out = Vec::new();
         let count = encoder.announce(&attributes, prefixes.iter().copied(), &mut out).expect("room");
+        let named: Vec<&[u8]> = next_hops(&out).map(|at| &out[at..at + 4]).collect();
+        prop_assert_eq!(named, vec![&[192, 0, 2, 1]; count]);
         let withdrawing = encoder.withdraw(prefixes.iter().copied(), &mut out);
         let received = read::<Ipv4Prefix>(&out, max_len);
         prop_assert_eq!(received.attributes.len(), count + withdrawing);
@@ -110,6 +112,10 @@ proptest! {
         let count = encoder
             .announce_mp(&attributes, next_hop, prefixes.iter().copied(), &mut out)
             .expect("room");
+        let mut octets = Vec::new();
+        next_hop.push(&mut octets);
+        let named: Vec<&[u8]> = next_hops(&out).map(|at| &out[at..at + octets.len()]).collect();
+        prop_assert_eq!(named, vec![&octets; count]);
         encoder.withdraw_mp(prefixes.iter().copied(), &mut out);
         let received = read::<Ipv6Prefix>(&out, max_len);
         prop_assert_eq!(received.next_hops, vec![next_hop; count]);

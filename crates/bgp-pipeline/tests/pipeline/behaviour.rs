@@ -179,6 +179,63 @@ fn next_hops_are_registered_decided_again_and_given_back() {
     assert!(events(&mut pipeline).contains(&Event::UnregisterNextHop(hop)));
 }
 
+/// Peer `n` on a link of its own, where we have other addresses.
+fn link(n: u8) -> SessionFacts {
+    SessionFacts {
+        next_hop_v4: Some(Ipv4Addr::new(10, 9, n, 1)),
+        next_hop_v6: Some(format!("2001:db8:9:{n}::1").parse().expect("an address")),
+        link_local: Some(format!("fe80::{n}").parse().expect("an address")),
+        ..facts(n)
+    }
+}
+
+/// All that a peer is sent, in portions of at most `max` bytes.
+fn pulled(pipeline: &mut Pipeline, peer: PeerIndex, max: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while pipeline.pending(peer) {
+        pipeline.pull(peer, max).iter().for_each(|part| bytes.extend_from_slice(part));
+    }
+    bytes
+}
+
+#[test]
+fn peers_on_different_links_share_a_group_and_each_is_sent_what_it_would_be_sent_alone() {
+    let tell = |pipeline: &mut Pipeline, from: PeerIndex| {
+        for n in 0..100u32 {
+            let community = n / 3;
+            let routes = [prefix(&format!("10.{n}.0.0/16")), prefix(&format!("2001:db8:{n}::/48"))];
+            for route in routes {
+                let body = announcement(&attributes(1, &[community]), &[route]);
+                pipeline.update(from, &body).expect("taken");
+            }
+        }
+        pipeline.update(from, &withdrawal(prefix("10.3.0.0/16"))).expect("taken");
+    };
+    let start = |links: &[u8]| {
+        let mut pipeline = checked(always());
+        let from = up(&mut pipeline, 1);
+        let peers = links.iter().map(|n| {
+            let peer = pipeline.add_peer(ebgp(*n));
+            pipeline.peer_up(peer, link(*n)).expect("room");
+            peer
+        });
+        let peers: Vec<_> = peers.collect();
+        tell(&mut pipeline, from);
+        (pipeline, peers)
+    };
+    let (mut together, peers) = start(&[2, 3, 4, 5]);
+    for (n, peer) in (2..).zip(peers) {
+        let (mut alone, only) = start(&[n]);
+        let bytes = pulled(&mut together, peer, 50 * usize::from(n));
+        assert_eq!(bytes, pulled(&mut alone, only[0], 1 << 16), "peer {n}");
+        assert_eq!(
+            together.update_group(peer),
+            Some(1),
+            "the first is of the sender, whose addresses are shorter"
+        );
+    }
+}
+
 #[test]
 fn members_of_a_group_share_messages_and_a_slow_one_holds_up_nobody() {
     let limits = Limits { shared_bytes: 1000, ..Limits::default() };

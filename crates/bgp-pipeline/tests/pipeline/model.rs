@@ -7,10 +7,12 @@ use std::{
 
 use holdfast_bgp_pipeline::{
     CheckStage, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Reachability,
-    RibChanges, SpeakerConfig,
+    RibChanges, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
-use holdfast_policy::{Action, Condition, Library, MedEdit, Outcome, Policy, PolicySource, Program, Term};
+use holdfast_policy::{
+    Action, Condition, Library, MedEdit, NextHopEdit, Outcome, Policy, PolicySource, Program, Term,
+};
 use holdfast_types::{Asn, Family, Prefix};
 use proptest::prelude::*;
 
@@ -23,6 +25,8 @@ const PEERS: usize = 5;
 const FIRST_INTERNAL: usize = 3;
 const PREFIXES: usize = 12;
 const POLICIES: usize = 5;
+/// The last is for export only.
+const EXPORT_POLICIES: usize = POLICIES + 1;
 
 /// What a peer sends: enough kinds to tie at every step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => peer().prop_map(Op::Up),
         2 => (0..3u8, prop::option::of(0..3u8)).prop_map(|(hop, metric)| Op::NextHop(hop, metric)),
         1 => (peer(), 0..POLICIES).prop_map(|(peer, policy)| Op::Import(peer, policy)),
-        1 => (peer(), 0..POLICIES).prop_map(|(peer, policy)| Op::Export(peer, policy)),
+        2 => (peer(), 0..EXPORT_POLICIES).prop_map(|(peer, policy)| Op::Export(peer, policy)),
         1 => peer().prop_map(Op::Refresh),
         1 => (0..PREFIXES).prop_map(Op::Originate),
         1 => (0..PREFIXES).prop_map(Op::WithdrawOrigin),
@@ -96,12 +100,35 @@ fn hop_v6() -> IpAddr {
     "2001:db8:ffff::1".parse().expect("an address")
 }
 
-/// Policy 0 takes all, 1 nothing, 2 is none at all; 3 looks at attributes, 4 at the prefix too.
-fn programs() -> [Option<Program>; POLICIES] {
+/// The session of a peer: each is on a link of its own, where we have other addresses. What IPv4 routes need is of
+/// equal length for all, IPv6 routes for the last two need a link-local address besides.
+fn link(n: usize) -> SessionFacts {
+    SessionFacts {
+        next_hop_v4: Some(Ipv4Addr::new(10, 9, n as u8, 1)),
+        next_hop_v6: Some(format!("2001:db8:9:{n}::1").parse().expect("an address")),
+        link_local: (n >= FIRST_INTERNAL).then(|| format!("fe80::{n}").parse().expect("an address")),
+        ..facts(n as u8)
+    }
+}
+
+/// Whom policy 5 names as next hop.
+fn third_party() -> Ipv4Addr {
+    Ipv4Addr::new(203, 0, 113, 9)
+}
+
+/// Policy 0 takes all, 1 nothing, 2 is none at all; 3 looks at attributes, 4 at the prefix too, 5 sets next hops.
+fn programs() -> [Option<Program>; EXPORT_POLICIES] {
     let term = |name: &str, from, then, outcome| Term { name: name.into(), from, then, outcome };
     let tagged = Condition::Community(vec!["65000:1".parse().expect("a pattern")]);
     let refused = Condition::Community(vec!["65000:2".parse().expect("a pattern")]);
     let low = Condition::Prefix(vec!["10.0.0.0/15 le 32".parse().expect("a range")]);
+    let ourselves = Action::NextHop(NextHopEdit::SelfAddress);
+    let other = Action::NextHop(NextHopEdit::Address(third_party().into()));
+    let next_hops = vec![
+        term("t7", vec![tagged.clone()], vec![ourselves], Outcome::Accept),
+        term("t8", vec![refused.clone()], vec![other], Outcome::Accept),
+        term("t9", vec![], vec![], Outcome::Accept),
+    ];
     let by_attributes = vec![
         term("t1", vec![tagged.clone()], vec![Action::LocalPreference(300)], Outcome::Accept),
         term("t2", vec![refused], vec![], Outcome::Reject),
@@ -113,12 +140,13 @@ fn programs() -> [Option<Program>; POLICIES] {
         term("t6", vec![], vec![], Outcome::Accept),
     ];
     let policies = vec![
+        Policy { name: "next-hops".into(), terms: next_hops },
         Policy { name: "attributes".into(), terms: by_attributes },
         Policy { name: "prefix".into(), terms: by_prefix },
     ];
     let library = Library::compile(&PolicySource { policies, ..PolicySource::default() }, 1).expect("sound");
     let get = |name| library.get(name).cloned();
-    [get("accept-all"), get("reject-all"), None, get("attributes"), get("prefix")]
+    [get("accept-all"), get("reject-all"), None, get("attributes"), get("prefix"), get("next-hops")]
 }
 
 /// A route in the model.
@@ -184,10 +212,27 @@ fn community(n: u8) -> u32 {
     if n == 3 { holdfast_bgp_wire::attributes::community::NO_EXPORT } else { 65000 << 16 | u32::from(n) }
 }
 
+/// What a policy has set that an export would have changed.
+#[derive(Default)]
+struct Made {
+    med: bool,
+    /// Ourselves, or another.
+    next_hop: Option<Option<Ipv4Addr>>,
+}
+
 /// What the policies of [`programs`] do.
-fn apply(policy: usize, external: bool, to: Prefix, route: Route, med_was_set: &mut bool) -> Option<Route> {
+fn apply(policy: usize, external: bool, to: Prefix, route: Route, made: &mut Made) -> Option<Route> {
     let low = prefix("10.0.0.0/15").contains(to);
     match (policy, route.community) {
+        (5, 1) => {
+            made.next_hop = Some(None);
+            Some(route)
+        }
+        (5, 2) => {
+            made.next_hop = Some(Some(third_party()));
+            Some(route)
+        }
+        (5, _) => Some(route),
         (0, _) => Some(route),
         (1, _) => None,
         (2, _) => (!external).then_some(route),
@@ -196,7 +241,7 @@ fn apply(policy: usize, external: bool, to: Prefix, route: Route, med_was_set: &
         (3, _) => Some(route),
         (_, 1) if low => None,
         _ if low => {
-            *med_was_set = true;
+            made.med = true;
             Some(Route { med: Some(77), ..route })
         }
         _ => Some(route),
@@ -229,7 +274,11 @@ impl Model {
         }
         let accepted = |(&(peer, at), route): (&(usize, Prefix), &Route)| {
             let external = peer < FIRST_INTERNAL;
-            if at != to { None } else { apply(self.import[peer], external, to, route.clone(), &mut false) }
+            if at != to {
+                None
+            } else {
+                apply(self.import[peer], external, to, route.clone(), &mut Made::default())
+            }
         };
         let mut left: Vec<Route> = self.received.iter().filter_map(accepted).collect();
         left.retain(|route| self.metric(route).is_some());
@@ -251,19 +300,26 @@ impl Model {
         if best.peer == Some(receiver) || looped || kept_in {
             return None;
         }
-        let mut med_was_set = false;
+        let mut made = Made::default();
         let own = best.peer.is_none();
-        let mut route = apply(self.export[receiver], !internal, to, best, &mut med_was_set)?;
+        let mut route = apply(self.export[receiver], !internal, to, best, &mut made)?;
         if !internal {
             route.path.insert(0, OUR_AS.0);
-            route.med = route.med.filter(|_| med_was_set || own);
+            route.med = route.med.filter(|_| made.med || own);
         }
-        let facts = facts(1);
+        let facts = link(receiver);
         let ours = match to {
             Prefix::V4(_) => facts.next_hop_v4.map(IpAddr::V4),
             Prefix::V6(_) => facts.next_hop_v6.map(IpAddr::V6),
         };
-        route.next_hop = if internal { route.next_hop.or(ours) } else { ours };
+        route.next_hop = match (made.next_hop, to) {
+            (Some(None), _) => ours,
+            // There is no such next hop for the family.
+            (Some(Some(_)), Prefix::V6(_)) => return None,
+            (Some(Some(other)), Prefix::V4(_)) => Some(other.into()),
+            (None, _) if internal => route.next_hop.or(ours),
+            (None, _) => ours,
+        };
         Some(Held { attributes: route.bytes(internal), next_hop: route.next_hop.expect("one") })
     }
 }
@@ -325,7 +381,7 @@ struct World {
     sinks: Vec<(PeerIndex, Sink)>,
     model: Model,
     rib: Rib,
-    programs: [Option<Program>; POLICIES],
+    programs: [Option<Program>; EXPORT_POLICIES],
     max_paths: usize,
     /// A reader may lose its place.
     tight: bool,
@@ -462,7 +518,7 @@ impl World {
 
     fn up(&mut self, peer: usize) {
         self.down(peer);
-        self.pipeline.peer_up(self.sinks[peer].0, facts(peer as u8)).expect("room");
+        self.pipeline.peer_up(self.sinks[peer].0, link(peer)).expect("room");
         self.model.up[peer] = true;
         self.tangled[peer] = false;
         let internal = peer >= FIRST_INTERNAL;
