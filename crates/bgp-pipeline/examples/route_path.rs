@@ -3,17 +3,20 @@
 //! `cargo run --release -p holdfast-bgp-pipeline --example route_path [routes] [part]`: one million synthetic
 //! IPv4 routes, seven to an attribute set, prefixes all over the table. The figures beside ours are those of
 //! the one-thread model that the layout was measured with, without sockets, on a machine like the author's.
-//! With a part (`one`, `feeders`, `sinks`) only that one runs, as for counting instructions.
+//! With a part (`one`, `single`, `ipv6`, `feeders`, `sinks`) only that one runs, as for counting instructions.
+//! `single` has a set of its own for every route; `ipv6` a fifth of the number, in sizes as on the Internet.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
 use holdfast_bgp_pipeline::{PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig};
-use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder, next_message};
+use holdfast_bgp_wire::{
+    HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder, next_message,
+};
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, RouterId};
+use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, RouterId};
 
 const PER_SET: usize = 7;
 /// Bytes taken from a peer before others are served, as a driver reads them.
@@ -27,7 +30,13 @@ fn main() {
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     let prefixes = prefixes(routes);
     if wanted("one") {
-        one_in_one_out(&prefixes);
+        one_in_one_out(&prefixes, PER_SET);
+    }
+    if wanted("single") {
+        one_in_one_out(&prefixes, 1);
+    }
+    if wanted("ipv6") {
+        one_in_one_out(&prefixes_v6(routes / 5), PER_SET);
     }
     if wanted("feeders") {
         many_feeders(&prefixes[..routes / 10]);
@@ -37,10 +46,10 @@ fn main() {
     }
 }
 
-fn one_in_one_out(prefixes: &[Ipv4Prefix]) {
-    println!("{} routes in from one peer, out to another", prefixes.len());
+fn one_in_one_out<P: IpPrefix>(prefixes: &[P], per_set: usize) {
+    println!("{} {} routes, {per_set} to a set, in from one peer, out to another", prefixes.len(), P::UNICAST);
     let before = resident();
-    let feed = feed(prefixes, 1);
+    let feed = feed(prefixes, 1, per_set);
     let base = resident();
     let mut pipeline = pipeline();
     let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
@@ -94,7 +103,7 @@ fn peer_down(pipeline: &mut Pipeline, from: PeerIndex, to: PeerIndex, routes: us
 
 fn many_feeders(prefixes: &[Ipv4Prefix]) {
     println!("{} prefixes from each of 10 feeders, best ones to the others", prefixes.len());
-    let feeds: Vec<_> = (1..=10).map(|n| feed(prefixes, n)).collect();
+    let feeds: Vec<_> = (1..=10).map(|n| feed(prefixes, n, PER_SET)).collect();
     let base = resident();
     let mut pipeline = pipeline();
     let peers: Vec<_> = (1..=10).map(|n| up(&mut pipeline, n)).collect();
@@ -120,7 +129,7 @@ fn many_feeders(prefixes: &[Ipv4Prefix]) {
 
 fn many_sinks(prefixes: &[Ipv4Prefix]) {
     println!("{} routes to 10 sinks of one update group", prefixes.len());
-    let feed = feed(prefixes, 1);
+    let feed = feed(prefixes, 1, PER_SET);
     let mut pipeline = pipeline();
     let from = up(&mut pipeline, 1);
     let mut peers: Vec<_> = (2..=11).map(|n| up(&mut pipeline, n)).collect();
@@ -182,14 +191,14 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         next_hop_self: false,
     });
     let facts = SessionFacts {
-        families: vec![Family::IPV4_UNICAST],
+        families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
         extended_next_hop: false,
         router_id: RouterId::new(0x0a00_0100 + u32::from(n)).unwrap_or_else(|| unreachable!("not zero")),
         peer_address: address,
         next_hop_v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
-        next_hop_v6: None,
+        next_hop_v6: Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
         link_local: None,
         interface: 0,
     };
@@ -201,16 +210,40 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
 
 /// Different prefixes, /16 to /24, in no order.
 fn prefixes(count: usize) -> Vec<Ipv4Prefix> {
+    different(count, |random| {
+        let bits = random.next();
+        let address = 0x0100_0000 + (bits as u32) % 0xdf00_0000;
+        let length = if bits >> 60 < 10 { 24 } else { 16 + (bits >> 56 & 7) as u8 };
+        Ipv4Prefix::from_bits(u128::from(address) << 96, length)
+    })
+}
+
+/// Different prefixes, /32 to /48, in no order: some of each of the registries' blocks, half of them /48, several
+/// below the same /32.
+fn prefixes_v6(count: usize) -> Vec<Ipv6Prefix> {
+    const REGISTRIES: [u128; 6] = [0x2001, 0x2400, 0x2600, 0x2800, 0x2a00, 0x2c00];
+    let holders = count as u64 / 6 + 1;
+    different(count, |random| {
+        let bits = random.next();
+        let holder = Random(random.next() % holders).next();
+        let registry = REGISTRIES[(holder % 6) as usize] + u128::from(holder >> 8 & 7);
+        let below = u128::from(bits & 0xffff);
+        let address = registry << 112 | u128::from(holder >> 16 & 0xffff) << 96 | below << 80;
+        let length = match bits >> 60 {
+            0..3 => 32,
+            3..8 => 32 + 4 * (bits >> 56 & 3) as u8,
+            _ => 48,
+        };
+        Ipv6Prefix::from_bits(address, length)
+    })
+}
+
+fn different<P: IpPrefix>(count: usize, make: impl Fn(&mut Random) -> P) -> Vec<P> {
     let mut random = Random(1);
-    let mut prefixes: Vec<Ipv4Prefix> = Vec::new();
+    let mut prefixes: Vec<P> = Vec::new();
     while prefixes.len() < count {
         let missing = count - prefixes.len();
-        prefixes.extend((0..missing).map(|_| {
-            let bits = random.next();
-            let address = 0x0100_0000 + (bits as u32) % 0xdf00_0000;
-            let length = if bits >> 60 < 10 { 24 } else { 16 + (bits >> 56 & 7) as u8 };
-            Ipv4Prefix::from_bits(u128::from(address) << 96, length)
-        }));
+        prefixes.extend((0..missing).map(|_| make(&mut random)));
         prefixes.sort_unstable();
         prefixes.dedup();
     }
@@ -221,21 +254,28 @@ fn prefixes(count: usize) -> Vec<Ipv4Prefix> {
 }
 
 /// The UPDATEs of one peer.
-fn feed(prefixes: &[Ipv4Prefix], peer: u8) -> Vec<u8> {
+fn feed<P: IpPrefix>(prefixes: &[P], peer: u8, per_set: usize) -> Vec<u8> {
     let mut random = Random(u64::from(peer));
     let encoder = UpdateEncoder::new(MAX_LEN);
     let mut out = Vec::with_capacity(prefixes.len() * 16);
-    for routes in prefixes.chunks(PER_SET) {
+    for routes in prefixes.chunks(per_set) {
         let hops = 3 + random.next() % 3;
         let path = std::iter::once(65000 + u32::from(peer))
             .chain((0..hops).map(|_| 1000 + random.next() as u32 % 60_000));
-        let attributes = AttributesBuilder {
+        let mut attributes = AttributesBuilder {
             as_path: path.map(Asn).collect(),
-            next_hop: Some(Ipv4Addr::new(10, 0, peer, 2)),
             communities: (0..random.next() % 4).map(|_| random.next() as u32).collect(),
             ..AttributesBuilder::new(Origin::Igp)
         };
-        let sent = encoder.announce(&attributes.build(), routes.iter().copied(), &mut out);
+        let sent = if P::UNICAST == Family::IPV4_UNICAST {
+            attributes.next_hop = Some(Ipv4Addr::new(10, 0, peer, 2));
+            let routes = routes.iter().filter_map(|prefix| Ipv4Prefix::from_prefix((*prefix).into()));
+            encoder.announce(&attributes.build(), routes, &mut out)
+        } else {
+            let global = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 1, peer.into());
+            let next_hop = NextHop::V6 { global, link_local: None };
+            encoder.announce_mp(&attributes.build(), next_hop, routes.iter().copied(), &mut out)
+        };
         assert!(sent.is_ok() && out.len() > HEADER_LEN, "attributes of this size always fit");
     }
     out
