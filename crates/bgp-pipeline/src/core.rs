@@ -10,7 +10,7 @@ use crate::{
     SpeakerConfig,
     class::{Class, ClassId, Classes, Policy},
     next_hop::{NextHopId, NextHops},
-    path::{Path, SetId},
+    path::{Flags, Path, SetId},
     rewrite,
     route::RouteView,
     seam::Seams,
@@ -92,18 +92,28 @@ impl Core {
     }
 
     /// The path's set after import policy; `None` if it was refused or is a loop, or there is no path.
+    #[inline]
     pub(crate) fn imported(&mut self, prefix: Prefix, path: Path) -> Option<SetId> {
         if path.is_accepted() { self.effective(prefix, path.set) } else { None }
     }
 
     /// The path's set after import policy if it takes part in the decision; `None` if it was refused, is a
     /// loop, is held back, of a dead session, or without a reachable next hop.
+    #[inline]
     pub(crate) fn usable(&mut self, prefix: Prefix, path: Path) -> Option<(SetId, u32)> {
         if path.is_suppressed() || !self.sources.get(path.source).is_alive() {
             return None;
         }
         let set = self.imported(prefix, path)?;
         Some((set, self.next_hops.metric(self.sets.next_hop(set))?))
+    }
+
+    /// The path with the decision's marks where there is no other.
+    pub(crate) fn lone(&mut self, prefix: Prefix, mut path: Path) -> Path {
+        let best = self.usable(prefix, path).is_some();
+        path.flags.set(Flags::BEST, best);
+        path.flags.set(Flags::MULTIPATH, best && self.speaker.max_paths > 1);
+        path
     }
 
     fn evaluate_set(&mut self, prefix: Prefix, set: SetId) -> Verdict {

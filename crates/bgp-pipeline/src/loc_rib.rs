@@ -20,7 +20,8 @@ use crate::{
 /// What happens to the paths of a prefix.
 #[derive(Copy, Clone, Debug)]
 enum Edit {
-    /// The source's path becomes this one. The set comes with a user that passes to the table.
+    /// The source's path becomes this one, which bears the marks that it has beside no other
+    /// ([`Core::lone`]). The set comes with a user that passes to the table.
     Put(Path),
     /// The source has none any more.
     Remove(SourceId),
@@ -46,6 +47,7 @@ pub(crate) struct LocRib<P> {
 struct Room {
     paths: Vec<Path>,
     before: Vec<Path>,
+    visited: Vec<Path>,
     decision: Decision,
 }
 
@@ -60,9 +62,12 @@ impl<P: IpPrefix> LocRib<P> {
         }
     }
 
-    /// The source's path to the prefix is now this one, marked by import policy. Takes over one user of the set.
-    pub(crate) fn put(&mut self, core: &mut Core, prefix: P, path: Path) {
-        self.edit(core, prefix, Edit::Put(path));
+    /// The source's path to each of the prefixes is now this one, marked by [`Core::lone`].
+    pub(crate) fn put(&mut self, core: &mut Core, prefixes: &[P], path: Path) {
+        core.sets.retain(path.set, prefixes.len() as u32);
+        for prefix in prefixes {
+            self.edit(core, *prefix, Edit::Put(path));
+        }
     }
 
     /// The source has no path to the prefix.
@@ -75,6 +80,7 @@ impl<P: IpPrefix> LocRib<P> {
         self.edit(core, prefix, Edit::Suppress(source, on));
     }
 
+    #[inline]
     fn edit(&mut self, core: &mut Core, prefix: P, edit: Edit) {
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: &mut [] };
@@ -95,10 +101,8 @@ impl<P: IpPrefix> LocRib<P> {
     }
 
     /// The source's path to the prefix; [`Path::NONE`] if it has none.
-    pub(crate) fn path_of(&mut self, prefix: P, source: SourceId) -> Path {
-        self.lists.load(self.table.get(prefix), &mut self.room.paths);
-        let found = self.room.paths.iter().find(|path| path.source == source);
-        found.copied().unwrap_or(Path::NONE)
+    pub(crate) fn path_of(&self, prefix: P, source: SourceId) -> Path {
+        self.table.get(prefix).map_or(Path::NONE, |word| self.lists.find(word, source).1)
     }
 
     /// The best path; [`Path::NONE`] where there is none.
@@ -109,7 +113,9 @@ impl<P: IpPrefix> LocRib<P> {
     /// All paths, the best first.
     pub(crate) fn paths(&self, prefix: P) -> Vec<Path> {
         let mut paths = Vec::new();
-        self.lists.load(self.table.get(prefix), &mut paths);
+        if let Some(word) = self.table.get(prefix) {
+            self.lists.load(word, &mut paths);
+        }
         paths
     }
 
@@ -139,52 +145,95 @@ struct Desk<'a, P> {
 
 impl<P: IpPrefix> Desk<'_, P> {
     /// One event on one prefix: from the table's word before to the one after.
+    #[inline]
     fn revise(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
-        match PathLists::only(word) {
-            Some(only) if edit.concerns_only(only) => self.revise_only(prefix, only, edit),
-            Some(_) | None => self.revise_among(prefix, word, edit),
+        match word {
+            None => self.revise_only(prefix, Path::NONE, edit),
+            Some(word) => match PathLists::only(word) {
+                Some(only) if edit.source().is_none_or(|source| source == only.source) => {
+                    self.revise_only(prefix, only, edit)
+                }
+                Some(_) | None => self.revise_among(prefix, word, edit),
+            },
         }
     }
 
     /// The short way: the prefix has no other path, so this one is best if it can be.
+    #[inline]
     fn revise_only(&mut self, prefix: P, old: Path, edit: Edit) -> Option<u64> {
         let Some(mut new) = self.edited(prefix.into(), old, edit) else { return old.alone() };
-        if new.is_some() {
-            let best = self.core.usable(prefix.into(), new).is_some();
-            new.flags.set(Flags::BEST, best);
-            new.flags.set(Flags::MULTIPATH, best && self.core.speaker.max_paths > 1);
+        if new.is_some() && !matches!(edit, Edit::Put(_)) {
+            new = self.core.lone(prefix.into(), new);
         }
         self.exchange(prefix.into(), old, new);
         self.announce(prefix, old.if_best(), new.if_best(), false);
         new.alone()
     }
 
-    /// The long way: the path is one of several.
-    fn revise_among(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
+    /// The path is one of several.
+    fn revise_among(&mut self, prefix: P, word: u64, edit: Edit) -> Option<u64> {
+        let Some(source) = edit.source() else { return self.revise_all(prefix, word) };
+        let (at, old) = self.lists.find(word, source);
+        let Some(new) = self.edited(prefix.into(), old, edit) else { return Some(word) };
+        let new = new.unchosen();
+        self.exchange(prefix.into(), old.unchosen(), new);
+        let best = self.lists.best(word);
+        let outcome = self.challenge(prefix.into(), old, new, best);
+        match outcome {
+            Comparison::AskAll => self.choose_again(prefix, word, |paths| {
+                if let Some(at) = at {
+                    paths.swap_remove(at);
+                }
+                paths.extend(new.is_some().then_some(new));
+            }),
+            Comparison::Worse => self.lists.replace(word, at, new),
+            Comparison::Better => {
+                let new = new.chosen();
+                self.count_best(best, new);
+                self.announce(prefix, best, new, false);
+                self.lists.replace(word, at, new)
+            }
+        }
+    }
+
+    /// Something may have happened to each path of a list.
+    fn revise_all(&mut self, prefix: P, word: u64) -> Option<u64> {
+        let mut paths = std::mem::take(&mut self.room.visited);
+        self.lists.load(word, &mut paths);
+        let mut changed = false;
+        paths.retain_mut(|path| {
+            let Some(new) = self.edited(prefix.into(), *path, Edit::Visit) else { return true };
+            self.exchange(prefix.into(), path.unchosen(), new.unchosen());
+            changed = true;
+            *path = new;
+            new.is_some()
+        });
+        let word =
+            if changed { self.choose_again(prefix, word, |now| now.clone_from(&paths)) } else { Some(word) };
+        self.room.visited = paths;
+        word
+    }
+
+    /// The long way: changes the paths and has all of them compared.
+    fn choose_again(&mut self, prefix: P, word: u64, change: impl FnOnce(&mut Vec<Path>)) -> Option<u64> {
         let mut room = std::mem::take(self.room);
         self.lists.load(word, &mut room.paths);
+        let old = room.paths[0].if_best();
         let multipath = self.core.speaker.max_paths > 1;
         if multipath {
             room.before.clone_from(&room.paths);
         }
-        let old = room.paths.first().map_or(Path::NONE, |path| path.if_best());
-        let word = match self.apply(prefix.into(), &mut room.paths, edit, old) {
-            None => word,
-            Some(effect) => {
-                let new = match effect {
-                    Effect::Best(at) => mark(&mut room.paths, at),
-                    Effect::AskAll => self.decide(prefix.into(), &mut room),
-                };
-                self.count_best(old, new);
-                self.announce(prefix, old, new, multipath && differ(&room.before, &room.paths));
-                self.lists.store(word, &room.paths)
-            }
-        };
+        change(&mut room.paths);
+        let new = self.decide(prefix.into(), &mut room);
+        self.count_best(old, new);
+        self.announce(prefix, old, new, multipath && differ(&room.before, &room.paths));
+        let word = self.lists.store(word, &room.paths);
         *self.room = room;
         word
     }
 
     /// Hands the change of the best path to the fanout, if it is one.
+    #[inline]
     fn announce(&mut self, prefix: P, old: Path, new: Path, others: bool) {
         if !new.same_route(old) || others {
             let (was, is) = (RouteNumber::of(old), RouteNumber::of(new));
@@ -195,6 +244,7 @@ impl<P: IpPrefix> Desk<'_, P> {
 
     /// What an edit makes of the path it concerns ([`Path::NONE`]: of a path that is not there, or is no
     /// more); `None` if nothing. The users of sets are settled with that.
+    #[inline]
     fn edited(&mut self, prefix: Prefix, old: Path, edit: Edit) -> Option<Path> {
         match edit {
             Edit::Put(new) => {
@@ -257,64 +307,21 @@ impl<P: IpPrefix> Desk<'_, P> {
         set.is_some_and(|set| self.core.next_hops.has_changed(self.core.sets.next_hop(set), walk))
     }
 
-    /// Changes the paths. `None` if nothing has changed.
-    fn apply(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit, best: Path) -> Option<Effect> {
-        let Some(source) = edit.source() else { return self.apply_to_all(prefix, paths, edit) };
-        let found = paths.iter().position(|path| path.source == source);
-        let old = found.map_or(Path::NONE, |at| paths[at]);
-        let undisturbed = found.is_none_or(|at| self.is_beneath(prefix, paths, at, best));
-        let new = self.edited(prefix, old, edit)?;
-        self.exchange(prefix, old.unchosen(), new.unchosen());
-        if let Some(at) = found {
-            paths.swap_remove(at);
+    /// What becomes of the choice when a path (or none) is another (or gone): the new one is best, the best
+    /// stays, or all have to be compared.
+    fn challenge(&mut self, prefix: Prefix, old: Path, new: Path, best: Path) -> Comparison {
+        if self.core.speaker.max_paths > 1 || old.is_some() && !self.is_beneath(prefix, old, best) {
+            return Comparison::AskAll;
         }
-        if new.is_some() {
-            paths.push(new);
-        }
-        if !undisturbed {
-            return Some(Effect::AskAll);
-        }
-        Some(if new.is_some() { self.challenge(prefix, paths, best) } else { keep(best) })
-    }
-
-    fn apply_to_all(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit) -> Option<Effect> {
-        let (mut effect, mut at) = (None, 0);
-        while let Some(&old) = paths.get(at) {
-            if let Some(new) = self.edited(prefix, old, edit) {
-                self.exchange(prefix, old.unchosen(), new.unchosen());
-                effect = Some(Effect::AskAll);
-                if !new.is_some() {
-                    paths.remove(at);
-                    continue;
-                }
-                paths[at] = new;
-            }
-            at += 1;
-        }
-        effect
-    }
-
-    /// The last path against the best of the others.
-    fn challenge(&mut self, prefix: Prefix, paths: &[Path], best: Path) -> Effect {
-        let last = paths.len() - 1;
-        if self.core.speaker.max_paths > 1 {
-            return Effect::AskAll;
-        }
-        let Some(new) = self.core.candidate(prefix, last, paths[last]) else { return keep(best) };
-        if !best.is_some() {
-            return Effect::AskAll;
-        }
-        let Some(best) = self.core.candidate(prefix, 0, best) else { return Effect::AskAll };
-        match self.core.compare(&new, &best) {
-            Comparison::Better => Effect::Best(Some(last)),
-            Comparison::Worse => Effect::Best(Some(0)),
-            Comparison::AskAll => Effect::AskAll,
+        let Some(new) = self.core.candidate(prefix, 0, new) else { return Comparison::Worse };
+        match self.core.candidate(prefix, 0, best) {
+            Some(best) => self.core.compare(&new, &best),
+            None => Comparison::AskAll,
         }
     }
 
     /// Whether the choice among the others cannot be another without this path.
-    fn is_beneath(&mut self, prefix: Prefix, paths: &[Path], at: usize, best: Path) -> bool {
-        let path = paths[at];
+    fn is_beneath(&mut self, prefix: Prefix, path: Path, best: Path) -> bool {
         if path.is_best() {
             return false;
         }
@@ -322,8 +329,8 @@ impl<P: IpPrefix> Desk<'_, P> {
             return true;
         }
         // Its next hop may have become unreachable a moment ago: then it did take part.
-        let Some(lost) = self.core.candidate(prefix, at, path) else { return false };
-        let best = if best.is_some() { self.core.candidate(prefix, 0, best) } else { None };
+        let Some(lost) = self.core.candidate(prefix, 0, path) else { return false };
+        let best = self.core.candidate(prefix, 0, best);
         best.is_some_and(|best| self.core.is_beneath(&lost, &best))
     }
 
@@ -346,6 +353,7 @@ impl<P: IpPrefix> Desk<'_, P> {
     }
 
     /// The source's path is another one (either may be [`Path::NONE`]): counts, and shows it to who looks.
+    #[inline]
     fn exchange(&mut self, prefix: Prefix, old: Path, new: Path) {
         let counts = self.counts(if new.is_some() { new.source } else { old.source });
         let change = |count: &mut u64, was: bool, is: bool| *count = *count + u64::from(is) - u64::from(was);
@@ -379,16 +387,6 @@ impl Edit {
             Self::Visit => None,
         }
     }
-
-    /// Whether it can be carried out on the only path of a prefix (or none) with no other beside it after.
-    fn concerns_only(self, only: Path) -> bool {
-        !only.is_some() || self.source().is_none_or(|source| source == only.source)
-    }
-}
-
-/// The choice stays.
-fn keep(best: Path) -> Effect {
-    Effect::Best(best.is_some().then_some(0))
 }
 
 /// Puts the best in front and marks it, and no other.
@@ -410,13 +408,4 @@ fn differ(before: &[Path], after: &[Path]) -> bool {
         used
     };
     used(before) != used(after)
-}
-
-/// What an edit means for the choice.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Effect {
-    /// This path is best; `None`: no path is.
-    Best(Option<usize>),
-    /// All have to be compared.
-    AskAll,
 }

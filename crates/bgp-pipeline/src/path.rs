@@ -69,6 +69,13 @@ impl Path {
     /// In the place of a path that is not there.
     pub(crate) const NONE: Self = Self { set: SetId::NONE, source: SourceId::LOCAL, flags: Flags(0) };
 
+    /// As import policy leaves it.
+    pub(crate) fn arriving(source: SourceId, set: SetId, accepted: bool) -> Self {
+        let mut path = Self { set, source, flags: Flags::default() };
+        path.flags.set(Flags::ACCEPTED, accepted);
+        path
+    }
+
     pub(crate) fn is_some(self) -> bool {
         self.set != SetId::NONE
     }
@@ -90,9 +97,16 @@ impl Path {
         if self.is_best() { self } else { Self::NONE }
     }
 
-    /// The path without the decision's mark.
+    /// The path without the decision's marks.
     pub(crate) fn unchosen(mut self) -> Self {
         self.flags.set(Flags::BEST, false);
+        self.flags.set(Flags::MULTIPATH, false);
+        self
+    }
+
+    /// The path with that mark.
+    pub(crate) fn chosen(mut self) -> Self {
+        self.flags.set(Flags::BEST, true);
         self
     }
 
@@ -117,47 +131,117 @@ impl Path {
             flags: Flags((word >> 48) as u16),
         }
     }
+
+    fn to_words(self) -> [u32; 2] {
+        let word = self.to_word();
+        [word as u32, (word >> 32) as u32]
+    }
+
+    fn from_words(&[low, high]: &[u32; 2]) -> Self {
+        Self::from_word(u64::from(low) | u64::from(high) << 32)
+    }
 }
 
 /// The lists of prefixes with several paths.
 #[derive(Debug, Default)]
 pub(crate) struct PathLists {
     pool: Pool,
+    /// Room for one list on its way to another run.
+    moving: Vec<Path>,
 }
 
 impl PathLists {
     /// The best path of a table's word, [`Path::NONE`] where none is chosen.
     pub(crate) fn best(&self, word: u64) -> Path {
         let first = match list(word) {
-            Some((handle, _)) => read(&self.pool.get(handle)[..2]),
+            Some((handle, _)) => Path::from_words(&self.words(handle)[0]),
             None => Path::from_word(word),
         };
         first.if_best()
     }
 
-    /// The only path of a word, [`Path::NONE`] where there is none; `None` if there are several.
-    pub(crate) fn only(word: Option<u64>) -> Option<Path> {
-        let path = word.map_or(Path::NONE, Path::from_word);
+    /// The only path of a word; `None` if there are several.
+    #[inline]
+    pub(crate) fn only(word: u64) -> Option<Path> {
+        let path = Path::from_word(word);
         (!path.flags.has(Flags::LIST)).then_some(path)
     }
 
+    /// The source's path and where it stands; [`Path::NONE`] if it has none.
+    pub(crate) fn find(&self, word: u64, source: SourceId) -> (Option<usize>, Path) {
+        let Some((handle, count)) = list(word) else {
+            let only = Path::from_word(word);
+            return if only.source == source { (Some(0), only) } else { (None, Path::NONE) };
+        };
+        let paths = &self.words(handle)[..count];
+        let at = paths.iter().position(|words| Path::from_words(words).source == source);
+        (at, at.map_or(Path::NONE, |at| Path::from_words(&paths[at])))
+    }
+
     /// All paths of a word, in front of nothing else: `into` is emptied first.
-    pub(crate) fn load(&self, word: Option<u64>, into: &mut Vec<Path>) {
+    pub(crate) fn load(&self, word: u64, into: &mut Vec<Path>) {
         into.clear();
-        let Some(word) = word else { return };
         match list(word) {
             Some((handle, count)) => {
-                into.extend(self.pool.get(handle)[..2 * count].chunks_exact(2).map(read));
+                into.extend(self.words(handle)[..count].iter().map(Path::from_words));
             }
             None => into.push(Path::from_word(word)),
         }
     }
 
+    fn words(&self, handle: Handle) -> &[[u32; 2]] {
+        self.pool.get(handle).as_chunks().0
+    }
+
+    fn words_mut(&mut self, handle: Handle) -> &mut [[u32; 2]] {
+        self.pool.get_mut(handle).as_chunks_mut().0
+    }
+
+    /// The word after one path, or none, has become another (or none): what `at` says where it stands. If the
+    /// new one is the best, it takes the place of the best.
+    pub(crate) fn replace(&mut self, word: u64, at: Option<usize>, new: Path) -> Option<u64> {
+        let (Some((handle, count)), true) = (list(word), new.is_some()) else {
+            return self.store_replaced(word, at, new);
+        };
+        let at = at.unwrap_or(count);
+        let words = self.words_mut(handle);
+        // The word knows how many there are: beside it nothing changes but the list.
+        let Some(place) = words.get_mut(at).filter(|_| at < usize::from(u16::MAX)) else {
+            return self.store_replaced(word, None, new);
+        };
+        *place = new.to_words();
+        if new.is_best() {
+            bring_forward(words, at);
+        }
+        Some(list_word(handle, count.max(at + 1)))
+    }
+
+    /// The same where a list begins, ends, or moves.
+    fn store_replaced(&mut self, word: u64, at: Option<usize>, new: Path) -> Option<u64> {
+        let mut paths = std::mem::take(&mut self.moving);
+        self.load(word, &mut paths);
+        match (at, new.is_some()) {
+            (Some(at), true) => paths[at] = new,
+            (Some(at), false) => drop(paths.swap_remove(at)),
+            (None, true) => paths.push(new),
+            (None, false) => {}
+        }
+        if new.is_best() {
+            let at = at.unwrap_or(paths.len() - 1);
+            paths[0] = paths[0].unchosen();
+            paths[at] = new;
+            paths.swap(0, at);
+        }
+        let word = self.store(word, &paths);
+        self.moving = paths;
+        word
+    }
+
     /// The word for these paths, in the place of `old`, whose list is reused or freed.
     ///
     /// When the pool is full (16 GiB of lists) or a prefix has over 65,535 paths, only the best is kept.
-    pub(crate) fn store(&mut self, old: Option<u64>, paths: &[Path]) -> Option<u64> {
-        let old = old.and_then(list);
+    pub(crate) fn store(&mut self, old: u64, paths: &[Path]) -> Option<u64> {
+        let old = list(old);
         if paths.len() < 2 {
             if let Some((handle, _)) = old {
                 self.pool.free(handle);
@@ -167,12 +251,10 @@ impl PathLists {
         let Some(handle) = self.room(old.map(|(handle, _)| handle), 2 * paths.len()) else {
             return Some(paths[0].to_word());
         };
-        for (words, path) in self.pool.get_mut(handle).chunks_exact_mut(2).zip(paths) {
-            let word = path.to_word();
-            (words[0], words[1]) = (word as u32, (word >> 32) as u32);
+        for (words, path) in self.words_mut(handle).iter_mut().zip(paths) {
+            *words = path.to_words();
         }
-        let count = SourceId(paths.len() as u16);
-        Some(Path { set: SetId(handle.bits()), source: count, flags: Flags::LIST }.to_word())
+        Some(list_word(handle, paths.len()))
     }
 
     /// A run of `words`: the one at hand if it fits and is not much too large.
@@ -197,8 +279,17 @@ fn list(word: u64) -> Option<(Handle, usize)> {
     flags.has(Flags::LIST).then(|| (Handle::from_bits(set.0), source.index()))
 }
 
-fn read(words: &[u32]) -> Path {
-    Path::from_word(u64::from(words[0]) | u64::from(words[1]) << 32)
+/// At most 65,535 paths.
+fn list_word(handle: Handle, count: usize) -> u64 {
+    Path { set: SetId(handle.bits()), source: SourceId(count as u16), flags: Flags::LIST }.to_word()
+}
+
+/// Lets the path at an index change places with the first, which is not the best any more.
+fn bring_forward(words: &mut [[u32; 2]], at: usize) {
+    if at > 0 {
+        words[0] = Path::from_words(&words[0]).unchosen().to_words();
+        words.swap(0, at);
+    }
 }
 
 #[cfg(test)]
@@ -211,23 +302,46 @@ mod tests {
 
     #[test]
     fn paths_come_back_from_their_word_however_many_there_are() {
-        let (mut lists, mut found, mut word) = (PathLists::default(), Vec::new(), None);
-        for count in [1, 2, 3, 40, 5, 1, 0, 2] {
+        let (mut lists, mut found) = (PathLists::default(), Vec::new());
+        let mut word = path(9).to_word();
+        for count in [1, 2, 3, 40, 5, 1, 2] {
             let paths: Vec<Path> = (1..=count).map(path).collect();
-            word = lists.store(word, &paths);
+            word = lists.store(word, &paths).expect("paths");
             lists.load(word, &mut found);
             assert_eq!(found, paths);
         }
+        assert_eq!(lists.store(word, &[]), None);
     }
 
     #[test]
     fn the_best_is_the_first_that_is_marked_so() {
         let mut lists = PathLists::default();
         let mut paths = [path(1), path(2)];
-        let word = lists.store(None, &paths);
-        assert_eq!(word.map(|word| lists.best(word)), Some(Path::NONE));
-        paths[0].flags.set(Flags::BEST, true);
-        let word = lists.store(word, &paths);
-        assert_eq!(word.map(|word| lists.best(word)), Some(paths[0]));
+        let word = lists.store(path(1).to_word(), &paths).expect("paths");
+        assert_eq!(lists.best(word), Path::NONE);
+        paths[0] = paths[0].chosen();
+        let word = lists.store(word, &paths).expect("paths");
+        assert_eq!(lists.best(word), paths[0]);
+    }
+
+    #[test]
+    fn paths_come_and_go_in_place_and_a_new_best_goes_in_front() {
+        let (mut lists, mut found) = (PathLists::default(), Vec::new());
+        let mut word = path(1).chosen().to_word();
+        for set in 2..=30 {
+            let new = if set % 7 == 0 { path(set).chosen() } else { path(set) };
+            word = lists.replace(word, None, new).expect("paths");
+            assert_eq!(lists.find(word, SourceId(set as u16)).1, new);
+            assert_eq!(lists.best(word).set.0, (set / 7 * 7).max(1));
+        }
+        for set in 1..=29 {
+            let (at, _) = lists.find(word, SourceId(set));
+            word = lists.replace(word, at, Path::NONE).expect("paths");
+            lists.load(word, &mut found);
+            let mut left: Vec<u32> = found.iter().map(|path| path.set.0).collect();
+            left.sort_unstable();
+            assert_eq!(left, (u32::from(set) + 1..=30).collect::<Vec<_>>());
+        }
+        assert_eq!(PathLists::only(word), Some(path(30)));
     }
 }

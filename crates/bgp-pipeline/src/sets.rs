@@ -181,7 +181,7 @@ impl AttributeSets {
     /// The set with these bytes if it is known, with one more user.
     pub(crate) fn find(&mut self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
         let set = self.lookup(self.hash(class, next_hop, bytes), class, next_hop, bytes)?;
-        self.retain(set);
+        self.retain(set, 1);
         Some(set)
     }
 
@@ -197,7 +197,7 @@ impl AttributeSets {
     ) -> Option<SetId> {
         let hash = self.hash(class, next_hop, bytes);
         if let Some(set) = self.lookup(hash, class, next_hop, bytes) {
-            self.retain(set);
+            self.retain(set, 1);
             return Some(set);
         }
         let length = u16::try_from(bytes.len()).ok()?;
@@ -326,9 +326,9 @@ impl AttributeSets {
         self.variants.entry(set).or_default().push((edits, derived));
     }
 
-    /// One more user.
-    pub(crate) fn retain(&mut self, set: SetId) {
-        self.records.get_mut(set.0).users += 1;
+    /// More users.
+    pub(crate) fn retain(&mut self, set: SetId, users: u32) {
+        self.records.get_mut(set.0).users += users;
     }
 
     /// One user less.

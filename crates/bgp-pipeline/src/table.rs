@@ -24,8 +24,8 @@ struct Arriving {
     source: SourceId,
     /// As received; `None`: they are withdrawn.
     set: Option<SetId>,
-    /// What import policy says; `None`: it has to be asked for each.
-    accepted: Option<bool>,
+    /// If it is the same for all prefixes: what import policy and the next hop make of it.
+    path: Option<Path>,
 }
 
 /// A family.
@@ -59,8 +59,11 @@ impl<P: IpPrefix> Table<P> {
         set: Option<SetId>,
     ) {
         let Some(&first) = prefixes.first() else { return };
-        let accepted = set.and_then(|set| core.accepts_for_all(first.into(), set));
-        let arriving = Arriving { source, set, accepted };
+        let path = set.and_then(|set| {
+            let accepted = core.accepts_for_all(first.into(), set)?;
+            Some(core.lone(first.into(), Path::arriving(source, set, accepted)))
+        });
+        let arriving = Arriving { source, set, path };
         for chunk in prefixes.chunks(AHEAD) {
             if chunk.len() >= FEW {
                 self.rib.table.prefetch(chunk);
@@ -69,7 +72,7 @@ impl<P: IpPrefix> Table<P> {
                 Some(peer) if !stages.is_empty() => {
                     self.arrive_staged(core, stages, peer, chunk, arriving);
                 }
-                Some(_) | None => chunk.iter().for_each(|prefix| self.set(core, *prefix, arriving, false)),
+                Some(_) | None => self.set(core, chunk, arriving),
             }
         }
     }
@@ -100,20 +103,32 @@ impl<P: IpPrefix> Table<P> {
         let mut passed = changes.iter().peekable();
         for prefix in prefixes {
             let change = passed.next_if(|change| change.prefix == (*prefix).into());
-            self.set(core, *prefix, arriving, change.is_some_and(|change| change.suppress));
+            match (change, arriving.set) {
+                (Some(change), Some(set)) if change.suppress => {
+                    let accepted = core.effective((*prefix).into(), set).is_some();
+                    let mut path = Path::arriving(arriving.source, set, accepted);
+                    path.flags.set(Flags::SUPPRESSED, true);
+                    self.rib.put(core, &[*prefix], path);
+                }
+                _ => self.set(core, &[*prefix], arriving),
+            }
         }
         self.changes = changes;
     }
 
-    fn set(&mut self, core: &mut Core, prefix: P, arriving: Arriving, suppress: bool) {
-        let Arriving { source, set, accepted } = arriving;
-        let Some(set) = set else { return self.rib.remove(core, prefix, source) };
-        core.sets.retain(set);
-        let accepted = accepted.unwrap_or_else(|| core.effective(prefix.into(), set).is_some());
-        let mut flags = Flags::default();
-        flags.set(Flags::ACCEPTED, accepted);
-        flags.set(Flags::SUPPRESSED, suppress);
-        self.rib.put(core, prefix, Path { set, source, flags });
+    fn set(&mut self, core: &mut Core, prefixes: &[P], arriving: Arriving) {
+        let Arriving { source, set, path } = arriving;
+        match (set, path) {
+            (None, _) => prefixes.iter().for_each(|prefix| self.rib.remove(core, *prefix, source)),
+            (Some(_), Some(path)) => self.rib.put(core, prefixes, path),
+            (Some(set), None) => {
+                for prefix in prefixes {
+                    let accepted = core.effective((*prefix).into(), set).is_some();
+                    let path = core.lone((*prefix).into(), Path::arriving(source, set, accepted));
+                    self.rib.put(core, &[*prefix], path);
+                }
+            }
+        }
     }
 
     pub(crate) fn memory(&self) -> usize {
