@@ -1,7 +1,7 @@
 //! Blocks: a header and a run of entries each, both in the pool.
 //!
 //! ```text
-//! header   run handle | entries + level << 16 | the region's bits, as many words as the level needs
+//! header   run handle | entries, capacity, level | the region's bits, as many words as the level needs
 //! run      capacity x u16 marks, ascending | capacity x value
 //! ```
 //!
@@ -21,15 +21,57 @@ const NO_RUN: u32 = u32::MAX;
 /// Words of a header before the bits of the region.
 const FIXED: usize = 2;
 
+/// The second word of a header: entries, how many the run takes, and the level, in 10, 10 and 8 bits. A block has
+/// at most 511 prefixes and 256 children.
+#[derive(Copy, Clone, Debug)]
+struct Shape(u32);
+
+impl Shape {
+    #[inline]
+    fn new(level: u8, len: usize, capacity: usize) -> Self {
+        // A run may be larger than any block needs.
+        Self(len as u32 | (capacity.min(1023) as u32) << 10 | u32::from(level) << 24)
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        (self.0 & 1023) as usize
+    }
+
+    #[inline]
+    fn capacity(self) -> usize {
+        (self.0 >> 10 & 1023) as usize
+    }
+
+    #[inline]
+    fn level(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+
+    #[inline]
+    fn with_len(self, len: usize) -> Self {
+        Self(self.0 & !1023 | len as u32)
+    }
+}
+
+/// A header without the region.
+#[derive(Copy, Clone, Debug)]
+struct Header {
+    run: u32,
+    shape: Shape,
+}
+
 /// A block, by the handle of its header.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Block(Handle);
 
 impl Block {
+    #[inline]
     pub(crate) fn bits(self) -> u32 {
         self.0.bits()
     }
 
+    #[inline]
     pub(crate) fn from_bits(bits: u32) -> Self {
         Self(Handle::from_bits(bits))
     }
@@ -44,15 +86,18 @@ pub(crate) struct View<'a, V> {
 }
 
 impl<V: Value> View<'_, V> {
+    #[inline]
     pub(crate) fn value(&self, at: usize) -> V {
         V::read(&self.values[at * V::WORDS..][..V::WORDS])
     }
 
+    #[inline]
     pub(crate) fn child(&self, at: usize) -> Block {
         Block::from_bits(self.values[at * V::WORDS])
     }
 
     /// The value under a mark.
+    #[inline]
     pub(crate) fn find(&self, mark: u16) -> Option<V> {
         self.marks.binary_search(&mark).ok().map(|at| self.value(at))
     }
@@ -79,7 +124,7 @@ impl<V: Value> Blocks<V> {
         let key = usize::from(region.level.div_ceil(4));
         let handle = self.pool.try_alloc(FIXED + key)?;
         let header = self.pool.get_mut(handle);
-        (header[0], header[1]) = (NO_RUN, u32::from(region.level) << 16);
+        (header[0], header[1]) = (NO_RUN, Shape::new(region.level, 0, 0).0);
         for (i, word) in header[FIXED..][..key].iter_mut().enumerate() {
             *word = (region.bits >> (96 - 32 * i)) as u32;
         }
@@ -93,63 +138,75 @@ impl<V: Value> Blocks<V> {
     }
 
     fn free_run(&mut self, block: Block) {
-        let run = std::mem::replace(&mut self.pool.get_mut(block.0)[0], NO_RUN);
+        let Header { run, shape } = self.header(block);
         if run != NO_RUN {
             self.pool.free(Handle::from_bits(run));
+            self.set_header(block, Header { run: NO_RUN, shape: Shape::new(shape.level(), 0, 0) });
         }
     }
 
+    #[inline]
     pub(crate) fn region(&self, block: Block) -> Region {
         let header = self.pool.get(block.0);
-        let level = (header[1] >> 16) as u8;
-        let key = &header[FIXED..][..usize::from(level.div_ceil(4))];
-        let bits =
-            key.iter().enumerate().fold(0, |bits, (i, word)| bits | u128::from(*word) << (96 - 32 * i));
+        let level = Shape(header[1]).level();
+        let word = |i: usize| u128::from(header[FIXED + i]) << (96 - 32 * i);
+        let bits = match level.div_ceil(4) {
+            0 => 0,
+            1 => word(0),
+            2 => word(0) | word(1),
+            3 => word(0) | word(1) | word(2),
+            _ => word(0) | word(1) | word(2) | word(3),
+        };
         Region { level, bits }
     }
 
     /// Number of entries, children included.
+    #[inline]
     pub(crate) fn len(&self, block: Block) -> usize {
-        usize::from(self.pool.get(block.0)[1] as u16)
+        self.header(block).shape.len()
     }
 
-    /// The handle of the run, if there is one, and the number of entries.
-    fn run_of(&self, block: Block) -> (Option<Handle>, usize) {
+    #[inline]
+    pub(crate) fn level(&self, block: Block) -> u8 {
+        self.header(block).shape.level()
+    }
+
+    #[inline]
+    fn header(&self, block: Block) -> Header {
         let header = self.pool.get(block.0);
-        let run = (header[0] != NO_RUN).then_some(Handle::from_bits(header[0]));
-        (run, usize::from(header[1] as u16))
+        Header { run: header[0], shape: Shape(header[1]) }
     }
 
-    fn set_len(&mut self, block: Block, len: usize) {
-        let word = &mut self.pool.get_mut(block.0)[1];
-        *word = *word & !0xffff | len as u32;
+    #[inline]
+    fn set_header(&mut self, block: Block, Header { run, shape }: Header) {
+        let header = self.pool.get_mut(block.0);
+        (header[0], header[1]) = (run, shape.0);
     }
 
-    fn run(&self, block: Block) -> &[u32] {
-        match self.pool.get(block.0)[0] {
-            NO_RUN => &[],
-            run => self.pool.get(Handle::from_bits(run)),
-        }
-    }
-
-    fn run_mut(&mut self, block: Block) -> (&mut [u16], &mut [u32]) {
-        match self.pool.get(block.0)[0] {
+    #[inline]
+    fn run_mut(&mut self, Header { run, shape }: Header) -> (&mut [u16], &mut [u32]) {
+        match run {
             NO_RUN => (&mut [], &mut []),
-            run => split_mut::<V>(self.pool.get_mut(Handle::from_bits(run))),
+            run => split_mut(self.pool.get_mut(Handle::from_bits(run)), shape.capacity()),
         }
     }
 
     /// One word of the run, to bring it near.
     pub(crate) fn touch(&self, block: Block) -> u32 {
-        self.run(block).first().copied().unwrap_or(0)
+        match self.header(block).run {
+            NO_RUN => 0,
+            run => self.pool.get(Handle::from_bits(run))[0],
+        }
     }
 
+    #[inline]
     pub(crate) fn view(&self, block: Block) -> View<'_, V> {
-        let (Some(run), len) = self.run_of(block) else {
+        let Header { run, shape } = self.header(block);
+        if run == NO_RUN {
             return View { marks: &[], values: &[], kind: PhantomData };
-        };
-        let (marks, values) = split::<V>(self.pool.get(run));
-        View { marks: &marks[..len], values, kind: PhantomData }
+        }
+        let (marks, values) = split(self.pool.get(Handle::from_bits(run)), shape.capacity());
+        View { marks: &marks[..shape.len()], values, kind: PhantomData }
     }
 
     /// Whether there is nothing but one child.
@@ -159,13 +216,16 @@ impl<V: Value> Blocks<V> {
     }
 
     /// Changes the value at an index.
+    #[inline]
     pub(crate) fn set(&mut self, block: Block, at: usize, value: V) {
-        value.write(&mut self.run_mut(block).1[at * V::WORDS..][..V::WORDS]);
+        let header = self.header(block);
+        value.write(&mut self.run_mut(header).1[at * V::WORDS..][..V::WORDS]);
     }
 
     /// Lets the child at an index be another block.
     pub(crate) fn set_child(&mut self, block: Block, at: usize, child: Block) {
-        self.run_mut(block).1[at * V::WORDS] = child.bits();
+        let header = self.header(block);
+        self.run_mut(header).1[at * V::WORDS] = child.bits();
     }
 
     /// Puts a value in before the index; `None` when the pool is full.
@@ -179,27 +239,29 @@ impl<V: Value> Blocks<V> {
     }
 
     /// Makes room for an entry at the index, and writes it.
+    #[inline]
     fn open(&mut self, block: Block, at: usize, mark: u16, write: impl FnOnce(&mut [u32])) -> Option<()> {
-        let (run, len) = self.run_of(block);
-        let run = match run {
-            Some(run) if len < capacity::<V>(self.pool.get(run).len()) => {
-                let (marks, values) = split_mut::<V>(self.pool.get_mut(run));
-                marks.copy_within(at..len, at + 1);
-                values.copy_within(at * V::WORDS..len * V::WORDS, (at + 1) * V::WORDS);
-                run
-            }
-            full => self.move_apart(block, full, len, at)?,
+        let header = self.header(block);
+        let len = header.shape.len();
+        let header = if len < header.shape.capacity() {
+            let (marks, values) = self.run_mut(header);
+            marks.copy_within(at..len, at + 1);
+            values.copy_within(at * V::WORDS..len * V::WORDS, (at + 1) * V::WORDS);
+            header
+        } else {
+            self.move_apart(header, at)?
         };
-        let (marks, values) = split_mut::<V>(self.pool.get_mut(run));
+        let (marks, values) = self.run_mut(header);
         marks[at] = mark;
         write(&mut values[at * V::WORDS..][..V::WORDS]);
-        self.set_len(block, len + 1);
+        self.set_header(block, Header { shape: header.shape.with_len(len + 1), ..header });
         Some(())
     }
 
     /// Moves the entries into a run for one more, with a gap at the index.
-    fn move_apart(&mut self, block: Block, old: Option<Handle>, len: usize, at: usize) -> Option<Handle> {
-        self.move_run(block, old, len + 1, |from, to| {
+    fn move_apart(&mut self, old: Header, at: usize) -> Option<Header> {
+        let len = old.shape.len();
+        self.move_run(old, len + 1, |from, to| {
             to.0[..at].copy_from_slice(&from.0[..at]);
             to.0[at + 1..=len].copy_from_slice(&from.0[at..len]);
             let (at, len) = (at * V::WORDS, len * V::WORDS);
@@ -210,20 +272,19 @@ impl<V: Value> Blocks<V> {
 
     /// Takes entries out: of `start..end` the first `kept` stay, and all before and after.
     pub(crate) fn close(&mut self, block: Block, start: usize, end: usize, kept: usize) {
-        let (Some(run), len) = self.run_of(block) else { return };
-        let words = self.pool.get_mut(run);
-        let capacity = capacity::<V>(words.len());
-        let (marks, values) = split_mut::<V>(words);
-        marks.copy_within(end..len, start + kept);
-        values.copy_within(end * V::WORDS..len * V::WORDS, (start + kept) * V::WORDS);
-        let len = len - (end - start - kept);
-        self.set_len(block, len);
+        let header = self.header(block);
+        let old_len = header.shape.len();
+        let len = old_len - (end - start - kept);
         if len == 0 {
-            self.free_run(block);
-        } else if 2 * len <= capacity {
-            // Without memory for the smaller run the larger one goes on to serve.
-            let _ = self.shrink(block, run, len);
+            return self.free_run(block);
         }
+        let (marks, values) = self.run_mut(header);
+        marks.copy_within(end..old_len, start + kept);
+        values.copy_within(end * V::WORDS..old_len * V::WORDS, (start + kept) * V::WORDS);
+        let header = Header { shape: header.shape.with_len(len), ..header };
+        // Without memory for the smaller run the larger one goes on to serve.
+        let shrunk = if 2 * len <= header.shape.capacity() { self.shrink(header) } else { None };
+        self.set_header(block, shrunk.unwrap_or(header));
     }
 
     /// Gives each value of `start..end` to `keep`, changes or drops it. Returns how many were dropped.
@@ -233,7 +294,8 @@ impl<V: Value> Blocks<V> {
         (start, end): (usize, usize),
         mut keep: impl FnMut(u16, V) -> Option<V>,
     ) -> usize {
-        let (marks, values) = self.run_mut(block);
+        let header = self.header(block);
+        let (marks, values) = self.run_mut(header);
         let mut kept = start;
         for at in start..end {
             let value = V::read(&values[at * V::WORDS..][..V::WORDS]);
@@ -252,50 +314,55 @@ impl<V: Value> Blocks<V> {
     }
 
     /// Moves the entries into a smaller run.
-    fn shrink(&mut self, block: Block, old: Handle, len: usize) -> Option<Handle> {
-        self.move_run(block, Some(old), len, |from, to| {
+    fn shrink(&mut self, old: Header) -> Option<Header> {
+        let len = old.shape.len();
+        self.move_run(old, len, |from, to| {
             to.0[..len].copy_from_slice(&from.0[..len]);
             to.1[..len * V::WORDS].copy_from_slice(&from.1[..len * V::WORDS]);
         })
     }
 
-    /// Gives a block a run for `entries`, to be filled from the old one if there is one. `None` when the pool is
-    /// full; then all is as it was.
+    /// A run for `entries` in the place of the present one, filled from that if there is one; it is for the
+    /// caller to put into the header. `None` when the pool is full; then all is as it was.
+    #[inline]
     fn move_run(
         &mut self,
-        block: Block,
-        old: Option<Handle>,
+        old: Header,
         entries: usize,
         fill: impl FnOnce((&[u16], &[u32]), (&mut [u16], &mut [u32])),
-    ) -> Option<Handle> {
+    ) -> Option<Header> {
         let new = self.pool.try_alloc(entries.div_ceil(2) + entries * V::WORDS)?;
-        if let Some(old) = old {
-            let Some((from, to)) = self.pool.get_pair(old, new) else {
+        let shape = Shape::new(old.shape.level(), old.shape.len(), capacity::<V>(self.pool.get(new).len()));
+        if old.run != NO_RUN {
+            let run = Handle::from_bits(old.run);
+            let Some((from, to)) = self.pool.get_pair(run, new) else {
                 self.pool.free(new);
                 return None;
             };
-            fill(split::<V>(from), split_mut::<V>(to));
-            self.pool.free(old);
+            fill(split(from, old.shape.capacity()), split_mut(to, shape.capacity()));
+            self.pool.free(run);
         }
-        self.pool.get_mut(block.0)[0] = new.bits();
-        Some(new)
+        Some(Header { run: new.bits(), shape })
     }
 }
 
 /// How many entries a run of so many words takes: marks fill whole words.
+#[inline]
 fn capacity<V: Value>(words: usize) -> usize {
     let entry = 2 * V::WORDS + 1;
     let entries = 2 * words / entry;
     if entries * entry + entries % 2 > 2 * words { entries - 1 } else { entries }
 }
 
-fn split<V: Value>(run: &[u32]) -> (&[u16], &[u32]) {
-    let (marks, values) = run.split_at(capacity::<V>(run.len()).div_ceil(2));
+#[inline]
+fn split(run: &[u32], capacity: usize) -> (&[u16], &[u32]) {
+    let (marks, values) = run.split_at(capacity.div_ceil(2));
     (bytemuck::cast_slice(marks), values)
 }
 
-fn split_mut<V: Value>(run: &mut [u32]) -> (&mut [u16], &mut [u32]) {
-    let (marks, values) = run.split_at_mut(capacity::<V>(run.len()).div_ceil(2));
+#[inline]
+fn split_mut(run: &mut [u32], capacity: usize) -> (&mut [u16], &mut [u32]) {
+    let (marks, values) = run.split_at_mut(capacity.div_ceil(2));
     (bytemuck::cast_slice_mut(marks), values)
 }
 

@@ -45,6 +45,7 @@ impl Index {
         self.direct.len() * 4 + SHARDS * size_of::<HashTable<Block>>() + shards
     }
 
+    #[inline]
     pub(crate) fn find<V: Value>(&self, region: Region, blocks: &Blocks<V>) -> Option<Block> {
         if region.level < self.hashed_from {
             return self.direct[slot(region)].checked_sub(1).map(Block::from_bits);
@@ -88,12 +89,14 @@ impl Index {
     }
 }
 
+#[inline]
 fn hash(state: &FixedState, region: Region) -> u64 {
     // A region is at most 15 bytes, so the level fits behind it.
     state.hash_one(region.bits | u128::from(region.level))
 }
 
 /// Bits that the hash table itself uses neither for the bucket nor, unless it is huge, for the tag.
+#[inline]
 fn shard(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
@@ -101,7 +104,9 @@ fn shard(hash: u64) -> usize {
 /// In the array, where the blocks of a level begin.
 const FIRST_OF_LEVEL: [usize; 4] = [0, 1, 1 + 256, 1 + 256 + 65536];
 
+#[inline]
 fn slot(region: Region) -> usize {
-    let number = region.bits.checked_shr(128 - 8 * u32::from(region.level)).unwrap_or(0);
+    // Of the few levels with an array the first 32 bits say all; none at all for level 0.
+    let number = u64::from((region.bits >> 96) as u32) >> (32 - 8 * u32::from(region.level));
     FIRST_OF_LEVEL[usize::from(region.level)] + number as usize
 }

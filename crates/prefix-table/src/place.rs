@@ -33,34 +33,40 @@ pub(crate) struct Region {
 
 impl Region {
     /// The region of the first `level` bytes of an address.
+    #[inline]
     pub(crate) fn of(bits: u128, level: u8) -> Self {
         let mask = u128::MAX.checked_shl(128 - 8 * u32::from(level)).unwrap_or(0);
         Self { level, bits: bits & mask }
     }
 
     /// The enclosing region of a lower level.
+    #[inline]
     pub(crate) fn enclosing(self, level: u8) -> Self {
         Self::of(self.bits, level)
     }
 
     /// Whether `other` is this region or a part of it.
+    #[inline]
     pub(crate) fn contains(self, other: Self) -> bool {
         self.level <= other.level && other.enclosing(self.level) == self
     }
 
     /// The largest level at which both lie in the same region.
+    #[inline]
     pub(crate) fn common_level(self, other: Self) -> u8 {
         let equal_bytes = ((self.bits ^ other.bits).leading_zeros() / 8) as u8;
         equal_bytes.min(self.level).min(other.level)
     }
 
     /// In a block of `level`, the mark under which this region (of a higher level) is found.
+    #[inline]
     pub(crate) fn mark_in(self, level: u8) -> u16 {
         2 * position(8, byte(self.bits, level)) + 1
     }
 }
 
 /// The byte of an address that decides in a block of this level.
+#[inline]
 fn byte(bits: u128, level: u8) -> u8 {
     (bits >> (120 - 8 * u32::from(level))) as u8
 }
@@ -74,6 +80,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    #[inline]
     pub(crate) fn of<P: IpPrefix>(prefix: P) -> Self {
         let length = prefix.length();
         let level = length.saturating_sub(1) / 8;
@@ -83,6 +90,7 @@ impl Place {
 }
 
 /// The mark in a block of `level` of the prefix that takes `length` (0 to 8) more bits of the address.
+#[inline]
 pub(crate) fn mark_of_length(bits: u128, level: u8, length: u8) -> u16 {
     let value = u16::from(byte(bits, level)) >> (8 - length);
     2 * position(length, value as u8)
@@ -90,16 +98,19 @@ pub(crate) fn mark_of_length(bits: u128, level: u8, length: u8) -> u16 {
 
 /// Number in the walk of the prefix with `length` bits `value`: the length for the ancestors and itself, and
 /// all complete subtrees to the left.
+#[inline]
 const fn position(length: u8, value: u8) -> u16 {
     length as u16 + ((value as u16) << (9 - length)) - value.count_ones() as u16
 }
 
 /// Whether a mark stands for a block below rather than for a prefix.
+#[inline]
 pub(crate) fn is_child(mark: u16) -> bool {
     mark & 1 == 1
 }
 
 /// The prefix for which a mark stands.
+#[inline]
 pub(crate) fn prefix_at<P: IpPrefix>(region: Region, mark: u16) -> P {
     let (length, byte) = NODES[usize::from(mark / 2)];
     let shift = 120 - 8 * u32::from(region.level);

@@ -43,6 +43,7 @@ const fn classes() -> [u8; 128] {
     classes
 }
 
+#[inline]
 fn class_of(words: usize) -> usize {
     match CLASSES.get(words) {
         Some(&class) => usize::from(class),
@@ -56,23 +57,28 @@ pub struct Handle(u32);
 
 impl Handle {
     /// The handle as a number, to be packed into records.
+    #[inline]
     pub fn bits(self) -> u32 {
         self.0
     }
 
     /// The handle of which `bits` were taken.
+    #[inline]
     pub fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
+    #[inline]
     fn new(page: u32, word: usize) -> Self {
         Self(page << PAGE_BITS | word as u32)
     }
 
+    #[inline]
     fn page(self) -> usize {
         (self.0 >> PAGE_BITS) as usize
     }
 
+    #[inline]
     fn word(self) -> usize {
         self.0 as usize & (PAGE - 1)
     }
@@ -117,24 +123,29 @@ struct Page {
 }
 
 impl Page {
+    #[inline]
     fn size(&self) -> usize {
         self.size as usize
     }
 
+    #[inline]
     fn run(&self, handle: Handle) -> &[u32] {
         &self.words[handle.word()..][..self.size()]
     }
 
+    #[inline]
     fn run_mut(&mut self, handle: Handle) -> &mut [u32] {
         let size = self.size();
         &mut self.words[handle.word()..][..size]
     }
 
+    #[inline]
     fn has_room(&self) -> bool {
         self.freed != 0 || (usize::from(self.fresh) + 1) * self.size() <= PAGE
     }
 
     /// The first word of a run that is free from now on no more.
+    #[inline]
     fn take(&mut self) -> usize {
         self.used += 1;
         if self.freed == 0 {
@@ -146,6 +157,7 @@ impl Page {
         word
     }
 
+    #[inline]
     fn give_back(&mut self, word: usize) {
         self.used -= 1;
         self.words[word] = u32::from(self.freed);
@@ -310,17 +322,20 @@ impl Pool {
     /// One run to read and another to change, as when the content of one moves to the other.
     ///
     /// Both must be of different sizes, or both large.
+    #[inline]
     pub fn get_pair(&mut self, from: Handle, to: Handle) -> Option<(&[u32], &mut [u32])> {
         let [source, target] = self.pages.get_disjoint_mut([from.page(), to.page()]).ok()?;
         Some((source.run(from), target.run_mut(to)))
     }
 
     /// The whole run as bytes.
+    #[inline]
     pub fn bytes(&self, handle: Handle) -> &[u8] {
         bytemuck::cast_slice(self.get(handle))
     }
 
     /// The whole run as bytes, to be changed.
+    #[inline]
     pub fn bytes_mut(&mut self, handle: Handle) -> &mut [u8] {
         bytemuck::cast_slice_mut(self.get_mut(handle))
     }

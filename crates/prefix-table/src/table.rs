@@ -25,10 +25,12 @@ pub trait Value: Copy + Eq {
 impl Value for u32 {
     const WORDS: usize = 1;
 
+    #[inline]
     fn read(words: &[u32]) -> Self {
         words[0]
     }
 
+    #[inline]
     fn write(self, words: &mut [u32]) {
         words[0] = self;
     }
@@ -37,10 +39,12 @@ impl Value for u32 {
 impl Value for u64 {
     const WORDS: usize = 2;
 
+    #[inline]
     fn read(words: &[u32]) -> Self {
         Self::from(words[1]) << 32 | Self::from(words[0])
     }
 
+    #[inline]
     fn write(self, words: &mut [u32]) {
         words[0] = self as u32;
         words[1] = (self >> 32) as u32;
@@ -114,42 +118,39 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
 
     /// Gives the present value to `change` and puts what it returns in its place (`None` takes the prefix
     /// out), with one search. Returns the value before.
+    #[inline]
     pub fn update(&mut self, prefix: P, change: impl FnOnce(Option<V>) -> Option<V>) -> Option<V> {
         let place = Place::of(prefix);
-        let Some(block) = self.find(place.region) else {
-            if let Some(value) = change(None) {
-                self.add_in_new_block(place, value);
-            }
-            return None;
-        };
-        let view = self.blocks.view(block);
-        match view.marks.binary_search(&place.mark) {
-            Ok(at) => {
-                let old = view.value(at);
-                self.replace(block, at, old, change(Some(old)));
-                Some(old)
-            }
-            Err(at) => {
-                if let Some(value) = change(None) {
-                    self.add(block, at, place.mark, value);
-                }
-                None
-            }
+        let spot = self.find(place.region).map(|block| {
+            let view = self.blocks.view(block);
+            let at = view.marks.binary_search(&place.mark);
+            (block, at, at.ok().map(|at| view.value(at)))
+        });
+        let old = spot.and_then(|(_, _, old)| old);
+        let new = change(old);
+        if new != old {
+            self.put(place, spot.map(|(block, at, _)| (block, at)), new);
         }
+        old
     }
 
-    fn replace(&mut self, block: Block, at: usize, old: V, new: Option<V>) {
-        match new {
-            Some(new) if new == old => {}
-            Some(new) => self.blocks.set(block, at, new),
-            None => {
+    /// Writes what a search has led to: the block, if there is one, and the index in it or the one to insert before.
+    #[inline]
+    fn put(&mut self, place: Place, spot: Option<(Block, Result<usize, usize>)>, new: Option<V>) {
+        match (spot, new) {
+            (Some((block, Ok(at))), Some(new)) => self.blocks.set(block, at, new),
+            (Some((block, Ok(at))), None) => {
                 self.blocks.close(block, at, at + 1, 0);
                 self.len -= 1;
                 self.tidy(block);
             }
+            (Some((block, Err(at))), Some(new)) => self.add(block, at, place.mark, new),
+            (None, Some(new)) => self.add_in_new_block(place, new),
+            (None | Some((_, Err(_))), None) => {}
         }
     }
 
+    #[inline]
     fn add(&mut self, block: Block, at: usize, mark: u16, value: V) {
         match self.blocks.put(block, at, mark, value) {
             Some(()) => self.len += 1,
@@ -282,6 +283,7 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         }
     }
 
+    #[inline]
     fn find(&self, region: Region) -> Option<Block> {
         self.index.find(region, &self.blocks)
     }
@@ -308,7 +310,7 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
             Some(parent) => parent,
             None => self.add_block(region.enclosing(0))?,
         };
-        let mark = region.mark_in(self.blocks.region(parent).level);
+        let mark = region.mark_in(self.blocks.level(parent));
         let view = self.blocks.view(parent);
         match view.marks.binary_search(&mark) {
             Err(at) => self.blocks.put_child(parent, at, mark, block),
@@ -366,7 +368,7 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
 
     /// Lets a parent point to `heir` in the place of the child with this region, or to nothing.
     fn unlink(&mut self, parent: Block, region: Region, heir: Option<Block>) {
-        let mark = region.mark_in(self.blocks.region(parent).level);
+        let mark = region.mark_in(self.blocks.level(parent));
         if let Ok(at) = self.blocks.view(parent).marks.binary_search(&mark) {
             match heir {
                 Some(heir) => self.blocks.set_child(parent, at, heir),

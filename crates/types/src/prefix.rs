@@ -37,6 +37,7 @@ pub trait IpPrefix: Copy + Ord + Hash + fmt::Debug + fmt::Display + Into<Prefix>
 }
 
 /// The first `len` of 128 bits set.
+#[inline]
 fn mask(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
@@ -59,15 +60,18 @@ impl IpPrefix for Ipv4Prefix {
     const WIDTH: u8 = 32;
     const UNICAST: Family = Family::IPV4_UNICAST;
 
+    #[inline]
     fn from_bits(bits: u128, len: u8) -> Self {
         debug_assert!(len <= Self::WIDTH);
         Self { address: ((bits & mask(len)) >> 96) as u32, length: len }
     }
 
+    #[inline]
     fn bits(self) -> u128 {
         u128::from(self.address) << 96
     }
 
+    #[inline]
     fn length(self) -> u8 {
         self.length
     }
@@ -84,15 +88,18 @@ impl IpPrefix for Ipv6Prefix {
     const WIDTH: u8 = 128;
     const UNICAST: Family = Family::IPV6_UNICAST;
 
+    #[inline]
     fn from_bits(bits: u128, len: u8) -> Self {
         debug_assert!(len <= Self::WIDTH);
         Self { address: bits & mask(len), length: len }
     }
 
+    #[inline]
     fn bits(self) -> u128 {
         self.address
     }
 
+    #[inline]
     fn length(self) -> u8 {
         self.length
     }
