@@ -47,7 +47,11 @@ fn main() {
 }
 
 fn one_in_one_out<P: IpPrefix>(prefixes: &[P], per_set: usize) {
-    println!("{} {} routes, {per_set} to a set, in from one peer, out to another", prefixes.len(), P::UNICAST);
+    println!(
+        "{} {} routes, {per_set} to a set, in from one peer, out to another",
+        prefixes.len(),
+        P::UNICAST
+    );
     let before = resident();
     let feed = feed(prefixes, 1, per_set);
     let base = resident();

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Asn, Prefix, RouterId};
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use crate::{
     PeerKind,
     core::Core,
     path::{Path, SetId, SourceId},
-    sets::Preference,
+    sets::{Preference, SetFlags},
 };
 
 /// Why a candidate lost: the first step at which another was better.
@@ -145,12 +146,18 @@ impl Core {
     }
 
     fn router_id(&self, candidate: &Candidate) -> u32 {
-        let originator = self.sets.attributes(candidate.set).originator_id();
+        let originator = self.reflected(candidate).and_then(Attributes::originator_id);
         originator.map_or(self.sources.get(candidate.source).router_id, RouterId::bits)
     }
 
     fn cluster_list(&self, candidate: &Candidate) -> usize {
-        self.sets.attributes(candidate.set).cluster_list().len()
+        self.reflected(candidate).map_or(0, |attributes| attributes.cluster_list().len())
+    }
+
+    /// Its attributes if they are those of a reflected route.
+    fn reflected(&self, candidate: &Candidate) -> Option<Attributes<'_>> {
+        let reflected = self.sets.flags(candidate.set).has(SetFlags::REFLECTED);
+        reflected.then(|| self.sets.attributes(candidate.set))
     }
 
     /// Steps d) to g); lower wins.

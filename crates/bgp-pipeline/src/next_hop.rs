@@ -52,6 +52,8 @@ pub(crate) struct NextHops {
     hops: Vec<NextHop>,
     free: Vec<u32>,
     index: HashMap<Gateway, u32, FixedState>,
+    /// What was found last: an UPDATE tends to have the next hop of the one before.
+    recent: Option<(Gateway, u32)>,
     /// Whose registration may have to change.
     queue: Vec<u32>,
     /// Numbers that mean nothing any more, until the RIB's reader has taken note; `None` without a RIB.
@@ -69,13 +71,21 @@ impl NextHops {
             changed: 0,
         };
         let index = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { mode, hops: vec![ourselves], free: Vec::new(), index, queue: Vec::new(), forgotten: None }
+        Self {
+            mode,
+            hops: vec![ourselves],
+            free: Vec::new(),
+            index,
+            recent: None,
+            queue: Vec::new(),
+            forgotten: None,
+        }
     }
 
     /// The number of a gateway, with one more user.
     pub(crate) fn acquire(&mut self, gateway: Gateway) -> NextHopId {
-        let number = match self.index.get(&gateway) {
-            Some(&number) => number,
+        let number = match self.find(gateway) {
+            Some(NextHopId(number)) => number,
             None => self.add(gateway),
         };
         let hop = &mut self.hops[number as usize];
@@ -84,6 +94,21 @@ impl NextHops {
             self.enqueue(number);
         }
         NextHopId(number)
+    }
+
+    /// The number of a gateway that has one.
+    #[inline]
+    pub(crate) fn find(&mut self, gateway: Gateway) -> Option<NextHopId> {
+        match self.recent {
+            Some((recent, number)) if recent == gateway => Some(NextHopId(number)),
+            Some(_) | None => self.look_up(gateway),
+        }
+    }
+
+    fn look_up(&mut self, gateway: Gateway) -> Option<NextHopId> {
+        let number = *self.index.get(&gateway)?;
+        self.recent = Some((gateway, number));
+        Some(NextHopId(number))
     }
 
     fn add(&mut self, gateway: Gateway) -> u32 {
@@ -139,6 +164,7 @@ impl NextHops {
             forgotten.push(NextHopId(number));
         }
         self.index.remove(&self.hops[number as usize].gateway);
+        self.recent = None;
         self.free.push(number);
     }
 
@@ -186,11 +212,13 @@ impl NextHops {
     }
 
     /// Whether its answer has changed and that walk, or an earlier one, is under way.
+    #[inline]
     pub(crate) fn has_changed(&self, id: NextHopId, walk: u64) -> bool {
         self.hops[id.index()].changed >= walk
     }
 
     /// The interior cost; `None` while unreachable or unknown.
+    #[inline]
     pub(crate) fn metric(&self, id: NextHopId) -> Option<u32> {
         match self.hops[id.index()].reachability {
             Some(Reachability::Reachable { metric }) => Some(metric),
@@ -209,6 +237,7 @@ impl NextHops {
     }
 
     /// Where it is; `None` for ourselves.
+    #[inline]
     pub(crate) fn gateway(&self, id: NextHopId) -> Option<Gateway> {
         (id != NextHopId::LOCAL).then(|| self.hops[id.index()].gateway)
     }

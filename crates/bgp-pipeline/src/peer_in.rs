@@ -157,11 +157,8 @@ impl Reader {
     ) -> Result<Option<Arrival<'a>>, Notification> {
         let Mp { reach, unreach } = cut.parse(rules)?;
         let mut find = |class, gateway| {
-            let gateway = gateway?;
-            let hop = core.next_hops.acquire(gateway);
-            let set = core.sets.find(class, hop, &self.rest);
-            core.next_hops.release(hop);
-            set
+            let hop = core.next_hops.find(gateway?)?;
+            core.sets.find(class, hop, &self.rest)
         };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if !sections.nlri.is_empty() {
@@ -190,9 +187,9 @@ impl Reader {
     ) -> Result<Arrival<'a>, Notification> {
         let has_nlri = !sections.nlri.is_empty();
         let Mp { reach, unreach } = update::check(sections.attributes, has_nlri, rules, &mut self.checked);
-        let first = first_prefix(&sections, reach);
+        let first = || first_prefix(&sections, reach);
         let discarded = self.checked.discarded.iter().map(|fault| DropReason::Discarded(*fault));
-        discarded.for_each(|reason| origin.drops.add(reason, first));
+        discarded.for_each(|reason| origin.drops.add(reason, first()));
         let fault = match &self.checked.verdict {
             Verdict::Ok => None,
             Verdict::TreatAsWithdraw(fault) => Some(DropReason::Withdrawn(*fault)),
@@ -206,7 +203,7 @@ impl Reader {
                 core.next_hops.release(hop);
                 set.ok_or(DropReason::Full)
             });
-            acquired.map_err(|reason| origin.drops.add(reason, first)).ok()
+            acquired.map_err(|reason| origin.drops.add(reason, first())).ok()
         };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if has_nlri {

@@ -14,7 +14,11 @@ use std::{
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use holdfast_bgp_wire::attributes::{Attributes, community};
+use holdfast_bgp_wire::{
+    as_path::AsPath,
+    attribute::{Attribute, code},
+    attributes::{Attributes, community},
+};
 use holdfast_policy::Edits;
 use holdfast_prefix_table::{Handle, Pool};
 use holdfast_types::{Asn, RouterId};
@@ -44,6 +48,8 @@ impl SetFlags {
     pub(crate) const NO_EXPORT: Self = Self(8);
     /// Not to be told to anyone.
     pub(crate) const NO_ADVERTISE: Self = Self(16);
+    /// It has been reflected (RFC 4456): the decision asks by whom.
+    pub(crate) const REFLECTED: Self = Self(128);
     /// Without users, in the queue of [`AttributeSets::collect`].
     const IDLE: Self = Self(32);
     /// Was used again and dropped again since it was put there.
@@ -56,6 +62,24 @@ impl SetFlags {
 
     fn set(&mut self, flag: Self, on: bool) {
         self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
+    }
+
+    fn add_communities(&mut self, values: &[[u8; 4]]) {
+        for value in values {
+            match u32::from_be_bytes(*value) {
+                community::NO_ADVERTISE => self.set(Self::NO_ADVERTISE, true),
+                // Without confederations the two mean the same (RFC 1997).
+                community::NO_EXPORT | community::NO_EXPORT_SUBCONFED => self.set(Self::NO_EXPORT, true),
+                _ => {}
+            }
+        }
+    }
+
+    /// What ORIGINATOR_ID or CLUSTER_LIST says.
+    fn add_reflection(&mut self, value: &[u8], ourselves: RouterId) {
+        let loops = value.as_chunks().0.contains(&ourselves.bits().to_be_bytes());
+        self.set(Self::REFLECTION_LOOP, loops || self.has(Self::REFLECTION_LOOP));
+        self.set(Self::REFLECTED, true);
     }
 }
 
@@ -137,7 +161,7 @@ pub(crate) struct AttributeSets {
     identity: Identity,
     /// Number 0 is no set.
     records: Slab<Record>,
-    index: HashTable<u32>,
+    index: Index,
     hasher: FixedState,
     pool: Pool,
     /// Lost their last user since the last stamp.
@@ -168,7 +192,7 @@ impl AttributeSets {
         Self {
             identity,
             records,
-            index: HashTable::new(),
+            index: Index::new(),
             hasher: FixedState::with_seed(seed),
             pool: Pool::new(),
             dropped: Vec::new(),
@@ -217,8 +241,7 @@ impl AttributeSets {
         classes.retain(class);
         next_hops.retain(next_hop);
         let set = SetId(self.records.add(record));
-        let records = &self.records;
-        self.index.insert_unique(spread(hash), set.0, |&other| spread(records.get(other).hash));
+        self.index.insert(set.0, hash, &self.records);
         Some(set)
     }
 
@@ -232,31 +255,32 @@ impl AttributeSets {
             (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
                 && self.bytes(SetId(other)) == bytes
         };
-        self.index.find(spread(hash), same).map(|&set| SetId(set))
+        self.index.shard(hash).find(spread(hash), same).map(|&set| SetId(set))
     }
 
     fn describe(&self, class: &Class, bytes: &[u8]) -> (Preference, SetFlags) {
-        let attributes = Attributes(bytes);
-        let path = attributes.as_path();
         let identity = self.identity;
-        let mut flags = SetFlags(0);
-        flags.set(SetFlags::AS_LOOP, path.contains(identity.asn));
-        flags.set(SetFlags::REFLECTION_LOOP, reflected(&attributes, identity.router_id));
-        let first_as = path.first_as();
-        flags.set(SetFlags::WRONG_FIRST_AS, class.enforce_first_as && first_as != Some(class.peer_asn));
-        for value in attributes.communities() {
-            match value {
-                community::NO_ADVERTISE => flags.set(SetFlags::NO_ADVERTISE, true),
-                // Without confederations the two mean the same (RFC 1997).
-                community::NO_EXPORT | community::NO_EXPORT_SUBCONFED => flags.set(SetFlags::NO_EXPORT, true),
+        let (mut flags, mut local_pref, mut origin) = (SetFlags(0), identity.local_pref, 2);
+        let mut path = AsPath::default();
+        for Attribute { code, value, .. } in Attributes(bytes).iter() {
+            match code {
+                code::ORIGIN => origin = value.first().map_or(2, |origin| *origin),
+                code::AS_PATH => path = AsPath::new(value),
+                code::LOCAL_PREF => local_pref = number(value).unwrap_or(local_pref),
+                code::COMMUNITIES => flags.add_communities(value.as_chunks().0),
+                code::ORIGINATOR_ID | code::CLUSTER_LIST => {
+                    flags.add_reflection(value, identity.router_id);
+                }
                 _ => {}
             }
         }
-        let local_pref = attributes.local_pref().unwrap_or(identity.local_pref);
-        let origin = attributes.origin().map_or(2, |origin| origin as u8);
+        flags.set(SetFlags::AS_LOOP, path.contains(identity.asn));
+        let enforced = class.enforce_first_as;
+        flags.set(SetFlags::WRONG_FIRST_AS, enforced && path.first_as() != Some(class.peer_asn));
         (Preference::new(local_pref, path.hops(), origin), flags)
     }
 
+    #[inline]
     pub(crate) fn bytes(&self, set: SetId) -> &[u8] {
         let record = self.records.get(set.0);
         &self.pool.bytes(record.bytes)[..usize::from(record.length)]
@@ -267,15 +291,18 @@ impl AttributeSets {
         self.hasher.hash_one((self.next_hop(set), self.bytes(set)))
     }
 
+    #[inline]
     pub(crate) fn attributes(&self, set: SetId) -> Attributes<'_> {
         Attributes(self.bytes(set))
     }
 
+    #[inline]
     pub(crate) fn preference(&self, set: SetId) -> Preference {
         let record = self.records.get(set.0);
         Preference { local_pref: record.local_pref, rank: record.rank }
     }
 
+    #[inline]
     pub(crate) fn next_hop(&self, set: SetId) -> NextHopId {
         self.records.get(set.0).next_hop
     }
@@ -284,10 +311,12 @@ impl AttributeSets {
         self.records.get(set.0).class
     }
 
+    #[inline]
     pub(crate) fn flags(&self, set: SetId) -> SetFlags {
         self.records.get(set.0).flags
     }
 
+    #[inline]
     pub(crate) fn verdict(&self, set: SetId) -> Verdict {
         match self.records.get(set.0).verdict {
             0 => Verdict::Unknown,
@@ -327,11 +356,13 @@ impl AttributeSets {
     }
 
     /// More users.
+    #[inline]
     pub(crate) fn retain(&mut self, set: SetId, users: u32) {
         self.records.get_mut(set.0).users += users;
     }
 
     /// One user less.
+    #[inline]
     pub(crate) fn release(&mut self, set: SetId) {
         let record = self.records.get_mut(set.0);
         record.users -= 1;
@@ -394,22 +425,11 @@ impl AttributeSets {
         let record = self.records.get(set.0);
         classes.release(record.class);
         next_hops.release(record.next_hop);
-        if let Ok(entry) = self.index.find_entry(spread(record.hash), |&other| other == set.0) {
-            entry.remove();
-        }
-        self.pool.free(record.bytes);
+        let (bytes, hash) = (record.bytes, record.hash);
+        self.index.remove(set.0, hash, &self.records);
+        self.pool.free(bytes);
         self.records.remove(set.0);
         self.exported.forget(set, self.records.numbers());
-        self.shrink();
-    }
-
-    /// Gives memory back that a burst has left. What is hashed again is a small part of what was freed, so that
-    /// no slice of work becomes long.
-    fn shrink(&mut self) {
-        if self.index.len() < self.index.capacity() / 32 {
-            let records = &self.records;
-            self.index.shrink_to(2 * self.index.len(), |&other| spread(records.get(other).hash));
-        }
         if self.idle.is_empty() && self.idle.capacity() > IDLE_ROOM {
             self.idle = VecDeque::new();
         }
@@ -428,10 +448,57 @@ impl AttributeSets {
     pub(crate) fn memory(&self) -> usize {
         self.pool.memory()
             + self.records.memory()
-            + self.index.allocation_size()
+            + self.index.memory()
             + self.idle.capacity() * size_of::<(SetId, Stamp)>()
             + self.exported.memory()
     }
+}
+
+/// From hashes to sets: many hash tables that grow each on its own, so that no set waits until all are hashed again.
+#[derive(Debug)]
+struct Index {
+    shards: Vec<HashTable<u32>>,
+}
+
+/// With a million sets the longest pause is to hash 4,000 again.
+const SHARDS: usize = 256;
+
+impl Index {
+    fn new() -> Self {
+        Self { shards: vec![HashTable::new(); SHARDS] }
+    }
+
+    #[inline]
+    fn shard(&self, hash: u32) -> &HashTable<u32> {
+        &self.shards[shard(hash)]
+    }
+
+    fn insert(&mut self, set: u32, hash: u32, records: &Slab<Record>) {
+        let hash_of = |&other: &u32| spread(records.get(other).hash);
+        self.shards[shard(hash)].insert_unique(spread(hash), set, hash_of);
+    }
+
+    /// Forgets a set that is still in `records`, and gives memory back that a burst has left.
+    fn remove(&mut self, set: u32, hash: u32, records: &Slab<Record>) {
+        let shard = &mut self.shards[shard(hash)];
+        if let Ok(entry) = shard.find_entry(spread(hash), |&other| other == set) {
+            entry.remove();
+        }
+        if shard.len() < shard.capacity() / 4 {
+            shard.shrink_to(2 * shard.len(), |&other| spread(records.get(other).hash));
+        }
+    }
+
+    fn memory(&self) -> usize {
+        let shards: usize = self.shards.iter().map(HashTable::allocation_size).sum();
+        SHARDS * size_of::<HashTable<u32>>() + shards
+    }
+}
+
+/// Bits that the tables use neither for the bucket, unless they are huge, nor for the tag.
+#[inline]
+fn shard(hash: u32) -> usize {
+    (hash >> 16) as usize % SHARDS
 }
 
 /// The table takes its control bits from the top of 64.
@@ -439,8 +506,6 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-fn reflected(attributes: &Attributes<'_>, ourselves: RouterId) -> bool {
-    let ourselves = ourselves.bits();
-    attributes.originator_id().is_some_and(|id| id.bits() == ourselves)
-        || attributes.cluster_list().any(|id| id == ourselves)
+fn number(value: &[u8]) -> Option<u32> {
+    value.try_into().ok().map(u32::from_be_bytes)
 }

@@ -18,6 +18,7 @@ pub enum SegmentType {
 }
 
 impl SegmentType {
+    #[inline]
     pub(crate) fn from_octet(octet: u8) -> Option<Self> {
         Some(match octet {
             1 => Self::Set,
@@ -32,7 +33,12 @@ impl SegmentType {
         matches!(self, Self::ConfedSequence | Self::ConfedSet)
     }
 
+    pub(crate) fn is_set(self) -> bool {
+        matches!(self, Self::Set | Self::ConfedSet)
+    }
+
     /// What the segment adds to the length of a path (RFC 4271 section 9.1.2.2 a, RFC 5065 section 5.3).
+    #[inline]
     pub(crate) fn hops(self, numbers: usize) -> usize {
         match self {
             Self::Sequence => numbers,
@@ -56,6 +62,7 @@ impl<'a> Segment<'a> {
         self.numbers.iter().map(|octets| Asn(u32::from_be_bytes(*octets)))
     }
 
+    #[inline]
     fn contains(self, asn: Asn) -> bool {
         self.numbers.contains(&asn.0.to_be_bytes())
     }
@@ -78,6 +85,7 @@ impl<'a> AsPath<'a> {
     }
 
     /// The segments in order.
+    #[inline]
     pub fn segments(self) -> impl Iterator<Item = Segment<'a>> + Clone {
         let mut rest = self.0;
         std::iter::from_fn(move || {

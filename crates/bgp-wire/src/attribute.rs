@@ -60,6 +60,7 @@ pub(crate) struct Truncated(pub(crate) Option<u8>);
 pub(crate) struct Walk<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Walk<'a> {
+    #[inline]
     fn read(list: &'a [u8]) -> Option<(Attribute<'a>, &'a [u8])> {
         let (&[flags, code], rest) = list.split_first_chunk()?;
         let (len, header) = if flags & EXTENDED_LENGTH == 0 {

@@ -223,13 +223,22 @@ pub struct Checked {
     kept: Vec<Kept>,
 }
 
-/// An attribute on its way into the canonical bytes: where its value is in those received.
+/// An attribute on its way into the canonical bytes: where it is in those received.
 #[derive(Copy, Clone, Debug)]
 struct Kept {
     code: u8,
+    /// Those of its canonical form.
     flags: u8,
     start: usize,
-    len: usize,
+    end: usize,
+}
+
+impl Kept {
+    fn value(self, attributes: &[u8]) -> &[u8] {
+        let wire = &attributes[self.start..self.end];
+        let header = if wire[0] & flag::EXTENDED_LENGTH == 0 { 3 } else { 4 };
+        &wire[header..]
+    }
 }
 
 impl Checked {
@@ -248,6 +257,7 @@ impl Checked {
 }
 
 /// The flags that an attribute has in canonical bytes.
+#[inline]
 fn canonical_flags(code: u8, flags: u8) -> u8 {
     const OPTIONAL_TRANSITIVE: u8 = flag::OPTIONAL | flag::TRANSITIVE;
     match class(code) {

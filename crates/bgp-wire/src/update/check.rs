@@ -26,6 +26,8 @@ pub fn check<'a>(attributes: &'a [u8], has_nlri: bool, rules: &Rules, out: &mut 
         out,
         mp: Mp::default(),
         seen: [0; 4],
+        regular: rules.four_octet_as,
+        last: 0,
         withdraw: None,
         reset: None,
         as4_path: None,
@@ -43,6 +45,10 @@ struct Check<'a, 'r> {
     mp: Mp<'a>,
     /// Type codes met so far, a bit each.
     seen: [u64; 4],
+    /// Whether what is kept so far is as canonical bytes have it, beginning with the order.
+    regular: bool,
+    /// Type code of the attribute that was kept last.
+    last: u8,
     /// The first fault that costs the routes, with its attribute.
     withdraw: Option<(Fault, &'a [u8])>,
     /// The first error that costs the session.
@@ -67,8 +73,8 @@ impl<'a> Check<'a, '_> {
         for attribute in Walk(self.attributes) {
             match attribute {
                 Ok(attribute) => {
-                    at += attribute.wire.len();
                     self.attribute(attribute, at);
+                    at += attribute.wire.len();
                 }
                 Err(Truncated(code)) => self.truncated(code),
             }
@@ -80,14 +86,18 @@ impl<'a> Check<'a, '_> {
         self.conclude();
     }
 
-    /// `end` is the offset behind the attribute.
-    fn attribute(&mut self, attribute: Attribute<'a>, end: usize) {
+    /// `start` is the offset of the attribute.
+    #[inline]
+    fn attribute(&mut self, attribute: Attribute<'a>, start: usize) {
         let Attribute { code, flags, value, wire } = attribute;
         let treatment = if self.first_occurrence(code) { self.treat(attribute) } else { duplicate(code) };
         match treatment {
             Treatment::Keep => {
-                let (flags, len) = (canonical_flags(code, flags), value.len());
-                self.out.kept.push(Kept { code, flags, start: end - len, len });
+                let canonical = canonical_flags(code, flags);
+                let shortest = canonical | if value.len() > 255 { flag::EXTENDED_LENGTH } else { 0 };
+                self.regular &= code > self.last && flags == shortest;
+                self.last = code;
+                self.out.kept.push(Kept { code, flags: canonical, start, end: start + wire.len() });
             }
             Treatment::Take => {}
             Treatment::Discard(reason) => self.out.discard(Fault { attribute: code, reason }),
@@ -115,6 +125,7 @@ impl<'a> Check<'a, '_> {
         self.reset.get_or_insert(error);
     }
 
+    #[inline]
     fn treat(&mut self, attribute: Attribute<'a>) -> Treatment {
         let Attribute { code, flags, value, wire } = attribute;
         let Some(class) = class(code) else { return unknown(flags, wire) };
@@ -235,11 +246,14 @@ impl<'a> Check<'a, '_> {
     }
 
     fn write(&mut self) {
+        if self.regular {
+            return self.copy();
+        }
         let mut kept = std::mem::take(&mut self.out.kept);
         kept.sort_unstable_by_key(|kept| kept.code);
         let as4_is_stale = !self.rules.four_octet_as && self.aggregated_by_old_speaker(&kept);
-        for &Kept { code, flags, start, len } in &kept {
-            let value = &self.attributes[start..start + len];
+        for attribute in &kept {
+            let (&Kept { code, flags, .. }, value) = (attribute, attribute.value(self.attributes));
             match code {
                 code::AS_PATH if !self.rules.four_octet_as => self.write_as_path(value, as4_is_stale),
                 code::AGGREGATOR if !self.rules.four_octet_as => {
@@ -252,10 +266,23 @@ impl<'a> Check<'a, '_> {
         self.out.kept = kept;
     }
 
+    /// Appends what is kept as it came: in one piece, mostly.
+    fn copy(&mut self) {
+        let (mut start, mut end) = (0, 0);
+        for kept in &self.out.kept {
+            if kept.start != end {
+                self.out.canonical.extend_from_slice(&self.attributes[start..end]);
+                start = kept.start;
+            }
+            end = kept.end;
+        }
+        self.out.canonical.extend_from_slice(&self.attributes[start..end]);
+    }
+
     /// RFC 6793 section 4.2.3: an AGGREGATOR that is not AS_TRANS was written after both AS4 attributes.
     fn aggregated_by_old_speaker(&self, kept: &[Kept]) -> bool {
         let aggregator = kept.iter().find(|kept| kept.code == code::AGGREGATOR);
-        let asn = aggregator.and_then(|kept| self.attributes[kept.start..].first_chunk::<2>());
+        let asn = aggregator.and_then(|kept| kept.value(self.attributes).first_chunk::<2>());
         let other = asn.is_some_and(|asn| Asn(u32::from(u16::from_be_bytes(*asn))) != AS_TRANS);
         other && self.as4_aggregator.is_some()
     }

@@ -45,13 +45,20 @@ fn split_segment<'a>(rest: &mut &'a [u8], width: usize) -> Option<Segment<'a>> {
 /// What is wrong with an AS_PATH from a session with these rules.
 pub(super) fn fault(value: &[u8], rules: &Rules) -> Option<FaultReason> {
     let width = if rules.four_octet_as { 4 } else { 2 };
-    if let Some(reason) = syntax_fault(value, width) {
-        return Some(reason);
+    let (mut confed, mut set) = (false, false);
+    for segment in segments(value, width) {
+        let segment = match segment {
+            Ok(segment) if has_zero(segment.numbers, width) => return Some(FaultReason::AsZero),
+            Ok(segment) => segment,
+            Err(reason) => return Some(reason),
+        };
+        confed |= segment.kind.is_confed();
+        set |= segment.kind.is_set();
     }
-    if rules.kind != PeerKind::ConfedEbgp && has_confed(value, width) {
+    if confed && rules.kind != PeerKind::ConfedEbgp {
         return Some(FaultReason::ConfedSegment);
     }
-    (rules.as_sets == AsSets::Reject && has_set(value, width)).then_some(FaultReason::AsSet)
+    (set && rules.as_sets == AsSets::Reject).then_some(FaultReason::AsSet)
 }
 
 /// Malformed segments and AS number 0 (RFC 7607).
@@ -70,8 +77,7 @@ fn has_zero(numbers: &[u8], width: usize) -> bool {
 }
 
 pub(super) fn has_set(value: &[u8], width: usize) -> bool {
-    let is_set = |segment: Segment<'_>| matches!(segment.kind, SegmentType::Set | SegmentType::ConfedSet);
-    segments(value, width).flatten().any(is_set)
+    segments(value, width).flatten().any(|segment| segment.kind.is_set())
 }
 
 pub(super) fn has_confed(value: &[u8], width: usize) -> bool {
