@@ -40,14 +40,24 @@ impl Target {
     }
 }
 
-/// Messages, in runs for the same targets.
+/// Messages for the same targets.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) target: Target,
+    /// Where it ends.
+    pub(crate) end: usize,
+    pub(crate) messages: u64,
+}
+
+/// Messages, in runs.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
-    /// Where each run ends.
-    pub(crate) runs: Vec<(usize, Target)>,
+    pub(crate) runs: Vec<Run>,
     /// Where we stand as next hop: members on other links have another address there.
     pub(crate) own_next_hops: Vec<u32>,
+    /// Messages behind the last run.
+    messages: u64,
     /// Routes whose attributes fit no message of the session.
     pub(crate) too_long: u64,
 }
@@ -61,6 +71,7 @@ impl Outgoing {
 
     pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
         encode::end_of_rib(P::UNICAST, &mut self.bytes);
+        self.messages += 1;
         self.close(Target::All);
     }
 
@@ -72,12 +83,17 @@ impl Outgoing {
 
     /// Ends a run; joins it to the last if that has the same target.
     fn close(&mut self, target: Target) {
+        let messages = std::mem::take(&mut self.messages);
+        if messages == 0 {
+            return;
+        }
         let end = self.bytes.len();
         match self.runs.last_mut() {
-            Some((last, same)) if *same == target => *last = end,
-            Some((last, _)) if *last == end => {}
-            _ if end == 0 => {}
-            _ => self.runs.push((end, target)),
+            Some(run) if run.target == target => {
+                run.end = end;
+                run.messages += messages;
+            }
+            Some(_) | None => self.runs.push(Run { target, end, messages }),
         }
     }
 }
@@ -440,6 +456,7 @@ fn encode_chain<P: IpPrefix>(
             NextHop::V4(_) => encoder.announce(attributes, ipv4(routes.clone()), &mut out.bytes),
             NextHop::V6 { .. } => encoder.announce_mp(attributes, next_hop, routes.clone(), &mut out.bytes),
         };
+        out.messages += *sent.as_ref().unwrap_or(&0) as u64;
         sent.is_ok()
     });
     if !sent {
@@ -474,11 +491,11 @@ fn ipv4<P: IpPrefix>(prefixes: impl Iterator<Item = P>) -> impl Iterator<Item = 
 }
 
 fn withdraw<P: IpPrefix>(encoder: UpdateEncoder, prefixes: impl Iterator<Item = P>, out: &mut Outgoing) {
-    if P::WIDTH == 32 {
-        encoder.withdraw(ipv4(prefixes), &mut out.bytes);
+    out.messages += if P::WIDTH == 32 {
+        encoder.withdraw(ipv4(prefixes), &mut out.bytes)
     } else {
-        encoder.withdraw_mp(prefixes, &mut out.bytes);
-    }
+        encoder.withdraw_mp(prefixes, &mut out.bytes)
+    } as u64;
 }
 
 /// Finds changes of the same prefix within a window.

@@ -66,3 +66,4 @@ pub use seam::{CheckStage, Lane, Observer, Old, Passage, RouteNumber, Seam};
 pub use show::{PathState, PathView};
 pub use source::RouteCounts;
 pub use stage::{Batch, Release, RouteChange, SetNumber, Stage};
+pub use update_group::Messages;

@@ -2,7 +2,6 @@
 
 use std::{cell::RefCell, collections::VecDeque, net::IpAddr, rc::Rc};
 
-use bytes::Bytes;
 use holdfast_bgp_wire::{
     Notification, Origin,
     edit::AttributesBuilder,
@@ -29,7 +28,7 @@ use crate::{
     seam::{Lane, Seams},
     source::{Life, Source},
     table::Table,
-    update_group::{Member, Streams},
+    update_group::{Member, Messages, Streams},
 };
 
 /// A configured peer.
@@ -389,20 +388,20 @@ impl Pipeline {
     /// The next messages for a peer's socket: whole ones, at most `max_bytes` unless one alone is longer.
     /// Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
     /// means that what was encoded is for others: call again, now or in the next round.
-    pub fn pull(&mut self, index: PeerIndex, max_bytes: usize) -> Option<Bytes> {
+    pub fn pull(&mut self, index: PeerIndex, max_bytes: usize) -> Option<Messages> {
         let mut encoding =
             Encoding { limits: self.core.speaker.limits, core: &mut self.core, marks: &mut self.marks };
         let tables = (&mut self.v4, &mut self.v6);
-        let bytes = self.streams.pull(index, max_bytes, &mut self.members, tables, &mut encoding);
+        let messages = self.streams.pull(index, max_bytes, &mut self.members, tables, &mut encoding);
         for (peers, family) in std::mem::take(&mut self.streams.ended) {
             peers.iter().for_each(|peer| self.report_announced(peer, family));
         }
-        if bytes.is_none() {
+        if messages.is_none() {
             self.streams.rest(index, self.ends(), &mut self.members);
         } else if let Some(session) = self.session_mut(index) {
             session.patience = 0;
         }
-        bytes
+        messages
     }
 
     fn report_announced(&mut self, peer: PeerIndex, at: usize) {

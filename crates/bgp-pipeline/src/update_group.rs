@@ -9,7 +9,11 @@
 //! Encoding is driven by the receivers: messages are made when a member's socket takes them, so what a slow
 //! peer has not read costs a number.
 
-use std::{collections::VecDeque, ops::Range, rc::Rc};
+use std::{
+    collections::VecDeque,
+    ops::{Deref, Range},
+    rc::Rc,
+};
 
 use bytes::{Bytes, BytesMut};
 use holdfast_bgp_wire::HEADER_LEN;
@@ -17,7 +21,7 @@ use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     PeerIndex,
-    adj_rib_out::{Audience, Outgoing, Tally, Target},
+    adj_rib_out::{Audience, Outgoing, Run, Tally, Target},
     cursor::{Advance, Cursor, Encoding, WalkKind},
     export::{Export, Group},
     own_next_hop::OwnNextHops,
@@ -41,6 +45,7 @@ impl StreamId {
 #[derive(Clone, Debug)]
 struct Chunk {
     bytes: Bytes,
+    messages: u64,
     target: Target,
     /// Where we stand as next hop, ascending; shared with the other chunks of its window.
     own_next_hops: Rc<[u32]>,
@@ -50,6 +55,23 @@ struct Chunk {
     ipv4: bool,
     /// Members that have not passed it.
     readers: usize,
+}
+
+/// Whole messages for a peer's socket.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    /// One behind the other.
+    pub bytes: Bytes,
+    /// How many.
+    pub count: u64,
+}
+
+impl Deref for Messages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// A position of a group, and those who share it.
@@ -79,7 +101,9 @@ pub(crate) struct Member {
     pub(crate) stream: StreamId,
     own: OwnNextHops,
     chunk: u64,
+    /// Octets of that chunk that it has pulled, and messages.
     offset: usize,
+    messages: u64,
     /// Prefixes not announced to it because it is where they come from.
     withheld: [i64; 2],
     call: Call,
@@ -178,7 +202,7 @@ impl Streams {
             stream.members.insert(peer);
         }
         self.looked_at = None;
-        Member { stream: id, own, chunk: 0, offset: 0, withheld: [0; 2], call: Call::Quiet }
+        Member { stream: id, own, chunk: 0, offset: 0, messages: 0, withheld: [0; 2], call: Call::Quiet }
     }
 
     /// The member is gone.
@@ -269,7 +293,8 @@ impl Streams {
         for peer in from.members.iter() {
             stream.members.insert(peer);
             if let Some(member) = &mut members[peer.index()] {
-                (member.stream, member.chunk, member.offset) = (into, stream.end(), 0);
+                (member.stream, member.chunk) = (into, stream.end());
+                (member.offset, member.messages) = (0, 0);
             }
         }
     }
@@ -283,13 +308,13 @@ impl Streams {
         members: &mut [Option<Member>],
         tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
         encoding: &mut Encoding<'_>,
-    ) -> Option<Bytes> {
+    ) -> Option<Messages> {
         let ends = [tables.0.rib.log.end(), tables.1.rib.log.end()];
         let member = members[peer.index()].as_mut()?;
         let id = member.stream;
         let stream = self.get_mut(id)?;
-        if let Some(bytes) = stream.take(peer, member, max) {
-            return Some(bytes);
+        if let Some(messages) = stream.take(peer, member, max) {
+            return Some(messages);
         }
         if stream.is_at_end(ends) {
             self.merge(id, ends, members);
@@ -301,10 +326,10 @@ impl Streams {
         let mut outgoing = std::mem::take(&mut self.outgoing);
         let stream = self.get_mut(id)?;
         let ended = stream.fill(id.lane(), tables, encoding, &mut outgoing, members);
-        let bytes = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member, max));
+        let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member, max));
         self.outgoing = outgoing;
         self.ended.extend(ended);
-        bytes
+        messages
     }
 
     /// Members that have not read what others have, and hold memory for that, go on alone.
@@ -461,21 +486,22 @@ impl Stream {
     }
 
     /// The member's next messages out of the queue.
-    fn take(&mut self, peer: PeerIndex, member: &mut Member, max: usize) -> Option<Bytes> {
+    fn take(&mut self, peer: PeerIndex, member: &mut Member, max: usize) -> Option<Messages> {
         while member.chunk < self.end() {
             let chunk = &self.queue[(member.chunk - self.first) as usize];
-            let rest = if chunk.target.includes(peer) { &chunk.bytes[member.offset..] } else { &[] };
-            let length = whole_messages(rest, max);
-            let (start, end) = (member.offset, member.offset + length);
-            let is_last = length == rest.len();
-            let bytes = (length > 0).then(|| chunk.part(start..end, &self.own, &member.own));
-            member.offset = end;
-            if is_last {
-                (member.chunk, member.offset) = (member.chunk + 1, 0);
+            let taken = chunk.target.includes(peer).then(|| {
+                let (length, count) = whole_messages(&chunk.bytes[member.offset..], max)
+                    .unwrap_or((chunk.bytes.len() - member.offset, chunk.messages - member.messages));
+                let part = member.offset..member.offset + length;
+                (member.offset, member.messages) = (part.end, member.messages + count);
+                Messages { bytes: chunk.part(part, &self.own, &member.own), count }
+            });
+            if taken.is_none() || member.offset == chunk.bytes.len() {
+                (member.chunk, member.offset, member.messages) = (member.chunk + 1, 0, 0);
                 self.pass(member.chunk - 1, member.chunk);
             }
-            if bytes.is_some() {
-                return bytes;
+            if taken.is_some() {
+                return taken;
             }
         }
         None
@@ -529,10 +555,11 @@ impl Stream {
         let bytes = Bytes::copy_from_slice(&out.bytes);
         let own_next_hops: Rc<[u32]> = Rc::from(&*out.own_next_hops);
         let mut start = 0;
-        for &(end, target) in &out.runs {
+        for &Run { target, end, messages } in &out.runs {
             self.queued += end - start;
             self.queue.push_back(Chunk {
                 bytes: bytes.slice(start..end),
+                messages,
                 target,
                 own_next_hops: Rc::clone(&own_next_hops),
                 start,
@@ -565,18 +592,19 @@ impl Chunk {
     }
 }
 
-/// How many bytes of the front are whole messages within `max`; at least one message.
-fn whole_messages(bytes: &[u8], max: usize) -> usize {
+/// How many bytes of the front are whole messages within `max`, at least one message; and how many those are. `None`
+/// if that is everything.
+fn whole_messages(bytes: &[u8], max: usize) -> Option<(usize, u64)> {
     if bytes.len() <= max {
-        return bytes.len();
+        return None;
     }
-    let mut end = 0;
+    let (mut end, mut count) = (0, 0);
     while let Some(&[high, low]) = bytes.get(end + HEADER_LEN - 3..end + HEADER_LEN - 1) {
         let next = end + usize::from(u16::from_be_bytes([high, low]));
         if next > max && end > 0 {
             break;
         }
-        end = next;
+        (end, count) = (next, count + 1);
     }
-    end
+    Some((end, count))
 }

@@ -80,9 +80,7 @@ impl Connection {
     pub(crate) fn write(&mut self, now: Instant) -> io::Result<(Written, bool)> {
         let mut progress = false;
         while !self.out.is_empty() {
-            let slices: Vec<IoSlice<'_>> =
-                self.out.iter().take(SLICES).map(|bytes| IoSlice::new(bytes)).collect();
-            match self.stream.try_write_vectored(&slices) {
+            match self.try_write() {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.advance(count);
@@ -96,6 +94,15 @@ impl Connection {
             }
         }
         Ok((Written::All, progress))
+    }
+
+    /// One system call for the first of what is queued.
+    fn try_write(&self) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        for (slice, bytes) in slices.iter_mut().zip(&self.out) {
+            *slice = IoSlice::new(bytes);
+        }
+        self.stream.try_write_vectored(&slices[..self.out.len().min(SLICES)])
     }
 
     fn advance(&mut self, mut count: usize) {

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     io,
     net::IpAddr,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -27,10 +28,12 @@ use crate::{
 
 /// Octets read at once; behind an unfinished message there is always room for this much.
 pub(crate) const READ: usize = 64 * 1024;
-/// Octets that the pipeline hands over at once for one peer.
+/// Octets that the pipeline hands over for one peer before they are written, with one system call.
 const CHUNK: usize = 64 * 1024;
 /// Chunks written to one peer before others have their turn.
 const CHUNKS_PER_TURN: usize = 8;
+/// Peers that are written to before others have their turn.
+const WRITES_PER_TURN: usize = 32;
 /// After so long without an UPDATE a peer that does not offer End-of-RIB has sent its table.
 const QUIET: Duration = Duration::from_secs(3);
 /// The same for a peer that offers End-of-RIB and yet keeps it back, for one family say.
@@ -99,6 +102,8 @@ pub(crate) struct Speaker {
     pub(crate) pipeline: Pipeline,
     pub(crate) slots: BTreeMap<PeerIndex, Slot>,
     connections: HashMap<Key, Connection>,
+    /// Peers whose sockets may hold octets that are not acknowledged.
+    unacknowledged: BTreeSet<PeerIndex>,
     /// Connections of which the keeper has a copy.
     kept: HashSet<Key>,
     deadlines: BTreeSet<(Instant, PeerIndex)>,
@@ -119,6 +124,7 @@ impl Speaker {
             pipeline,
             slots: BTreeMap::new(),
             connections: HashMap::new(),
+            unacknowledged: BTreeSet::new(),
             kept: HashSet::new(),
             deadlines: BTreeSet::new(),
             effects: VecDeque::new(),
@@ -575,14 +581,19 @@ impl Speaker {
         }
     }
 
-    /// Wakes the writers of peers for which the pipeline has something new. A writer that is at work goes on by itself
-    /// until there is nothing left.
-    pub(crate) fn wake_writers(&mut self) {
-        while let Some(index) = self.pipeline.poll_ready() {
-            if let Some((_, connection)) = self.session_connection(index) {
-                connection.wake.notify_one();
+    /// Writes to peers for which the pipeline has something new, at once: a route does not wait for a task to be woken.
+    /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
+    /// whether there are more peers than one turn is for.
+    pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
+        for _ in 0..WRITES_PER_TURN {
+            let Some(index) = self.pipeline.poll_ready() else { return false };
+            let Some((key, connection)) = self.session_connection(index) else { continue };
+            let wake = Rc::clone(&connection.wake);
+            if self.transmit_chunks(key, 1, now) != Write::Idle {
+                wake.notify_one();
             }
         }
+        true
     }
 
     /// Whether nothing should be read for a moment: the rib, or a peer that takes what it is sent, is far behind.
@@ -592,25 +603,34 @@ impl Speaker {
         })
     }
 
-    /// Tells the pipeline how far each receiver has come, so that background work goes at their pace.
+    /// Tells the pipeline how far the receivers have come, so that background work goes at their pace. Only those are
+    /// asked for that something was written to since they had everything.
     pub(crate) fn pace(&mut self) {
-        let indexes: Vec<_> = self.slots.keys().copied().collect();
-        for index in indexes {
-            let Some((_, connection)) = self.session_connection(index) else { continue };
+        let mut peers = std::mem::take(&mut self.unacknowledged);
+        peers.retain(|&index| {
+            let Some((_, connection)) = self.session_connection(index) else { return false };
             let in_socket = holdfast_sys::tcp::unacknowledged(&*connection.stream).unwrap_or(0);
             let waiting = connection.queued() + in_socket as usize;
             self.pipeline.set_paced(index, waiting);
-        }
+            waiting > 0
+        });
+        self.unacknowledged = peers;
     }
 
     /// Sends to a connection what is queued and what the pipeline has, as far as the socket takes it.
     pub(crate) fn transmit(&mut self, key: Key, now: Instant) -> Write {
-        for _ in 0..CHUNKS_PER_TURN {
+        self.transmit_chunks(key, CHUNKS_PER_TURN, now)
+    }
+
+    fn transmit_chunks(&mut self, key: Key, chunks: usize, now: Instant) -> Write {
+        // What is queued already goes first: behind a full socket nothing is taken out of the pipeline.
+        for _ in 0..=chunks {
             let Some(connection) = self.connections.get_mut(&key) else { return Write::Gone };
             match connection.write(now) {
                 Ok((written, progress)) => {
                     let closing = connection.closing;
                     if progress {
+                        self.unacknowledged.insert(key.0);
                         self.input(key.0, Input::Sent(key.1), now);
                     }
                     match written {
@@ -631,19 +651,21 @@ impl Speaker {
         Write::Yield
     }
 
-    /// Moves a chunk from the pipeline to the connection of an established session.
+    /// Moves messages from the pipeline to the connection of an established session, as many as one write is for.
     fn pull(&mut self, key: Key) -> bool {
         let Some(slot) = self.slots.get_mut(&key.0) else { return false };
         let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
         if !on_this || slot.session.state() != State::Established {
             return false;
         }
-        let Some(chunk) = self.pipeline.pull(key.0, CHUNK) else { return false };
-        slot.session.count_sent(MessageType::Update, messages_in(&chunk));
-        if let Some(connection) = self.connections.get_mut(&key) {
-            connection.queue(chunk);
+        let Some(connection) = self.connections.get_mut(&key) else { return false };
+        while connection.queued() < CHUNK
+            && let Some(messages) = self.pipeline.pull(key.0, CHUNK - connection.queued())
+        {
+            slot.session.count_sent(MessageType::Update, messages.count);
+            connection.queue(messages.bytes);
         }
-        true
+        connection.queued() > 0
     }
 
     /// Ends every session, with a text for the operator on the other side (RFC 9003).
@@ -677,17 +699,6 @@ fn require_one_hop(stream: &TcpStream) -> io::Result<()> {
         IpAddr::V6(_) => holdfast_sys::tcp::IpVersion::V6,
     };
     holdfast_sys::tcp::set_min_ttl(stream, version, 255)
-}
-
-/// Messages in a chunk, which holds whole ones only.
-fn messages_in(mut chunk: &[u8]) -> u64 {
-    let mut count = 0;
-    while let Some(header) = chunk.get(16..18) {
-        let length = usize::from(u16::from_be_bytes([header[0], header[1]])).max(1);
-        chunk = chunk.get(length..).unwrap_or(&[]);
-        count += 1;
-    }
-    count
 }
 
 /// One line per change of adjacency; attempts that failed are for debugging.

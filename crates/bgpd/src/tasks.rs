@@ -5,7 +5,8 @@
 //!  dial   (1 per attempt)  ─┤            ┌─> write (1 per connection)
 //!  read   (1 per connection)┼─> Speaker ─┤
 //!  timer  (1)              ─┤            └─> rib (1, crate::rib)
-//!  work   (1)              ─┘
+//!  work   (1)              ─┤
+//!  ready  (1)              ─┘
 //! ```
 
 use std::{
@@ -57,6 +58,8 @@ pub(crate) struct Bgp {
     timer: Notify,
     /// There is background work.
     work: Notify,
+    /// There are more peers to write to than one turn is for.
+    ready: Notify,
     /// There are changes or next hops for the rib.
     pub(crate) rib: Notify,
     /// The pipeline's interest in next hops has changed.
@@ -74,12 +77,14 @@ impl Bgp {
             ranges: RefCell::default(),
             timer: Notify::new(),
             work: Notify::new(),
+            ready: Notify::new(),
             rib: Notify::new(),
             next_hops: Notify::new(),
             closed: Notify::new(),
         });
         spawn_task(timer(Rc::clone(&bgp)));
         spawn_task(work(Rc::clone(&bgp)));
+        spawn_task(ready(Rc::clone(&bgp)));
         bgp
     }
 
@@ -96,6 +101,10 @@ impl Bgp {
         let deadline = speaker.next_deadline();
         let result = act(&mut speaker, now);
         speaker.drain_pipeline(now);
+        if speaker.write_ready(now) {
+            self.ready.notify_one();
+        }
+        speaker.drain_pipeline(now);
         while let Some(effect) = speaker.poll_effect() {
             match effect {
                 Effect::Dial(key, peer) => {
@@ -106,7 +115,6 @@ impl Bgp {
                 Effect::Release(key) => self.keeper.drop(GetRequest { key: custody(key) }).detach(),
             }
         }
-        speaker.wake_writers();
         if speaker.next_deadline() != deadline {
             self.timer.notify_one();
         }
@@ -198,11 +206,21 @@ async fn timer(bgp: Rc<Bgp>) {
     }
 }
 
+/// Writes on where there were many peers to write to: between two turns everything else has its own.
+async fn ready(bgp: Rc<Bgp>) {
+    loop {
+        bgp.ready.notified().await;
+        tokio::task::yield_now().await;
+        bgp.settle(|_, _| {});
+    }
+}
+
 /// Background work in slices: between two slices everything else has its turn.
 async fn work(bgp: Rc<Bgp>) {
     loop {
         let (more, waiting) = bgp.settle(|speaker, _| {
-            if speaker.pipeline.is_waiting() {
+            // What a slice leads to is in the sockets already: only they say whether it is time for the next.
+            if !speaker.pipeline.is_settled() {
                 speaker.pace();
             }
             (speaker.pipeline.work(SLICE), speaker.pipeline.is_waiting())

@@ -7,8 +7,8 @@ use std::{
 };
 
 use holdfast_api::bgp::v1 as api;
-use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
-use holdfast_bgp_session::State;
+use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex, Pipeline};
+use holdfast_bgp_session::{PeerAsn, State};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
 use holdfast_types::{Asn, Family, RouterId};
 use tokio::{
@@ -140,6 +140,24 @@ impl Line {
     }
 }
 
+/// A speaker with so many internal peers, which are told of our own routes, and the far ends of their sessions.
+async fn internal(count: u8) -> (Scene, Vec<Line>) {
+    let mut scene = Scene::new();
+    let mut lines = Vec::new();
+    for n in 0..count {
+        let neighbor =
+            Neighbor { asn: PeerAsn::Internal, ..scene.range.at(Ipv4Addr::new(10, 0, 2, n).into()) };
+        let peer = scene.speaker.add_peer(neighbor, false, n.into(), scene.now);
+        let mut line = scene.connect(peer).await;
+        scene.says(&mut line, &open_of(Asn(65_000))).await;
+        scene.says(&mut line, &KEEPALIVE).await;
+        let _: [MessageType; 3] = scene.hears(&mut line).await;
+        lines.push(line);
+    }
+    while scene.speaker.write_ready(scene.now) {}
+    (scene, lines)
+}
+
 /// Both ends of a connection.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port of loopback");
@@ -149,7 +167,10 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 fn open() -> Vec<u8> {
-    let asn = Asn(65_001);
+    open_of(Asn(65_001))
+}
+
+fn open_of(asn: Asn) -> Vec<u8> {
     let capabilities = vec![Capability::Multiprotocol(Family::IPV4_UNICAST), Capability::FourOctetAs(asn)];
     let router_id = RouterId::new(0x0a00_0002).expect("not 0");
     Open { asn, hold_time: 90, router_id, capabilities }.encode()
@@ -346,4 +367,49 @@ async fn a_shut_down_says_why_on_every_session() {
             (MessageType::Notification, &[6, 2, 11][..], &b"maintenance"[..])
         );
     }
+}
+
+#[tokio::test]
+async fn a_route_is_written_to_all_peers_before_anything_else_happens() {
+    let (mut scene, mut lines) = internal(40).await;
+    let route = "192.0.2.0/24".parse().expect("a prefix");
+    scene.speaker.pipeline.originate(route, &OriginateAttributes::default());
+    // One turn is for fewer than there are.
+    assert!(scene.speaker.write_ready(scene.now));
+    assert!(!scene.speaker.write_ready(scene.now));
+    for line in &mut lines {
+        let (kind, body) = line.next().await;
+        assert_eq!((kind, &body[body.len() - 4..]), (MessageType::Update, &[24, 192, 0, 2][..]));
+        assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Idle, "nothing is left for the task");
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_reads_nothing_is_left_to_its_task_and_holds_up_nobody() {
+    let (mut scene, mut lines) = internal(2).await;
+    let mut fast = lines.remove(1);
+    let slow = &lines[0];
+    let route = |n: u32| format!("10.{}.{}.0/24", n >> 8, n & 255).parse().expect("a prefix");
+    for n in 0..1 << 16 {
+        scene
+            .speaker
+            .pipeline
+            .originate(route(n), &OriginateAttributes { med: Some(n), ..OriginateAttributes::default() });
+        if n % 1024 == 0 {
+            scene.speaker.write_ready(scene.now);
+        }
+    }
+    let connection = scene.speaker.connection(slow.key).expect("a connection");
+    let wake = std::rc::Rc::clone(&connection.wake);
+    let woken = tokio::time::timeout(Duration::from_secs(5), wake.notified()).await;
+    woken.expect("the task that waits for the socket is woken");
+    let mut routes = 0;
+    while routes < 1 << 16 {
+        scene.speaker.transmit(fast.key, scene.now);
+        assert_eq!(fast.next().await.0, MessageType::Update);
+        routes += 1;
+    }
+    let connection = scene.speaker.connection(slow.key).expect("a connection");
+    assert!(connection.queued() <= 1 << 16, "what it does not read stays in the pipeline");
+    scene.speaker.pace();
 }

@@ -477,8 +477,8 @@ impl World {
             }
             Op::Pull(peer, max) => {
                 let (index, sink) = &mut self.sinks[*peer];
-                if let Some(bytes) = self.pipeline.pull(*index, *max) {
-                    sink.receive(&bytes);
+                if let Some(messages) = self.pipeline.pull(*index, *max) {
+                    sink.take(&messages);
                 }
             }
             Op::PullRib(max) => {

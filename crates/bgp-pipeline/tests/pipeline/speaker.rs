@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    CheckStage, Messages, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, UpdateEncoder, next_message,
@@ -131,6 +131,13 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
+    /// What the pipeline gave for it at once.
+    pub(crate) fn take(&mut self, messages: &Messages) {
+        let before = self.messages;
+        self.receive(messages);
+        assert_eq!((self.messages - before) as u64, messages.count);
+    }
+
     pub(crate) fn receive(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let message = next_message(bytes, MAX_LEN).expect("well-formed").expect("whole messages");
@@ -186,8 +193,8 @@ pub(crate) fn settle(pipeline: &mut Pipeline, sinks: &mut [(PeerIndex, Sink)]) {
     for _ in 0..100_000 {
         let mut busy = pipeline.work(100) || pipeline.is_waiting();
         for (peer, sink) in sinks.iter_mut() {
-            while let Some(bytes) = pipeline.pull(*peer, 1 << 16) {
-                sink.receive(&bytes);
+            while let Some(messages) = pipeline.pull(*peer, 1 << 16) {
+                sink.take(&messages);
             }
             busy |= pipeline.pending(*peer);
         }
