@@ -132,7 +132,7 @@ fn many_feeders(prefixes: &[Ipv4Prefix]) {
 }
 
 fn many_sinks(prefixes: &[Ipv4Prefix]) {
-    println!("{} routes to 10 sinks of one update group", prefixes.len());
+    println!("{} routes to 10 sinks, each on a link of its own", prefixes.len());
     let feed = feed(prefixes, 1, PER_SET);
     let mut pipeline = pipeline();
     let from = up(&mut pipeline, 1);
@@ -201,7 +201,7 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         extended_next_hop: false,
         router_id: RouterId::new(0x0a00_0100 + u32::from(n)).unwrap_or_else(|| unreachable!("not zero")),
         peer_address: address,
-        next_hop_v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        next_hop_v4: Some(Ipv4Addr::new(10, 0, n, 1)),
         next_hop_v6: Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
         link_local: None,
         interface: 0,

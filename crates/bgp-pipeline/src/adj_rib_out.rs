@@ -141,14 +141,20 @@ impl Audience<'_> {
     }
 
     /// A best path comes out of the fanout for these.
+    #[inline]
     pub(crate) fn read<P: IpPrefix>(&self, core: &Core, prefix: P, before: Before, new: Path) {
         if core.seams.are_watched() {
-            let old = match before {
-                Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
-                Before::Unknown => Old::Unknown,
-            };
-            core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
+            self.pass(core, prefix, before, new);
         }
+    }
+
+    #[cold]
+    fn pass<P: IpPrefix>(&self, core: &Core, prefix: P, before: Before, new: Path) {
+        let old = match before {
+            Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
+            Before::Unknown => Old::Unknown,
+        };
+        core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
     }
 
     /// The member that a source is.
@@ -170,6 +176,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    #[inline]
     fn withhold(&mut self, peer: PeerIndex, by: i64) {
         if self.withheld.len() <= peer.index() {
             self.withheld.resize(peer.index() + 1, 0);
@@ -200,11 +207,28 @@ struct Chain {
     member: Option<PeerIndex>,
     side: Side,
     judged: Judged,
-    /// First and last of its routes.
+    /// First and last of its routes; `END` as long as it has none.
     first: u32,
     last: u32,
     /// Another chain of the same received set.
     next: u32,
+}
+
+/// Where a route belongs in a window.
+#[derive(Copy, Clone, Debug)]
+struct Place {
+    chain: u32,
+    /// That of the chain.
+    member: Option<PeerIndex>,
+}
+
+/// The latest path of a window, if all paths with its set and source belong where it does.
+#[derive(Copy, Clone, Debug)]
+struct Latest {
+    set: SetId,
+    source: SourceId,
+    side: Side,
+    place: Place,
 }
 
 const END: u32 = u32::MAX;
@@ -251,6 +275,7 @@ impl Marks {
 pub(crate) struct Window<P> {
     merge: Merge<P>,
     chains: Vec<Chain>,
+    latest: Option<Latest>,
     /// Announced prefixes, each with the place of the next in its chain.
     routes: Vec<(P, u32)>,
     withdrawn: Vec<P>,
@@ -265,6 +290,7 @@ impl<P: IpPrefix> Window<P> {
         Self {
             merge: Merge::new(seed),
             chains: Vec::new(),
+            latest: None,
             routes: Vec::new(),
             withdrawn: Vec::new(),
             withdrawn_from: Vec::new(),
@@ -280,6 +306,7 @@ impl<P: IpPrefix> Window<P> {
         audience.current.begin_window();
         audience.previous.begin_window();
         self.chains.clear();
+        self.latest = None;
         self.routes.clear();
         self.withdrawn.clear();
         self.withdrawn_from.clear();
@@ -307,26 +334,20 @@ impl<P: IpPrefix> Window<P> {
         before: Before,
         (new, side): (Path, Side),
     ) {
-        let now = audience.group(side).judge(core, prefix, new);
         let (old, was) = match before {
             Before::Path(old, old_side) => (old, audience.group(old_side).judge(core, prefix, old)),
             Before::Unknown => (Path::NONE, None),
         };
+        let now = self.place(core, marks, audience, prefix, (new, side));
         if core.seams.are_watched() {
-            let number = |path: Path, judged: Judged| RouteNumber::new(path.source, judged.set);
-            let was = match before {
-                Before::Path(..) => Old::Is(was.map(|judged| number(old, judged))),
-                Before::Unknown => Old::Unknown,
-            };
-            let now = now.map(|judged| number(new, judged));
-            core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, was, now);
+            self.pass(core, audience, prefix, (before, was), now.map(|place| (new, place)));
         }
         match (was, now) {
             (None, None) if matches!(before, Before::Unknown) => self.withdrawn.push(prefix),
             (None, None) => {}
-            (None, Some(judged)) => {
-                let member = self.announce(core, marks, audience, prefix, (new, side, judged));
-                if let (Some(peer), Before::Unknown) = (member, before) {
+            (None, Some(place)) => {
+                self.announce(place, prefix);
+                if let (Some(peer), Before::Unknown) = (place.member, before) {
                     self.withdrawn_from.push((Target::Only(peer), prefix));
                 }
             }
@@ -335,14 +356,32 @@ impl<P: IpPrefix> Window<P> {
                 Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
                 None => self.withdrawn.push(prefix),
             },
-            (Some(_), Some(judged)) => {
+            (Some(_), Some(place)) => {
                 let had_none = self.retract(core, audience, old);
-                let has_none = self.announce(core, marks, audience, prefix, (new, side, judged));
-                if let Some(peer) = has_none.filter(|peer| had_none != Some(*peer)) {
+                self.announce(place, prefix);
+                if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
                     self.withdrawn_from.push((Target::Only(peer), prefix));
                 }
             }
         }
+    }
+
+    #[cold]
+    fn pass(
+        &self,
+        core: &Core,
+        audience: &Audience<'_>,
+        prefix: P,
+        (before, was): (Before, Option<Judged>),
+        now: Option<(Path, Place)>,
+    ) {
+        let number = |path: Path, judged: Judged| RouteNumber::new(path.source, judged.set);
+        let was = match before {
+            Before::Path(old, _) => Old::Is(was.map(|judged| number(old, judged))),
+            Before::Unknown => Old::Unknown,
+        };
+        let now = now.map(|(new, place)| number(new, self.chains[place.chain as usize].judged));
+        core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, was, now);
     }
 
     /// The path is not announced any more. Returns the member that was not told of it, being its source.
@@ -350,25 +389,67 @@ impl<P: IpPrefix> Window<P> {
     fn retract(&mut self, core: &Core, audience: &Audience<'_>, path: Path) -> Option<PeerIndex> {
         let member = audience.member(core, path.source);
         self.tally.announced -= 1;
-        member.into_iter().for_each(|peer| self.tally.withhold(peer, -1));
+        if let Some(peer) = member {
+            self.tally.withhold(peer, -1);
+        }
         member
     }
 
-    /// The path is announced. Returns the member that is not told of it, being its source.
+    /// The prefix is announced like the others of a chain.
     #[inline]
-    fn announce(
+    fn announce(&mut self, place: Place, prefix: P) {
+        self.tally.announced += 1;
+        if let Some(peer) = place.member {
+            self.tally.withhold(peer, 1);
+        }
+        let number = self.routes.len() as u32;
+        self.routes.push((prefix, END));
+        let chain = &mut self.chains[place.chain as usize];
+        match self.routes.get_mut(chain.last as usize) {
+            Some((_, next)) => *next = number,
+            None => chain.first = number,
+        }
+        chain.last = number;
+    }
+
+    /// Where a path belongs; `None` if it is not announced. Often it is where the one before it belonged: they came
+    /// in one UPDATE.
+    #[inline]
+    fn place(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         marks: &mut Marks,
         audience: &Audience<'_>,
         prefix: P,
-        (path, side, judged): (Path, Side, Judged),
-    ) -> Option<PeerIndex> {
+        (path, side): (Path, Side),
+    ) -> Option<Place> {
+        if !path.is_some() {
+            return None;
+        }
+        match self.latest {
+            Some(latest) if (latest.set, latest.source, latest.side) == (path.set, path.source, side) => {
+                Some(latest.place)
+            }
+            Some(_) | None => self.find_place(core, marks, audience, prefix, (path, side)),
+        }
+    }
+
+    fn find_place(
+        &mut self,
+        core: &mut Core,
+        marks: &mut Marks,
+        audience: &Audience<'_>,
+        prefix: P,
+        (path, side): (Path, Side),
+    ) -> Option<Place> {
+        let group = audience.group(side);
+        let judged = group.judge(core, prefix, path)?;
         let member = audience.member(core, path.source);
-        self.tally.announced += 1;
-        member.into_iter().for_each(|peer| self.tally.withhold(peer, 1));
-        self.append(marks.chain(path.set), (member, side, judged), prefix);
-        member
+        let chain = self.chain(marks.chain(path.set), (member, side, judged));
+        let place = Place { chain, member };
+        self.latest =
+            group.remembers(core, path).then_some(Latest { set: path.set, source: path.source, side, place });
+        Some(place)
     }
 
     /// A prefix that nobody may have any more, whatever was announced; not counted.
@@ -379,28 +460,19 @@ impl<P: IpPrefix> Window<P> {
         self.withdrawn.push(prefix);
     }
 
-    /// Puts the prefix behind those that are announced in the same way.
-    #[inline]
-    fn append(
-        &mut self,
-        head: &mut u32,
-        (member, side, judged): (Option<PeerIndex>, Side, Judged),
-        prefix: P,
-    ) {
-        let place = self.routes.len() as u32;
-        self.routes.push((prefix, END));
+    /// The chain of routes that are announced in this way.
+    fn chain(&mut self, head: &mut u32, (member, side, judged): (Option<PeerIndex>, Side, Judged)) -> u32 {
         let mut at = *head;
-        while let Some(chain) = self.chains.get_mut(at as usize) {
+        while let Some(chain) = self.chains.get(at as usize) {
             if (chain.member, chain.side, chain.judged) == (member, side, judged) {
-                self.routes[chain.last as usize].1 = place;
-                chain.last = place;
-                return;
+                return at;
             }
             at = chain.next;
         }
         let number = self.chains.len() as u32;
-        self.chains.push(Chain { member, side, judged, first: place, last: place, next: *head });
+        self.chains.push(Chain { member, side, judged, first: END, last: END, next: *head });
         *head = number;
+        number
     }
 
     /// Encodes the window: withdrawals first, then each chain.

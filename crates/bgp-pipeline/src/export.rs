@@ -146,6 +146,11 @@ impl Group {
         next_hop.map(|_| judged)
     }
 
+    /// Whether what was said of a path holds for every prefix.
+    pub(crate) fn remembers(&self, core: &Core, path: Path) -> bool {
+        core.sets.exported.get(path.set, self.number).is_some()
+    }
+
     /// Asks the policies, and remembers what they say if it is the same for all prefixes.
     fn ask(&self, core: &mut Core, prefix: Prefix, received: SetId) -> Option<Judged> {
         let outcomes = &mut *self.outcomes.borrow_mut();

@@ -582,11 +582,9 @@ impl Chunk {
         let (from, to) = (self.start + range.start, self.start + range.end);
         let first = self.own_next_hops.partition_point(|at| (*at as usize) < from);
         let places = self.own_next_hops[first..].iter().map(|at| *at as usize).take_while(|at| *at < to);
-        let mut octets = Vec::with_capacity(32);
-        next_hop.push(&mut octets);
         let mut copy = BytesMut::from(&*bytes);
         for at in places {
-            copy[at - from..][..octets.len()].copy_from_slice(&octets);
+            next_hop.put(&mut copy[at - from..]);
         }
         copy.freeze()
     }

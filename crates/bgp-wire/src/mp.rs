@@ -69,6 +69,22 @@ impl NextHop {
         }
     }
 
+    /// Puts it in the place of another of the same length, at the front of these octets.
+    ///
+    /// # Panics
+    /// There are fewer octets than it takes.
+    pub fn put(self, octets: &mut [u8]) {
+        match self {
+            Self::V4(address) => octets[..4].copy_from_slice(&address.octets()),
+            Self::V6 { global, link_local } => {
+                octets[..16].copy_from_slice(&global.octets());
+                if let Some(address) = link_local {
+                    octets[16..32].copy_from_slice(&address.octets());
+                }
+            }
+        }
+    }
+
     /// How many octets it takes.
     pub fn octets(self) -> u8 {
         match self {
