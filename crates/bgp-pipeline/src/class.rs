@@ -104,6 +104,7 @@ impl Classes {
         Self { slots: vec![Slot { class: ours, users: 1 }] }
     }
 
+    #[inline]
     pub(crate) fn get(&self, id: ClassId) -> &Class {
         &self.slots[usize::from(id.0)].class
     }

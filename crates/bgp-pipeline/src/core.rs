@@ -120,24 +120,35 @@ impl Core {
         if self.sets.flags(set).has(SetFlags::INVALID) {
             return Verdict::Rejected;
         }
-        let program = match &self.classes.get(self.sets.class(set)).import {
-            Policy::AcceptAll => return Verdict::Accepted(set),
-            Policy::Missing => return Verdict::Rejected,
-            Policy::Program(program) if program.reads_prefix() => return Verdict::PerRoute,
-            Policy::Program(program) => program.clone(),
+        let mut edits = std::mem::take(&mut self.edits);
+        let accepted = match &self.classes.get(self.sets.class(set)).import {
+            Policy::Program(program) if program.reads_prefix() => None,
+            Policy::Program(program) => {
+                Some(accepts(program, &RouteView::received(self, prefix, set), &mut edits))
+            }
+            Policy::AcceptAll => {
+                edits.clear();
+                Some(true)
+            }
+            Policy::Missing => Some(false),
         };
-        if !self.accepts(&program, prefix, set) {
-            return Verdict::Rejected;
+        self.edits = edits;
+        match accepted {
+            None => return Verdict::PerRoute,
+            Some(false) => return Verdict::Rejected,
+            Some(true) => {}
         }
         self.derive(set).map_or(Verdict::Rejected, Verdict::Accepted)
     }
 
     fn evaluate_route(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
+        let mut edits = std::mem::take(&mut self.edits);
         let Policy::Program(program) = &self.classes.get(self.sets.class(set)).import else {
             return Some(set);
         };
-        let program = program.clone();
-        if !self.accepts(&program, prefix, set) {
+        let accepted = accepts(program, &RouteView::received(self, prefix, set), &mut edits);
+        self.edits = edits;
+        if !accepted {
             return None;
         }
         if self.edits.is_empty() {
@@ -149,14 +160,6 @@ impl Core {
         let derived = self.derive(set)?;
         self.sets.add_variant(set, self.edits.clone(), derived);
         Some(derived)
-    }
-
-    /// Asks a policy about a set; what it would change is left in `self.edits`.
-    fn accepts(&mut self, program: &Program, prefix: Prefix, set: SetId) -> bool {
-        let mut edits = std::mem::take(&mut self.edits);
-        let verdict = program.evaluate(&RouteView::received(self, prefix, set), &mut edits);
-        self.edits = edits;
-        verdict == PolicyVerdict::Accept
     }
 
     /// The set after `self.edits`, with one more user unless it is the same. `None` if the result is no
@@ -209,4 +212,9 @@ impl Core {
         self.bytes = bytes;
         moved
     }
+}
+
+/// Asks a policy about a route; what it would change is left in `edits`.
+fn accepts(program: &Program, route: &RouteView<'_>, edits: &mut Edits) -> bool {
+    program.evaluate(route, edits) == PolicyVerdict::Accept
 }

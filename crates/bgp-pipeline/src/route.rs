@@ -22,6 +22,7 @@ pub(crate) struct RouteView<'a> {
 
 impl<'a> RouteView<'a> {
     /// As it came from its sender.
+    #[inline]
     pub(crate) fn received(core: &'a Core, prefix: Prefix, set: SetId) -> Self {
         let class = core.classes.get(core.sets.class(set));
         Self {

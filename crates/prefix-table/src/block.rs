@@ -18,6 +18,8 @@ use crate::{
 
 /// In a header, the place of the run's handle if there is none.
 const NO_RUN: u32 = u32::MAX;
+/// Entries up to which they are moved one by one: four calls to copy them cost more.
+const SHORT: usize = 10;
 /// Words of a header before the bits of the region.
 const FIXED: usize = 2;
 
@@ -125,9 +127,8 @@ impl<V: Value> Blocks<V> {
         let handle = self.pool.try_alloc(FIXED + key)?;
         let header = self.pool.get_mut(handle);
         (header[0], header[1]) = (NO_RUN, Shape::new(region.level, 0, 0).0);
-        for (i, word) in header[FIXED..][..key].iter_mut().enumerate() {
-            *word = (region.bits >> (96 - 32 * i)) as u32;
-        }
+        let bits = [96, 64, 32, 0].map(|shift| (region.bits >> shift) as u32);
+        header[FIXED..][..key].iter_mut().zip(bits).for_each(|(word, bits)| *word = bits);
         Some(Block(handle))
     }
 
@@ -199,7 +200,7 @@ impl<V: Value> Blocks<V> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn view(&self, block: Block) -> View<'_, V> {
         let Header { run, shape } = self.header(block);
         if run == NO_RUN {
@@ -262,11 +263,19 @@ impl<V: Value> Blocks<V> {
     fn move_apart(&mut self, old: Header, at: usize) -> Option<Header> {
         let len = old.shape.len();
         self.move_run(old, len + 1, |from, to| {
-            to.0[..at].copy_from_slice(&from.0[..at]);
-            to.0[at + 1..=len].copy_from_slice(&from.0[at..len]);
-            let (at, len) = (at * V::WORDS, len * V::WORDS);
-            to.1[..at].copy_from_slice(&from.1[..at]);
-            to.1[at + V::WORDS..][..len - at].copy_from_slice(&from.1[at..len]);
+            if len > SHORT {
+                to.0[..at].copy_from_slice(&from.0[..at]);
+                to.0[at + 1..=len].copy_from_slice(&from.0[at..len]);
+                let (at, len) = (at * V::WORDS, len * V::WORDS);
+                to.1[..at].copy_from_slice(&from.1[..at]);
+                to.1[at + V::WORDS..][..len - at].copy_from_slice(&from.1[at..len]);
+                return;
+            }
+            for (i, (mark, value)) in from.0[..len].iter().zip(from.1.chunks_exact(V::WORDS)).enumerate() {
+                let i = i + usize::from(i >= at);
+                to.0[i] = *mark;
+                V::read(value).write(&mut to.1[i * V::WORDS..][..V::WORDS]);
+            }
         })
     }
 

@@ -57,8 +57,8 @@ impl Index {
         self.shards[shard(hash)].find(hash, |block| blocks.region(*block) == region).copied()
     }
 
-    pub(crate) fn insert<V: Value>(&mut self, block: Block, blocks: &Blocks<V>) {
-        let region = blocks.region(block);
+    /// Takes note of the block of a region.
+    pub(crate) fn insert<V: Value>(&mut self, region: Region, block: Block, blocks: &Blocks<V>) {
         self.levels[usize::from(region.level)] += 1;
         if region.level < self.hashed_from {
             self.direct[slot(region)] = block.bits() + 1;

@@ -300,7 +300,7 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
             self.blocks.discard(block);
             return None;
         }
-        self.index.insert(block, &self.blocks);
+        self.index.insert(region, block, &self.blocks);
         Some(block)
     }
 
@@ -331,7 +331,8 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
             self.blocks.put_child(block, 0, other_region.mark_in(level), other)?;
             return Some(block);
         }
-        let roof = self.blocks.add(region.enclosing(level))?;
+        let roof_region = region.enclosing(level);
+        let roof = self.blocks.add(roof_region)?;
         let (mark, other_mark) = (region.mark_in(level), other_region.mark_in(level));
         let linked = self
             .blocks
@@ -341,7 +342,7 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
             self.blocks.discard(roof);
             return None;
         }
-        self.index.insert(roof, &self.blocks);
+        self.index.insert(roof_region, roof, &self.blocks);
         Some(roof)
     }
 

@@ -89,16 +89,14 @@ impl<'a> Check<'a, '_> {
     /// `start` is the offset of the attribute.
     #[inline]
     fn attribute(&mut self, attribute: Attribute<'a>, start: usize) {
-        let Attribute { code, flags, value, wire } = attribute;
-        let treatment = if self.first_occurrence(code) { self.treat(attribute) } else { duplicate(code) };
+        let first = self.first_occurrence(attribute.code);
+        if first && self.is_plain(attribute) {
+            return self.keep(attribute, start);
+        }
+        let Attribute { code, wire, .. } = attribute;
+        let treatment = if first { self.treat(attribute) } else { duplicate(code) };
         match treatment {
-            Treatment::Keep => {
-                let canonical = canonical_flags(code, flags);
-                let shortest = canonical | if value.len() > 255 { flag::EXTENDED_LENGTH } else { 0 };
-                self.regular &= code > self.last && flags == shortest;
-                self.last = code;
-                self.out.kept.push(Kept { code, flags: canonical, start, end: start + wire.len() });
-            }
+            Treatment::Keep => self.keep(attribute, start),
             Treatment::Take => {}
             Treatment::Discard(reason) => self.out.discard(Fault { attribute: code, reason }),
             Treatment::Withdraw(reason) => self.withdraw(Fault { attribute: code, reason }, wire),
@@ -106,6 +104,28 @@ impl<'a> Check<'a, '_> {
         }
     }
 
+    /// Whether it is kept for the simplest of reasons: we know it, whoever sends it, and nothing is wrong.
+    #[inline]
+    fn is_plain(&self, Attribute { code, flags, value, .. }: Attribute<'_>) -> bool {
+        let for_all = matches!(
+            code,
+            code::ORIGIN..=code::MULTI_EXIT_DISC | code::ATOMIC_AGGREGATE..=code::COMMUNITIES
+        );
+        for_all
+            && class(code) == Some(flags & (flag::OPTIONAL | flag::TRANSITIVE))
+            && value_fault(code, value, self.rules, self.has_nlri).is_none()
+    }
+
+    #[inline]
+    fn keep(&mut self, Attribute { code, flags, value, wire }: Attribute<'a>, start: usize) {
+        let canonical = canonical_flags(code, flags);
+        let shortest = canonical | if value.len() > 255 { flag::EXTENDED_LENGTH } else { 0 };
+        self.regular &= code > self.last && flags == shortest;
+        self.last = code;
+        self.out.kept.push(Kept { code, flags: canonical, start, end: start + wire.len() });
+    }
+
+    #[inline]
     fn first_occurrence(&mut self, code: u8) -> bool {
         let (word, bit) = (&mut self.seen[usize::from(code / 64)], 1 << (code % 64));
         let first = *word & bit == 0;
@@ -125,7 +145,6 @@ impl<'a> Check<'a, '_> {
         self.reset.get_or_insert(error);
     }
 
-    #[inline]
     fn treat(&mut self, attribute: Attribute<'a>) -> Treatment {
         let Attribute { code, flags, value, wire } = attribute;
         let Some(class) = class(code) else { return unknown(flags, wire) };
@@ -330,6 +349,7 @@ fn malformed(code: u8, reason: FaultReason, wire: &[u8]) -> Treatment {
 }
 
 /// What is wrong with a value, for every attribute with a class but the MP ones and AS4_PATH.
+#[inline]
 fn value_fault(code: u8, value: &[u8], rules: &Rules, has_nlri: bool) -> Option<FaultReason> {
     let len = value.len();
     let multiple_of = |size: usize| len != 0 && len.is_multiple_of(size);
