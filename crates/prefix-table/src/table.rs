@@ -9,7 +9,7 @@ use crate::{
     index::Index,
     place::{Place, Region, is_child, mark_of_length, prefix_at},
     pool::Pool,
-    walk::Iter,
+    walk::{Iter, Trail},
 };
 
 /// What a table keeps for a prefix: a few words in the pool.
@@ -244,22 +244,60 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         budget: usize,
         mut keep: impl FnMut(P, V) -> Option<V>,
     ) -> Option<P> {
+        let mut trail = self.iter_after(from).trail();
         let mut last = from;
         let mut left = budget.max(1);
         while left > 0 {
-            let (block, start) = self.iter_after(last).settle()?;
+            let (block, start) = self.settle(&mut trail)?;
             let region = self.blocks.region(block);
             let marks = self.blocks.view(block).marks[start..].iter();
             let end = start + marks.take(left).take_while(|mark| !is_child(**mark)).count();
-            self.len -= self.blocks.retain(block, (start, end), |mark, value| {
+            let dropped = self.blocks.retain(block, (start, end), |mark, value| {
                 let prefix = prefix_at(region, mark);
                 last = Some(prefix);
                 keep(prefix, value)
             });
-            self.tidy(block);
+            self.len -= dropped;
+            trail.here = Some((block, end - dropped));
             left -= end - start;
         }
+        while trail.here.is_some() {
+            self.leave(&mut trail);
+        }
         last
+    }
+
+    /// Goes on to the next value: its block and index. Blocks that have lost their reason go with the walk.
+    fn settle(&mut self, trail: &mut Trail) -> Option<(Block, usize)> {
+        loop {
+            let (block, at) = trail.here?;
+            let view = self.blocks.view(block);
+            match view.marks.get(at) {
+                None => self.leave(trail),
+                Some(&mark) if is_child(mark) => trail.descend(view.child(at)),
+                Some(_) => return Some((block, at)),
+            }
+        }
+    }
+
+    /// Leaves a block for the one above, and does what [`Self::tidy`] does, knowing where the block is listed.
+    fn leave(&mut self, trail: &mut Trail) {
+        let Some((block, _)) = trail.ascend() else { return };
+        let heir = self.blocks.only_child(block);
+        if heir.is_none() && self.blocks.len(block) > 0 {
+            return;
+        }
+        match (&mut trail.here, heir) {
+            (Some((parent, next)), Some(heir)) => self.blocks.set_child(*parent, *next - 1, heir),
+            (Some((parent, next)), None) => {
+                *next -= 1;
+                self.blocks.close(*parent, *next, *next + 1, 0);
+            }
+            (None, Some(_)) => return,
+            (None, None) => {}
+        }
+        self.index.remove(block, &self.blocks);
+        self.blocks.discard(block);
     }
 
     /// Touches the memory that work on these prefixes will need, so that the cache misses overlap. Worth

@@ -91,16 +91,51 @@ impl<'a, P: IpPrefix, V: Value> Iter<'a, P, V> {
         });
     }
 
-    /// Goes on to the next value, if the present index is none: its block and index.
-    pub(crate) fn settle(&mut self) -> Option<(Block, usize)> {
+    /// Goes on to the next value, if the present index is none.
+    fn settle(&mut self) -> Option<()> {
         loop {
             let here = self.here.as_ref()?;
             match here.view.marks.get(here.at) {
                 None => self.ascend(),
                 Some(&mark) if is_child(mark) => self.descend(here.view.child(here.at)),
-                Some(_) => return Some((here.block, here.at)),
+                Some(_) => return Some(()),
             }
         }
+    }
+
+    /// The same place, to be gone on from while the table is changed.
+    pub(crate) fn trail(self) -> Trail {
+        let here = self.here.map(|here| (here.block, here.at));
+        Trail { here, above: self.above, depth: self.depth }
+    }
+}
+
+/// A place in the trie and the way there, without a hold on the table.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    /// A block and an index in it; `None` at the end.
+    pub(crate) here: Option<(Block, usize)>,
+    above: [(Block, u16); 15],
+    depth: usize,
+}
+
+impl Trail {
+    /// Enters the child at the present index.
+    pub(crate) fn descend(&mut self, child: Block) {
+        if let Some((block, at)) = self.here.replace((child, 0)) {
+            self.above[self.depth] = (block, at as u16 + 1);
+            self.depth += 1;
+        }
+    }
+
+    /// Goes to the block above, to the index after the one left; returns what was left.
+    pub(crate) fn ascend(&mut self) -> Option<(Block, usize)> {
+        let above = self.depth.checked_sub(1).map(|depth| {
+            self.depth = depth;
+            let (block, at) = self.above[depth];
+            (block, usize::from(at))
+        });
+        std::mem::replace(&mut self.here, above)
     }
 }
 
