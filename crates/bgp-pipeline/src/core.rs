@@ -14,7 +14,7 @@ use crate::{
     rewrite,
     route::RouteView,
     seam::Seams,
-    sets::{AttributeSets, Identity, SetFlags, Verdict},
+    sets::{Absent, AttributeSets, Identity, SetFlags, Verdict},
     source::Sources,
 };
 
@@ -61,6 +61,11 @@ impl Core {
     /// The set with these canonical bytes, with one more user.
     pub(crate) fn acquire(&mut self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
         self.sets.acquire(class, next_hop, bytes, &mut self.classes, &mut self.next_hops)
+    }
+
+    /// The same where it is known that there is none yet.
+    pub(crate) fn add(&mut self, absent: Absent, bytes: &[u8]) -> Option<SetId> {
+        self.sets.add(absent, bytes, &mut self.classes, &mut self.next_hops)
     }
 
     /// What import policy makes of a set for a prefix; `None` if it is refused or a loop.

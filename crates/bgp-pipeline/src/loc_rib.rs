@@ -65,26 +65,26 @@ impl<P: IpPrefix> LocRib<P> {
     /// The source's path to each of the prefixes is now this one, marked by [`Core::lone`].
     pub(crate) fn put(&mut self, core: &mut Core, prefixes: &[P], path: Path) {
         core.sets.retain(path.set, prefixes.len() as u32);
-        for prefix in prefixes {
-            self.edit(core, *prefix, Edit::Put(path));
-        }
+        self.edit(core, prefixes, Edit::Put(path));
     }
 
-    /// The source has no path to the prefix.
-    pub(crate) fn remove(&mut self, core: &mut Core, prefix: P, source: SourceId) {
-        self.edit(core, prefix, Edit::Remove(source));
+    /// The source has no path to any of the prefixes.
+    pub(crate) fn remove(&mut self, core: &mut Core, prefixes: &[P], source: SourceId) {
+        self.edit(core, prefixes, Edit::Remove(source));
     }
 
     /// Holds the source's path back from the decision, or lets it take part again.
     pub(crate) fn suppress(&mut self, core: &mut Core, prefix: P, source: SourceId, on: bool) {
-        self.edit(core, prefix, Edit::Suppress(source, on));
+        self.edit(core, &[prefix], Edit::Suppress(source, on));
     }
 
     #[inline]
-    fn edit(&mut self, core: &mut Core, prefix: P, edit: Edit) {
+    fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: &mut [] };
-        table.update(prefix, |word| desk.revise(prefix, word, edit));
+        for prefix in prefixes {
+            table.update(*prefix, |word| desk.revise(*prefix, word, edit));
+        }
     }
 
     /// Looks at up to `budget` prefixes after `from` again; returns where to go on.
@@ -148,8 +148,12 @@ impl<P: IpPrefix> Desk<'_, P> {
     #[inline]
     fn revise(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
         match word {
-            None => self.revise_only(prefix, Path::NONE, edit),
+            None => match edit {
+                Edit::Put(path) => self.add(prefix, path),
+                Edit::Remove(_) | Edit::Suppress(..) | Edit::Visit => None,
+            },
             Some(word) => match PathLists::only(word) {
+                Some(only) if self.goes(only, edit) => self.delete(prefix, only),
                 Some(only) if edit.source().is_none_or(|source| source == only.source) => {
                     self.revise_only(prefix, only, edit)
                 }
@@ -158,8 +162,38 @@ impl<P: IpPrefix> Desk<'_, P> {
         }
     }
 
-    /// The short way: the prefix has no other path, so this one is best if it can be.
+    /// The shortest way: the first path to the prefix.
     #[inline]
+    fn add(&mut self, prefix: P, path: Path) -> Option<u64> {
+        self.exchange(prefix.into(), Path::NONE, path);
+        if path.is_best() {
+            self.announce(prefix, Path::NONE, path, false);
+        }
+        path.alone()
+    }
+
+    /// Whether that is the path's end.
+    #[inline]
+    fn goes(&self, path: Path, edit: Edit) -> bool {
+        match edit {
+            Edit::Put(_) | Edit::Suppress(..) => false,
+            Edit::Remove(source) => path.source == source,
+            Edit::Visit => !self.core.sources.get(path.source).is_alive(),
+        }
+    }
+
+    /// As short: the only path to the prefix goes.
+    #[inline]
+    fn delete(&mut self, prefix: P, path: Path) -> Option<u64> {
+        self.core.sets.release(path.set);
+        self.exchange(prefix.into(), path, Path::NONE);
+        if path.is_best() {
+            self.announce(prefix, path, Path::NONE, false);
+        }
+        None
+    }
+
+    /// The short way: the prefix has no other path, so this one is best if it can be.
     fn revise_only(&mut self, prefix: P, old: Path, edit: Edit) -> Option<u64> {
         let Some(mut new) = self.edited(prefix.into(), old, edit) else { return old.alone() };
         if new.is_some() && !matches!(edit, Edit::Put(_)) {

@@ -17,6 +17,7 @@ use crate::{
     core::{Core, family_index},
     next_hop::Gateway,
     path::{SetId, SourceId},
+    sets::Absent,
 };
 
 /// Why something in an UPDATE was not taken as it is.
@@ -115,6 +116,8 @@ pub(crate) struct Arrival<'a> {
 pub(crate) struct Reader {
     rest: Vec<u8>,
     checked: Checked,
+    /// The set of `rest` that was looked for last, in vain.
+    absent: Option<Absent>,
 }
 
 /// The session that an UPDATE came on.
@@ -137,6 +140,7 @@ impl Reader {
         let Some(rules) = core.classes.get(classic).rules else { return Ok(Arrival::default()) };
         let classes = [classic, multiprotocol];
         let cut = update::cut(sections.attributes, &mut self.rest);
+        self.absent = None;
         if let Some(cut) = cut.filter(|_| rules.four_octet_as)
             && let Some(arrival) = self.read_known(core, sections, cut, &rules, classes, origin)?
         {
@@ -147,7 +151,7 @@ impl Reader {
 
     /// The quick way; `None` if an attribute set is not known yet.
     fn read_known<'a>(
-        &self,
+        &mut self,
         core: &mut Core,
         sections: Sections<'a>,
         cut: Cut<'a>,
@@ -158,7 +162,9 @@ impl Reader {
         let Mp { reach, unreach } = cut.parse(rules)?;
         let mut find = |class, gateway| {
             let hop = core.next_hops.find(gateway?)?;
-            core.sets.find(class, hop, &self.rest)
+            let found = core.sets.find(class, hop, &self.rest);
+            self.absent = found.err();
+            found.ok()
         };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if !sections.nlri.is_empty() {
@@ -196,10 +202,16 @@ impl Reader {
             Verdict::SessionReset(error) => return Err(error.clone()),
         };
         let bytes = &self.checked.canonical;
+        let absent = self.absent.filter(|_| *bytes == self.rest);
         let mut acquire = |class, gateway: Result<Gateway, DropReason>| {
             let acquired = fault.map_or(gateway, Err).and_then(|gateway| {
                 let hop = core.next_hops.acquire(gateway);
-                let set = core.acquire(class, hop, bytes);
+                let set = match absent {
+                    Some(absent) if (absent.class, absent.next_hop) == (class, hop) => {
+                        core.add(absent, bytes)
+                    }
+                    Some(_) | None => core.acquire(class, hop, bytes),
+                };
                 core.next_hops.release(hop);
                 set.ok_or(DropReason::Full)
             });

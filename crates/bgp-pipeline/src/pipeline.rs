@@ -319,7 +319,8 @@ impl Pipeline {
             return self.arrive_v4(source, bytes, set);
         }
         self.prefixes_v6.clear();
-        self.prefixes_v6.extend(nlri::prefixes::<Ipv6Prefix>(bytes).map_while(Result::ok));
+        // Checked when the UPDATE was split.
+        let _ = nlri::read(bytes, &mut self.prefixes_v6);
         self.v6.arrive(&mut self.core, &mut self.stages, source, &self.prefixes_v6, set);
     }
 
@@ -328,7 +329,8 @@ impl Pipeline {
             return;
         }
         self.prefixes_v4.clear();
-        self.prefixes_v4.extend(nlri::prefixes::<Ipv4Prefix>(bytes).map_while(Result::ok));
+        // Checked when the UPDATE was split.
+        let _ = nlri::read(bytes, &mut self.prefixes_v4);
         self.v4.arrive(&mut self.core, &mut self.stages, source, &self.prefixes_v4, set);
     }
 

@@ -155,6 +155,14 @@ pub(crate) struct Identity {
     pub(crate) local_pref: u32,
 }
 
+/// A set that is not there: what it is beside its bytes, and the hash of both.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Absent {
+    pub(crate) class: ClassId,
+    pub(crate) next_hop: NextHopId,
+    hash: u32,
+}
+
 /// All sets in use.
 #[derive(Debug)]
 pub(crate) struct AttributeSets {
@@ -202,11 +210,26 @@ impl AttributeSets {
         }
     }
 
-    /// The set with these bytes if it is known, with one more user.
-    pub(crate) fn find(&mut self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
-        let set = self.lookup(self.hash(class, next_hop, bytes), class, next_hop, bytes)?;
-        self.retain(set, 1);
-        Some(set)
+    /// The set with these bytes if it is known, with one more user; else what [`Self::add`] wants.
+    pub(crate) fn find(
+        &mut self,
+        class: ClassId,
+        next_hop: NextHopId,
+        bytes: &[u8],
+    ) -> Result<SetId, Absent> {
+        let hash = self.hasher.hash_one((class, next_hop, bytes)) as u32;
+        let same = |&other: &u32| {
+            let record = self.records.get(other);
+            (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
+                && self.bytes(SetId(other)) == bytes
+        };
+        match self.index.shard(hash).find(spread(hash), same) {
+            Some(&set) => {
+                self.retain(SetId(set), 1);
+                Ok(SetId(set))
+            }
+            None => Err(Absent { class, next_hop, hash }),
+        }
     }
 
     /// The set with these canonical bytes, with one more user. `None` when the pool holds all it can
@@ -219,11 +242,20 @@ impl AttributeSets {
         classes: &mut Classes,
         next_hops: &mut NextHops,
     ) -> Option<SetId> {
-        let hash = self.hash(class, next_hop, bytes);
-        if let Some(set) = self.lookup(hash, class, next_hop, bytes) {
-            self.retain(set, 1);
-            return Some(set);
+        match self.find(class, next_hop, bytes) {
+            Ok(set) => Some(set),
+            Err(absent) => self.add(absent, bytes, classes, next_hops),
         }
+    }
+
+    /// Stores a set that was just looked for, with one user. `None` as for [`Self::acquire`].
+    pub(crate) fn add(
+        &mut self,
+        Absent { class, next_hop, hash }: Absent,
+        bytes: &[u8],
+        classes: &mut Classes,
+        next_hops: &mut NextHops,
+    ) -> Option<SetId> {
         let length = u16::try_from(bytes.len()).ok()?;
         let (Preference { local_pref, rank }, flags) = self.describe(classes.get(class), bytes);
         let record = Record {
@@ -243,19 +275,6 @@ impl AttributeSets {
         let set = SetId(self.records.add(record));
         self.index.insert(set.0, hash, &self.records);
         Some(set)
-    }
-
-    fn hash(&self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> u32 {
-        self.hasher.hash_one((class, next_hop, bytes)) as u32
-    }
-
-    fn lookup(&self, hash: u32, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
-        let same = |&other: &u32| {
-            let record = self.records.get(other);
-            (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
-                && self.bytes(SetId(other)) == bytes
-        };
-        self.index.shard(hash).find(spread(hash), same).map(|&set| SetId(set))
     }
 
     fn describe(&self, class: &Class, bytes: &[u8]) -> (Preference, SetFlags) {

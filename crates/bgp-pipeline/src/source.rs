@@ -49,6 +49,7 @@ pub(crate) enum Life {
 }
 
 impl Source {
+    #[inline]
     pub(crate) fn is_alive(&self) -> bool {
         self.life == Life::Alive
     }
@@ -82,10 +83,12 @@ impl Sources {
         Self { list: vec![ourselves], free: Vec::new(), dead: 0 }
     }
 
+    #[inline]
     pub(crate) fn get(&self, id: SourceId) -> &Source {
         &self.list[id.index()]
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: SourceId) -> &mut Source {
         &mut self.list[id.index()]
     }

@@ -119,7 +119,7 @@ impl<P: IpPrefix> Table<P> {
     fn set(&mut self, core: &mut Core, prefixes: &[P], arriving: Arriving) {
         let Arriving { source, set, path } = arriving;
         match (set, path) {
-            (None, _) => prefixes.iter().for_each(|prefix| self.rib.remove(core, *prefix, source)),
+            (None, _) => self.rib.remove(core, prefixes, source),
             (Some(_), Some(path)) => self.rib.put(core, prefixes, path),
             (Some(set), None) => {
                 for prefix in prefixes {

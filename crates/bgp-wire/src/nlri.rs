@@ -41,6 +41,19 @@ pub fn count<P: IpPrefix>(bytes: &[u8]) -> Result<usize, NlriError> {
     Ok(count)
 }
 
+/// Appends all prefixes of a list.
+///
+/// # Errors
+/// As [`prefixes`]; those before are appended.
+pub fn read<P: IpPrefix>(bytes: &[u8], into: &mut Vec<P>) -> Result<(), NlriError> {
+    // Of one octet at the least each, but that is rare: three is what there will be room for at first.
+    into.reserve(bytes.len() / 3);
+    for prefix in prefixes::<P>(bytes) {
+        into.push(prefix?);
+    }
+    Ok(())
+}
+
 /// Appends one prefix.
 pub fn push_prefix<P: IpPrefix>(out: &mut Vec<u8>, prefix: P) {
     let length = prefix.length();
@@ -62,11 +75,13 @@ pub(crate) const fn max_octets<P: IpPrefix>() -> usize {
 }
 
 /// Octets of the address part.
+#[inline]
 fn octets<P: IpPrefix>(length: u8) -> Result<usize, NlriError> {
     if length > P::WIDTH { Err(NlriError::PrefixLength(length)) } else { Ok(usize::from(length.div_ceil(8))) }
 }
 
 /// The first `octets` of `bytes`, left-aligned; what follows them may be garbage.
+#[inline]
 fn address<P: IpPrefix>(bytes: &[u8], octets: usize) -> Option<u128> {
     // Loads of constant size wherever the list goes on, which is nearly everywhere.
     if P::WIDTH == 32 {
@@ -82,6 +97,7 @@ fn address<P: IpPrefix>(bytes: &[u8], octets: usize) -> Option<u128> {
 }
 
 impl<P: IpPrefix> PrefixIter<'_, P> {
+    #[inline]
     fn read(&mut self, length: u8, after: usize) -> Result<P, NlriError> {
         let octets = octets::<P>(length)?;
         let bytes = &self.rest[after..];

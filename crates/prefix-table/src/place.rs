@@ -35,8 +35,7 @@ impl Region {
     /// The region of the first `level` bytes of an address.
     #[inline]
     pub(crate) fn of(bits: u128, level: u8) -> Self {
-        let mask = u128::MAX.checked_shl(128 - 8 * u32::from(level)).unwrap_or(0);
-        Self { level, bits: bits & mask }
+        Self { level, bits: bits & MASKS[usize::from(level)] }
     }
 
     /// The enclosing region of a lower level.
@@ -64,6 +63,17 @@ impl Region {
         2 * position(8, byte(self.bits, level)) + 1
     }
 }
+
+/// The bits of a region by level: a load is cheaper than a shift of 128 bits.
+static MASKS: [u128; 16] = {
+    let mut masks = [0; 16];
+    let mut level = 1;
+    while level < 16 {
+        masks[level] = u128::MAX << (128 - 8 * level);
+        level += 1;
+    }
+    masks
+};
 
 /// The byte of an address that decides in a block of this level.
 #[inline]

@@ -91,8 +91,15 @@ impl<'a> Check<'a, '_> {
     fn attribute(&mut self, attribute: Attribute<'a>, start: usize) {
         let first = self.first_occurrence(attribute.code);
         if first && self.is_plain(attribute) {
-            return self.keep(attribute, start);
+            self.keep(attribute, start);
+        } else {
+            self.other(attribute, start, first);
         }
+    }
+
+    /// An attribute that is not plain. Out of the way of those that are, nearly all.
+    #[inline(never)]
+    fn other(&mut self, attribute: Attribute<'a>, start: usize, first: bool) {
         let Attribute { code, wire, .. } = attribute;
         let treatment = if first { self.treat(attribute) } else { duplicate(code) };
         match treatment {
