@@ -60,7 +60,7 @@ impl fmt::Display for Step {
 }
 
 /// A path that takes part.
-#[derive(Clone, Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Candidate {
     /// Where it stands in the list of paths.
     pub(crate) index: usize,
@@ -101,6 +101,7 @@ pub(crate) enum Comparison {
 
 impl Core {
     /// What the path is as a candidate; `None` if it takes no part.
+    #[inline]
     pub(crate) fn candidate(&mut self, prefix: Prefix, index: usize, path: Path) -> Option<Candidate> {
         let (set, metric) = self.usable(prefix, path)?;
         let preference = self.sets.preference(set);

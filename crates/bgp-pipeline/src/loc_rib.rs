@@ -9,7 +9,7 @@ use holdfast_types::{IpPrefix, Prefix};
 
 use crate::{
     core::Core,
-    decision::{Comparison, Decision},
+    decision::{Candidate, Comparison, Decision},
     fanout::{Change, Log},
     path::{Flags, Path, PathLists, SourceId},
     seam::{Lane, Old, RouteNumber, Seam},
@@ -81,7 +81,7 @@ impl<P: IpPrefix> LocRib<P> {
     #[inline]
     fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
         let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages: &mut [] };
+        let mut desk = Desk { family: *family, lists, log, room, core, stages: &mut [], offered: None };
         for prefix in prefixes {
             table.update(*prefix, |word| desk.revise(*prefix, word, edit));
         }
@@ -96,7 +96,7 @@ impl<P: IpPrefix> LocRib<P> {
         budget: usize,
     ) -> Option<P> {
         let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages };
+        let mut desk = Desk { family: *family, lists, log, room, core, stages, offered: None };
         table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
     }
 
@@ -141,6 +141,8 @@ struct Desk<'a, P> {
     room: &'a mut Room,
     core: &'a mut Core,
     stages: &'a mut [Box<dyn Stage>],
+    /// What an [`Edit::Put`] is as a candidate, from its first prefix on where that matters: the same for all.
+    offered: Option<Option<Candidate>>,
 }
 
 impl<P: IpPrefix> Desk<'_, P> {
@@ -212,7 +214,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         let new = new.unchosen();
         self.exchange(prefix.into(), old.unchosen(), new);
         let best = self.lists.best(word);
-        let outcome = self.challenge(prefix.into(), old, new, best);
+        let outcome = self.challenge(prefix.into(), old, new, edit, best);
         match outcome {
             Comparison::AskAll => self.choose_again(prefix, word, |paths| {
                 if let Some(at) = at {
@@ -343,11 +345,15 @@ impl<P: IpPrefix> Desk<'_, P> {
 
     /// What becomes of the choice when a path (or none) is another (or gone): the new one is best, the best
     /// stays, or all have to be compared.
-    fn challenge(&mut self, prefix: Prefix, old: Path, new: Path, best: Path) -> Comparison {
+    fn challenge(&mut self, prefix: Prefix, old: Path, new: Path, edit: Edit, best: Path) -> Comparison {
         if self.core.speaker.max_paths > 1 || old.is_some() && !self.is_beneath(prefix, old, best) {
             return Comparison::AskAll;
         }
-        let Some(new) = self.core.candidate(prefix, 0, new) else { return Comparison::Worse };
+        let new = match edit {
+            Edit::Put(_) => *self.offered.get_or_insert_with(|| self.core.candidate(prefix, 0, new)),
+            Edit::Remove(_) | Edit::Suppress(..) | Edit::Visit => self.core.candidate(prefix, 0, new),
+        };
+        let Some(new) = new else { return Comparison::Worse };
         match self.core.candidate(prefix, 0, best) {
             Some(best) => self.core.compare(&new, &best),
             None => Comparison::AskAll,

@@ -200,34 +200,53 @@ impl PathLists {
     /// The word after one path, or none, has become another (or none): what `at` says where it stands. If the
     /// new one is the best, it takes the place of the best.
     pub(crate) fn replace(&mut self, word: u64, at: Option<usize>, new: Path) -> Option<u64> {
-        let (Some((handle, count)), true) = (list(word), new.is_some()) else {
-            return self.store_replaced(word, at, new);
-        };
+        let count = list(word).map_or(1, |(_, count)| count);
         let at = at.unwrap_or(count);
+        if !new.is_some() || at == usize::from(u16::MAX) {
+            return self.store_replaced(word, at, new);
+        }
+        let Some(handle) = self.with_room(word, at + 1) else { return self.store_replaced(word, at, new) };
         let words = self.words_mut(handle);
-        // The word knows how many there are: beside it nothing changes but the list.
-        let Some(place) = words.get_mut(at).filter(|_| at < usize::from(u16::MAX)) else {
-            return self.store_replaced(word, None, new);
-        };
-        *place = new.to_words();
+        words[at] = new.to_words();
         if new.is_best() {
             bring_forward(words, at);
         }
         Some(list_word(handle, count.max(at + 1)))
     }
 
-    /// The same where a list begins, ends, or moves.
-    fn store_replaced(&mut self, word: u64, at: Option<usize>, new: Path) -> Option<u64> {
+    /// A list with the paths of a word and room for `count`; `None` when the pool is full.
+    #[inline]
+    fn with_room(&mut self, word: u64, count: usize) -> Option<Handle> {
+        let Some((handle, before)) = list(word) else {
+            let handle = self.pool.try_alloc(2 * count)?;
+            self.words_mut(handle)[0] = Path::from_word(word).to_words();
+            return Some(handle);
+        };
+        if self.words(handle).len() >= count {
+            return Some(handle);
+        }
+        let larger = self.pool.try_alloc(2 * count)?;
+        let Some((from, to)) = self.pool.get_pair(handle, larger) else {
+            self.pool.free(larger);
+            return None;
+        };
+        to[..2 * before].copy_from_slice(&from[..2 * before]);
+        self.pool.free(handle);
+        Some(larger)
+    }
+
+    /// The same where a list becomes shorter, or cannot become longer.
+    fn store_replaced(&mut self, word: u64, at: usize, new: Path) -> Option<u64> {
         let mut paths = std::mem::take(&mut self.moving);
         self.load(word, &mut paths);
-        match (at, new.is_some()) {
-            (Some(at), true) => paths[at] = new,
-            (Some(at), false) => drop(paths.swap_remove(at)),
-            (None, true) => paths.push(new),
-            (None, false) => {}
+        if at < paths.len() {
+            paths.swap_remove(at);
+        }
+        if new.is_some() {
+            paths.push(new);
         }
         if new.is_best() {
-            let at = at.unwrap_or(paths.len() - 1);
+            let at = paths.len() - 1;
             paths[0] = paths[0].unchosen();
             paths[at] = new;
             paths.swap(0, at);
