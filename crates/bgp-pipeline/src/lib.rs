@@ -61,7 +61,7 @@ pub use inspect::{FamilyCounts, Memory};
 pub use next_hop::Gateway;
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};
-pub use rib_out::RibChanges;
+pub use rib_out::{RibChanges, RibRun};
 pub use seam::{CheckStage, Lane, Observer, Old, Passage, RouteNumber, Seam};
 pub use show::{PathState, PathView};
 pub use source::RouteCounts;

@@ -12,13 +12,25 @@ use crate::{
     core::Core,
     cursor::{Cursor, Walk, WalkKind},
     fanout::Change,
+    loc_rib::LocRib,
     next_hop::{Gateway, NextHopId},
-    path::{Flags, Path, SourceId},
+    path::{Flags, Path, SetId, SourceId},
     seam::{Lane, Old, RouteNumber, Seam},
     table::Table,
 };
 
-/// Changes for the RIB, of one family. The columns have a row for each route.
+/// Consecutive routes of which the RIB is told the same.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RibRun {
+    /// How many.
+    pub routes: u32,
+    /// Handle of their next hops; 0 withdraws them.
+    pub next_hops: u32,
+    /// Whether they were learned inside our AS, which decides the administrative distance.
+    pub internal: bool,
+}
+
+/// Changes for the RIB, of one family. Addresses and lengths have a row for each route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RibChanges {
     /// These are the first of a complete table: what was sent before and does not come again until
@@ -36,12 +48,8 @@ pub struct RibChanges {
     pub addresses: Vec<u8>,
     /// Prefix lengths.
     pub lengths: Vec<u8>,
-    /// Handles; 0 withdraws the route.
-    pub next_hops: Vec<u32>,
-    /// MULTI_EXIT_DISC, 0 where there is none.
-    pub metrics: Vec<u32>,
-    /// Whether the route was learned inside our AS, which decides the administrative distance.
-    pub internal: Vec<bool>,
+    /// What is said of them, run by run.
+    pub runs: Vec<RibRun>,
 }
 
 impl RibChanges {
@@ -54,10 +62,13 @@ impl RibChanges {
             define: Vec::new(),
             addresses: Vec::new(),
             lengths: Vec::new(),
-            next_hops: Vec::new(),
-            metrics: Vec::new(),
-            internal: Vec::new(),
+            runs: Vec::new(),
         }
+    }
+
+    fn reserve<P: IpPrefix>(&mut self, routes: usize) {
+        self.addresses.reserve_exact(routes * octets::<P>());
+        self.lengths.reserve_exact(routes);
     }
 
     /// Routes changed.
@@ -70,14 +81,19 @@ impl RibChanges {
         self.lengths.is_empty()
     }
 
-    fn push<P: IpPrefix>(&mut self, prefix: P, handle: u32, metric: u32, internal: bool) {
-        let octets = prefix.bits().to_be_bytes();
-        self.addresses.extend_from_slice(&octets[..usize::from(P::WIDTH / 8)]);
+    fn push<P: IpPrefix>(&mut self, prefix: P, (next_hops, internal): (u32, bool)) {
+        self.addresses.extend_from_slice(&prefix.bits().to_be_bytes()[..octets::<P>()]);
         self.lengths.push(prefix.length());
-        self.next_hops.push(handle);
-        self.metrics.push(metric);
-        self.internal.push(internal);
+        match self.runs.last_mut() {
+            Some(run) if (run.next_hops, run.internal) == (next_hops, internal) => run.routes += 1,
+            _ => self.runs.push(RibRun { routes: 1, next_hops, internal }),
+        }
     }
+}
+
+/// Octets of an address.
+const fn octets<P: IpPrefix>() -> usize {
+    P::WIDTH as usize / 8
 }
 
 /// Handles from here on name several next hops.
@@ -215,6 +231,9 @@ impl Handles {
     }
 }
 
+/// What the RIB was last told, for the routes of the same set and source that follow.
+type Said = Option<((SetId, SourceId), (u32, bool))>;
+
 impl<P: IpPrefix> Table<P> {
     fn changes_for_rib(
         &mut self,
@@ -224,13 +243,14 @@ impl<P: IpPrefix> Table<P> {
         max: usize,
         changes: &mut RibChanges,
     ) {
+        let mut teller = Teller { rib: &self.rib, core, handles, changes, said: None };
         if cursor.position < self.rib.log.end() {
             let read = self.rib.log.read(cursor.position, max);
             cursor.position += read.len() as u64;
-            // The newest state of a prefix is in the table: to say it once is enough.
-            for change in self.window.merge(read) {
+            teller.changes.reserve::<P>(read.len());
+            for change in read {
                 if cursor.walk.is_none_or(|walk| walk.has_done(change.prefix)) {
-                    self.say(core, handles, change, changes);
+                    teller.say(change);
                 }
             }
             return;
@@ -242,38 +262,67 @@ impl<P: IpPrefix> Table<P> {
             walk
         });
         for (prefix, new) in visited {
-            self.say(core, handles, Change { prefix, old: Path::NONE, new }, changes);
+            teller.say(Change { prefix, old: Path::NONE, new });
+        }
+    }
+}
+
+/// Puts changes into words.
+struct Teller<'a, P> {
+    rib: &'a LocRib<P>,
+    core: &'a mut Core,
+    handles: &'a mut Handles,
+    changes: &'a mut RibChanges,
+    said: Said,
+}
+
+impl<P: IpPrefix> Teller<'_, P> {
+    fn say(&mut self, change: Change<P>) {
+        let theirs = |path: Path| path.is_some() && path.source != SourceId::LOCAL;
+        let (prefix, new) = (change.prefix, change.new);
+        if self.core.seams.are_watched() {
+            let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
+            let (old, new) = (Old::Is(number(change.old)), number(new));
+            self.core.seams.pass(Seam::FanoutToRib, Lane::Rib, prefix, old, new);
+        }
+        let route = if theirs(new) { self.route(prefix, new) } else { None };
+        match route {
+            Some(route) => self.changes.push(prefix, route),
+            None if theirs(change.old) => self.changes.push(prefix, (0, false)),
+            None => {}
         }
     }
 
-    fn say(&mut self, core: &mut Core, handles: &mut Handles, change: Change<P>, changes: &mut RibChanges) {
-        let theirs = |path: Path| path.is_some() && path.source != SourceId::LOCAL;
-        let (prefix, new) = (change.prefix, change.new);
-        let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
-        core.seams.pass(Seam::FanoutToRib, Lane::Rib, prefix, Old::Is(number(change.old)), number(new));
-        if theirs(new)
-            && let Some(set) = core.effective(prefix.into(), new.set)
-        {
-            let hops = self.next_hops(core, prefix, new);
-            let handle = handles.handle(core, &hops, changes);
-            let metric = core.sets.attributes(set).med().unwrap_or(0);
-            let internal = core.sources.get(new.source).kind == crate::PeerKind::Ibgp;
-            changes.push(prefix, handle, metric, internal);
-        } else if theirs(change.old) {
-            changes.push(prefix, 0, 0, false);
+    /// The handle of a best path's next hops, and whether it was learned inside our AS; `None` if import policy
+    /// refuses it.
+    fn route(&mut self, prefix: P, best: Path) -> Option<(u32, bool)> {
+        let of = (best.set, best.source);
+        if let Some((_, route)) = self.said.filter(|(said, _)| *said == of) {
+            return Some(route);
         }
+        let set = self.core.effective(prefix.into(), best.set)?;
+        let several = self.core.speaker.max_paths > 1;
+        let handle = if several {
+            let hops = self.shared_next_hops(prefix, best);
+            self.handles.handle(self.core, &hops, self.changes)
+        } else {
+            let hop = self.core.sets.next_hop(set);
+            self.handles.handle(self.core, &[hop], self.changes)
+        };
+        let internal = self.core.sources.get(best.source).kind == crate::PeerKind::Ibgp;
+        let is_for_all = !several && self.core.accepts_for_all(prefix.into(), best.set).is_some();
+        self.said = is_for_all.then_some((of, (handle, internal)));
+        Some((handle, internal))
     }
 
     /// The next hops that share the prefix's traffic.
-    fn next_hops(&mut self, core: &mut Core, prefix: P, best: Path) -> Vec<NextHopId> {
+    fn shared_next_hops(&mut self, prefix: P, best: Path) -> Vec<NextHopId> {
+        let shares = |path: &Path| path.flags.has(Flags::MULTIPATH) && path.source != SourceId::LOCAL;
         let mut paths = vec![best];
-        if core.speaker.max_paths > 1 {
-            let shares = |path: &Path| path.flags.has(Flags::MULTIPATH) && path.source != SourceId::LOCAL;
-            paths.extend(self.rib.paths(prefix).iter().filter(|path| shares(path)));
-        }
-        let sets = paths.iter().filter_map(|path| core.effective(prefix.into(), path.set));
+        paths.extend(self.rib.paths(prefix).iter().filter(|path| shares(path)));
+        let sets = paths.iter().filter_map(|path| self.core.effective(prefix.into(), path.set));
         let mut hops: Vec<NextHopId> =
-            sets.collect::<Vec<_>>().iter().map(|set| core.sets.next_hop(*set)).collect();
+            sets.collect::<Vec<_>>().iter().map(|set| self.core.sets.next_hop(*set)).collect();
         hops.sort_unstable();
         hops.dedup();
         hops

@@ -13,7 +13,7 @@ use holdfast_api::{
     },
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
-use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges};
+use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges, RibRun};
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 use tracing::{debug, info, warn};
@@ -178,15 +178,16 @@ fn encode(changes: RibChanges, settings: &Settings) -> RouteBatch {
         kind: NextHopKind::Forward.into(),
         members: gateways.into_iter().map(next_hop).collect(),
     };
-    let distance = |&internal: &bool| if internal { settings.ibgp_distance } else { settings.ebgp_distance };
+    let distance = |run: &RibRun| if run.internal { settings.ibgp_distance } else { settings.ebgp_distance };
     RouteBatch {
         afi: changes.family.afi.0.into(),
         define: changes.define.into_iter().map(define).collect(),
         undefine: Vec::new(),
-        distances: changes.internal.iter().map(distance).collect(),
+        runs: changes.runs.iter().map(|run| run.routes).collect(),
+        next_hops: changes.runs.iter().map(|run| run.next_hops).collect(),
+        distances: changes.runs.iter().map(distance).collect(),
         addresses: changes.addresses,
         lengths: changes.lengths,
-        next_hops: changes.next_hops,
         // MED means nothing outside BGP.
         metrics: Vec::new(),
         tag: 0,

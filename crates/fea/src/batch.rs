@@ -1,6 +1,6 @@
 //! Reading `routes.v1.RouteBatch`.
 
-use std::net::IpAddr;
+use std::{iter::repeat_n, net::IpAddr};
 
 use holdfast_api::routes::v1::{NextHop as ApiNextHop, NextHopKind, NextHopSet, RouteBatch};
 use holdfast_fib::{Handle, NextHop, NextHops, RouteChange};
@@ -13,7 +13,9 @@ use holdfast_xrl::XrlError;
 /// `InvalidArgument` when the columns do not fit each other or a row is no prefix.
 pub(crate) fn changes(batch: &RouteBatch) -> Result<Vec<RouteChange>, XrlError> {
     let rows = batch.lengths.len();
-    let fits = |width: usize| batch.addresses.len() == rows * width && batch.next_hops.len() == rows;
+    let in_runs: u64 = batch.runs.iter().map(|&rows| u64::from(rows)).sum();
+    let runs_fit = batch.runs.len() == batch.next_hops.len() && in_runs == rows as u64;
+    let fits = |width: usize| runs_fit && batch.addresses.len() == rows * width;
     match batch.afi {
         _ if rows == 0 && fits(4) => Ok(Vec::new()),
         1 if fits(4) => rows_of::<4>(batch),
@@ -28,11 +30,14 @@ where
     IpAddr: From<[u8; WIDTH]>,
 {
     let (addresses, _) = batch.addresses.as_chunks::<WIDTH>();
-    let rows = addresses.iter().zip(&batch.lengths).zip(&batch.next_hops);
-    rows.map(|((address, length), handle)| {
+    let runs = batch.runs.iter().zip(&batch.next_hops);
+    let handles =
+        runs.flat_map(|(&rows, &handle)| repeat_n((handle != 0).then_some(Handle(handle)), rows as usize));
+    let rows = addresses.iter().zip(&batch.lengths).zip(handles);
+    rows.map(|((address, length), next_hops)| {
         let prefix = Prefix::new((*address).into(), *length);
         let prefix = prefix.ok_or_else(|| invalid("a prefix is longer than its address"))?;
-        Ok(RouteChange { prefix, next_hops: (*handle != 0).then_some(Handle(*handle)) })
+        Ok(RouteChange { prefix, next_hops })
     })
     .collect()
 }
@@ -92,6 +97,7 @@ mod tests {
             afi,
             addresses: addresses.to_vec(),
             lengths: lengths.to_vec(),
+            runs: vec![1; next_hops.len()],
             next_hops: next_hops.to_vec(),
             ..RouteBatch::default()
         }
@@ -120,6 +126,15 @@ mod tests {
         ] {
             assert!(changes(&batch).is_err(), "{batch:?}");
         }
+    }
+
+    #[test]
+    fn a_run_leads_all_its_rows_the_same_way() {
+        let one_by_one = batch(1, &[10, 0, 0, 0, 11, 0, 0, 0, 12, 0, 0, 0], &[8, 8, 8], &[7, 7, 0]);
+        let in_runs = RouteBatch { runs: vec![2, 1], next_hops: vec![7, 0], ..one_by_one.clone() };
+        assert_eq!(changes(&in_runs), changes(&one_by_one));
+        assert!(changes(&RouteBatch { runs: vec![u32::MAX, 1], ..in_runs.clone() }).is_err());
+        assert!(changes(&RouteBatch { runs: vec![1, 1], ..in_runs }).is_err());
     }
 
     #[test]

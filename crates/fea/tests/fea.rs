@@ -79,7 +79,8 @@ fn routes(count: u8) -> RouteBatch {
         define: vec![NextHopSet { handle: 1, kind: 0, members: vec![member] }],
         addresses: (0..count).flat_map(|third| [20, 0, third, 0]).collect(),
         lengths: vec![24; count.into()],
-        next_hops: vec![1; count.into()],
+        runs: vec![count.into()],
+        next_hops: vec![1],
         ..RouteBatch::default()
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use holdfast_rib::{
-    Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction, RouteChange,
-};
+use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
 use holdfast_types::{IpPrefix, Ipv4Prefix};
 
 const GATEWAYS: u32 = 64;
@@ -51,7 +49,7 @@ fn main() {
         .map(|prefix| {
             let nexthops = gateways[(numbers.next() % u64::from(GATEWAYS)) as usize];
             let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
-            RouteChange { prefix: prefix.into(), action }
+            (action, [prefix.into()])
         })
         .collect();
 
@@ -59,7 +57,7 @@ fn main() {
     let start = Instant::now();
     let mut told = 0;
     for batch in changes.chunks(BATCH) {
-        rib.origin_routes(bgp, batch).expect("valid");
+        rib.origin_routes(bgp, batch.iter().copied()).expect("valid");
         while let Some(batch) = rib.poll_fib(BATCH) {
             told += batch.routes.len();
         }

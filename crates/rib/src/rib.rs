@@ -14,7 +14,7 @@ use crate::{
     nexthop::{InterfaceRef, Nexthop, NexthopSet},
     nexthops::NexthopSetId,
     origin::{Origin, OriginConfig, OriginError, OriginId, OriginKind},
-    path::Path,
+    path::{Path, PathId},
     redist::{Subscription, SubscriptionId},
     register::{MAX_REGISTRATIONS, Registry},
     store::Store,
@@ -51,15 +51,6 @@ impl RibConfig {
         let stale_time = Duration::from_secs(120);
         Self { stale_time, resolve_via_default: false, log_capacity: 65_536, seed }
     }
-}
-
-/// A change of an origin's route.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct RouteChange {
-    /// The prefix.
-    pub prefix: Prefix,
-    /// What happens to it.
-    pub action: RouteAction,
 }
 
 /// What an origin says of a prefix.
@@ -217,18 +208,29 @@ impl Rib {
         self.settle();
     }
 
-    /// Changes of routes, in order.
-    pub fn origin_routes(&mut self, origin: OriginId, changes: &[RouteChange]) -> Result<(), RibError> {
-        let done = changes.iter().try_for_each(|change| self.origin_route(origin, change));
+    /// Changes of routes, in order: each action with the prefixes it is about.
+    pub fn origin_routes<P: IntoIterator<Item = Prefix>>(
+        &mut self,
+        origin: OriginId,
+        changes: impl IntoIterator<Item = (RouteAction, P)>,
+    ) -> Result<(), RibError> {
+        let done = changes
+            .into_iter()
+            .try_for_each(|(action, prefixes)| self.origin_run(origin, action, prefixes.into_iter()));
         self.settle();
         done
     }
 
-    fn origin_route(&mut self, id: OriginId, change: &RouteChange) -> Result<(), RibError> {
+    fn origin_run(
+        &mut self,
+        id: OriginId,
+        action: RouteAction,
+        prefixes: impl Iterator<Item = Prefix>,
+    ) -> Result<(), RibError> {
         let origin =
             self.store.origin(id).filter(|origin| origin.alive).ok_or(RibError::UnknownOrigin(id))?;
         let internal = origin.is_internal();
-        let path = match change.action {
+        let path = match action {
             RouteAction::Withdraw => None,
             RouteAction::Announce { nexthops, metric, distance, tag } => {
                 let set = self.store.sets.get(nexthops).filter(|set| set.origin == id);
@@ -237,16 +239,20 @@ impl Rib {
                 Some(Path { origin: id, generation: origin.generation, nexthops, metric, distance, tag })
             }
         };
-        match change.prefix {
-            Prefix::V4(prefix) => self.put(id, internal, prefix, path),
-            Prefix::V6(prefix) => self.put(id, internal, prefix, path),
+        let mut prefixes = prefixes.peekable();
+        if prefixes.peek().is_none() {
+            return Ok(());
         }
+        let new = path.map(|path| self.store.intern(path));
+        prefixes.for_each(|prefix| match prefix {
+            Prefix::V4(prefix) => self.put(id, internal, prefix, new),
+            Prefix::V6(prefix) => self.put(id, internal, prefix, new),
+        });
         Ok(())
     }
 
-    fn put<P: Routed>(&mut self, origin: OriginId, internal: bool, prefix: P, path: Option<Path>) {
+    fn put<P: Routed>(&mut self, origin: OriginId, internal: bool, prefix: P, new: Option<PathId>) {
         let store = &mut self.store;
-        let new = path.map(|path| store.intern(path));
         let family = P::tables_mut(&mut self.tables);
         let table = if internal { &mut family.internal } else { &mut family.external };
         let (mut now_present, mut changed, mut origins_before) = (false, false, 0);
@@ -269,9 +275,11 @@ impl Rib {
         came_or_went: bool,
     ) {
         let family = P::tables_mut(&mut self.tables);
-        let other = if internal { &family.external } else { &family.internal };
-        let origins_beside = self.store.origins_of(&other.get(prefix));
-        family.log_change((prefix, origins_before | origins_beside));
+        if family.is_followed {
+            let other = if internal { &family.external } else { &family.internal };
+            let origins_beside = self.store.origins_of(&other.get(prefix));
+            family.log_change((prefix, origins_before | origins_beside));
+        }
         if internal {
             self.tracker.mark(prefix.into());
             if came_or_went {
@@ -365,7 +373,7 @@ impl Rib {
             tag: 0,
         });
         // The connected origin never dies and the set is held: there is nothing to refuse.
-        let _ = self.origin_route(origin, &RouteChange { prefix: network, action });
+        let _ = self.origin_run(origin, action, std::iter::once(network));
         if let Some(id) = held {
             self.release_nexthops(id);
         }

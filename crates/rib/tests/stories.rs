@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_rib::{
     ClientId, FibBatch, Interface, InterfaceAddress, MAX_ORIGINS, MAX_REGISTRATIONS, NexthopSet,
     OriginConfig, OriginError, OriginId, OriginKind, RedistFilter, Resolution, Rib, RibConfig, RibError,
-    RouteAction, RouteChange,
+    RouteAction,
 };
 use holdfast_types::Prefix;
 
@@ -42,7 +42,7 @@ fn interface(index: u32, address: &str) -> Interface {
 fn announce(rib: &mut Rib, origin: OriginId, text: &str, nexthops: NexthopSet, metric: u32) {
     let nexthops = rib.nexthops(origin, nexthops);
     let action = RouteAction::Announce { nexthops, metric, distance: None, tag: 0 };
-    rib.origin_routes(origin, &[RouteChange { prefix: prefix(text), action }]).expect("valid");
+    rib.origin_routes(origin, [(action, [prefix(text)])]).expect("valid");
     rib.release_nexthops(nexthops);
 }
 
@@ -118,10 +118,7 @@ fn what_a_dead_origin_left_goes_after_the_stale_time() {
     setup.rib.origin_died(setup.bgp, setup.now);
     let deadline = setup.now + Duration::from_secs(120);
     assert_eq!(setup.rib.poll_timeout(), Some(deadline));
-    let refused = setup.rib.origin_routes(
-        setup.bgp,
-        &[RouteChange { prefix: prefix("20.0.0.0/24"), action: RouteAction::Withdraw }],
-    );
+    let refused = setup.rib.origin_routes(setup.bgp, [(RouteAction::Withdraw, [prefix("20.0.0.0/24")])]);
     assert_eq!(refused, Err(RibError::UnknownOrigin(setup.bgp)));
     setup.rib.handle_timeout(deadline - Duration::from_millis(1));
     assert!(setup.rib.is_idle());
@@ -235,8 +232,8 @@ fn next_hops_of_another_origin_cannot_be_used() {
     let mut setup = setup(16);
     let nexthops = setup.rib.nexthops(setup.ospf, via("10.0.0.1"));
     let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
-    let change = RouteChange { prefix: prefix("60.0.0.0/8"), action };
-    assert_eq!(setup.rib.origin_routes(setup.bgp, &[change]), Err(RibError::UnknownNexthops));
+    let change = (action, [prefix("60.0.0.0/8")]);
+    assert_eq!(setup.rib.origin_routes(setup.bgp, [change]), Err(RibError::UnknownNexthops));
     setup.rib.release_nexthops(nexthops);
-    assert_eq!(setup.rib.origin_routes(setup.ospf, &[change]), Err(RibError::UnknownNexthops));
+    assert_eq!(setup.rib.origin_routes(setup.ospf, [change]), Err(RibError::UnknownNexthops));
 }

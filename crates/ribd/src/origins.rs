@@ -2,20 +2,21 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::IpAddr,
     rc::Rc,
     time::Instant,
 };
 
 use holdfast_api::{rib::v1::AddOriginRequest, routes::v1::RouteBatch};
 use holdfast_process::spawn_task;
-use holdfast_rib::{CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction, RouteChange};
+use holdfast_rib::{CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction};
 use holdfast_xrl::{CallContext, XrlError};
 use tracing::info;
 
 use crate::{
     router::Router,
     statics::STATIC,
-    wire::{self, Row, invalid},
+    wire::{self, Rows, Run, invalid},
 };
 
 /// Most handles of an origin: far more than a router has neighbours.
@@ -102,9 +103,11 @@ pub(crate) fn routes(
     let speaker = origins.speaker(cx, origin)?;
     router.change(|rib| {
         define(rib, speaker, batch)?;
-        let changes = wire::rows(batch)?.map(|row| change(speaker, row?, batch.tag));
-        let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
-        rib.origin_routes(speaker.origin, &changes).map_err(invalid)?;
+        match batch.afi {
+            1 => change::<4>(rib, speaker, batch)?,
+            2 => change::<16>(rib, speaker, batch)?,
+            afi => return Err(invalid(format!("unknown address family {afi}"))),
+        }
         let undefined = batch.undefine.iter().filter_map(|handle| speaker.handles.remove(handle));
         undefined.for_each(|id| rib.release_nexthops(id));
         Ok(())
@@ -124,14 +127,24 @@ fn define(rib: &mut Rib, speaker: &mut Speaker, batch: &RouteBatch) -> Result<()
     Ok(())
 }
 
-fn change(speaker: &Speaker, row: Row, tag: u32) -> Result<RouteChange, XrlError> {
-    let Row { prefix, handle, metric, distance } = row;
-    let action = match (handle, speaker.handles.get(&handle)) {
-        (0, _) => RouteAction::Withdraw,
-        (_, Some(&nexthops)) => RouteAction::Announce { nexthops, metric, distance, tag },
-        (_, None) => return Err(invalid(format!("handle {handle} is not defined"))),
-    };
-    Ok(RouteChange { prefix, action })
+fn change<const WIDTH: usize>(rib: &mut Rib, speaker: &Speaker, batch: &RouteBatch) -> Result<(), XrlError>
+where
+    IpAddr: From<[u8; WIDTH]>,
+{
+    let rows = Rows::<WIDTH>::of(batch)?;
+    let actions = rows.runs().map(|(run, _)| action(speaker, run, batch.tag));
+    let actions: Vec<_> = actions.collect::<Result<_, _>>()?;
+    let changes = actions.into_iter().zip(rows.runs().map(|(_, prefixes)| prefixes));
+    rib.origin_routes(speaker.origin, changes).map_err(invalid)
+}
+
+fn action(speaker: &Speaker, run: Run, tag: u32) -> Result<RouteAction, XrlError> {
+    let Run { handle, metric, distance } = run;
+    match (handle, speaker.handles.get(&handle)) {
+        (0, _) => Ok(RouteAction::Withdraw),
+        (_, Some(&nexthops)) => Ok(RouteAction::Announce { nexthops, metric, distance, tag }),
+        (_, None) => Err(invalid(format!("handle {handle} is not defined"))),
+    }
 }
 
 /// The origin has announced everything it has.

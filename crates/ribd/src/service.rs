@@ -229,16 +229,18 @@ fn redistributed(rib: &Rib, handles: &mut Handles, batch: &RedistBatch) -> Vec<R
         let mut defined = HashMap::new();
         for &(prefix, route) in run {
             let handle = route.map_or(0, |route| {
-                *defined.entry(route.nexthops).or_insert_with(|| {
+                // Routes with one handle are one run: they have the other columns in common.
+                *defined.entry((route.nexthops, route.metric, route.distance)).or_insert_with(|| {
                     let handle = handles.next();
                     let set = rib.nexthop_set(route.nexthops).map(wire::given).unwrap_or_default();
                     out.define.push(wire::next_hop_set(handle, set));
                     handle
                 })
             });
-            wire::push(&mut out, prefix, handle);
-            out.metrics.push(route.map_or(0, |route| route.metric));
-            out.distances.push(route.map_or(0, |route| route.distance));
+            if wire::push(&mut out, prefix, handle) {
+                out.metrics.push(route.map_or(0, |route| route.metric));
+                out.distances.push(route.map_or(0, |route| route.distance));
+            }
         }
         out.undefine = defined.into_values().collect();
         messages.push(Redistributed { batch: Some(out), synced: false });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_api::rib::v1::{Configuration, StaticRoute};
-use holdfast_rib::{NexthopSet, OriginConfig, Rib, RibError, RouteAction, RouteChange};
+use holdfast_rib::{NexthopSet, OriginConfig, Rib, RibError, RouteAction};
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
@@ -61,7 +61,7 @@ fn announce(rib: &mut Rib, statics: &[Static], distance: u8) -> Result<(), RibEr
     for route in statics {
         let nexthops = rib.nexthops(origin, route.nexthops.clone());
         let action = RouteAction::Announce { nexthops, metric: 0, distance: route.distance, tag: route.tag };
-        let done = rib.origin_routes(origin, &[RouteChange { prefix: route.prefix, action }]);
+        let done = rib.origin_routes(origin, [(action, [route.prefix])]);
         rib.release_nexthops(nexthops);
         done?;
     }

@@ -88,53 +88,85 @@ pub(crate) fn next_hop_set(handle: u32, (kind, members): (NextHopKind, Vec<NextH
     NextHopSet { handle, kind: kind.into(), members }
 }
 
-/// One row of a batch.
+/// What is said of a run of routes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) prefix: Prefix,
+pub(crate) struct Run {
     /// 0 withdraws.
     pub(crate) handle: u32,
     pub(crate) metric: u32,
     pub(crate) distance: Option<u8>,
 }
 
-/// The rows of a batch whose columns fit together.
-pub(crate) fn rows(batch: &RouteBatch) -> Result<impl Iterator<Item = Result<Row, XrlError>> + '_, XrlError> {
-    let size = match batch.afi {
-        1 => 4,
-        2 => 16,
-        afi => return Err(invalid(format!("unknown address family {afi}"))),
-    };
-    let count = batch.lengths.len();
-    let fits = |column: usize| column == count;
-    let fits_or_empty = |column: usize| column == 0 || fits(column);
-    if batch.addresses.len() != count * size
-        || !fits(batch.next_hops.len())
-        || !fits_or_empty(batch.metrics.len())
-        || !fits_or_empty(batch.distances.len())
-    {
-        return Err(invalid("the columns of the batch differ in length"));
-    }
-    Ok(batch.addresses.chunks_exact(size).enumerate().map(move |(row, octets)| {
-        let length = batch.lengths[row];
-        let prefix = Prefix::new(address(octets)?, length);
-        Ok(Row {
-            prefix: prefix.ok_or_else(|| invalid(format!("a prefix of {length} bits is too long")))?,
-            handle: batch.next_hops[row],
-            metric: batch.metrics.get(row).copied().unwrap_or(0),
-            distance: batch.distances.get(row).copied(),
-        })
-    }))
+/// The routes of a batch of one family, whose columns fit together.
+#[derive(Debug)]
+pub(crate) struct Rows<'a, const WIDTH: usize> {
+    addresses: &'a [[u8; WIDTH]],
+    lengths: &'a [u8],
+    batch: &'a RouteBatch,
 }
 
-/// Adds a route (handle 0: its withdrawal) to a batch of its family. The caller keeps the other columns.
-pub(crate) fn push(batch: &mut RouteBatch, prefix: Prefix, handle: u32) {
+impl<'a, const WIDTH: usize> Rows<'a, WIDTH>
+where
+    IpAddr: From<[u8; WIDTH]>,
+{
+    /// # Errors
+    /// Columns that do not fit together, and prefixes that are longer than their address.
+    pub(crate) fn of(batch: &'a RouteBatch) -> Result<Self, XrlError> {
+        let (addresses, rest) = batch.addresses.as_chunks();
+        let runs = batch.runs.len();
+        let in_runs: u64 = batch.runs.iter().map(|&routes| u64::from(routes)).sum();
+        let fits = rest.is_empty() && batch.lengths.len() == addresses.len();
+        let fits_or_empty = |column: usize| column == 0 || column == runs;
+        if !fits
+            || in_runs != addresses.len() as u64
+            || batch.next_hops.len() != runs
+            || !fits_or_empty(batch.metrics.len())
+            || !fits_or_empty(batch.distances.len())
+        {
+            return Err(invalid("the columns of the batch differ in length"));
+        }
+        match batch.lengths.iter().find(|&&length| usize::from(length) > 8 * WIDTH) {
+            Some(length) => Err(invalid(format!("a prefix of {length} bits is too long"))),
+            None => Ok(Self { addresses, lengths: &batch.lengths, batch }),
+        }
+    }
+
+    /// What is said, and of which prefixes.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Run, impl Iterator<Item = Prefix>)> {
+        let Self { addresses, lengths, batch } = *self;
+        let mut start = 0;
+        batch.runs.iter().enumerate().map(move |(at, &routes)| {
+            let routes = routes as usize;
+            let rows = addresses[start..][..routes].iter().zip(&lengths[start..][..routes]);
+            start += routes;
+            let run = Run {
+                handle: batch.next_hops[at],
+                metric: batch.metrics.get(at).copied().unwrap_or(0),
+                distance: batch.distances.get(at).copied(),
+            };
+            // The lengths are known to be right.
+            (run, rows.filter_map(|(&address, &length)| Prefix::new(address.into(), length)))
+        })
+    }
+}
+
+/// Adds a route (handle 0: its withdrawal) to a batch of its family; says whether a run begins with it, for which the
+/// caller fills the other columns.
+pub(crate) fn push(batch: &mut RouteBatch, prefix: Prefix, handle: u32) -> bool {
     match prefix.address() {
         IpAddr::V4(address) => batch.addresses.extend(address.octets()),
         IpAddr::V6(address) => batch.addresses.extend(address.octets()),
     }
     batch.lengths.push(prefix.length());
-    batch.next_hops.push(handle);
+    let goes_on = batch.next_hops.last() == Some(&handle);
+    match batch.runs.last_mut().filter(|_| goes_on) {
+        Some(routes) => *routes += 1,
+        None => {
+            batch.runs.push(1);
+            batch.next_hops.push(handle);
+        }
+    }
+    !goes_on
 }
 
 pub(crate) fn afi(prefix: Prefix) -> u32 {
@@ -149,42 +181,62 @@ mod tests {
         text.parse().expect("prefix")
     }
 
-    fn batch(prefixes: &[&str]) -> RouteBatch {
-        let mut batch = RouteBatch { afi: afi(prefix(prefixes[0])), ..RouteBatch::default() };
-        (1..).zip(prefixes).for_each(|(handle, text)| push(&mut batch, prefix(text), handle));
+    fn batch(routes: &[(&str, u32)]) -> RouteBatch {
+        let mut batch = RouteBatch { afi: afi(prefix(routes[0].0)), ..RouteBatch::default() };
+        routes.iter().for_each(|&(text, handle)| {
+            push(&mut batch, prefix(text), handle);
+        });
         batch
     }
 
+    fn read<const WIDTH: usize>(batch: &RouteBatch) -> Result<Vec<(Run, Vec<String>)>, XrlError>
+    where
+        IpAddr: From<[u8; WIDTH]>,
+    {
+        let rows = Rows::<WIDTH>::of(batch)?;
+        Ok(rows.runs().map(|(run, prefixes)| (run, prefixes.map(|p| p.to_string()).collect())).collect())
+    }
+
     #[test]
-    fn rows_come_out_as_they_went_in() {
-        for prefixes in [&["10.0.0.0/8", "192.0.2.1/32"][..], &["::/0", "2001:db8::/32"]] {
-            let batch = batch(prefixes);
-            let rows: Vec<_> = rows(&batch).expect("fits").map(|row| row.expect("valid")).collect();
-            assert_eq!(rows.iter().map(|row| row.prefix.to_string()).collect::<Vec<_>>(), prefixes);
-            assert_eq!(rows[1], Row { prefix: prefix(prefixes[1]), handle: 2, metric: 0, distance: None });
-        }
+    fn routes_come_out_as_they_went_in_and_neighbours_with_the_same_next_hops_as_one_run() {
+        let run = |handle| Run { handle, metric: 0, distance: None };
+        let routes = [("10.0.0.0/8", 7), ("192.0.2.1/32", 7), ("192.0.2.0/24", 0)];
+        let first = (run(7), vec!["10.0.0.0/8".into(), "192.0.2.1/32".into()]);
+        let second = (run(0), vec!["192.0.2.0/24".into()]);
+        assert_eq!(read::<4>(&batch(&routes)).expect("fits"), [first, second]);
+        let all = (run(1), vec!["::/0".into(), "2001:db8::/32".into()]);
+        assert_eq!(read::<16>(&batch(&[("::/0", 1), ("2001:db8::/32", 1)])).expect("fits"), [all]);
+    }
+
+    #[test]
+    fn the_other_columns_are_those_of_the_run() {
+        let mut batch = batch(&[("10.0.0.0/8", 7), ("10.0.0.0/9", 7), ("192.0.2.0/24", 8)]);
+        (batch.metrics, batch.distances) = (vec![5, 6], vec![20, 200]);
+        let runs: Vec<_> = read::<4>(&batch).expect("fits").into_iter().map(|(run, _)| run).collect();
+        assert_eq!(runs[0], Run { handle: 7, metric: 5, distance: Some(20) });
+        assert_eq!(runs[1], Run { handle: 8, metric: 6, distance: Some(200) });
     }
 
     #[test]
     fn a_batch_that_does_not_fit_together_is_refused() {
-        let good = batch(&["10.0.0.0/8", "10.0.0.0/16"]);
-        let broken: [fn(&mut RouteBatch); 6] = [
-            |batch| batch.afi = 3,
-            |batch| batch.afi = 2,
+        let good = batch(&[("10.0.0.0/8", 1), ("10.0.0.0/16", 2)]);
+        let broken: [fn(&mut RouteBatch); 9] = [
             |batch| batch.addresses.truncate(7),
+            |batch| batch.lengths.truncate(1),
             |batch| batch.next_hops.truncate(1),
+            |batch| batch.runs.truncate(1),
+            |batch| batch.runs = vec![1, 2],
+            |batch| batch.runs = vec![u32::MAX, 3],
             |batch| batch.metrics = vec![1],
             |batch| batch.distances = vec![1, 2, 3],
+            |batch| batch.lengths[1] = 33,
         ];
         for (case, damage) in broken.into_iter().enumerate() {
             let mut batch = good.clone();
             damage(&mut batch);
-            assert!(rows(&batch).is_err(), "case {case}");
+            assert!(Rows::<4>::of(&batch).is_err(), "case {case}");
         }
-        let mut batch = good;
-        batch.lengths[1] = 33;
-        let rows: Vec<_> = rows(&batch).expect("columns fit").collect();
-        assert!(rows[0].is_ok() && rows[1].is_err());
+        assert!(Rows::<16>::of(&good).is_err());
     }
 
     #[test]

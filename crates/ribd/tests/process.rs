@@ -77,9 +77,12 @@ impl fea::FeaServer for Engine {
         let defined = batch.define.into_iter().map(|set| (set.handle, set));
         self.handles.borrow_mut().extend(defined);
         let size = if batch.afi == 1 { 4 } else { 16 };
-        for (row, address) in batch.addresses.chunks_exact(size).enumerate() {
-            let key = (address.to_vec(), batch.lengths[row]);
-            match batch.next_hops[row] {
+        let runs = batch.runs.iter().zip(&batch.next_hops);
+        let handles = runs.flat_map(|(&routes, &handle)| std::iter::repeat_n(handle, routes as usize));
+        let rows = batch.addresses.chunks_exact(size).zip(&batch.lengths);
+        for ((address, &length), handle) in rows.zip(handles) {
+            let key = (address.to_vec(), length);
+            match handle {
                 0 => drop(self.routes.borrow_mut().remove(&key)),
                 handle => {
                     assert!(self.handles.borrow().contains_key(&handle));
@@ -190,12 +193,13 @@ impl Origin {
         let mut batch = RouteBatch {
             afi: 1,
             define: vec![NextHopSet { handle: 1, kind: 0, members: vec![gateway] }],
+            runs: vec![routes.into()],
+            next_hops: vec![1],
             ..Default::default()
         };
         for number in 0..routes {
             batch.addresses.extend([20, number, 0, 0]);
             batch.lengths.push(16);
-            batch.next_hops.push(1);
         }
         self.rib.routes(rib::OriginRoutes { origin: self.number, batch: Some(batch) }).await
     }
@@ -338,6 +342,7 @@ fn what_an_origin_may_not_do_is_refused() {
             afi: 1,
             addresses: vec![20, 0, 0, 0],
             lengths: vec![8],
+            runs: vec![1],
             next_hops: vec![5],
             ..Default::default()
         };

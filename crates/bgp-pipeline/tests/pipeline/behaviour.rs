@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
     Batch, CheckStage, Event, Limits, NextHopMode, OriginateAttributes, PathState, PeerConfig, PeerIndex,
-    Pipeline, Reachability, Release, SessionFacts, SpeakerConfig, Stage,
+    Pipeline, Reachability, Release, RibRun, SessionFacts, SpeakerConfig, Stage,
 };
 use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
@@ -408,7 +408,11 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     let changes: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
     assert!(changes[0].restart && changes.iter().filter(|part| part.complete).count() == 1);
     let first = changes.iter().find(|part| !part.is_empty()).expect("a route");
-    assert_eq!((first.len(), first.define.len(), first.internal[0]), (1, 1, false), "our own is not sent");
+    assert_eq!(
+        (first.len(), first.define.len(), first.runs[0].internal),
+        (1, 1, false),
+        "our own is not sent"
+    );
     assert_eq!((&first.addresses[..], &first.lengths[..]), (&[203, 0, 113, 0][..], &[24][..]));
     pipeline.update(b, &announcement(&attributes(2, &[]), &[prefix(P)])).expect("taken");
     let both = pipeline.pull_rib(10).expect("a second path");
@@ -418,7 +422,8 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     pipeline.peer_down(b);
     while pipeline.work(100) {}
     let gone: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
-    assert_eq!(gone.last().expect("a withdrawal").next_hops, [0]);
+    let withdrawn = RibRun { routes: 1, next_hops: 0, internal: false };
+    assert_eq!(gone.last().expect("a withdrawal").runs, [withdrawn]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_bgp_pipeline::{
     CheckStage, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Reachability,
-    RibChanges, SessionFacts, SpeakerConfig,
+    RibChanges, RibRun, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_policy::{
@@ -352,13 +352,16 @@ impl Rib {
             self.handles.insert(*handle, gateways.iter().map(|gateway| gateway.address).collect());
         }
         let octets = if changes.family == Family::IPV4_UNICAST { 4 } else { 16 };
+        let of_run = |run: &RibRun| std::iter::repeat_n(run.next_hops, run.routes as usize);
+        let next_hops: Vec<_> = changes.runs.iter().flat_map(of_run).collect();
+        assert_eq!(next_hops.len(), changes.len());
         for (row, address) in changes.addresses.chunks(octets).enumerate() {
             let address = match <[u8; 4]>::try_from(address) {
                 Ok(octets) => IpAddr::from(octets),
                 Err(_) => IpAddr::from(<[u8; 16]>::try_from(address).expect("16 octets")),
             };
             let to = Prefix::new(address, changes.lengths[row]).expect("a prefix");
-            match changes.next_hops[row] {
+            match next_hops[row] {
                 0 => {
                     let known = self.routes.remove(&to).or(self.stale.remove(&to));
                     assert!(known.is_some(), "{to} was not there");

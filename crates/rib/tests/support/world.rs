@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_rib::{
     Answer, ClientId, Interface, InterfaceAddress, NexthopSet, NexthopSetId, OriginId, RedistFilter, Rib,
-    RibConfig, RouteAction, RouteChange, SubscriptionId,
+    RibConfig, RouteAction, SubscriptionId,
 };
 use holdfast_types::{Family, Prefix};
 
@@ -108,8 +108,7 @@ impl World {
         let (nexthops, handle) = self.handle(origin, handle);
         let side = &self.origins[origin];
         let action = RouteAction::Announce { nexthops, metric, distance, tag: 0 };
-        let change = RouteChange { prefix: prefix(text), action };
-        self.rib.origin_routes(side.id, &[change]).expect("valid");
+        self.rib.origin_routes(side.id, [(action, [prefix(text)])]).expect("valid");
         let distance = distance.unwrap_or(ORIGINS[origin].2);
         self.model
             .routes
@@ -118,8 +117,8 @@ impl World {
 
     pub(crate) fn withdraw(&mut self, origin: usize, text: &str) {
         let side = &self.origins[origin];
-        let change = RouteChange { prefix: prefix(text), action: RouteAction::Withdraw };
-        assert_eq!(self.rib.origin_routes(side.id, &[change]).is_ok(), side.alive);
+        let change = (RouteAction::Withdraw, [prefix(text)]);
+        assert_eq!(self.rib.origin_routes(side.id, [change]).is_ok(), side.alive);
         if side.alive {
             self.model.routes.remove(&(prefix(text), origin));
         }
