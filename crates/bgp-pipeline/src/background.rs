@@ -18,6 +18,9 @@ use crate::{
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.
 const PATIENCE: u32 = 64;
+/// The same for a RIB that is half the way to losing its place and reads nothing: it may be a process that waits for
+/// a processor, and to tell it everything again would help nobody.
+const RIB_PATIENCE: u32 = 1024;
 /// The logs are not trimmed below this length: that would cost more than it frees.
 const TRIM_ABOVE: usize = 1024;
 
@@ -41,6 +44,8 @@ pub(crate) struct Background {
     waiting: bool,
     /// How often in a row the RIB held up the walk.
     rib_patience: u32,
+    /// The same while it read nothing, and up to where it had read.
+    rib_stuck: (u32, u64),
     trim_at: usize,
     released: Vec<Release>,
 }
@@ -188,10 +193,16 @@ impl Pipeline {
 
     fn is_held_up_by_rib(&mut self, ends: Stamp) -> bool {
         let Some(rib) = &self.rib else { return false };
-        let loaded = rib.backlog(ends) > 4 * self.core.speaker.limits.window as u64;
-        self.background.rib_patience =
-            if loaded { self.background.rib_patience.saturating_add(1) } else { 0 };
-        loaded && self.background.rib_patience < PATIENCE
+        let (backlog, limits) = (rib.backlog(ends), self.core.speaker.limits);
+        let loaded = backlog > 4 * limits.window as u64;
+        let Background { rib_patience, rib_stuck, .. } = &mut self.background;
+        *rib_patience = if loaded { rib_patience.saturating_add(1) } else { 0 };
+        // Half the way to losing its place, only a RIB that reads nothing at all is not waited for.
+        let read = rib.v4.position + rib.v6.position;
+        let stuck = if read == rib_stuck.1 { rib_stuck.0.saturating_add(1) } else { 0 };
+        *rib_stuck = (stuck, read);
+        let pressed = backlog > limits.log as u64 / 2;
+        loaded && *rib_patience < PATIENCE || pressed && stuck < RIB_PATIENCE
     }
 
     /// The ends of both logs.

@@ -77,13 +77,18 @@ impl Engine {
         self.configured.send_replace(true);
     }
 
-    /// What follows until [`Engine::sync_end`] is the whole table.
-    pub(crate) async fn sync_begin(&self) -> Result<(), XrlError> {
+    /// What follows until [`Engine::sync_end`] is the whole table, unless routes are of no use: returns whether that
+    /// is so.
+    pub(crate) async fn sync_begin(&self) -> Result<bool, XrlError> {
         let _turn = self.turn().await;
-        info!("the rib sends its whole table");
         self.losses.send_modify(|loss| loss.reason = None);
-        self.with(|backend| backend.fib.sync_begin())?;
-        self.work().await
+        let discards = self.with(|backend| {
+            backend.fib.sync_begin()?;
+            Ok(backend.fib.discards())
+        })?;
+        info!("{}", if discards { "no routes are wanted" } else { "the rib sends its whole table" });
+        self.work().await?;
+        Ok(discards)
     }
 
     pub(crate) async fn sync_end(&self) -> Result<(), XrlError> {

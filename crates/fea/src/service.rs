@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use holdfast_api::{
     fea::v1::{
         Configuration, Empty, FeaServer, InterfaceEvent, Loss, ShowInterfacesReply, ShutdownRequest, Status,
+        SyncBeginReply,
     },
     routes::v1::RouteBatch,
 };
@@ -54,9 +55,8 @@ impl FeaServer for FeaService {
         }
     }
 
-    async fn sync_begin(&self, _cx: &CallContext, _request: Empty) -> Result<Empty, XrlError> {
-        self.engine.sync_begin().await?;
-        Ok(Empty {})
+    async fn sync_begin(&self, _cx: &CallContext, _request: Empty) -> Result<SyncBeginReply, XrlError> {
+        Ok(SyncBeginReply { discards: self.engine.sync_begin().await? })
     }
 
     async fn apply(&self, _cx: &CallContext, request: RouteBatch) -> Result<Empty, XrlError> {

@@ -1,7 +1,7 @@
 //! What a forwarding plane does for Holdfast.
 //!
 //! [`Fib`] is the seam between the process `fea` and whatever forwards packets: another forwarding plane is
-//! another implementation. Two live here, without a kernel: [`NoneFib`] accepts and counts, [`MemoryFib`]
+//! another implementation. Two live here, without a kernel: [`NoneFib`] forwards nothing, [`MemoryFib`]
 //! keeps the table for tests. The one for Linux is the crate `fib-linux`.
 //!
 //! No sockets, no clock. A backend is driven from one thread; whatever takes long is cut into slices by
@@ -89,6 +89,11 @@ impl std::error::Error for FibError {}
 pub trait Fib {
     /// As written in the configuration.
     fn name(&self) -> &'static str;
+
+    /// Whether routes are of no use here, so that nobody need send any.
+    fn discards(&self) -> bool {
+        false
+    }
 
     /// Defines a handle. Defined again, all routes that use it follow.
     ///

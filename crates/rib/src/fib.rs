@@ -43,8 +43,10 @@ struct Released {
 
 #[derive(Debug, Default)]
 pub(crate) struct Fib {
-    /// `None` when there is no engine.
+    /// `None` when there is no engine, or one that wants no routes.
     pub(crate) reader: Option<Reader>,
+    /// There is an engine, and it wants no routes.
+    pub(crate) discards: bool,
     /// The end of a sync has to wait: not everything is known yet.
     pub(crate) is_held: bool,
     /// Sets that lead elsewhere since their definition was sent.
@@ -56,7 +58,7 @@ pub(crate) struct Fib {
 
 impl Fib {
     pub(crate) fn is_synced(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.is_synced)
+        self.discards || self.reader.as_ref().is_some_and(|reader| reader.is_synced)
     }
 
     /// Whether handles given up wait in such number that it is better to start over.

@@ -14,12 +14,20 @@ use crate::{
 impl Rib {
     /// A forwarding engine is there (again): it gets the whole table, then every change.
     pub fn fib_attach(&mut self) {
+        self.fib.discards = false;
         self.fib.reader = Some(Reader::new(&self.tables, self.installed_origins(), true, true));
         self.follow();
     }
 
+    /// The forwarding engine forwards nothing: it is told nothing, and always in step.
+    pub fn fib_discards(&mut self) {
+        self.fib_detach();
+        self.fib.discards = true;
+    }
+
     /// The forwarding engine is gone.
     pub fn fib_detach(&mut self) {
+        self.fib.discards = false;
         self.fib.reader = None;
         self.fib.forget_handles(&mut self.store);
         self.follow();

@@ -146,7 +146,7 @@ impl Rib {
             metric: path.metric,
             tag: path.tag,
             selected,
-            installed: selected && origin.is_some_and(|origin| origin.config.install),
+            installed: selected && !self.fib.discards && origin.is_some_and(|origin| origin.config.install),
             stale: origin.is_some_and(|origin| origin.is_stale(path.generation)),
             nexthops: set.map_or(NexthopSet::Unreachable, |set| set.nexthops.clone()),
             resolution: set.map(|set| set.resolution.clone()).unwrap_or_default(),

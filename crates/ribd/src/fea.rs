@@ -191,7 +191,11 @@ async fn routes(router: &Router, client: &FeaClient) -> XrlError {
 async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> Result<(), XrlError> {
     if batch.begin {
         window.drain().await?;
-        client.sync_begin(Empty {}).await?;
+        if client.sync_begin(Empty {}).await?.discards {
+            info!("the forwarding engine wants no routes");
+            window.router.change(Rib::fib_discards);
+            return Ok(());
+        }
     }
     let end = batch.end;
     for batch in encode(batch) {

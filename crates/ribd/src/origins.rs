@@ -60,9 +60,14 @@ pub(crate) fn add(router: &Rc<Router>, cx: &CallContext, request: AddOriginReque
     let origin = router.change(|rib| rib.add_origin(&name, config, Instant::now())).map_err(invalid)?;
     info!(origin = name, instance = cx.peer().instance, "origin registered");
     let speaker = Speaker { origin, channel: cx.channel().id(), handles: HashMap::new() };
+    let channel = speaker.channel;
     let before = router.origins.borrow_mut().speakers.insert(origin.number(), speaker);
+    // Who registers again on the same channel is being watched already.
+    let is_watched = before.as_ref().is_some_and(|before| before.channel == channel);
     release(router, before);
-    end_with_channel(router, cx, origin);
+    if !is_watched {
+        end_with_channel(router, cx, origin);
+    }
     Ok(origin.number())
 }
 

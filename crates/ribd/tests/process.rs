@@ -1,6 +1,12 @@
 //! The process between an origin, a manager and a forwarding engine that are played by the test.
 
-use std::{cell::RefCell, collections::BTreeMap, future::pending, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    future::pending,
+    rc::Rc,
+    time::Duration,
+};
 
 use holdfast_api::{
     fea::v1 as fea,
@@ -13,7 +19,7 @@ use holdfast_xrl::{
     CallContext, Channel, Client, ErrorKind, Finder, Link, Node, PeerIdentity, ReplySink, Resolver, XrlError,
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{Notify, Semaphore},
     task::{LocalSet, spawn_local, yield_now},
     time::{sleep, timeout},
 };
@@ -25,12 +31,17 @@ struct Engine {
     syncs: RefCell<(u32, u32)>,
     /// Nothing is applied while the test holds this.
     gate: Semaphore,
+    /// It forwards nothing.
+    discards: Cell<bool>,
+    /// It may have lost routes.
+    losses: Notify,
 }
 
 impl Default for Engine {
     fn default() -> Self {
         let (routes, handles, syncs) = Default::default();
-        Self { routes, handles, syncs, gate: Semaphore::new(1) }
+        let (discards, losses) = Default::default();
+        Self { routes, handles, syncs, gate: Semaphore::new(1), discards, losses }
     }
 }
 
@@ -65,11 +76,11 @@ impl fea::FeaServer for Engine {
         pending().await
     }
 
-    async fn sync_begin(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
+    async fn sync_begin(&self, _: &CallContext, _: fea::Empty) -> Result<fea::SyncBeginReply, XrlError> {
         self.routes.borrow_mut().clear();
         self.handles.borrow_mut().clear();
         self.syncs.borrow_mut().0 += 1;
-        Ok(fea::Empty {})
+        Ok(fea::SyncBeginReply { discards: self.discards.get() })
     }
 
     async fn apply(&self, _: &CallContext, batch: RouteBatch) -> Result<fea::Empty, XrlError> {
@@ -102,9 +113,12 @@ impl fea::FeaServer for Engine {
         &self,
         _: &CallContext,
         _: fea::Empty,
-        _replies: ReplySink<fea::Loss>,
+        mut replies: ReplySink<fea::Loss>,
     ) -> Result<(), XrlError> {
-        pending().await
+        loop {
+            self.losses.notified().await;
+            replies.send(fea::Loss { reason: "the test says so".into() }).await?;
+        }
     }
 
     async fn show_interfaces(
@@ -258,6 +272,33 @@ fn routes_reach_the_engine_and_survive_the_deaths_around_them() {
         configure(&finder, vec![static_route("192.0.2.0/24")]).await;
         until("the static route is gone", || engine.count() == 61).await;
         assert_eq!(*engine.syncs.borrow(), (1, 1), "all that needed no new sync");
+    });
+}
+
+#[test]
+fn an_engine_that_forwards_nothing_is_told_nothing_until_it_does() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (_node, engine) = start_engine(&finder, "fea-1").await;
+        engine.discards.set(true);
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        bgp.announce(100).await.expect("taken");
+        bgp.end_of_sync().await;
+        let resolver = caller(&finder, "operator");
+        let operator: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let status = operator.show_status(rib::Empty {}).await.expect("alive");
+        assert_eq!((status.pending, status.fea_synced), (0, true));
+        let address = rib::RegisterRequest { address: vec![20, 7, 0, 1] };
+        let found = operator.lookup(address.clone()).await.expect("alive").routes;
+        assert_eq!((found[0].selected, found[0].installed), (true, false));
+        assert_eq!((engine.count(), *engine.syncs.borrow()), (0, (1, 0)));
+
+        engine.discards.set(false);
+        engine.losses.notify_one();
+        until("it has everything", || engine.count() == 101 && *engine.syncs.borrow() == (2, 1)).await;
+        assert!(operator.lookup(address).await.expect("alive").routes[0].installed);
     });
 }
 

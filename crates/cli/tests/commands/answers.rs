@@ -294,7 +294,7 @@ impl FeaServer for Fea {
         unasked()
     }
 
-    async fn sync_begin(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
+    async fn sync_begin(&self, _: &CallContext, _: fea::Empty) -> Result<fea::SyncBeginReply, XrlError> {
         unasked()
     }
 
