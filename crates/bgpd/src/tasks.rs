@@ -28,7 +28,7 @@ use holdfast_process::{Resolver, spawn_task};
 use holdfast_xrl::XrlError;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Notify,
+    sync::{Mutex, MutexGuard, Notify},
     time::{sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
@@ -47,6 +47,8 @@ const SLICE: usize = 256;
 const PACE: Duration = Duration::from_millis(1);
 /// Longest wait of one read for receivers.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// A read that took longer lets everything else have its turn before the next one, whoever reads.
+const LONG: Duration = Duration::from_micros(200);
 
 /// The speaker with the bells that wake its tasks.
 pub(crate) struct Bgp {
@@ -60,6 +62,8 @@ pub(crate) struct Bgp {
     work: Notify,
     /// There are more peers to write to than one turn is for.
     ready: Notify,
+    /// Held by the connection that reads.
+    reading: Mutex<()>,
     /// There are changes or next hops for the rib.
     pub(crate) rib: Notify,
     /// The pipeline's interest in next hops has changed.
@@ -78,6 +82,7 @@ impl Bgp {
             timer: Notify::new(),
             work: Notify::new(),
             ready: Notify::new(),
+            reading: Mutex::new(()),
             rib: Notify::new(),
             next_hops: Notify::new(),
             closed: Notify::new(),
@@ -235,21 +240,31 @@ async fn work(bgp: Rc<Bgp>) {
 
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
     while stream.readable().await.is_ok() {
-        relief(&bgp).await;
-        match bgp.with(|speaker, now| speaker.receive(key, now)) {
-            Read::More => tokio::task::yield_now().await,
-            Read::Wait => {}
-            Read::Gone => break,
+        let turn = reading(&bgp).await;
+        let start = Instant::now();
+        let read = bgp.with(|speaker, now| speaker.receive(key, now));
+        if read == Read::More || start.elapsed() > LONG {
+            // Ten peers that send their tables must not make the operator wait for ten reads.
+            tokio::task::yield_now().await;
+        }
+        drop(turn);
+        if read == Read::Gone {
+            break;
         }
     }
     bgp.wake_closed(key);
 }
 
-/// Waits until those who are told of changes have come nearer: what a peer sends faster than they can follow waits in
-/// its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
-async fn relief(bgp: &Bgp) {
+/// The right to read. Comes when those who are told of changes have come near: what a peer sends faster than they can
+/// follow waits in its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
+async fn reading(bgp: &Bgp) -> MutexGuard<'_, ()> {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE && bgp.speaker.borrow().is_pressed() {
+    loop {
+        let turn = bgp.reading.lock().await;
+        if start.elapsed() >= PATIENCE || !bgp.speaker.borrow().is_pressed() {
+            return turn;
+        }
+        drop(turn);
         tokio::time::sleep(PACE).await;
     }
 }
