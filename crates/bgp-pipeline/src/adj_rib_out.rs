@@ -324,7 +324,7 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// One prefix: before and now.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn add(
         &mut self,
         core: &mut Core,
@@ -396,7 +396,7 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// The prefix is announced like the others of a chain.
-    #[inline(always)]
+    #[inline]
     fn announce(&mut self, place: Place, prefix: P) {
         self.tally.announced += 1;
         if let Some(peer) = place.member {
@@ -434,7 +434,6 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
-    #[inline(never)]
     fn find_place(
         &mut self,
         core: &mut Core,

@@ -108,7 +108,6 @@ impl Group {
         if path.is_some() { self.judge_path(core, prefix, path) } else { None }
     }
 
-    #[inline(always)]
     fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
         if self.export.kind == PeerKind::Ibgp {
             let source = core.sources.get(path.source);

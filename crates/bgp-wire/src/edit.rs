@@ -106,8 +106,8 @@ const OPTIONAL_TRANSITIVE: u8 = flag::OPTIONAL | flag::TRANSITIVE;
 pub fn rewrite(canonical: &[u8], edit: &Edit<'_>, out: &mut Vec<u8>) {
     let mut rewrite = Rewrite { edit, out, as_path: &[], aggregator: &[] };
     let touched = edit.touched();
-    // Attributes that the edit has to write although they are not there, a bit each.
-    let mut pending = edit.added();
+    // Attributes that the edit may have to write although they are not there, a bit each.
+    let mut pending = touched;
     for attribute in Walk(canonical).map_while(Result::ok) {
         let bit = 1u64.checked_shl(attribute.code.into()).unwrap_or(0);
         let before = bit.wrapping_sub(1);
@@ -140,24 +140,6 @@ impl Edit<'_> {
             | bit(!self.four_octet_as, code::AS4_PATH)
             | bit(!self.four_octet_as, code::AS4_AGGREGATOR)
             | bit(!self.large_communities.is_noop(), code::LARGE_COMMUNITIES)
-    }
-
-    /// Those of them that may be written although they are not there.
-    fn added(&self) -> u64 {
-        let bit = |added: bool, code: u8| u64::from(added) << code;
-        let reflected = self.reflect.is_some() && !self.external;
-        bit(self.origin.is_some(), code::ORIGIN)
-            | bit(self.prepend.is_some(), code::AS_PATH)
-            | bit(matches!(self.next_hop, Change::Set(_)), code::NEXT_HOP)
-            | bit(matches!(self.med, Change::Set(_)), code::MULTI_EXIT_DISC)
-            | bit(matches!(self.local_pref, Change::Set(_)) && !self.external, code::LOCAL_PREF)
-            | bit(!self.communities.add.is_empty(), code::COMMUNITIES)
-            | bit(reflected, code::ORIGINATOR_ID)
-            | bit(reflected, code::CLUSTER_LIST)
-            | bit(!self.ext_communities.add.is_empty(), code::EXTENDED_COMMUNITIES)
-            | bit(!self.four_octet_as, code::AS4_PATH)
-            | bit(!self.four_octet_as, code::AS4_AGGREGATOR)
-            | bit(!self.large_communities.add.is_empty(), code::LARGE_COMMUNITIES)
     }
 }
 

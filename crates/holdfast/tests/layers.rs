@@ -18,8 +18,11 @@ const PURE: u8 = 2;
 /// The layer of the processes.
 const PROCESSES: u8 = 5;
 
-/// Layer and place in the table; `None` for development only.
-type Place = Option<(u8, usize)>;
+/// What is for development only stands above all: nothing else may use it.
+const DEVELOPMENT: u8 = u8::MAX;
+
+/// Layer and place in the table.
+type Place = (u8, usize);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -31,10 +34,10 @@ fn table() -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();
     for row in rows.take_while(|line| line.starts_with('|')) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let layer: Option<u8> = cells[1].parse().ok();
+        let layer = if cells[1] == "dev" { DEVELOPMENT } else { cells[1].parse().expect("a layer") };
         for name in cells[2].split('`').skip(1).step_by(2) {
             let place = places.len();
-            places.insert(name.to_owned(), layer.map(|layer| (layer, place)));
+            places.insert(name.to_owned(), (layer, place));
         }
     }
     places
@@ -89,15 +92,16 @@ fn short(package: &str) -> Option<&str> {
 /// What is wrong with `name` using `used`.
 fn fault(name: &str, used: &str, table: &BTreeMap<String, Place>) -> Option<String> {
     match (table.get(name)?, table.get(used)?) {
-        (_, None) => Some(format!("{name} uses {used}, which is for development only")),
-        (None, Some(_)) => None,
-        (Some((PROCESSES, _)), Some((PROCESSES, _))) if used != "process" && name != "holdfast" => {
+        ((PROCESSES, _), (PROCESSES, _)) if used != "process" && name != "holdfast" => {
             Some(format!("{name} uses {used}, the crate of another process"))
         }
-        (Some(place), Some(below)) if below >= place => {
+        ((layer, _), (DEVELOPMENT, _)) if *layer != DEVELOPMENT => {
+            Some(format!("{name} uses {used}, which is for development only"))
+        }
+        (place, below) if below >= place => {
             Some(format!("{name} (layer {}) uses {used} (layer {}), which is not below it", place.0, below.0))
         }
-        (Some(_), Some(_)) => None,
+        _ => None,
     }
 }
 
@@ -121,7 +125,7 @@ fn crates_use_only_what_is_below_them() {
 fn pure_crates_have_no_way_outside() {
     let (table, graph) = (table(), Graph::read());
     for (name, place) in table {
-        if place.is_some_and(|(layer, _)| layer <= PURE) {
+        if place.0 <= PURE {
             let mut behind = BTreeSet::new();
             graph.behind(&format!("holdfast-{name}"), &mut behind);
             let outside: Vec<_> = OUTSIDE.into_iter().filter(|package| behind.contains(package)).collect();
@@ -140,12 +144,19 @@ fn an_arrow_that_points_upwards_is_seen() {
         ("bgpd", "ribd"),
         ("manager", "keeper"),
         ("process", "lab"),
+        ("lab", "bench"),
     ];
     for (name, used) in upwards {
         assert!(fault(name, used, &table).is_some(), "{name} may use {used}");
     }
-    for (name, used) in [("config", "policy"), ("bgpd", "process"), ("holdfast", "bgpd"), ("lab", "bgp-wire")]
-    {
+    let downwards = [
+        ("config", "policy"),
+        ("bgpd", "process"),
+        ("holdfast", "bgpd"),
+        ("lab", "bgp-wire"),
+        ("bench", "lab"),
+    ];
+    for (name, used) in downwards {
         assert_eq!(fault(name, used, &table), None);
     }
 }

@@ -1,0 +1,106 @@
+//! A control group of version 2 around a daemon: what all of its processes cost together.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+/// How long killed processes may take to be gone.
+const LAST_BREATH: Duration = Duration::from_secs(10);
+
+/// A group of processes; they end with it.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// An empty group.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let path = mount()?.join(format!("holdfast-bench-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("making the control group {}", path.display()))?;
+        let group = Self { path };
+        group.cpu()?;
+        Ok(group)
+    }
+
+    /// The file that takes process ids.
+    pub(crate) fn door(&self) -> PathBuf {
+        self.path.join("cgroup.procs")
+    }
+
+    /// CPU time of all that ever ran in it.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        let path = self.path.join("cpu.stat");
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+        Ok(Duration::from_micros(usage.context("cpu.stat without usage_usec")?.parse()?))
+    }
+
+    fn processes(&self) -> Result<Vec<String>> {
+        Ok(fs::read_to_string(self.door())?.lines().map(str::to_owned).collect())
+    }
+
+    /// Memory of all its processes in octets, pages that several share counted once.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let of = |pid: &String| fs::read_to_string(Path::new("/proc").join(pid).join("smaps_rollup"));
+        // A helper process may end between the list and the look.
+        Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).map(|text| pss(&text)).sum())
+    }
+
+    /// Kills all and waits for their end.
+    fn end(&self) -> Result<()> {
+        fs::write(self.path.join("cgroup.kill"), "1")?;
+        let start = Instant::now();
+        while !self.processes()?.is_empty() {
+            ensure!(start.elapsed() < LAST_BREATH, "processes that were killed live on");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(fs::remove_dir(&self.path)?)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("control group {}: {error:#}", self.path.display());
+        }
+    }
+}
+
+/// Ends what an earlier run, which was killed itself, has left.
+pub(crate) fn sweep() -> Result<()> {
+    for entry in fs::read_dir(mount()?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix("holdfast-bench-").and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            drop(Cgroup { path: entry.path() });
+        }
+    }
+    Ok(())
+}
+
+fn mount() -> Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts")?;
+    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let found = fields.find(|fields| fields.get(2) == Some(&"cgroup2"));
+    Ok(found.context("no control groups of version 2 are mounted")?[1].into())
+}
+
+fn pss(rollup: &str) -> u64 {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_share_of_memory_is_read() {
+        assert_eq!(super::pss("x\nRss:  20 kB\nPss:       1432 kB\nPss_Anon: 3 kB\n"), 1_466_368);
+    }
+}

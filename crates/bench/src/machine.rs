@@ -1,0 +1,58 @@
+//! What else the machine does, and what it is.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result};
+
+/// CPU time at one moment.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Clock {
+    /// All CPUs, whatever they did but idling.
+    busy: Duration,
+    /// Taken by the host for others.
+    stolen: Duration,
+    /// This program.
+    own: Duration,
+}
+
+impl Clock {
+    pub(crate) fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let line = text.lines().next().context("/proc/stat is empty")?;
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+        // user, nice, system, idle, iowait, irq, softirq, steal
+        let busy = [0, 1, 2, 5, 6].iter().filter_map(|&at| ticks.get(at)).sum::<u64>();
+        let of = |ticks: u64| Duration::from_millis(ticks * 1000 / TICKS);
+        Ok(Self { busy: of(busy), stolen: of(ticks.get(7).copied().unwrap_or(0)), own: own() })
+    }
+
+    /// Share of all CPUs between `self` and now that neither this program nor the daemon had: by others on this
+    /// machine, and by the host.
+    pub(crate) fn others(&self, daemon: Duration, wall: Duration) -> Result<[f64; 2]> {
+        let now = Self::now()?;
+        let whole = wall.as_secs_f64() * cpus() as f64;
+        let others = (now.busy - self.busy).saturating_sub(now.own - self.own).saturating_sub(daemon);
+        let share = |part: Duration| (part.as_secs_f64() / whole).min(1.0);
+        Ok([share(others), share(now.stolen - self.stolen)])
+    }
+}
+
+/// USER_HZ, which is the same on every Linux that Rust runs on.
+const TICKS: u64 = 100;
+
+fn own() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// One line about this machine.
+pub(crate) fn description() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown CPU");
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{} x {}, Linux {}", cpus(), model.trim_start_matches(['\t', ':', ' ']), kernel.trim())
+}

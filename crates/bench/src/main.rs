@@ -1,0 +1,200 @@
+//! Holdfast measured against other routers, side by side on one machine.
+//!
+//! Feeders and sinks ([`load`]) play in network namespaces ([`net`]) against any router that a small file describes
+//! ([`daemon`]); what the router's processes cost is read from their control group ([`cgroup`]); what sinks heard is
+//! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
+//!
+//! [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
+
+mod cgroup;
+mod daemon;
+mod feed;
+mod kernels;
+mod load;
+mod machine;
+mod net;
+mod report;
+mod rows;
+mod verify;
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+use daemon::Daemon;
+use report::{Report, RouterReport, RowReport};
+use rows::{Row, Tables};
+
+/// Measures routers side by side. Needs root, control groups of version 2, and the routers' packages.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-bench")]
+enum Arguments {
+    /// Lists rows and routers.
+    List {
+        /// Descriptions of further routers.
+        #[arg(long = "daemon", value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Measures.
+    Run(RunArguments),
+    /// Counts the instructions of the hot kernels and compares with the committed baseline.
+    Kernels {
+        /// Makes what is counted the baseline.
+        #[arg(long)]
+        accept: bool,
+        /// Only runs this one, without counting.
+        #[arg(long, value_name = "KERNEL", conflicts_with = "accept")]
+        run: Option<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArguments {
+    /// Only these rows.
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// Only these routers.
+    #[arg(long, value_delimiter = ',')]
+    routers: Vec<String>,
+    /// The important rows, Holdfast, BIRD and FRR only, one run each.
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each; figures are medians.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Also writes everything here.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Descriptions of further routers.
+    #[arg(long = "daemon", value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Routers of the quick run.
+const QUICK: [&str; 4] = ["holdfast", "holdfast-router", "bird", "frr"];
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse() {
+        Arguments::List { files } => list(&files),
+        Arguments::Run(arguments) => run(&arguments),
+        Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
+        Arguments::Kernels { accept, run: None } => kernels::compare(accept),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdfast-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list(files: &[PathBuf]) -> Result<()> {
+    println!("rows (* also in the quick run):");
+    for row in rows::all() {
+        println!("  {:12}{} {}", row.name, if row.quick { '*' } else { ' ' }, row.title);
+    }
+    println!("routers:");
+    for daemon in Daemon::all(files)? {
+        let version = daemon.installed_version();
+        println!("  {:16} {}", daemon.name, version.as_deref().unwrap_or("not installed"));
+    }
+    Ok(())
+}
+
+fn run(arguments: &RunArguments) -> Result<()> {
+    cgroup::sweep()?;
+    let rows = chosen_rows(arguments)?;
+    let routers = chosen_routers(arguments)?;
+    let machine = machine::description();
+    println!("{machine}");
+    let time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let mut report = Report { machine, time, rows: Vec::new() };
+    let tables = Tables::default();
+    let mut failures = 0;
+    for row in rows {
+        let row = measure(&row, &routers, if arguments.quick { 1 } else { arguments.runs }, &tables);
+        print!("{}", row.table());
+        failures += row.routers.iter().filter(|router| router.ours && router.failure.is_some()).count();
+        report.rows.push(row);
+        if let Some(path) = &arguments.json {
+            fs::write(path, serde_json::to_string_pretty(&report)?)?;
+        }
+    }
+    ensure!(failures == 0, "Holdfast failed in {failures} places");
+    Ok(())
+}
+
+fn chosen_rows(arguments: &RunArguments) -> Result<Vec<Row>> {
+    let all = rows::all();
+    for name in &arguments.rows {
+        ensure!(all.iter().any(|row| row.name == name), "there is no row {name}: see holdfast-bench list");
+    }
+    let wanted = |row: &Row| match arguments.rows.is_empty() {
+        true => row.quick || !arguments.quick,
+        false => arguments.rows.iter().any(|name| name == row.name),
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// Those that are wanted and installed, with their versions.
+fn chosen_routers(arguments: &RunArguments) -> Result<Vec<(Daemon, String)>> {
+    let all = Daemon::all(&arguments.files)?;
+    for name in &arguments.routers {
+        ensure!(all.iter().any(|router| router.name == *name), "there is no router {name}");
+    }
+    let wanted = |router: &Daemon| match arguments.routers.is_empty() {
+        true => !arguments.quick || QUICK.contains(&router.name.as_str()),
+        false => arguments.routers.contains(&router.name),
+    };
+    let mut chosen = Vec::new();
+    for router in all.into_iter().filter(wanted) {
+        match router.installed_version() {
+            Some(version) => chosen.push((router, version)),
+            None => println!(
+                "{} is not installed (Debian package {}): left out",
+                router.title,
+                router.package.as_deref().unwrap_or("-")
+            ),
+        }
+    }
+    Ok(chosen)
+}
+
+/// All routers in turn, again and again, so that what the machine does besides hits all alike.
+fn measure(row: &Row, routers: &[(Daemon, String)], runs: usize, tables: &Tables) -> RowReport {
+    let able = routers.iter().filter(|(router, _)| router.can(&row.work.features()));
+    let mut reports: Vec<(&Daemon, RouterReport)> = able
+        .map(|(router, version)| {
+            let report = RouterReport {
+                name: router.name.clone(),
+                title: router.title.clone(),
+                version: version.clone(),
+                ours: router.is_ours(),
+                runs: Vec::new(),
+                failure: None,
+            };
+            (router, report)
+        })
+        .collect();
+    for number in 1..=runs {
+        for (router, report) in &mut reports {
+            eprintln!("{}: {} ({number} of {runs})", row.name, router.title);
+            match row.work.run(router, tables) {
+                Ok(outcome) => report.runs.push(outcome),
+                Err(error) => report.failure = Some(format!("{error:#}")),
+            }
+        }
+    }
+    RowReport {
+        name: row.name,
+        title: row.title.clone(),
+        routers: reports.into_iter().map(|(_, report)| report).collect(),
+    }
+}
