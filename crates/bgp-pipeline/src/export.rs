@@ -86,7 +86,7 @@ impl Export {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) export: Export,
-    number: GroupNumber,
+    pub(crate) number: GroupNumber,
     outcomes: RefCell<Outcomes>,
 }
 

@@ -200,6 +200,7 @@ impl Pipeline {
         }
         let group = self.streams.group(export);
         self.streams.change_group(index, member, &group);
+        self.core.sets.exported.make_room(self.streams.groups());
     }
 
     /// Forgets a peer, its session ended first. The index may be given out again.
@@ -235,6 +236,7 @@ impl Pipeline {
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         let (group, own) = (self.streams.group(export), OwnNextHops::new(&facts));
         self.members[index.index()] = Some(self.streams.join(index, &group, own, self.ends()));
+        self.core.sets.exported.make_room(self.streams.groups());
         let session = Session {
             source,
             facts,

@@ -10,7 +10,7 @@
 //! peer has not read costs a number.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     ops::{Deref, Range},
     rc::Rc,
 };
@@ -186,6 +186,12 @@ impl Streams {
         let number = self.next_group;
         self.next_group = number.next();
         Rc::new(Group::new(export, number))
+    }
+
+    /// How many groups there are.
+    pub(crate) fn groups(&self) -> usize {
+        let numbers: BTreeSet<_> = self.iter().map(|(_, stream)| stream.group.number).collect();
+        numbers.len()
     }
 
     /// A new session: it is given the whole table. Members that start together share the walk.
