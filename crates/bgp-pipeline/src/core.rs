@@ -125,34 +125,23 @@ impl Core {
         if self.sets.flags(set).has(SetFlags::INVALID) {
             return Verdict::Rejected;
         }
-        let mut edits = std::mem::take(&mut self.edits);
-        let accepted = match &self.classes.get(self.sets.class(set)).import {
-            Policy::Program(program) if program.reads_prefix() => None,
-            Policy::Program(program) => {
-                Some(accepts(program, &RouteView::received(self, prefix, set), &mut edits))
-            }
-            Policy::AcceptAll => {
-                edits.clear();
-                Some(true)
-            }
-            Policy::Missing => Some(false),
+        let Self { sets, classes, next_hops, edits, .. } = self;
+        let program = match &classes.get(sets.class(set)).import {
+            Policy::AcceptAll => return Verdict::Accepted(set),
+            Policy::Missing => return Verdict::Rejected,
+            Policy::Program(program) if program.reads_prefix() => return Verdict::PerRoute,
+            Policy::Program(program) => program,
         };
-        self.edits = edits;
-        match accepted {
-            None => return Verdict::PerRoute,
-            Some(false) => return Verdict::Rejected,
-            Some(true) => {}
+        if !accepts(program, &RouteView::new(sets, classes, next_hops, prefix, set), edits) {
+            return Verdict::Rejected;
         }
         self.derive(set).map_or(Verdict::Rejected, Verdict::Accepted)
     }
 
     fn evaluate_route(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
-        let mut edits = std::mem::take(&mut self.edits);
-        let Policy::Program(program) = &self.classes.get(self.sets.class(set)).import else {
-            return Some(set);
-        };
-        let accepted = accepts(program, &RouteView::received(self, prefix, set), &mut edits);
-        self.edits = edits;
+        let Self { sets, classes, next_hops, edits, .. } = self;
+        let Policy::Program(program) = &classes.get(sets.class(set)).import else { return Some(set) };
+        let accepted = accepts(program, &RouteView::new(sets, classes, next_hops, prefix, set), edits);
         if !accepted {
             return None;
         }

@@ -147,7 +147,7 @@ struct Desk<'a, P> {
 
 impl<P: IpPrefix> Desk<'_, P> {
     /// One event on one prefix: from the table's word before to the one after.
-    #[inline]
+    #[inline(always)]
     fn revise(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
         match word {
             None => match edit {

@@ -6,7 +6,7 @@ use holdfast_bgp_wire::{as_path::SegmentType, attributes::Attributes};
 use holdfast_policy::{Origin, PathElement, Protocol, Route};
 use holdfast_types::{Asn, Prefix};
 
-use crate::{core::Core, path::SetId};
+use crate::{class::Classes, core::Core, next_hop::NextHops, path::SetId, sets::AttributeSets};
 
 /// A prefix with an interned set.
 #[derive(Copy, Clone, Debug)]
@@ -24,12 +24,24 @@ impl<'a> RouteView<'a> {
     /// As it came from its sender.
     #[inline]
     pub(crate) fn received(core: &'a Core, prefix: Prefix, set: SetId) -> Self {
-        let class = core.classes.get(core.sets.class(set));
+        Self::new(&core.sets, &core.classes, &core.next_hops, prefix, set)
+    }
+
+    /// The same for one who holds another part of the core.
+    #[inline]
+    pub(crate) fn new(
+        sets: &'a AttributeSets,
+        classes: &Classes,
+        next_hops: &NextHops,
+        prefix: Prefix,
+        set: SetId,
+    ) -> Self {
+        let class = classes.get(sets.class(set));
         Self {
             prefix,
-            attributes: core.sets.attributes(set),
-            local_pref: core.sets.preference(set).local_pref,
-            next_hop: core.next_hops.gateway(core.sets.next_hop(set)).map(|gateway| gateway.address),
+            attributes: sets.attributes(set),
+            local_pref: sets.preference(set).local_pref,
+            next_hop: next_hops.gateway(sets.next_hop(set)).map(|gateway| gateway.address),
             peer_asn: class.peer_asn,
             protocol: class.protocol,
             tag: class.tag,
