@@ -427,6 +427,30 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
 }
 
 #[test]
+fn a_sweep_waits_for_a_rib_that_reads_however_slowly() {
+    let limits = Limits { log: 64, window: 2, ..Limits::default() };
+    let mut pipeline = checked(SpeakerConfig { limits, ..always() });
+    let from = up(&mut pipeline, 1);
+    for n in 0..200 {
+        let body = announcement(&attributes(1, &[n]), &[prefix(&format!("10.{n}.0.0/16"))]);
+        pipeline.update(from, &body).expect("taken");
+    }
+    pipeline.rib_resync();
+    while pipeline.pull_rib(1000).is_some() {}
+    pipeline.peer_down(from);
+    let mut withdrawn = 0;
+    while withdrawn < 200 {
+        // Far more often than a RIB is waited for that need not be.
+        for _ in 0..200 {
+            pipeline.work(4);
+        }
+        let part = pipeline.pull_rib(1).expect("what the sweep has withdrawn");
+        assert!(!part.restart, "the rib was lost after {withdrawn} of 200 withdrawals");
+        withdrawn += part.len();
+    }
+}
+
+#[test]
 fn peers_that_understand_less_get_what_they_understand() {
     let mut pipeline = checked(always());
     let from = pipeline.add_peer(PeerConfig { asn: Asn(70_000), ..ebgp(1) });
