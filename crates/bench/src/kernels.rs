@@ -25,9 +25,7 @@ use holdfast_bgp_wire::{
 };
 use holdfast_lab::table::{Synthetic, Table};
 use holdfast_policy::Program;
-use holdfast_rib::{
-    Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction, RouteChange,
-};
+use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
 use holdfast_types::{Asn, Family, Ipv4Prefix, Ipv6Prefix, RouterId};
 use serde::{Deserialize, Serialize};
 
@@ -434,13 +432,12 @@ fn rib() -> Result<usize> {
     rib.interface_changed(Interface { index: 1, name: "eth0".into(), up: true, addresses: vec![address] });
     let nexthops = rib.nexthops(origin, NexthopSet::via([10, 0, 0, 1].into()));
     let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
-    let changes: Vec<_> =
-        table.routes.iter().map(|(prefix, _)| RouteChange { prefix: *prefix, action }).collect();
+    let prefixes: Vec<_> = table.routes.iter().map(|(prefix, _)| *prefix).collect();
     rib.fib_attach();
     let mut told = 0;
     measured(|| -> Result<()> {
-        for batch in changes.chunks(BATCH) {
-            rib.origin_routes(origin, batch)?;
+        for batch in prefixes.chunks(BATCH) {
+            rib.origin_routes(origin, [(action, batch.iter().copied())])?;
             while let Some(batch) = rib.poll_fib(BATCH) {
                 told += batch.routes.len();
             }
