@@ -113,6 +113,13 @@ impl Core {
         Some((set, self.next_hops.metric(self.sets.next_hop(set))?))
     }
 
+    /// The next hop of a set after import policy, if the RIB has not said yet where it is.
+    #[inline]
+    pub(crate) fn unanswered(&self, effective: SetId) -> Option<NextHopId> {
+        let hop = self.sets.next_hop(effective);
+        self.next_hops.is_unanswered(hop).then_some(hop)
+    }
+
     /// The path with the decision's marks where there is no other.
     pub(crate) fn lone(&mut self, prefix: Prefix, mut path: Path) -> Path {
         let best = self.usable(prefix, path).is_some();

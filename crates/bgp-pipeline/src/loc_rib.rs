@@ -100,6 +100,15 @@ impl<P: IpPrefix> LocRib<P> {
         table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
     }
 
+    /// Looks at one prefix again, for one of whose paths the RIB has just said where the next hop is.
+    pub(crate) fn decide_again(&mut self, core: &mut Core, stages: &mut [Box<dyn Stage>], prefix: P) {
+        let Self { family, table, lists, log, room } = self;
+        let moving = std::mem::replace(&mut core.next_hops_moving, true);
+        let mut desk = Desk { family: *family, lists, log, room, core, stages, offered: None };
+        table.update(prefix, |word| desk.revise(prefix, word, Edit::Visit));
+        core.next_hops_moving = moving;
+    }
+
     /// The source's path to the prefix; [`Path::NONE`] if it has none.
     pub(crate) fn path_of(&self, prefix: P, source: SourceId) -> Path {
         self.table.get(prefix).map_or(Path::NONE, |word| self.lists.find(word, source).1)
@@ -324,7 +333,11 @@ impl<P: IpPrefix> Desk<'_, P> {
     fn moved(&mut self, prefix: Prefix, old: Path) -> Option<Path> {
         let set = self.core.reclass(old)?;
         let mut new = Path { set, ..old };
-        new.flags.set(Flags::ACCEPTED, self.core.effective(prefix, set).is_some());
+        let effective = self.core.effective(prefix, set);
+        new.flags.set(Flags::ACCEPTED, effective.is_some());
+        if let Some(hop) = effective.and_then(|set| self.core.unanswered(set)) {
+            self.core.next_hops.wait_unnamed(hop);
+        }
         if let Some(peer) = self.core.sources.get(new.source).peer
             && !self.stages.is_empty()
         {

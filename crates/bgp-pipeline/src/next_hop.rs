@@ -3,12 +3,19 @@
 //! Attribute sets name a next hop by its number here. The first user makes it known to the RIB, the last
 //! one takes it back; both are read with [`NextHops::poll_event`], so a flood of next hops queues nothing
 //! beyond this table.
+//!
+//! Routes whose next hop the RIB has not been asked about before wait for one answer. So that this does not take a walk
+//! over the table, a next hop knows which prefixes wait for it, unless they are many.
 
 use std::{collections::HashMap, net::IpAddr};
 
 use foldhash::fast::FixedState;
+use holdfast_types::Prefix;
 
 use crate::{Event, NextHopMode, Reachability};
+
+/// Prefixes that wait for one next hop's first answer; more are found by a walk.
+const MOST_WAITING: usize = 512;
 
 /// A next hop in use; 0 stands for ourselves.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -39,10 +46,23 @@ struct NextHop {
     users: u32,
     /// `None` until the RIB has answered.
     reachability: Option<Reachability>,
+    /// Prefixes with routes by it, before the first answer; `None`: some may be missing.
+    waiting: Option<Vec<Prefix>>,
     registered: bool,
     queued: bool,
     /// The walk over the table that settles its last change.
     changed: u64,
+}
+
+/// What an answer of the RIB means for routes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Concerned {
+    /// Nothing.
+    Nobody,
+    /// Just these prefixes have to be decided again.
+    Prefixes(Vec<Prefix>),
+    /// Any prefix may have to be.
+    Anybody,
 }
 
 /// All next hops in use.
@@ -66,6 +86,7 @@ impl NextHops {
             gateway: Gateway { address: IpAddr::from([0, 0, 0, 0]), interface: 0 },
             users: 1,
             reachability: Some(Reachability::Reachable { metric: 0 }),
+            waiting: None,
             registered: false,
             queued: false,
             changed: 0,
@@ -113,7 +134,15 @@ impl NextHops {
 
     fn add(&mut self, gateway: Gateway) -> u32 {
         let reachability = self.is_near(gateway).then_some(Reachability::Reachable { metric: 0 });
-        let hop = NextHop { gateway, users: 0, reachability, registered: false, queued: false, changed: 0 };
+        let hop = NextHop {
+            gateway,
+            users: 0,
+            reachability,
+            waiting: Some(Vec::new()),
+            registered: false,
+            queued: false,
+            changed: 0,
+        };
         let number = match self.free.pop() {
             Some(number) => {
                 self.hops[number as usize] = hop;
@@ -198,17 +227,42 @@ impl NextHops {
         None
     }
 
-    /// Takes the RIB's answer; returns whether routes may have to be decided again, by the walk over the
-    /// table with that number.
-    pub(crate) fn answer(&mut self, address: IpAddr, reachability: Reachability, walk: u64) -> bool {
-        let Some(&number) = self.index.get(&Gateway { address, interface: 0 }) else { return false };
+    /// Whether the RIB has not said yet where it is.
+    #[inline]
+    pub(crate) fn is_unanswered(&self, id: NextHopId) -> bool {
+        self.hops[id.index()].reachability.is_none()
+    }
+
+    /// These prefixes have routes by a next hop that is unanswered.
+    pub(crate) fn wait(&mut self, id: NextHopId, prefixes: impl ExactSizeIterator<Item = Prefix>) {
+        let waiting = &mut self.hops[id.index()].waiting;
+        match waiting {
+            Some(known) if known.len() + prefixes.len() <= MOST_WAITING => known.extend(prefixes),
+            Some(_) | None => *waiting = None,
+        }
+    }
+
+    /// Prefixes wait for it that nobody has named.
+    pub(crate) fn wait_unnamed(&mut self, id: NextHopId) {
+        self.hops[id.index()].waiting = None;
+    }
+
+    /// Takes the RIB's answer. Who is concerned has to be decided again: anybody by the walk over the table with that
+    /// number.
+    pub(crate) fn answer(&mut self, address: IpAddr, reachability: Reachability, walk: u64) -> Concerned {
+        let Some(&number) = self.index.get(&Gateway { address, interface: 0 }) else {
+            return Concerned::Nobody;
+        };
         let hop = &mut self.hops[number as usize];
         if self.mode == NextHopMode::AlwaysReachable || hop.reachability == Some(reachability) {
-            return false;
+            return Concerned::Nobody;
         }
-        hop.reachability = Some(reachability);
+        let before = hop.reachability.replace(reachability);
         hop.changed = walk;
-        true
+        match (before, hop.waiting.take()) {
+            (None, Some(prefixes)) => Concerned::Prefixes(prefixes),
+            (None | Some(_), _) => Concerned::Anybody,
+        }
     }
 
     /// Whether its answer has changed and that walk, or an earlier one, is under way.
@@ -243,12 +297,16 @@ impl NextHops {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.hops.capacity() * size_of::<NextHop>() + self.index.capacity() * size_of::<(Gateway, u32)>()
+        let waiting = self.hops.iter().filter_map(|hop| hop.waiting.as_ref());
+        let waiting: usize = waiting.map(|waiting| waiting.capacity() * size_of::<Prefix>()).sum();
+        waiting + self.hops.capacity() * size_of::<NextHop>() + self.index.capacity() * size_of::<(Gateway, u32)>()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_types::{IpPrefix, Ipv4Prefix};
+
     use super::*;
 
     fn gateway(last: u8) -> Gateway {
@@ -283,11 +341,42 @@ mod tests {
         let mut hops = NextHops::new(NextHopMode::Resolved, 1);
         let id = hops.acquire(gateway(1));
         assert_eq!((hops.metric(id), hops.are_answered()), (None, false));
-        assert!(hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 1));
-        assert!(!hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 2));
+        let reachable = Reachability::Reachable { metric: 7 };
+        assert_eq!(hops.answer(gateway(1).address, reachable, 1), Concerned::Prefixes(Vec::new()));
+        assert_eq!(hops.answer(gateway(1).address, reachable, 2), Concerned::Nobody);
         assert_eq!((hops.metric(id), hops.are_answered()), (Some(7), true));
         assert!(hops.has_changed(id, 1) && !hops.has_changed(id, 2));
-        assert!(!hops.answer(gateway(9).address, Reachability::Unreachable, 1));
+        assert_eq!(hops.answer(gateway(9).address, Reachability::Unreachable, 1), Concerned::Nobody);
+        assert_eq!(hops.answer(gateway(1).address, Reachability::Unreachable, 1), Concerned::Anybody);
+    }
+
+    #[test]
+    fn only_who_waits_for_a_first_answer_is_concerned_unless_there_are_many() {
+        let prefix = |n: u8| Prefix::V4(Ipv4Prefix::from_bits(u128::from(n) << 104, 24));
+        let answered = |prepare: &dyn Fn(&mut NextHops, NextHopId)| {
+            let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+            let id = hops.acquire(gateway(1));
+            assert!(hops.is_unanswered(id));
+            prepare(&mut hops, id);
+            let concerned = hops.answer(gateway(1).address, Reachability::Reachable { metric: 7 }, 1);
+            assert!(!hops.is_unanswered(id));
+            concerned
+        };
+        let named = answered(&|hops, id| {
+            hops.wait(id, [prefix(1), prefix(2)].into_iter());
+            hops.wait(id, [prefix(3)].into_iter());
+        });
+        assert_eq!(named, Concerned::Prefixes(vec![prefix(1), prefix(2), prefix(3)]));
+        let many = answered(&|hops, id| {
+            hops.wait(id, vec![prefix(1); MOST_WAITING + 1].into_iter());
+            hops.wait(id, [prefix(2)].into_iter());
+        });
+        assert_eq!(many, Concerned::Anybody);
+        let unnamed = answered(&|hops, id| {
+            hops.wait_unnamed(id);
+            hops.wait(id, [prefix(2)].into_iter());
+        });
+        assert_eq!(unnamed, Concerned::Anybody);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
     core::{Core, family_index},
     cursor::Encoding,
     export::{self, Export},
-    next_hop::NextHopId,
+    next_hop::{Concerned, NextHopId},
     own_next_hop::OwnNextHops,
     path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
@@ -370,11 +370,22 @@ impl Pipeline {
         }
     }
 
-    /// What the RIB says of a next hop. The prefixes that use it are decided again by [`Self::work`], in a walk
-    /// over the tables that serves all changes up to its start.
+    /// What the RIB says of a next hop. The prefixes that use it are decided again: at once where they are few and
+    /// waited for this, else by [`Self::work`], in a walk over the tables that serves all changes up to its start.
     pub fn next_hop(&mut self, address: IpAddr, reachability: Reachability) {
-        if self.core.next_hops.answer(address, reachability, self.core.walk + 1) {
-            self.background.want_next_hops();
+        match self.core.next_hops.answer(address, reachability, self.core.walk + 1) {
+            Concerned::Nobody => {}
+            Concerned::Anybody => self.background.want_next_hops(),
+            Concerned::Prefixes(prefixes) => {
+                for prefix in prefixes {
+                    let (core, stages) = (&mut self.core, &mut self.stages);
+                    match prefix {
+                        Prefix::V4(prefix) => self.v4.rib.decide_again(core, stages, prefix),
+                        Prefix::V6(prefix) => self.v6.rib.decide_again(core, stages, prefix),
+                    }
+                }
+                self.trim_if_long();
+            }
         }
     }
 

@@ -61,6 +61,9 @@ impl<P: IpPrefix> Table<P> {
         let Some(&first) = prefixes.first() else { return };
         let path = set.and_then(|set| {
             let accepted = core.accepts_for_all(first.into(), set)?;
+            if accepted {
+                wait_for_next_hop(core, prefixes, set);
+            }
             Some(core.lone(first.into(), Path::arriving(source, set, accepted)))
         });
         let arriving = Arriving { source, set, path };
@@ -124,6 +127,7 @@ impl<P: IpPrefix> Table<P> {
             (Some(set), None) => {
                 for prefix in prefixes {
                     let accepted = core.effective((*prefix).into(), set).is_some();
+                    wait_for_next_hop(core, &[*prefix], set);
                     let path = core.lone((*prefix).into(), Path::arriving(source, set, accepted));
                     self.rib.put(core, &[*prefix], path);
                 }
@@ -133,5 +137,14 @@ impl<P: IpPrefix> Table<P> {
 
     pub(crate) fn memory(&self) -> usize {
         self.rib.memory() + self.window.memory() + self.gone.len() * size_of::<P>() * 2
+    }
+}
+
+/// If the RIB has not said where the next hop of these prefixes is, they are named for when it does. Import policy
+/// makes the same of the set for all of them.
+fn wait_for_next_hop<P: IpPrefix>(core: &mut Core, prefixes: &[P], set: SetId) {
+    let Some(effective) = core.effective(prefixes[0].into(), set) else { return };
+    if let Some(hop) = core.unanswered(effective) {
+        core.next_hops.wait(hop, prefixes.iter().map(|prefix| (*prefix).into()));
     }
 }

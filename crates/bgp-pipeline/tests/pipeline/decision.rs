@@ -161,12 +161,29 @@ fn nothing_is_settled_before_the_rib_has_answered_and_the_table_was_walked() {
     let mut pipeline = checked(speaker(NextHopMode::Resolved));
     let peer = EXTERNAL.announce(&mut pipeline);
     assert!(!pipeline.work(1000) && !pipeline.is_settled(), "there is nothing to do but to wait");
-    pipeline.next_hop(IpAddr::V4(EXTERNAL.next_hop()), Reachability::Reachable { metric: 7 });
-    assert!(!pipeline.is_settled(), "nobody has heard of it yet");
+    let hop = IpAddr::V4(EXTERNAL.next_hop());
+    pipeline.next_hop(hop, Reachability::Reachable { metric: 7 });
+    assert!(pipeline.is_settled(), "the one route that waited was decided at once");
+    pipeline.next_hop(hop, Reachability::Unreachable);
+    assert!(!pipeline.is_settled(), "any route may be concerned");
     while pipeline.work(1000) || pipeline.is_waiting() {}
     assert!(pipeline.is_settled());
     pipeline.peer_down(peer);
     assert!(!pipeline.is_settled(), "its routes are still there");
+}
+
+/// A new next hop beside a large table: its routes must not wait until that was walked.
+#[test]
+fn few_routes_that_wait_for_a_next_hop_do_not_wait_for_a_walk() {
+    let mut pipeline = checked(speaker(NextHopMode::Resolved));
+    let better = Offer { peer: 2, asn: 65002, path: &[65002], ..EXTERNAL };
+    for offer in [&EXTERNAL, &better] {
+        offer.announce(&mut pipeline);
+        pipeline.next_hop(IpAddr::V4(offer.next_hop()), Reachability::Reachable { metric: 7 });
+        let best = pipeline.explain(prefix("203.0.113.0/24")).remove(0);
+        assert_eq!(best.state, PathState::Best);
+        assert_eq!(best.next_hop.expect("of a peer").address, IpAddr::V4(offer.next_hop()));
+    }
 }
 
 #[test]
