@@ -320,6 +320,7 @@ impl Streams {
         let id = member.stream;
         let stream = self.get_mut(id)?;
         if let Some(messages) = stream.take(peer, member, max) {
+            self.merge(id, ends, members);
             return Some(messages);
         }
         if stream.is_at_end(ends) {
@@ -335,6 +336,7 @@ impl Streams {
         let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member, max));
         self.outgoing = outgoing;
         self.ended.extend(ended);
+        self.merge(id, ends, members);
         messages
     }
 
