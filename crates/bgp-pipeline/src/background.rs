@@ -97,6 +97,12 @@ impl Pipeline {
                 .any(|(_, stream)| is_behind(stream) && stream.members.iter().any(&takes_more))
     }
 
+    /// Whether routes wait for the RIB to say where their next hops are. What is taken in meanwhile waits as well, and
+    /// has to be looked at twice.
+    pub fn awaits_next_hops(&self) -> bool {
+        !self.core.next_hops.are_answered()
+    }
+
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
     /// has its answer, and no walk over the tables is under way or has to follow.
     pub fn is_settled(&self) -> bool {

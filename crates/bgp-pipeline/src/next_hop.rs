@@ -14,8 +14,9 @@ use holdfast_types::Prefix;
 
 use crate::{Event, NextHopMode, Reachability};
 
-/// Prefixes that wait for one next hop's first answer; more are found by a walk.
-const MOST_WAITING: usize = 512;
+/// Prefixes that wait for one next hop's first answer, decided again at once (2 ms); more are found by a walk. One read
+/// from a peer brings half as many.
+const MOST_WAITING: usize = 8192;
 
 /// A next hop in use; 0 stands for ourselves.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -76,6 +77,8 @@ pub(crate) struct NextHops {
     recent: Option<(Gateway, u32)>,
     /// Whose registration may have to change.
     queue: Vec<u32>,
+    /// Next hops about which the RIB has said nothing.
+    unanswered: usize,
     /// Numbers that mean nothing any more, until the RIB's reader has taken note; `None` without a RIB.
     forgotten: Option<Vec<NextHopId>>,
 }
@@ -99,6 +102,7 @@ impl NextHops {
             index,
             recent: None,
             queue: Vec::new(),
+            unanswered: 0,
             forgotten: None,
         }
     }
@@ -134,6 +138,7 @@ impl NextHops {
 
     fn add(&mut self, gateway: Gateway) -> u32 {
         let reachability = self.is_near(gateway).then_some(Reachability::Reachable { metric: 0 });
+        self.unanswered += usize::from(reachability.is_none());
         let hop = NextHop {
             gateway,
             users: 0,
@@ -192,7 +197,9 @@ impl NextHops {
         if let Some(forgotten) = &mut self.forgotten {
             forgotten.push(NextHopId(number));
         }
-        self.index.remove(&self.hops[number as usize].gateway);
+        let hop = &mut self.hops[number as usize];
+        self.unanswered -= usize::from(hop.reachability.is_none());
+        self.index.remove(&hop.gateway);
         self.recent = None;
         self.free.push(number);
     }
@@ -258,6 +265,7 @@ impl NextHops {
             return Concerned::Nobody;
         }
         let before = hop.reachability.replace(reachability);
+        self.unanswered -= usize::from(before.is_none());
         hop.changed = walk;
         match (before, hop.waiting.take()) {
             (None, Some(prefixes)) => Concerned::Prefixes(prefixes),
@@ -282,7 +290,7 @@ impl NextHops {
 
     /// Whether the RIB has said of every next hop in use what it knows.
     pub(crate) fn are_answered(&self) -> bool {
-        self.hops.iter().all(|hop| hop.users == 0 || hop.reachability.is_some())
+        self.unanswered == 0
     }
 
     /// The addresses that the RIB has been asked about.
@@ -299,7 +307,9 @@ impl NextHops {
     pub(crate) fn memory(&self) -> usize {
         let waiting = self.hops.iter().filter_map(|hop| hop.waiting.as_ref());
         let waiting: usize = waiting.map(|waiting| waiting.capacity() * size_of::<Prefix>()).sum();
-        waiting + self.hops.capacity() * size_of::<NextHop>() + self.index.capacity() * size_of::<(Gateway, u32)>()
+        waiting
+            + self.hops.capacity() * size_of::<NextHop>()
+            + self.index.capacity() * size_of::<(Gateway, u32)>()
     }
 }
 

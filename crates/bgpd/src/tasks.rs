@@ -47,6 +47,8 @@ const SLICE: usize = 256;
 const PACE: Duration = Duration::from_millis(1);
 /// Longest wait of one read for receivers.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a read waits for the rib's word on new next hops; it is there in less than a millisecond.
+const ANSWER: Duration = Duration::from_millis(5);
 /// A read that took longer lets everything else have its turn before the next one, whoever reads.
 const LONG: Duration = Duration::from_micros(200);
 
@@ -239,10 +241,11 @@ async fn work(bgp: Rc<Bgp>) {
 }
 
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
+    let mut read = Read::Wait;
     while stream.readable().await.is_ok() {
-        let turn = reading(&bgp).await;
+        let turn = reading(&bgp, read == Read::More).await;
         let start = Instant::now();
-        let read = bgp.with(|speaker, now| speaker.receive(key, now));
+        read = bgp.with(|speaker, now| speaker.receive(key, now));
         if read == Read::More || start.elapsed() > LONG {
             // Ten peers that send their tables must not make the operator wait for ten reads.
             tokio::task::yield_now().await;
@@ -255,16 +258,18 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
     bgp.wake_closed(key);
 }
 
-/// The right to read. Comes when those who are told of changes have come near: what a peer sends faster than they can
-/// follow waits in its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
-async fn reading(bgp: &Bgp) -> MutexGuard<'_, ()> {
+/// The right to read. Comes when those who are told of changes have come near, and to who has `more` than one read takes
+/// also when new next hops are resolved: what a peer sends faster than that waits in its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
+async fn reading(bgp: &Bgp, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
     loop {
         let turn = bgp.reading.lock().await;
-        if start.elapsed() >= PATIENCE || !bgp.speaker.borrow().is_pressed() {
+        let (waited, speaker) = (start.elapsed(), bgp.speaker.borrow());
+        let asking = more && waited < ANSWER && speaker.pipeline.awaits_next_hops();
+        if !asking && (waited >= PATIENCE || !speaker.is_pressed()) {
             return turn;
         }
-        drop(turn);
+        drop((turn, speaker));
         tokio::time::sleep(PACE).await;
     }
 }
