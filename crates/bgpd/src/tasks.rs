@@ -28,7 +28,7 @@ use holdfast_process::{Resolver, spawn_task};
 use holdfast_xrl::XrlError;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Mutex, MutexGuard, Notify},
+    sync::{Mutex, MutexGuard, Notify, Semaphore},
     time::{sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
@@ -45,6 +45,8 @@ const LINGER: Duration = Duration::from_secs(2);
 const SLICE: usize = 256;
 /// Pause when reading or all background work waits for receivers.
 const PACE: Duration = Duration::from_millis(1);
+/// Sockets asked for at a time: thousands of peers may be due at once, and each answer carries a descriptor.
+const MOST_ASKED: usize = 64;
 /// Longest wait of one read for receivers.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a read waits for the rib's word on new next hops; it is there in less than a millisecond.
@@ -58,6 +60,8 @@ pub(crate) struct Bgp {
     pub(crate) resolver: Resolver,
     keeper: KeeperClient,
     pub(crate) ranges: RefCell<Vec<Range>>,
+    /// Turns of those who dial.
+    dials: Semaphore,
     /// Deadlines have changed.
     timer: Notify,
     /// There is background work.
@@ -81,6 +85,7 @@ impl Bgp {
             resolver,
             keeper,
             ranges: RefCell::default(),
+            dials: Semaphore::new(MOST_ASKED),
             timer: Notify::new(),
             work: Notify::new(),
             ready: Notify::new(),
@@ -342,7 +347,7 @@ async fn goodbye(stream: &TcpStream) {
 }
 
 async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
-    match connect(&bgp.resolver, peer.clone()).await {
+    match connect(&bgp, peer.clone()).await {
         Ok(stream) => {
             if bgp.with(|speaker, now| speaker.connected(key, stream, now)) {
                 bgp.serve(key);
@@ -356,11 +361,13 @@ async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
 }
 
 /// A connected socket to a peer, from whoever opens sockets.
-async fn connect(resolver: &Resolver, peer: String) -> io::Result<TcpStream> {
-    let fd = ask(resolver, async |client: transport::TransportClient| {
+async fn connect(bgp: &Bgp, peer: String) -> io::Result<TcpStream> {
+    let turn = bgp.dials.acquire().await.map_err(io::Error::other)?;
+    let fd = ask(&bgp.resolver, async |client: transport::TransportClient| {
         client.dial(transport::DialRequest { peer: peer.clone() }).await
     });
     let stream = TcpStream::from_std(fd.await?.into())?;
+    drop(turn);
     stream.writable().await?;
     match stream.take_error()? {
         Some(error) => Err(error),

@@ -8,6 +8,7 @@ pub mod kernel;
 pub mod netns;
 pub mod peers;
 pub mod router;
+pub mod scale;
 pub mod speaker;
 pub mod table;
 pub mod topology;

@@ -1,10 +1,12 @@
 //! `holdfast-lab demo`: the main job on a machine that has nothing but this source tree.
+//! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use holdfast_lab::scale::Scale;
 
 #[derive(Parser)]
 #[command(name = "holdfast-lab", about = "Network namespaces as a laboratory for Holdfast")]
@@ -21,10 +23,32 @@ enum Command {
         #[arg(long, default_value_t = 1_000_000)]
         routes: usize,
     },
+    /// Prefix sets, policies and peers, many of them, as a configuration.
+    Scale {
+        /// Peers.
+        #[arg(long, default_value_t = Scale::default().peers)]
+        peers: u32,
+        /// Entries of prefix sets.
+        #[arg(long, default_value_t = Scale::default().prefixes)]
+        prefixes: u32,
+        /// Every so many-th peer gets an MD5 key; 0 for none.
+        #[arg(long, default_value_t = Scale::default().md5_every)]
+        md5_every: u32,
+    },
 }
 
 fn main() -> ExitCode {
-    let Command::Demo { routes } = CommandLine::parse().command;
+    match CommandLine::parse().command {
+        Command::Demo { routes } => demo(routes),
+        Command::Scale { peers, prefixes, md5_every } => {
+            println!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n\n[bgp]");
+            print!("{}", Scale { peers, prefixes, md5_every }.configuration());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn demo(routes: usize) -> ExitCode {
     demo::clean_up_when_interrupted();
     let result = demo::run(routes);
     demo::stay_if_interrupted();

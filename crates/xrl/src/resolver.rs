@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use hashbrown::{HashMap, HashSet};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use crate::finder_api::v1 as finder;
 use crate::finder_api::v1::FinderClient;
@@ -25,8 +25,13 @@ struct Inner {
     finder: RefCell<Option<Channel>>,
     /// A Finder is there.
     attached: Notify,
-    cache: RefCell<HashMap<(String, u16), Channel>>,
+    cache: RefCell<HashMap<Slot, Channel>>,
+    /// Channels that are being opened, by whether the opener waits for the target: who wants the same comes after.
+    opening: RefCell<HashMap<(Slot, bool), Rc<Mutex<()>>>>,
 }
+
+/// A target and a service of it.
+type Slot = (String, u16);
 
 impl Resolver {
     /// For somebody who calls and is never called: an operator's tool. `fd` is one end of a socket whose other end
@@ -48,8 +53,8 @@ impl Resolver {
     }
 
     fn new(node: Option<Node>, finder: Option<Channel>) -> Self {
-        let (attached, cache) = (Notify::new(), RefCell::default());
-        Self(Rc::new(Inner { node, finder: RefCell::new(finder), attached, cache }))
+        let (attached, cache, opening) = (Notify::new(), RefCell::default(), RefCell::default());
+        Self(Rc::new(Inner { node, finder: RefCell::new(finder), attached, cache, opening }))
     }
 
     /// Goes to a new Finder, after the old one died, and registers there.
@@ -139,8 +144,13 @@ impl Resolver {
 
     async fn find<C: Client>(&self, target: &str, wait: bool) -> Result<C, XrlError> {
         let slot = (target.to_owned(), C::SERVICE.id);
-        let cached = self.0.cache.borrow().get(&slot).filter(|channel| !channel.is_closed()).cloned();
-        let channel = match cached {
+        if let Some(channel) = self.cached(&slot) {
+            return Ok(C::new(channel));
+        }
+        // Thousands may ask at once: one opens the channel, the others find it here after that.
+        let turn = Rc::clone(self.0.opening.borrow_mut().entry((slot.clone(), wait)).or_default());
+        let _turn = turn.lock().await;
+        let channel = match self.cached(&slot) {
             Some(channel) => channel,
             None => {
                 let channel = self.open(target, C::SERVICE.name, &[], wait).await?;
@@ -151,6 +161,10 @@ impl Resolver {
             }
         };
         Ok(C::new(channel))
+    }
+
+    fn cached(&self, slot: &Slot) -> Option<Channel> {
+        self.0.cache.borrow().get(slot).filter(|channel| !channel.is_closed()).cloned()
     }
 
     /// A new channel to a target, with a key for these methods of one service (none: all that this role may call).
