@@ -1,6 +1,7 @@
 //! What the manager sends, as checked values.
 
 use std::{
+    collections::HashSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
@@ -12,6 +13,9 @@ use holdfast_bgp_wire::update::AsSets;
 use holdfast_policy::{Library, PolicySource, Program};
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 use holdfast_xrl::XrlError;
+
+/// Peers and ranges of one configuration. The pipeline numbers peers with 16 bits; the rest is for those of ranges.
+pub(crate) const MOST_CONFIGURED: usize = 16_384;
 
 /// What holds for the whole speaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,20 +58,40 @@ pub(crate) struct Range {
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
     pub(crate) settings: Settings,
-    pub(crate) neighbors: Vec<Neighbor>,
-    pub(crate) ranges: Vec<Range>,
+    pub(crate) peers: Peers,
     pub(crate) networks: Vec<Prefix>,
     pub(crate) listen: Vec<api::ListenAddress>,
 }
 
+/// Whom we speak with.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    pub(crate) neighbors: Vec<Neighbor>,
+    pub(crate) ranges: Vec<Range>,
+    /// Peers and ranges, by name, whose sessions begin anew whatever differs here.
+    pub(crate) restart: HashSet<String>,
+}
+
+/// The policies of the last message, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    source: String,
+    library: Option<Library>,
+    generation: u32,
+}
+
 impl Configuration {
-    /// Reads a message of the manager. `generation` numbers the policies compiled from it.
-    pub(crate) fn read(message: api::Configuration, generation: u32) -> Result<Self, XrlError> {
+    /// Reads a message of the manager. Programs that `compiled` has from the message before are taken from there.
+    pub(crate) fn read(message: api::Configuration, compiled: &mut Policies) -> Result<Self, XrlError> {
+        if message.peers.len() > MOST_CONFIGURED {
+            let text = format!("{} peers are configured, more than {MOST_CONFIGURED}", message.peers.len());
+            return Err(XrlError::invalid_argument(text));
+        }
         let settings = Settings::read(&message)?;
-        let policies = policies(&message.policies, generation)?;
+        let policies = compiled.read(message.policies)?;
         let (mut neighbors, mut ranges) = (Vec::new(), Vec::new());
         for peer in message.peers {
-            let neighbor = Neighbor::read(peer, &policies)?;
+            let neighbor = Neighbor::read(peer, policies)?;
             if neighbor.source.is_range {
                 let length = u8::try_from(neighbor.source.range_length).ok();
                 let network = length.and_then(|length| Prefix::new(neighbor.address, length));
@@ -82,7 +106,8 @@ impl Configuration {
         let network =
             |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
         let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
-        Ok(Self { settings, neighbors, ranges, networks, listen: message.listen })
+        let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
+        Ok(Self { settings, peers, networks, listen: message.listen })
     }
 }
 
@@ -184,6 +209,11 @@ impl Neighbor {
         }
     }
 
+    /// Whether nothing about this peer differs.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.source == other.source && self.import == other.import && self.export == other.export
+    }
+
     /// Whether a running session may stay when this peer's configuration becomes `other`: only policies and words differ.
     pub(crate) fn keeps_session(&self, other: &Self) -> bool {
         let session = |peer: &api::Peer| api::Peer {
@@ -240,7 +270,22 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-fn policies(json: &str, generation: u32) -> Result<Library, XrlError> {
+impl Policies {
+    fn read(&mut self, json: String) -> Result<&Library, XrlError> {
+        if self.library.is_none() || self.source != json {
+            self.generation += 1;
+            let library = compile(&json, self.generation)?;
+            self.library = Some(match &self.library {
+                Some(before) => library.keeping(before),
+                None => library,
+            });
+            self.source = json;
+        }
+        self.library.as_ref().ok_or_else(|| XrlError::internal("no policies"))
+    }
+}
+
+fn compile(json: &str, generation: u32) -> Result<Library, XrlError> {
     let source = match json {
         "" => PolicySource::default(),
         json => serde_json::from_str(json).map_err(|error| bad("policies", &error.to_string()))?,

@@ -4,6 +4,7 @@
 //! where both meet, `tasks` feeds it from sockets and timers, `rib` speaks to the rib process, `service` answers the
 //! manager and the operator.
 
+mod apply;
 mod config;
 mod connection;
 mod rib;

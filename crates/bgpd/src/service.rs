@@ -1,7 +1,7 @@
 //! `bgp.v1`: configured by the manager, asked by the operator.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::BTreeMap,
     net::IpAddr,
     rc::Rc,
@@ -10,12 +10,12 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::{
-        self as api, BgpServer, ClearReply, ClearRequest, Empty, Neighbor as ShownNeighbor, Paths,
-        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
+        self as api, BgpServer, ClearReply, ClearRequest, ConfigureReply, Empty, Neighbor as ShownNeighbor,
+        Paths, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
     },
     keeper::v1::KeeperClient,
 };
-use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex, Pipeline};
+use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
 use holdfast_bgp_session::{Input, StopReason};
 use holdfast_process::{Resolver, spawn_task};
 use holdfast_types::{Family, Prefix};
@@ -24,7 +24,8 @@ use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use crate::{
-    config::{Configuration, Neighbor, listen_address},
+    apply,
+    config::{Configuration, Policies, listen_address},
     rib, show,
     speaker::Speaker,
     tasks::{Bgp, listen, seed},
@@ -39,7 +40,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 pub(crate) struct Server {
     resolver: Resolver,
     keeper: KeeperClient,
-    generation: Cell<u32>,
+    policies: RefCell<Policies>,
     running: RefCell<Option<Running>>,
 }
 
@@ -54,7 +55,7 @@ struct Running {
 
 impl Server {
     pub(crate) fn new(resolver: Resolver, keeper: KeeperClient) -> Self {
-        Self { resolver, keeper, generation: Cell::new(0), running: RefCell::default() }
+        Self { resolver, keeper, policies: RefCell::default(), running: RefCell::default() }
     }
 
     fn bgp(&self) -> Result<Rc<Bgp>, XrlError> {
@@ -76,23 +77,23 @@ impl Server {
 }
 
 impl Running {
-    /// Makes what runs what is configured. Peers that have not changed are not touched.
-    fn apply(&mut self, configuration: Configuration) -> Result<(), XrlError> {
-        let Configuration { settings, neighbors, ranges, networks, listen: listeners } = configuration;
+    /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
+    fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
+        let Configuration { settings, peers, networks, listen: listeners } = configuration;
         if self.bgp.speaker.borrow().settings != settings {
             return Err(XrlError::failed_precondition(
                 "AS number, router id and the other settings of the whole speaker change with a restart of bgp only",
             ));
         }
-        let bgp = Rc::clone(&self.bgp);
-        bgp.with(|speaker, now| {
-            change_peers(speaker, neighbors, now);
-            change_networks(speaker, &self.networks, &networks);
+        let ended = self.bgp.with(|speaker, now| {
+            let ended = apply::peers(speaker, &peers, now);
+            apply::networks(speaker, &self.networks, &networks);
+            ended
         });
         self.networks = networks;
-        *self.bgp.ranges.borrow_mut() = ranges;
+        *self.bgp.ranges.borrow_mut() = peers.ranges;
         self.change_listeners(listeners);
-        Ok(())
+        Ok(ended)
     }
 
     /// The rib hears no more of us. What becomes of the routes that it has is for others to decide.
@@ -121,48 +122,16 @@ impl Running {
     }
 }
 
-fn change_peers(speaker: &mut Speaker, neighbors: Vec<Neighbor>, now: Instant) {
-    let wanted: BTreeMap<IpAddr, Neighbor> = neighbors.into_iter().map(|n| (n.address, n)).collect();
-    let configured = |(index, slot): (&PeerIndex, &crate::speaker::Slot)| {
-        (!slot.dynamic).then_some((slot.neighbor.address, *index))
-    };
-    let present: BTreeMap<IpAddr, PeerIndex> = speaker.slots.iter().filter_map(configured).collect();
-    for (address, &index) in &present {
-        let stays = wanted.get(address).is_some_and(|neighbor| {
-            speaker.slots.get(&index).is_some_and(|slot| slot.neighbor.keeps_session(neighbor))
-        });
-        if !stays {
-            speaker.remove_peer(index, now);
-        }
-    }
-    for (address, neighbor) in wanted {
-        match present.get(&address).filter(|index| speaker.slots.contains_key(index)) {
-            Some(&index) => speaker.change_peer(index, neighbor),
-            None => {
-                info!(peer = neighbor.name, %address, "peer configured");
-                speaker.add_peer(neighbor, false, seed(), now);
-            }
-        }
-    }
-}
-
-fn change_networks(speaker: &mut Speaker, old: &[Prefix], new: &[Prefix]) {
-    for gone in old.iter().filter(|prefix| !new.contains(prefix)) {
-        speaker.pipeline.withdraw_origin(*gone);
-    }
-    for added in new.iter().filter(|prefix| !old.contains(prefix)) {
-        speaker.pipeline.originate(*added, &OriginateAttributes::default());
-    }
-}
-
 impl BgpServer for Server {
-    async fn configure(&self, _: &CallContext, request: api::Configuration) -> Result<Empty, XrlError> {
-        let generation = self.generation.get() + 1;
-        let configuration = Configuration::read(request, generation)?;
-        self.generation.set(generation);
+    async fn configure(
+        &self,
+        _: &CallContext,
+        request: api::Configuration,
+    ) -> Result<ConfigureReply, XrlError> {
+        let configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
         let mut running = self.running.borrow_mut();
-        running.get_or_insert_with(|| self.start(&configuration)).apply(configuration)?;
-        Ok(Empty {})
+        let running = running.get_or_insert_with(|| self.start(&configuration));
+        Ok(ConfigureReply { ended: running.apply(configuration)? })
     }
 
     async fn shutdown(&self, _: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {

@@ -40,6 +40,8 @@ const QUIET: Duration = Duration::from_secs(3);
 const QUIET_FOR_ALL: Duration = Duration::from_secs(15);
 /// Sessions that one listen range may have.
 pub(crate) const MOST_PER_RANGE: usize = 4096;
+/// Peers, those of listen ranges included: one of a range is refused when there are so many.
+pub(crate) const MOST_PEERS: usize = 32_768;
 
 /// A connection of a peer.
 pub(crate) type Key = (PeerIndex, ConnId);
@@ -101,6 +103,11 @@ pub(crate) struct Speaker {
     pub(crate) settings: Settings,
     pub(crate) pipeline: Pipeline,
     pub(crate) slots: BTreeMap<PeerIndex, Slot>,
+    addresses: HashMap<IpAddr, PeerIndex>,
+    /// How many peers each listen range has, by its name.
+    range_sizes: HashMap<String, usize>,
+    /// Peers that are gone while connections of theirs still say goodbye, and how many do. Nobody else gets their index.
+    leaving: HashMap<PeerIndex, usize>,
     connections: HashMap<Key, Connection>,
     /// Peers whose sockets may hold octets that are not acknowledged.
     unacknowledged: BTreeSet<PeerIndex>,
@@ -123,6 +130,9 @@ impl Speaker {
             settings,
             pipeline,
             slots: BTreeMap::new(),
+            addresses: HashMap::new(),
+            range_sizes: HashMap::new(),
+            leaving: HashMap::new(),
             connections: HashMap::new(),
             unacknowledged: BTreeSet::new(),
             kept: HashSet::new(),
@@ -161,6 +171,10 @@ impl Speaker {
         if !disabled {
             slot.session.handle(Input::Start, now);
         }
+        self.addresses.insert(slot.neighbor.address, index);
+        if dynamic {
+            *self.range_sizes.entry(slot.neighbor.source.name.clone()).or_default() += 1;
+        }
         self.slots.insert(index, slot);
         // What a dynamic peer does begins with the connection that it is born of.
         if !dynamic {
@@ -170,21 +184,35 @@ impl Speaker {
     }
 
     /// Ends a peer's session and forgets the peer.
-    pub(crate) fn remove_peer(&mut self, index: PeerIndex, now: Instant) {
-        self.input(index, Input::Stop(StopReason::PeerDeconfigured), now);
+    pub(crate) fn remove_peer(&mut self, index: PeerIndex, reason: StopReason, now: Instant) {
+        self.input(index, Input::Stop(reason), now);
         self.forget(index);
     }
 
     /// Takes a stopped peer out. Connections that still say goodbye live on until they have.
     fn forget(&mut self, index: PeerIndex) {
-        if let Some(slot) = self.slots.remove(&index) {
-            if let Some(at) = slot.deadline {
-                self.deadlines.remove(&(at, index));
+        let Some(slot) = self.slots.remove(&index) else { return };
+        self.addresses.remove(&slot.neighbor.address);
+        if slot.dynamic
+            && let Some(count) = self.range_sizes.get_mut(&slot.neighbor.source.name)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.range_sizes.remove(&slot.neighbor.source.name);
             }
-            for task in slot.dialing.into_values().flatten() {
-                task.abort();
+        }
+        if let Some(at) = slot.deadline {
+            self.deadlines.remove(&(at, index));
+        }
+        for task in slot.dialing.into_values().flatten() {
+            task.abort();
+        }
+        match self.connections.keys().filter(|key| key.0 == index).count() {
+            0 => self.pipeline.remove_peer(index),
+            open => {
+                self.pipeline.peer_down(index);
+                self.leaving.insert(index, open);
             }
-            self.pipeline.remove_peer(index);
         }
     }
 
@@ -414,7 +442,13 @@ impl Speaker {
 
     /// The configured or dynamic peer at an address.
     pub(crate) fn peer_at(&self, address: IpAddr) -> Option<PeerIndex> {
-        self.slots.iter().find(|(_, slot)| slot.neighbor.address == address).map(|(&index, _)| index)
+        self.addresses.get(&address).copied()
+    }
+
+    /// Whether a listen range may have one more peer.
+    pub(crate) fn has_room(&self, range: &str) -> bool {
+        self.slots.len() < MOST_PEERS
+            && self.range_sizes.get(range).is_none_or(|&count| count < MOST_PER_RANGE)
     }
 
     /// A peer by the name or address that an operator gave.
@@ -443,7 +477,15 @@ impl Speaker {
 
     /// The socket is gone, whoever closed it.
     pub(crate) fn drop_connection(&mut self, key: Key) {
-        self.connections.remove(&key);
+        if self.connections.remove(&key).is_some()
+            && let Some(open) = self.leaving.get_mut(&key.0)
+        {
+            *open -= 1;
+            if *open == 0 {
+                self.leaving.remove(&key.0);
+                self.pipeline.remove_peer(key.0);
+            }
+        }
         // Otherwise the keeper's copy would hold the connection open.
         if self.kept.remove(&key) {
             self.effects.push_back(Effect::Release(key));

@@ -35,7 +35,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::Range,
-    speaker::{Effect, Key, MOST_PER_RANGE, Read, Speaker, Write},
+    speaker::{Effect, Key, Read, Speaker, Write},
 };
 
 /// How long a connection that says goodbye may take to take it.
@@ -180,12 +180,9 @@ impl Bgp {
         let ranges = self.ranges.borrow();
         let range = ranges.iter().find(|range| range.network.contains_address(address))?;
         let template = &range.template;
-        let is_of_range =
-            |name: &str| name.strip_prefix(&*template.name).is_some_and(|rest| rest.starts_with(':'));
         let mut speaker = self.speaker.borrow_mut();
-        let count = speaker.slots.values().filter(|s| s.dynamic && is_of_range(&s.neighbor.name)).count();
-        if count >= MOST_PER_RANGE || template.disabled {
-            warn!(range = template.name, %address, "connection refused: {count} sessions of this range");
+        if template.disabled || !speaker.has_room(&template.name) {
+            warn!(range = template.name, %address, "connection refused: the range is disabled or full");
             return None;
         }
         Some(speaker.add_peer(template.at(address), true, seed(), Instant::now()))

@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex, Pipeline};
-use holdfast_bgp_session::{PeerAsn, State};
+use holdfast_bgp_session::{PeerAsn, State, StopReason};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
 use holdfast_types::{Asn, Family, RouterId};
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{Configuration, Neighbor},
+    config::{Configuration, Neighbor, Peers, Policies},
     speaker::{Effect, Key, Read, Speaker, Write},
 };
 
@@ -63,13 +63,13 @@ fn configuration() -> Configuration {
         peers: vec![peer("peer", [10, 0, 0, 2], 65_001, 0), peer("guests", [10, 0, 1, 0], 0, 24)],
         ..Default::default()
     };
-    Configuration::read(message, 1).expect("a configuration that makes sense")
+    Configuration::read(message, &mut Policies::default()).expect("a configuration that makes sense")
 }
 
 impl Scene {
     fn new() -> Self {
         let now = Instant::now();
-        let Configuration { settings, mut neighbors, mut ranges, .. } = configuration();
+        let Configuration { settings, peers: Peers { mut neighbors, mut ranges, .. }, .. } = configuration();
         let pipeline = Pipeline::new(settings.pipeline(1));
         let mut speaker = Speaker::new(settings, pipeline, now);
         let peer = speaker.add_peer(neighbors.remove(0), false, 1, now);
@@ -308,7 +308,7 @@ async fn a_peer_that_is_removed_is_told_so_while_its_connection_says_goodbye() {
     let mut scene = Scene::new();
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
-    scene.speaker.remove_peer(scene.peer, scene.now);
+    scene.speaker.remove_peer(scene.peer, StopReason::PeerDeconfigured, scene.now);
     assert_eq!(scene.speaker.peer_at(PEER), None);
     assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
     assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);

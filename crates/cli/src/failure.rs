@@ -33,6 +33,9 @@ pub enum Failure {
     /// The process asked has refused.
     #[error("{}", .0.message())]
     Refused(XrlError),
+    /// The router has a new configuration, and not every process takes it.
+    #[error("not taken, and tried again every few seconds (see `holdfast show processes`): {0}")]
+    NotTaken(String),
     /// Nothing matches.
     #[error("{0}")]
     NothingFound(String),
@@ -73,6 +76,7 @@ impl Failure {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::NotRunning { .. }
             | Self::Refused(_)
+            | Self::NotTaken(_)
             | Self::NothingFound(_)
             | Self::Unreadable { .. }
             | Self::Wrong(_)

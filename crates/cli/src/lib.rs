@@ -51,6 +51,12 @@ pub enum Command {
         #[command(subcommand)]
         what: Clear,
     },
+    /// Has the router read its configuration file again; what has not changed is not touched.
+    Reload {
+        /// How to answer.
+        #[command(flatten)]
+        options: Options,
+    },
     /// Calls any method of any process, or lists and describes them.
     Call(Call),
 }
@@ -129,7 +135,9 @@ impl Command {
     fn wants_json(&self) -> bool {
         match self {
             Self::Check(check) => check.json,
-            Self::Show { options, .. } | Self::Clear { options, .. } => options.json,
+            Self::Show { options, .. } | Self::Clear { options, .. } | Self::Reload { options } => {
+                options.json
+            }
             Self::Call(call) => call.options.json,
         }
     }
@@ -148,6 +156,9 @@ impl Command {
                 router::with(&options.runtime_dir, async |router| {
                     clear(&router, name, soft, options.json, out).await
                 })
+            }
+            Self::Reload { options } => {
+                router::with(&options.runtime_dir, async |router| reload(&router, options.json, out).await)
             }
             Self::Call(call) => {
                 router::with(&call.options.runtime_dir.clone(), async |router| call.call(&router, out).await)
@@ -175,6 +186,23 @@ async fn clear(
         }
     }
     Ok(())
+}
+
+async fn reload(router: &Router, json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
+    use holdfast_api::manager::v1::{Empty, ManagerClient, ReloadReply};
+    let manager: ManagerClient = router.client("manager").await?;
+    let ReloadReply { changes, problems } = router::answer(manager.reload(Empty {})).await?;
+    if json {
+        json::line(out, &serde_json::json!({ "changes": changes, "problems": problems }))?;
+    } else if changes.is_empty() {
+        writeln!(out, "nothing has changed")?;
+    } else {
+        changes.iter().try_for_each(|change| writeln!(out, "{change}"))?;
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::NotTaken(problems.join("; "))),
+    }
 }
 
 impl Call {

@@ -2,7 +2,7 @@
 
 use std::{os::unix::net::UnixStream, path::Path, time::Duration};
 
-use holdfast_xrl::{Client, ErrorKind, Resolver, XrlError};
+use holdfast_xrl::{Client, ErrorKind, Resolver, XrlError, finder_api::v1::ListRequest};
 use tokio::task::LocalSet;
 
 use crate::Failure;
@@ -10,6 +10,8 @@ use crate::Failure;
 /// Name of the operator's socket in the runtime directory.
 const SOCKET: &str = "holdfast.sock";
 
+/// The manager accepts at once; while it is not there, the keeper holds its socket and nobody answers.
+const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 /// A router answers at once; one that takes this long has a fault.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -24,6 +26,7 @@ pub(crate) fn with(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         let router = Router::connect(directory)?;
+        router.greet().await?;
         command(router).await
     })
 }
@@ -34,6 +37,18 @@ impl Router {
         let socket =
             connected.map_err(|error| Failure::NoRouter { directory: directory.to_owned(), error })?;
         Ok(Self(Resolver::connect(socket.into())?))
+    }
+
+    /// Whether anybody is there.
+    async fn greet(&self) -> Result<(), Failure> {
+        let finder = self.0.finder()?;
+        match tokio::time::timeout(FIRST_PATIENCE, finder.list(ListRequest {})).await {
+            Ok(answer) => Ok(answer.map(|_| ())?),
+            Err(_) => Err(Failure::NoAnswer(
+                "its manager is starting, or hangs; if this lasts, the log of `holdfast run` says why"
+                    .to_owned(),
+            )),
+        }
     }
 
     pub(crate) fn resolver(&self) -> &Resolver {

@@ -1,6 +1,6 @@
 //! Errors that show the text they are about.
 
-use std::{fmt, ops::Range};
+use std::{borrow::Cow, fmt, ops::Range};
 
 use serde::Serialize;
 
@@ -64,9 +64,13 @@ impl fmt::Display for Diagnostics {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, .. } = self;
-        writeln!(f, "{file}:{line}:{column}: {}", self.message)?;
-        writeln!(f, "{line:>5} | {}", printable(&self.text))?;
-        writeln!(f, "      | {}{}", self.indent(), "^".repeat(self.width))?;
+        writeln!(f, "{file}:{line}:{column}: {}", clipped(&self.message))?;
+        let from = (column - 1).saturating_sub(BEFORE);
+        let shown: String = self.text.chars().skip(from).take(WIDEST).collect();
+        let more = if self.text.chars().count() > from + WIDEST { "…" } else { "" };
+        writeln!(f, "{line:>5} | {}{more}", printable(&shown))?;
+        let carets = self.width.min(WIDEST - (column - 1 - from));
+        writeln!(f, "      | {}{}", indent(&shown, column - 1 - from), "^".repeat(carets))?;
         if let Some(expected) = &self.expected {
             writeln!(f, "      expected {expected}")?;
         }
@@ -77,10 +81,20 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-impl Diagnostic {
-    /// As wide as what is before the fault; tabs stay tabs.
-    fn indent(&self) -> String {
-        self.text.chars().take(self.column - 1).map(|c| if c == '\t' { c } else { ' ' }).collect()
+/// Of a longer line so many characters are shown, from a little before the fault on.
+const WIDEST: usize = 160;
+const BEFORE: usize = 80;
+
+/// As wide as what is before the fault; tabs stay tabs.
+fn indent(text: &str, before: usize) -> String {
+    text.chars().take(before).map(|c| if c == '\t' { c } else { ' ' }).collect()
+}
+
+/// A message may quote what is wrong, and that may be long.
+fn clipped(message: &str) -> Cow<'_, str> {
+    match message.char_indices().nth(WIDEST) {
+        Some((end, _)) => format!("{}…", &message[..end]).into(),
+        None => message.into(),
     }
 }
 
@@ -173,5 +187,25 @@ mod tests {
                      hint: did you mean `passive`?\n";
         assert_eq!(diagnostic.to_string(), shown);
         assert!(Diagnostics(vec![diagnostic]).to_string().ends_with("\n\n1 error"));
+    }
+
+    #[test]
+    fn of_a_long_line_only_the_place_is_shown() {
+        let diagnostic = Diagnostic {
+            file: "router.toml".into(),
+            line: 1,
+            column: 1001,
+            width: 5000,
+            text: format!("{}{}", "a".repeat(1000), "b".repeat(5000)),
+            message: "c".repeat(5000),
+            expected: None,
+            hint: None,
+        };
+        let shown = diagnostic.to_string();
+        assert!(shown.lines().all(|line| line.chars().count() < 200), "{shown}");
+        let lines: Vec<_> = shown.lines().collect();
+        let places = [lines[1].find('b'), lines[2].find('^')];
+        assert_eq!(places, [Some(88); 2], "{shown}");
+        assert!(lines[1].ends_with("b…"), "{shown}");
     }
 }

@@ -246,7 +246,7 @@ pub struct Peer {
 }
 
 /// Where a peer is.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Remote {
     /// One neighbour.
     Address(IpAddr),

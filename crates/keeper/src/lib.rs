@@ -51,7 +51,7 @@ pub struct Options {
     pub log_format: String,
 }
 
-/// Runs the router until SIGTERM or SIGINT, then stops it in order.
+/// Runs the router until SIGTERM or SIGINT, then stops it in order. SIGHUP has the configuration read again.
 ///
 /// # Errors
 /// The runtime directory is in use or cannot be used; the stop was not orderly.
@@ -99,11 +99,13 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
         (log::LEVEL.to_owned(), std::env::var(log::LEVEL).unwrap_or_else(|_| options.log_level.clone())),
         (log::FORMAT.to_owned(), std::env::var(log::FORMAT).unwrap_or_else(|_| options.log_format.clone())),
     ];
-    let arguments = vec!["--config".into(), fs::canonicalize(&options.configuration)?.into_os_string()];
+    // Links in it are followed anew each time it is read.
+    let arguments = vec!["--config".into(), std::path::absolute(&options.configuration)?.into_os_string()];
     let keeper = Keeper::new(std::env::current_exe()?, environment, arguments, listener)?;
     let mut deaths = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     info!(pid = std::process::id(), "router starts");
     let mut pause = FIRST_PAUSE;
     let mut born = Instant::now();
@@ -133,6 +135,8 @@ async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
             }
             _ = terminate.recv() => break stop(&keeper, &mut deaths).await,
             _ = interrupt.recv() => break stop(&keeper, &mut deaths).await,
+            // The manager logs what comes of it.
+            _ = hangup.recv() => keeper.ask_to_reload(),
             // An operator has asked the manager.
             () = keeper.stopped.notified() => break true,
         }

@@ -106,6 +106,16 @@ impl Keeper {
         Ok(())
     }
 
+    /// Asks the manager to read the configuration again.
+    pub(crate) fn ask_to_reload(&self) {
+        match &*self.manager.borrow() {
+            Some(manager) => manager.reload(ManagerEmpty {}).detach(),
+            None => {
+                warn!("no reload: the manager is not running; the next one reads the configuration anyway")
+            }
+        }
+    }
+
     /// Ends what still runs.
     pub(crate) fn kill_all(&self) {
         for (name, pid) in self.children.borrow().iter() {

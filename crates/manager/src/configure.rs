@@ -20,46 +20,89 @@ use crate::service::Manager;
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
 
-pub(crate) async fn fea(manager: &Manager) -> Result<(), XrlError> {
-    transport(manager).await?;
-    let fea = manager.config.fea;
-    let request = fea_api::Configuration { backend: fea.backend.name().into(), table: fea.table };
-    manager.resolver.client::<FeaClient>("fea").await?.configure(request).await?;
+/// What a process is told of a configuration. Equal parts: nothing has to be said.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Part {
+    /// Whoever opens sockets is told the peers and their secrets.
+    Transport(transport_api::Configuration),
+    Fea(fea_api::Configuration),
+    Rib(rib_api::Configuration),
+    Bgp(Box<bgp_api::Configuration>),
+}
+
+/// What the process of this name is told, in this order.
+pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Part>, XrlError> {
+    Ok(match process {
+        "manager" if !config.rib.enabled => vec![Part::Transport(transport(config))],
+        "fea" => vec![Part::Transport(transport(config)), Part::Fea(fea(config))],
+        "rib" => vec![Part::Rib(rib(config))],
+        "bgp" => match &config.bgp {
+            Some(bgp) => vec![Part::Bgp(Box::new(speaker(config, bgp)?))],
+            None => Vec::new(),
+        },
+        _ => Vec::new(),
+    })
+}
+
+/// Tells the process that takes this part; the sessions that ended by it.
+pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, XrlError> {
+    let resolver = &manager.resolver;
+    match part {
+        Part::Transport(part) => {
+            resolver.client::<TransportClient>("transport").await?.configure(part).await?;
+        }
+        Part::Fea(part) => {
+            resolver.client::<FeaClient>("fea").await?.configure(part).await?;
+        }
+        Part::Rib(part) => {
+            resolver.client::<RibClient>("rib").await?.configure(part).await?;
+        }
+        Part::Bgp(part) => {
+            return Ok(resolver.client::<BgpClient>("bgp").await?.configure(*part).await?.ended);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Tells a process all of its configuration.
+pub(crate) async fn tell_all(manager: &Manager, process: &str) -> Result<(), XrlError> {
+    for part in parts(process, &manager.config())? {
+        tell(manager, part).await?;
+    }
     Ok(())
 }
 
-/// Whoever opens sockets is told the peers and their secrets.
-pub(crate) async fn transport(manager: &Manager) -> Result<(), XrlError> {
-    let peers = manager.config.bgp.iter().flat_map(|bgp| &bgp.peers);
-    let peers = peers.map(|peer| transport_peer(peer, &manager.config)).collect();
-    let client = manager.resolver.client::<TransportClient>("transport").await?;
-    client.configure(transport_api::Configuration { peers }).await?;
-    Ok(())
+fn fea(config: &Config) -> fea_api::Configuration {
+    fea_api::Configuration { backend: config.fea.backend.name().into(), table: config.fea.table }
 }
 
-pub(crate) async fn rib(manager: &Manager) -> Result<(), XrlError> {
-    let rib = manager.config.rib;
-    let distances = [
-        ("connected", rib.distance.connected),
-        ("static", rib.distance.static_),
-        ("ebgp", rib.distance.ebgp),
-        ("ibgp", rib.distance.ibgp),
-    ];
-    let request = rib_api::Configuration {
-        statics: manager.config.statics.iter().map(static_route).collect(),
-        distances: HashMap::from(distances.map(|(name, distance)| (name.to_owned(), distance.into()))),
-        stale_seconds: seconds(rib.stale_time),
-        expected_origins: manager.config.bgp.iter().map(|_| "bgp".to_owned()).collect(),
+fn transport(config: &Config) -> transport_api::Configuration {
+    let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    let listener = |address: bgp_api::ListenAddress| transport_api::ListenRequest {
+        address: address.address,
+        afi: address.afi,
+        port: address.port,
     };
-    manager.resolver.client::<RibClient>("rib").await?.configure(request).await?;
-    Ok(())
+    transport_api::Configuration {
+        peers: peers.map(|peer| transport_peer(peer, config)).collect(),
+        listen: config.bgp.iter().flat_map(listeners).map(listener).collect(),
+    }
 }
 
-pub(crate) async fn bgp(manager: &Manager) -> Result<(), XrlError> {
-    let Some(bgp) = &manager.config.bgp else { return Ok(()) };
-    let request = speaker(&manager.config, bgp)?;
-    manager.resolver.client::<BgpClient>("bgp").await?.configure(request).await?;
-    Ok(())
+fn rib(config: &Config) -> rib_api::Configuration {
+    let distance = config.rib.distance;
+    let distances = [
+        ("connected", distance.connected),
+        ("static", distance.static_),
+        ("ebgp", distance.ebgp),
+        ("ibgp", distance.ibgp),
+    ];
+    rib_api::Configuration {
+        statics: config.statics.iter().map(static_route).collect(),
+        distances: HashMap::from(distances.map(|(name, distance)| (name.to_owned(), distance.into()))),
+        stale_seconds: seconds(config.rib.stale_time),
+        expected_origins: config.bgp.iter().map(|_| "bgp".to_owned()).collect(),
+    }
 }
 
 fn static_route(route: &StaticRoute) -> rib_api::StaticRoute {
@@ -127,6 +170,7 @@ fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlErro
         ibgp_distance: config.rib.distance.ibgp.into(),
         sync_seconds: SYNC_LIMIT_SECONDS,
         default_local_pref: bgp.local_preference,
+        restart: Vec::new(),
     })
 }
 

@@ -2,13 +2,15 @@
 //!
 //! Its death stops nothing: what runs goes on, attaches to the next manager, and is configured again, which changes
 //! nothing where nothing has changed. Begin with [`run`]; the decisions of starting and restarting are in
-//! `supervisor`, what each process is told is in `configure`.
+//! `supervisor`, what each process is told is in `configure`, how another configuration takes the place of the one that runs in `reload`.
 
 mod configure;
+mod reload;
 mod service;
 mod supervisor;
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     io,
     path::{Path, PathBuf},
@@ -74,7 +76,9 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     let finder = Finder::new();
     let manager = Rc::new(Manager {
         supervisor: Supervisor::new(&wanted(&config), now).into(),
-        config,
+        config: RefCell::new(Rc::new(config)),
+        file: configuration,
+        reloading: tokio::sync::Mutex::new(()),
         finder: finder.clone(),
         keeper: boot.keeper.clone(),
         resolver: boot.resolver.clone(),
@@ -84,7 +88,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         born: now,
     });
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
-    if !manager.config.rib.enabled {
+    if !manager.config().rib.enabled {
         // Nobody else opens sockets then.
         boot.node.serve(TransportDispatcher::new(TransportService::new()));
     }
@@ -96,8 +100,8 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     let listener = boot.keeper.get(GetRequest { key: OPERATOR_SOCKET.into() }).await?.1;
     let listener = listener.into_iter().next().context("the keeper has no operator's socket")?;
     spawn_task(operators(UnixListener::from_std(listener.into())?, finder));
-    if !manager.config.rib.enabled {
-        configure::transport(&manager).await.context("configuring the manager's own transport")?;
+    if !manager.config().rib.enabled {
+        configure::tell_all(&manager, "manager").await.context("configuring the manager's own transport")?;
     }
     tokio::select! {
         result = deaths(&manager) => result,
@@ -190,14 +194,7 @@ async fn births(manager: Rc<Manager>) {
 /// Tells a process its configuration, again and again while it lives and refuses.
 async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
     loop {
-        let told = async {
-            match name {
-                "fea" => configure::fea(&manager).await,
-                "rib" => configure::rib(&manager).await,
-                "bgp" => configure::bgp(&manager).await,
-                _ => Ok(()),
-            }
-        };
+        let told = configure::tell_all(&manager, name);
         let result = tokio::time::timeout(CONFIGURE_LIMIT, told).await;
         let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
         if !manager.supervisor.borrow().is_alive(name, pid) {

@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     fs,
     os::fd::OwnedFd,
+    path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -12,16 +13,19 @@ use holdfast_api::{
     bgp::v1::{BgpClient, ShutdownRequest as BgpShutdown},
     fea::v1::{FeaClient, ShutdownRequest as FeaShutdown},
     keeper::v1::{Empty as KeeperEmpty, KeeperClient},
-    manager::v1::{AdoptRequest, Empty, ManagerServer, Process, ShowProcessesReply},
+    manager::v1::{AdoptRequest, Empty, ManagerServer, Process, ReloadReply, ShowProcessesReply},
 };
 use holdfast_config::Config;
 use holdfast_process::spawn_task;
 use holdfast_xrl::{CallContext, Finder, PeerIdentity, Resolver, XrlError};
 use rustix::process::Signal;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tracing::{info, warn};
 
-use crate::supervisor::{State, Supervisor};
+use crate::{
+    reload,
+    supervisor::{State, Supervisor},
+};
 
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
@@ -30,7 +34,11 @@ const STOP_ORDER: [&str; 3] = ["bgp", "rib", "fea"];
 
 /// All state.
 pub(crate) struct Manager {
-    pub(crate) config: Config,
+    /// What runs, or is about to.
+    pub(crate) config: RefCell<Rc<Config>>,
+    pub(crate) file: PathBuf,
+    /// One reload at a time.
+    pub(crate) reloading: Mutex<()>,
     pub(crate) supervisor: RefCell<Supervisor>,
     pub(crate) finder: Finder,
     pub(crate) keeper: KeeperClient,
@@ -48,6 +56,10 @@ pub(crate) struct Manager {
 pub(crate) struct Served(pub(crate) Rc<Manager>);
 
 impl Manager {
+    pub(crate) fn config(&self) -> Rc<Config> {
+        Rc::clone(&self.config.borrow())
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.supervisor.borrow().is_stopping()
     }
@@ -77,7 +89,7 @@ impl Manager {
                 self.resolver.client::<BgpClient>(name).await?.shutdown(BgpShutdown { text }).await?;
             }
             "fea" => {
-                let keep_routes = self.config.fea.keep_routes;
+                let keep_routes = self.config().fea.keep_routes;
                 self.resolver.client::<FeaClient>(name).await?.shutdown(FeaShutdown { keep_routes }).await?;
             }
             _ => {}
@@ -123,6 +135,10 @@ impl ManagerServer for Served {
             spawn_task(Rc::clone(&self.0).stop());
         }
         Ok(Empty {})
+    }
+
+    async fn reload(&self, _: &CallContext, _: Empty) -> Result<ReloadReply, XrlError> {
+        reload::reload(&self.0).await
     }
 
     async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {

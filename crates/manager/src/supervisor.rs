@@ -193,6 +193,18 @@ impl Supervisor {
         }
     }
 
+    /// It is told another configuration; its process id if it lives and has one. Otherwise it is told at its birth.
+    pub(crate) fn reconfigure(&mut self, name: &str) -> Option<u32> {
+        let process = self.find(name)?;
+        match process.state {
+            State::Running { pid, since } | State::Configuring { pid, since } => {
+                process.state = State::Configuring { pid, since };
+                Some(pid)
+            }
+            _ => None,
+        }
+    }
+
     /// It runs but could not take its configuration.
     pub(crate) fn refused(&mut self, name: &str, why: String) {
         if let Some(process) = self.find(name) {
@@ -340,6 +352,18 @@ mod tests {
         supervisor.ended("bgp", 7, "exit 0", now);
         assert_eq!(state(&supervisor), State::Stopped);
         assert!(supervisor.due(now + LAST_DELAY).is_empty() && supervisor.next_due().is_none());
+    }
+
+    #[test]
+    fn another_configuration_is_for_who_has_one_already() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        assert_eq!(supervisor.reconfigure("bgp"), Some(7));
+        assert_eq!(state(&supervisor), State::Configuring { pid: 7, since: now });
+        supervisor.configured("bgp");
+        assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
+        supervisor.ended("bgp", 7, "signal 9", now);
+        assert_eq!(supervisor.reconfigure("bgp"), None, "it will be told at its birth");
     }
 
     #[test]

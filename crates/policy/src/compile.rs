@@ -119,6 +119,18 @@ impl Library {
         Ok(Self(all.map(|program| (program.name().to_owned(), program)).collect()))
     }
 
+    /// Takes over the programs of an earlier library that decide as those of the same name here. So what has not
+    /// changed stays one program, with its id and the verdicts cached under that.
+    #[must_use]
+    pub fn keeping(mut self, before: &Self) -> Self {
+        for (name, program) in &mut self.0 {
+            if let Some(same) = before.get(name).filter(|same| *same == program) {
+                *program = same.clone();
+            }
+        }
+        self
+    }
+
     /// The program of a policy, built-in ones included.
     pub fn get(&self, name: &str) -> Option<&Program> {
         self.0.get(name)

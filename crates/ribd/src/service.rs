@@ -138,6 +138,9 @@ impl RibServer for Server {
         request: ShowRoutesRequest,
         mut replies: ReplySink<ShownRoutes>,
     ) -> Result<(), XrlError> {
+        if !request.origin.is_empty() {
+            self.router.quietly(|rib| known(rib, &request.origin))?;
+        }
         if !request.destination.is_empty() {
             let found = self.router.quietly(|rib| destination(rib, &request.destination))?;
             return replies.send(found).await;
@@ -172,6 +175,18 @@ impl RibServer for Server {
             memory_bytes: status.memory as u64,
         })
     }
+}
+
+/// Whether routes can be from there; a slip would otherwise look like an empty table.
+fn known(rib: &Rib, origin: &str) -> Result<(), XrlError> {
+    if rib.origin_named(origin).is_some() {
+        return Ok(());
+    }
+    let names: Vec<_> = rib.status().origins.into_iter().map(|origin| origin.name.to_owned()).collect();
+    Err(XrlError::not_found(format!(
+        "no protocol {origin:?} has routes here; there are {}",
+        names.join(", ")
+    )))
 }
 
 /// 0 is both.

@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, net::SocketAddr, os::fd::OwnedFd};
 
 use holdfast_sys::tcp::{IpVersion, set_md5, set_min_ttl, set_ttl};
+use holdfast_types::Prefix;
+use rustix::io::Errno;
 
 use crate::{
     TransportError,
     error::Step,
-    peer::Peer,
+    peer::{Peer, Secret, md5_peer},
     socket::{self, GTSM_TTL},
 };
 
@@ -28,7 +30,12 @@ pub struct Door {
 struct Listener {
     address: SocketAddr,
     socket: OwnedFd,
+    /// Those that the kernel has for it.
+    keys: Keys,
 }
+
+/// TCP-MD5 keys by whom they are for.
+type Keys = BTreeMap<Prefix, Secret>;
 
 impl Door {
     /// Without peers.
@@ -36,25 +43,26 @@ impl Door {
         Self::default()
     }
 
-    /// Replaces the peers. Listeners get the new keys; without any peer they are closed.
+    /// Replaces the peers, and the addresses where listeners may stay. Listeners get the new keys; when the kernel
+    /// has no room for them all, nothing changes: without its key a peer would be taken unsigned.
     ///
     /// # Errors
-    /// The first key that the kernel refused for a listener; the others are set.
-    pub fn configure(&mut self, peers: impl IntoIterator<Item = Peer>) -> Result<(), TransportError> {
+    /// What the kernel refused.
+    pub fn configure(
+        &mut self,
+        peers: impl IntoIterator<Item = Peer>,
+        listen: &[SocketAddr],
+    ) -> Result<(), TransportError> {
         let peers = peers.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
-        let before = std::mem::replace(&mut self.peers, peers);
-        if self.peers.is_empty() {
-            self.listeners.clear();
+        let stays = |listener: &&Listener| listen.contains(&listener.address);
+        self.listeners.iter().filter(stays).try_for_each(|listener| listener.rehearse(&peers))?;
+        self.peers = peers;
+        self.listeners.retain(|listener| listen.contains(&listener.address));
+        let mut result = Ok(());
+        for listener in &mut self.listeners {
+            result = result.and(listener.prepare(&self.peers));
         }
-        for listener in &self.listeners {
-            let gone = before.values().filter(|peer| peer.md5.is_some() && !self.has_key_for(peer));
-            for peer in gone.filter(|peer| listener.serves(peer)) {
-                // Refused only when the listener has no such key.
-                let _ = set_md5(&listener.socket, peer.md5_peer(), &[]);
-            }
-        }
-        let results: Vec<_> = self.listeners.iter().map(|listener| self.prepare(listener)).collect();
-        results.into_iter().collect()
+        result
     }
 
     /// A socket that listens on the address, non-blocking, with the keys of all peers of its family. Asked
@@ -66,8 +74,9 @@ impl Door {
         if let Some(listener) = self.listeners.iter().find(|listener| listener.address == address) {
             return listener.copy();
         }
-        let listener = Listener { address, socket: socket::listen(address, BACKLOG)? };
-        self.prepare(&listener)?;
+        let socket = socket::listen(address, BACKLOG)?;
+        let mut listener = Listener { address, socket, keys: BTreeMap::new() };
+        listener.prepare(&self.peers)?;
         let copy = listener.copy()?;
         if address.port() != 0 {
             self.listeners.push(listener);
@@ -85,40 +94,46 @@ impl Door {
         let address = peer.address().ok_or_else(|| TransportError::Range(name.to_owned()))?;
         socket::dial(peer, address)
     }
+}
 
-    fn has_key_for(&self, other: &Peer) -> bool {
-        self.peers.values().any(|peer| peer.md5.is_some() && peer.network == other.network)
+impl Listener {
+    /// Gives it what the peers need.
+    fn prepare(&mut self, peers: &BTreeMap<String, Peer>) -> Result<(), TransportError> {
+        let wanted = self.keys_for(peers);
+        set_keys(&self.socket, &mut self.keys, wanted)?;
+        self.set_ttl(peers)
     }
 
-    /// Sets what the peers need on a listener.
-    fn prepare(&self, listener: &Listener) -> Result<(), TransportError> {
-        let mut result = Ok(());
-        for peer in self.peers.values().filter(|peer| listener.serves(peer)) {
-            if let Some(key) = &peer.md5 {
-                result = result.and(socket::key_for(&listener.socket, peer.md5_peer(), key));
-            }
+    /// Tries on another socket whether the kernel takes all the keys.
+    fn rehearse(&self, peers: &BTreeMap<String, Peer>) -> Result<(), TransportError> {
+        let wanted = self.keys_for(peers);
+        if wanted == self.keys {
+            return Ok(());
         }
-        result.and(self.set_ttl(listener))
+        set_keys(&socket::open(self.address.ip())?, &mut Keys::new(), wanted)
+    }
+
+    fn keys_for(&self, peers: &BTreeMap<String, Peer>) -> Keys {
+        let served = peers.values().filter(|peer| self.serves(peer));
+        served.filter_map(|peer| Some((peer.network, peer.md5.clone()?))).collect()
     }
 
     /// RFC 5082 section 3: the answer to a connection must have TTL 255 as well. Less is refused here only
     /// when every peer of the family is a neighbour.
-    fn set_ttl(&self, listener: &Listener) -> Result<(), TransportError> {
-        let version = IpVersion::of(listener.address.ip());
-        let mut served = self.peers.values().filter(|peer| listener.serves(peer)).peekable();
+    fn set_ttl(&self, peers: &BTreeMap<String, Peer>) -> Result<(), TransportError> {
+        let version = IpVersion::of(self.address.ip());
+        let mut served = peers.values().filter(|peer| self.serves(peer)).peekable();
         let minimum = if served.peek().is_some() && served.clone().all(|peer| peer.ttl_security) {
             GTSM_TTL
         } else {
             0
         };
         if served.any(|peer| peer.ttl_security) {
-            set_ttl(&listener.socket, version, GTSM_TTL).step("setting the TTL")?;
+            set_ttl(&self.socket, version, GTSM_TTL).step("setting the TTL")?;
         }
-        set_min_ttl(&listener.socket, version, minimum).step("setting the minimum TTL")
+        set_min_ttl(&self.socket, version, minimum).step("setting the minimum TTL")
     }
-}
 
-impl Listener {
     fn serves(&self, peer: &Peer) -> bool {
         self.address.is_ipv4() == peer.network.address().is_ipv4()
     }
@@ -126,4 +141,29 @@ impl Listener {
     fn copy(&self) -> Result<OwnedFd, TransportError> {
         self.socket.try_clone().step("copying the descriptor")
     }
+}
+
+/// Tells the kernel what differs from the keys that a socket has: each costs it a search among all.
+fn set_keys(socket: &OwnedFd, present: &mut Keys, wanted: Keys) -> Result<(), TransportError> {
+    // What cannot be taken away is tried again next time.
+    present.retain(|network, _| {
+        wanted.contains_key(network) || set_md5(socket, md5_peer(*network), &[]).is_err()
+    });
+    let count = wanted.len();
+    for (network, key) in wanted {
+        if present.get(&network) != Some(&key) {
+            socket::key_for(socket, md5_peer(network), &key).map_err(|error| match error {
+                TransportError::Refused { source, .. } if is_no_room(&source) => {
+                    TransportError::TooManyKeys { network, set: present.len(), wanted: count }
+                }
+                error => error,
+            })?;
+            present.insert(network, key);
+        }
+    }
+    Ok(())
+}
+
+fn is_no_room(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOMEM.raw_os_error())
 }

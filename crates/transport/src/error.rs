@@ -2,6 +2,8 @@
 
 use std::io;
 
+use holdfast_types::Prefix;
+
 /// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
@@ -18,6 +20,19 @@ pub enum TransportError {
         name: String,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// The kernel keeps so many octets of options for a socket and no more.
+    #[error(
+        "the kernel has room for {set} of the {wanted} MD5 keys of a listener, and none for that of {network}: raise the \
+         sysctl net.core.optmem_max, in proportion"
+    )]
+    TooManyKeys {
+        /// Whose key was the first without room.
+        network: Prefix,
+        /// Keys that the listener has.
+        set: usize,
+        /// Keys that it needs.
+        wanted: usize,
     },
     /// The kernel refused a step.
     #[error("{step}: {source}")]

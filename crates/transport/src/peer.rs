@@ -66,10 +66,11 @@ impl Peer {
         let address = self.network.address();
         (Prefix::host(address) == self.network).then_some(address)
     }
+}
 
-    pub(crate) fn md5_peer(&self) -> Md5Peer {
-        Md5Peer { address: self.network.address(), length: self.network.length() }
-    }
+/// Whose segments a key is for.
+pub(crate) fn md5_peer(network: Prefix) -> Md5Peer {
+    Md5Peer { address: network.address(), length: network.length() }
 }
 
 impl TryFrom<api::Peer> for Peer {

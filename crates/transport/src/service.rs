@@ -28,8 +28,9 @@ impl TransportServer for TransportService {
     async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
         let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
         let peers = peers.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
+        let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         tracing::info!(peers = peers.len(), "peers configured");
-        self.door.borrow_mut().configure(peers).map_err(refused)?;
+        self.door.borrow_mut().configure(peers, &listen).map_err(refused)?;
         Ok(Empty {})
     }
 
@@ -68,9 +69,9 @@ fn refused(error: TransportError) -> XrlError {
     match error {
         TransportError::UnknownPeer(_) => XrlError::not_found(error.to_string()),
         TransportError::Range(_) => XrlError::failed_precondition(error.to_string()),
-        TransportError::NoInterface { .. } | TransportError::Refused { .. } => {
-            XrlError::unavailable(error.to_string())
-        }
+        TransportError::NoInterface { .. }
+        | TransportError::TooManyKeys { .. }
+        | TransportError::Refused { .. } => XrlError::unavailable(error.to_string()),
     }
 }
 

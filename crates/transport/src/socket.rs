@@ -14,7 +14,7 @@ use rustix::{
 use crate::{
     TransportError,
     error::Step,
-    peer::{Peer, Secret},
+    peer::{Peer, Secret, md5_peer},
 };
 
 /// TTL of a neighbour's packets on the wire (RFC 5082 section 3).
@@ -37,7 +37,7 @@ pub(crate) fn dial(peer: &Peer, address: IpAddr) -> Result<OwnedFd, TransportErr
     let socket = open(address)?;
     let version = IpVersion::of(address);
     if let Some(key) = &peer.md5 {
-        key_for(&socket, peer.md5_peer(), key)?;
+        key_for(&socket, md5_peer(peer.network), key)?;
     }
     if peer.ttl_security {
         set_ttl(&socket, version, GTSM_TTL).step("setting the TTL")?;
@@ -60,7 +60,8 @@ pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(
     set_md5(socket, peer, key.octets()).step("setting the MD5 key")
 }
 
-fn open(address: IpAddr) -> Result<OwnedFd, TransportError> {
+/// A socket without an address.
+pub(crate) fn open(address: IpAddr) -> Result<OwnedFd, TransportError> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =

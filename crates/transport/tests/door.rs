@@ -62,8 +62,11 @@ fn a_dialled_socket_connects_from_the_local_address() {
     let mut door = Door::new();
     let (listening, port) = listener(&mut door, Ipv4Addr::LOCALHOST);
     let local = Ipv4Addr::new(127, 0, 0, 9);
-    door.configure([Peer { local: Some(local.into()), ..peer("a", Ipv4Addr::LOCALHOST, port) }])
-        .expect("configured");
+    door.configure(
+        [Peer { local: Some(local.into()), ..peer("a", Ipv4Addr::LOCALHOST, port) }],
+        &[(Ipv4Addr::LOCALHOST, port).into()],
+    )
+    .expect("configured");
     let dialled = settle(door.dial("a").expect("dialling")).expect("connected");
     let accepted = accept(&listening);
     assert_eq!(accepted.peer_addr().expect("connected"), dialled.local_addr().expect("connected"));
@@ -75,7 +78,7 @@ fn a_dialled_socket_connects_from_the_local_address() {
 fn dialling_never_waits() {
     let mut door = Door::new();
     // TEST-NET-1: nobody answers, if there is a route at all.
-    door.configure([peer("far", Ipv4Addr::new(192, 0, 2, 1), 179)]).expect("configured");
+    door.configure([peer("far", Ipv4Addr::new(192, 0, 2, 1), 179)], &[]).expect("configured");
     let begin = Instant::now();
     let _ = door.dial("far");
     assert!(begin.elapsed() < Duration::from_millis(500));
@@ -90,7 +93,7 @@ fn who_cannot_be_dialled_is_told_why() {
         interface: Some("nowhere0".into()),
         ..peer("link", "fe80::1".parse::<IpAddr>().expect("address"), 1)
     };
-    door.configure([range, link]).expect("configured");
+    door.configure([range, link], &[]).expect("configured");
     assert!(matches!(door.dial("nobody"), Err(TransportError::UnknownPeer(_))));
     assert!(matches!(door.dial("range"), Err(TransportError::Range(_))));
     assert!(matches!(door.dial("link"), Err(TransportError::NoInterface { .. })));
@@ -103,10 +106,10 @@ fn with_the_same_key_they_connect_and_with_another_they_do_not() {
         (Ipv6Addr::LOCALHOST.into(), IpAddr::from(Ipv6Addr::LOCALHOST)),
     ] {
         let (mut server, mut client) = (Door::new(), Door::new());
-        server.configure([Peer { md5: key("one"), ..peer("client", local, 1) }]).expect("configured");
+        server.configure([Peer { md5: key("one"), ..peer("client", local, 1) }], &[]).expect("configured");
         let (listening, port) = listener(&mut server, address);
         let dial = |client: &mut Door, md5| {
-            client.configure([Peer { md5, ..peer("server", address, port) }]).expect("configured");
+            client.configure([Peer { md5, ..peer("server", address, port) }], &[]).expect("configured");
             settle(client.dial("server").expect("dialling"))
         };
         assert!(dial(&mut client, key("one")).is_ok());
@@ -114,9 +117,11 @@ fn with_the_same_key_they_connect_and_with_another_they_do_not() {
         assert!(dial(&mut client, key("two")).is_err(), "another key");
         assert!(dial(&mut client, None).is_err(), "no key");
         // The listener follows the configuration.
-        server.configure([Peer { md5: key("two"), ..peer("client", local, 1) }]).expect("configured");
+        server
+            .configure([Peer { md5: key("two"), ..peer("client", local, 1) }], &[(address, port).into()])
+            .expect("configured");
         assert!(dial(&mut client, key("two")).is_ok(), "changed");
-        server.configure([peer("client", local, 1)]).expect("configured");
+        server.configure([peer("client", local, 1)], &[(address, port).into()]).expect("configured");
         assert!(dial(&mut client, None).is_ok(), "taken away");
     }
 }
@@ -126,12 +131,12 @@ fn a_range_shares_a_key() {
     let (mut server, mut client) = (Door::new(), Door::new());
     let network = "127.0.0.0/8".parse().expect("prefix");
     server
-        .configure([Peer { network, md5: key("many"), ..peer("range", Ipv4Addr::LOCALHOST, 1) }])
+        .configure([Peer { network, md5: key("many"), ..peer("range", Ipv4Addr::LOCALHOST, 1) }], &[])
         .expect("configured");
     let (_listening, port) = listener(&mut server, Ipv4Addr::LOCALHOST);
     let local = Some(Ipv4Addr::new(127, 7, 7, 7).into());
     client
-        .configure([Peer { local, md5: key("many"), ..peer("server", Ipv4Addr::LOCALHOST, port) }])
+        .configure([Peer { local, md5: key("many"), ..peer("server", Ipv4Addr::LOCALHOST, port) }], &[])
         .expect("configured");
     assert!(settle(client.dial("server").expect("dialling")).is_ok());
 }
@@ -140,13 +145,13 @@ fn a_range_shares_a_key() {
 fn neighbours_with_gtsm_send_255_and_others_are_not_heard() {
     let (mut server, mut client) = (Door::new(), Door::new());
     server
-        .configure([Peer { ttl_security: true, ..peer("client", Ipv4Addr::LOCALHOST, 1) }])
+        .configure([Peer { ttl_security: true, ..peer("client", Ipv4Addr::LOCALHOST, 1) }], &[])
         .expect("configured");
     let (listening, port) = listener(&mut server, Ipv4Addr::LOCALHOST);
-    client.configure([peer("server", Ipv4Addr::LOCALHOST, port)]).expect("configured");
+    client.configure([peer("server", Ipv4Addr::LOCALHOST, port)], &[]).expect("configured");
     assert!(settle(client.dial("server").expect("dialling")).is_err(), "64 is from far away");
     client
-        .configure([Peer { ttl_security: true, ..peer("server", Ipv4Addr::LOCALHOST, port) }])
+        .configure([Peer { ttl_security: true, ..peer("server", Ipv4Addr::LOCALHOST, port) }], &[])
         .expect("configured");
     let dialled = settle(client.dial("server").expect("dialling")).expect("connected");
     let accepted = accept(&listening);
@@ -156,7 +161,7 @@ fn neighbours_with_gtsm_send_255_and_others_are_not_heard() {
 #[test]
 fn a_listener_outlives_who_asked_for_it_until_no_peer_is_left() {
     let mut door = Door::new();
-    door.configure([peer("a", Ipv4Addr::LOCALHOST, 1)]).expect("configured");
+    door.configure([peer("a", Ipv4Addr::LOCALHOST, 1)], &[]).expect("configured");
     let (first, port) = listener(&mut door, Ipv4Addr::LOCALHOST);
     drop(first);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -164,7 +169,7 @@ fn a_listener_outlives_who_asked_for_it_until_no_peer_is_left() {
     let second: TcpListener = door.listen(address).expect("again").into();
     accept(&second);
     drop(second);
-    door.configure([]).expect("configured");
+    door.configure([peer("a", Ipv4Addr::LOCALHOST, 1)], &[]).expect("configured");
     assert!(TcpStream::connect(address).is_err(), "closed");
 }
 
@@ -174,4 +179,28 @@ fn both_families_can_listen_on_the_same_port() {
     let (_v4, port) = listener(&mut door, Ipv4Addr::UNSPECIFIED);
     let v6 = door.listen((Ipv6Addr::UNSPECIFIED, port).into()).expect("no conflict");
     assert_eq!(sockopt::ipv6_v6only(&v6), Ok(true));
+}
+
+#[test]
+fn keys_that_do_not_fit_change_nothing() {
+    let mut door = Door::new();
+    let peers = |count: u32| {
+        (0..count).map(|number| Peer {
+            md5: key("k"),
+            ..peer(&number.to_string(), Ipv4Addr::from_bits(0x0a00_0000 + number), 1)
+        })
+    };
+    door.configure(peers(10), &[]).expect("ten always fit");
+    let (_listening, port) = listener(&mut door, Ipv4Addr::LOCALHOST);
+    let stays = [(Ipv4Addr::LOCALHOST, port).into()];
+    // As much as the kernel may allow for all options of a socket, with a key of 80 octets each.
+    let most: u32 = std::fs::read_to_string("/proc/sys/net/core/optmem_max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .expect("the kernel says its limit");
+    let error = door.configure(peers(most / 80), &stays).expect_err("more than fit");
+    assert!(matches!(error, TransportError::TooManyKeys { .. }), "{error}");
+    assert!(error.to_string().contains("net.core.optmem_max"), "{error}");
+    let far = most / 80 - 1;
+    assert!(matches!(door.dial(&far.to_string()), Err(TransportError::UnknownPeer(_))));
 }

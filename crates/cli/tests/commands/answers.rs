@@ -103,7 +103,11 @@ fn paths(prefix: String) -> Prefix {
 }
 
 impl BgpServer for Bgp {
-    async fn configure(&self, _: &CallContext, _: bgp::Configuration) -> Result<bgp::Empty, XrlError> {
+    async fn configure(
+        &self,
+        _: &CallContext,
+        _: bgp::Configuration,
+    ) -> Result<bgp::ConfigureReply, XrlError> {
         unasked()
     }
 
@@ -356,6 +360,12 @@ impl ManagerServer for Manager {
 
     async fn stop(&self, _: &CallContext, _: manager::Empty) -> Result<manager::Empty, XrlError> {
         unasked()
+    }
+
+    async fn reload(&self, _: &CallContext, _: manager::Empty) -> Result<manager::ReloadReply, XrlError> {
+        let changes = vec!["peers added: customer-7".to_owned()];
+        let problems = vec!["bgp: no answer to its configuration".to_owned()];
+        Ok(manager::ReloadReply { changes, problems })
     }
 
     async fn show_processes(

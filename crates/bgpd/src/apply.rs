@@ -1,0 +1,111 @@
+//! From one configuration to the next: what is different is changed, everything else is not touched.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+    time::Instant,
+};
+
+use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex};
+use holdfast_bgp_session::{State, StopReason};
+use holdfast_types::Prefix;
+use tracing::{debug, info};
+
+use crate::{
+    config::{Neighbor, Peers},
+    speaker::Speaker,
+    tasks::seed,
+};
+
+/// What becomes of a peer that is there.
+enum Fate<'a> {
+    Same,
+    /// The session stays.
+    Changes(Neighbor),
+    /// Another session is needed, with the configured peer of this address.
+    Restarts(&'a Neighbor),
+    Goes,
+}
+
+/// Makes the peers those that are wanted; the names of those whose session was up and had to end.
+pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<String> {
+    let configured: HashMap<IpAddr, &Neighbor> =
+        wanted.neighbors.iter().map(|neighbor| (neighbor.address, neighbor)).collect();
+    let indexes: Vec<PeerIndex> = speaker.slots.keys().copied().collect();
+    let (mut ended, mut removed, mut changed) = (Vec::new(), 0, 0);
+    let mut restarts: HashSet<IpAddr> = HashSet::new();
+    for index in indexes {
+        let Some(slot) = speaker.slots.get(&index) else { continue };
+        let fate = match slot.dynamic {
+            true => fate_of_guest(&slot.neighbor, wanted, &configured),
+            false => fate(&slot.neighbor, wanted, &configured),
+        };
+        let (name, was_up) = (slot.neighbor.name.clone(), slot.session.state() == State::Established);
+        let reason = match fate {
+            Fate::Same => continue,
+            Fate::Changes(neighbor) => {
+                debug!(peer = name, "changed");
+                changed += 1;
+                speaker.change_peer(index, neighbor);
+                continue;
+            }
+            Fate::Restarts(neighbor) => {
+                restarts.insert(neighbor.address);
+                StopReason::OtherConfigChange
+            }
+            Fate::Goes => {
+                debug!(peer = name, "removed");
+                removed += 1;
+                StopReason::PeerDeconfigured
+            }
+        };
+        if was_up {
+            ended.push(name);
+        }
+        speaker.remove_peer(index, reason, now);
+    }
+    let mut added = 0;
+    for neighbor in &wanted.neighbors {
+        if speaker.peer_at(neighbor.address).is_none() {
+            debug!(peer = neighbor.name, address = %neighbor.address, "configured");
+            added += usize::from(!restarts.contains(&neighbor.address));
+            speaker.add_peer(neighbor.clone(), false, seed(), now);
+        }
+    }
+    info!(added, removed, changed, restarted = restarts.len(), ended = ended.len(), "peers configured");
+    ended
+}
+
+fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr, &'a Neighbor>) -> Fate<'a> {
+    let Some(&new) = configured.get(&old.address) else { return Fate::Goes };
+    match () {
+        () if wanted.restart.contains(&new.name) || !old.keeps_session(new) => Fate::Restarts(new),
+        () if old.is_same(new) => Fate::Same,
+        () => Fate::Changes(new.clone()),
+    }
+}
+
+/// Of a peer that a listen range has brought. It stays while its range does, also when a more specific range is new.
+fn fate_of_guest<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr, &'a Neighbor>) -> Fate<'a> {
+    if let Some(&new) = configured.get(&old.address) {
+        return Fate::Restarts(new);
+    }
+    let range =
+        wanted.ranges.iter().map(|range| &range.template).find(|range| range.source.name == old.source.name);
+    match range.filter(|range| !wanted.restart.contains(&range.name) && old.keeps_session(range)) {
+        None => Fate::Goes,
+        Some(range) if old.is_same(range) => Fate::Same,
+        Some(range) => Fate::Changes(range.at(old.address)),
+    }
+}
+
+/// Makes the networks that we originate those that are wanted.
+pub(crate) fn networks(speaker: &mut Speaker, old: &[Prefix], new: &[Prefix]) {
+    let (before, wanted): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+    for gone in before.difference(&wanted) {
+        speaker.pipeline.withdraw_origin(**gone);
+    }
+    for added in new.iter().filter(|prefix| !before.contains(prefix)) {
+        speaker.pipeline.originate(*added, &OriginateAttributes::default());
+    }
+}
