@@ -27,11 +27,13 @@ struct Inner {
     attached: Notify,
     cache: RefCell<HashMap<Slot, Channel>>,
     /// Channels that are being opened, by whether the opener waits for the target: who wants the same comes after.
-    opening: RefCell<HashMap<(Slot, bool), Rc<Mutex<()>>>>,
+    opening: RefCell<HashMap<(Slot, bool), Turn>>,
 }
 
 /// A target and a service of it.
 type Slot = (String, u16);
+/// Held by who opens a channel.
+type Turn = Rc<Mutex<()>>;
 
 impl Resolver {
     /// For somebody who calls and is never called: an operator's tool. `fd` is one end of a socket whose other end
