@@ -21,7 +21,7 @@ use crate::{
 enum Fate<'a> {
     Same,
     /// The session stays.
-    Changes(Neighbor),
+    Changes(Box<Neighbor>),
     /// Another session is needed, with the configured peer of this address.
     Restarts(&'a Neighbor),
     Goes,
@@ -46,7 +46,7 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             Fate::Changes(neighbor) => {
                 debug!(peer = name, "changed");
                 changed += 1;
-                speaker.change_peer(index, neighbor);
+                speaker.change_peer(index, *neighbor);
                 continue;
             }
             Fate::Restarts(neighbor) => {
@@ -81,7 +81,7 @@ fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr, &'a Nei
     match () {
         () if wanted.restart.contains(&new.name) || !old.keeps_session(new) => Fate::Restarts(new),
         () if old.is_same(new) => Fate::Same,
-        () => Fate::Changes(new.clone()),
+        () => Fate::Changes(Box::new(new.clone())),
     }
 }
 
@@ -95,7 +95,7 @@ fn fate_of_guest<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr
     match range.filter(|range| !wanted.restart.contains(&range.name) && old.keeps_session(range)) {
         None => Fate::Goes,
         Some(range) if old.is_same(range) => Fate::Same,
-        Some(range) => Fate::Changes(range.at(old.address)),
+        Some(range) => Fate::Changes(Box::new(range.at(old.address))),
     }
 }
 
