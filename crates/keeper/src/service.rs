@@ -111,7 +111,7 @@ impl Keeper {
         match &*self.manager.borrow() {
             Some(manager) => manager.reload(ManagerEmpty {}).detach(),
             None => {
-                warn!("no reload: the manager is not running; the next one reads the configuration anyway")
+                warn!("no reload: the manager is not running; the next one reads the configuration anyway");
             }
         }
     }
