@@ -41,6 +41,8 @@ pub(crate) struct Load {
     pub(crate) sessions: Vec<Session>,
     next_keepalives: Instant,
     keepalive_interval: Duration,
+    /// Room for one read.
+    room: Box<[u8]>,
 }
 
 /// One of them.
@@ -79,6 +81,7 @@ impl Load {
             sessions: Vec::new(),
             next_keepalives: Instant::now(),
             keepalive_interval: Duration::from_secs(u64::from(hold / 3).max(1)),
+            room: vec![0; CHUNK].into(),
         };
         let start = Instant::now();
         for (number, place) in places.iter().enumerate() {
@@ -123,7 +126,7 @@ impl Load {
         for Event { flags, data } in events {
             let number = data.u64() as usize;
             if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                self.sessions[number].read().with_context(|| format!("session {number}"))?;
+                self.sessions[number].read(&mut self.room).with_context(|| format!("session {number}"))?;
             }
         }
         Ok(())
@@ -279,14 +282,13 @@ impl Session {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<()> {
-        let start = self.received.len();
-        self.received.resize(start + CHUNK, 0);
-        let read = self.stream.read(&mut self.received[start..]);
-        self.received.truncate(start + read.as_ref().map_or(0, |count| *count));
-        match read {
+    fn read(&mut self, room: &mut [u8]) -> Result<()> {
+        match self.stream.read(room) {
             Ok(0) => bail!("the router has closed it"),
-            Ok(_) => self.take(Instant::now()),
+            Ok(count) => {
+                self.received.extend_from_slice(&room[..count]);
+                self.take(Instant::now())
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error.into()),
         }
