@@ -79,6 +79,8 @@ pub(crate) enum Feature {
     PolicyChange,
     /// Thousands of peers and prefix-set entries.
     Scale,
+    /// Keep up with a feeder that changes all routes again and again.
+    Churn,
 }
 
 /// What the templates are filled with.

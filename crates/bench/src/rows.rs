@@ -313,7 +313,8 @@ impl Work {
     pub(crate) fn features(&self) -> Vec<Feature> {
         match self {
             Self::Flow(flow) => flow.features(),
-            Self::Drop { .. } | Self::Single { .. } | Self::Churn { .. } => Vec::new(),
+            Self::Drop { .. } | Self::Single { .. } => Vec::new(),
+            Self::Churn { .. } => vec![Feature::Churn],
             Self::Change { .. } => vec![Feature::PolicyChange],
             Self::Scale { .. } => vec![Feature::Scale],
         }
