@@ -30,7 +30,7 @@ pub(crate) struct Daemon {
     pub(crate) title: String,
     /// Debian package; none for Holdfast itself.
     #[serde(default)]
-    pub(crate) package: Option<String>,
+    package: Option<String>,
     /// Shell command that prints the version in its first line.
     pub(crate) version: String,
     /// Configuration files by name.
@@ -169,9 +169,17 @@ impl Daemon {
         features.iter().all(|feature| self.features.contains(feature))
     }
 
+    /// What is missing when it is not installed.
+    pub(crate) fn missing(&self) -> String {
+        match &self.package {
+            Some(package) => format!("Debian package {package} is not installed"),
+            None => "it is not built: cargo build --release -p holdfast-holdfast".to_owned(),
+        }
+    }
+
     /// Its version; `None` if it is not installed.
     pub(crate) fn installed_version(&self) -> Option<String> {
-        let setup = Setup { holdfast: holdfast().ok()?, ..Setup::default() };
+        let setup = Setup { holdfast: holdfast().unwrap_or_default(), ..Setup::default() };
         let command = self.render(&self.version, &setup, "").ok()?;
         let output = Command::new("sh").args(["-c", &command]).stdin(Stdio::null()).output().ok()?;
         let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };

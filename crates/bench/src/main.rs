@@ -140,7 +140,16 @@ fn chosen_rows(arguments: &RunArguments) -> Result<Vec<Row>> {
         true => row.quick || !arguments.quick,
         false => arguments.rows.iter().any(|name| name == row.name),
     };
-    Ok(all.into_iter().filter(wanted).collect())
+    let mut chosen: Vec<Row> = all.into_iter().filter(wanted).collect();
+    if std::env::var_os("HOLDFAST_DATA").is_none() {
+        for row in chosen.extract_if(.., |row| row.needs_data()) {
+            println!(
+                "{}: HOLDFAST_DATA, which names a folder with real tables, is not set: left out",
+                row.name
+            );
+        }
+    }
+    Ok(chosen)
 }
 
 /// Those that are wanted and installed, with their versions.
@@ -157,11 +166,7 @@ fn chosen_routers(arguments: &RunArguments) -> Result<Vec<(Daemon, String)>> {
     for router in all.into_iter().filter(wanted) {
         match router.installed_version() {
             Some(version) => chosen.push((router, version)),
-            None => println!(
-                "{} is not installed (Debian package {}): left out",
-                router.title,
-                router.package.as_deref().unwrap_or("-")
-            ),
+            None => println!("{} is left out: {}", router.title, router.missing()),
         }
     }
     Ok(chosen)

@@ -308,6 +308,13 @@ fn refused(policy: &Policy) -> std::collections::HashSet<Prefix> {
     policy.refused.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
+impl Row {
+    /// Whether its tables are in `HOLDFAST_DATA`.
+    pub(crate) fn needs_data(&self) -> bool {
+        matches!(&self.work, Work::Flow(flow) if flow.kind == Kind::Real)
+    }
+}
+
 impl Work {
     /// What a router must be able to do.
     pub(crate) fn features(&self) -> Vec<Feature> {
