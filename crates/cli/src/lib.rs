@@ -188,10 +188,13 @@ async fn clear(
     Ok(())
 }
 
+/// Each process may take 20 s.
+const RELOAD: std::time::Duration = std::time::Duration::from_secs(100);
+
 async fn reload(router: &Router, json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
     use holdfast_api::manager::v1::{Empty, ManagerClient, ReloadReply};
     let manager: ManagerClient = router.client("manager").await?;
-    let ReloadReply { changes, problems } = router::answer(manager.reload(Empty {})).await?;
+    let ReloadReply { changes, problems } = router::answer_within(RELOAD, manager.reload(Empty {})).await?;
     if json {
         json::line(out, &serde_json::json!({ "changes": changes, "problems": problems }))?;
     } else if changes.is_empty() {

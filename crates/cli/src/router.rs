@@ -58,18 +58,26 @@ impl Router {
     /// A client for a class of process.
     pub(crate) async fn client<C: Client>(&self, class: &'static str) -> Result<C, Failure> {
         let found = tokio::time::timeout(PATIENCE, self.0.client(class)).await;
-        found.unwrap_or_else(|_| Err(late())).map_err(|error| match error.kind() {
+        found.unwrap_or_else(|_| Err(late(PATIENCE))).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Failure::NotRunning { class, reason: error.message().to_owned() },
             _ => error.into(),
         })
     }
 }
 
-fn late() -> XrlError {
-    XrlError::timeout(format!("no answer within {} s", PATIENCE.as_secs()))
+fn late(patience: Duration) -> XrlError {
+    XrlError::timeout(format!("no answer within {} s", patience.as_secs()))
 }
 
 /// The answer of a call, or of the next step of a stream, if it comes in time.
 pub(crate) async fn answer<T>(call: impl Future<Output = Result<T, XrlError>>) -> Result<T, Failure> {
-    Ok(tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err(late()))?)
+    answer_within(PATIENCE, call).await
+}
+
+/// The same for what may take longer.
+pub(crate) async fn answer_within<T>(
+    patience: Duration,
+    call: impl Future<Output = Result<T, XrlError>>,
+) -> Result<T, Failure> {
+    Ok(tokio::time::timeout(patience, call).await.unwrap_or_else(|_| Err(late(patience)))?)
 }

@@ -57,8 +57,12 @@ pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, X
         Part::Rib(part) => {
             resolver.client::<RibClient>("rib").await?.configure(part).await?;
         }
-        Part::Bgp(part) => {
-            return Ok(resolver.client::<BgpClient>("bgp").await?.configure(*part).await?.ended);
+        Part::Bgp(mut part) => {
+            let restart = manager.restart.borrow().clone();
+            part.restart = restart.iter().cloned().collect();
+            let reply = resolver.client::<BgpClient>("bgp").await?.configure(*part).await?;
+            manager.restart.borrow_mut().retain(|name| !restart.contains(name));
+            return Ok(reply.ended);
         }
     }
     Ok(Vec::new())
@@ -127,13 +131,14 @@ fn static_route(route: &StaticRoute) -> rib_api::StaticRoute {
 
 fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
     let (address, range_length) = match peer.remote {
-        Remote::Address(address) => (address, 0),
-        Remote::Range(prefix) => (prefix.address(), prefix.length().into()),
+        Remote::Address(address) => (address, None),
+        Remote::Range(prefix) => (prefix.address(), Some(prefix.length())),
     };
     transport_api::Peer {
         name: peer.name.clone(),
         address: octets(address),
-        range_length,
+        is_range: range_length.is_some(),
+        range_length: range_length.unwrap_or(0).into(),
         port: peer.port.into(),
         local_address: peer.local_address.map(octets).unwrap_or_default(),
         interface: String::new(),

@@ -79,6 +79,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         config: RefCell::new(Rc::new(config)),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
+        restart: RefCell::default(),
         finder: finder.clone(),
         keeper: boot.keeper.clone(),
         resolver: boot.resolver.clone(),

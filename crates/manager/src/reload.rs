@@ -62,6 +62,7 @@ async fn replace(manager: &Rc<Manager>) -> Result<ReloadReply, XrlError> {
     for (name, part) in sockets {
         tell(manager, name, part).await.map_err(|error| XrlError::failed_precondition(error.message()))?;
     }
+    manager.restart.borrow_mut().extend(with_other_sockets(&old, &new));
     // Whoever is born from now on is told the new one.
     manager.config.replace(Rc::clone(&new));
     let mut reply = ReloadReply { changes: changes(&old, &new), problems: Vec::new() };

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     fs,
     os::fd::OwnedFd,
     path::PathBuf,
@@ -39,6 +40,8 @@ pub(crate) struct Manager {
     pub(crate) file: PathBuf,
     /// One reload at a time.
     pub(crate) reloading: Mutex<()>,
+    /// Peers and ranges whose sessions have to begin anew, until bgp has heard of it.
+    pub(crate) restart: RefCell<BTreeSet<String>>,
     pub(crate) supervisor: RefCell<Supervisor>,
     pub(crate) finder: Finder,
     pub(crate) keeper: KeeperClient,
@@ -138,7 +141,10 @@ impl ManagerServer for Served {
     }
 
     async fn reload(&self, _: &CallContext, _: Empty) -> Result<ReloadReply, XrlError> {
-        reload::reload(&self.0).await
+        // Not this call's own task: one who asks and goes away must not leave it half done.
+        let manager = Rc::clone(&self.0);
+        let done = spawn_task(async move { reload::reload(&manager).await }).await;
+        done.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
     }
 
     async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {
