@@ -74,9 +74,11 @@ impl Door {
         if let Some(listener) = self.listeners.iter().find(|listener| listener.address == address) {
             return listener.copy();
         }
-        let socket = socket::listen(address, BACKLOG)?;
+        let socket = socket::bind(address)?;
         let mut listener = Listener { address, socket, keys: BTreeMap::new() };
+        // Before anybody can connect: without its key a peer would be taken unsigned.
         listener.prepare(&self.peers)?;
+        rustix::net::listen(&listener.socket, BACKLOG).step("listening")?;
         let copy = listener.copy()?;
         if address.port() != 0 {
             self.listeners.push(listener);

@@ -80,7 +80,7 @@ impl TryFrom<api::Peer> for Peer {
         let fault = |fault| PeerError { name: peer.name.clone(), fault };
         let address =
             address(&peer.address).ok_or_else(|| fault("the address has neither 4 nor 16 octets"))?;
-        let network = network(address, peer.range_length)
+        let network = network(address, peer.is_range.then_some(peer.range_length))
             .ok_or_else(|| fault("the range is longer than its address"))?;
         let local = match peer.local_address.as_slice() {
             [] => None,
@@ -120,10 +120,10 @@ pub(crate) fn address(octets: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn network(address: IpAddr, range_length: u32) -> Option<Prefix> {
+fn network(address: IpAddr, range_length: Option<u32>) -> Option<Prefix> {
     match range_length {
-        0 => Some(Prefix::host(address)),
-        length => Prefix::new(address, u8::try_from(length).ok()?),
+        None => Some(Prefix::host(address)),
+        Some(length) => Prefix::new(address, u8::try_from(length).ok()?),
     }
 }
 
@@ -157,15 +157,19 @@ mod tests {
 
     #[test]
     fn a_range_has_no_address_to_dial() {
-        let peer = Peer::try_from(api::Peer { range_length: 24, ..configured() }).expect("fine");
+        let peer =
+            Peer::try_from(api::Peer { is_range: true, range_length: 24, ..configured() }).expect("fine");
         assert_eq!((peer.address(), peer.network.to_string().as_str()), (None, "192.0.2.0/24"));
+        let everybody = api::Peer { address: vec![0; 4], is_range: true, ..configured() };
+        let everybody = Peer::try_from(everybody).expect("fine");
+        assert_eq!((everybody.address(), everybody.network.to_string().as_str()), (None, "0.0.0.0/0"));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_its_reason() {
         let cases = [
             (api::Peer { address: vec![1, 2, 3], ..configured() }, "neither 4 nor 16"),
-            (api::Peer { range_length: 33, ..configured() }, "longer than its address"),
+            (api::Peer { is_range: true, range_length: 33, ..configured() }, "longer than its address"),
             (api::Peer { local_address: vec![0; 16], ..configured() }, "different families"),
             (api::Peer { md5: vec![b'x'; 81], ..configured() }, "80 octets"),
             (api::Peer { port: 65536, ..configured() }, "65535"),

@@ -23,12 +23,11 @@ pub(crate) const GTSM_TTL: u8 = 255;
 /// Class selector 6 (RFC 4594 section 3.2): what routers do with traffic of the control plane.
 const NETWORK_CONTROL: u8 = 0xc0;
 
-/// A socket that listens, non-blocking.
-pub(crate) fn listen(address: SocketAddr, backlog: i32) -> Result<OwnedFd, TransportError> {
+/// A socket bound to the address, non-blocking. It listens when it has its keys.
+pub(crate) fn bind(address: SocketAddr) -> Result<OwnedFd, TransportError> {
     let socket = open(address.ip())?;
     sockopt::set_socket_reuseaddr(&socket, true).step("setting SO_REUSEADDR")?;
     rustix::net::bind(&socket, &address).step("binding")?;
-    rustix::net::listen(&socket, backlog).step("listening")?;
     Ok(socket)
 }
 
