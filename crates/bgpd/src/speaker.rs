@@ -445,9 +445,10 @@ impl Speaker {
         self.addresses.get(&address).copied()
     }
 
-    /// Whether a listen range may have one more peer.
+    /// Whether a listen range may have one more peer. Those that are saying goodbye count: they hold a connection.
     pub(crate) fn has_room(&self, range: &str) -> bool {
-        self.slots.len() < MOST_PEERS
+        self.slots.len() + self.leaving.len() < MOST_PEERS
+            && self.leaving.len() < MOST_PER_RANGE
             && self.range_sizes.get(range).is_none_or(|&count| count < MOST_PER_RANGE)
     }
 

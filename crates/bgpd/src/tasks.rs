@@ -13,7 +13,7 @@ use std::{
     cell::RefCell,
     hash::{BuildHasher, RandomState},
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
@@ -25,7 +25,7 @@ use holdfast_api::{
 };
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_process::{Resolver, spawn_task};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{Client, XrlError};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Mutex, MutexGuard, Notify, Semaphore},
@@ -266,12 +266,12 @@ async fn reading(bgp: &Bgp, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
     loop {
         let turn = bgp.reading.lock().await;
-        let (waited, speaker) = (start.elapsed(), bgp.speaker.borrow());
-        let asking = more && waited < ANSWER && speaker.pipeline.awaits_next_hops();
-        if !asking && (waited >= PATIENCE || !speaker.is_pressed()) {
+        let waited = start.elapsed();
+        let asking = more && waited < ANSWER && bgp.speaker.borrow().pipeline.awaits_next_hops();
+        if !asking && (waited >= PATIENCE || !bgp.speaker.borrow().is_pressed()) {
             return turn;
         }
-        drop((turn, speaker));
+        drop(turn);
         tokio::time::sleep(PACE).await;
     }
 }
@@ -360,10 +360,10 @@ async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
 /// A connected socket to a peer, from whoever opens sockets.
 async fn connect(bgp: &Bgp, peer: String) -> io::Result<TcpStream> {
     let turn = bgp.dials.acquire().await.map_err(io::Error::other)?;
-    let fd = ask(&bgp.resolver, async |client: transport::TransportClient| {
-        client.dial(transport::DialRequest { peer: peer.clone() }).await
-    });
-    let stream = TcpStream::from_std(fd.await?.into())?;
+    let client = bgp.resolver.client::<transport::TransportClient>("transport").await;
+    let client = client.map_err(|error| io::Error::other(error.message()))?;
+    let fd = descriptor(client.dial(transport::DialRequest { peer }).await)?;
+    let stream = TcpStream::from_std(fd.into())?;
     drop(turn);
     stream.writable().await?;
     match stream.take_error()? {
@@ -372,27 +372,47 @@ async fn connect(bgp: &Bgp, peer: String) -> io::Result<TcpStream> {
     }
 }
 
-async fn ask<R>(
-    resolver: &Resolver,
-    call: impl AsyncFnOnce(transport::TransportClient) -> Result<(R, Vec<OwnedFd>), XrlError>,
-) -> io::Result<OwnedFd> {
-    let refused = |error: XrlError| io::Error::other(error.message());
-    let client = resolver.client::<transport::TransportClient>("transport").await.map_err(refused)?;
-    let (_, fds) = call(client).await.map_err(refused)?;
+/// The descriptor that an answer has brought.
+fn descriptor<R>(answer: Result<(R, Vec<OwnedFd>), XrlError>) -> io::Result<OwnedFd> {
+    let (_, fds) = answer.map_err(|error| io::Error::other(error.message()))?;
     fds.into_iter().next().ok_or_else(|| io::Error::other("no descriptor came with the answer"))
 }
 
-/// Accepts connections at one address; asks for the listening socket again and again until it is there.
+/// Accepts connections at one address. When whoever opened the listening socket is gone, its successor opens another:
+/// that one has the peers' keys from then on.
 pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenAddress) {
     let address = crate::config::listen_address(&request);
     let request = transport::ListenRequest { address: request.address, afi: request.afi, port: request.port };
+    loop {
+        let (client, listener) = listener(&bgp.resolver, &request, address).await;
+        info!(%address, "listening");
+        let succeeded = async {
+            client.channel().closed().await;
+            bgp.resolver.wait_for::<transport::TransportClient>("transport").await
+        };
+        tokio::select! {
+            _ = succeeded => {}
+            () = accept(&bgp, &listener, address) => {}
+        }
+    }
+}
+
+/// Asks for the listening socket again and again until it is there.
+async fn listener(
+    resolver: &Resolver,
+    request: &transport::ListenRequest,
+    address: SocketAddr,
+) -> (transport::TransportClient, TcpListener) {
     let mut said = String::new();
-    let listener = loop {
-        let fd = ask(&bgp.resolver, async |client: transport::TransportClient| {
-            client.listen(request.clone()).await
-        });
-        let error = match fd.await.and_then(|fd| TcpListener::from_std(fd.into())) {
-            Ok(listener) => break listener,
+    loop {
+        let opened = async {
+            let refused = |error: XrlError| io::Error::other(error.message());
+            let client = resolver.client::<transport::TransportClient>("transport").await.map_err(refused)?;
+            let fd = descriptor(client.listen(request.clone()).await)?;
+            Ok::<_, io::Error>((client, TcpListener::from_std(fd.into())?))
+        };
+        let error = match opened.await {
+            Ok(opened) => return opened,
             Err(error) => error.to_string(),
         };
         if said != error {
@@ -400,8 +420,10 @@ pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenA
             said = error;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-    };
-    info!(%address, "listening");
+    }
+}
+
+async fn accept(bgp: &Rc<Bgp>, listener: &TcpListener, address: SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => bgp.accepted(stream, remote.ip().to_canonical()),
