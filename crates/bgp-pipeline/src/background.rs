@@ -204,10 +204,10 @@ impl Pipeline {
         let Background { rib_patience, rib_stuck, .. } = &mut self.background;
         *rib_patience = if loaded { rib_patience.saturating_add(1) } else { 0 };
         // Half the way to losing its place, only a RIB that reads nothing at all is not waited for.
-        let read = rib.v4.position + rib.v6.position;
-        let stuck = if read == rib_stuck.1 { rib_stuck.0.saturating_add(1) } else { 0 };
-        *rib_stuck = (stuck, read);
         let pressed = backlog > limits.log as u64 / 2;
+        let read = rib.v4.position + rib.v6.position;
+        let stuck = if pressed && read == rib_stuck.1 { rib_stuck.0.saturating_add(1) } else { 0 };
+        *rib_stuck = (stuck, read);
         loaded && *rib_patience < PATIENCE || pressed && stuck < RIB_PATIENCE
     }
 

@@ -109,6 +109,7 @@ impl<P: IpPrefix> Table<P> {
             match (change, arriving.set) {
                 (Some(change), Some(set)) if change.suppress => {
                     let accepted = core.effective((*prefix).into(), set).is_some();
+                    wait_for_next_hop(core, &[*prefix], set);
                     let mut path = Path::arriving(arriving.source, set, accepted);
                     path.flags.set(Flags::SUPPRESSED, true);
                     self.rib.put(core, &[*prefix], path);

@@ -269,6 +269,7 @@ impl Streams {
         self.looked_at = None;
         if let Some(stream) = self.get_mut(member.stream) {
             stream.previous = std::mem::replace(&mut stream.group, Rc::clone(group));
+            stream.joins = true;
             stream.start_walk(0, WalkKind::Policy);
             stream.start_walk(1, WalkKind::Policy);
         }
