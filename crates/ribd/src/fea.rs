@@ -123,6 +123,7 @@ async fn losses(router: &Router, client: &FeaClient) -> XrlError {
         match stream.next().await {
             Ok(Some(loss)) => {
                 info!(reason = loss.reason, "the kernel may have lost routes: syncing");
+                router.lost.set(true);
                 router.change(Rib::fib_attach);
             }
             Ok(None) => return XrlError::unavailable("the fea ended its losses"),
@@ -191,7 +192,9 @@ async fn routes(router: &Router, client: &FeaClient) -> XrlError {
 async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> Result<(), XrlError> {
     if batch.begin {
         window.drain().await?;
-        if client.sync_begin(Empty {}).await?.discards {
+        window.router.lost.set(false);
+        // A loss since then says that the engine is another one than that which answered.
+        if client.sync_begin(Empty {}).await?.discards && !window.router.lost.get() {
             info!("the forwarding engine wants no routes");
             window.router.change(Rib::fib_discards);
             return Ok(());

@@ -25,6 +25,8 @@ pub(crate) struct Router {
     pub(crate) distances: RefCell<BTreeMap<String, u8>>,
     /// Routes that the forwarding engine has been sent and has not acknowledged.
     pub(crate) in_flight: Cell<usize>,
+    /// The forwarding engine has lost routes since the last sync began.
+    pub(crate) lost: Cell<bool>,
     /// Who has registered interest, by channel.
     clients: RefCell<BTreeMap<usize, ClientId>>,
     last_client: Cell<u32>,
@@ -41,6 +43,7 @@ impl Router {
             readiness: RefCell::new(Readiness::new(Instant::now())),
             distances: RefCell::default(),
             in_flight: Cell::new(0),
+            lost: Cell::new(false),
             clients: RefCell::default(),
             last_client: Cell::new(0),
         }
