@@ -2,7 +2,8 @@
 //!
 //! Counted by valgrind's callgrind, so that it does not matter how busy the machine is; what a kernel needs before it
 //! is not counted ([`measured`]). The baseline is `instructions.toml`; a kernel that costs more than [`TOLERANCE`] above
-//! it fails `make test`, one that costs as much less asks for a new baseline.
+//! it fails `make test`, one that costs as much less asks for a new baseline. Another compiler makes other code: its counts
+//! are shown beside the baseline and fail nothing.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -89,8 +90,10 @@ pub(crate) fn compare(accept: bool) -> Result<()> {
         Err(error) => bail!("{}: {error}", path.display()),
     };
     let compiler = compiler()?;
-    if compiler != baseline.compiler {
-        println!("note: the baseline was made with {}, this is {compiler}", baseline.compiler);
+    let compiler_is_same = compiler == baseline.compiler;
+    if !compiler_is_same {
+        println!("NOT COMPARABLE: the baseline was made with {}, this is {compiler};", baseline.compiler);
+        println!("what follows can be read, but nothing fails by it");
     }
     println!("{:10} {:>9} {:>9} {:>8}", "kernel", "counted", "baseline", "change");
     let mut new = Baseline { compiler, ..Baseline::default() };
@@ -115,7 +118,7 @@ pub(crate) fn compare(accept: bool) -> Result<()> {
             100.0 * change,
             kernel.what
         );
-        if change > TOLERANCE {
+        if change > TOLERANCE && compiler_is_same {
             worse.push(kernel.name);
         }
     }
