@@ -1,0 +1,293 @@
+//! The log itself, its header and the sessions in it.
+
+use crate::{
+    Full, Memory, TooSmall,
+    cell::{self, RECEIVED, Record, SENT, SUSPICION, State},
+    entries::Entries,
+    layout::{self, Layout, checksum},
+    snapshot::Building,
+    store::{Kind, Store, word},
+    stream::Stream,
+};
+
+/// First word of a log.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"holdfast");
+/// Format of everything this crate writes.
+pub(crate) const FORMAT: u64 = 1;
+
+/// Words of the header that never change: magic, format, octets of the memory, octets of a block, formats of the
+/// driver, key (two words), and a sum over them.
+pub(crate) const FIXED_WORDS: usize = 7;
+/// Words of the header that do.
+pub(crate) const NEXT_SESSION: usize = 128;
+pub(crate) const LIVES: usize = NEXT_SESSION + 8;
+/// Session that is being processed (0: none) in the low half; in the high half a number that changes with each.
+pub(crate) const PROCESSING: usize = LIVES + 8;
+
+/// A session in the log. Never used for two sessions in one log.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u32);
+
+/// The replication log.
+///
+/// Offsets of a stream begin where [`Self::open`] says and never wrap: no stream reaches 2^63.
+///
+/// # Panics
+/// Every call that takes a [`SessionId`] or an [`EntryId`](crate::EntryId) panics when that is not in the log, and
+/// every one that takes an offset when the stream does not hold it: the driver got them from the log.
+#[derive(Debug)]
+pub struct Log<M> {
+    pub(crate) store: Store<M>,
+    /// By slot, the number of the session modulo the number of cells.
+    pub(crate) sessions: Vec<Option<Session>>,
+    pub(crate) entries: Entries,
+    pub(crate) formats: u64,
+    pub(crate) key: [u8; 16],
+    /// High half of [`PROCESSING`].
+    pub(crate) turn: u32,
+}
+
+/// What the process knows of a session in the log.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) cell: usize,
+    pub(crate) state: State,
+    pub(crate) incoming: Stream,
+    pub(crate) outgoing: Stream,
+    pub(crate) snapshot: Vec<u32>,
+    /// Octets of its records.
+    pub(crate) snapshot_octets: u64,
+    pub(crate) building: Option<Building>,
+}
+
+impl<M: Memory> Log<M> {
+    /// A new log. The memory must read as zero throughout.
+    ///
+    /// `formats` is the driver's number for what it writes into records, entries and snapshots; `key` is 16 random
+    /// octets, for hashes in entries that nobody outside can foresee.
+    ///
+    /// # Errors
+    /// [`TooSmall`] below about half a mebibyte.
+    pub fn create(memory: M, formats: u64, key: [u8; 16]) -> Result<Self, TooSmall> {
+        Self::create_with_blocks(memory, formats, key, layout::BLOCK)
+    }
+
+    /// As [`Self::create`], with blocks of another size than 128 KiB: a power of two from 4 KiB to 1 GiB. Smaller
+    /// blocks are for tests: the longest record, entry and octets received at a time shrink with them.
+    ///
+    /// # Errors
+    /// [`TooSmall`] for less than four blocks, or blocks of another size.
+    pub fn create_with_blocks(
+        memory: M,
+        formats: u64,
+        key: [u8; 16],
+        block: usize,
+    ) -> Result<Self, TooSmall> {
+        let octets = memory.octets().len();
+        let layout = Layout::new(octets, block).ok_or(TooSmall)?;
+        let mut store = Store::new(memory, layout, seed(key));
+        store.set_word(NEXT_SESSION, 1);
+        let fixed = fixed_words(octets, block, formats, key);
+        for (i, word) in fixed.into_iter().enumerate().rev() {
+            store.set_word(8 * i, word);
+        }
+        Ok(Self::empty(store, formats, key))
+    }
+
+    pub(crate) fn empty(store: Store<M>, formats: u64, key: [u8; 16]) -> Self {
+        let sessions = std::iter::repeat_with(|| None).take(store.layout.cells).collect();
+        let entries = Entries::new(store.layout.blocks);
+        Self { store, sessions, entries, formats, key, turn: 0 }
+    }
+
+    /// The memory, as the process would leave it if it died now.
+    pub fn into_memory(self) -> M {
+        self.store.into_memory()
+    }
+
+    /// The number given at [`Self::create`].
+    pub fn formats(&self) -> u64 {
+        self.formats
+    }
+
+    /// The key given at [`Self::create`].
+    pub fn key(&self) -> [u8; 16] {
+        self.key
+    }
+
+    /// Processes that had this log and died since the last [`Self::stable`].
+    pub fn lives(&self) -> u32 {
+        self.store.word(LIVES) as u32
+    }
+
+    /// This process is well: [`Self::lives`] begins at 0 again.
+    pub fn stable(&mut self) {
+        self.store.set_word(LIVES, 0);
+    }
+
+    /// What this session caused is being processed from here on, until [`Self::leave`].
+    #[inline]
+    pub fn enter(&mut self, id: SessionId) {
+        self.turn = self.turn.wrapping_add(1);
+        self.store.set_word(PROCESSING, u64::from(self.turn) << 32 | u64::from(id.0));
+    }
+
+    /// No session is being processed.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.store.set_word(PROCESSING, u64::from(self.turn) << 32);
+    }
+
+    /// Processes that died while this session was being processed, since it was last absolved.
+    pub fn suspicions(&self, id: SessionId) -> u32 {
+        (self.store.word(self.session(id).cell + SUSPICION) >> 32) as u32
+    }
+
+    /// The session was processed and nobody died: [`Self::suspicions`] begins at 0 again.
+    pub fn absolve(&mut self, id: SessionId) {
+        let at = self.session(id).cell + SUSPICION;
+        if self.store.word(at) >> 32 != 0 {
+            self.store.set_word(at, 0);
+        }
+    }
+
+    /// Longest record, in octets: 5,354 with the usual blocks.
+    pub fn longest_record(&self) -> usize {
+        cell::longest_record(&self.store.layout)
+    }
+
+    /// Takes a session in whose streams begin at these offsets, below 2^62. Atomic.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no cell free, all numbers have been used, or the record is over
+    /// [`Self::longest_record`].
+    pub fn open(&mut self, incoming: u64, outgoing: u64, record: &[u8]) -> Result<SessionId, Full> {
+        assert!(incoming.max(outgoing) < 1 << 62, "offsets leave room for a stream");
+        if record.len() > self.longest_record() {
+            return Err(Full);
+        }
+        let (id, slot) = self.vacancy()?;
+        self.store.set_word(NEXT_SESSION, u64::from(id) + 1);
+        // From here on the cell may hold something, until it says that it does not.
+        self.store.set_word(self.store.layout.directory_at(slot), id.into());
+        let cell = self.store.layout.cell_at(slot);
+        let sequence = State::read(&self.store, cell).map_or(0, |last| last.sequence);
+        self.store.set_word(cell + RECEIVED, incoming);
+        self.store.set_word(cell + SENT, outgoing);
+        self.store.set_word(cell + SUSPICION, 0);
+        let record = Record::default().write(&mut self.store, cell, record);
+        let mut state = State { sequence, id, record, incoming, outgoing, ..State::default() };
+        state.commit(&mut self.store, cell);
+        self.sessions[slot] = Some(Session {
+            cell,
+            state,
+            incoming: Stream::new(Kind::Incoming, id, incoming),
+            outgoing: Stream::new(Kind::Outgoing, id, outgoing),
+            snapshot: Vec::new(),
+            snapshot_octets: 0,
+            building: None,
+        });
+        Ok(SessionId(id))
+    }
+
+    /// The next number whose slot is free: mostly the next one, for there are more cells than sessions fit in.
+    fn vacancy(&self) -> Result<(u32, usize), Full> {
+        let cells = self.sessions.len();
+        let next = u32::try_from(self.store.word(NEXT_SESSION)).map_err(|_| Full)?;
+        let mut numbers = (next..=u32::MAX).map(|id| (id, id as usize % cells)).take(cells);
+        numbers.find(|(_, slot)| self.sessions[*slot].is_none()).ok_or(Full)
+    }
+
+    /// Forgets a session and frees what it holds. Atomic.
+    pub fn close(&mut self, id: SessionId) {
+        let slot = self.slot(id);
+        self.session(id);
+        let Some(mut session) = self.sessions[slot].take() else { return };
+        let sequence = session.state.sequence;
+        State { sequence, ..State::default() }.commit(&mut self.store, session.cell);
+        session.incoming.clear(&mut self.store);
+        session.outgoing.clear(&mut self.store);
+        let building = session.building.into_iter().flat_map(|building| building.blocks);
+        session.snapshot.into_iter().chain(building).for_each(|block| self.store.free(block));
+        self.store.set_word(self.store.layout.directory_at(slot), 0);
+        self.store.release(session.cell..session.cell + self.store.layout.cell());
+    }
+
+    /// The sessions in the log, in no order.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().flatten().map(|session| SessionId(session.state.id))
+    }
+
+    /// What is known of the session besides its octets: opaque.
+    pub fn record(&self, id: SessionId) -> &[u8] {
+        let session = self.session(id);
+        session.state.record.read(&self.store, session.cell)
+    }
+
+    /// Replaces the record. Atomic.
+    ///
+    /// # Errors
+    /// [`Full`] when it is over [`Self::longest_record`].
+    pub fn set_record(&mut self, id: SessionId, record: &[u8]) -> Result<(), Full> {
+        if record.len() > self.longest_record() {
+            return Err(Full);
+        }
+        let (store, session) = self.parts(id);
+        session.state.record = session.state.record.write(store, session.cell, record);
+        session.commit(store);
+        Ok(())
+    }
+
+    fn slot(&self, id: SessionId) -> usize {
+        id.0 as usize % self.sessions.len()
+    }
+
+    #[inline]
+    pub(crate) fn session(&self, id: SessionId) -> &Session {
+        let session = self.sessions[self.slot(id)].as_ref();
+        session.filter(|session| session.state.id == id.0).expect("the session is in the log")
+    }
+
+    #[inline]
+    pub(crate) fn parts(&mut self, id: SessionId) -> (&mut Store<M>, &mut Session) {
+        let slot = self.slot(id);
+        let session = self.sessions[slot].as_mut();
+        let session = session.filter(|session| session.state.id == id.0).expect("the session is in the log");
+        (&mut self.store, session)
+    }
+}
+
+impl Session {
+    pub(crate) fn commit<M: Memory>(&mut self, store: &mut Store<M>) {
+        self.state.commit(store, self.cell);
+    }
+}
+
+/// What sums begin with in a log with this key.
+pub(crate) fn seed(key: [u8; 16]) -> u64 {
+    checksum(0, key_words(key))
+}
+
+fn key_words(key: [u8; 16]) -> [u64; 2] {
+    [word(&key, 0), word(&key, 8)]
+}
+
+/// The key of which these are the words.
+pub(crate) fn key_of(words: [u64; 2]) -> [u8; 16] {
+    let mut key = [0; 16];
+    key.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+    key
+}
+
+/// The words at the beginning of the header, with their sum.
+pub(crate) fn fixed_words(
+    memory: usize,
+    block: usize,
+    formats: u64,
+    key: [u8; 16],
+) -> [u64; FIXED_WORDS + 1] {
+    let [low, high] = key_words(key);
+    let words = [MAGIC, FORMAT, memory as u64, block as u64, formats, low, high];
+    let sum = checksum(0, words);
+    std::array::from_fn(|i| words.get(i).copied().unwrap_or(sum))
+}

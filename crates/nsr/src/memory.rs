@@ -1,0 +1,41 @@
+//! The memory a log lives in.
+
+use std::ops::Range;
+
+/// Memory that outlives the process: a mapped memfd, or a `Vec` in tests.
+///
+/// The log reads and writes it only between these calls, and is the only one that does.
+pub trait Memory {
+    /// All of it.
+    fn octets(&self) -> &[u8];
+
+    /// All of it, to be changed.
+    fn octets_mut(&mut self) -> &mut [u8];
+
+    /// These octets are not needed: their pages may be given back. They read as anything afterwards.
+    fn release(&mut self, range: Range<usize>);
+
+    /// Writes octets at a place inside the memory.
+    ///
+    /// Every change the log makes goes through here, whatever is received into [`Log::room`](crate::Log::room)
+    /// apart, so that a memory of a test sees them all and can die in the middle of one. Up to eight octets that do
+    /// not cross a multiple of eight are written by one store: no death leaves a part of them.
+    #[inline]
+    fn write(&mut self, at: usize, octets: &[u8]) {
+        self.octets_mut()[at..at + octets.len()].copy_from_slice(octets);
+    }
+}
+
+impl Memory for Vec<u8> {
+    #[inline]
+    fn octets(&self) -> &[u8] {
+        self
+    }
+
+    #[inline]
+    fn octets_mut(&mut self) -> &mut [u8] {
+        self
+    }
+
+    fn release(&mut self, _: Range<usize>) {}
+}

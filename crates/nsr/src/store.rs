@@ -1,0 +1,194 @@
+//! The memory as words and blocks: which block belongs to whom, and the order in which changes become visible.
+
+use std::{
+    ops::Range,
+    sync::atomic::{Ordering, compiler_fence},
+};
+
+use crate::{
+    Full, Memory, Unreadable,
+    layout::{Layout, checksum},
+};
+
+/// Free blocks that keep their pages, to be used again first: 8 MiB of the usual blocks.
+const RESERVE: usize = 64;
+
+/// What comes in may not take the last blocks, one in so many: reading has to wait while there is still room for
+/// what frees blocks, a snapshot or a folded list.
+const READING_LEAVES: usize = 8;
+
+/// What a block is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Incoming = 1,
+    Outgoing = 2,
+    Snapshot = 3,
+    Entries = 4,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Incoming, Self::Outgoing, Self::Snapshot, Self::Entries];
+}
+
+/// What the table says of a block in use.
+pub(crate) struct Claim {
+    pub(crate) kind: Kind,
+    /// Number of the session, 0 for entries.
+    pub(crate) owner: u32,
+    /// Offset of the first octet in a stream; place in a snapshot.
+    pub(crate) position: u64,
+}
+
+/// The memory and its blocks.
+///
+/// A process that dies between two instructions leaves what it has stored, in the order of its program. So one
+/// word ([`Self::set_word`]) is what makes a change count, and what it speaks of is written before it.
+#[derive(Debug)]
+pub(crate) struct Store<M> {
+    memory: M,
+    pub(crate) layout: Layout,
+    /// Begins every sum, so that what another log left behind is not taken for ours.
+    pub(crate) seed: u64,
+    /// Free blocks with their pages, and free blocks without; the last one freed is taken first.
+    warm: Vec<u32>,
+    cold: Vec<u32>,
+}
+
+impl<M: Memory> Store<M> {
+    /// The memory with all blocks free.
+    pub(crate) fn new(memory: M, layout: Layout, seed: u64) -> Self {
+        let cold = (0..layout.blocks as u32).rev().collect();
+        Self { memory, layout, seed, warm: Vec::with_capacity(RESERVE), cold }
+    }
+
+    /// The memory with the blocks free of which the table says so. Pages of free blocks are given back.
+    ///
+    /// `keep` is told of each block in use.
+    pub(crate) fn recovered(
+        memory: M,
+        layout: Layout,
+        seed: u64,
+        mut keep: impl FnMut(u32, Claim),
+    ) -> Result<Self, Unreadable> {
+        let warm = Vec::with_capacity(RESERVE);
+        let mut store = Self { memory, layout, seed, warm, cold: Vec::with_capacity(layout.blocks) };
+        for block in (0..layout.blocks as u32).rev() {
+            match store.claim_of(block)? {
+                Some(claim) => keep(block, claim),
+                None => store.cold.push(block),
+            }
+        }
+        for run in store.cold.chunk_by(|above, below| *above == below + 1) {
+            let ends = layout.block_at(run[run.len() - 1])..layout.block_at(run[0] + 1);
+            store.memory.release(ends);
+        }
+        Ok(store)
+    }
+
+    pub(crate) fn into_memory(self) -> M {
+        self.memory
+    }
+
+    #[inline]
+    pub(crate) fn octets(&self) -> &[u8] {
+        self.memory.octets()
+    }
+
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        word(self.memory.octets(), at)
+    }
+
+    /// Stores a word at a multiple of eight, at once and in order with what is written before and after.
+    #[inline]
+    pub(crate) fn set_word(&mut self, at: usize, word: u64) {
+        debug_assert!(at.is_multiple_of(8));
+        self.write_in_order(at, &word.to_le_bytes());
+    }
+
+    /// Writes octets after all that was written before, and before all that is written later.
+    #[inline]
+    pub(crate) fn write_in_order(&mut self, at: usize, octets: &[u8]) {
+        compiler_fence(Ordering::SeqCst);
+        self.memory.write(at, octets);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Writes octets that nothing speaks of yet.
+    #[inline]
+    pub(crate) fn write(&mut self, at: usize, octets: &[u8]) {
+        self.memory.write(at, octets);
+    }
+
+    /// Two places to be written from outside.
+    pub(crate) fn places(&mut self, places: [Range<usize>; 2]) -> [&mut [u8]; 2] {
+        self.memory.octets_mut().get_disjoint_mut(places).expect("two places of different blocks")
+    }
+
+    /// Gives back the pages of part of a block or cell.
+    pub(crate) fn release(&mut self, range: Range<usize>) {
+        self.memory.release(range);
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, block: u32) -> &[u8] {
+        &self.memory.octets()[self.layout.block_at(block)..][..self.layout.block()]
+    }
+
+    /// Takes a free block. It contains what was left in it.
+    pub(crate) fn claim(&mut self, kind: Kind, owner: u32, position: u64) -> Result<u32, Full> {
+        if kind == Kind::Incoming && self.free_blocks() <= self.layout.blocks / READING_LEAVES {
+            return Err(Full);
+        }
+        let block = self.warm.pop().or_else(|| self.cold.pop()).ok_or(Full)?;
+        self.set_position(block, position);
+        self.set_word(self.layout.table_at(block), self.tag(block, kind, owner));
+        Ok(block)
+    }
+
+    /// Changes the position of a block in use.
+    #[inline]
+    pub(crate) fn set_position(&mut self, block: u32, position: u64) {
+        self.set_word(self.layout.table_at(block) + 8, position);
+    }
+
+    /// Gives a block back.
+    pub(crate) fn free(&mut self, block: u32) {
+        self.set_word(self.layout.table_at(block), 0);
+        if self.warm.len() < RESERVE {
+            return self.warm.push(block);
+        }
+        let at = self.layout.block_at(block);
+        self.memory.release(at..at + self.layout.block());
+        self.cold.push(block);
+    }
+
+    /// Number of free blocks.
+    pub(crate) fn free_blocks(&self) -> usize {
+        self.warm.len() + self.cold.len()
+    }
+
+    /// Kind in the lowest octet, owner in the highest four, between them a sum over both and the block.
+    fn tag(&self, block: u32, kind: Kind, owner: u32) -> u64 {
+        let tag = u64::from(owner) << 32 | kind as u64;
+        tag | checksum(self.seed, [tag, block.into()]) & 0xff_ff_ff_00
+    }
+
+    fn claim_of(&self, block: u32) -> Result<Option<Claim>, Unreadable> {
+        let at = self.layout.table_at(block);
+        let tag = self.word(at);
+        if tag == 0 {
+            return Ok(None);
+        }
+        let owner = (tag >> 32) as u32;
+        let kind = Kind::ALL.into_iter().find(|kind| self.tag(block, *kind, owner) == tag);
+        let kind = kind.ok_or(Unreadable::Damaged("the use of a block"))?;
+        Ok(Some(Claim { kind, owner, position: self.word(at + 8) }))
+    }
+}
+
+/// The word at a place.
+#[inline]
+pub(crate) fn word(octets: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(octets[at..at + 8].try_into().expect("eight octets"))
+}
