@@ -4,7 +4,7 @@
 use std::{ffi::CString, io};
 
 use rustix::{
-    process::{Resource, Rlimit},
+    process::{Gid, Resource, Rlimit, Uid},
     thread::{CapabilitySet, CapabilitySets},
 };
 
@@ -16,6 +16,17 @@ pub fn set_name(name: &str) -> io::Result<()> {
     let bytes: Vec<u8> = name.bytes().take_while(|byte| *byte != 0).collect();
     let name = CString::new(bytes)?;
     Ok(rustix::thread::set_name(&name)?)
+}
+
+/// No program started from here on inherits a descriptor that is open now, but the standard ones: what whoever
+/// started this process forgot to close.
+///
+/// # Errors
+/// Those of `close_range`.
+pub fn keep_descriptors() -> io::Result<()> {
+    // SAFETY: no memory is passed, and with this flag no descriptor is closed: it is marked for `exec`.
+    let done = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// No program started from here on gains rights by its file (set-user-ID, file capabilities).
@@ -35,19 +46,54 @@ pub fn become_subreaper() -> io::Result<()> {
 }
 
 /// Gives up every capability that is not in `keep`, for good: none can come back through `exec`.
-/// What is in `keep` and was not held is not gained.
+/// What is in `keep` and was not held is not gained. With a user it becomes that one, alone in the group of the same
+/// number, and keeps the capabilities all the same.
 ///
 /// # Errors
-/// Those of `capset`. A bounding set that may not be changed (no CAP_SETPCAP) is left: without permitted
-/// capabilities it gives no rights.
-pub fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
-    for capability in CapabilitySet::all().iter().filter(|capability| !keep.intersects(*capability)) {
-        drop_from_bounding_set(capability)?;
-    }
+/// Those of `capset`, `setgroups`, `setresgid` and `setresuid`. A bounding set that may not be changed (no CAP_SETPCAP) is
+/// left: without permitted capabilities it gives no rights.
+pub fn keep_capabilities(keep: CapabilitySet, user: Option<u32>) -> io::Result<()> {
+    limit_bounding_set(keep)?;
     let permitted = rustix::thread::capabilities(None)?.permitted & keep;
+    if let Some(user) = user {
+        become_user(user)?;
+    }
     // Emptying the inheritable set empties the ambient set too.
     let sets = CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() };
     Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Becomes another user, without groups. What was permitted stays so; nothing is effective.
+fn become_user(user: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    rustix::thread::set_keep_capabilities(true)?;
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    Ok(rustix::thread::set_keep_capabilities(false)?)
+}
+
+/// Gives up every capability that is not in `keep`, for this program and for those that it executes, which are otherwise
+/// born with what they would have been born with.
+///
+/// # Errors
+/// Those of `capset`; for the bounding set see [`keep_capabilities`].
+pub fn limit_capabilities(keep: CapabilitySet) -> io::Result<()> {
+    limit_bounding_set(keep)?;
+    let held = rustix::thread::capabilities(None)?;
+    let sets = CapabilitySets {
+        effective: held.effective & keep,
+        permitted: held.permitted & keep,
+        inheritable: held.inheritable & keep,
+    };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+fn limit_bounding_set(keep: CapabilitySet) -> io::Result<()> {
+    CapabilitySet::all()
+        .iter()
+        .filter(|capability| !keep.intersects(*capability))
+        .try_for_each(drop_from_bounding_set)
 }
 
 fn drop_from_bounding_set(capability: CapabilitySet) -> io::Result<()> {
@@ -65,6 +111,15 @@ fn drop_from_bounding_set(capability: CapabilitySet) -> io::Result<()> {
 /// Those of `capget`.
 pub fn effective_capabilities() -> io::Result<CapabilitySet> {
     Ok(rustix::thread::capabilities(None)?.effective)
+}
+
+/// Private memory that the process may write to is at most so many octets: further allocations fail.
+///
+/// # Errors
+/// `EPERM` for more than an earlier limit.
+pub fn limit_data(octets: u64) -> io::Result<()> {
+    let limit = Rlimit { current: Some(octets), maximum: Some(octets) };
+    Ok(rustix::process::setrlimit(Resource::Data, limit)?)
 }
 
 /// Raises the number of descriptors the process may open to its hard limit, and returns that.
@@ -101,10 +156,41 @@ mod tests {
     fn capabilities_that_are_not_kept_are_gone_for_good() {
         on_a_thread(|| {
             let held = effective_capabilities().expect("capget");
-            keep_capabilities(CapabilitySet::NET_ADMIN).expect("first");
+            keep_capabilities(CapabilitySet::NET_ADMIN, None).expect("first");
             assert_eq!(effective_capabilities().expect("capget"), held & CapabilitySet::NET_ADMIN);
-            keep_capabilities(CapabilitySet::all()).expect("second");
+            keep_capabilities(CapabilitySet::all(), None).expect("second");
             assert_eq!(effective_capabilities().expect("capget"), held & CapabilitySet::NET_ADMIN);
+        });
+    }
+
+    #[test]
+    fn another_user_has_what_is_kept_and_no_way_back() {
+        on_a_thread(|| {
+            let held = effective_capabilities().expect("capget");
+            if !held.contains(CapabilitySet::SETUID | CapabilitySet::SETGID) {
+                eprintln!("not tested: that needs CAP_SETUID and CAP_SETGID");
+                return;
+            }
+            keep_capabilities(CapabilitySet::NET_ADMIN, Some(60_700)).expect("another user");
+            assert_eq!(effective_capabilities().expect("capget"), held & CapabilitySet::NET_ADMIN);
+            let status = std::fs::read_to_string("/proc/thread-self/status").expect("readable");
+            for line in
+                ["Uid:\t60700\t60700\t60700\t60700", "Gid:\t60700\t60700\t60700\t60700", "Groups:\t \n"]
+            {
+                assert!(status.contains(line), "{line} is not in {status}");
+            }
+            let root = Uid::from_raw(0);
+            assert!(rustix::thread::set_thread_res_uid(root, root, root).is_err());
+        });
+    }
+
+    #[test]
+    fn what_is_limited_can_be_handed_on_and_the_rest_cannot() {
+        on_a_thread(|| {
+            let held = effective_capabilities().expect("capget");
+            limit_capabilities(CapabilitySet::NET_ADMIN | CapabilitySet::KILL).expect("capset");
+            let kept = held & (CapabilitySet::NET_ADMIN | CapabilitySet::KILL);
+            assert_eq!(effective_capabilities().expect("capget"), kept);
         });
     }
 

@@ -1,4 +1,4 @@
-//! Options of TCP sockets: keys (RFC 2385), hop limits (RFC 5082), and how far the peer has read.
+//! Options of TCP sockets: keys (RFC 2385), hop limits (RFC 5082); how far both ends have read and written.
 
 use std::{
     io,
@@ -125,6 +125,42 @@ fn queue(socket: impl AsFd, request: libc::Ioctl) -> io::Result<u32> {
     Ok(octets.try_into().unwrap_or(0))
 }
 
+/// Octets that were handed over to whoever reads the socket, since the connection began.
+///
+/// Exact also when the reader died in the middle of a system call. A FIN that came in does not count.
+///
+/// # Errors
+/// `EINVAL` for a listening socket, and those of `getsockopt`.
+pub fn consumed(socket: impl AsFd) -> io::Result<u64> {
+    loop {
+        let before = read_info(&socket)?;
+        let unread = unread(&socket)?;
+        // Octets that came in between may be in one number and not in the other.
+        if read_info(&socket)?.tcpi_bytes_received == before.tcpi_bytes_received {
+            return Ok(before.tcpi_bytes_received - u64::from(has_received_fin(&before)) - u64::from(unread));
+        }
+    }
+}
+
+/// Octets that the kernel has taken from whoever writes to the socket, sent or not, from a beginning that stays the
+/// same for the connection: callers take differences.
+///
+/// Exact also when the writer died in the middle of a system call. Who dialled has the SYN counted, who accepted has
+/// not; a FIN that was sent counts.
+///
+/// # Errors
+/// `EINVAL` for a listening socket, and those of `getsockopt`.
+pub fn written(socket: impl AsFd) -> io::Result<u64> {
+    loop {
+        let before = read_info(&socket)?;
+        let unacknowledged = unacknowledged(&socket)?;
+        // What was acknowledged in between is in neither number.
+        if read_info(&socket)?.tcpi_bytes_acked == before.tcpi_bytes_acked {
+            return Ok(before.tcpi_bytes_acked + u64::from(unacknowledged));
+        }
+    }
+}
+
 /// What the kernel knows of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
@@ -143,6 +179,24 @@ pub struct TcpInfo {
 /// # Errors
 /// Those of `getsockopt`.
 pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
+    let info = read_info(socket)?;
+    Ok(TcpInfo {
+        round_trip: Duration::from_micros(info.tcpi_rtt.into()),
+        retransmits: info.tcpi_total_retrans,
+        segment_size: info.tcpi_snd_mss,
+        last_received: Duration::from_millis(info.tcpi_last_data_recv.into()),
+    })
+}
+
+/// The kernel counts a FIN as an octet received, and never as one that can be read.
+fn has_received_fin(info: &libc::tcp_info) -> bool {
+    const CLOSE_WAIT: u8 = 8;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
+    matches!(info.tcpi_state, CLOSE_WAIT | LAST_ACK | CLOSING)
+}
+
+fn read_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` octets, the size of the struct.
@@ -157,13 +211,7 @@ pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
     };
     check(result)?;
     // SAFETY: integers only, zeroed before and perhaps filled since.
-    let info = unsafe { info.assume_init() };
-    Ok(TcpInfo {
-        round_trip: Duration::from_micros(info.tcpi_rtt.into()),
-        retransmits: info.tcpi_total_retrans,
-        segment_size: info.tcpi_snd_mss,
-        last_received: Duration::from_millis(info.tcpi_last_data_recv.into()),
-    })
+    Ok(unsafe { info.assume_init() })
 }
 
 fn set_option<T>(socket: impl AsFd, level: i32, name: i32, value: &T) -> io::Result<()> {
@@ -208,6 +256,75 @@ mod tests {
     fn a_connection_tells_its_segment_size() {
         let (client, _server) = pair();
         assert!(info(&client).expect("TCP_INFO").segment_size > 500);
+    }
+
+    /// Both ends of a connection, each once as ours.
+    fn both_ways() -> [(TcpStream, TcpStream); 2] {
+        let (client, server) = pair();
+        let (other_client, other_server) = pair();
+        [(client, server), (other_server, other_client)]
+    }
+
+    /// Waits until the kernel has moved what was written on loopback.
+    fn wait_until(condition: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(10), "it does not come to pass");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_was_read_counts_and_a_fin_does_not() {
+        for (mut ours, mut theirs) in both_ways() {
+            assert_eq!(consumed(&ours).expect("nothing"), 0);
+            theirs.write_all(&[7; 1000]).expect("write");
+            wait_until(|| unread(&ours).expect("FIONREAD") == 1000);
+            assert_eq!(consumed(&ours).expect("unread"), 0);
+            ours.read_exact(&mut [0; 400]).expect("read");
+            assert_eq!(consumed(&ours).expect("read"), 400);
+            theirs.shutdown(std::net::Shutdown::Write).expect("FIN");
+            wait_until(|| has_received_fin(&read_info(&ours).expect("TCP_INFO")));
+            assert_eq!(consumed(&ours).expect("with a FIN behind it"), 400);
+            ours.read_exact(&mut [0; 600]).expect("read");
+            assert_eq!(consumed(&ours).expect("up to the FIN"), 1000);
+            assert_eq!(ours.read(&mut [0; 1]).expect("end"), 0);
+            assert_eq!(consumed(&ours).expect("and it"), 1000);
+        }
+    }
+
+    #[test]
+    fn a_lone_fin_is_nothing_read() {
+        for (mut ours, theirs) in both_ways() {
+            theirs.shutdown(std::net::Shutdown::Write).expect("FIN");
+            wait_until(|| has_received_fin(&read_info(&ours).expect("TCP_INFO")));
+            assert_eq!(consumed(&ours).expect("unread"), 0);
+            assert_eq!(ours.read(&mut [0; 1]).expect("end"), 0);
+            assert_eq!(consumed(&ours).expect("read"), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_written_counts_sent_or_not_and_acknowledged_or_not() {
+        for (mut ours, mut theirs) in both_ways() {
+            let base = written(&ours).expect("nothing");
+            ours.set_nonblocking(true).expect("O_NONBLOCK");
+            let mut count = 0;
+            // Until the windows and buffers of both ends are full.
+            while let Ok(octets) = ours.write(&[7; 50_000]) {
+                count += octets;
+                assert_eq!(written(&ours).expect("some") - base, count as u64);
+            }
+            assert!(unacknowledged(&ours).expect("SIOCOUTQ") > 0, "some of it waits");
+            let mut buffer = vec![0; 100_000];
+            let mut read = 0;
+            while read < count {
+                read += theirs.read(&mut buffer).expect("read");
+                assert_eq!(written(&ours).expect("moving") - base, count as u64);
+            }
+            wait_until(|| unacknowledged(&ours).expect("SIOCOUTQ") == 0);
+            assert_eq!(written(&ours).expect("all") - base, count as u64);
+        }
     }
 
     #[test]
