@@ -24,7 +24,11 @@ pub(crate) struct MethodOptions {
     pub(crate) since: u32,
     pub(crate) request_fds: bool,
     pub(crate) reply_fds: bool,
+    pub(crate) families: Vec<String>,
 }
+
+/// Families that a method may name.
+const FAMILIES: [&str; 3] = ["local", "unix", "tcp"];
 
 /// All services of the pool by full name.
 pub(crate) fn read(pool: &DescriptorPool) -> Result<BTreeMap<String, Interface>> {
@@ -66,19 +70,37 @@ fn interface(service: &ServiceDescriptor) -> Result<Interface> {
 fn method_options(method: &MethodDescriptor) -> Result<MethodOptions> {
     ensure!(!method.is_client_streaming(), "client streaming is not supported");
     let options = extension(&method.options(), "holdfast.method")?;
-    let roles: Vec<String> = text(&options, "roles")
-        .split(',')
-        .map(|role| role.trim().to_owned())
-        .filter(|r| !r.is_empty())
-        .collect();
+    let roles = words(&text(&options, "roles"));
     ensure!(!roles.is_empty(), "roles is empty: nobody could call it");
+    let flag = |name| field(&options, name).as_bool().unwrap_or(false);
+    let (request_fds, reply_fds) = (flag("request_fds"), flag("reply_fds"));
+    // Interfaces from before the option was there knew no tcp.
+    let before_tcp = options.descriptor().get_field_by_name("families").is_none();
     Ok(MethodOptions {
         id: number(&options)?,
         roles,
         since: field(&options, "since").as_u32().unwrap_or(0).max(1),
-        request_fds: field(&options, "request_fds").as_bool().unwrap_or(false),
-        reply_fds: field(&options, "reply_fds").as_bool().unwrap_or(false),
+        request_fds,
+        reply_fds,
+        families: families(&text(&options, "families"), before_tcp || request_fds || reply_fds)?,
     })
+}
+
+/// The families that are named, or all that can carry the method.
+fn families(named: &str, local_only: bool) -> Result<Vec<String>> {
+    let named = words(named);
+    if let Some(unknown) = named.iter().find(|name| !FAMILIES.contains(&name.as_str())) {
+        bail!("there is no family {unknown}");
+    }
+    Ok(match named.is_empty() {
+        true => words(if local_only { "local,unix" } else { "local,unix,tcp" }),
+        false => named,
+    })
+}
+
+/// What is between commas.
+fn words(text: &str) -> Vec<String> {
+    text.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
 
 /// The value of one of our extensions.
@@ -155,6 +177,22 @@ mod tests {
         assert_eq!((method.id, method.since), (3, 1));
         assert_eq!(method.roles, ["x", "y"]);
         assert!(method.reply_fds && !method.request_fds);
+        assert_eq!(method.families, ["local", "unix"], "descriptors do not travel over tcp");
+    }
+
+    #[test]
+    fn families_are_those_that_are_named_and_known() {
+        let method = |families: &str| {
+            let method = format!("{{ id: 1, roles: \"*\", families: \"{families}\" }}");
+            compile(&format!(
+                "service A {{ option (holdfast.service) = {{ id: 7 }}; \
+                 rpc M(E) returns (E) {{ option (holdfast.method) = {method}; }} }}"
+            ))
+        };
+        assert_eq!(method("").expect("compiles")["t.v1.A"].methods["M"].families, FAMILIES);
+        assert_eq!(method("unix").expect("compiles")["t.v1.A"].methods["M"].families, ["unix"]);
+        let error = format!("{:#}", method("pigeon").err().expect("refused"));
+        assert!(error.contains("there is no family pigeon"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! head of `api/holdfast/options.proto`. Start with [`Build::compile`]; the shape of the code that comes out is in
 //! `stubs.rs`. Nothing of this crate is in the product: it runs in build scripts only.
 
+pub mod compat;
 mod interface;
 mod stubs;
 
@@ -48,7 +49,8 @@ impl Build {
     /// As `compile`; and when the folder cannot be read.
     pub fn compile_all(&self) -> Result<()> {
         let mut files = Vec::new();
-        find_protos(&self.root, &mut files)?;
+        find_files(&self.root, "proto", &mut files)?;
+        files.iter().for_each(|file| println!("cargo:rerun-if-changed={}", file.display()));
         files.sort();
         self.compile(&files)
     }
@@ -92,13 +94,13 @@ impl Build {
     }
 }
 
-fn find_protos(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+/// All files below a folder whose names end so.
+fn find_files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
         if path.is_dir() {
-            find_protos(&path, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "proto") {
-            println!("cargo:rerun-if-changed={}", path.display());
+            find_files(&path, extension, found)?;
+        } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);
         }
     }

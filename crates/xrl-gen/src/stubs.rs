@@ -120,12 +120,13 @@ impl Stub<'_> {
         for (method, options) in self.methods() {
             let _ = write!(
                 methods,
-                "::holdfast_xrl::MethodInfo {{ id: Self::{}, name: {:?}, roles: &{:?}, since: {}, streaming: {} }},",
+                "::holdfast_xrl::MethodInfo {{ id: Self::{}, name: {:?}, roles: &{:?}, since: {}, streaming: {}, families: &{:?} }},",
                 constant(method),
                 method.proto_name,
                 options.roles,
                 options.since,
-                method.server_streaming
+                method.server_streaming,
+                options.families
             );
         }
         format!(
