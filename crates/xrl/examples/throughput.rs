@@ -54,6 +54,10 @@ impl ExerciseServer for Receiver {
         Ok(request)
     }
 
+    async fn near(&self, _: &CallContext, request: Note) -> Result<Note, XrlError> {
+        Ok(request)
+    }
+
     async fn panic(&self, _: &CallContext, request: Note) -> Result<Note, XrlError> {
         Ok(request)
     }

@@ -11,6 +11,7 @@ use prost::Message;
 use crate::XrlError;
 use crate::frame::{HEADER_LEN, Header, Kind, MAX_BODY, MAX_FDS};
 use crate::outbox::Outbox;
+use crate::traffic;
 
 /// Most calls in progress on a channel in one direction.
 pub const WINDOW_CALLS: usize = 1024;
@@ -81,6 +82,16 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
+    /// Whether no call waits for its answer, or to be sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many calls wait for their answer, or to be sent.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Begins a call: into the outbox if the window has room, behind those that wait otherwise.
     pub(crate) fn start<M: Message>(
         &mut self,
@@ -94,6 +105,7 @@ impl Calls {
             let text = format!("a request of {len} octets and {} descriptors is too large", fds.len());
             return Err(XrlError::invalid_argument(text));
         }
+        traffic::add(|counts| &counts.calls_made, 1);
         let id = self.unused_id();
         let mut entry = Entry { cost: cost(len), ..Entry::default() };
         if self.queue.is_empty() && self.has_room(entry.cost) {
@@ -102,11 +114,23 @@ impl Calls {
         } else if self.queue.len() < MAX_WAITING {
             entry.waiting = Some(Waiting { method, body: body.encode_to_vec(), fds });
             self.queue.push_back(id);
+            traffic::see(|counts| &counts.waiting, self.queue.len());
         } else {
+            traffic::add(|counts| &counts.full, 1);
             return Err(XrlError::unavailable(format!("{MAX_WAITING} calls wait already for a slow peer")));
         }
         self.entries.insert(id, entry);
         Ok(id)
+    }
+
+    /// Calls that were sent and have no answer yet.
+    pub(crate) fn in_progress(&self) -> usize {
+        self.in_progress
+    }
+
+    /// Calls that wait for the window.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     fn unused_id(&mut self) -> u32 {
@@ -129,6 +153,7 @@ impl Calls {
 
     fn take_room(&mut self, cost: usize) {
         self.in_progress += 1;
+        traffic::see(|counts| &counts.under_way, self.in_progress);
         self.in_progress_bytes += cost;
     }
 

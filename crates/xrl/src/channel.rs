@@ -21,17 +21,19 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_local;
 
 use crate::call::{Call, CallWithFds, RawCall, ReplyStream};
 use crate::calls::{Calls, Payload, WINDOW_CALLS, cost};
+use crate::component::v1 as component;
 use crate::driver::{Driver, Ending};
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS};
-use crate::link::Link;
+use crate::link::{Family, Link};
 use crate::outbox::Outbox;
 use crate::service::{CallContext, IncomingCall, Responder, Service};
 use crate::serving::Serving;
+use crate::traffic;
 use crate::{Key, PeerIdentity, XrlError};
 
 /// One end of a connection between two components. Clones are the same channel; when the last is dropped it closes.
@@ -65,9 +67,12 @@ impl Channel {
             this: this.clone(),
             state: RefCell::default(),
             handle: RefCell::default(),
+            family: link.family(),
+            inode: link.inode(),
             acceptor,
             changed: Notify::new(),
         });
+        traffic::opened(&shared);
         spawn_local(Driver::new(Rc::clone(&shared), link));
         let handle = Rc::new(Handle(shared));
         *handle.0.handle.borrow_mut() = Rc::downgrade(&handle);
@@ -114,7 +119,10 @@ impl Channel {
         let state = &mut *self.shared().state.borrow_mut();
         let started = match &state.closed {
             Some(reason) => Err(reason.clone()),
-            None => state.calls.start(method, request, fds, &mut state.outbox),
+            None => {
+                let carried = self.shared().carries(&fds);
+                carried.and_then(|()| state.calls.start(method, request, fds, &mut state.outbox))
+            }
         };
         state.wake_driver();
         RawCall::new(self.clone(), started)
@@ -164,9 +172,35 @@ impl Channel {
         self.shared().close(closed_here());
     }
 
+    /// Gives back the socket, for somebody who goes on where this channel ends. Waits until nothing is under way in
+    /// either direction, and closes the channel here; what the peer sends from then on waits in the socket.
+    ///
+    /// # Errors
+    /// `Disconnected` when the channel closes before, also because it is not on a socket.
+    pub async fn release(&self) -> Result<OwnedFd, XrlError> {
+        let (give, given) = oneshot::channel();
+        let driver = {
+            let mut state = self.shared().state.borrow_mut();
+            if let Some(reason) = &state.closed {
+                return Err(reason.clone());
+            }
+            state.release = Some(give);
+            state.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        given.await.map_err(|_| XrlError::disconnected("closed before it could be released"))
+    }
+
     /// Whether it has closed.
     pub fn is_closed(&self) -> bool {
         self.shared().state.borrow().closed.is_some()
+    }
+
+    /// What carries it.
+    pub fn family(&self) -> Family {
+        self.shared().family
     }
 
     /// Octets that wait to be written.
@@ -177,6 +211,20 @@ impl Channel {
     /// A number that no other channel of this process has while this one lives.
     pub fn id(&self) -> usize {
         Rc::as_ptr(&self.0).addr()
+    }
+
+    /// What is known of it, with who is at the other end.
+    pub(crate) fn describe(&self, peer: &PeerIdentity) -> component::Channel {
+        let state = self.shared().state.borrow();
+        component::Channel {
+            role: peer.role.clone(),
+            instance: peer.instance.clone(),
+            family: self.family().name().to_owned(),
+            inode: self.shared().inode,
+            serving: state.serving.len() as u32,
+            calling: state.calls.len() as u32,
+            unwritten: state.outbox.len() as u64,
+        }
     }
 
     pub(crate) fn poll_end(&self, id: u32, cx: &mut Context<'_>) -> Poll<Result<Payload, XrlError>> {
@@ -236,13 +284,15 @@ impl Acceptor for ServesNothing {
 
 /// Octets that a peer may leave unread and go on calling. Replies of calls within the window, and requests within
 /// ours, are far from this unless replies are large and the peer does not read.
-const MAX_UNREAD: usize = 64 << 20;
+pub const MAX_UNREAD: usize = 64 << 20;
 
 /// What handles, driver and calls being carried out share.
 pub(crate) struct Shared {
     this: Weak<Self>,
     pub(crate) state: RefCell<State>,
     handle: RefCell<Weak<Handle>>,
+    family: Family,
+    inode: u64,
     acceptor: Rc<dyn Acceptor>,
     /// Window, outbox or closing: see `Channel::wait`.
     pub(crate) changed: Notify,
@@ -258,11 +308,13 @@ impl fmt::Debug for Shared {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) outbox: Outbox,
-    calls: Calls,
+    pub(crate) calls: Calls,
     pub(crate) serving: Serving,
     pub(crate) closed: Option<XrlError>,
     /// Wakes the driver.
     pub(crate) driver: Option<Waker>,
+    /// Who takes the socket once nothing is under way.
+    pub(crate) release: Option<oneshot::Sender<OwnedFd>>,
 }
 
 impl State {
@@ -301,6 +353,7 @@ impl Shared {
         state.serving.close();
         state.outbox.clear();
         state.closed = Some(reason);
+        state.release = None;
         state.wake_driver();
         drop(state);
         self.changed.notify_waiters();
@@ -311,8 +364,21 @@ impl Shared {
         self.state.borrow().closed.is_some()
     }
 
+    /// Whether the family carries these descriptors.
+    fn carries(&self, fds: &[OwnedFd]) -> Result<(), XrlError> {
+        match self.family {
+            Family::Tcp if !fds.is_empty() => {
+                Err(XrlError::invalid_argument("descriptors do not travel over tcp"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Answers a call of the peer. Does nothing if it has been answered or cancelled.
     pub(crate) fn reply<P: Message>(&self, id: u32, reply: &P, fds: Vec<OwnedFd>) {
+        if let Err(error) = self.carries(&fds) {
+            return self.fail(id, &error);
+        }
         if reply.encoded_len() > MAX_BODY || fds.len() > MAX_FDS {
             return self.fail(id, &XrlError::internal("the reply is too large"));
         }
@@ -345,6 +411,7 @@ impl Shared {
         if len > MAX_BODY || fds.len() > MAX_FDS {
             return Err(XrlError::internal("an item of the stream is too large"));
         }
+        self.carries(&fds)?;
         self.with(|state| {
             if !state.serving.spend(id, cost(len)) {
                 return Err(XrlError::cancelled("the caller has lost interest"));
@@ -386,6 +453,7 @@ impl Shared {
     fn serve(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), XrlError> {
         self.with(|state| {
             if state.outbox.len() > MAX_UNREAD || state.outbox.frames_with_fds() > WINDOW_CALLS {
+                traffic::add(|counts| &counts.cut_off, 1);
                 return Err(XrlError::internal("calls without reading the replies"));
             }
             state.serving.begin(header.call, cost(body.len()))
@@ -393,10 +461,12 @@ impl Shared {
         let (Some(this), Some(handle)) = (self.this.upgrade(), self.handle.borrow().upgrade()) else {
             return Ok(());
         };
+        traffic::add(|counts| &counts.calls_served, 1);
         let responder = Responder::new(this, header.call);
         let (service, peer) = match self.acceptor.route(header.method) {
             Ok(route) => route,
             Err(error) => {
+                traffic::add(|counts| &counts.calls_refused, 1);
                 responder.fail(&error);
                 return Ok(());
             }

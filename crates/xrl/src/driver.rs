@@ -11,6 +11,7 @@ use crate::XrlError;
 use crate::channel::{Shared, closed_here};
 use crate::frame::{FrameDecoder, Header, Kind, MAX_FDS};
 use crate::link::Link;
+use crate::traffic;
 
 /// Why a channel ends.
 pub(crate) enum Ending {
@@ -70,6 +71,9 @@ impl Future for Driver {
         if let Err(ending) = this.read(cx).and_then(|()| this.write(cx)) {
             this.end(cx, ending);
         }
+        if let Err(error) = this.release() {
+            this.shared.close(Ending::Link(error).into());
+        }
         let mut state = this.shared.state.borrow_mut();
         state.driver = Some(cx.waker().clone());
         if state.closed.is_some() { Poll::Ready(()) } else { Poll::Pending }
@@ -88,7 +92,10 @@ impl Driver {
             };
             match len? {
                 0 => return Err(Ending::EndOfStream),
-                len => self.decoder.filled(len),
+                len => {
+                    traffic::add(|counts| &counts.received, len);
+                    self.decoder.filled(len);
+                }
             }
             self.take_frames()?;
         }
@@ -119,10 +126,13 @@ impl Driver {
         let Self { shared, link, .. } = self;
         let mut state = shared.state.borrow_mut();
         let before = state.outbox.len();
+        traffic::see(|counts| &counts.unwritten, before);
         while state.outbox.len() > 0 {
             let (bytes, fds) = state.outbox.front();
             let Poll::Ready(len) = link.poll_send(cx, bytes, fds) else { break };
-            drop(state.outbox.wrote(len?));
+            let len = len?;
+            traffic::add(|counts| &counts.sent, len);
+            drop(state.outbox.wrote(len));
         }
         let after = state.outbox.len();
         state.serving.written(before, after);
@@ -133,10 +143,27 @@ impl Driver {
         Ok(())
     }
 
+    /// Gives the socket to who waits for it, if nothing is under way, and closes.
+    fn release(&mut self) -> io::Result<()> {
+        let mut state = self.shared.state.borrow_mut();
+        let quiet = state.outbox.len() == 0 && state.calls.is_empty() && state.serving.is_empty();
+        if state.release.is_none() || !quiet || !self.decoder.is_empty() || !self.fds.is_empty() {
+            return Ok(());
+        }
+        let socket = self.link.socket()?;
+        // Who waited may have given up: then the channel goes on.
+        let taken = state.release.take().is_some_and(|give| give.send(socket).is_ok());
+        drop(state);
+        if taken {
+            self.shared.close(XrlError::disconnected("released"));
+        }
+        Ok(())
+    }
+
     /// Tells the peer why, if it did something wrong and the link takes it, and closes.
     fn end(&mut self, cx: &mut Context<'_>, ending: Ending) {
         if let Ending::Violation(error) = &ending {
-            tracing::warn!(reason = error.message(), "closing a channel");
+            tracing::warn!(event = "channel-closed", reason = error.message(), "closing a channel");
             let header = Header { call: 0, method: 0, kind: Kind::Error, fds: 0 };
             self.shared.push_bytes(header, &error.encode());
             // If this fails the peer will notice the end of the stream all the same.

@@ -17,6 +17,8 @@ pub const HEADER_LEN: usize = 16;
 pub const MAX_BODY: usize = 16 << 20;
 /// Most descriptors with one frame.
 pub const MAX_FDS: usize = 32;
+/// Version of the frames. Both ends of a channel have to have the same.
+pub const FRAME_VERSION: u32 = 1;
 
 /// Size of the decoder's buffer at first, for those who say little.
 const FIRST_BUFFER: usize = 4 << 10;
@@ -76,7 +78,7 @@ impl Header {
     }
 
     /// Reads a header: body length and the rest.
-    fn decode(bytes: &[u8; HEADER_LEN]) -> Result<(usize, Self), FrameError> {
+    pub(crate) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<(usize, Self), FrameError> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let kind = Kind::from_octet(bytes[12]).ok_or(FrameError::UnknownKind(bytes[12]))?;
         let fds = u16::from_be_bytes([bytes[14], bytes[15]]);
@@ -152,6 +154,11 @@ impl FrameDecoder {
         assert!(len <= self.buffer.len() - self.end, "filled more than there was");
         self.end += len;
         self.full = self.end == self.buffer.len();
+    }
+
+    /// Whether everything that has arrived was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
     }
 
     /// The next whole frame, if one has arrived.

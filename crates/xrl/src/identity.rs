@@ -16,7 +16,7 @@ pub struct PeerIdentity {
     pub instance: String,
     /// Process id; 0 if unknown.
     pub pid: u32,
-    /// Classes as which it may register with the Finder.
+    /// Classes as which it may register with the Finder: names in which it may speak.
     pub classes: Vec<String>,
 }
 
@@ -103,6 +103,8 @@ pub struct Grant {
     pub instance: String,
     /// Numbers of the methods it opens.
     pub methods: Vec<u32>,
+    /// Classes as which the caller may register.
+    pub classes: Vec<String>,
 }
 
 impl Grant {
@@ -113,6 +115,7 @@ impl Grant {
             role: self.role.clone(),
             instance: self.instance.clone(),
             methods: self.methods.clone(),
+            classes: self.classes.clone(),
         }
     }
 
@@ -121,8 +124,8 @@ impl Grant {
     /// # Errors
     /// `InvalidArgument` when the key is not one.
     pub fn from_proto(grant: proto::Grant) -> Result<Self, XrlError> {
-        let proto::Grant { key, role, instance, methods } = grant;
-        Ok(Self { key: Key::from_bytes(&key)?, role, instance, methods })
+        let proto::Grant { key, role, instance, methods, classes } = grant;
+        Ok(Self { key: Key::from_bytes(&key)?, role, instance, methods, classes })
     }
 }
 

@@ -34,19 +34,22 @@ mod outbox;
 mod resolver;
 mod service;
 mod serving;
+mod tcp;
 pub mod text;
+pub mod traffic;
 
 pub use call::{Call, CallWithFds, ReplyStream};
 pub use calls::{MAX_WAITING, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS};
 pub use channel::Channel;
 pub use error::{ErrorKind, XrlError};
-pub use finder::Finder;
-pub use frame::{FrameDecoder, FrameError, HEADER_LEN, Header, Kind, MAX_BODY, MAX_FDS};
+pub use finder::{Finder, MOST_OF_CLIENT, MOST_UNPROVEN};
+pub use frame::{FRAME_VERSION, FrameDecoder, FrameError, HEADER_LEN, Header, Kind, MAX_BODY, MAX_FDS};
 pub use identity::{Grant, Key, PeerIdentity};
-pub use link::Link;
+pub use link::{Family, Link};
 pub use node::Node;
 pub use resolver::{Lifecycle, Resolver, Watch};
 pub use service::{CallContext, Client, Handler, IncomingCall, MethodInfo, ReplySink, Service, ServiceInfo};
+pub use tcp::{Dialer, SHORTEST_SECRET, Secret, TcpClient};
 
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::use_self)]
 mod generated {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -13,18 +13,42 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::frame::MAX_FDS;
 
+/// What carries a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Memory of one process.
+    Local,
+    /// A Unix stream socket.
+    Unix,
+    /// A TCP connection: no descriptors travel.
+    Tcp,
+}
+
+impl Family {
+    /// As in interface files and resolved names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// One end of something that carries a channel.
 #[derive(Debug)]
-pub struct Link(Family);
+pub struct Link(Carrier);
 
 #[derive(Debug)]
-enum Family {
+enum Carrier {
     /// A connected Unix stream socket.
     Unix(UnixStream),
+    /// A TCP connection.
+    Tcp(TcpStream),
     /// Memory of this process.
     Local(LocalEnd),
 }
@@ -37,7 +61,18 @@ impl Link {
     pub fn unix(fd: OwnedFd) -> io::Result<Self> {
         let socket = std::os::unix::net::UnixStream::from(fd);
         socket.set_nonblocking(true)?;
-        Ok(Self(Family::Unix(UnixStream::from_std(socket)?)))
+        Ok(Self(Carrier::Unix(UnixStream::from_std(socket)?)))
+    }
+
+    /// Over a TCP connection on which both sides know who the other is. Makes it non-blocking. Needs a running tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be polled.
+    pub fn tcp(fd: OwnedFd) -> io::Result<Self> {
+        let socket = std::net::TcpStream::from(fd);
+        socket.set_nonblocking(true)?;
+        Ok(Self(Carrier::Tcp(TcpStream::from_std(socket)?)))
     }
 
     /// Two ends joined in memory, for components of one process. They carry the same frames as a socket, with the
@@ -46,7 +81,38 @@ impl Link {
         let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
         let near = LocalEnd { incoming: Rc::clone(&back), outgoing: Rc::clone(&there) };
         let far = LocalEnd { incoming: there, outgoing: back };
-        (Self(Family::Local(near)), Self(Family::Local(far)))
+        (Self(Carrier::Local(near)), Self(Carrier::Local(far)))
+    }
+
+    /// What carries it.
+    pub fn family(&self) -> Family {
+        match self.0 {
+            Carrier::Unix(_) => Family::Unix,
+            Carrier::Tcp(_) => Family::Tcp,
+            Carrier::Local(_) => Family::Local,
+        }
+    }
+
+    /// Number of the socket; 0 in memory.
+    pub(crate) fn inode(&self) -> u64 {
+        let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
+        match &self.0 {
+            Carrier::Unix(socket) => inode(socket.as_fd()),
+            Carrier::Tcp(socket) => inode(socket.as_fd()),
+            Carrier::Local(_) => 0,
+        }
+    }
+
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// When there is none left; `Unsupported` in memory.
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        match &self.0 {
+            Carrier::Unix(socket) => socket.as_fd().try_clone_to_owned(),
+            Carrier::Tcp(socket) => socket.as_fd().try_clone_to_owned(),
+            Carrier::Local(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Reads into `space`, descriptors to the end of `fds`. 0 is the end of the stream.
@@ -57,14 +123,21 @@ impl Link {
         fds: &mut VecDeque<OwnedFd>,
     ) -> Poll<io::Result<usize>> {
         match &mut self.0 {
-            Family::Unix(socket) => loop {
+            Carrier::Unix(socket) => loop {
                 ready!(socket.poll_read_ready(cx))?;
                 let result = socket.try_io(Interest::READABLE, || recv(socket, space, fds));
                 if !is_would_block(&result) {
                     return Poll::Ready(result);
                 }
             },
-            Family::Local(end) => end.incoming.borrow_mut().poll_read(cx, space, fds),
+            Carrier::Tcp(socket) => loop {
+                ready!(socket.poll_read_ready(cx))?;
+                let result = socket.try_io(Interest::READABLE, || recv(socket, space, fds));
+                if !is_would_block(&result) {
+                    return Poll::Ready(result);
+                }
+            },
+            Carrier::Local(end) => end.incoming.borrow_mut().poll_read(cx, space, fds),
         }
     }
 
@@ -76,14 +149,22 @@ impl Link {
         fds: &[OwnedFd],
     ) -> Poll<io::Result<usize>> {
         match &mut self.0 {
-            Family::Unix(socket) => loop {
+            Carrier::Unix(socket) => loop {
                 ready!(socket.poll_write_ready(cx))?;
                 let result = socket.try_io(Interest::WRITABLE, || send(socket, bytes, fds));
                 if !is_would_block(&result) {
                     return Poll::Ready(result);
                 }
             },
-            Family::Local(end) => end.outgoing.borrow_mut().poll_write(cx, bytes, fds),
+            // Nothing with descriptors gets this far: see `Shared::carries`.
+            Carrier::Tcp(socket) => loop {
+                ready!(socket.poll_write_ready(cx))?;
+                let result = socket.try_io(Interest::WRITABLE, || send(socket, bytes, &[]));
+                if !is_would_block(&result) {
+                    return Poll::Ready(result);
+                }
+            },
+            Carrier::Local(end) => end.outgoing.borrow_mut().poll_write(cx, bytes, fds),
         }
     }
 }
@@ -93,7 +174,7 @@ fn is_would_block(result: &io::Result<usize>) -> bool {
     matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-fn recv(socket: &UnixStream, space: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
+fn recv(socket: &impl AsFd, space: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
     let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut control);
     let flags = RecvFlags::CMSG_CLOEXEC;
@@ -111,7 +192,7 @@ fn recv(socket: &UnixStream, space: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> i
     Ok(received.bytes)
 }
 
-fn send(socket: &UnixStream, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<usize> {
+fn send(socket: &impl AsFd, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<usize> {
     let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut control);
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();

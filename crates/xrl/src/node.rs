@@ -13,7 +13,7 @@ use crate::component::v1 as component;
 use crate::component::v1::ComponentServer;
 use crate::finder_api::v1 as finder;
 use crate::{
-    CallContext, Channel, Grant, Key, Link, MethodInfo, PeerIdentity, Resolver, Service, ServiceInfo,
+    CallContext, Channel, Family, Grant, Key, Link, MethodInfo, PeerIdentity, Resolver, Service, ServiceInfo,
     XrlError,
 };
 
@@ -29,10 +29,28 @@ pub struct Node(Rc<Inner>);
 struct Inner {
     class: String,
     instance: String,
+    sole: Cell<bool>,
     services: RefCell<BTreeMap<u16, Rc<dyn Service>>>,
     granted: RefCell<Vec<Rc<Granted>>>,
-    channels: RefCell<HashMap<u64, Channel>>,
+    channels: RefCell<HashMap<u64, Open>>,
     next_channel: Cell<u64>,
+}
+
+/// A channel that is open.
+struct Open {
+    channel: Channel,
+    peer: Rc<PeerIdentity>,
+    connection: Rc<Connection>,
+}
+
+/// A node that does not live for this.
+#[derive(Clone)]
+pub(crate) struct WeakNode(Weak<Inner>);
+
+impl WeakNode {
+    pub(crate) fn upgrade(&self) -> Option<Node> {
+        self.0.upgrade().map(Node)
+    }
 }
 
 /// A grant as connections hold it.
@@ -56,6 +74,7 @@ impl Node {
         let inner = Rc::new_cyclic(|inner: &Weak<Inner>| Inner {
             class: class.to_owned(),
             instance: instance.to_owned(),
+            sole: Cell::default(),
             services: RefCell::new(component_service(inner.clone())),
             granted: RefCell::default(),
             channels: RefCell::default(),
@@ -80,6 +99,11 @@ impl Node {
         self.0.services.borrow_mut().insert(service.info().id, Rc::new(service));
     }
 
+    /// No other instance of the class may register beside this one. Call it before [`join`](Self::join).
+    pub fn be_sole(&self) {
+        self.0.sole.set(true);
+    }
+
     /// Takes one end of a connected Unix stream socket whose other end is known to be this peer: it may call what its
     /// role allows, without a key. The node keeps the channel until it closes; the result is to call the peer.
     ///
@@ -91,7 +115,8 @@ impl Node {
 
     /// As [`attach`](Self::attach), on any link.
     pub fn attach_link(&self, link: Link, peer: PeerIdentity) -> Channel {
-        self.0.open(link, |_| Trust::Role(Rc::new(peer)))
+        let peer = Rc::new(peer);
+        self.0.open(link, Rc::clone(&peer), |_| Trust::Role(peer))
     }
 
     /// Takes one end of a connected Unix stream socket whose other end is going to present the grant's key.
@@ -99,10 +124,11 @@ impl Node {
     /// # Errors
     /// `Unavailable` when there are too many channels; `Internal` when the descriptor cannot be polled.
     pub fn admit(&self, fd: OwnedFd, grant: Grant) -> Result<Channel, XrlError> {
-        self.0.admit(fd, grant)
+        let link = Link::unix(fd).map_err(|error| XrlError::internal(error.to_string()))?;
+        self.0.admit(link, grant)
     }
 
-    /// Makes a key invalid, on all connections.
+    /// Makes a key invalid, and closes the connections that have no other: what was begun there ends too.
     pub fn revoke(&self, key: &Key) {
         self.0.revoke(key.as_bytes());
     }
@@ -135,7 +161,8 @@ impl Node {
     /// Closes all channels.
     pub fn close(&self) {
         // Collected first: a channel that closes takes itself out.
-        let channels: Vec<Channel> = self.0.channels.borrow().values().cloned().collect();
+        let channels: Vec<Channel> =
+            self.0.channels.borrow().values().map(|open| open.channel.clone()).collect();
         channels.iter().for_each(Channel::close);
     }
 
@@ -144,47 +171,76 @@ impl Node {
         self.0.channels.borrow().len()
     }
 
+    /// What is known of each channel.
+    pub(crate) fn describe_channels(&self) -> Vec<component::Channel> {
+        self.0.describe_channels()
+    }
+
+    /// The same node, for somebody whom it holds.
+    pub(crate) fn downgrade(&self) -> WeakNode {
+        WeakNode(Rc::downgrade(&self.0))
+    }
+
     /// What the Finder is told of this node's services.
     pub(crate) fn registration(&self) -> finder::RegisterRequest {
         finder::RegisterRequest {
             class: self.0.class.clone(),
             instance: self.0.instance.clone(),
             services: self.0.offered().map(|service| describe_service(service.info())).collect(),
+            sole: self.0.sole.get(),
         }
     }
 }
 
 impl Inner {
-    fn open(self: &Rc<Self>, link: Link, trust: impl FnOnce(u64) -> Trust) -> Channel {
+    fn open(
+        self: &Rc<Self>,
+        link: Link,
+        peer: Rc<PeerIdentity>,
+        trust: impl FnOnce(u64) -> Trust,
+    ) -> Channel {
         let id = self.next_channel.get();
         self.next_channel.set(id + 1);
-        let connection =
-            Connection { node: Rc::downgrade(self), id, trust: trust(id), presented: RefCell::default() };
-        let channel = Channel::serving(link, Rc::new(connection));
-        self.channels.borrow_mut().insert(id, channel.clone());
+        let (node, family, trust) = (Rc::downgrade(self), link.family(), trust(id));
+        let connection = Rc::new(Connection { node, id, family, trust });
+        let channel = Channel::serving(link, Rc::clone(&connection) as Rc<dyn Acceptor>);
+        self.channels.borrow_mut().insert(id, Open { channel: channel.clone(), peer, connection });
         channel
     }
 
-    fn admit(self: &Rc<Self>, fd: OwnedFd, grant: Grant) -> Result<Channel, XrlError> {
+    /// Takes a connection for which this is granted. Over TCP its peer has shown that it is meant; over others it is
+    /// going to present the key.
+    fn admit(self: &Rc<Self>, link: Link, grant: Grant) -> Result<Channel, XrlError> {
         if self.channels.borrow().len() >= MAX_CHANNELS {
             return Err(XrlError::unavailable(format!("{} has too many connections", self.instance)));
         }
-        let link = Link::unix(fd).map_err(|error| XrlError::internal(error.to_string()))?;
-        Ok(self.open(link, |channel| {
-            let (role, instance) = (grant.role.clone(), grant.instance.clone());
-            let peer = Rc::new(PeerIdentity { role, instance, ..PeerIdentity::default() });
-            let granted = Granted { grant, peer, channel, revoked: Cell::new(false) };
-            self.granted.borrow_mut().push(Rc::new(granted));
-            Trust::Keys
+        let proven = link.family() == Family::Tcp;
+        let Grant { role, instance, classes, .. } = grant.clone();
+        let peer = Rc::new(PeerIdentity { role, instance, classes, ..PeerIdentity::default() });
+        Ok(self.open(link, Rc::clone(&peer), |channel| {
+            let granted = Rc::new(Granted { grant, peer, channel, revoked: Cell::new(false) });
+            self.granted.borrow_mut().push(Rc::clone(&granted));
+            Trust::Keys(RefCell::new(proven.then_some(granted).into_iter().collect()))
         }))
     }
 
+    /// What is known of all channels.
+    fn describe_channels(&self) -> Vec<component::Channel> {
+        self.channels.borrow().values().map(|open| open.channel.describe(&open.peer)).collect()
+    }
+
     fn revoke(&self, key: &[u8]) {
-        self.granted.borrow_mut().retain(|granted| {
-            let found = granted.grant.key.matches(key);
-            granted.revoked.set(granted.revoked.get() || found);
-            !found
-        });
+        let is_it = |granted: &mut Rc<Granted>| granted.grant.key.matches(key);
+        let revoked: Vec<_> = self.granted.borrow_mut().extract_if(.., is_it).collect();
+        for granted in revoked {
+            granted.revoked.set(true);
+            // Collected first: a channel that closes takes itself out.
+            let channels = self.channels.borrow();
+            let ending = channels.values().filter(|open| open.connection.ends_with(&granted));
+            let ending: Vec<Channel> = ending.map(|open| open.channel.clone()).collect();
+            drop(channels);
+            ending.iter().for_each(Channel::close);
+        }
     }
 
     /// Services that callers may find: all but the Finder's own interface to components.
@@ -202,6 +258,7 @@ pub(crate) fn describe_service(info: &ServiceInfo) -> finder::Service {
         roles: method.roles.iter().map(|role| (*role).to_owned()).collect(),
         since: method.since,
         streaming: method.streaming,
+        families: method.families.iter().map(|family| (*family).to_owned()).collect(),
     };
     finder::Service {
         name: info.name.to_owned(),
@@ -214,16 +271,16 @@ pub(crate) fn describe_service(info: &ServiceInfo) -> finder::Service {
 enum Trust {
     /// It is known who it is.
     Role(Rc<PeerIdentity>),
-    /// By the keys it presents.
-    Keys,
+    /// By the keys that it has presented.
+    Keys(RefCell<Vec<Rc<Granted>>>),
 }
 
 /// A channel as the node sees it.
 struct Connection {
     node: Weak<Inner>,
     id: u64,
+    family: Family,
     trust: Trust,
-    presented: RefCell<Vec<Rc<Granted>>>,
 }
 
 impl Connection {
@@ -232,22 +289,31 @@ impl Connection {
     }
 
     /// As whom the peer calls a method.
-    fn caller(&self, method: u32, name: &str) -> Result<Rc<PeerIdentity>, XrlError> {
-        if let Trust::Role(peer) = &self.trust {
-            return Ok(Rc::clone(peer));
-        }
-        let presented = self.presented.borrow();
+    fn caller(&self, method: u32, name: impl Fn() -> String) -> Result<Rc<PeerIdentity>, XrlError> {
+        let presented = match &self.trust {
+            Trust::Role(peer) => return Ok(Rc::clone(peer)),
+            Trust::Keys(presented) => presented.borrow(),
+        };
         let mut valid = presented.iter().filter(|granted| !granted.revoked.get());
         if let Some(granted) = valid.clone().find(|granted| granted.grant.methods.contains(&method)) {
             return Ok(Rc::clone(&granted.peer));
         }
-        Err(XrlError::denied(match (valid.next(), presented.is_empty()) {
-            (Some(granted), _) => {
+        let name = name();
+        Err(XrlError::denied(match valid.next() {
+            Some(granted) => {
                 format!("the key given to role \"{}\" does not cover {name}", granted.grant.role)
             }
-            (None, false) => format!("{name}: the key was revoked"),
-            (None, true) => format!("{name}: no key was presented"),
+            None => format!("{name}: no key was presented"),
         }))
+    }
+
+    /// Whether it was opened, or is used, by this grant, which has been revoked, and has no other.
+    fn ends_with(&self, revoked: &Rc<Granted>) -> bool {
+        let Trust::Keys(presented) = &self.trust else { return false };
+        let presented = presented.borrow();
+        let is_its =
+            self.id == revoked.channel || presented.iter().any(|granted| Rc::ptr_eq(granted, revoked));
+        is_its && presented.iter().all(|granted| granted.revoked.get())
     }
 }
 
@@ -256,7 +322,10 @@ impl Acceptor for Connection {
         let node = self.node()?;
         let granted = node.granted.borrow().iter().find(|granted| granted.grant.key.matches(key)).cloned();
         let granted = granted.ok_or_else(|| XrlError::denied("unknown key"))?;
-        let mut presented = self.presented.borrow_mut();
+        let Trust::Keys(presented) = &self.trust else {
+            return Err(XrlError::denied("no key opens anything here"));
+        };
+        let mut presented = presented.borrow_mut();
         if presented.len() >= MAX_KEYS {
             return Err(XrlError::denied("too many keys"));
         }
@@ -271,14 +340,20 @@ impl Acceptor for Connection {
             u16::try_from(method >> 16).ok().and_then(|id| node.services.borrow().get(&id).cloned());
         let service = service.ok_or_else(missing)?;
         let info = service.info().method(method).ok_or_else(missing)?;
-        let name = format_args!("{}/{}", service.info().interface(), info.name).to_string();
-        let peer = self.caller(method, &name)?;
+        let name = || format!("{}/{}", service.info().interface(), info.name);
+        let peer = self.caller(method, name)?;
+        if !info.travels(self.family) {
+            let (family, families) = (self.family.name(), info.families.join(", "));
+            let name = name();
+            return Err(XrlError::denied(format!("{name} may not be called over {family} ({families} may)")));
+        }
         // Once more here, although the Finder gives no key for it: this process need not trust the Finder's table.
         if !info.allows(&peer.role) {
             let allowed = info.roles.join(", ");
             return Err(XrlError::denied(format!(
-                "role \"{}\" may not call {name} ({allowed} may)",
-                peer.role
+                "role \"{}\" may not call {} ({allowed} may)",
+                peer.role,
+                name()
             )));
         }
         Ok((service, peer))
@@ -287,8 +362,8 @@ impl Acceptor for Connection {
     fn closed(&self) {
         if let Some(node) = self.node.upgrade() {
             node.granted.borrow_mut().retain(|granted| granted.channel != self.id);
-            let channel = node.channels.borrow_mut().remove(&self.id);
-            drop(channel);
+            let open = node.channels.borrow_mut().remove(&self.id);
+            drop(open);
         }
     }
 }
@@ -319,7 +394,9 @@ impl ComponentServer for ForFinder {
     ) -> Result<component::AcceptReply, XrlError> {
         let grant = request.grant.ok_or_else(|| XrlError::invalid_argument("no grant"))?;
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
-        self.node()?.admit(fd, Grant::from_proto(grant)?)?;
+        let link = if request.tcp { Link::tcp(fd) } else { Link::unix(fd) };
+        let link = link.map_err(|error| XrlError::internal(error.to_string()))?;
+        self.node()?.admit(link, Grant::from_proto(grant)?)?;
         Ok(component::AcceptReply {})
     }
 
@@ -330,6 +407,14 @@ impl ComponentServer for ForFinder {
     ) -> Result<component::RevokeReply, XrlError> {
         self.node()?.revoke(&request.key);
         Ok(component::RevokeReply {})
+    }
+
+    async fn channels(
+        &self,
+        _: &CallContext,
+        _: component::ChannelsRequest,
+    ) -> Result<component::ChannelsReply, XrlError> {
+        Ok(component::ChannelsReply { channels: self.node()?.describe_channels() })
     }
 
     async fn introspect(

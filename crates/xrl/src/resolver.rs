@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, Notify};
 use crate::finder_api::v1 as finder;
 use crate::finder_api::v1::FinderClient;
 use crate::finder_api::v1::watch_event::Kind;
-use crate::{Channel, Client, ErrorKind, Key, Link, Node, PeerIdentity, ReplyStream, XrlError};
+use crate::{Channel, Client, Dialer, ErrorKind, Key, Link, Node, PeerIdentity, ReplyStream, XrlError};
 
 /// Finds components and keeps the channels to them. Clones are the same resolver.
 ///
@@ -23,6 +23,8 @@ struct Inner {
     /// What registers whenever a Finder is there; `None` for an operator.
     node: Option<Node>,
     finder: RefCell<Option<Channel>>,
+    /// How to connect where descriptors do not travel.
+    dialer: Option<Dialer>,
     /// A Finder is there.
     attached: Notify,
     cache: RefCell<HashMap<Slot, Channel>>,
@@ -47,16 +49,26 @@ impl Resolver {
 
     /// As [`connect`](Self::connect), over a channel.
     pub fn over(channel: Channel) -> Self {
-        Self::new(None, Some(channel))
+        Self::new(None, Some(channel), None)
+    }
+
+    /// As [`connect`](Self::connect), over TCP.
+    ///
+    /// # Errors
+    /// `Unavailable` when nobody is there; `Denied` when name and key are not known there, or the other side does not
+    /// know the key; `Timeout`.
+    pub async fn dial(dialer: Dialer) -> Result<Self, XrlError> {
+        let channel = dialer.channel(&[]).await?;
+        Ok(Self::new(None, Some(channel), Some(dialer)))
     }
 
     pub(crate) fn of_node(node: Node) -> Self {
-        Self::new(Some(node), None)
+        Self::new(Some(node), None, None)
     }
 
-    fn new(node: Option<Node>, finder: Option<Channel>) -> Self {
+    fn new(node: Option<Node>, finder: Option<Channel>, dialer: Option<Dialer>) -> Self {
         let (attached, cache, opening) = (Notify::new(), RefCell::default(), RefCell::default());
-        Self(Rc::new(Inner { node, finder: RefCell::new(finder), attached, cache, opening }))
+        Self(Rc::new(Inner { node, finder: RefCell::new(finder), dialer, attached, cache, opening }))
     }
 
     /// Goes to a new Finder, after the old one died, and registers there.
@@ -187,6 +199,9 @@ impl Resolver {
             wait,
         };
         let (reply, fds) = self.finder()?.resolve(request).await?;
+        if let (Some(dialer), true) = (&self.0.dialer, fds.is_empty()) {
+            return dialer.channel(&reply.key).await;
+        }
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::internal("the Finder sent no descriptor"))?;
         let channel = Channel::connect(fd).map_err(|error| XrlError::internal(error.to_string()))?;
         channel.present(&Key::from_bytes(&reply.key)?);

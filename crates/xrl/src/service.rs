@@ -8,7 +8,7 @@ use std::rc::Rc;
 use prost::Message;
 
 use crate::channel::Shared;
-use crate::{Channel, PeerIdentity, XrlError};
+use crate::{Channel, Family, PeerIdentity, XrlError};
 
 /// What is known of a service at build time.
 #[derive(Debug)]
@@ -50,12 +50,19 @@ pub struct MethodInfo {
     pub since: u32,
     /// It answers with a stream.
     pub streaming: bool,
+    /// Names of the families over which it may be called.
+    pub families: &'static [&'static str],
 }
 
 impl MethodInfo {
     /// Whether a caller with this role may call it.
     pub fn allows(&self, role: &str) -> bool {
         self.roles.iter().any(|allowed| *allowed == "*" || *allowed == role)
+    }
+
+    /// Whether it may be called over this family.
+    pub fn travels(&self, family: Family) -> bool {
+        self.families.contains(&family.name())
     }
 }
 

@@ -47,6 +47,16 @@ impl Serving {
         Ok(())
     }
 
+    /// Whether every call has been answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many calls have not been answered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The call goes on in this task.
     pub(crate) fn continues(&mut self, id: u32, task: AbortHandle) {
         match self.entries.get_mut(&id) {

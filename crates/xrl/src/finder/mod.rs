@@ -4,6 +4,7 @@
 //! when that channel closes. Deciding is in `table.rs`, without any channel; carrying out is here.
 
 mod table;
+mod tcp;
 
 use std::cell::RefCell;
 use std::io;
@@ -20,13 +21,20 @@ use crate::component::v1 as component;
 use crate::component::v1::ComponentClient;
 use crate::finder_api::v1 as proto;
 use crate::finder_api::v1::watch_event::Kind;
-use crate::{CallContext, Channel, Client, Grant, Key, Link, Node, PeerIdentity, ReplySink, XrlError};
-use table::{Owner, Table};
+use crate::node::WeakNode;
+use crate::{
+    CallContext, Channel, Client, Family, Grant, Key, Link, Node, PeerIdentity, ReplySink, XrlError,
+};
+use table::{News, Owner, Table};
+use tcp::Door;
+pub use tcp::{MOST_OF_CLIENT, MOST_UNPROVEN};
 
 /// Events that a slow watcher may be behind before it has to begin anew.
 const EVENTS: usize = 1024;
 /// Most valid keys of one caller.
 const MAX_KEYS: usize = 1024;
+/// The same for a protocol of somebody else, of which there may be many: each key is a connection that the target holds.
+const MAX_KEYS_OF_PROTOCOL: usize = 16;
 /// How long a component may take to accept a connection.
 const ACCEPT_TIME: Duration = Duration::from_secs(10);
 
@@ -46,15 +54,22 @@ impl Default for Finder {
 impl Finder {
     /// A Finder that nobody is attached to yet.
     pub fn new() -> Self {
+        let node = Node::new("finder");
         let broker = Rc::new(Broker {
+            node: node.downgrade(),
             table: RefCell::default(),
             channels: RefCell::default(),
             keys: RefCell::default(),
             events: broadcast::Sender::new(EVENTS),
+            door: Door::default(),
         });
-        let node = Node::new("finder");
         node.serve(proto::FinderDispatcher(Rc::clone(&broker)));
         Self { node, broker }
+    }
+
+    /// How many events the slowest watcher is behind, and how many it may be.
+    pub fn events(&self) -> (usize, usize) {
+        (self.broker.events.len(), EVENTS)
     }
 
     /// Takes one end of a socket whose other end this peer has: a component, which may register and be called back,
@@ -84,6 +99,19 @@ impl Finder {
         self.node.close();
     }
 
+    /// Who answers to a class or a name.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn instance(&self, target: &str) -> Result<proto::Instance, XrlError> {
+        Ok(self.broker.table.borrow().find(target)?.1)
+    }
+
+    /// How many connections there are to the Finder itself.
+    pub fn channels(&self) -> usize {
+        self.node.channels()
+    }
+
     /// Everybody who has registered.
     pub fn instances(&self) -> Vec<proto::Instance> {
         self.broker.table.borrow().instances()
@@ -98,26 +126,28 @@ struct Minted {
 }
 
 struct Broker {
+    node: WeakNode,
     table: RefCell<Table>,
     channels: RefCell<HashMap<Owner, Channel>>,
     keys: RefCell<Vec<Minted>>,
-    events: broadcast::Sender<proto::WatchEvent>,
+    events: broadcast::Sender<(Kind, News)>,
+    door: Door,
 }
 
 impl Broker {
-    fn announce(&self, kind: Kind, instance: &proto::Instance) {
-        tracing::debug!(instance = instance.name, ?kind, "component");
-        let event = event(kind, instance);
+    fn announce(&self, kind: Kind, news: News) {
+        tracing::debug!(instance = news.instance.name, ?kind, "component");
         // An error means that nobody watches.
-        let _ = self.events.send(event);
+        let _ = self.events.send((kind, news));
     }
 
     /// A channel has closed: whoever was there is dead.
     fn depart(&self, owner: Owner) {
         self.channels.borrow_mut().remove(&owner);
+        self.door.forget(owner);
         let dead = self.table.borrow_mut().remove(owner);
-        if let Some(instance) = dead {
-            self.announce(Kind::Death, &instance);
+        if let Some(news) = dead {
+            self.announce(Kind::Death, news);
         }
         for minted in self.take_keys_of(owner) {
             if let Some(target) = self.component(minted.target) {
@@ -159,28 +189,76 @@ impl Broker {
 
     /// Gives the target one end of a new connection and the grant for it; returns the other end.
     async fn introduce(&self, target: Owner, grant: &Grant) -> Result<OwnedFd, XrlError> {
-        let client = self.component(target).ok_or_else(|| XrlError::not_found("the target has just died"))?;
         let (near, far) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(|error| XrlError::unavailable(format!("no socket pair: {error}")))?;
-        let request = component::AcceptRequest { grant: Some(grant.to_proto()) };
-        client.accept(request, vec![far]).within(ACCEPT_TIME).await?;
+        self.accept(target, grant, false, far).await?;
         Ok(near)
     }
 
-    fn remember_key(&self, minted: Minted) -> Result<(), XrlError> {
-        let mut keys = self.keys.borrow_mut();
-        if keys.iter().filter(|known| known.caller == minted.caller).count() >= MAX_KEYS {
-            return Err(XrlError::unavailable(format!("the caller has {MAX_KEYS} connections already")));
-        }
-        keys.push(minted);
+    /// Gives the target one end of a connection and the grant for it.
+    async fn accept(&self, target: Owner, grant: &Grant, tcp: bool, end: OwnedFd) -> Result<(), XrlError> {
+        let client = self.component(target).ok_or_else(|| XrlError::not_found("the target has just died"))?;
+        let request = component::AcceptRequest { grant: Some(grant.to_proto()), tcp };
+        client.accept(request, vec![end]).within(ACCEPT_TIME).await?;
         Ok(())
+    }
+
+    /// Counts a key among those of a caller, until what is returned is dropped without having been kept.
+    fn remember_key(&self, grant: &Grant, caller: Owner, target: Owner) -> Result<Reserved<'_>, XrlError> {
+        let most = if grant.role == "protocol" { MAX_KEYS_OF_PROTOCOL } else { MAX_KEYS };
+        let mut keys = self.keys.borrow_mut();
+        if keys.iter().filter(|known| known.caller == caller).count() >= most {
+            return Err(XrlError::unavailable(format!("the caller has {most} connections already")));
+        }
+        keys.push(Minted { key: grant.key.clone(), caller, target });
+        Ok(Reserved { broker: self, key: Some(grant.key.clone()) })
+    }
+
+    /// Connects a caller and a target: by a descriptor if one can travel, by a ticket otherwise.
+    async fn connect(
+        &self,
+        cx: &CallContext,
+        target: Owner,
+        grant: &Grant,
+    ) -> Result<Vec<OwnedFd>, XrlError> {
+        let caller = cx.channel().id();
+        if cx.channel().family() == Family::Tcp {
+            self.door.give_ticket(&cx.peer().instance, caller, target, grant.clone())?;
+            return Ok(Vec::new());
+        }
+        let reserved = self.remember_key(grant, caller, target)?;
+        // Without it, or without whoever wanted it, the descriptor closes, and with it the key ends at the target.
+        let fd = self.introduce(target, grant).await?;
+        reserved.keep();
+        Ok(vec![fd])
     }
 }
 
-fn event(kind: Kind, instance: &proto::Instance) -> proto::WatchEvent {
-    let instance = proto::Instance { services: Vec::new(), ..instance.clone() };
-    proto::WatchEvent { kind: kind.into(), instance: Some(instance) }
+/// The place of a key that its target has not been told yet. The caller may go while it is.
+struct Reserved<'a> {
+    broker: &'a Broker,
+    key: Option<Key>,
+}
+
+impl Reserved<'_> {
+    fn keep(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            self.broker.keys.borrow_mut().retain(|minted| minted.key != *key);
+        }
+    }
+}
+
+/// What watchers are told. What the instance serves is for those who ask.
+fn event(kind: Kind, news: News) -> proto::WatchEvent {
+    let instance = proto::Instance { services: Vec::new(), ..news.instance };
+    proto::WatchEvent { kind: kind.into(), instance: Some(instance), classes: news.classes }
 }
 
 impl proto::FinderServer for Broker {
@@ -189,13 +267,13 @@ impl proto::FinderServer for Broker {
         cx: &CallContext,
         request: proto::RegisterRequest,
     ) -> Result<proto::RegisterReply, XrlError> {
-        let proto::RegisterRequest { class, instance: name, services } = request;
-        let instance = proto::Instance { name, class, pid: cx.peer().pid, services };
-        let replaced = self.table.borrow_mut().register(cx.channel().id(), instance.clone(), cx.peer())?;
-        if let Some(before) = replaced.filter(|before| before.name != instance.name) {
-            self.announce(Kind::Death, &before);
+        let proto::RegisterRequest { class, instance: name, services, sole } = request;
+        let instance = proto::Instance { name, class, pid: cx.peer().pid, services, sole };
+        let registered = self.table.borrow_mut().register(cx.channel().id(), instance, cx.peer())?;
+        if let Some(gone) = registered.gone {
+            self.announce(Kind::Death, gone);
         }
-        self.announce(Kind::Birth, &instance);
+        self.announce(Kind::Birth, registered.born);
         Ok(proto::RegisterReply {})
     }
 
@@ -209,14 +287,13 @@ impl proto::FinderServer for Broker {
             table.resolve(&request.target, &request.service, &request.methods, role)
         });
         let found = found.await?;
-        let caller = cx.channel().id();
-        let instance = self.table.borrow().name_of(caller).unwrap_or_default();
-        let grant = Grant { key: Key::random()?, role: role.clone(), instance, methods: found.methods };
-        let fd = self.introduce(found.owner, &grant).await?;
-        // If this fails the descriptor closes, and with it the key ends at the target.
-        self.remember_key(Minted { key: grant.key.clone(), caller, target: found.owner })?;
+        let instance = self.table.borrow().name_of(cx.channel().id());
+        let instance = instance.unwrap_or_else(|| cx.peer().instance.clone());
+        let (role, classes) = (role.clone(), cx.peer().classes.clone());
+        let grant = Grant { key: Key::random()?, role, instance, methods: found.methods, classes };
+        let fds = self.connect(cx, found.owner, &grant).await?;
         let key = grant.key.as_bytes().to_vec();
-        Ok((proto::ResolveReply { key, instance: found.instance, methods: grant.methods }, vec![fd]))
+        Ok((proto::ResolveReply { key, instance: found.instance, methods: grant.methods }, fds))
     }
 
     async fn watch(
@@ -226,21 +303,47 @@ impl proto::FinderServer for Broker {
         mut replies: ReplySink<proto::WatchEvent>,
     ) -> Result<(), XrlError> {
         let mut events = self.events.subscribe();
-        let living = self.table.borrow().of_class(&request.class);
-        for instance in living {
-            replies.send(event(Kind::Birth, &instance)).await?;
+        let living = self.table.borrow().births(&request.class);
+        for birth in living {
+            replies.send(event(Kind::Birth, birth)).await?;
         }
         loop {
-            let event =
+            let (kind, news) =
                 events.recv().await.map_err(|_| XrlError::unavailable("too slow: events were lost"))?;
-            if event.instance.as_ref().is_some_and(|instance| table::is_of_class(instance, &request.class)) {
-                replies.send(event).await?;
+            if table::answers_to(&news.instance, &request.class) {
+                replies.send(event(kind, news)).await?;
             }
         }
     }
 
     async fn list(&self, _: &CallContext, _: proto::ListRequest) -> Result<proto::ListReply, XrlError> {
         Ok(proto::ListReply { instances: self.table.borrow().instances() })
+    }
+
+    async fn channels(
+        &self,
+        _: &CallContext,
+        request: proto::ChannelsRequest,
+    ) -> Result<proto::ChannelsReply, XrlError> {
+        let own = self.node.upgrade().filter(|node| node.class() == request.target);
+        if let Some(node) = own {
+            return Ok(proto::ChannelsReply { channels: node.describe_channels() });
+        }
+        let (owner, _) = self.table.borrow().find(&request.target)?;
+        let client = self.component(owner).ok_or_else(|| XrlError::not_found("the target has just died"))?;
+        let reply = client.channels(component::ChannelsRequest {}).within(ACCEPT_TIME).await?;
+        Ok(proto::ChannelsReply { channels: reply.channels })
+    }
+
+    async fn families(
+        &self,
+        _: &CallContext,
+        _: proto::FamiliesRequest,
+    ) -> Result<proto::FamiliesReply, XrlError> {
+        let family = |family: Family, address| proto::Family { name: family.name().to_owned(), address };
+        let unix = family(Family::Unix, String::new());
+        let tcp = self.door.listening().into_iter().map(|address| family(Family::Tcp, address.to_string()));
+        Ok(proto::FamiliesReply { families: std::iter::once(unix).chain(tcp).collect() })
     }
 
     async fn describe(

@@ -1,5 +1,7 @@
 //! Who is registered, and who may call what. Pure: channels are only numbers here.
 
+use std::collections::BTreeSet;
+
 use crate::finder_api::v1::{Instance, Method, Service};
 use crate::{PeerIdentity, XrlError};
 
@@ -15,6 +17,21 @@ pub(crate) struct Resolved {
     pub(crate) methods: Vec<u32>,
 }
 
+/// What happened to an instance, and the classes that began or ended with it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct News {
+    pub(crate) instance: Instance,
+    pub(crate) classes: Vec<String>,
+}
+
+/// What a registration has changed.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Registered {
+    /// What the owner was before.
+    pub(crate) gone: Option<News>,
+    pub(crate) born: News,
+}
+
 /// Living components in the order of their registration.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -22,35 +39,67 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Registers an instance in place of what the same owner had registered; returns that.
+    /// Registers an instance in place of what the same owner had registered.
     ///
     /// # Errors
-    /// `Denied` when the peer may not be of a class; `FailedPrecondition` when somebody else has the name.
+    /// `Denied` when the peer may not be of a class; `InvalidArgument` when the name is not one of the class;
+    /// `FailedPrecondition` when somebody else is found under the name, or is, or shall be, the only one of the class.
     pub(crate) fn register(
         &mut self,
         owner: Owner,
         instance: Instance,
         peer: &PeerIdentity,
-    ) -> Result<Option<Instance>, XrlError> {
+    ) -> Result<Registered, XrlError> {
         for class in classes(&instance) {
             if !peer.classes.iter().any(|allowed| allowed == class) {
                 let text = format!("role \"{}\" may not register as class \"{class}\"", peer.role);
                 return Err(XrlError::denied(text));
             }
         }
-        let taken = |(other, known): &(Owner, Instance)| *other != owner && known.name == instance.name;
-        if instance.name.is_empty() || self.entries.iter().any(taken) {
+        is_named_after_its_class(&instance)?;
+        let taken = |(other, known): &(Owner, Instance)| *other != owner && stands_for(known, &instance);
+        if self.entries.iter().any(taken) {
             return Err(XrlError::failed_precondition(format!("the name \"{}\" is taken", instance.name)));
         }
-        let replaced = self.remove(owner);
-        self.entries.push((owner, instance));
-        Ok(replaced)
+        self.is_alone(owner, &instance)?;
+        let before = self.classes();
+        let replaced = self.take(owner);
+        self.entries.push((owner, instance.clone()));
+        let now = self.classes();
+        let gone = replaced.map(|instance| News { instance, classes: without(&before, &now) });
+        // One that only has more or less to offer has not died.
+        let gone = gone.filter(|gone| gone.instance.name != instance.name || !gone.classes.is_empty());
+        Ok(Registered { gone, born: News { instance, classes: without(&now, &before) } })
     }
 
-    /// The owner has gone.
-    pub(crate) fn remove(&mut self, owner: Owner) -> Option<Instance> {
+    /// Whether the class of an instance has room for it.
+    fn is_alone(&self, owner: Owner, instance: &Instance) -> Result<(), XrlError> {
+        let mut others =
+            self.entries.iter().filter(|entry| entry.0 != owner && entry.1.class == instance.class);
+        match others.find(|(_, other)| other.sole || instance.sole) {
+            Some((_, Instance { name, .. })) => Err(XrlError::failed_precondition(format!(
+                "{} cannot register: {name} lives, and class \"{}\" has one instance only",
+                instance.name, instance.class
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The owner has gone: who died, and which classes with it.
+    pub(crate) fn remove(&mut self, owner: Owner) -> Option<News> {
+        let before = self.classes();
+        let instance = self.take(owner)?;
+        Some(News { instance, classes: without(&before, &self.classes()) })
+    }
+
+    fn take(&mut self, owner: Owner) -> Option<Instance> {
         let at = self.entries.iter().position(|entry| entry.0 == owner)?;
         Some(self.entries.remove(at).1)
+    }
+
+    /// The classes that have an instance.
+    fn classes(&self) -> BTreeSet<String> {
+        self.entries.iter().flat_map(|entry| classes(&entry.1)).map(str::to_owned).collect()
     }
 
     /// Everybody.
@@ -58,9 +107,15 @@ impl Table {
         self.entries.iter().map(|entry| entry.1.clone()).collect()
     }
 
-    /// Those of a class; all for "*".
-    pub(crate) fn of_class(&self, class: &str) -> Vec<Instance> {
-        self.entries.iter().map(|entry| &entry.1).filter(|i| is_of_class(i, class)).cloned().collect()
+    /// The births of those of a class or of a name, as if they were now; of all for "*".
+    pub(crate) fn births(&self, target: &str) -> Vec<News> {
+        let mut known = BTreeSet::new();
+        let mut birth = |(_, instance): &(Owner, Instance)| {
+            let first = classes(instance).filter(|class| known.insert((*class).to_owned()));
+            News { classes: first.map(str::to_owned).collect(), instance: instance.clone() }
+        };
+        let all: Vec<News> = self.entries.iter().map(&mut birth).collect();
+        all.into_iter().filter(|news| answers_to(&news.instance, target)).collect()
     }
 
     /// Name of the instance that an owner has registered.
@@ -100,8 +155,7 @@ impl Table {
     }
 
     fn best(&self, target: &str, serves: impl Fn(&Instance) -> bool) -> Option<&(Owner, Instance)> {
-        let candidates =
-            self.entries.iter().filter(|entry| is_of_class(&entry.1, target) || entry.1.name == target);
+        let candidates = self.entries.iter().filter(|entry| answers_to(&entry.1, target));
         // Of equals `max_by_key` takes the last.
         candidates.filter(|entry| serves(&entry.1)).max_by_key(|entry| entry.1.class == target)
     }
@@ -146,9 +200,29 @@ fn classes(instance: &Instance) -> impl Iterator<Item = &str> {
     std::iter::once(instance.class.as_str()).chain(services.filter(|class| !class.is_empty()))
 }
 
-/// Whether an instance is of a class; "*" is every class.
-pub(crate) fn is_of_class(instance: &Instance, class: &str) -> bool {
-    class == "*" || classes(instance).any(|own| own == class)
+/// Whether an instance is of a class or has this name; "*" is every class.
+pub(crate) fn answers_to(instance: &Instance, target: &str) -> bool {
+    target == "*" || instance.name == target || classes(instance).any(|own| own == target)
+}
+
+/// The class is what has been looked at, and the name is what callers may ask for: one goes with the other, lest
+/// somebody be found in place of another process.
+fn is_named_after_its_class(instance: &Instance) -> Result<(), XrlError> {
+    let Instance { name, class, .. } = instance;
+    match name.strip_prefix(class.as_str()) {
+        Some(rest) if rest.is_empty() || rest.starts_with('-') => Ok(()),
+        _ => Err(XrlError::invalid_argument(format!("the name \"{name}\" does not begin with \"{class}-\""))),
+    }
+}
+
+/// Whether somebody is found already under the name of another, as an instance or as a class.
+fn stands_for(known: &Instance, other: &Instance) -> bool {
+    let is_class = other.name != other.class && classes(known).any(|class| class == other.name);
+    known.name == other.name || is_class
+}
+
+fn without(all: &BTreeSet<String>, these: &BTreeSet<String>) -> Vec<String> {
+    all.difference(these).cloned().collect()
 }
 
 #[cfg(test)]
@@ -158,13 +232,14 @@ mod tests {
 
     fn method(id: u32, roles: &[&str]) -> Method {
         let roles = roles.iter().map(|role| (*role).to_owned()).collect();
-        Method { id, name: format!("M{id}"), roles, since: 1, streaming: false }
+        Method { id, name: format!("M{id}"), roles, since: 1, ..Method::default() }
     }
 
     fn instance(name: &str, class: &str, served_as: &str) -> Instance {
         let methods = vec![method(1, &["*"]), method(2, &["operator"])];
         let service = Service { name: "t.v1.T".to_owned(), class: served_as.to_owned(), methods };
-        Instance { name: name.to_owned(), class: class.to_owned(), pid: 7, services: vec![service] }
+        let (name, class) = (name.to_owned(), class.to_owned());
+        Instance { name, class, pid: 7, services: vec![service], sole: false }
     }
 
     fn anybody() -> PeerIdentity {
@@ -194,12 +269,28 @@ mod tests {
     fn a_process_registers_only_as_what_it_is() {
         let mut table = Table::default();
         let error =
-            table.register(1, instance("x", "rib", ""), &PeerIdentity::new("bgp")).expect_err("denied");
+            table.register(1, instance("rib-1", "rib", ""), &PeerIdentity::new("bgp")).expect_err("denied");
         assert_eq!(error.kind(), ErrorKind::Denied);
         let error = table
-            .register(1, instance("x", "bgp", "transport"), &PeerIdentity::new("bgp"))
+            .register(1, instance("bgp-1", "bgp", "transport"), &PeerIdentity::new("bgp"))
             .expect_err("denied");
         assert_eq!(error.message(), "role \"bgp\" may not register as class \"transport\"");
+    }
+
+    #[test]
+    fn nobody_takes_a_name_that_is_anothers() {
+        let mut table = Table::default();
+        let igp = PeerIdentity::new("protocol").class("igp").class("igp-lite");
+        for name in ["", "transport", "rib", "bgp-4712", "igps-1", "ig"] {
+            let error = table.register(1, instance(name, "igp", ""), &igp).expect_err("not of its class");
+            assert_eq!(error.message(), format!("the name \"{name}\" does not begin with \"igp-\""));
+        }
+        table.register(2, instance("igp-lite-1", "igp-lite", ""), &igp).expect("registers");
+        let error = table.register(1, instance("igp-lite", "igp", ""), &igp).expect_err("a class");
+        assert_eq!(error.kind(), ErrorKind::FailedPrecondition);
+        table.register(1, instance("igp", "igp", ""), &igp).expect("the only one needs no number");
+        table.register(3, instance("igp", "igp", ""), &igp).expect_err("taken");
+        table.register(3, instance("igp-2", "igp", ""), &igp).expect("beside one that is named as the class");
     }
 
     #[test]
@@ -218,7 +309,54 @@ mod tests {
         let mut table = Table::default();
         table.register(1, instance("fea-1", "fea", ""), &anybody()).expect("registers");
         table.register(2, instance("fea-1", "fea", ""), &anybody()).expect_err("taken");
-        assert_eq!(table.remove(1).map(|dead| dead.name), Some("fea-1".to_owned()));
+        assert_eq!(table.remove(1).map(|dead| dead.instance.name), Some("fea-1".to_owned()));
         table.register(2, instance("fea-1", "fea", ""), &anybody()).expect("free");
+    }
+
+    #[test]
+    fn a_sole_instance_stays_alone_whoever_came_first() {
+        let sole = |name: &str| Instance { sole: true, ..instance(name, "fea", "") };
+        let mut table = Table::default();
+        table.register(1, sole("fea-1"), &anybody()).expect("registers");
+        let text = "fea-2 cannot register: fea-1 lives, and class \"fea\" has one instance only";
+        for second in [sole("fea-2"), instance("fea-2", "fea", "")] {
+            let error = table.register(2, second, &anybody()).expect_err("not alone");
+            assert_eq!((error.kind(), error.message()), (ErrorKind::FailedPrecondition, text));
+        }
+        table.register(3, instance("manager-1", "manager", ""), &anybody()).expect("another class");
+        table.register(1, sole("fea-9"), &anybody()).expect("in its own place");
+        table.remove(1);
+        table.register(2, instance("fea-2", "fea", ""), &anybody()).expect("registers");
+        table.register(1, sole("fea-1"), &anybody()).expect_err("fea-2 was there first");
+    }
+
+    #[test]
+    fn a_class_begins_with_its_first_instance_and_ends_with_its_last() {
+        let mut table = Table::default();
+        let mut register =
+            |owner, instance| table.register(owner, instance, &anybody()).expect("registers").born.classes;
+        assert_eq!(register(1, instance("fea-1", "fea", "transport")), ["fea", "transport"]);
+        assert_eq!(register(2, instance("manager-1", "manager", "transport")), ["manager"]);
+        assert_eq!(register(3, instance("fea-2", "fea", "")), [""; 0]);
+        let births: Vec<_> = table.births("transport").into_iter().map(|news| news.classes).collect();
+        assert_eq!(births, [vec!["fea", "transport"], vec!["manager"]]);
+        assert_eq!(table.births("fea-2").len(), 1);
+        assert_eq!(table.remove(1).map(|news| news.classes), Some(vec![]));
+        assert_eq!(
+            table.remove(2).map(|news| news.classes),
+            Some(vec!["manager".into(), "transport".into()])
+        );
+    }
+
+    #[test]
+    fn who_registers_as_something_else_was_that_before() {
+        let mut table = Table::default();
+        table.register(1, instance("fea-1", "fea", "transport"), &anybody()).expect("registers");
+        let same = table.register(1, instance("fea-1", "fea", "transport"), &anybody()).expect("again");
+        assert_eq!((same.gone, same.born.classes.len()), (None, 0));
+        let less = table.register(1, instance("fea-1", "fea", ""), &anybody()).expect("again");
+        assert_eq!(less.gone.map(|news| news.classes), Some(vec!["transport".to_owned()]));
+        let other = table.register(1, instance("fea-2", "fea", ""), &anybody()).expect("again");
+        assert_eq!(other.gone.map(|news| (news.instance.name, news.classes)), Some(("fea-1".into(), vec![])));
     }
 }

@@ -78,7 +78,8 @@ fn describe_method(text: &mut String, service: &Service, method: &MethodDescript
     let (input, output) = (method.input(), method.output());
     let _ = write!(text, "  {}({}) -> {stream}{}", method.name(), input.name(), output.name());
     if let Some(known) = service.methods.iter().find(|known| known.name == method.name()) {
-        let _ = write!(text, "   [may call: {}; since {}]", known.roles.join(", "), known.since);
+        let (roles, families) = (known.roles.join(", "), known.families.join(", "));
+        let _ = write!(text, "   [may call: {roles}; over {families}; since {}]", known.since);
     }
     text.push('\n');
 }

@@ -3,8 +3,10 @@
 use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 
 use super::xrl::Xrl;
-use crate::finder_api::v1::{DescribeRequest, FinderClient, Instance, Method, Service};
-use crate::{Channel, Client, Resolver, XrlError};
+use crate::finder_api::v1::{
+    DescribeRequest, FamiliesRequest, Family, FinderClient, Instance, Method, Service,
+};
+use crate::{Channel, Client, ErrorKind, Resolver, XrlError};
 
 /// Services of one component with the types of their messages.
 pub(crate) struct Interfaces {
@@ -34,7 +36,13 @@ impl Found {
 /// The Finder as an instance: it does not register with itself.
 pub(crate) fn finder_instance() -> Instance {
     let service = crate::node::describe_service(FinderClient::SERVICE);
-    Instance { name: FINDER.to_owned(), class: FINDER.to_owned(), pid: 0, services: vec![service] }
+    Instance {
+        name: FINDER.to_owned(),
+        class: FINDER.to_owned(),
+        pid: 0,
+        services: vec![service],
+        sole: true,
+    }
 }
 
 const FINDER: &str = "finder";
@@ -105,32 +113,45 @@ impl Interfaces {
         resolver.open(&self.instance.name, &method.service, &[method.id], false).await
     }
 
-    /// Resolved forms of the methods of an interface (or one of them) that this caller may call.
+    /// Resolved forms of the methods of an interface (or one of them) that this caller may call: one for each family,
+    /// and that of the signals.
     pub(crate) async fn resolve(
         &self,
         resolver: &Resolver,
         interface: &str,
         method: &str,
     ) -> Result<Vec<String>, XrlError> {
+        let offered = families(resolver).await?;
         let mut lines = Vec::new();
         for service in self.services(interface) {
-            let wanted = service.methods.iter().filter(|known| !method.is_empty() && known.name == method);
-            let wanted: Vec<u32> = wanted.map(|method| method.id).collect();
-            if !method.is_empty() && wanted.is_empty() {
+            let methods: Vec<_> =
+                service.methods.iter().filter(|known| method.is_empty() || known.name == method).collect();
+            if methods.is_empty() {
                 continue;
             }
+            let wanted = if method.is_empty() { Vec::new() } else { methods.iter().map(|m| m.id).collect() };
             let covered = self.covered(resolver, &service.name, wanted).await?;
-            let open = service.methods.iter().filter(|method| covered.contains(&method.id));
-            lines.extend(open.map(|method| {
-                let package = package(&service.name);
-                format!("unix://{}/{package}/{} ({:#010x})", self.instance.name, method.name, method.id)
-            }));
+            for method in methods.into_iter().filter(|method| covered.contains(&method.id)) {
+                let carried = offered.iter().filter(|family| method.families.contains(&family.name));
+                lines.extend(carried.map(|family| self.resolved(family, &service.name, method)));
+            }
         }
         if lines.is_empty() {
             let text = format!("{} has no {interface}/{method}", self.instance.name);
             return Err(XrlError::not_found(text.trim_end_matches('/').to_owned()));
         }
+        if self.instance.pid != 0 {
+            lines.push(format!("signal://{}/TERM (process {})", self.instance.name, self.instance.pid));
+        }
         Ok(lines)
+    }
+
+    fn resolved(&self, family: &Family, service: &str, method: &Method) -> String {
+        let Family { name, address } = family;
+        let slash = if address.is_empty() { "" } else { "/" };
+        let (instance, package, Method { name: method, id, .. }) =
+            (&self.instance.name, package(service), method);
+        format!("{name}://{address}{slash}{instance}/{package}/{method} ({id:#010x})")
     }
 
     /// Numbers of the methods that a key for this caller covers.
@@ -152,5 +173,16 @@ impl Interfaces {
         };
         let (reply, _) = resolver.finder()?.resolve(request).await?;
         Ok(reply.methods)
+    }
+}
+
+/// The families over which the Finder connects. One of an older build connects over sockets.
+async fn families(resolver: &Resolver) -> Result<Vec<Family>, XrlError> {
+    match resolver.finder()?.families(FamiliesRequest {}).await {
+        Ok(reply) => Ok(reply.families),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(vec![Family { name: crate::Family::Unix.name().to_owned(), address: String::new() }])
+        }
+        Err(error) => Err(error),
     }
 }

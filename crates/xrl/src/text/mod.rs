@@ -41,7 +41,10 @@ pub async fn call(
     format: Format,
     out: &mut impl Write,
 ) -> Result<(), XrlError> {
-    let xrl: Xrl = text.parse()?;
+    let xrl = match text.strip_prefix(SIGNAL) {
+        Some(signal) => signal_call(signal)?,
+        None => text.parse()?,
+    };
     let interfaces = Interfaces::of(resolver, &xrl.target).await?;
     let method = interfaces.method(&xrl)?;
     let request = from_arguments(method.input(), &xrl.arguments)?;
@@ -59,6 +62,30 @@ pub async fn call(
         write_message(&decode(&item.body)?, format, out)?;
     }
     Ok(())
+}
+
+/// What the text form of a signal begins with: `signal://bgp-4711/TERM`.
+const SIGNAL: &str = "signal://";
+
+/// The call that sends a signal: the manager of the router resolves the target, and has the keeper send it.
+fn signal_call(text: &str) -> Result<Xrl, XrlError> {
+    let parts = text.split_once('/').filter(|(target, signal)| !target.is_empty() && !signal.is_empty());
+    let (target, signal) = parts.ok_or_else(|| {
+        XrlError::invalid_argument(format!(
+            "\"{SIGNAL}{text}\" is not {SIGNAL}TARGET/SIGNAL, as in {SIGNAL}bgp/TERM"
+        ))
+    })?;
+    let argument = |(name, value): (&str, &str)| Argument {
+        name: name.to_owned(),
+        kind: "txt".to_owned(),
+        value: value.to_owned(),
+    };
+    Ok(Xrl {
+        target: "manager".to_owned(),
+        interface: "manager.v1".to_owned(),
+        method: "Signal".to_owned(),
+        arguments: [("target", target), ("signal", signal)].map(argument).into(),
+    })
 }
 
 fn write_message(message: &DynamicMessage, format: Format, out: &mut impl Write) -> Result<(), XrlError> {
@@ -108,7 +135,8 @@ pub async fn describe(resolver: &Resolver, target: &str, out: &mut impl Write) -
 }
 
 /// Resolves a target and interface ("bgp/bgp.v1", or a whole XRL) and writes what this caller may call there, in
-/// resolved form: protocol family, instance, method and its number.
+/// resolved form for each family that carries it: family, address, instance, method and its number; at the end how
+/// its process is sent a signal.
 ///
 /// # Errors
 /// `InvalidArgument` without an interface; of the Finder; `Cancelled` when `out` takes no more.

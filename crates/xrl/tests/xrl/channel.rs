@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdfast_xrl::{Client, ErrorKind, Link, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS};
+use holdfast_xrl::{
+    Channel, Client, ErrorKind, Link, PeerIdentity, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS,
+};
 
 use crate::exercise::*;
 
@@ -27,8 +29,8 @@ fn both_sides_of_a_channel_may_call() {
         let (left, _) = node();
         let (right, _) = node();
         let (near, far) = Family::Unix.links();
-        let to_right = ExerciseClient::new(left.attach_link(near, holdfast_xrl::PeerIdentity::new("right")));
-        let to_left = ExerciseClient::new(right.attach_link(far, holdfast_xrl::PeerIdentity::new("left")));
+        let to_right = ExerciseClient::new(left.attach_link(near, PeerIdentity::new("right")));
+        let to_left = ExerciseClient::new(right.attach_link(far, PeerIdentity::new("left")));
         let (one, two) = tokio::join!(to_right.echo(note(1)), to_left.echo(note(2)));
         assert_eq!((one.expect("an echo").number, two.expect("an echo").number), (1, 2));
     });
@@ -63,7 +65,7 @@ fn a_request_longer_than_a_frame_may_be_fails_alone() {
 fn a_peer_that_stops_reading_holds_callers_back_and_takes_no_memory() {
     run(async {
         let (near, far) = sockets();
-        let client = ExerciseClient::new(holdfast_xrl::Channel::connect(near).expect("a channel"));
+        let client = ExerciseClient::new(Channel::connect(near).expect("a channel"));
         let sent = std::rc::Rc::new(std::cell::Cell::new(0));
         let (sender, counter) = (client.clone(), std::rc::Rc::clone(&sent));
         tokio::task::spawn_local(async move {
@@ -213,7 +215,7 @@ fn a_handler_that_panics_fails_its_call_only() {
 
 #[test]
 fn descriptors_travel_with_their_message() {
-    for family in FAMILIES {
+    for family in [Family::Unix, Family::Local] {
         run(async {
             let (node, _) = node();
             let client = family.client(&node, "tester");
@@ -252,12 +254,53 @@ fn descriptors_nobody_wants_are_closed() {
 fn descriptors_of_a_channel_that_closes_first_are_closed() {
     run(async {
         let (near, far) = Link::pair();
-        let client = ExerciseClient::new(holdfast_xrl::Channel::over(near));
+        let client = ExerciseClient::new(Channel::over(near));
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
         let call = client.read_all(Note::default(), vec![read]);
         drop(far);
         assert_eq!(call.await.expect_err("closed").kind(), ErrorKind::Disconnected);
         settle().await;
         assert!(is_alone(&write), "the descriptor leaked");
+    });
+}
+
+#[test]
+fn who_takes_a_socket_over_answers_what_was_asked_meanwhile() {
+    run(async {
+        let (first, exerciser) = node();
+        let (near, far) = sockets();
+        let served = first.attach(far, PeerIdentity::new("tester")).expect("attached");
+        let client = ExerciseClient::new(Channel::connect(near).expect("a channel"));
+        let hanging = client.hang(note(0));
+        settle().await;
+        let mut release = Box::pin(served.release());
+        let early = tokio::time::timeout(Duration::from_millis(20), &mut release).await;
+        early.expect_err("a call is in progress");
+        drop(hanging);
+        let socket = release.await.expect("nothing is under way");
+        assert_eq!((first.channels(), client.channel().is_closed()), (0, false));
+        let asked = client.echo(note(7));
+        settle().await;
+        let (second, _) = node();
+        second.attach(socket, PeerIdentity::new("tester")).expect("attached");
+        assert_eq!(asked.await.expect("an echo").number, 7);
+        assert_eq!(exerciser.calls.get(), 0);
+    });
+}
+
+#[test]
+fn a_channel_whose_release_nobody_waits_for_any_more_goes_on() {
+    run(async {
+        let (node, exerciser) = node();
+        let (near, far) = sockets();
+        let served = node.attach(far, PeerIdentity::new("tester")).expect("attached");
+        let client = ExerciseClient::new(Channel::connect(near).expect("a channel"));
+        let hanging = client.hang(note(0));
+        settle().await;
+        let early = tokio::time::timeout(Duration::from_millis(20), served.release()).await;
+        early.expect_err("a call is in progress");
+        drop(hanging);
+        client.echo(note(1)).await.expect("an echo");
+        assert_eq!((exerciser.calls.get(), served.is_closed()), (1, false));
     });
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
@@ -79,6 +80,10 @@ impl ExerciseServer for Exerciser {
         Ok(Note { number: request.lengths.len() as u64, ..Note::default() })
     }
 
+    async fn near(&self, _: &CallContext, request: Note) -> Result<Note, XrlError> {
+        Ok(request)
+    }
+
     async fn panic(&self, _: &CallContext, request: Note) -> Result<Note, XrlError> {
         if request.flag {
             tokio::task::yield_now().await;
@@ -110,9 +115,10 @@ pub(crate) fn node() -> (Node, Rc<Exerciser>) {
 pub(crate) enum Family {
     Unix,
     Local,
+    Tcp,
 }
 
-pub(crate) const FAMILIES: [Family; 2] = [Family::Unix, Family::Local];
+pub(crate) const FAMILIES: [Family; 3] = [Family::Unix, Family::Local, Family::Tcp];
 
 impl Family {
     pub(crate) fn links(self) -> (Link, Link) {
@@ -122,6 +128,10 @@ impl Family {
                 (Link::unix(near).expect("a link"), Link::unix(far).expect("a link"))
             }
             Self::Local => Link::pair(),
+            Self::Tcp => {
+                let (near, far) = connected();
+                (Link::tcp(near.into()).expect("a link"), Link::tcp(far.into()).expect("a link"))
+            }
         }
     }
 
@@ -131,6 +141,13 @@ impl Family {
         node.attach_link(far, PeerIdentity::new(role));
         ExerciseClient::new(Channel::over(near))
     }
+}
+
+/// The two ends of a TCP connection.
+pub(crate) fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+    (near, listener.accept().expect("accepted").0)
 }
 
 pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {

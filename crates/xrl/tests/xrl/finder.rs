@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use holdfast_xrl::{Client, ErrorKind, Finder, Lifecycle, Link, Node, PeerIdentity, Resolver, XrlError};
 
+use holdfast_xrl::finder_api::v1 as proto;
+
 use crate::exercise::*;
 
 /// A component that has joined.
@@ -237,6 +239,110 @@ fn the_keys_of_a_dead_caller_are_revoked() {
         caller.finder().expect("there").channel().close();
         settle().await;
         let error = client.echo(note(1)).await.expect_err("revoked");
-        assert_eq!(error.to_string(), "denied: exercise.v1/Echo: the key was revoked");
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+        assert!(client.channel().is_closed());
+    });
+}
+
+#[test]
+fn a_protocol_of_somebody_else_has_few_keys_and_the_target_hears_of_no_more() {
+    run(async {
+        let finder = Finder::new();
+        let (node, ..) = exerciser(&finder, "exercise-1").await;
+        let caller = |role: &str| {
+            let (near, far) = sockets();
+            finder.attach(far, PeerIdentity::new(role)).expect("attached");
+            Resolver::connect(near).expect("connected")
+        };
+        let (protocol, operator, before) = (caller("protocol"), caller("operator"), node.channels());
+        let open = |resolver: &Resolver| {
+            let resolver = resolver.clone();
+            async move { resolver.open("exercise", "exercise.v1.Exercise", &[], false).await }
+        };
+        // All at once: each asks before the first one has its key.
+        let asking: Vec<_> = (0..20).map(|_| tokio::task::spawn_local(open(&protocol))).collect();
+        let mut channels = Vec::new();
+        for opened in asking {
+            channels.extend(opened.await.expect("no panic"));
+        }
+        assert_eq!((channels.len(), node.channels() - before), (16, 16));
+        let error = open(&protocol).await.expect_err("too many");
+        assert_eq!(error.to_string(), "unavailable: the caller has 16 connections already");
+        for _ in 0..20 {
+            channels.push(open(&operator).await.expect("another caller has keys of its own"));
+        }
+        node.close();
+        settle().await;
+        let (_node, ..) = exerciser(&finder, "exercise-2").await;
+        open(&protocol).await.expect("keys end with the target");
+    });
+}
+
+#[test]
+fn a_sole_instance_keeps_others_of_its_class_out_while_it_lives() {
+    run(async {
+        let finder = Finder::new();
+        let sole = Node::named("exercise", "exercise-1");
+        sole.be_sole();
+        join(&finder, &sole).await;
+        let second = Node::named("exercise", "exercise-2");
+        let error = try_join(&finder, &second, PeerIdentity::new("exercise")).await.err().expect("refused");
+        assert_eq!(
+            error.to_string(),
+            "failed precondition: exercise-2 cannot register: exercise-1 lives, and class \"exercise\" has one \
+             instance only"
+        );
+        assert_eq!(second.channels(), 0, "the channel of who was refused is closed");
+        sole.close();
+        settle().await;
+        join(&finder, &second).await;
+        assert_eq!(finder.instances().len(), 1);
+    });
+}
+
+#[test]
+fn who_watches_a_class_of_services_hears_of_every_birth_and_death() {
+    run(async {
+        let finder = Finder::new();
+        let operator = operator(&finder);
+        let request = proto::WatchRequest { class: "exercise".to_owned() };
+        let mut watch = operator.finder().expect("a Finder").watch(request);
+        for round in 1..3 {
+            let (node, exerciser) = (Node::named("gym", &format!("gym-{round}")), Rc::<Exerciser>::default());
+            node.serve(ExerciseDispatcher(exerciser));
+            try_join(&finder, &node, PeerIdentity::new("gym").class("exercise")).await.expect("joined");
+            assert_eq!(told(&mut watch).await, format!("Birth gym-{round} [exercise, gym]"));
+            node.close();
+            assert_eq!(told(&mut watch).await, format!("Death gym-{round} [exercise, gym]"));
+        }
+    });
+}
+
+/// Births and deaths as the Finder tells them, with the classes that begin or end.
+async fn told(stream: &mut holdfast_xrl::ReplyStream<proto::WatchEvent>) -> String {
+    let event = stream.next().await.expect("no error").expect("an event");
+    let name = event.instance.clone().unwrap_or_default().name;
+    format!("{:?} {name} [{}]", event.kind(), event.classes.join(", "))
+}
+
+#[test]
+fn a_class_is_born_with_its_first_instance_and_dies_with_its_last() {
+    run(async {
+        let finder = Finder::new();
+        let (first, ..) = exerciser(&finder, "exercise-1").await;
+        let watcher = operator(&finder);
+        let watch = |class: &str| {
+            watcher.finder().expect("a Finder").watch(proto::WatchRequest { class: class.to_owned() })
+        };
+        let (mut of_class, mut of_one) = (watch("exercise"), watch("exercise-2"));
+        assert_eq!(told(&mut of_class).await, "Birth exercise-1 [exercise]");
+        let (second, ..) = exerciser(&finder, "exercise-2").await;
+        assert_eq!(told(&mut of_class).await, "Birth exercise-2 []");
+        first.close();
+        assert_eq!(told(&mut of_class).await, "Death exercise-1 []");
+        second.close();
+        assert_eq!(told(&mut of_class).await, "Death exercise-2 [exercise]");
+        assert_eq!(told(&mut of_one).await, "Birth exercise-2 []");
+        assert_eq!(told(&mut of_one).await, "Death exercise-2 [exercise]");
     });
 }

@@ -1,18 +1,50 @@
 //! Peers that do not keep to the protocol, and callers that may not call.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-use holdfast_xrl::{Channel, Client, ErrorKind, Grant, Header, Key, Kind, Node, PeerIdentity, WINDOW_CALLS};
+use holdfast_xrl::{
+    Channel, Client, ErrorKind, Grant, Header, Key, Kind, Link, Node, PeerIdentity, WINDOW_CALLS,
+};
 use prost::Message;
 
 use crate::exercise::*;
 
-/// A node with a peer that writes what it likes.
-fn raw_peer(node: &Node) -> UnixStream {
-    let (near, far) = sockets();
-    node.attach(far, PeerIdentity::new("tester")).expect("attached");
-    UnixStream::from(near)
+/// The families of peers that are not of this process.
+const OUTSIDE: [Family; 2] = [Family::Unix, Family::Tcp];
+
+/// A peer of the node that writes what it likes.
+trait RawPeer: Read + Write {
+    fn set_nonblocking(&self);
+}
+
+impl RawPeer for UnixStream {
+    fn set_nonblocking(&self) {
+        Self::set_nonblocking(self, true).expect("non-blocking");
+    }
+}
+
+impl RawPeer for TcpStream {
+    fn set_nonblocking(&self) {
+        Self::set_nonblocking(self, true).expect("non-blocking");
+    }
+}
+
+fn raw_peer(node: &Node, family: Family) -> Box<dyn RawPeer> {
+    let tester = PeerIdentity::new("tester");
+    match family {
+        Family::Tcp => {
+            let (near, far) = connected();
+            node.attach_link(Link::tcp(far.into()).expect("a link"), tester);
+            Box::new(near)
+        }
+        Family::Unix | Family::Local => {
+            let (near, far) = sockets();
+            node.attach(far, tester).expect("attached");
+            Box::new(UnixStream::from(near))
+        }
+    }
 }
 
 fn frame(header: Header, body: &[u8]) -> Vec<u8> {
@@ -22,12 +54,15 @@ fn frame(header: Header, body: &[u8]) -> Vec<u8> {
 const CALL: Header = Header { call: 1, method: ExerciseClient::HANG, kind: Kind::Call, fds: 0 };
 
 /// What the node says before it closes.
-async fn last_words(mut peer: UnixStream) -> String {
+async fn last_words(mut peer: Box<dyn RawPeer>) -> String {
     settle().await;
     let mut bytes = Vec::new();
-    peer.set_nonblocking(true).expect("non-blocking");
-    peer.read_to_end(&mut bytes).expect("the end of the stream");
-    String::from_utf8_lossy(&bytes).into_owned()
+    peer.set_nonblocking();
+    match peer.read_to_end(&mut bytes) {
+        // What it had not read of ours resets a TCP connection.
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("no end: {error}"),
+        _ => String::from_utf8_lossy(&bytes).into_owned(),
+    }
 }
 
 #[test]
@@ -47,11 +82,13 @@ fn bytes_that_are_no_frame_close_the_channel_with_a_reason() {
             (frame(Header { kind: Kind::Credit, ..CALL }, b"x"), "a credit without a number"),
             (frame(Header { kind: Kind::Hello, ..CALL }, &[7; 16]), "unknown key"),
         ];
-        for (bytes, expected) in cases {
-            let mut peer = raw_peer(&node);
-            peer.write_all(&bytes).expect("written");
-            let words = last_words(peer).await;
-            assert!(words.contains(expected), "{expected}: {words}");
+        for family in OUTSIDE {
+            for (bytes, expected) in &cases {
+                let mut peer = raw_peer(&node, family);
+                peer.write_all(bytes).expect("written");
+                let words = last_words(peer).await;
+                assert!(words.contains(expected), "{family:?}: {expected}: {words}");
+            }
         }
         assert_eq!(node.channels(), 0);
     });
@@ -73,43 +110,105 @@ fn the_peer_of_a_channel_that_is_closed_reads_why() {
 
 #[test]
 fn a_peer_that_exceeds_the_window_is_cut_off() {
-    run(async {
-        let (node, exerciser) = node();
-        let mut peer = raw_peer(&node);
-        for call in 1..=WINDOW_CALLS as u32 + 1 {
-            peer.write_all(&frame(Header { call, ..CALL }, b"")).expect("written");
-            if call % 100 == 0 {
-                settle().await;
+    for family in OUTSIDE {
+        run(async {
+            let (node, exerciser) = node();
+            let mut peer = raw_peer(&node, family);
+            for call in 1..=WINDOW_CALLS as u32 + 1 {
+                peer.write_all(&frame(Header { call, ..CALL }, b"")).expect("written");
+                if call % 100 == 0 {
+                    settle().await;
+                }
             }
-        }
-        assert!(last_words(peer).await.contains("more calls in progress than the window allows"));
-        assert_eq!(exerciser.hanging.get(), 0);
-    });
+            let words = last_words(peer).await;
+            assert!(words.contains("more calls in progress than the window allows"), "{family:?}: {words}");
+            assert_eq!(exerciser.hanging.get(), 0);
+        });
+    }
 }
 
 #[test]
 fn a_peer_that_calls_without_reading_the_replies_is_cut_off() {
-    run(async {
-        let (node, exerciser) = node();
-        let mut peer = raw_peer(&node);
-        peer.set_nonblocking(true).expect("non-blocking");
-        let call = frame(Header { method: ExerciseClient::ECHO, ..CALL }, &long_note().encode_to_vec());
-        let mut rest = &call[..];
-        // A call id is free again when its answer has been given, so the window does not end this.
-        let error = loop {
-            match peer.write(rest) {
-                Ok(len) if len == rest.len() => rest = &call,
-                Ok(len) => rest = &rest[len..],
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    tokio::task::yield_now().await;
+    for family in OUTSIDE {
+        run(async {
+            let (node, exerciser) = node();
+            let mut peer = raw_peer(&node, family);
+            peer.set_nonblocking();
+            let call = frame(Header { method: ExerciseClient::ECHO, ..CALL }, &long_note().encode_to_vec());
+            let mut rest = &call[..];
+            // A call id is free again when its answer has been given, so the window does not end this.
+            let error = loop {
+                match peer.write(rest) {
+                    Ok(len) if len == rest.len() => rest = &call,
+                    Ok(len) => rest = &rest[len..],
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        tokio::task::yield_now().await;
+                    }
+                    Err(error) => break error,
                 }
-                Err(error) => break error,
+            };
+            let ends = [std::io::ErrorKind::BrokenPipe, std::io::ErrorKind::ConnectionReset];
+            assert!(ends.contains(&error.kind()), "{family:?}: {error}");
+            let replies = exerciser.calls.get() * 1_000_000;
+            assert!((64_000_000..80_000_000).contains(&replies), "{family:?}: {replies} octets of replies");
+        });
+    }
+}
+
+/// A flood of calls that are cancelled at once is carried out and dropped; it leaves nothing.
+#[test]
+fn a_flood_of_cancelled_calls_leaves_nothing() {
+    for family in OUTSIDE {
+        run(async {
+            let (node, exerciser) = node();
+            let mut peer = raw_peer(&node, family);
+            for batch in 0..20 {
+                let calls = (1..=1000).map(|number| {
+                    let call = batch * 1000 + number;
+                    let cancel = Header { call, method: 0, kind: Kind::Cancel, fds: 0 };
+                    [frame(Header { call, ..CALL }, b""), frame(cancel, b"")].concat()
+                });
+                peer.write_all(&calls.collect::<Vec<_>>().concat()).expect("written");
+                settle().await;
             }
-        };
-        assert!(matches!(error.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset));
-        let replies = exerciser.calls.get() * 1_000_000;
-        assert!((64_000_000..80_000_000).contains(&replies), "{replies} octets of replies");
+            assert_eq!((exerciser.hanging.get(), node.channels()), (0, 1), "{family:?}");
+        });
+    }
+}
+
+#[test]
+fn a_flood_of_keys_ends_the_connection() {
+    run(async {
+        let (node, _) = node();
+        let (client, key) = keyed(&node, "tester", &[ExerciseClient::ECHO]);
+        for _ in 0..64 {
+            client.channel().present(&key);
+        }
+        client.echo(note(1)).await.expect("not too many yet");
+        client.channel().present(&key);
+        let error = client.echo(note(1)).await.expect_err("too many");
+        assert_eq!(error.to_string(), "disconnected: closed by the other side: too many keys");
+        settle().await;
+        assert_eq!(node.channels(), 0);
     });
+}
+
+#[test]
+fn a_component_that_dies_meanwhile_ends_its_calls() {
+    for family in FAMILIES {
+        run(async {
+            let (node, exerciser) = node();
+            let client = family.client(&node, "tester");
+            let (call, mut stream) = (client.hang(note(1)), client.count(note(u64::MAX)));
+            stream.next().await.expect("no error").expect("a number");
+            assert_eq!(exerciser.hanging.get(), 1);
+            node.close();
+            assert_eq!(call.await.expect_err("dead").kind(), ErrorKind::Disconnected, "{family:?}");
+            while stream.next().await.is_ok_and(|item| item.is_some()) {}
+            settle().await;
+            assert_eq!((exerciser.hanging.get(), node.channels()), (0, 0), "{family:?}");
+        });
+    }
 }
 
 fn long_note() -> Note {
@@ -197,8 +296,13 @@ fn a_known_peer_is_held_to_its_role() {
 fn keyed(node: &Node, role: &str, methods: &[u32]) -> (ExerciseClient, Key) {
     let key = Key::random().expect("a key");
     let (near, far) = sockets();
-    let grant =
-        Grant { key: key.clone(), role: role.to_owned(), instance: String::new(), methods: methods.to_vec() };
+    let grant = Grant {
+        key: key.clone(),
+        role: role.to_owned(),
+        instance: String::new(),
+        methods: methods.to_vec(),
+        classes: Vec::new(),
+    };
     node.admit(far, grant).expect("admitted");
     (ExerciseClient::new(Channel::connect(near).expect("a channel")), key)
 }
@@ -240,7 +344,36 @@ fn a_revoked_key_opens_nothing_any_more() {
         client.echo(note(1)).await.expect("opened");
         node.revoke(&key);
         let error = client.echo(note(1)).await.expect_err("revoked");
-        assert_eq!(error.to_string(), "denied: exercise.v1/Echo: the key was revoked");
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+    });
+}
+
+#[test]
+fn a_connection_ends_with_its_last_key_and_so_does_what_was_begun_there() {
+    run(async {
+        let (node, _) = node();
+        let (client, key) = keyed(&node, "tester", &[ExerciseClient::ECHO, ExerciseClient::COUNT]);
+        let (_other, second) = keyed(&node, "tester", &[ExerciseClient::ECHO]);
+        client.channel().present(&key);
+        client.channel().present(&second);
+        let mut stream = client.count(note(1_000_000));
+        stream.next().await.expect("open").expect("an item");
+        node.revoke(&key);
+        client.echo(note(1)).await.expect("opened by the second key");
+        client.count(note(1)).next().await.expect_err("the first is no key any more");
+        node.revoke(&second);
+        assert_eq!(client.channel().closed().await.kind(), ErrorKind::Disconnected);
+        let end = loop {
+            match stream.next().await {
+                Ok(item) => drop(item.expect("no end is said")),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(end.kind(), ErrorKind::Disconnected);
+        let (unused, unpresented) = keyed(&node, "tester", &[ExerciseClient::ECHO]);
+        node.revoke(&unpresented);
+        unused.channel().closed().await;
+        assert_eq!(node.channels(), 0);
     });
 }
 
@@ -257,5 +390,15 @@ fn a_key_ends_with_the_connection_it_was_made_for() {
         second.channel().present(&key);
         let error = second.echo(note(1)).await.expect_err("an old key");
         assert_eq!(error.to_string(), "disconnected: closed by the other side: unknown key");
+    });
+}
+
+#[test]
+fn a_method_is_called_only_over_the_families_of_its_interface() {
+    run(async {
+        let (node, _) = node();
+        let error = Family::Unix.client(&node, "tester").near(note(1)).await.expect_err("over a socket");
+        assert_eq!(error.to_string(), "denied: exercise.v1/Near may not be called over unix (local may)");
+        Family::Local.client(&node, "tester").near(note(1)).await.expect("in one process");
     });
 }

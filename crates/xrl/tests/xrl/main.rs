@@ -4,4 +4,5 @@ mod channel;
 mod exercise;
 mod finder;
 mod hostile;
+mod tcp;
 mod text;

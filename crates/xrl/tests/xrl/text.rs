@@ -86,6 +86,11 @@ fn what_is_wrong_with_a_call_is_said() {
     run(async {
         let (_finder, _node, operator) = router().await;
         for (xrl, expected) in [
+            ("signal://exercise-1/TERM", "no component \"manager\" is running"),
+            (
+                "signal://exercise-1",
+                "\"signal://exercise-1\" is not signal://TARGET/SIGNAL, as in signal://bgp/TERM",
+            ),
             ("nobody/x.v1/Echo", "no component \"nobody\" is running"),
             ("exercise/x.v1/Echo", "exercise-1 has no interface x.v1 (it has: exercise.v1)"),
             ("exercise/exercise.v1/Eco", "exercise.v1 has no method Eco (it has: Echo, Count,"),
@@ -115,6 +120,50 @@ fn the_finder_is_called_like_everybody_else() {
 }
 
 #[test]
+fn every_method_of_the_finder_is_called_by_text() {
+    run(async {
+        let (finder, node, operator) = router().await;
+        for (xrl, expected) in [
+            ("finder/finder.v1/Families", "families:json=[{\"name\":\"unix\"}]"),
+            ("finder/finder.v1/Describe?target=exercise", "instance:json={\"name\":\"exercise-1\""),
+            (
+                "finder/finder.v1/Resolve?target=exercise&service=exercise.v1.Exercise",
+                "&instance:txt=exercise-1",
+            ),
+            ("finder/finder.v1.Finder/List", "instances:json=[{\"name\":\"exercise-1\""),
+        ] {
+            let reply = call(&operator, xrl, Format::Text).await.expect(xrl);
+            assert!(reply.contains(expected), "{xrl}: {reply}");
+        }
+        let register = "finder/finder.v1/Register?class=exercise&instance=exercise-2";
+        let error = call(&operator, register, Format::Text).await.expect_err("an operator is no component");
+        assert_eq!(error.to_string(), "denied: role \"operator\" may not register as class \"exercise\"");
+
+        let mut watched = Vec::new();
+        let watch = text::call(&operator, "finder/finder.v1/Watch?class=*", Format::Text, &mut watched);
+        let death = async {
+            settle().await;
+            node.close();
+            settle().await;
+            // A stream that never ends by itself.
+            finder.close();
+        };
+        let (ended, ()) = tokio::join!(watch, death);
+        assert_eq!(ended.expect_err("closed").kind(), ErrorKind::Disconnected);
+        let lines = String::from_utf8(watched).expect("text");
+        let lines: Vec<&str> = lines.lines().collect();
+        assert!(
+            lines[0].starts_with("kind:enum=BIRTH&") && lines[0].ends_with("&classes:txt=exercise"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].starts_with("kind:enum=DEATH&") && lines[1].ends_with("&classes:txt=exercise"),
+            "{lines:?}"
+        );
+    });
+}
+
+#[test]
 fn all_methods_are_listed_as_they_are_called() {
     run(async {
         let (_finder, _node, operator) = router().await;
@@ -140,7 +189,7 @@ fn an_interface_is_described_with_what_its_file_says() {
         let description = String::from_utf8(out).expect("text");
         for part in [
             "// Does what its methods are asked to.\ninterface exercise.v1 (service exercise.v1.Exercise)",
-            "  // Counts up from 0 to the number sent.\n  Count(Note) -> stream of Note   [may call: *; since 1]",
+            "  // Counts up from 0 to the number sent.\n  Count(Note) -> stream of Note   [may call: *; over local, unix, tcp; since 1]",
             "  // A list.\n  list: list of uint32",
             "enum exercise.v1.Colour\n  // Like grass.\n  GREEN = 0",
         ] {

@@ -1,0 +1,146 @@
+//! What the channels of this thread carry, counted since it began: a node and its channels live on one thread.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+pub use crate::channel::MAX_UNREAD;
+use crate::channel::Shared;
+
+/// How long a kind of queue is, of the channel where it is longest.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Now.
+    pub now: u64,
+    /// The longest so far.
+    pub high: u64,
+}
+
+/// All counts at one time.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Open channels.
+    pub channels: u64,
+    /// Calls that were begun here.
+    pub calls_made: u64,
+    /// Calls that arrived, the refused ones included.
+    pub calls_served: u64,
+    /// Calls that arrived and were refused: there is no such method, or the caller may not call it.
+    pub calls_refused: u64,
+    /// Octets written.
+    pub sent: u64,
+    /// Octets read.
+    pub received: u64,
+    /// Octets that wait to be written; at most [`MAX_UNREAD`].
+    pub unwritten: Depth,
+    /// Channels that were closed because the other side went on calling and did not read.
+    pub cut_off: u64,
+    /// Calls that wait for their answer; at most [`WINDOW_CALLS`](crate::WINDOW_CALLS).
+    pub under_way: Depth,
+    /// Calls that wait for the window; at most [`MAX_WAITING`](crate::MAX_WAITING).
+    pub waiting: Depth,
+    /// Calls that failed because so many waited.
+    pub full: u64,
+}
+
+thread_local! {
+    static COUNTS: Counts = const { Counts::new() };
+    static OPEN: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The numbers that only grow.
+pub(crate) struct Counts {
+    pub(crate) calls_made: Cell<u64>,
+    pub(crate) calls_served: Cell<u64>,
+    pub(crate) calls_refused: Cell<u64>,
+    pub(crate) sent: Cell<u64>,
+    pub(crate) received: Cell<u64>,
+    pub(crate) cut_off: Cell<u64>,
+    pub(crate) full: Cell<u64>,
+    pub(crate) unwritten: Cell<u64>,
+    pub(crate) under_way: Cell<u64>,
+    pub(crate) waiting: Cell<u64>,
+}
+
+impl Counts {
+    const fn new() -> Self {
+        Self {
+            calls_made: Cell::new(0),
+            calls_served: Cell::new(0),
+            calls_refused: Cell::new(0),
+            sent: Cell::new(0),
+            received: Cell::new(0),
+            cut_off: Cell::new(0),
+            full: Cell::new(0),
+            unwritten: Cell::new(0),
+            under_way: Cell::new(0),
+            waiting: Cell::new(0),
+        }
+    }
+}
+
+/// Counts something.
+#[inline]
+pub(crate) fn add(count: impl FnOnce(&Counts) -> &Cell<u64>, more: usize) {
+    COUNTS.with(|counts| {
+        let count = count(counts);
+        count.set(count.get() + more as u64);
+    });
+}
+
+/// A queue is this long now.
+#[inline]
+pub(crate) fn see(high: impl FnOnce(&Counts) -> &Cell<u64>, length: usize) {
+    COUNTS.with(|counts| {
+        let high = high(counts);
+        high.set(high.get().max(length as u64));
+    });
+}
+
+/// A channel is there.
+pub(crate) fn opened(channel: &Rc<Shared>) {
+    OPEN.with_borrow_mut(|open| {
+        if open.len() == open.capacity() {
+            open.retain(|channel| channel.strong_count() > 0);
+        }
+        open.push(Rc::downgrade(channel));
+    });
+}
+
+/// The counts of the calling thread.
+pub fn of_this_thread() -> Traffic {
+    let (mut traffic, [mut unwritten, mut under_way, mut waiting]) = COUNTS.with(Counts::read);
+    OPEN.with_borrow(|open| {
+        for channel in open.iter().filter_map(Weak::upgrade).filter(|channel| !channel.is_closed()) {
+            let state = channel.state.borrow();
+            traffic.channels += 1;
+            unwritten.see(state.outbox.len());
+            under_way.see(state.calls.in_progress());
+            waiting.see(state.calls.waiting());
+        }
+    });
+    Traffic { unwritten, under_way, waiting, ..traffic }
+}
+
+impl Counts {
+    fn read(&self) -> (Traffic, [Depth; 3]) {
+        let traffic = Traffic {
+            calls_made: self.calls_made.get(),
+            calls_served: self.calls_served.get(),
+            calls_refused: self.calls_refused.get(),
+            sent: self.sent.get(),
+            received: self.received.get(),
+            cut_off: self.cut_off.get(),
+            full: self.full.get(),
+            ..Traffic::default()
+        };
+        let depth = |high: &Cell<u64>| Depth { now: 0, high: high.get() };
+        (traffic, [&self.unwritten, &self.under_way, &self.waiting].map(depth))
+    }
+}
+
+impl Depth {
+    fn see(&mut self, length: usize) {
+        self.now = self.now.max(length as u64);
+        self.high = self.high.max(self.now);
+    }
+}
