@@ -15,16 +15,29 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use holdfast_api::keeper::v1::{Empty, KeeperClient};
+use holdfast_api::{
+    keeper::v1::{Empty, KeeperClient},
+    profile::v1::ProfileDispatcher,
+};
+use holdfast_sandbox::Sandbox;
 use holdfast_xrl::{Client, Node, PeerIdentity, XrlError};
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tracing::{debug, error};
 
+mod binary;
+pub mod formats;
 pub mod log;
+pub mod metrics;
+pub mod profile;
 
-pub use holdfast_sys::CapabilitySet;
+pub use binary::{Binary, BinaryError};
+pub use holdfast_sandbox::{
+    CapabilitySet, Cgroup, Closed, ENVIRONMENT, Limits, Network, Rights, Settings, status,
+};
 pub use holdfast_xrl::Resolver;
+use metrics::Metrics;
+use profile::{Profile, ProfileService};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";
@@ -32,7 +45,7 @@ pub const SOCKET_NAME: &str = "holdfast.sock";
 pub const OPERATOR_SOCKET: &str = "operator";
 
 /// Pause before the keeper is asked again for a way to the Finder.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(20);
 
 /// What a process is given.
 pub struct Boot {
@@ -42,9 +55,23 @@ pub struct Boot {
     pub resolver: Resolver,
     /// The keeper.
     pub keeper: KeeperClient,
+    /// Where routes pass.
+    pub profile: Profile,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What has closed this process.
+    pub closed: Closed,
 }
 
 impl Boot {
+    /// For a process that serves on `node` and has this keeper, with the services that all have in common.
+    pub fn new(node: Node, keeper: KeeperClient) -> Self {
+        let profile = Profile::default();
+        node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
+        let metrics = Metrics::of(&node);
+        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed: Closed::default() }
+    }
+
     /// Registers at the Finder, and again whenever there is a new one.
     pub fn join(&self) {
         let (keeper, resolver) = (self.keeper.clone(), self.resolver.clone());
@@ -82,38 +109,41 @@ async fn attach(keeper: &KeeperClient, resolver: &Resolver) -> Result<(), XrlErr
     resolver.rejoin(fd).await
 }
 
-/// The life of the process `name`, which keeps only the capabilities `keep`.
-pub fn run<F>(name: &'static str, keep: CapabilitySet, body: impl FnOnce(Boot) -> F) -> ExitCode
+/// The life of a process, which keeps these rights and nothing else.
+pub fn run<F>(rights: Rights, body: impl FnOnce(Boot) -> F) -> ExitCode
 where
     F: Future<Output = Result<()>>,
 {
-    log::start("info", "text");
-    let _named = log::process(name).entered();
-    match live(name, keep, body) {
+    log::start(rights.name, "info", "text");
+    let _named = log::process(rights.name).entered();
+    match live(rights, body) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!("{error:#}");
+            error!(event = "process-failed", "{error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn live<F>(name: &'static str, keep: CapabilitySet, body: impl FnOnce(Boot) -> F) -> Result<()>
+fn live<F>(rights: Rights, body: impl FnOnce(Boot) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
-    let channel = born_with().context("this process is started by the keeper: use `holdfast run`")?;
-    // Also when this process is too busy to notice that the keeper is gone.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let channel = born_with()?;
+    let name = rights.name;
     holdfast_sys::process::set_name(name)?;
     holdfast_sys::process::raise_open_files()?;
-    holdfast_sys::process::set_no_new_privs().context("setting no_new_privs")?;
-    holdfast_sys::process::keep_capabilities(keep).context("dropping capabilities")?;
+    let sandbox = Sandbox::new(rights);
+    sandbox.take_rights()?;
+    // Also when this process is too busy to notice that the keeper is gone. Another user forgets it.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async move {
+        let closed = sandbox.close()?;
         let node = Node::new(name);
+        node.be_sole();
         let keeper = KeeperClient::new(node.attach(channel, PeerIdentity::new("keeper"))?);
-        let boot = Boot { resolver: node.resolver(), node, keeper: keeper.clone() };
+        let boot = Boot { closed, ..Boot::new(node, keeper.clone()) };
         tokio::select! {
             result = body(boot) => result,
             error = keeper.channel().closed() => anyhow::bail!("the keeper is gone: {error}"),
@@ -121,10 +151,14 @@ where
     })
 }
 
-/// The channel to the keeper. Standard input is nothing afterwards.
-fn born_with() -> Result<OwnedFd> {
+/// The socket that this process was started with, its way to the keeper. Standard input is nothing afterwards.
+///
+/// # Errors
+/// When it is no socket: somebody has typed the command.
+pub fn born_with() -> Result<OwnedFd> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
-    rustix::net::sockopt::socket_type(&channel).context("standard input is no socket")?;
+    let socket = rustix::net::sockopt::socket_type(&channel);
+    socket.context("this process is started by the keeper: use `holdfast run`")?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     Ok(channel)
 }

@@ -2,10 +2,15 @@
 //!
 //! The keeper says by environment what the configuration says, so that a process logs its first line right.
 
+mod limit;
+
 use tracing::{Span, Subscriber, error_span, subscriber::set_global_default};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Names a level ("info") or a filter as tracing-subscriber reads it.
+pub use limit::{BURST, EVERY, Limits};
+
+/// Names a level ("info") or a filter as tracing-subscriber reads it, with levels of single processes in between:
+/// "info,bgp=debug".
 pub const LEVEL: &str = "HOLDFAST_LOG";
 /// "text" or "json".
 pub const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
@@ -18,11 +23,21 @@ pub fn process(name: &'static str) -> Span {
 }
 
 /// Starts logging as the environment says, and as given where it says nothing.
-pub fn start(level: &str, format: &str) {
-    let filter = EnvFilter::try_from_env(LEVEL).unwrap_or_else(|_| EnvFilter::new(level));
+pub fn start(process: &str, level: &str, format: &str) {
+    let said = std::env::var(LEVEL).unwrap_or_else(|_| level.to_owned());
+    let filter = EnvFilter::try_new(own(process, &said)).unwrap_or_else(|_| EnvFilter::new("info"));
     let json = std::env::var(FORMAT).as_deref().unwrap_or(format) == "json";
     // Somebody else may have started it: a test, say.
     let _ = set_global_default(lines(filter, json, std::io::stderr));
+}
+
+/// What a filter says to a process: its own level in place of the one for all, and nothing about other processes.
+fn own(process: &str, filter: &str) -> String {
+    let level = |directive: &str| Some(directive.trim().strip_prefix(process)?.strip_prefix('=')?.to_owned());
+    let Some(level) = filter.split(',').find_map(level) else { return filter.to_owned() };
+    let is_for_some = |directive: &&str| directive.contains(['=', ':', '[']);
+    let others = filter.split(',').filter(is_for_some).map(str::to_owned);
+    std::iter::once(level).chain(others).collect::<Vec<_>>().join(",")
 }
 
 fn lines<W>(filter: EnvFilter, json: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
@@ -67,6 +82,16 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_process_may_have_a_level_of_its_own() {
+        let filter = "info,bgp=debug,rib=warn,holdfast_xrl=trace";
+        assert_eq!(own("bgp", filter), "debug,bgp=debug,rib=warn,holdfast_xrl=trace");
+        assert_eq!(own("fea", filter), filter, "no crate is called like a process");
+        assert_eq!(own("bgp", "warn"), "warn");
+        let is_logged = |filter: &str| logged(&own("bgp", filter), false).contains("session down");
+        assert!(is_logged("error,bgp=warn") && !is_logged("info,bgp=error") && is_logged("info,rib=error"));
     }
 
     #[test]

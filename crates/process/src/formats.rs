@@ -1,0 +1,176 @@
+//! What a build reads, writes and speaks: whether processes of two builds can work together, and take over from each
+//! other.
+//!
+//! While a router is upgraded, processes of both builds are parts of it. The rule: the new build speaks everything
+//! that the running one does (interfaces only grow: methods and fields are added, never changed, under the package's
+//! name with its version), frames are the same, and it reads what the running one has written. The other direction is
+//! the duty of who adds a method: a caller takes `NotFound` from an older process for an answer.
+
+use std::{collections::BTreeMap, io};
+
+use holdfast_api::{
+    bgp::v1::BgpClient,
+    fea::v1::FeaClient,
+    keeper::v1::KeeperClient,
+    manager::v1::ManagerClient,
+    metrics::v1::{ExporterClient, MetricsClient},
+    profile::v1::ProfileClient,
+    rib::v1::RibClient,
+    transport::v1::TransportClient,
+};
+use holdfast_xrl::{
+    Client, FRAME_VERSION, ServiceInfo, component::v1::ComponentClient, finder_api::v1::FinderClient,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Binary;
+
+/// Every interface of the router.
+const SERVICES: [&ServiceInfo; 11] = [
+    FinderClient::SERVICE,
+    ComponentClient::SERVICE,
+    KeeperClient::SERVICE,
+    ManagerClient::SERVICE,
+    FeaClient::SERVICE,
+    TransportClient::SERVICE,
+    RibClient::SERVICE,
+    BgpClient::SERVICE,
+    ProfileClient::SERVICE,
+    MetricsClient::SERVICE,
+    ExporterClient::SERVICE,
+];
+
+/// Versions of a format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Those that this build reads.
+    pub reads: Vec<u32>,
+    /// The one that it writes.
+    pub writes: u32,
+}
+
+/// The replication log of the sessions: its own form, and that of all that `bgp` writes into it.
+pub const NSR_LOG: u32 = 1;
+/// What a keeper hands to its successor (`keeper.v1.State`).
+pub const KEEPER_STATE: u32 = 1;
+
+/// What a build reads, writes and speaks; the answer of `holdfast formats`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Formats {
+    /// Version and hash of the file: see [`Binary::build`].
+    pub build: String,
+    /// Version of the frames between processes.
+    pub xrl: u32,
+    /// The replication log of the sessions.
+    pub nsr_log: Versions,
+    /// What a keeper hands to its successor.
+    pub keeper_state: Versions,
+    /// Services by their full name, with the numbers of their methods.
+    pub interfaces: BTreeMap<String, Vec<u16>>,
+}
+
+impl Formats {
+    /// Those of the calling process.
+    ///
+    /// # Errors
+    /// When its own file cannot be read.
+    pub fn own() -> io::Result<Self> {
+        let only = |version| Versions { reads: vec![version], writes: version };
+        let methods = |service: &ServiceInfo| {
+            let mut numbers: Vec<_> = service.methods.iter().map(|method| method.id as u16).collect();
+            numbers.sort_unstable();
+            (service.name.to_owned(), numbers)
+        };
+        Ok(Self {
+            build: Binary::own()?.build(env!("CARGO_PKG_VERSION"))?,
+            xrl: FRAME_VERSION,
+            nsr_log: only(NSR_LOG),
+            keeper_state: only(KEEPER_STATE),
+            interfaces: SERVICES.into_iter().map(methods).collect(),
+        })
+    }
+
+    /// Reads the answer of `holdfast formats`, of whatever build.
+    ///
+    /// # Errors
+    /// When it is no such answer.
+    pub fn from_answer(answer: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(answer)
+    }
+
+    /// Why this build cannot replace a running one process by process; none: it can.
+    pub fn obstacles(&self, running: &Self) -> Vec<String> {
+        let mut obstacles = Vec::new();
+        if self.xrl != running.xrl {
+            obstacles.push(format!("it speaks frames of version {}, not {}", self.xrl, running.xrl));
+        }
+        let formats = [
+            ("the log of the sessions", &self.nsr_log, &running.nsr_log),
+            ("the keeper's state", &self.keeper_state, &running.keeper_state),
+        ];
+        for (what, new, old) in formats {
+            if !new.reads.contains(&old.writes) {
+                obstacles.push(format!("it cannot read {what} of version {}", old.writes));
+            }
+        }
+        for (service, methods) in &running.interfaces {
+            match self.interfaces.get(service) {
+                None => obstacles.push(format!("it does not know {service}")),
+                Some(known) if !methods.iter().all(|method| known.contains(method)) => {
+                    obstacles.push(format!("it does not know every method of {service}"));
+                }
+                Some(_) => {}
+            }
+        }
+        obstacles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_can_replace_itself_and_one_that_knows_less() {
+        let own = Formats::own().expect("readable");
+        let mut older = own.clone();
+        older.interfaces.remove("bgp.v1.Bgp");
+        older.interfaces.get_mut("keeper.v1.Keeper").expect("it is there").pop();
+        assert!(own.obstacles(&own).is_empty() && own.obstacles(&older).is_empty());
+        let expected = ["it does not know bgp.v1.Bgp", "it does not know every method of keeper.v1.Keeper"];
+        assert_eq!(older.obstacles(&own), expected);
+    }
+
+    #[test]
+    fn what_is_written_has_to_be_read() {
+        let own = Formats::own().expect("readable");
+        let mut newer = own.clone();
+        newer.nsr_log = Versions { reads: vec![1, 2], writes: 2 };
+        assert!(newer.obstacles(&own).is_empty());
+        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 2"]);
+        newer.xrl = 9;
+        assert_eq!(newer.obstacles(&own), ["it speaks frames of version 9, not 1"]);
+    }
+
+    #[test]
+    fn every_interface_is_listed() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api");
+        let mut files = Vec::new();
+        for interface in std::fs::read_dir(folder).expect("the interfaces").flatten() {
+            for version in std::fs::read_dir(interface.path()).into_iter().flatten().flatten() {
+                let files_of = std::fs::read_dir(version.path()).into_iter().flatten().flatten();
+                files.extend(files_of.filter_map(|file| std::fs::read_to_string(file.path()).ok()));
+            }
+        }
+        let services = files.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("service "));
+        assert_eq!(services.count(), SERVICES.len());
+    }
+
+    #[test]
+    fn the_answer_is_read_as_it_was_written_and_may_say_more() {
+        let own = Formats::own().expect("readable");
+        let mut text = serde_json::to_value(&own).expect("JSON");
+        text["later"] = serde_json::json!({ "reads": [7] });
+        assert_eq!(serde_json::from_value::<Formats>(text).expect("read"), own);
+    }
+}
