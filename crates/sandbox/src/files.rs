@@ -1,0 +1,47 @@
+//! Landlock: files, TCP ports, and signals to processes outside.
+
+use crate::{Files, Network, Rights};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope,
+};
+
+/// What is asked for; an older kernel gives what it has.
+const WANTED: ABI = ABI::V7;
+/// What the kernel says of processes and their cgroups.
+const KERNEL: [&str; 2] = ["/proc", "/sys/fs/cgroup"];
+
+/// Closes what the process has no right to; by which version of Landlock, 0 if there is none.
+pub(crate) fn close(rights: &Rights) -> Result<u32, RulesetError> {
+    let mut ruleset =
+        Ruleset::default().handle_access(AccessFs::from_all(WANTED))?.scope(Scope::from_all(WANTED))?;
+    if let Network::None | Network::Handed = rights.network {
+        ruleset = ruleset.handle_access(AccessNet::from_all(WANTED))?;
+    }
+    let mut ruleset = ruleset.create()?;
+    if let Files::Configuration(directories) = &rights.files {
+        let kept = directories.iter().map(|path| (path.as_path(), configuration()));
+        let read = KERNEL.iter().map(|path| (path.as_ref(), reading()));
+        for (path, access) in kept.chain(read) {
+            // What is not there cannot be opened later either.
+            if let Ok(directory) = PathFd::new(path) {
+                ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
+            }
+        }
+    }
+    Ok(match ruleset.restrict_self()?.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+    })
+}
+
+fn reading() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::ReadDir
+}
+
+/// Reading, and replacing a file by another as a whole.
+fn configuration() -> BitFlags<AccessFs> {
+    let replacing = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::MakeSym | AccessFs::Refer;
+    let removing = AccessFs::RemoveFile | AccessFs::RemoveDir;
+    reading() | AccessFs::WriteFile | AccessFs::Truncate | replacing | removing
+}

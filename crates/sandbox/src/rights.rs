@@ -1,0 +1,99 @@
+//! What each process keeps of its rights.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::CapabilitySet;
+
+/// Longest chain of links that a configuration file is followed through, as in the kernel.
+const MOST_LINKS: usize = 40;
+
+/// What a process may do; everything else is taken from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// For the log.
+    pub name: &'static str,
+    /// What it keeps of the capabilities that it was born with.
+    pub capabilities: CapabilitySet,
+    /// Sockets that it opens itself.
+    pub network: Network,
+    /// Files that it opens itself.
+    pub files: Files,
+}
+
+/// The sockets that a process may open. What it does with those that it was handed is its own affair.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// None, and none are handed to it but channels.
+    None,
+    /// None.
+    Handed,
+    /// IPv4 and IPv6.
+    Internet,
+    /// IPv4, IPv6 and netlink.
+    InternetAndNetlink,
+}
+
+/// The files that a process may open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// None.
+    Handed,
+    /// Those in these directories and below, for reading, writing and replacing; and, for reading, what the kernel says of
+    /// processes and cgroups. Nothing is executed.
+    Configuration(Vec<PathBuf>),
+}
+
+impl Rights {
+    /// A process that opens nothing: no capabilities, no files.
+    pub fn worker(name: &'static str, network: Network) -> Self {
+        Self { name, capabilities: CapabilitySet::empty(), network, files: Files::Handed }
+    }
+
+    /// The process that asks the kernel, and opens sockets for others, with these rights.
+    pub fn fea(capabilities: CapabilitySet) -> Self {
+        Self { capabilities, ..Self::worker("fea", Network::InternetAndNetlink) }
+    }
+
+    /// The manager of the router with this configuration file. It opens sockets when no fea runs.
+    pub fn manager(configuration: &Path) -> Self {
+        Self {
+            capabilities: CapabilitySet::NET_BIND_SERVICE,
+            files: Files::Configuration(directories(configuration)),
+            ..Self::worker("manager", Network::Internet)
+        }
+    }
+}
+
+/// The file's directory, and those of the files that it is a link to.
+fn directories(file: &Path) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    let mut next = Some(file.to_owned());
+    while let Some(path) = next.take().filter(|_| directories.len() < MOST_LINKS) {
+        let Some(directory) = path.parent() else { break };
+        let directory = if directory == Path::new("") { Path::new(".") } else { directory };
+        next = std::fs::read_link(&path).ok().map(|target| directory.join(target));
+        directories.push(directory.to_owned());
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_to_the_directories_on_its_way_and_a_circle_ends() {
+        let root = std::env::temp_dir().join(format!("holdfast-rights-{}", std::process::id()));
+        let (etc, real) = (root.join("etc"), root.join("real"));
+        std::fs::create_dir_all(&etc).expect("made");
+        std::fs::create_dir_all(&real).expect("made");
+        std::os::unix::fs::symlink("../real/router.toml", etc.join("router.toml")).expect("a link");
+        std::os::unix::fs::symlink("circle", etc.join("circle")).expect("a link");
+        let of = |name| directories(&etc.join(name));
+        assert_eq!(of("plain"), std::slice::from_ref(&etc));
+        assert_eq!(of("router.toml"), [etc.clone(), etc.join("../real")]);
+        assert_eq!(of("circle").len(), MOST_LINKS);
+        std::fs::remove_dir_all(&root).expect("removed");
+        assert_eq!(directories(Path::new("router.toml")), [PathBuf::from(".")]);
+    }
+}
