@@ -1,69 +1,131 @@
 //! The processes: started with a channel on standard input, reaped when they end.
 
-use std::{collections::BTreeMap, ffi::OsString, os::fd::OwnedFd, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
+use holdfast_process::{Binary, formats::Formats};
+use holdfast_xrl::Channel;
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType},
     process::{Pid, Signal, WaitOptions, WaitStatus},
 };
+use tokio::{io::AsyncReadExt, net::unix::pipe};
 
-/// How processes are started.
+use crate::systemd::SOCKET;
+
+/// What processes are started from.
 #[derive(Debug)]
-pub(crate) struct Starter {
-    pub(crate) binary: PathBuf,
-    pub(crate) environment: Vec<(String, String)>,
-    /// Further arguments of the manager.
-    pub(crate) manager_arguments: Vec<OsString>,
+pub(crate) struct Build {
+    pub(crate) binary: Binary,
+    /// Version and hash.
+    pub(crate) name: String,
 }
 
-impl Starter {
-    /// Starts `holdfast NAME`; its process id and our end of the channel that it has as standard input.
-    pub(crate) fn start(&self, name: &str) -> Result<(u32, OwnedFd)> {
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let mut command = Command::new(&self.binary);
-        command.arg(name);
-        if name == "manager" {
-            command.args(&self.manager_arguments);
-        }
-        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+impl Build {
+    /// That of the keeper; named after its content if it does not know its name.
+    pub(crate) fn own(name: Option<String>) -> Result<Self> {
+        let binary = Binary::own().context("opening the router's own binary")?;
+        let name = name.map_or_else(|| binary.build(env!("CARGO_PKG_VERSION")), Ok)?;
+        Ok(Self { binary, name })
+    }
+
+    /// Starts `holdfast ARGUMENTS`; its process id and our end of the channel that it has as standard input.
+    pub(crate) fn start(
+        &self,
+        arguments: &[std::ffi::OsString],
+        environment: &[(String, String)],
+    ) -> Result<(u32, OwnedFd)> {
+        let (ours, theirs) = pair()?;
+        let mut command = self.binary.command();
+        command.args(arguments).env_remove(SOCKET).envs(environment.iter().map(|(key, value)| (key, value)));
         // A group of its own: an interrupt typed at the terminal is for the keeper only.
         let child = {
             use std::os::unix::process::CommandExt;
-            command.stdin(theirs).process_group(0).spawn()
+            command.stdin(Stdio::from(theirs)).process_group(0).spawn()
         };
-        let child = child.with_context(|| format!("starting {} {name}", self.binary.display()))?;
+        let child = child.with_context(|| format!("starting {}", self.binary.path().display()))?;
         Ok((child.id(), ours))
     }
 }
 
-/// The living, by process id.
+/// An answer of another binary that is longer is none.
+const ANSWER_MOST: u64 = 1 << 20;
+/// It takes no longer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs a command, which is reaped with the orphans; what it says on its standard output.
+pub(crate) async fn answer(mut command: Command) -> Result<Vec<u8>> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("it cannot be executed")?;
+    let stdout = child.stdout.take().context("no pipe")?;
+    let stdout = pipe::Receiver::from_owned_fd(stdout.into())?;
+    let mut said = Vec::new();
+    let read = tokio::time::timeout(ANSWER_LIMIT, stdout.take(ANSWER_MOST).read_to_end(&mut said)).await;
+    if !matches!(read, Ok(Ok(_))) {
+        // It lives, so the number is its own.
+        let _ = signal(child.id(), Signal::KILL);
+    }
+    read.context("it does not say in time what it can do")??;
+    Ok(said)
+}
+
+/// What a binary says that it reads and writes.
+pub(crate) async fn formats(binary: &Binary) -> Result<Formats> {
+    let mut command = binary.command();
+    command.arg("formats").stdin(Stdio::null()).stderr(Stdio::null());
+    let said = answer(command).await?;
+    Formats::from_answer(&said).context("it is no holdfast that can be upgraded to")
+}
+
+/// Two ends of a socket.
+pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// One that lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Child {
+    pub(crate) name: String,
+    pub(crate) build: String,
+    pub(crate) channel: Channel,
+    /// Why it is about to end, if that is wanted.
+    pub(crate) reason: String,
+}
+
+/// What is remembered of the dead of a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) deaths: u32,
+    pub(crate) last_exit: String,
+}
+
+/// The living by process id, and the record of each name.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    names: BTreeMap<u32, String>,
+    pub(crate) living: BTreeMap<u32, Child>,
+    pub(crate) records: BTreeMap<String, Record>,
 }
 
 impl Children {
-    pub(crate) fn born(&mut self, name: &str, pid: u32) {
-        self.names.insert(pid, name.to_owned());
+    pub(crate) fn record(&self, name: &str) -> Record {
+        self.records.get(name).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.names.iter().map(|(&pid, name)| (name.as_str(), pid))
-    }
-
-    pub(crate) fn is_ours(&self, pid: u32) -> bool {
-        self.names.contains_key(&pid)
-    }
-
-    /// One that has ended, with how: "exit 1", "signal 9". Orphans are reaped and not reported.
-    pub(crate) fn reap(&mut self) -> Option<(String, u32, String)> {
+    /// One that has ended, with how: "exit 1", "signal 9", or why it had to. Orphans are reaped and not reported.
+    pub(crate) fn reap(&mut self) -> Option<(Child, u32, String)> {
         loop {
             let (pid, status) = rustix::process::wait(WaitOptions::NOHANG).ok()??;
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            if let Some(name) = self.names.remove(&pid) {
-                return Some((name, pid, describe(status)));
+            if let Some(child) = self.living.remove(&pid) {
+                let ended = if child.reason.is_empty() { describe(status) } else { child.reason.clone() };
+                let record = self.records.entry(child.name.clone()).or_default();
+                record.deaths += 1;
+                record.last_exit.clone_from(&ended);
+                return Some((child, pid, ended));
             }
         }
     }

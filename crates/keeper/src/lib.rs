@@ -2,11 +2,20 @@
 //!
 //! It is `holdfast run`. It is the parent of all processes; the manager says which. What they put here outlives
 //! them, or is closed at their death, as they wish. When the manager dies the keeper starts another.
-//! Begin with [`run`]; [`store`] is the kept descriptors, [`children`] the processes, [`service`] what can be called.
+//! Begin with [`run`]; [`store`] is the kept descriptors, [`children`] the processes, [`service`] what can be called,
+//! [`systemd`] what a service manager hears.
+//! Another binary takes its place without an end of anything: [`handover`].
 
 mod children;
+mod handover;
+mod metrics;
+mod parcel;
 mod service;
+mod sockets;
 mod store;
+mod systemd;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fs::{self, File},
@@ -20,7 +29,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use holdfast_process::{SOCKET_NAME, log};
+use holdfast_process::{CapabilitySet, SOCKET_NAME, born_with, log, spawn_task};
 use rustix::fs::{FlockOperation, flock};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -28,15 +37,30 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use crate::service::Keeper;
+pub use holdfast_api::keeper::v1::Sandbox;
+
+use crate::{handover::Handed, service::Keeper};
+
+/// What the keeper keeps of its rights: what it takes to start processes as other users, to end them and to open
+/// the router's files; and what one of them needs, which is born with no more than is here.
+const CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::NET_BIND_SERVICE);
 
 /// An orderly stop takes no longer than this.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
-/// Pauses between the manager's lives.
+/// Pauses between the manager's lives from the second death on: after the first it is started again at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// A manager that lived this long is started again at once.
-const GOOD_LIFE: Duration = Duration::from_secs(10);
+const GOOD_LIFE: Duration = Duration::from_secs(60);
 
 /// How `holdfast run` was called.
 #[derive(Clone, Debug)]
@@ -49,6 +73,8 @@ pub struct Options {
     pub log_level: String,
     /// "text" or "json".
     pub log_format: String,
+    /// How the manager is confined.
+    pub sandbox: Sandbox,
 }
 
 /// Runs the router until SIGTERM or SIGINT, then stops it in order. SIGHUP has the configuration read again.
@@ -56,17 +82,51 @@ pub struct Options {
 /// # Errors
 /// The runtime directory is in use or cannot be used; the stop was not orderly.
 pub fn run(options: Options) -> Result<()> {
-    log::start(&options.log_level, &options.log_format);
+    log::start("keeper", &options.log_level, &options.log_format);
     let _named = log::process("keeper").entered();
+    holdfast_sys::process::keep_descriptors().context("keeping inherited descriptors from processes")?;
     let directory = &options.runtime_directory;
-    let _lock = lock(directory)?;
+    let lock = lock(directory)?;
     let listener = listen(directory)?;
     holdfast_sys::process::become_subreaper().context("becoming the parent of orphans")?;
     holdfast_sys::process::raise_open_files()?;
+    take_rights()?;
+    info!(event = "router-started", pid = std::process::id(), "router starts");
+    let directory = directory.clone();
+    live(&directory, || Keeper::new(options, lock, listener))
+}
+
+/// Goes on where the keeper ended that has executed this program in its place, with what it left on standard input.
+/// With `trial` it does nothing, but says on standard output that it could.
+///
+/// # Errors
+/// What was handed over is not understood; and as [`run`].
+pub fn take_over(trial: bool) -> Result<()> {
+    let handed = Handed::open(&born_with()?)?;
+    if trial {
+        return Handed::say_ready();
+    }
+    take_rights()?;
+    // The kernel has named it after the descriptor that was executed.
+    holdfast_sys::process::set_name("holdfast")?;
+    log::start("keeper", &handed.options.log_level, &handed.options.log_format);
+    let _named = log::process("keeper").entered();
+    info!(event = "handover-ended", "this keeper has taken over");
+    let directory = handed.options.runtime_directory.clone();
+    live(&directory, || handed.keeper())
+}
+
+fn take_rights() -> Result<()> {
     holdfast_sys::process::set_no_new_privs()?;
+    holdfast_sys::process::limit_capabilities(CAPABILITIES).context("dropping capabilities")
+}
+
+/// The life of a keeper, from whatever beginning.
+fn live(directory: &Path, begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = LocalSet::new().block_on(&runtime, keep(&options, listener));
+    let result = LocalSet::new().block_on(&runtime, keep(begin));
     let _ = fs::remove_file(directory.join(SOCKET_NAME));
+    sockets::remove_all(directory);
     result
 }
 
@@ -94,62 +154,75 @@ fn listen(directory: &Path) -> Result<OwnedFd> {
     Ok(listener.into())
 }
 
-async fn keep(options: &Options, listener: OwnedFd) -> Result<()> {
-    let environment = vec![
-        (log::LEVEL.to_owned(), std::env::var(log::LEVEL).unwrap_or_else(|_| options.log_level.clone())),
-        (log::FORMAT.to_owned(), std::env::var(log::FORMAT).unwrap_or_else(|_| options.log_format.clone())),
-    ];
-    // Links in it are followed anew each time it is read.
-    let arguments = vec!["--config".into(), std::path::absolute(&options.configuration)?.into_os_string()];
-    let keeper = Keeper::new(std::env::current_exe()?, environment, arguments, listener)?;
+async fn keep(begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    info!(pid = std::process::id(), "router starts");
-    let mut pause = FIRST_PAUSE;
+    let keeper = begin()?;
+    keeper.claim_cgroup();
+    // Those who died while one keeper became the other: their signal came to nobody.
+    keeper.reap();
+    spawn_task(systemd::attend(Rc::clone(&keeper)));
+    let mut pause = Duration::ZERO;
     let mut born = Instant::now();
     let mut manager_due = Some(born);
     let orderly = loop {
-        let due = async {
-            match manager_due {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             _ = deaths.recv() => {
                 if keeper.reap() {
-                    pause = if born.elapsed() >= GOOD_LIFE { FIRST_PAUSE } else { (pause * 2).min(LAST_PAUSE) };
+                    if born.elapsed() >= GOOD_LIFE {
+                        pause = Duration::ZERO;
+                    }
+                    if keeper.succession.take() {
+                        let error = keeper.hand_over().await;
+                        error!(event = "handover-failed", "this keeper stays: {error:#}");
+                        pause = Duration::ZERO;
+                    }
                     manager_due = Some(Instant::now() + pause);
+                    pause = longer(pause);
                 }
             }
-            () = due => {
+            () = until(manager_due) => {
                 born = Instant::now();
                 manager_due = None;
                 if let Err(error) = keeper.spawn_manager() {
-                    error!("starting the manager: {error:#}");
-                    pause = (pause * 2).min(LAST_PAUSE);
+                    error!(event = "process-failed", "starting the manager: {error:#}");
+                    pause = longer(pause);
                     manager_due = Some(born + pause);
                 }
             }
+            () = until(keeper.next_deadline()) => keeper.expire(),
             _ = terminate.recv() => break stop(&keeper, &mut deaths).await,
             _ = interrupt.recv() => break stop(&keeper, &mut deaths).await,
-            // The manager logs what comes of it.
-            _ = hangup.recv() => keeper.ask_to_reload(),
+            _ = hangup.recv() => drop(spawn_task(Rc::clone(&keeper).reload())),
             // An operator has asked the manager.
             () = keeper.stopped.notified() => break true,
         }
     };
     keeper.kill_all();
     anyhow::ensure!(orderly, "not all processes stopped in order: killed");
-    info!("router stopped");
+    info!(event = "router-stopped", "router stopped");
     Ok(())
+}
+
+/// The pause after the next death.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(FIRST_PAUSE, LAST_PAUSE)
+}
+
+/// Returns at this time; never if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Asks the manager to stop everything; whether it did in time.
 async fn stop(keeper: &Rc<Keeper>, deaths: &mut tokio::signal::unix::Signal) -> bool {
-    info!("router stops");
+    info!(event = "stop-begun", "router stops");
+    keeper.systemd.stopping();
     let limit = tokio::time::sleep(STOP_LIMIT);
     tokio::pin!(limit);
     let ask = keeper.ask_to_stop();
@@ -160,7 +233,7 @@ async fn stop(keeper: &Rc<Keeper>, deaths: &mut tokio::signal::unix::Signal) -> 
             result = &mut ask, if !asked => {
                 asked = true;
                 if let Err(error) = result {
-                    warn!("the manager cannot stop the router: {error}");
+                    warn!(event = "stop-failed", "the manager cannot stop the router: {error}");
                     return false;
                 }
             }

@@ -1,83 +1,166 @@
 //! The keeper's interface, and the events that reach it.
 
-use std::{cell::RefCell, ffi::OsString, os::fd::OwnedFd, path::PathBuf, rc::Rc};
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    ffi::{OsStr, OsString},
+    fs::File,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use holdfast_api::{
     keeper::v1::{self as api, Empty, KeeperDispatcher, KeeperServer, ProcessEvent},
     manager::v1::{AdoptRequest, Empty as ManagerEmpty, ManagerClient},
 };
-use holdfast_process::OPERATOR_SOCKET;
-use holdfast_xrl::{CallContext, Client, Node, PeerIdentity, ReplySink, XrlError};
-use rustix::{
-    net::{AddressFamily, SocketFlags, SocketType},
-    process::Signal,
+use holdfast_process::{
+    Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Settings, formats::Formats, log,
 };
+use holdfast_xrl::{CallContext, Client, MAX_FDS, Node, PeerIdentity, ReplySink, XrlError};
+use rustix::process::Signal;
 use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
 
 use crate::{
-    children::{Children, Starter, signal},
-    store::{Full, MOST_PER_OWNER, OnDeath, Store},
+    Options,
+    children::{Build, Child, Children, formats, pair, signal},
+    metrics,
+    store::{Full, Kept, MOST_PER_OWNER, OnDeath, Store},
+    systemd::Systemd,
 };
 
 /// Deaths that a slow listener may be behind.
-const EVENTS: usize = 256;
-/// The processes that can be started: nothing else is ever executed.
-const NAMES: [&str; 3] = ["fea", "rib", "bgp"];
+pub(crate) const EVENTS: usize = 256;
+/// A hold time from which on a descriptor is kept for ever.
+const LONGEST_HOLD: Duration = Duration::from_secs(365 * 86_400);
+/// How the death of a process is described that is started again from another binary.
+const UPGRADE: &str = "upgrade";
+/// The processes that can be started.
+const NAMES: [&str; 4] = ["fea", "rib", "bgp", "metrics"];
 
 /// All state.
 pub(crate) struct Keeper {
-    node: Node,
-    starter: Starter,
-    children: RefCell<Children>,
-    store: RefCell<Store>,
+    pub(crate) node: Node,
+    pub(crate) options: Options,
+    /// Of the runtime directory.
+    pub(crate) lock: File,
+    /// What the keeper itself was started from.
+    own: Rc<Build>,
+    /// What processes are started from.
+    pub(crate) build: RefCell<Rc<Build>>,
+    pub(crate) children: RefCell<Children>,
+    pub(crate) store: RefCell<Store>,
+    pub(crate) systemd: Systemd,
     manager: RefCell<Option<ManagerClient>>,
-    manager_born: Notify,
-    events: broadcast::Sender<ProcessEvent>,
+    pub(crate) manager_changed: Notify,
+    pub(crate) events: broadcast::Sender<ProcessEvent>,
     /// The manager has stopped everything.
     pub(crate) stopped: Notify,
+    /// Another binary is to take over once the manager has ended.
+    pub(crate) succession: Cell<bool>,
+    /// It is about to: nobody is introduced to anybody.
+    pub(crate) leaving: Cell<bool>,
+    /// Where the processes have their limits, if the keeper has found a place for that.
+    cgroup: OnceCell<Cgroup>,
 }
 
 /// What is served: calls reach the keeper through this.
 struct Served(Rc<Keeper>);
 
 impl Keeper {
-    pub(crate) fn new(
-        binary: PathBuf,
-        environment: Vec<(String, String)>,
-        manager_arguments: Vec<OsString>,
-        listener: OwnedFd,
-    ) -> Result<Rc<Self>> {
+    /// A keeper of nothing.
+    pub(crate) fn empty(options: Options, lock: File, own: Build) -> Result<Rc<Self>> {
+        let own = Rc::new(own);
         let keeper = Rc::new(Self {
             node: Node::new("keeper"),
-            starter: Starter { binary, environment, manager_arguments },
+            options,
+            lock,
+            build: RefCell::new(Rc::clone(&own)),
+            own,
             children: RefCell::default(),
             store: RefCell::new(Store::new(MOST_PER_OWNER)),
+            systemd: Systemd::from_environment(),
             manager: RefCell::default(),
-            manager_born: Notify::new(),
+            manager_changed: Notify::new(),
             events: broadcast::Sender::new(EVENTS),
             stopped: Notify::new(),
+            succession: Cell::default(),
+            leaving: Cell::default(),
+            cgroup: OnceCell::new(),
         });
-        let kept = keeper.store.borrow_mut().put("manager", OPERATOR_SOCKET, listener, OnDeath::Keep);
-        debug_assert_eq!(kept, Ok(()));
         keeper.node.serve(KeeperDispatcher::new(Served(Rc::clone(&keeper))));
+        metrics::register(&keeper);
         Ok(keeper)
     }
 
+    /// The keeper of a new router, which has nothing but the operator's socket.
+    pub(crate) fn new(options: Options, lock: File, listener: OwnedFd) -> Result<Rc<Self>> {
+        let keeper = Self::empty(options, lock, Build::own(None)?)?;
+        let listener = Kept { descriptor: listener, on_death: OnDeath::Keep(None), deadline: None };
+        let kept = keeper.store.borrow_mut().put("manager", OPERATOR_SOCKET, listener);
+        debug_assert_eq!(kept, Ok(()));
+        Ok(keeper)
+    }
+
+    /// Makes room for the processes' cgroups, if it can.
+    pub(crate) fn claim_cgroup(&self) {
+        match Cgroup::claim() {
+            Ok(cgroup) => drop(self.cgroup.set(cgroup)),
+            Err(error) => info!(
+                event = "limits-missing",
+                "processor time is not limited, and memory by RLIMIT_DATA: {error}"
+            ),
+        }
+    }
+
+    /// What processes are told by environment.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let or = |name: &str, text: &String| std::env::var(name).unwrap_or_else(|_| text.clone());
+        vec![
+            (log::LEVEL.to_owned(), or(log::LEVEL, &self.options.log_level)),
+            (log::FORMAT.to_owned(), or(log::FORMAT, &self.options.log_format)),
+        ]
+    }
+
     /// Starts a process and attaches to it.
-    fn spawn(&self, name: &str) -> Result<(u32, holdfast_xrl::Channel)> {
-        let (pid, channel) = self.starter.start(name)?;
-        self.children.borrow_mut().born(name, pid);
+    fn spawn(&self, name: &str, sandbox: api::Sandbox) -> Result<(u32, Child)> {
+        let mut arguments = vec![OsString::from(name)];
+        if name == "manager" {
+            // Links in it are followed anew each time it is read.
+            let file = std::path::absolute(&self.options.configuration)?;
+            arguments.extend(["--config".into(), file.into_os_string()]);
+        }
+        let build = Rc::clone(&self.build.borrow());
+        let limits = limits(sandbox);
+        let mut settings = settings(sandbox);
+        if self.cgroup.get().is_none() {
+            settings.memory = limits.memory;
+        }
+        let mut environment = self.environment();
+        environment.push((ENVIRONMENT.to_owned(), settings.to_text()));
+        let (pid, channel) = build.start(&arguments, &environment)?;
+        if let Some(Err(error)) = self.cgroup.get().map(|cgroup| cgroup.limit(name, pid, limits)) {
+            warn!(event = "limits-missing", process = name, pid, "its limits are not in force: {error}");
+        }
+        let child = self.attach(name, pid, channel, build.name.clone())?;
+        Ok((pid, child))
+    }
+
+    /// Takes a process into care: it may call what its name allows.
+    pub(crate) fn attach(&self, name: &str, pid: u32, channel: OwnedFd, build: String) -> Result<Child> {
         let channel = self.node.attach(channel, PeerIdentity::new(name).pid(pid))?;
-        Ok((pid, channel))
+        let child = Child { name: name.to_owned(), build, channel, reason: String::new() };
+        self.children.borrow_mut().living.insert(pid, child.clone());
+        Ok(child)
     }
 
     pub(crate) fn spawn_manager(&self) -> Result<()> {
-        let (pid, channel) = self.spawn("manager")?;
-        info!(pid, "manager started");
-        self.manager.replace(Some(ManagerClient::new(channel)));
-        self.manager_born.notify_waiters();
+        let (pid, manager) = self.spawn("manager", self.options.sandbox)?;
+        info!(event = "process-started", process = "manager", pid, "manager started");
+        self.manager.replace(Some(ManagerClient::new(manager.channel)));
+        self.manager_changed.notify_waiters();
         Ok(())
     }
 
@@ -86,65 +169,112 @@ impl Keeper {
         let mut manager = false;
         loop {
             let dead = self.children.borrow_mut().reap();
-            let Some((name, pid, ended)) = dead else { return manager };
-            self.store.borrow_mut().owner_died(&name);
+            let Some((child, pid, ended)) = dead else { return manager };
+            let Child { name, build, .. } = child;
+            self.store.borrow_mut().owner_died(&name, Instant::now());
             if name == "manager" {
-                warn!(pid, "manager ended: {ended}");
+                warn!(event = "process-ended", process = "manager", pid, "manager ended: {ended}");
                 self.manager.replace(None);
                 manager = true;
             }
+            let (restarts, last_exit) = (self.children.borrow().record(&name).deaths, ended.clone());
             // Nobody listens while there is no manager; the next one asks what runs.
-            let _ = self.events.send(ProcessEvent { name, pid, ended, synced: false });
+            let event = ProcessEvent { name, pid, ended, synced: false, build, restarts, last_exit };
+            let _ = self.events.send(event);
         }
+    }
+
+    /// Closes what its owner has not come back for.
+    pub(crate) fn expire(&self) {
+        for (owner, key) in self.store.borrow_mut().expire(Instant::now()) {
+            warn!(event = "descriptor-closed", owner, key, "closed: its owner stayed away");
+        }
+    }
+
+    /// When [`Self::expire`] has something to do next.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.store.borrow().next_deadline()
+    }
+
+    /// The manager, if one runs.
+    pub(crate) fn manager(&self) -> Result<ManagerClient, XrlError> {
+        self.manager.borrow().clone().ok_or_else(|| XrlError::unavailable("it is not running"))
     }
 
     /// Asks the manager to stop everything.
     pub(crate) async fn ask_to_stop(&self) -> Result<(), XrlError> {
-        let manager = self.manager.borrow().clone();
-        let manager = manager.ok_or_else(|| XrlError::unavailable("it is not running"))?;
-        manager.stop(ManagerEmpty {}).await?;
+        self.manager()?.stop(ManagerEmpty {}).await?;
         Ok(())
     }
 
-    /// Asks the manager to read the configuration again.
-    pub(crate) fn ask_to_reload(&self) {
-        match &*self.manager.borrow() {
-            Some(manager) => manager.reload(ManagerEmpty {}).detach(),
-            None => {
-                warn!("no reload: the manager is not running; the next one reads the configuration anyway");
+    /// Has the manager read the configuration again, and logs what comes of it.
+    pub(crate) async fn reload(self: Rc<Self>) {
+        self.systemd.reloading();
+        match self.manager() {
+            // What it answers it has logged.
+            Ok(manager) => drop(manager.reload(ManagerEmpty {}).await),
+            Err(_) => {
+                warn!(
+                    event = "reload-refused",
+                    "no reload: the manager is not running; the next one reads the configuration anyway"
+                );
             }
         }
+        self.systemd.ready();
     }
 
     /// Ends what still runs.
     pub(crate) fn kill_all(&self) {
-        for (name, pid) in self.children.borrow().iter() {
+        for (&pid, Child { name, .. }) in &self.children.borrow().living {
             if name != "manager" {
-                warn!(name, pid, "killed");
+                warn!(event = "process-killed", process = name, pid, "killed");
             }
             let _ = signal(pid, Signal::KILL);
         }
     }
 
+    /// Sends a signal to a process, with what to call its death.
+    fn signal(&self, pid: u32, number: Signal, reason: String) -> Result<(), XrlError> {
+        let mut children = self.children.borrow_mut();
+        let Some(child) = children.living.get_mut(&pid) else {
+            return Err(XrlError::not_found(format!("{pid} is no process of this router")));
+        };
+        signal(pid, number).map_err(|error| XrlError::internal(error.to_string()))?;
+        if !reason.is_empty() {
+            child.reason = reason;
+        }
+        Ok(())
+    }
+
     fn living(&self) -> Vec<ProcessEvent> {
         let children = self.children.borrow();
-        let event =
-            |(name, pid): (&str, u32)| ProcessEvent { name: name.to_owned(), pid, ..Default::default() };
-        children.iter().map(event).collect()
+        let event = |(&pid, child): (&u32, &Child)| {
+            let record = children.record(&child.name);
+            ProcessEvent {
+                name: child.name.clone(),
+                pid,
+                build: child.build.clone(),
+                restarts: record.deaths,
+                last_exit: record.last_exit,
+                ..ProcessEvent::default()
+            }
+        };
+        children.living.iter().map(event).collect()
     }
 
     /// Hands the manager one end of a new socket pair, which is `peer`'s way to the Finder; the other end.
     async fn introduce(&self, peer: &PeerIdentity) -> Result<OwnedFd, XrlError> {
         loop {
+            if self.leaving.get() {
+                return Err(XrlError::unavailable("the keeper is being replaced: ask again"));
+            }
             let manager = self.manager.borrow().clone();
             let Some(manager) = manager else {
-                self.manager_born.notified().await;
+                self.manager_changed.notified().await;
                 continue;
             };
-            let flags = SocketFlags::CLOEXEC;
-            let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
             let (ours, theirs) =
-                pair.map_err(|error| XrlError::unavailable(format!("no socket pair: {error}")))?;
+                pair().map_err(|error| XrlError::unavailable(format!("no socket pair: {error}")))?;
             let request = AdoptRequest { name: peer.role.clone(), pid: peer.pid };
             match manager.adopt(request, vec![theirs]).await {
                 Ok(_) => return Ok(ours),
@@ -154,7 +284,7 @@ impl Keeper {
             }
             if self.manager.borrow().as_ref().is_some_and(|now| now.channel().id() == manager.channel().id())
             {
-                self.manager_born.notified().await;
+                self.manager_changed.notified().await;
             }
         }
     }
@@ -164,13 +294,54 @@ fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, XrlError> {
     fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor came with the call"))
 }
 
+/// What a process is told of its sandbox.
+fn settings(sandbox: api::Sandbox) -> Settings {
+    let user = Some(sandbox.user).filter(|user| *user != 0);
+    Settings { enforce: !sandbox.open, user, memory: None }
+}
+
+fn limits(sandbox: api::Sandbox) -> Limits {
+    let memory = Some(sandbox.memory_octets).filter(|octets| *octets != 0);
+    Limits { memory, cpu: Some(sandbox.cpu_percent).filter(|percent| *percent != 0) }
+}
+
+/// What becomes of a descriptor, as it was asked for.
+pub(crate) fn on_death(on_death: api::OnDeath, hold_milliseconds: u64) -> OnDeath {
+    match on_death {
+        api::OnDeath::Close => OnDeath::Close,
+        api::OnDeath::Keep => OnDeath::Keep(match hold_milliseconds {
+            0 => None,
+            // As long as that is for ever, and a time beyond what the clock can hold must not be.
+            hold => Some(Duration::from_millis(hold)).filter(|hold| *hold < LONGEST_HOLD),
+        }),
+    }
+}
+
+/// What is kept, as it is told.
+pub(crate) fn describe(owner: &str, key: &str, kept: &Kept) -> api::Kept {
+    let (on_death, hold) = match kept.on_death {
+        OnDeath::Close => (api::OnDeath::Close, None),
+        OnDeath::Keep(hold) => (api::OnDeath::Keep, hold),
+    };
+    api::Kept {
+        owner: owner.to_owned(),
+        key: key.to_owned(),
+        on_death: on_death.into(),
+        hold_milliseconds: hold.map_or(0, milliseconds),
+    }
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl KeeperServer for Served {
     async fn spawn(&self, _: &CallContext, request: api::SpawnRequest) -> Result<api::SpawnReply, XrlError> {
         if !NAMES.contains(&request.name.as_str()) {
             return Err(XrlError::invalid_argument(format!("there is no process {:?}", request.name)));
         }
-        match self.0.spawn(&request.name) {
-            Ok((pid, _)) => Ok(api::SpawnReply { pid }),
+        match self.0.spawn(&request.name, request.sandbox.unwrap_or_default()) {
+            Ok((pid, child)) => Ok(api::SpawnReply { pid, build: child.build }),
             Err(error) => Err(XrlError::unavailable(format!("{error:#}"))),
         }
     }
@@ -178,10 +349,7 @@ impl KeeperServer for Served {
     async fn signal(&self, _: &CallContext, request: api::SignalRequest) -> Result<Empty, XrlError> {
         let number = i32::try_from(request.signal).ok().and_then(Signal::from_named_raw);
         let number = number.ok_or_else(|| XrlError::invalid_argument("no such signal"))?;
-        if !self.0.children.borrow().is_ours(request.pid) {
-            return Err(XrlError::not_found(format!("{} is no process of this router", request.pid)));
-        }
-        signal(request.pid, number).map_err(|error| XrlError::internal(error.to_string()))?;
+        self.0.signal(request.pid, number, request.reason)?;
         Ok(Empty {})
     }
 
@@ -195,7 +363,8 @@ impl KeeperServer for Served {
         for event in self.0.living() {
             replies.send(event).await?;
         }
-        replies.send(ProcessEvent { synced: true, ..Default::default() }).await?;
+        let build = self.0.own.name.clone();
+        replies.send(ProcessEvent { synced: true, build, ..Default::default() }).await?;
         while let Ok(event) = events.recv().await {
             replies.send(event).await?;
         }
@@ -208,11 +377,17 @@ impl KeeperServer for Served {
         request: api::PutRequest,
         fds: Vec<OwnedFd>,
     ) -> Result<Empty, XrlError> {
-        let on_death = match request.on_death() {
-            api::OnDeath::Close => OnDeath::Close,
-            api::OnDeath::Keep => OnDeath::Keep,
+        let on_death = on_death(request.on_death(), request.hold_milliseconds);
+        let descriptor = one(fds)?;
+        // What a process has put in its last moment may arrive after the news of its death.
+        let is_dead = !self.0.children.borrow().living.contains_key(&cx.peer().pid);
+        let deadline = match on_death {
+            OnDeath::Close if is_dead => return Ok(Empty {}),
+            OnDeath::Keep(Some(hold)) if is_dead => Some(Instant::now() + hold),
+            _ => None,
         };
-        let kept = self.0.store.borrow_mut().put(&cx.peer().role, &request.key, one(fds)?, on_death);
+        let kept = Kept { descriptor, on_death, deadline };
+        let kept = self.0.store.borrow_mut().put(&cx.peer().role, &request.key, kept);
         kept.map_err(|Full| XrlError::unavailable(format!("{MOST_PER_OWNER} descriptors are kept already")))?;
         Ok(Empty {})
     }
@@ -222,7 +397,7 @@ impl KeeperServer for Served {
         cx: &CallContext,
         request: api::GetRequest,
     ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
-        let kept = self.0.store.borrow().get(&cx.peer().role, &request.key);
+        let kept = self.0.store.borrow_mut().get(&cx.peer().role, &request.key);
         match kept {
             Some(Ok(copy)) => Ok((Empty {}, vec![copy])),
             Some(Err(error)) => Err(XrlError::unavailable(error.to_string())),
@@ -235,16 +410,30 @@ impl KeeperServer for Served {
         Ok(Empty {})
     }
 
-    async fn list(&self, _: &CallContext, _: Empty) -> Result<api::ListReply, XrlError> {
+    async fn get_many(
+        &self,
+        cx: &CallContext,
+        request: api::GetManyRequest,
+    ) -> Result<(api::GetManyReply, Vec<OwnedFd>), XrlError> {
+        if request.keys.len() > MAX_FDS {
+            return Err(XrlError::invalid_argument(format!("more than {MAX_FDS} keys at a time")));
+        }
+        let mut store = self.0.store.borrow_mut();
+        let (mut found, mut copies) = (Vec::new(), Vec::new());
+        for key in &request.keys {
+            let copy = store.get(&cx.peer().role, key).transpose();
+            let copy = copy.map_err(|error| XrlError::unavailable(error.to_string()))?;
+            found.push(copy.is_some());
+            copies.extend(copy);
+        }
+        Ok((api::GetManyReply { found }, copies))
+    }
+
+    async fn list(&self, cx: &CallContext, _: Empty) -> Result<api::ListReply, XrlError> {
         let store = self.0.store.borrow();
-        let kept = store.list().map(|(owner, key, on_death)| api::Kept {
-            owner: owner.to_owned(),
-            key: key.to_owned(),
-            on_death: match on_death {
-                OnDeath::Close => api::OnDeath::Close.into(),
-                OnDeath::Keep => api::OnDeath::Keep.into(),
-            },
-        });
+        let caller = &cx.peer().role;
+        let theirs = store.iter().filter(|(owner, ..)| caller == "manager" || caller == owner);
+        let kept = theirs.map(|(owner, key, kept)| describe(owner, key, kept));
         Ok(api::ListReply { kept: kept.collect() })
     }
 
@@ -252,8 +441,72 @@ impl KeeperServer for Served {
         Ok((Empty {}, vec![self.0.introduce(cx.peer()).await?]))
     }
 
+    async fn listen(
+        &self,
+        _: &CallContext,
+        request: api::ListenRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        let listener = self.0.listen(&request);
+        let listener = listener.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
+        Ok((Empty {}, vec![listener]))
+    }
+
+    async fn unlisten(&self, _: &CallContext, request: api::UnlistenRequest) -> Result<Empty, XrlError> {
+        self.0.unlisten(&request.name);
+        Ok(Empty {})
+    }
+
     async fn stopped(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
         self.0.stopped.notify_one();
+        Ok(Empty {})
+    }
+
+    async fn use_binary(
+        &self,
+        _: &CallContext,
+        request: api::UseBinaryRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
+        let build = match fds.into_iter().next() {
+            None => Rc::clone(&self.0.own),
+            Some(file) => {
+                let path = Path::new(OsStr::from_bytes(&request.path));
+                let binary = Binary::offered(file.into(), path)
+                    .map_err(|error| XrlError::failed_precondition(error.to_string()))?;
+                let build = Rc::new(Build { binary, name: request.build });
+                self.0.try_out(&build).await.map_err(|error| {
+                    let text = format!("a keeper of {} cannot take over: {error:#}", build.name);
+                    XrlError::failed_precondition(text)
+                })?;
+                build
+            }
+        };
+        info!(event = "build-offered", build = build.name, path = %build.binary.path().display(), "processes are started from this binary");
+        self.0.build.replace(build);
+        Ok(Empty {})
+    }
+
+    async fn examine(
+        &self,
+        _: &CallContext,
+        request: api::UseBinaryRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<api::ExamineReply, XrlError> {
+        let path = Path::new(OsStr::from_bytes(&request.path));
+        let binary = Binary::offered(one(fds)?.into(), path)
+            .map_err(|error| XrlError::failed_precondition(error.to_string()))?;
+        let new = formats(&binary).await;
+        let new = new.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
+        let own = Formats::own().map_err(|error| XrlError::internal(error.to_string()))?;
+        let obstacles = new.obstacles(&own);
+        Ok(api::ExamineReply { build: new.build, obstacles })
+    }
+
+    async fn hand_over(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        let manager = self.0.living().into_iter().find(|process| process.name == "manager");
+        let manager = manager.ok_or_else(|| XrlError::internal("it calls and does not live"))?;
+        self.0.succession.set(true);
+        self.0.signal(manager.pid, Signal::KILL, UPGRADE.to_owned())?;
         Ok(Empty {})
     }
 }

@@ -1,0 +1,201 @@
+//! The keeper as a process sees it, over a channel.
+
+use std::{
+    cell::Cell,
+    fs::File,
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::PathBuf,
+    rc::Rc,
+    time::Duration,
+};
+
+use holdfast_api::keeper::v1::{
+    Empty, GetManyRequest, GetRequest, KeeperClient, ListenRequest, OnDeath as Fate, PutRequest, Sandbox,
+    State, UnlistenRequest,
+};
+use holdfast_xrl::{Channel, Client, ErrorKind};
+use tokio::task::LocalSet;
+
+use crate::{Options, children::pair, parcel, service::Keeper};
+
+/// Not a process of ours: numbers of processes end below.
+const PID: u32 = 4_194_305;
+
+fn descriptor() -> OwnedFd {
+    File::open("/dev/null").expect("it is there").into()
+}
+
+fn keeper() -> Rc<Keeper> {
+    keeper_in(PathBuf::from("/run"))
+}
+
+fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
+    let options = Options {
+        configuration: PathBuf::from("router.toml"),
+        runtime_directory,
+        log_level: "info".into(),
+        log_format: "text".into(),
+        sandbox: Sandbox::default(),
+    };
+    Keeper::new(options, File::open("/dev/null").expect("it is there"), descriptor()).expect("a keeper")
+}
+
+/// What `bgp` calls the keeper with.
+fn bgp(keeper: &Keeper) -> KeeperClient {
+    let (near, far) = pair().expect("a pair");
+    keeper.attach("bgp", PID, far, "build".into()).expect("attached");
+    KeeperClient::new(Channel::connect(near).expect("a channel"))
+}
+
+/// What the manager calls the keeper with.
+fn manager(keeper: &Keeper) -> KeeperClient {
+    let (near, far) = pair().expect("a pair");
+    keeper.attach("manager", PID + 1, far, "build".into()).expect("attached");
+    KeeperClient::new(Channel::connect(near).expect("a channel"))
+}
+
+fn put(key: &str, fate: Fate, hold_milliseconds: u64) -> PutRequest {
+    PutRequest { key: key.into(), on_death: fate.into(), hold_milliseconds }
+}
+
+fn run(story: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, story);
+}
+
+#[test]
+fn a_process_finds_what_is_its_own_and_gets_many_in_one_call() {
+    run(async {
+        let keeper = keeper();
+        let bgp = bgp(&keeper);
+        for key in ["session-1", "session-2", "log"] {
+            bgp.put(put(key, Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
+        }
+        let kept = bgp.list(Empty {}).await.expect("a list").kept;
+        let keys: Vec<_> = kept.iter().map(|kept| (kept.key.as_str(), kept.hold_milliseconds)).collect();
+        assert_eq!(
+            keys,
+            [("log", 90_000), ("session-1", 90_000), ("session-2", 90_000)],
+            "not the manager's"
+        );
+        let keys = ["session-2", "session-9", "log"].map(str::to_owned).to_vec();
+        let (reply, copies) = bgp.get_many(GetManyRequest { keys }).await.expect("copies");
+        assert_eq!((reply.found, copies.len()), (vec![true, false, true], 2));
+        let many = GetManyRequest { keys: vec!["log".into(); 33] };
+        let error = bgp.get_many(many).await.expect_err("more than a frame has room for");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        bgp.drop(GetRequest { key: "log".into() }).await.expect("dropped");
+        bgp.get(GetRequest { key: "log".into() }).await.expect_err("gone");
+    });
+}
+
+#[test]
+fn a_socket_for_a_protocol_is_kept_until_it_is_given_up() {
+    run(async {
+        let directory = std::env::temp_dir().join(format!("holdfast-keeper-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let keeper = keeper_in(directory.clone());
+        let (manager, file) = (manager(&keeper), directory.join("protocol-igp.sock"));
+        let request = ListenRequest { name: "igp".into(), ..ListenRequest::default() };
+        let (_, first) = manager.listen(request.clone()).await.expect("a socket");
+        drop(first);
+        let waiting = UnixStream::connect(&file).expect("somebody keeps it");
+        let (_, again) = manager.listen(request).await.expect("the same");
+        let listener = UnixListener::from(again.into_iter().next().expect("a descriptor"));
+        listener.accept().expect("who connected meanwhile has waited");
+        drop((waiting, listener));
+        manager.unlisten(UnlistenRequest { name: "igp".into() }).await.expect("closed");
+        assert!(!file.exists(), "its file is gone");
+        let outside = ListenRequest { name: "../igp".into(), ..ListenRequest::default() };
+        let error = manager.listen(outside).await.expect_err("no name");
+        assert_eq!(error.kind(), ErrorKind::FailedPrecondition);
+        let nobody = ListenRequest { name: "igp".into(), user: "no such user".into(), ..Default::default() };
+        manager.listen(nobody).await.expect_err("unknown user");
+        let error = bgp(&keeper).listen(ListenRequest::default()).await.expect_err("not bgp's business");
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        std::fs::remove_dir_all(directory).expect("removed");
+    });
+}
+
+#[test]
+fn what_a_process_puts_in_its_last_moment_has_the_fate_that_it_wanted() {
+    run(async {
+        let keeper = keeper();
+        let bgp = bgp(&keeper);
+        let dead = keeper.children.borrow_mut().living.remove(&PID);
+        assert!(dead.is_some());
+        bgp.put(put("connecting", Fate::Close, 0), vec![descriptor()]).await.expect("an answer");
+        bgp.put(put("session-1", Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
+        let store = keeper.store.borrow();
+        let keys: Vec<_> =
+            store.iter().filter(|(owner, ..)| *owner == "bgp").map(|(_, key, _)| key).collect();
+        assert_eq!(keys, ["session-1"]);
+        assert!(store.next_deadline().is_some(), "its time runs");
+    });
+}
+
+#[test]
+fn one_keeper_hands_over_to_the_next_what_it_has() {
+    run(async {
+        let first = keeper();
+        let bgp = bgp(&first);
+        bgp.put(put("log", Fate::Keep, 0), vec![descriptor()]).await.expect("kept");
+        bgp.put(put("session-1", Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
+        first.store.borrow_mut().owner_died("bgp", std::time::Instant::now());
+        let mut channels = Vec::new();
+        first.release(&[PID], &mut channels).await.expect("nothing is under way");
+        let parcel = first.pack(&first.build.borrow(), &channels).expect("packed");
+        drop((first, channels));
+        let asked = bgp.list(Empty {});
+        let second = crate::handover::Handed::open(&parcel).expect("understood").keeper().expect("a keeper");
+        assert_eq!(asked.await.expect("an answer").kept.len(), 2);
+        let left = second.next_deadline().expect("its time runs").duration_since(std::time::Instant::now());
+        assert!(left > Duration::from_secs(80) && left <= Duration::from_secs(90), "{left:?}");
+        assert_eq!(second.children.borrow().living[&PID].name, "bgp");
+    });
+}
+
+#[test]
+fn a_state_of_another_version_or_with_descriptors_missing_is_refused() {
+    let lock = descriptor();
+    let lock = std::os::fd::AsFd::as_fd(&lock);
+    for (state, descriptors) in [
+        (State { format: 2, ..State::default() }, vec![lock]),
+        (State { format: 1, ..State::default() }, vec![]),
+        (State { format: 1, ..State::default() }, vec![lock, lock]),
+    ] {
+        let parcel = parcel::pack(&state, &descriptors).expect("packed");
+        assert!(crate::handover::Handed::open(&parcel).is_err(), "{state:?}");
+    }
+}
+
+#[test]
+fn an_introduction_that_waits_for_a_manager_ends_when_the_keeper_leaves() {
+    run(async {
+        let keeper = keeper();
+        let bgp = bgp(&keeper);
+        let waiting = bgp.attach_finder(Empty {});
+        let answered = Cell::new(false);
+        tokio::join!(
+            async {
+                let error = waiting.await.expect_err("there is no manager");
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                answered.set(true);
+            },
+            async {
+                // Until the question has arrived.
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+                keeper.leaving.set(true);
+                keeper.manager_changed.notify_waiters();
+                let mut channels = Vec::new();
+                keeper.release(&[PID], &mut channels).await.expect("nobody waits any more");
+            }
+        );
+        assert!(answered.get());
+    });
+}
