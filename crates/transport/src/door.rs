@@ -32,6 +32,8 @@ struct Listener {
     socket: OwnedFd,
     /// Those that the kernel has for it.
     keys: Keys,
+    /// Not for peers.
+    plain: bool,
 }
 
 /// TCP-MD5 keys by whom they are for.
@@ -65,17 +67,17 @@ impl Door {
         result
     }
 
-    /// A socket that listens on the address, non-blocking, with the keys of all peers of its family. Asked
-    /// again, the same socket.
+    /// A socket that listens on the address, non-blocking, with the keys of all peers of its family; or a plain one,
+    /// where no peers are expected. Asked again, the same socket.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn listen(&mut self, address: SocketAddr) -> Result<OwnedFd, TransportError> {
-        if let Some(listener) = self.listeners.iter().find(|listener| listener.address == address) {
+    pub fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, TransportError> {
+        if let Some(listener) = self.listeners.iter().find(|it| (it.address, it.plain) == (address, plain)) {
             return listener.copy();
         }
         let socket = socket::bind(address)?;
-        let mut listener = Listener { address, socket, keys: BTreeMap::new() };
+        let mut listener = Listener { address, socket, keys: BTreeMap::new(), plain };
         // Before anybody can connect: without its key a peer would be taken unsigned.
         listener.prepare(&self.peers)?;
         rustix::net::listen(&listener.socket, BACKLOG).step("listening")?;
@@ -137,7 +139,7 @@ impl Listener {
     }
 
     fn serves(&self, peer: &Peer) -> bool {
-        self.address.is_ipv4() == peer.network.address().is_ipv4()
+        !self.plain && self.address.is_ipv4() == peer.network.address().is_ipv4()
     }
 
     fn copy(&self) -> Result<OwnedFd, TransportError> {

@@ -29,19 +29,23 @@ impl TransportServer for TransportService {
         let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
         let peers = peers.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
-        tracing::info!(peers = peers.len(), "peers configured");
+        tracing::info!(event = "transport-configured", peers = peers.len(), "peers configured");
         self.door.borrow_mut().configure(peers, &listen).map_err(refused)?;
         Ok(Empty {})
     }
 
     async fn listen(
         &self,
-        _cx: &CallContext,
+        cx: &CallContext,
         request: ListenRequest,
     ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let address = listen_address(&request)?;
-        let socket = self.door.borrow_mut().listen(address).map_err(refused)?;
-        tracing::info!(%address, "listening");
+        let role = &cx.peer().role;
+        if role != "bgp" && !request.plain {
+            return Err(XrlError::denied(format!("the role {role} may only have plain listeners")));
+        }
+        let socket = self.door.borrow_mut().listen(address, request.plain).map_err(refused)?;
+        tracing::info!(event = "socket-opened", %address, "listening");
         Ok((Empty {}, vec![socket]))
     }
 
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     fn request(address: &[u8], afi: u32, port: u32) -> ListenRequest {
-        ListenRequest { address: address.to_vec(), afi, port }
+        ListenRequest { address: address.to_vec(), afi, port, plain: false }
     }
 
     #[test]

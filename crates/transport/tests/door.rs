@@ -32,7 +32,7 @@ fn key(text: &str) -> Option<Secret> {
 fn listener(door: &mut Door, address: impl Into<IpAddr>) -> (TcpListener, u16) {
     let address = address.into();
     let free = TcpListener::bind((address, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
-    let socket: TcpListener = door.listen(free).expect("listening").into();
+    let socket: TcpListener = door.listen(free, false).expect("listening").into();
     (socket, free.port())
 }
 
@@ -166,7 +166,7 @@ fn a_listener_outlives_who_asked_for_it_until_no_peer_is_left() {
     drop(first);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let _waiting = TcpStream::connect(address).expect("the kernel answers");
-    let second: TcpListener = door.listen(address).expect("again").into();
+    let second: TcpListener = door.listen(address, false).expect("again").into();
     accept(&second);
     drop(second);
     door.configure([peer("a", Ipv4Addr::LOCALHOST, 1)], &[]).expect("configured");
@@ -177,7 +177,7 @@ fn a_listener_outlives_who_asked_for_it_until_no_peer_is_left() {
 fn both_families_can_listen_on_the_same_port() {
     let mut door = Door::new();
     let (_v4, port) = listener(&mut door, Ipv4Addr::UNSPECIFIED);
-    let v6 = door.listen((Ipv6Addr::UNSPECIFIED, port).into()).expect("no conflict");
+    let v6 = door.listen((Ipv6Addr::UNSPECIFIED, port).into(), false).expect("no conflict");
     assert_eq!(sockopt::ipv6_v6only(&v6), Ok(true));
 }
 
