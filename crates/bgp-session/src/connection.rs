@@ -96,20 +96,43 @@ pub(crate) struct Connection {
     pub(crate) plain: bool,
     pub(crate) link: Link,
     pub(crate) phase: Phase,
+    /// The body of the peer's OPEN, once it is there.
+    pub(crate) peer_open: Box<[u8]>,
 }
 
 impl Connection {
+    fn new(id: ConnId, role: Role, plain: bool) -> Self {
+        Self { role, plain, link: Link::new(id), phase: Phase::Connect, peer_open: Box::default() }
+    }
+
     /// Asks for a connection to the peer.
     pub(crate) fn dial(id: ConnId, plain: bool, cx: &mut Context<'_>) -> Self {
         cx.out.push(Output::Connect(id));
-        Self { role: Role::Outgoing, plain, link: Link::new(id), phase: Phase::Connect }
+        Self::new(id, Role::Outgoing, plain)
     }
 
     /// Takes a connection of the peer and sends our OPEN.
     pub(crate) fn accept(id: ConnId, plain: bool, cx: &mut Context<'_>) -> Self {
-        let mut link = Link::new(id);
-        link.send_open(plain, cx);
-        Self { role: Role::Incoming, plain, link, phase: Phase::OpenSent }
+        let mut accepted = Self::new(id, Role::Incoming, plain);
+        accepted.link.send_open(plain, cx);
+        accepted.phase = Phase::OpenSent;
+        accepted
+    }
+
+    /// A connection on which the session came up in another process. As if it came up now, the peer gets a KEEPALIVE,
+    /// and all timers run anew: silence meanwhile was not its fault, nor is what we did not send.
+    pub(crate) fn resume(
+        id: ConnId,
+        role: Role,
+        plain: bool,
+        (peer_open, negotiated): (Box<[u8]>, Negotiated),
+        since: Instant,
+        cx: &mut Context<'_>,
+    ) -> Self {
+        let mut resumed = Self { peer_open, ..Self::new(id, role, plain) };
+        resumed.confirm(negotiated.clone(), cx);
+        resumed.establish(negotiated, since, cx);
+        resumed
     }
 
     pub(crate) fn state(&self) -> State {
@@ -141,7 +164,12 @@ impl Connection {
     pub(crate) fn handle(&mut self, event: Event<'_>, cx: &mut Context<'_>) -> Step {
         match &self.phase {
             Phase::Connect => self.in_connect(event, cx),
-            Phase::OpenSent => in_open_sent(self.plain, event, cx.config),
+            Phase::OpenSent => {
+                if let Event::Message(MessageType::Open, body) = event {
+                    self.peer_open = body.into();
+                }
+                in_open_sent(self.plain, event, cx.config)
+            }
             Phase::OpenConfirm(negotiated) => in_open_confirm(&mut self.link, negotiated, event, cx),
             Phase::Established(session) => in_established(&mut self.link, &session.negotiated, event, cx),
         }
@@ -171,11 +199,18 @@ impl Connection {
         self.phase = Phase::OpenConfirm(negotiated);
     }
 
-    /// OpenConfirm to Established.
-    pub(crate) fn establish(&mut self, negotiated: Negotiated, cx: &mut Context<'_>) {
+    /// The hold timer of an established session begins anew.
+    pub(crate) fn restart_hold(&mut self, cx: &mut Context<'_>) {
+        if let Phase::Established(session) = &self.phase {
+            self.link.restart_hold(&session.negotiated, cx);
+        }
+    }
+
+    /// OpenConfirm to Established, where it has been `since` then.
+    pub(crate) fn establish(&mut self, negotiated: Negotiated, since: Instant, cx: &mut Context<'_>) {
         self.link.restart_hold(&negotiated, cx);
         self.link.restart_send_hold(&negotiated, cx);
-        self.phase = Phase::Established(Established { negotiated, since: cx.now });
+        self.phase = Phase::Established(Established { negotiated, since });
     }
 }
 

@@ -87,7 +87,7 @@ impl History {
 
 /// Messages by type.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Messages([u64; 5]);
+pub struct Messages(pub(crate) [u64; 5]);
 
 impl Messages {
     /// How many of this type.

@@ -8,6 +8,9 @@
 //! with [`Input::Timeout`]. The contents of UPDATE and ROUTE-REFRESH do not pass through here: a
 //! [`Disposition`] tells the driver that the message in its hands belongs to the pipeline.
 //!
+//! A session that is up can go on in another process: [`Peer::freeze`] takes down what that needs, [`Peer::thaw`]
+//! makes a peer of it.
+//!
 //! DelayOpen is left out: it was an earlier answer to collisions, which are resolved here.
 //!
 //! Begin with [`PeerConfig`], [`Input`] and [`Output`]:
@@ -40,6 +43,7 @@
 mod config;
 mod connection;
 mod facts;
+mod frozen;
 mod input;
 mod jitter;
 mod negotiation;
@@ -50,6 +54,7 @@ mod timer;
 
 pub use config::{IdleHold, PeerAsn, PeerConfig};
 pub use facts::{Counters, History, Messages, Noted, State};
+pub use frozen::{Frozen, ThawError, Unreadable};
 pub use input::{ConnId, Disposition, Input, StopReason};
 pub use negotiation::{GracefulRestart, Negotiated};
 pub use output::{DownReason, Output, Role, SessionEvent};

@@ -16,6 +16,7 @@ use crate::{
 
 mod collision;
 mod ending;
+mod freeze;
 
 /// The least time between two attempts to connect, before jitter.
 const MIN_CONNECT_RETRY: Duration = Duration::from_secs(1);

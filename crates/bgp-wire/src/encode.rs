@@ -185,6 +185,18 @@ pub fn next_hops(messages: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
+/// What stands before and behind the NEXT_HOP in attribute octets; everything stands before it if there is none.
+pub fn around_next_hop(attributes: &[u8]) -> (&[u8], &[u8]) {
+    let mut at = 0;
+    for attribute in Walk(attributes).map_while(Result::ok) {
+        if attribute.code == code::NEXT_HOP {
+            return (&attributes[..at], &attributes[at + attribute.wire.len()..]);
+        }
+        at += attribute.wire.len();
+    }
+    (attributes, &[])
+}
+
 fn push_family(family: Family, out: &mut Vec<u8>) {
     out.extend_from_slice(&family.afi.0.to_be_bytes());
     out.push(family.safi.0);

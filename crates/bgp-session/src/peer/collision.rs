@@ -76,7 +76,7 @@ impl Peer {
         }
         let (connections, mut cx) = self.parts(now);
         let Some(connection) = &mut connections[slot] else { return };
-        connection.establish(negotiated.clone(), &mut cx);
+        connection.establish(negotiated.clone(), now, &mut cx);
         let (id, role) = (connection.link.id, connection.role);
         self.history.established += 1;
         self.out.push(Output::Established(id, negotiated));

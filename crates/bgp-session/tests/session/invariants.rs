@@ -11,7 +11,7 @@ use crate::solo::{Solo, config, graceful_open, peer_open, router_id, sent};
 
 /// What may happen. An `Index` picks one of the connections.
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     Start,
     Stop(StopReason),
     Accepted,
@@ -57,7 +57,7 @@ fn any_open() -> impl Strategy<Value = Open> {
         .prop_map(|(open, id)| Open { router_id: router_id(id), ..open })
 }
 
-fn any_op() -> impl Strategy<Value = Op> {
+pub(crate) fn any_op() -> impl Strategy<Value = Op> {
     let index = any::<Index>;
     prop_oneof![
         2 => Just(Op::Start),
@@ -79,41 +79,44 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn any_config() -> impl Strategy<Value = PeerConfig> {
+pub(crate) fn any_config() -> impl Strategy<Value = PeerConfig> {
     (any::<bool>(), prop_oneof![Just(0), Just(3), Just(90)], 1_u32..4).prop_map(|(passive, hold_time, id)| {
         PeerConfig { passive, hold_time, router_id: router_id(id), ..config() }
     })
 }
 
 /// What a driver knows of a connection.
-#[derive(Debug)]
-struct Known {
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
     dialling: bool,
     notified: bool,
 }
 
 /// A peer with the bookkeeping of its driver, which judges every output.
-struct Judge {
-    solo: Solo,
-    known: BTreeMap<ConnId, Known>,
-    up: Option<ConnId>,
-    sessions: u64,
-    next_accepted: u32,
+pub(crate) struct Judge {
+    pub(crate) solo: Solo,
+    pub(crate) known: BTreeMap<ConnId, Known>,
+    pub(crate) up: Option<ConnId>,
+    pub(crate) sessions: u64,
+    pub(crate) next_accepted: u32,
+    /// All outputs.
+    pub(crate) said: Vec<Output>,
 }
 
 /// One input causes no more than: two connections told, closed and logged, a session down and up.
 const MOST_OUTPUTS: usize = 12;
 
 impl Judge {
-    fn new(config: PeerConfig) -> Self {
-        Self { solo: Solo::new(config), known: BTreeMap::new(), up: None, sessions: 0, next_accepted: 0 }
+    pub(crate) fn new(config: PeerConfig) -> Self {
+        let (solo, known) = (Solo::new(config), BTreeMap::new());
+        Self { solo, known, up: None, sessions: 0, next_accepted: 0, said: Vec::new() }
     }
 
     fn pick(&self, which: Index) -> Option<ConnId> {
         (!self.known.is_empty()).then(|| *which.get(&self.known.keys().copied().collect::<Vec<_>>()))
     }
 
-    fn apply(&mut self, op: Op) {
+    pub(crate) fn apply(&mut self, op: Op) {
         match op {
             Op::Start => self.feed(Input::Start),
             Op::Stop(reason) => self.feed(Input::Stop(reason)),
@@ -166,7 +169,7 @@ impl Judge {
         }
     }
 
-    fn closed(&mut self, id: ConnId) {
+    pub(crate) fn closed(&mut self, id: ConnId) {
         self.known.remove(&id);
         self.feed(Input::Closed(id, None));
     }
@@ -213,6 +216,7 @@ impl Judge {
         let outputs = self.solo.feed(input);
         assert!(outputs.len() <= MOST_OUTPUTS, "{outputs:?}");
         outputs.iter().for_each(|output| self.see(output));
+        self.said.extend(outputs);
         self.check();
     }
 
@@ -244,7 +248,7 @@ impl Judge {
     }
 
     /// What the peer says of itself agrees with what it did.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let peer = &self.solo.peer;
         let (state, dialled) = (peer.state(), self.known.keys().filter(|id| id.is_dialled()).count());
         assert!(self.known.len() <= 2 && dialled <= 1, "{:?}", self.known);
@@ -281,7 +285,7 @@ impl Judge {
     }
 
     /// Whatever was before: started again, with a peer that behaves, the session comes up.
-    fn comes_up(&mut self) {
+    pub(crate) fn comes_up(&mut self) {
         while let Some(id) = self.known.keys().next().copied() {
             self.closed(id);
         }

@@ -4,6 +4,7 @@
 mod collision;
 mod establishment;
 mod failures;
+mod freeze;
 mod invariants;
 mod negotiation;
 mod solo;

@@ -1,0 +1,222 @@
+//! A session on its way to another process, and its form in octets.
+//!
+//! ```text
+//!  1 version         1 flags               4 connection       4 next dialled one
+//!  4 our AS          4 our BGP Identifier  2 hold time        8 nanoseconds in Established
+//!  8 sessions so far 4 failures            80 messages sent, received, by type
+//!  1 + 3n families   1 + 3n families with extended next hops  the body of the peer's OPEN
+//! ```
+//! Numbers are in network order.
+
+use std::time::Duration;
+
+use holdfast_bgp_wire::{MAX_LEN, Open};
+use holdfast_types::{Afi, Asn, Family, RouterId, Safi};
+
+use crate::{ConnId, Counters, Messages, Negotiated, Role};
+
+/// The form that [`Frozen::to_bytes`] writes.
+const VERSION: u8 = 1;
+
+/// A session that was Established: [`Peer::freeze`](crate::Peer::freeze) takes it down,
+/// [`Peer::thaw`](crate::Peer::thaw) goes on with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    pub(crate) id: ConnId,
+    pub(crate) next_dialled: ConnId,
+    pub(crate) role: Role,
+    /// Our OPEN went without capabilities.
+    pub(crate) plain: bool,
+    /// Who we said we are.
+    pub(crate) local: (Asn, RouterId),
+    pub(crate) agreed: Agreed,
+    /// The body of the peer's OPEN.
+    pub(crate) peer_open: Box<[u8]>,
+    /// How long it was Established.
+    pub(crate) up_for: Duration,
+    /// How often the session came up.
+    pub(crate) established: u64,
+    pub(crate) failures: u32,
+    pub(crate) counters: Counters,
+}
+
+/// What both OPENs came to, as far as it depends on ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// Seconds.
+    hold_time: u16,
+    four_octet_as: bool,
+    /// We may send extended messages, and the peer may.
+    extended: [bool; 2],
+    families: Vec<Family>,
+    extended_next_hop: Vec<Family>,
+}
+
+impl From<&Negotiated> for Agreed {
+    fn from(negotiated: &Negotiated) -> Self {
+        Self {
+            // A hold time has two octets on the wire.
+            hold_time: negotiated.hold_time.as_secs() as u16,
+            four_octet_as: negotiated.four_octet_as,
+            extended: [negotiated.max_sent, negotiated.max_received].map(|most| most > MAX_LEN),
+            families: negotiated.families.clone(),
+            extended_next_hop: negotiated.extended_next_hop.clone(),
+        }
+    }
+}
+
+/// A frozen session cannot go on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThawError {
+    /// With the configuration of now, both OPENs would come to something else than was agreed: what the session needs
+    /// is a Cease NOTIFICATION (Other Configuration Change), and a new one.
+    #[error("the configuration has changed what the session had agreed on")]
+    Changed,
+}
+
+/// The octets are no frozen session.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Another version of the form.
+    #[error("a frozen session of version {0}, this is version {VERSION}")]
+    Version(u8),
+    /// Not what [`Frozen::to_bytes`] writes.
+    #[error("no frozen session")]
+    Malformed,
+}
+
+const OUTGOING: u8 = 1;
+const PLAIN: u8 = 2;
+const FOUR_OCTET_AS: u8 = 4;
+const EXTENDED_SENT: u8 = 8;
+const EXTENDED_RECEIVED: u8 = 16;
+const ALL_FLAGS: u8 = 31;
+
+impl Frozen {
+    /// It has been Established for so much longer: it was frozen a while ago.
+    pub fn age(&mut self, by: Duration) {
+        self.up_for = self.up_for.saturating_add(by);
+    }
+
+    /// Its form in octets, for [`Self::from_bytes`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, self.flags()];
+        out.extend(self.id.0.to_be_bytes());
+        out.extend(self.next_dialled.0.to_be_bytes());
+        out.extend(self.local.0.0.to_be_bytes());
+        out.extend(self.local.1.bits().to_be_bytes());
+        out.extend(self.agreed.hold_time.to_be_bytes());
+        // It lasts for 584 years.
+        out.extend((self.up_for.as_nanos() as u64).to_be_bytes());
+        out.extend(self.established.to_be_bytes());
+        out.extend(self.failures.to_be_bytes());
+        for Messages(by_type) in [self.counters.sent, self.counters.received] {
+            by_type.iter().for_each(|count| out.extend(count.to_be_bytes()));
+        }
+        push_families(&mut out, &self.agreed.families);
+        push_families(&mut out, &self.agreed.extended_next_hop);
+        out.extend_from_slice(&self.peer_open);
+        out
+    }
+
+    fn flags(&self) -> u8 {
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        flag(self.role == Role::Outgoing, OUTGOING)
+            | flag(self.plain, PLAIN)
+            | flag(self.agreed.four_octet_as, FOUR_OCTET_AS)
+            | flag(self.agreed.extended[0], EXTENDED_SENT)
+            | flag(self.agreed.extended[1], EXTENDED_RECEIVED)
+    }
+
+    /// Reads what [`Self::to_bytes`] has written.
+    ///
+    /// # Errors
+    /// Another version, or no frozen session at all.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Unreadable> {
+        match bytes.split_first() {
+            Some((&VERSION, rest)) => Self::read(&mut Reader(rest)).ok_or(Unreadable::Malformed),
+            Some((&other, _)) => Err(Unreadable::Version(other)),
+            None => Err(Unreadable::Malformed),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let [flags] = from.take()?;
+        let has = |flag| flags & flag != 0;
+        let (id, next_dialled) = (ConnId(from.u32()?), ConnId(from.u32()?));
+        let local = (Asn(from.u32()?), RouterId::new(from.u32()?)?);
+        let hold_time = u16::from_be_bytes(from.take()?);
+        let (up_for, established, failures) = (Duration::from_nanos(from.u64()?), from.u64()?, from.u32()?);
+        let counters = Counters { sent: from.messages()?, received: from.messages()? };
+        let (families, extended_next_hop) = (from.families()?, from.families()?);
+        let peer_open: Box<[u8]> = from.0.into();
+        let is_sound = flags & !ALL_FLAGS == 0
+            && id.is_dialled() == has(OUTGOING)
+            && next_dialled.is_dialled()
+            && Open::parse(&peer_open).is_ok();
+        let agreed = Agreed {
+            hold_time,
+            four_octet_as: has(FOUR_OCTET_AS),
+            extended: [has(EXTENDED_SENT), has(EXTENDED_RECEIVED)],
+            families,
+            extended_next_hop,
+        };
+        is_sound.then_some(Self {
+            id,
+            next_dialled,
+            role: if has(OUTGOING) { Role::Outgoing } else { Role::Incoming },
+            plain: has(PLAIN),
+            local,
+            agreed,
+            peer_open,
+            up_for,
+            established,
+            failures,
+            counters,
+        })
+    }
+}
+
+/// A session has as many as are configured, which are two so far.
+fn push_families(out: &mut Vec<u8>, families: &[Family]) {
+    out.push(families.len() as u8);
+    for Family { afi, safi } in families {
+        out.extend(afi.0.to_be_bytes());
+        out.push(safi.0);
+    }
+}
+
+/// What is left to read.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (octets, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*octets)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn messages(&mut self) -> Option<Messages> {
+        let mut by_type = [0; _];
+        for count in &mut by_type {
+            *count = self.u64()?;
+        }
+        Some(Messages(by_type))
+    }
+
+    fn families(&mut self) -> Option<Vec<Family>> {
+        let [count] = self.take()?;
+        let family = |_| {
+            self.take().map(|[a, b, safi]| Family { afi: Afi(u16::from_be_bytes([a, b])), safi: Safi(safi) })
+        };
+        (0..count).map(family).collect()
+    }
+}

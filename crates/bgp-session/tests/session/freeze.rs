@@ -1,0 +1,226 @@
+//! A session that goes on in another process.
+
+use std::time::{Duration, Instant};
+
+use holdfast_bgp_session::{
+    Frozen, Input, Output, Peer, PeerAsn, PeerConfig, Role, State, StopReason, ThawError, Timer, Unreadable,
+};
+use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Open};
+use holdfast_types::{Asn, Family};
+use proptest::{collection::vec, prelude::*};
+
+use crate::{
+    invariants::{Judge, Op, any_config, any_op},
+    solo::{DIALLED, PEER_ASN, Solo, config, peer_open},
+};
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// In Established, with these OPENs.
+fn up(config: PeerConfig, open: &Open) -> Solo {
+    let mut solo = Solo::new(config);
+    solo.advance_to(State::OpenSent);
+    solo.feed_open(DIALLED, open);
+    solo.feed_keepalive(DIALLED);
+    assert_eq!(solo.peer.state(), State::Established);
+    solo
+}
+
+/// The session by way of its octets.
+fn frozen(solo: &Solo) -> Frozen {
+    let frozen = solo.peer.freeze(solo.now).expect("a session");
+    let read = Frozen::from_bytes(&frozen.to_bytes()).expect("readable");
+    assert_eq!(read, frozen);
+    read
+}
+
+/// In another process, some time later.
+fn thawed(solo: &Solo, config: PeerConfig, later: Duration) -> Result<Solo, ThawError> {
+    let now = solo.now + later;
+    let peer = Peer::thaw(config, frozen(solo), 99, now)?;
+    Ok(Solo { peer, now, disposition: solo.disposition })
+}
+
+#[test]
+fn only_a_session_that_is_up_can_be_frozen() {
+    for state in [State::Idle, State::Connect, State::Active, State::OpenSent, State::OpenConfirm] {
+        assert_eq!(Solo::in_state(state).peer.freeze(Instant::now()), None, "{state}");
+    }
+    assert!(Solo::in_state(State::Established).peer.freeze(Instant::now()).is_some());
+}
+
+#[test]
+fn a_thawed_session_sends_a_keepalive_at_once_and_its_timers_begin_anew() {
+    let mut solo = Solo::in_state(State::Established);
+    solo.pass(secs(20));
+    solo.feed(Input::Message(DIALLED, MessageType::Update, &[0; 4]));
+    solo.peer.count_sent(MessageType::Update, 7);
+    solo.pass(secs(60));
+    let (before, since) = (*solo.peer.counters(), solo.peer.established_since());
+    let mut thawed = thawed(&solo, config(), secs(3)).expect("as agreed");
+    assert_eq!(
+        (thawed.peer.state(), thawed.peer.connection()),
+        (State::Established, Some((DIALLED, Role::Outgoing)))
+    );
+    assert_eq!(thawed.peer.negotiated(), solo.peer.negotiated());
+    let mut after = *thawed.peer.counters();
+    assert_eq!(after.sent.of(MessageType::KeepAlive), before.sent.of(MessageType::KeepAlive) + 1);
+    after.sent = before.sent;
+    assert_eq!(after, before, "messages are counted on");
+    assert_eq!(thawed.peer.history().established, 1);
+    // The time between the two processes is not known to either.
+    let later = since.map(|since| since + secs(3));
+    assert_eq!((thawed.peer.established_since(), Some(thawed.peer.history().since)), (later, later));
+    let deadline = |timer| thawed.peer.deadline(timer).map(|at| at - thawed.now);
+    assert_eq!((deadline(Timer::Hold), deadline(Timer::SendHold)), (Some(secs(90)), Some(secs(480))));
+    assert!(deadline(Timer::Keepalive).is_some_and(|after| after <= secs(30)));
+    assert_eq!((deadline(Timer::ConnectRetry), deadline(Timer::IdleHold)), (None, None));
+    let outputs: Vec<Output> = std::iter::from_fn(|| thawed.peer.poll_output()).collect();
+    assert_eq!(outputs, [Output::Send(DIALLED, KEEPALIVE.to_vec())]);
+}
+
+#[test]
+fn a_session_without_a_hold_time_is_thawed_without_timers() {
+    let untimed = PeerConfig { hold_time: 0, ..config() };
+    let solo = up(untimed.clone(), &peer_open());
+    let thawed = thawed(&solo, untimed, secs(1)).expect("as agreed");
+    assert_eq!((thawed.peer.state(), thawed.peer.poll_timeout()), (State::Established, None));
+}
+
+#[test]
+fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed() {
+    let configured = PeerConfig {
+        families: Family::ALL.to_vec(),
+        extended_next_hop: true,
+        peer_asn: PeerAsn::External,
+        ..config()
+    };
+    let mut open = peer_open();
+    open.capabilities.push(Capability::Multiprotocol(Family::IPV6_UNICAST));
+    open.capabilities.push(Capability::ExtendedMessage);
+    open.capabilities
+        .push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, Family::IPV6_UNICAST.afi)]));
+    let solo = up(configured.clone(), &open);
+    let same = [
+        configured.clone(),
+        // Proposals that come to the same: the peer's hold time is 90 s.
+        PeerConfig { hold_time: 180, ..configured.clone() },
+        PeerConfig { passive: true, peer_asn: PeerAsn::Exact(PEER_ASN), ..configured.clone() },
+    ];
+    for same in same {
+        assert!(thawed(&solo, same.clone(), secs(1)).is_ok(), "{same:?}");
+    }
+    let other = [
+        PeerConfig { local_asn: Asn(65009), ..configured.clone() },
+        PeerConfig { router_id: crate::solo::router_id(9), ..configured.clone() },
+        PeerConfig { peer_asn: PeerAsn::Internal, ..configured.clone() },
+        PeerConfig { hold_time: 30, ..configured.clone() },
+        PeerConfig { families: vec![Family::IPV4_UNICAST], ..configured.clone() },
+        PeerConfig { extended_message: false, ..configured.clone() },
+        PeerConfig { extended_next_hop: false, ..configured.clone() },
+    ];
+    for other in other {
+        assert_eq!(thawed(&solo, other.clone(), secs(1)).err(), Some(ThawError::Changed), "{other:?}");
+    }
+}
+
+#[test]
+fn a_session_without_capabilities_stays_so() {
+    let plain = PeerConfig { capabilities: false, ..config() };
+    let solo = up(plain, &peer_open());
+    let thawed = thawed(&solo, config(), secs(1)).expect("our OPEN went without, whatever is configured");
+    assert!(thawed.peer.negotiated().is_some_and(|negotiated| !negotiated.four_octet_as));
+}
+
+#[test]
+fn a_thawed_session_ends_as_any_other() {
+    let solo = Solo::in_state(State::Established);
+    let mut thawed = thawed(&solo, config(), secs(1)).expect("as agreed");
+    assert!(
+        thawed
+            .feed(Input::Stop(StopReason::OtherConfigChange))
+            .iter()
+            .any(|o| matches!(o, Output::Down { .. }))
+    );
+    assert!(matches!(thawed.fire(Timer::IdleHold).as_deref(), Some([Output::Connect(id)]) if *id > DIALLED));
+}
+
+#[test]
+fn every_truncation_and_another_version_is_refused() {
+    let bytes = frozen(&Solo::in_state(State::Established)).to_bytes();
+    for len in 0..bytes.len() {
+        assert_eq!(Frozen::from_bytes(&bytes[..len]), Err(Unreadable::Malformed), "{len} octets");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(Frozen::from_bytes(&longer), Err(Unreadable::Malformed));
+    let newer = [&[2], &bytes[1..]].concat();
+    assert_eq!(Frozen::from_bytes(&newer), Err(Unreadable::Version(2)));
+}
+
+/// Not those that let time pass, which is counted anew.
+fn is_timeless(op: &Op) -> bool {
+    !matches!(op, Op::Timeout | Op::Pass(_) | Op::Next)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn from_any_moment_on_a_thawed_session_does_what_the_frozen_one_would_have_done(
+        config in any_config(),
+        before in vec(any_op(), 0..40),
+        within in vec(any_op(), 0..6),
+        after in vec(any_op().prop_filter("time", is_timeless), 0..40),
+        later in vec(any_op(), 0..40),
+    ) {
+        let mut original = Judge::new(config.clone());
+        before.into_iter().for_each(|op| original.apply(op));
+        original.comes_up();
+        within.into_iter().for_each(|op| original.apply(op));
+        if original.up.is_none() {
+            original.comes_up();
+        }
+        // A connection that is not the session's dies with the process.
+        for id in original.known.keys().copied().filter(|id| Some(*id) != original.up).collect::<Vec<_>>() {
+            original.closed(id);
+        }
+        let mut thawed = Judge {
+            solo: thawed(&original.solo, config.clone(), Duration::ZERO).expect("as agreed"),
+            known: original.known.clone(),
+            up: original.up,
+            sessions: original.sessions,
+            next_accepted: original.next_accepted,
+            said: Vec::new(),
+        };
+        let keepalive = thawed.solo.peer.poll_output();
+        prop_assert_eq!(keepalive, original.up.map(|id| Output::Send(id, KEEPALIVE.to_vec())));
+        prop_assert_eq!(thawed.solo.peer.poll_output(), None);
+        thawed.check();
+        original.said.clear();
+        for op in after {
+            original.apply(op.clone());
+            thawed.apply(op);
+        }
+        prop_assert_eq!(&original.said, &thawed.said);
+        prop_assert_eq!(original.solo.peer.failures(), thawed.solo.peer.failures());
+        prop_assert_eq!(original.solo.peer.counters().received, thawed.solo.peer.counters().received);
+        later.into_iter().for_each(|op| thawed.apply(op));
+        thawed.comes_up();
+    }
+
+    #[test]
+    fn no_octets_make_it_stumble(bytes in vec(any::<u8>(), 0..300), places in vec((any::<u16>(), any::<u8>()), 0..8)) {
+        let _ = Frozen::from_bytes(&bytes);
+        let mut near = frozen(&Solo::in_state(State::Established)).to_bytes();
+        for (at, value) in places {
+            let at = usize::from(at) % near.len();
+            near[at] = value;
+        }
+        if let Ok(read) = Frozen::from_bytes(&near) {
+            prop_assert_eq!(read.to_bytes(), near);
+            let _ = Peer::thaw(config(), read, 1, Instant::now());
+        }
+    }
+}
