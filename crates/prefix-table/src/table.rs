@@ -232,6 +232,15 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         self.iter_from(prefix, true).take_while(move |(p, _)| prefix.contains(*p))
     }
 
+    /// Shows the entries after `from` (all on `None`) in address order until `show` returns false. Returns where to go
+    /// on, `None` at the end.
+    ///
+    /// About twice as fast as [`Self::iter_from`].
+    #[inline]
+    pub fn scan(&self, from: Option<P>, show: impl FnMut(P, V) -> bool) -> Option<P> {
+        self.iter_after(from).scan(show)
+    }
+
     /// Gives at most `budget` (at least one) entries after `from` (from the start on `None`) to `keep`, in
     /// address order, and puts what it returns in the place of the value; `None` drops the entry. Returns where
     /// to go on, `None` at the end.

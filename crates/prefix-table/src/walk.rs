@@ -103,6 +103,24 @@ impl<'a, P: IpPrefix, V: Value> Iter<'a, P, V> {
         }
     }
 
+    /// Shows entry after entry until `show` says that it is enough: then returns the last, `None` at the end.
+    #[inline]
+    pub(crate) fn scan(mut self, mut show: impl FnMut(P, V) -> bool) -> Option<P> {
+        loop {
+            self.settle()?;
+            let here = self.here.as_mut()?;
+            let run = here.view.marks[here.at..].iter().take_while(|mark| !is_child(**mark));
+            for &mark in run {
+                let prefix = prefix_at(here.region, mark);
+                let value = here.view.value(here.at);
+                here.at += 1;
+                if !show(prefix, value) {
+                    return Some(prefix);
+                }
+            }
+        }
+    }
+
     /// The same place, to be gone on from while the table is changed.
     pub(crate) fn trail(self) -> Trail {
         let here = self.here.map(|here| (here.block, here.at));

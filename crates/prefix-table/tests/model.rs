@@ -78,6 +78,13 @@ impl<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug> Pair<P, V>
             None => self.table.iter().take(count).collect(),
         };
         assert_eq!(got, want);
+        let mut shown = Vec::new();
+        let next = self.table.scan(self.walk, |p, v| {
+            shown.push((p, v));
+            shown.len() < count
+        });
+        let enough = want.len() == count;
+        assert_eq!((&shown, next), (&want, want.last().map(|(p, _)| *p).filter(|_| enough)));
         self.walk = want.last().map(|(p, _)| *p);
     }
 
