@@ -107,7 +107,7 @@ fn five_terms(entries: u64) -> PolicySource {
     ];
     PolicySource {
         prefix_sets: vec![PrefixSet { name: "bogons".into(), prefixes }],
-        policies: vec![Policy { name: "import".into(), terms }],
+        policies: vec![Policy { name: "import".into(), first: vec![], terms, last: None }],
         ..PolicySource::default()
     }
 }

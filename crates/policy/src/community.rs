@@ -1,8 +1,15 @@
 //! Communities: values, patterns, and sets of patterns.
 
-use std::{fmt, net::Ipv4Addr, str::FromStr};
+use std::{
+    fmt::{self, Write},
+    net::Ipv4Addr,
+    str::FromStr,
+};
 
-use crate::text::as_text;
+use crate::{
+    regex::{Regex, Search},
+    text::as_text,
+};
 
 /// Names of well-known communities (IANA; RFC 1997, 3765, 7611, 7999, 8326).
 const WELL_KNOWN: [(&str, u32); 7] = [
@@ -15,18 +22,21 @@ const WELL_KNOWN: [(&str, u32); 7] = [
     ("no-peer", 0xffff_ff04),
 ];
 
-/// A community that a policy adds. Written `65001:100`, `65001:1:2` (large) or by a well-known name.
+/// A community that a policy adds. Written `65001:100` or by a well-known name (RFC 1997), `65001:1:2` (large,
+/// RFC 8092), or `rt:65001:100`, `soo:10.0.0.1:5`, `ext:0002fde900000064` (extended, RFC 4360 and 5668).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Community {
     /// RFC 1997.
     Standard(u32),
     /// RFC 8092.
     Large(u32, u32, u32),
+    /// RFC 4360, type octet first.
+    Extended(u64),
 }
 
 /// Communities that a policy looks for or removes. A part may be `*`:
 /// `65001:100`, `65001:*`, `no-export` (RFC 1997), `65001:1:*` (large, RFC 8092),
-/// `rt:65001:100`, `soo:65001:*`, `rt:10.0.0.1:5` (extended, RFC 4360 and 5668).
+/// `rt:65001:100`, `soo:65001:*`, `rt:10.0.0.1:5`, `ext:0002fde900000064` (extended, RFC 4360 and 5668).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CommunityPattern(Kind);
 
@@ -35,6 +45,7 @@ enum Kind {
     Standard(Masked<u32>),
     Large([Masked<u32>; 3]),
     Extended { subtype: Subtype, administrator: Administrator, number: Part },
+    Octets(u64),
 }
 
 /// A part of a pattern; `None` is `*`.
@@ -74,12 +85,15 @@ impl FromStr for Community {
         let value = match well_known(text) {
             Some(value) => Some(Self::Standard(value)),
             None => match *text.split(':').collect::<Vec<_>>() {
-                [high, low] => standard(decimal(high), decimal(low)),
+                ["ext", octets] => hexadecimal(octets).map(Self::Extended),
+                ["rt", administrator, number] => whole(Subtype::RouteTarget, administrator, number),
+                ["soo", administrator, number] => whole(Subtype::SiteOfOrigin, administrator, number),
                 [global, first, second] => large(decimal(global), decimal(first), decimal(second)),
+                [high, low] => standard(decimal(high), decimal(low)),
                 _ => None,
             },
         };
-        let expected = "a value as in 65001:100, 65001:1:2 or no-export";
+        let expected = "a value as in 65001:100, 65001:1:2, rt:65001:100 or no-export";
         value.ok_or_else(|| ParseCommunityError { text: text.to_owned(), expected })
     }
 }
@@ -90,6 +104,21 @@ fn standard(high: Option<u16>, low: Option<u16>) -> Option<Community> {
 
 fn large(global: Option<u32>, first: Option<u32>, second: Option<u32>) -> Option<Community> {
     Some(Community::Large(global?, first?, second?))
+}
+
+fn whole(subtype: Subtype, administrator: &str, number: &str) -> Option<Community> {
+    match extended(subtype, administrator, number)? {
+        Kind::Extended { subtype, administrator, number: number @ Some(_) } => {
+            Some(Community::Extended(extended_octets(subtype, administrator, number).value))
+        }
+        _ => None,
+    }
+}
+
+/// Sixteen digits: eight octets.
+fn hexadecimal(text: &str) -> Option<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|octet| octet.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
 
 fn well_known(text: &str) -> Option<u32> {
@@ -109,7 +138,26 @@ impl fmt::Display for Community {
                 None => write!(f, "{}:{}", value >> 16, value & 0xffff),
             },
             Self::Large(global, first, second) => write!(f, "{global}:{first}:{second}"),
+            Self::Extended(octets) => write_extended(octets, f),
         }
+    }
+}
+
+/// By its parts where they have names here.
+fn write_extended(octets: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (kind, subtype) = (octets >> 56, octets >> 48 & 0xff);
+    let subtype = match subtype {
+        2 => "rt",
+        3 => "soo",
+        _ => return write!(f, "ext:{octets:016x}"),
+    };
+    let (long, short) = ((octets >> 16) as u32, octets as u32);
+    match kind {
+        0 => write!(f, "{subtype}:{}:{short}", long >> 16),
+        1 => write!(f, "{subtype}:{}:{}", Ipv4Addr::from_bits(long), short & 0xffff),
+        // A short number in the long form is another community.
+        2 if long > 0xffff => write!(f, "{subtype}:{long}:{}", short & 0xffff),
+        _ => write!(f, "ext:{octets:016x}"),
     }
 }
 
@@ -129,6 +177,7 @@ fn parse_pattern(text: &str) -> Option<Kind> {
         return Some(Kind::Standard(Masked { value, mask: u32::MAX }));
     }
     match *text.split(':').collect::<Vec<_>>() {
+        ["ext", octets] => hexadecimal(octets).map(Kind::Octets),
         [high, low] => {
             let (high, low) = (part::<u16>(high)?, part::<u16>(low)?);
             Some(Kind::Standard(Masked {
@@ -185,9 +234,11 @@ fn extended_octets(subtype: Subtype, administrator: Administrator, number: Part)
     };
     let head = kind << 56 | subtype << 48 | u64::from(administrator) << shift;
     let low = (1u64 << shift) - 1;
+    // This bit of the type says whether it is transitive (RFC 4360 section 2): a route target is one with either.
+    const TRANSITIVE: u64 = 1 << 62;
     match number {
-        Some(number) => Masked { value: head | u64::from(number), mask: u64::MAX },
-        None => Masked { value: head, mask: !low },
+        Some(number) => Masked { value: head | u64::from(number), mask: !TRANSITIVE },
+        None => Masked { value: head, mask: !(low | TRANSITIVE) },
     }
 }
 
@@ -197,6 +248,7 @@ impl From<Community> for CommunityPattern {
         Self(match community {
             Community::Standard(value) => Kind::Standard(exactly(value)),
             Community::Large(global, first, second) => Kind::Large([global, first, second].map(exactly)),
+            Community::Extended(octets) => Kind::Octets(octets),
         })
     }
 }
@@ -213,6 +265,7 @@ impl fmt::Display for CommunityPattern {
                 write!(f, "{}:", Star(global.value, global.mask))?;
                 write!(f, "{}:{}", Star(first.value, first.mask), Star(second.value, second.mask))
             }
+            Kind::Octets(octets) => write!(f, "ext:{octets:016x}"),
             Kind::Extended { subtype, administrator, number } => {
                 f.write_str(match subtype {
                     Subtype::RouteTarget => "rt:",
@@ -242,23 +295,15 @@ impl fmt::Display for Star {
 
 as_text!(CommunityPattern);
 
-impl CommunityPattern {
-    pub(crate) fn matches_standard(self, value: u32) -> bool {
-        matches!(self.0, Kind::Standard(pattern) if pattern.covers(value))
-    }
-
-    pub(crate) fn matches_large(self, value: (u32, u32, u32)) -> bool {
-        matches!(self.0, Kind::Large(pattern) if covers_large(&pattern, value))
-    }
-}
-
 impl Masked<u32> {
     fn covers(self, value: u32) -> bool {
         value & self.mask == self.value
     }
 }
 
-fn covers_large(pattern: &[Masked<u32>; 3], (global, first, second): (u32, u32, u32)) -> bool {
+type Large = (u32, u32, u32);
+
+fn covers_large(pattern: &[Masked<u32>; 3], (global, first, second): Large) -> bool {
     pattern[0].covers(global) && pattern[1].covers(first) && pattern[2].covers(second)
 }
 
@@ -268,55 +313,100 @@ pub(crate) struct CommunityMatcher {
     /// Whole values, sorted.
     exact: Box<[u32]>,
     masked: Box<[Masked<u32>]>,
+    /// Whole values, sorted.
+    exact_large: Box<[Large]>,
     large: Box<[[Masked<u32>; 3]]>,
     extended: Box<[Masked<u64>]>,
+    regexes: Box<[Regex]>,
 }
 
 impl FromIterator<CommunityPattern> for CommunityMatcher {
     fn from_iter<I: IntoIterator<Item = CommunityPattern>>(patterns: I) -> Self {
-        let (mut exact, mut masked, mut large, mut extended) = (vec![], vec![], vec![], vec![]);
+        Self::new(patterns, [])
+    }
+}
+
+/// The values in order, each once.
+fn sorted<T: Ord>(mut values: Vec<T>) -> Box<[T]> {
+    values.sort_unstable();
+    values.dedup();
+    values.into()
+}
+
+/// The value of a large pattern without `*`.
+fn whole_large(pattern: &[Masked<u32>; 3]) -> Option<Large> {
+    let [global, first, second] = pattern;
+    let whole = pattern.iter().all(|part| part.mask == u32::MAX);
+    whole.then_some((global.value, first.value, second.value))
+}
+
+impl CommunityMatcher {
+    pub(crate) fn new(
+        patterns: impl IntoIterator<Item = CommunityPattern>,
+        regexes: impl IntoIterator<Item = Regex>,
+    ) -> Self {
+        let (mut exact, mut masked, mut exact_large) = (vec![], vec![], vec![]);
+        let (mut large, mut extended) = (vec![], vec![]);
         for pattern in patterns {
             match pattern.0 {
                 Kind::Standard(Masked { value, mask: u32::MAX }) => exact.push(value),
                 Kind::Standard(pattern) => masked.push(pattern),
-                Kind::Large(pattern) => large.push(pattern),
+                Kind::Large(pattern) => match whole_large(&pattern) {
+                    Some(value) => exact_large.push(value),
+                    None => large.push(pattern),
+                },
                 Kind::Extended { subtype, administrator, number } => {
                     extended.push(extended_octets(subtype, administrator, number));
                 }
+                Kind::Octets(value) => extended.push(Masked { value, mask: u64::MAX }),
             }
         }
-        exact.sort_unstable();
-        exact.dedup();
-        Self { exact: exact.into(), masked: masked.into(), large: large.into(), extended: extended.into() }
+        Self {
+            exact: sorted(exact),
+            masked: masked.into(),
+            exact_large: sorted(exact_large),
+            large: large.into(),
+            extended: extended.into(),
+            regexes: regexes.into_iter().collect(),
+        }
     }
-}
 
-impl CommunityMatcher {
+    /// What each value is compared with one by one, at most.
+    pub(crate) fn steps(&self) -> usize {
+        self.masked.len().max(self.large.len()).max(self.extended.len()) + self.regexes.len()
+    }
+
     pub(crate) fn wants_standard(&self) -> bool {
-        !self.exact.is_empty() || !self.masked.is_empty()
+        !self.exact.is_empty() || !self.masked.is_empty() || !self.regexes.is_empty()
     }
 
     pub(crate) fn wants_large(&self) -> bool {
-        !self.large.is_empty()
+        !self.exact_large.is_empty() || !self.large.is_empty() || !self.regexes.is_empty()
     }
 
     pub(crate) fn wants_extended(&self) -> bool {
-        !self.extended.is_empty()
+        !self.extended.is_empty() || !self.regexes.is_empty()
     }
 
     pub(crate) fn standard(&self, value: u32) -> bool {
-        self.exact.binary_search(&value).is_ok() || self.masked.iter().any(|pattern| pattern.covers(value))
+        self.exact.binary_search(&value).is_ok()
+            || self.masked.iter().any(|pattern| pattern.covers(value))
+            || self.is_found(|search| write!(search, "{}:{}", value >> 16, value & 0xffff))
     }
 
-    pub(crate) fn large(&self, value: (u32, u32, u32)) -> bool {
-        self.large.iter().any(|pattern| covers_large(pattern, value))
+    pub(crate) fn large(&self, value: Large) -> bool {
+        self.exact_large.binary_search(&value).is_ok()
+            || self.large.iter().any(|pattern| covers_large(pattern, value))
+            || self.is_found(|search| write!(search, "{}:{}:{}", value.0, value.1, value.2))
     }
 
     pub(crate) fn extended(&self, value: u64) -> bool {
-        // The highest bits of the type say who assigned it and whether it is transitive (RFC 4360
-        // section 2): a route target is one with either.
-        const TRANSITIVE: u64 = 1 << 62;
-        self.extended.iter().any(|pattern| value & !TRANSITIVE & pattern.mask == pattern.value)
+        self.extended.iter().any(|pattern| value & pattern.mask == pattern.value)
+            || self.is_found(|search| write!(search, "{}", Community::Extended(value)))
+    }
+
+    fn is_found(&self, write: impl Fn(&mut Search<'_>) -> fmt::Result) -> bool {
+        self.regexes.iter().any(|regex| regex.is_found(&write))
     }
 }
 
@@ -330,6 +420,10 @@ mod tests {
 
     #[test]
     fn values_and_patterns_are_printed_as_they_are_read() {
+        let extended = ["rt:65001:100", "soo:70000:5", "rt:10.0.0.1:7", "ext:43fde90000000064"];
+        for text in extended.into_iter().chain(["ext:0202000000010005", "ext:4002fde900000064"]) {
+            assert_eq!(text.parse::<Community>().map(|c| c.to_string()).as_deref(), Ok(text));
+        }
         for text in ["65001:100", "0:0", "no-export", "blackhole", "4200000000:1:2"] {
             assert_eq!(text.parse::<Community>().map(|c| c.to_string()).as_deref(), Ok(text));
             assert_eq!(text.parse::<CommunityPattern>().map(|c| c.to_string()).as_deref(), Ok(text));
@@ -347,7 +441,9 @@ mod tests {
         for text in bad {
             assert!(text.parse::<CommunityPattern>().is_err(), "{text}");
         }
-        assert!("65001:*".parse::<Community>().is_err() && "rt:1:2".parse::<Community>().is_err());
+        for text in ["65001:*", "rt:1:*", "rt:1", "ext:1", "ext:000000000000000g"] {
+            assert!(text.parse::<Community>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -369,5 +465,22 @@ mod tests {
         assert!(set.extended(0x0102_0a00_0001_ffff), "address");
         assert!(set.extended(0x0003_fde9_0000_0000), "site of origin");
         assert!(!set.extended(0x0002_fde9_0000_0065) && !set.extended(0x0102_0a00_0002_0000));
+    }
+
+    #[test]
+    fn a_regex_looks_at_each_community_of_every_kind() {
+        let regexes =
+            ["^65001:1[0-9]{2}$", "^rt:65001:", "^70000:1:"].map(|text| text.parse().expect("a regex"));
+        let set = CommunityMatcher::new([], regexes);
+        let standard = |low: u32| set.standard(65001 << 16 | low);
+        assert!(standard(100) && standard(199) && !standard(99) && !standard(1000));
+        assert!(set.large((70000, 1, 5)) && !set.large((70000, 11, 5)));
+        assert!(set.extended(0x0002_fde9_0000_0001) && !set.extended(0x0003_fde9_0000_0001));
+    }
+
+    #[test]
+    fn octets_are_that_community_and_no_other() {
+        let set = matcher(&["ext:4002fde900000064"]);
+        assert!(set.extended(0x4002_fde9_0000_0064) && !set.extended(0x0002_fde9_0000_0064));
     }
 }

@@ -3,21 +3,38 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use crate::{
-    ACCEPT_ALL, CommunityPattern, Condition, PathPattern, Policy, PolicySource, PrefixRange, Program,
-    ProgramId, REJECT_ALL, Term, TermRef,
+    ACCEPT_ALL, Action, Condition, Outcome, Policy, PolicySource, PrefixRange, Program, ProgramId,
+    REJECT_ALL, Replacement, Term, TermRef,
     community::CommunityMatcher,
     path::PathMatcher,
-    prefix_set::PrefixMatcher,
-    program::{Code, CompiledTerm, Test},
+    program::{Code, CompiledLast, CompiledTerm},
+    sets::Sets,
+    step::{Change, Step},
+    test::Test,
 };
 
-/// How many policies may ask each other in a chain.
+/// How many policies may ask or apply each other in a chain.
 pub const MAX_DEPTH: usize = 8;
 
-/// The most conditions that one evaluation may look at, nested policies included.
+/// How many times a condition may be negated.
+pub const MAX_NEGATIONS: usize = 8;
+
+/// The most comparisons and changes that one evaluation may take, nested policies included. To look a prefix, an AS
+/// number or a whole community up in a set is one, however large that is.
 pub const MAX_STEPS: usize = 65_536;
 
+/// The most entries of sets that programs may hold: each set counts once for every combination of sets that a
+/// condition names and that it is in.
+pub const MAX_ENTRIES: usize = 1 << 22;
+
+/// The longest text of a source, in octets.
+pub const MAX_TEXT: usize = 1 << 28;
+
 /// The programs of a router, by policy name.
+///
+/// Programs do not travel: what does is the source, and whoever receives one compiles it here. So nothing has to be
+/// believed about a program that runs: it cannot loop, and what it takes is known before it runs
+/// ([`Program::steps`]).
 #[derive(Clone, Debug)]
 pub struct Library(HashMap<String, Program>);
 
@@ -52,8 +69,14 @@ pub enum Problem {
     #[error("the name is that of another term")]
     DuplicateTerm,
     /// The policy has more terms than can be numbered.
-    #[error("a policy has at most {max} terms", max = TermRef::MAX_TERMS)]
+    #[error("a policy has at most {max} terms, with those of policies that it applies", max = TermRef::MAX_TERMS)]
     TooManyTerms,
+    /// More entries than [`MAX_ENTRIES`].
+    #[error("the sets that conditions name have more than {MAX_ENTRIES} entries together")]
+    TooManyEntries,
+    /// Negations inside negations.
+    #[error("conditions may be negated {MAX_NEGATIONS} times at most")]
+    TooManyNegations,
     /// The policy asks itself, by way of those named.
     #[error("the policy asks itself: {}", .0.join(" asks "))]
     Recursion(Vec<String>),
@@ -100,7 +123,40 @@ impl fmt::Display for Place<'_> {
     }
 }
 
+/// A text is no source that compiles.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// It is longer than [`MAX_TEXT`].
+    #[error("{0} octets of policies, more than {MAX_TEXT}")]
+    TooLong(usize),
+    /// It is no [`PolicySource`].
+    #[error("no policies: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// It is one, and wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Wrong(Vec<CompileError>),
+}
+
+impl Default for Library {
+    /// The built-in policies.
+    fn default() -> Self {
+        let built_in = [Program::accept_all(), Program::reject_all()];
+        Self(built_in.map(|program| (program.name().to_owned(), program)).into())
+    }
+}
+
 impl Library {
+    /// Compiles what another process has sent, as JSON.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it: nothing is taken on trust.
+    pub fn receive(text: &str, generation: u32) -> Result<Self, ReceiveError> {
+        if text.len() > MAX_TEXT {
+            return Err(ReceiveError::TooLong(text.len()));
+        }
+        Self::compile(&serde_json::from_str(text)?, generation).map_err(ReceiveError::Wrong)
+    }
+
     /// Compiles all policies of a source. `generation` becomes part of every [`ProgramId`]; count it up
     /// with each configuration.
     ///
@@ -114,9 +170,10 @@ impl Library {
         }
         let compiled = (2..)
             .zip(codes.into_iter().flatten())
-            .map(|(index, compiled)| Program::new(ProgramId { index, generation }, compiled.code));
-        let all = [Program::accept_all(), Program::reject_all()].into_iter().chain(compiled);
-        Ok(Self(all.map(|program| (program.name().to_owned(), program)).collect()))
+            .map(|(index, code)| Program::new(ProgramId { index, generation }, code));
+        let mut library = Self::default();
+        library.0.extend(compiled.map(|program| (program.name().to_owned(), program)));
+        Ok(library)
     }
 
     /// Takes over the programs of an earlier library that decide as those of the same name here. So what has not
@@ -137,21 +194,11 @@ impl Library {
     }
 }
 
-/// A compiled policy and what it costs.
-#[derive(Clone)]
-struct Compiled {
-    code: Arc<Code>,
-    /// Conditions that one evaluation looks at, at most.
-    steps: usize,
-    /// Policies in the longest chain of questions that starts here.
-    depth: usize,
-}
-
 struct Compiler<'a> {
     policies: HashMap<&'a str, &'a Policy>,
     sets: Sets<'a>,
     /// Finished policies; `None` where there was an error.
-    done: HashMap<&'a str, Option<Compiled>>,
+    done: HashMap<&'a str, Option<Arc<Code>>>,
     /// Policies being compiled, outermost first.
     open: Vec<&'a str>,
     errors: Vec<CompileError>,
@@ -191,66 +238,108 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles a policy, and before it those it asks.
-    fn policy(&mut self, policy: &'a Policy) -> Option<Compiled> {
+    fn policy(&mut self, policy: &'a Policy) -> Option<Arc<Code>> {
         if let Some(done) = self.done.get(policy.name.as_str()) {
             return done.clone();
         }
         self.open.push(&policy.name);
-        let compiled = self.terms(policy);
+        let compiled = self.code(policy);
         self.open.pop();
         self.done.insert(&policy.name, compiled.clone());
         compiled
     }
 
-    fn terms(&mut self, policy: &'a Policy) -> Option<Compiled> {
+    fn code(&mut self, policy: &'a Policy) -> Option<Arc<Code>> {
         for name in repeated(policy.terms.iter().map(|term| &term.name)) {
             self.error(&policy.name, Some(&name), Problem::DuplicateTerm);
         }
-        let mut cost = Cost { steps: 0, depth: 1 };
-        let terms: Vec<_> = policy.terms.iter().map(|term| self.term(policy, term, &mut cost)).collect();
-        let terms: Box<[CompiledTerm]> = terms.into_iter().collect::<Option<_>>()?;
-        if let Some(problem) = cost.problem(terms.len()) {
+        let mut draft = Draft::new(policy);
+        let first = self.steps(&mut draft, "first", &policy.first);
+        let terms: Vec<_> = policy.terms.iter().map(|term| self.term(&mut draft, term)).collect();
+        let last = policy.last.as_ref().map(|last| {
+            let steps = self.steps(&mut draft, "last", &last.then)?;
+            Some(CompiledLast { steps, outcome: last.outcome })
+        });
+        if let Some(problem) = draft.problem() {
             self.error(&policy.name, None, problem);
             return None;
         }
-        let reads_prefix = terms.iter().flat_map(|term| &term.tests).any(Test::reads_prefix);
-        let code = Code { name: policy.name.clone(), terms, reads_prefix };
-        Some(Compiled { code: Arc::new(code), steps: cost.steps, depth: cost.depth })
+        let code = Code {
+            name: policy.name.clone(),
+            first: first?,
+            terms: terms.into_iter().collect::<Option<_>>()?,
+            last: match last {
+                Some(last) => Some(last?),
+                None => None,
+            },
+            reads_prefix: draft.reads_prefix,
+            names: draft.names.into(),
+            steps: draft.steps,
+            depth: draft.depth,
+        };
+        Some(Arc::new(code))
     }
 
-    fn term(&mut self, policy: &'a Policy, term: &'a Term, cost: &mut Cost) -> Option<CompiledTerm> {
-        let mut tests = Vec::with_capacity(term.from.len());
-        for condition in &term.from {
-            match self.test(condition, cost) {
-                Ok(test) => tests.push(test),
-                Err(problem) => self.error(&policy.name, Some(&term.name), problem),
+    fn term(&mut self, draft: &mut Draft<'a>, term: &'a Term) -> Option<CompiledTerm> {
+        let tests = self.tests(draft, &term.name, &term.from, 0);
+        let mut steps = self.steps(draft, &term.name, &term.then)?;
+        draft.steps = draft.steps.saturating_add(1);
+        if term.outcome == Outcome::Reject && steps.iter().all(|step| matches!(step, Step::Change(_))) {
+            // What is changed in a route that is refused is seen by nobody.
+            steps = Box::default();
+        }
+        Some(CompiledTerm { tests: tests?, steps, outcome: term.outcome })
+    }
+
+    /// `None` if there was an error.
+    fn tests(
+        &mut self,
+        draft: &mut Draft<'a>,
+        term: &str,
+        conditions: &'a [Condition],
+        negations: usize,
+    ) -> Option<Box<[Test]>> {
+        let mut tests = Vec::with_capacity(conditions.len());
+        for condition in conditions {
+            let test = match condition {
+                Condition::Not(_) if negations == MAX_NEGATIONS => Err(Problem::TooManyNegations),
+                Condition::Not(negated) => match self.tests(draft, term, negated, negations + 1) {
+                    Some(tests) => Ok(Test::Not(tests)),
+                    None => continue,
+                },
+                condition => self.test(draft, condition),
+            };
+            match test {
+                Ok(test) => {
+                    if negations == 0 {
+                        draft.steps = draft.steps.saturating_add(test.steps());
+                    }
+                    draft.reads_prefix |= test.reads_prefix();
+                    tests.push(test);
+                }
+                Err(problem) => self.error(draft.policy, Some(term), problem),
             }
         }
-        cost.steps = cost.steps.saturating_add(1 + tests.len());
-        let complete = tests.len() == term.from.len();
-        complete.then(|| CompiledTerm {
-            tests: tests.into(),
-            actions: term.then.clone().into(),
-            outcome: term.outcome,
-            name: term.name.clone(),
-        })
+        (tests.len() == conditions.len()).then(|| tests.into())
     }
 
-    fn test(&mut self, condition: &'a Condition, cost: &mut Cost) -> Result<Test, Problem> {
+    fn test(&mut self, draft: &mut Draft<'a>, condition: &'a Condition) -> Result<Test, Problem> {
+        let paths = |neighbours| Test::AsPath(Arc::new(neighbours));
         Ok(match condition {
             Condition::PrefixSet(names) => Test::Prefix(self.sets.prefixes(names)?),
             Condition::Prefix(ranges) => Test::Prefix(Arc::new(ranges.iter().copied().collect())),
+            Condition::PrefixLength(range) => Test::PrefixLength(range.clone()),
             Condition::CommunitySet(names) => Test::Community(self.sets.communities(names)?),
             Condition::Community(patterns) => Test::Community(Arc::new(patterns.iter().copied().collect())),
+            Condition::CommunityRegex(regexes) => {
+                Test::Community(Arc::new(CommunityMatcher::new([], regexes.iter().cloned())))
+            }
             Condition::AsPathSet(names) => Test::AsPath(self.sets.paths(names)?),
-            Condition::AsPath(paths) => Test::AsPath(Arc::new(PathMatcher::new(paths.iter().cloned()))),
+            Condition::AsPath(patterns) => paths(PathMatcher::new(patterns.iter().cloned(), [])),
+            Condition::AsPathRegex(regexes) => paths(PathMatcher::new([], regexes.iter().cloned())),
             Condition::AsPathLength(range) => Test::AsPathLength(range.clone()),
-            Condition::NeighborAs(ranges) => {
-                Test::AsPath(Arc::new(PathMatcher::from_neighbours(ranges.iter().copied())))
-            }
-            Condition::OriginAs(ranges) => {
-                Test::AsPath(Arc::new(PathMatcher::from_origins(ranges.iter().copied())))
-            }
+            Condition::NeighborAs(ranges) => paths(PathMatcher::from_neighbours(ranges.iter().copied())),
+            Condition::OriginAs(ranges) => paths(PathMatcher::from_origins(ranges.iter().copied())),
             Condition::PeerAs(ranges) => Test::PeerAs(ranges.iter().copied().collect()),
             Condition::Origin(origins) => Test::Origin(origins.clone().into()),
             Condition::LocalPreference(range) => Test::LocalPref(range.clone()),
@@ -260,46 +349,91 @@ impl<'a> Compiler<'a> {
             }
             Condition::Protocol(protocols) => Test::Protocol(protocols.clone().into()),
             Condition::Tag(tags) => Test::Tag(tags.clone().into()),
-            Condition::Policy(names) => Test::Accepted(self.asked(names, cost)?),
+            Condition::Interface(names) => Test::Interface(names.clone().into()),
+            Condition::Metric(range) => Test::Metric(range.clone()),
+            Condition::Validity(states) => Test::Validity(states.clone().into()),
+            Condition::Policy(names) => Test::Accepted(self.asked(draft, names)?),
+            Condition::Not(_) => return Err(Problem::TooManyNegations),
         })
     }
 
-    fn asked(&mut self, names: &'a [String], cost: &mut Cost) -> Result<Box<[Arc<Code>]>, Problem> {
+    fn asked(&mut self, draft: &mut Draft<'a>, names: &'a [String]) -> Result<Box<[Arc<Code>]>, Problem> {
         let mut codes = Vec::with_capacity(names.len());
         for name in names {
-            if let Some(from) = self.open.iter().position(|open| open == name) {
-                let chain = self.open[from..].iter().copied().chain([name.as_str()]);
-                return Err(Problem::Recursion(chain.map(str::to_owned).collect()));
-            }
-            // Each level is a level of our own stack here, so it ends before it is known how deep it goes.
-            if self.open.len() > MAX_DEPTH {
-                return Err(Problem::TooDeep);
-            }
-            if let Some(compiled) = self.named(name)? {
-                cost.steps = cost.steps.saturating_add(compiled.steps);
-                cost.depth = cost.depth.max(1 + compiled.depth);
-                codes.push(compiled.code);
-            }
+            codes.extend(self.other(draft, name)?);
         }
         Ok(codes.into())
     }
 
-    /// `None` for a policy whose errors are reported already.
-    fn named(&mut self, name: &'a str) -> Result<Option<Compiled>, Problem> {
-        match (self.done.get(name), self.policies.get(name)) {
-            (Some(done), _) => Ok(done.clone()),
-            (None, Some(policy)) => Ok(self.policy(policy)),
-            (None, None) => Err(Problem::UnknownPolicy(name.to_owned())),
+    /// A policy that this one asks or applies; `None` if its errors are reported already.
+    fn other(&mut self, draft: &mut Draft<'a>, name: &'a str) -> Result<Option<Arc<Code>>, Problem> {
+        if let Some(from) = self.open.iter().position(|open| *open == name) {
+            let chain = self.open[from..].iter().copied().chain([name]);
+            return Err(Problem::Recursion(chain.map(str::to_owned).collect()));
         }
+        // Each level is a level of our own stack here, so it ends before it is known how deep it goes.
+        if self.open.len() > MAX_DEPTH {
+            return Err(Problem::TooDeep);
+        }
+        let code = match (self.done.get(name), self.policies.get(name)) {
+            (Some(done), _) => done.clone(),
+            (None, Some(policy)) => self.policy(policy),
+            (None, None) => return Err(Problem::UnknownPolicy(name.to_owned())),
+        };
+        if let Some(code) = &code {
+            draft.steps = draft.steps.saturating_add(code.steps);
+            draft.depth = draft.depth.max(1 + code.depth);
+        }
+        Ok(code)
+    }
+
+    /// `None` if there was an error.
+    fn steps(&mut self, draft: &mut Draft<'a>, term: &str, actions: &'a [Action]) -> Option<Box<[Step]>> {
+        let mut steps = Vec::with_capacity(actions.len());
+        for action in actions {
+            match self.step(draft, action) {
+                Ok(Some(step)) => {
+                    draft.steps = draft.steps.saturating_add(step.steps());
+                    draft.reads_prefix |= step.reads_prefix();
+                    steps.push(step);
+                }
+                Ok(None) => {}
+                Err(problem) => self.error(draft.policy, Some(term), problem),
+            }
+        }
+        (steps.len() == actions.len()).then(|| steps.into())
+    }
+
+    fn step(&mut self, draft: &mut Draft<'a>, action: &'a Action) -> Result<Option<Step>, Problem> {
+        let matcher = |patterns: &[_]| patterns.iter().copied().collect::<CommunityMatcher>();
+        Ok(Some(Step::Change(match action {
+            Action::LocalPreference(value) => Change::LocalPref(*value),
+            Action::Weight(value) => Change::Weight(*value),
+            Action::Med(action) => Change::Med(*action),
+            Action::Origin(origin) => Change::Origin(*origin),
+            Action::Prepend(prepend) => Change::Prepend(*prepend),
+            Action::SetCommunities(list) => Change::SetCommunities(list.clone().into()),
+            Action::RemoveCommunities(patterns) => Change::RemoveCommunities(matcher(patterns)),
+            Action::AddCommunities(list) => Change::AddCommunities(list.clone().into()),
+            Action::ReplaceCommunities(Replacement { these, by }) => {
+                Change::ReplaceCommunities(matcher(these), by.clone().into())
+            }
+            Action::NextHop(edit) => Change::NextHop(*edit),
+            Action::Tag(value) => Change::Tag(*value),
+            Action::Apply(name) => {
+                let code = self.other(draft, name)?;
+                return code.map(|code| draft.apply(code)).transpose();
+            }
+        })))
     }
 }
 
-fn built_in() -> HashMap<&'static str, Option<Compiled>> {
-    let compiled = |program: Program| Some(Compiled { code: program.into_code(), steps: 1, depth: 1 });
-    HashMap::from([
-        (ACCEPT_ALL, compiled(Program::accept_all())),
-        (REJECT_ALL, compiled(Program::reject_all())),
-    ])
+fn built_in() -> HashMap<&'static str, Option<Arc<Code>>> {
+    [Program::accept_all(), Program::reject_all()]
+        .into_iter()
+        .zip([ACCEPT_ALL, REJECT_ALL])
+        .map(|(program, name)| (name, Some(Arc::clone(program.code()))))
+        .collect()
 }
 
 /// Names that come again, each once.
@@ -316,86 +450,43 @@ fn repeated<'n>(names: impl Iterator<Item = &'n String>) -> Vec<String> {
     again
 }
 
-/// What the policy being compiled costs so far.
-struct Cost {
+/// What is known of the policy being compiled.
+struct Draft<'a> {
+    policy: &'a str,
+    /// By number: its terms, its end, then the terms of what it applies.
+    names: Vec<String>,
     steps: usize,
     depth: usize,
+    reads_prefix: bool,
 }
 
-impl Cost {
-    fn problem(&self, terms: usize) -> Option<Problem> {
+impl<'a> Draft<'a> {
+    fn new(policy: &'a Policy) -> Self {
+        let decides = policy.last.as_ref().is_some_and(|last| last.outcome != Outcome::Next);
+        let end = if decides { "last" } else { "default" };
+        let names = policy.terms.iter().map(|term| term.name.as_str()).chain([end]);
+        Self {
+            policy: &policy.name,
+            names: names.map(str::to_owned).collect(),
+            steps: 0,
+            depth: 1,
+            reads_prefix: false,
+        }
+    }
+
+    /// The step that applies a policy, whose terms get the next numbers.
+    fn apply(&mut self, code: Arc<Code>) -> Result<Step, Problem> {
+        let base = u16::try_from(self.names.len()).map_err(|_| Problem::TooManyTerms)?;
+        self.names.extend(code.names.iter().map(|name| format!("{}: {name}", code.name)));
+        Ok(Step::Apply { code, base })
+    }
+
+    fn problem(&self) -> Option<Problem> {
         match () {
-            () if terms > TermRef::MAX_TERMS => Some(Problem::TooManyTerms),
+            () if self.names.len() > TermRef::MAX_TERMS + 1 => Some(Problem::TooManyTerms),
             () if self.depth > MAX_DEPTH => Some(Problem::TooDeep),
             () if self.steps > MAX_STEPS => Some(Problem::TooLong(self.steps)),
             () => None,
         }
-    }
-}
-
-/// The named sets, compiled once for every combination of names that some condition has.
-struct Sets<'a> {
-    prefixes: Named<'a, PrefixRange, PrefixMatcher>,
-    communities: Named<'a, CommunityPattern, CommunityMatcher>,
-    paths: Named<'a, PathPattern, PathMatcher>,
-}
-
-struct Named<'a, T, M> {
-    kind: SetKind,
-    entries: HashMap<&'a str, &'a [T]>,
-    compiled: HashMap<&'a [String], Arc<M>>,
-}
-
-impl<'a> Sets<'a> {
-    fn new(source: &'a PolicySource) -> Self {
-        Self {
-            prefixes: Named::new(
-                SetKind::Prefix,
-                source.prefix_sets.iter().map(|set| (&set.name, &set.prefixes)),
-            ),
-            communities: Named::new(
-                SetKind::Community,
-                source.community_sets.iter().map(|set| (&set.name, &set.communities)),
-            ),
-            paths: Named::new(SetKind::AsPath, source.as_path_sets.iter().map(|set| (&set.name, &set.paths))),
-        }
-    }
-
-    fn prefixes(&mut self, names: &'a [String]) -> Result<Arc<PrefixMatcher>, Problem> {
-        self.prefixes.compile(names, |entries| entries.copied().collect())
-    }
-
-    fn communities(&mut self, names: &'a [String]) -> Result<Arc<CommunityMatcher>, Problem> {
-        self.communities.compile(names, |entries| entries.copied().collect())
-    }
-
-    fn paths(&mut self, names: &'a [String]) -> Result<Arc<PathMatcher>, Problem> {
-        self.paths.compile(names, |entries| PathMatcher::new(entries.cloned()))
-    }
-}
-
-impl<'a, T, M> Named<'a, T, M> {
-    fn new(kind: SetKind, sets: impl Iterator<Item = (&'a String, &'a Vec<T>)>) -> Self {
-        let entries = sets.map(|(name, entries)| (name.as_str(), entries.as_slice())).collect();
-        Self { kind, entries, compiled: HashMap::new() }
-    }
-
-    /// The union of the named sets, compiled by `make`.
-    fn compile(
-        &mut self,
-        names: &'a [String],
-        make: impl FnOnce(&mut dyn Iterator<Item = &'a T>) -> M,
-    ) -> Result<Arc<M>, Problem> {
-        if let Some(compiled) = self.compiled.get(names) {
-            return Ok(compiled.clone());
-        }
-        let entries = names.iter().map(|name| {
-            let found = self.entries.get(name.as_str()).copied();
-            found.ok_or_else(|| Problem::UnknownSet(self.kind, name.clone()))
-        });
-        let entries: Vec<&[T]> = entries.collect::<Result<_, _>>()?;
-        let compiled = Arc::new(make(&mut entries.into_iter().flatten()));
-        self.compiled.insert(names, compiled.clone());
-        Ok(compiled)
     }
 }

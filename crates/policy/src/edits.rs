@@ -13,6 +13,8 @@ use crate::Origin;
 pub struct Edits {
     /// The new LOCAL_PREF.
     pub local_pref: Option<u32>,
+    /// The weight.
+    pub weight: Option<u32>,
     /// What becomes of MULTI_EXIT_DISC.
     pub med: Option<MedEdit>,
     /// The new ORIGIN.
@@ -23,6 +25,8 @@ pub struct Edits {
     pub communities: ListEdit<u32>,
     /// What becomes of the large communities (RFC 8092).
     pub large_communities: ListEdit<(u32, u32, u32)>,
+    /// What becomes of the extended communities (RFC 4360).
+    pub ext_communities: ListEdit<u64>,
     /// The new next hop.
     pub next_hop: Option<NextHopEdit>,
     /// The new tag.
@@ -30,13 +34,40 @@ pub struct Edits {
 }
 
 /// What becomes of MULTI_EXIT_DISC.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum MedEdit {
     /// It gets this value.
     Set(u32),
     /// It is removed.
     Remove,
+    /// It becomes the metric of the way to the next hop as it is when the route is announced, and so much more or
+    /// less.
+    Metric(i64),
+}
+
+impl MedEdit {
+    /// So much more, or less; what does not fit becomes what does.
+    #[must_use]
+    pub fn plus(self, difference: i64) -> Self {
+        match self {
+            Self::Set(value) => Self::Set(clamp(i64::from(value).saturating_add(difference))),
+            Self::Remove => Self::Set(clamp(difference)),
+            Self::Metric(offset) => Self::Metric(offset.saturating_add(difference)),
+        }
+    }
+
+    /// The new value, where the way to the next hop has this metric; `None`: there is to be none.
+    pub fn value(self, metric: Option<u32>) -> Option<u32> {
+        match self {
+            Self::Set(value) => Some(value),
+            Self::Remove => None,
+            Self::Metric(offset) => metric.map(|metric| clamp(i64::from(metric).saturating_add(offset))),
+        }
+    }
+}
+
+fn clamp(value: i64) -> u32 {
+    value.clamp(0, i64::from(u32::MAX)) as u32
 }
 
 /// An AS number to put before the path, and how often. A later term's replaces an earlier one's.
@@ -54,6 +85,8 @@ pub struct Prepend {
 pub enum PrependAs {
     /// The router's own.
     Own,
+    /// The nearest of the path, once more. A path without any stays as it is.
+    Last,
     /// This one.
     #[serde(with = "crate::text")]
     Asn(Asn),
@@ -91,11 +124,13 @@ impl Edits {
     /// Whether the route stays as it is.
     pub fn is_empty(&self) -> bool {
         self.local_pref.is_none()
+            && self.weight.is_none()
             && self.med.is_none()
             && self.origin.is_none()
             && self.prepend.is_none()
             && self.communities.is_empty()
             && self.large_communities.is_empty()
+            && self.ext_communities.is_empty()
             && self.next_hop.is_none()
             && self.tag.is_none()
     }
@@ -103,11 +138,13 @@ impl Edits {
     /// Forgets all changes and keeps the lists' memory.
     pub fn clear(&mut self) {
         self.local_pref = None;
+        self.weight = None;
         self.med = None;
         self.origin = None;
         self.prepend = None;
         self.communities.clear();
         self.large_communities.clear();
+        self.ext_communities.clear();
         self.next_hop = None;
         self.tag = None;
     }
@@ -146,12 +183,17 @@ impl<T: Copy + Ord> ListEdit<T> {
         }
     }
 
-    /// Removes what `goes` names from the received list and from what was added before.
-    pub(crate) fn remove(&mut self, received: impl Iterator<Item = T>, goes: impl Fn(T) -> bool) {
+    /// Removes what `goes` names from the received list and from what was added before. Whether that was anything.
+    pub(crate) fn remove(&mut self, received: impl Iterator<Item = T>, goes: impl Fn(T) -> bool) -> bool {
+        let added = self.add.len();
         self.add.retain(|&value| !goes(value));
+        let mut removed = self.add.len() < added;
         if !self.replace {
-            received.filter(|&value| goes(value)).for_each(|value| insert(&mut self.remove, value));
+            for value in received.filter(|&value| goes(value)) {
+                removed |= insert(&mut self.remove, value);
+            }
         }
+        removed
     }
 
     /// Everything goes; [`Self::add`] says what comes instead.
@@ -161,9 +203,14 @@ impl<T: Copy + Ord> ListEdit<T> {
     }
 }
 
-fn insert<T: Ord>(sorted: &mut Vec<T>, value: T) {
-    if let Err(at) = sorted.binary_search(&value) {
-        sorted.insert(at, value);
+/// Whether it was not there.
+fn insert<T: Ord>(sorted: &mut Vec<T>, value: T) -> bool {
+    match sorted.binary_search(&value) {
+        Ok(_) => false,
+        Err(at) => {
+            sorted.insert(at, value);
+            true
+        }
     }
 }
 

@@ -11,10 +11,12 @@
 //! - The terms of a policy are tried in order. A term matches when *all* its conditions hold; a condition
 //!   with a list holds when *one* entry does. A term without conditions always matches.
 //! - A matching term makes its changes and then accepts, rejects, or goes on with the next term.
-//! - A route that no term decided is **rejected**: in the spirit of RFC 8212 nothing passes by accident.
+//! - What a policy says comes `first` is changed before; what comes `last` decides where no term did.
+//! - A route that nothing decided is **rejected**: in the spirit of RFC 8212 nothing passes by accident.
 //! - Conditions see local preference, MED, origin, communities, next hop and tag as earlier terms of the
 //!   policy left them; the AS path as it was received (prepending happens afterwards).
-//! - A condition may ask another policy. That one only answers; what it would change is not done.
+//! - A condition may ask another policy. That one only answers: it makes no changes, and sees none of its own.
+//! - An action may apply another policy, as if its terms stood there: its changes stay, and what it decides is decided.
 //! - Evaluation is bounded: there are no loops, and depth and worst-case steps of nested policies are
 //!   limited when the program is compiled ([`MAX_DEPTH`], [`MAX_STEPS`]).
 
@@ -25,19 +27,32 @@ mod edits;
 mod path;
 mod prefix_set;
 mod program;
+mod regex;
 mod route;
+mod sets;
 mod source;
+mod step;
+mod test;
 mod text;
+mod trace;
 
 pub use asn_set::{AsnRange, ParseAsnRangeError};
 pub use community::{Community, CommunityPattern, ParseCommunityError};
-pub use compile::{CompileError, Library, MAX_DEPTH, MAX_STEPS, Problem, SetKind};
+pub use compile::{
+    CompileError, Library, MAX_DEPTH, MAX_ENTRIES, MAX_NEGATIONS, MAX_STEPS, MAX_TEXT, Problem, ReceiveError,
+    SetKind,
+};
 pub use edits::{Edits, ListEdit, MedEdit, NextHopEdit, Prepend, PrependAs};
 pub use path::{ParsePathPatternError, PathPattern};
 pub use prefix_set::{ParsePrefixRangeError, PrefixRange};
 pub use program::{Program, ProgramId, TermRef, Verdict};
-pub use route::{Origin, PathElement, Protocol, Route, UnknownWordError};
-pub use source::{
-    ACCEPT_ALL, Action, AsPathSet, CommunitySet, Condition, Outcome, Policy, PolicySource, PrefixSet,
-    REJECT_ALL, Term,
+pub use regex::{ParseRegexError, Regex};
+pub use route::{
+    Origin, ParseProtocolError, PathElement, Protocol, ProtocolName, Route, UnknownWordError, Validity,
+    write_path,
 };
+pub use source::{
+    ACCEPT_ALL, Action, AsPathSet, CommunitySet, Condition, Last, MedAction, Outcome, Policy, PolicySource,
+    PrefixSet, REJECT_ALL, Replacement, Term,
+};
+pub use trace::{Decision, Failed, Place, Trace};

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use holdfast_types::Asn;
 
-use crate::{AsnRange, PathElement, asn_set::AsnSet, text::as_text};
+use crate::{AsnRange, PathElement, Regex, asn_set::AsnSet, route::write_path, text::as_text};
 
 /// Tokens of one pattern: its states and the final one fit one machine word.
 const MAX_TOKENS: usize = 63;
@@ -173,10 +173,14 @@ pub(crate) struct PathMatcher {
     origins: AsnSet,
     anywhere: AsnSet,
     others: Box<[PathPattern]>,
+    regexes: Box<[Regex]>,
 }
 
 impl PathMatcher {
-    pub(crate) fn new(patterns: impl IntoIterator<Item = PathPattern>) -> Self {
+    pub(crate) fn new(
+        patterns: impl IntoIterator<Item = PathPattern>,
+        regexes: impl IntoIterator<Item = Regex>,
+    ) -> Self {
         let (mut neighbours, mut origins, mut anywhere, mut others) = (vec![], vec![], vec![], vec![]);
         for pattern in patterns {
             match &*pattern.0 {
@@ -193,7 +197,13 @@ impl PathMatcher {
             origins: origins.into_iter().collect(),
             anywhere: anywhere.into_iter().collect(),
             others: others.into(),
+            regexes: regexes.into_iter().collect(),
         }
+    }
+
+    /// Patterns that are tried one by one.
+    pub(crate) fn steps(&self) -> usize {
+        self.others.len() + self.regexes.len()
     }
 
     pub(crate) fn from_origins(ranges: impl IntoIterator<Item = AsnRange>) -> Self {
@@ -209,6 +219,7 @@ impl PathMatcher {
             || (!self.origins.is_empty() && self.origin_matches(positions(path())))
             || (!self.anywhere.is_empty() && positions(path()).any(|(_, asn)| self.anywhere.contains(asn)))
             || self.others.iter().any(|pattern| matches(pattern, positions(path())))
+            || self.regexes.iter().any(|regex| regex.is_found(|search| write_path(path(), search)))
     }
 
     fn neighbour_matches(&self, path: impl Iterator<Item = (bool, Asn)>) -> bool {
@@ -277,7 +288,7 @@ mod tests {
 
     fn holds(pattern: &str, text: &str) -> bool {
         let path = path(text);
-        PathMatcher::new([pattern.parse().expect("a pattern")]).matches(|| path.iter().copied())
+        PathMatcher::new([pattern.parse().expect("a pattern")], []).matches(|| path.iter().copied())
     }
 
     #[test]
@@ -343,9 +354,28 @@ mod tests {
     }
 
     #[test]
+    fn regexes_look_at_the_path_as_it_is_printed() {
+        let table = [
+            ("^1_", "1 2 {3 4}", true),
+            ("_2$", "1 2 {3 4}", false),
+            (r"_2_\{3,4\}$", "1 2 {3 4}", true),
+            (r"^\{1\}_2$", "{1} 2", true),
+            ("^$", "", true),
+        ];
+        for (regex, text, expected) in table {
+            let path = path(text);
+            let matcher = PathMatcher::new([], [regex.parse().expect("a regex")]);
+            assert_eq!(matcher.matches(|| path.iter().copied()), expected, "`{regex}` on `{text}`");
+        }
+        let confederation = [PathElement::ConfedSequence(Asn(9)), PathElement::Sequence(Asn(1))];
+        let matcher = PathMatcher::new([], ["^1$".parse().expect("a regex")]);
+        assert!(matcher.matches(|| confederation.into_iter()));
+    }
+
+    #[test]
     fn confederation_segments_are_passed_over() {
         let path = [PathElement::ConfedSequence(Asn(9)), PathElement::Sequence(Asn(1))];
-        let matcher = PathMatcher::new(["1".parse().expect("a pattern")]);
+        let matcher = PathMatcher::new(["1".parse().expect("a pattern")], []);
         assert!(matcher.matches(|| path.into_iter()));
     }
 
@@ -389,7 +419,7 @@ mod tests {
             }
             let pattern: PathPattern = text.parse().expect("a pattern");
             let expected = naive(&pattern.0, &positions);
-            let found = PathMatcher::new([pattern]).matches(|| elements.iter().copied());
+            let found = PathMatcher::new([pattern], []).matches(|| elements.iter().copied());
             prop_assert_eq!(found, expected, "`{}` on {:?}", text, elements);
         }
     }

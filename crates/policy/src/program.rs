@@ -1,13 +1,11 @@
 //! Compiled policies.
 
-use std::{net::IpAddr, ops::RangeInclusive, sync::Arc};
-
-use holdfast_types::Prefix;
+use std::sync::Arc;
 
 use crate::{
-    ACCEPT_ALL, Action, Community, CommunityPattern, Edits, MedEdit, NextHopEdit, Origin, Outcome, Protocol,
-    REJECT_ALL, Route, asn_set::AsnSet, community::CommunityMatcher, path::PathMatcher,
-    prefix_set::PrefixMatcher,
+    ACCEPT_ALL, Edits, Outcome, REJECT_ALL, Route,
+    step::{Step, perform},
+    test::{Test, View},
 };
 
 /// A compiled policy. Immutable and cheap to clone. Equal programs decide alike: compare the old with the
@@ -37,46 +35,68 @@ pub enum Verdict {
     Reject(TermRef),
 }
 
-/// A term of a program, or the rejection at its end; [`Program::term_name`] tells.
+impl Verdict {
+    /// The same, where the first term has this number.
+    pub(crate) fn numbered_from(self, base: u16) -> Self {
+        match self {
+            Self::Accept => Self::Accept,
+            Self::Reject(TermRef(term)) => Self::Reject(TermRef(base + term)),
+        }
+    }
+}
+
+/// A term of a program, of a policy that it applies, or the rejection at its end; [`Program::term_name`] tells.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TermRef(u16);
 
 impl TermRef {
-    /// Terms of one policy; the number after the last is the rejection at its end.
+    /// Terms of one policy, with those of all that it applies; the number after its own is its end.
     pub(crate) const MAX_TERMS: usize = u16::MAX as usize;
 }
 
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Code {
     pub(crate) name: String,
+    pub(crate) first: Box<[Step]>,
     pub(crate) terms: Box<[CompiledTerm]>,
+    pub(crate) last: Option<CompiledLast>,
     pub(crate) reads_prefix: bool,
+    /// What is shown for each [`TermRef`]: the terms, the end, then those of applied policies.
+    pub(crate) names: Box<[String]>,
+    /// What one evaluation costs at most.
+    pub(crate) steps: usize,
+    /// Policies in the longest chain that starts here.
+    pub(crate) depth: usize,
 }
 
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct CompiledTerm {
     pub(crate) tests: Box<[Test]>,
-    pub(crate) actions: Box<[Action]>,
+    pub(crate) steps: Box<[Step]>,
     pub(crate) outcome: Outcome,
-    pub(crate) name: String,
 }
 
-/// A condition with its sets resolved.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Test {
-    Prefix(Arc<PrefixMatcher>),
-    Community(Arc<CommunityMatcher>),
-    AsPath(Arc<PathMatcher>),
-    AsPathLength(RangeInclusive<u32>),
-    PeerAs(AsnSet),
-    Origin(Box<[Origin]>),
-    LocalPref(RangeInclusive<u32>),
-    Med(RangeInclusive<u32>),
-    NextHop(PrefixMatcher),
-    Protocol(Box<[Protocol]>),
-    Tag(Box<[u32]>),
-    Accepted(Box<[Arc<Code>]>),
+pub(crate) struct CompiledLast {
+    pub(crate) steps: Box<[Step]>,
+    pub(crate) outcome: Outcome,
 }
+
+/// Looks on while a program runs. Nothing is done for one that does not care.
+pub(crate) trait Watch {
+    /// A policy begins.
+    fn begin(&mut self, _: &Code) {}
+    /// A term was asked; the condition that did not hold, by number.
+    fn asked(&mut self, _term: usize, _failed: Option<usize>, _: &Edits) {}
+    /// What follows the terms is reached.
+    fn last(&mut self) {}
+    /// Some or all changes of `first`, of the term asked, or of `last` have been made.
+    fn changed(&mut self, _: &Edits) {}
+    /// The policy ends.
+    fn end(&mut self, _: Option<Verdict>) {}
+}
+
+impl Watch for () {}
 
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
@@ -92,8 +112,8 @@ impl Program {
         Self { id, code }
     }
 
-    pub(crate) fn into_code(self) -> Arc<Code> {
-        self.code
+    pub(crate) fn code(&self) -> &Arc<Code> {
+        &self.code
     }
 
     /// The built-in policy that lets everything pass unchanged.
@@ -107,9 +127,17 @@ impl Program {
     }
 
     fn built_in(index: u32, name: &str, outcome: Outcome) -> Self {
-        let (tests, actions) = (Box::default(), Box::default());
-        let term = CompiledTerm { tests, actions, outcome, name: name.to_owned() };
-        let code = Code { name: name.to_owned(), terms: Box::new([term]), reads_prefix: false };
+        let term = CompiledTerm { tests: Box::default(), steps: Box::default(), outcome };
+        let code = Code {
+            name: name.to_owned(),
+            first: Box::default(),
+            terms: Box::new([term]),
+            last: None,
+            reads_prefix: false,
+            names: Box::new([name.to_owned()]),
+            steps: 1,
+            depth: 1,
+        };
         Self::new(ProgramId { index, generation: 0 }, Arc::new(code))
     }
 
@@ -124,182 +152,143 @@ impl Program {
     }
 
     /// Whether the verdict may differ between two routes that share attribute set and next hop: whether
-    /// the program looks at the prefix, the peer, the protocol or the tag. If not, verdict and edits may
-    /// be kept with the attribute set.
+    /// the program looks at the prefix, the peer, the protocol, the tag, the interface or the metric. If not, verdict
+    /// and edits may be kept with the attribute set.
     pub fn reads_prefix(&self) -> bool {
         self.code.reads_prefix
     }
 
-    /// The name of the term that refused a route; `default` for the rejection after the last term.
+    /// How many comparisons and changes one evaluation takes at most, known before it runs.
+    pub fn steps(&self) -> usize {
+        self.code.steps
+    }
+
+    /// The name of the term that refused a route: `TERM`, `POLICY: TERM` for one of a policy that was applied, `last`
+    /// or `default` for what follows the terms.
     pub fn term_name(&self, term: TermRef) -> &str {
-        self.code.terms.get(usize::from(term.0)).map_or("default", |term| &term.name)
+        self.code.names.get(usize::from(term.0)).map_or("default", |name| name)
     }
 
     /// Decides about a route. `edits` is cleared first, and holds what to change if the route is
     /// accepted; after a rejection it is empty.
     pub fn evaluate(&self, route: &impl Route, edits: &mut Edits) -> Verdict {
-        edits.clear();
-        let rejected = self.run(route, edits);
-        match rejected {
-            None => Verdict::Accept,
-            Some(term) => {
-                edits.clear();
-                Verdict::Reject(term)
-            }
-        }
+        self.evaluate_watched(route, edits, &mut ())
     }
 
-    fn run(&self, route: &impl Route, edits: &mut Edits) -> Option<TermRef> {
-        for (index, term) in self.code.terms.iter().enumerate() {
-            if !term.matches(&View { route, edits }) {
-                continue;
-            }
-            match term.outcome {
-                Outcome::Reject => return Some(TermRef(index as u16)),
-                Outcome::Accept => {
-                    term.actions.iter().for_each(|action| apply(action, route, edits));
-                    return None;
-                }
-                Outcome::Next => term.actions.iter().for_each(|action| apply(action, route, edits)),
-            }
+    #[inline]
+    pub(crate) fn evaluate_watched(
+        &self,
+        route: &impl Route,
+        edits: &mut Edits,
+        watch: &mut impl Watch,
+    ) -> Verdict {
+        edits.clear();
+        let verdict = self.code.apply(route, edits, watch).unwrap_or_else(|| self.code.undecided());
+        if verdict != Verdict::Accept {
+            edits.clear();
         }
-        Some(TermRef(self.code.terms.len() as u16))
+        verdict
     }
 }
 
 impl Code {
-    /// Whether the policy lets the route pass; makes no changes.
-    fn accepts<R: Route>(&self, view: &View<'_, R>) -> bool {
-        let decides = |term: &&CompiledTerm| term.outcome != Outcome::Next && term.matches(view);
-        self.terms.iter().find(decides).is_some_and(|term| term.outcome == Outcome::Accept)
+    fn undecided(&self) -> Verdict {
+        Verdict::Reject(TermRef(self.terms.len() as u16))
     }
+
+    /// `None` if nothing decides.
+    pub(crate) fn apply<R: Route, W: Watch>(
+        &self,
+        route: &R,
+        edits: &mut Edits,
+        watch: &mut W,
+    ) -> Option<Verdict> {
+        watch.begin(self);
+        let verdict = self.run(route, edits, watch);
+        watch.end(verdict);
+        verdict
+    }
+
+    fn run<R: Route, W: Watch>(&self, route: &R, edits: &mut Edits, watch: &mut W) -> Option<Verdict> {
+        if !self.first.is_empty() {
+            let decided = perform(&self.first, route, edits, watch);
+            watch.changed(edits);
+            if decided.is_some() {
+                return decided;
+            }
+        }
+        for (index, term) in self.terms.iter().enumerate() {
+            let failed = term.failed(&View { route, edits });
+            watch.asked(index, failed, edits);
+            if failed.is_some() {
+                continue;
+            }
+            let decided = perform(&term.steps, route, edits, watch);
+            watch.changed(edits);
+            if let Some(verdict) = decided.or_else(|| verdict(term.outcome, index)) {
+                return Some(verdict);
+            }
+        }
+        let last = self.last.as_ref()?;
+        watch.last();
+        let decided = perform(&last.steps, route, edits, watch);
+        watch.changed(edits);
+        decided.or_else(|| verdict(last.outcome, self.terms.len()))
+    }
+
+    /// Whether the policy lets the route pass; makes no changes.
+    pub(crate) fn accepts<R: Route>(&self, view: &View<'_, R>) -> bool {
+        self.decides(view) == Some(true)
+    }
+
+    fn decides<R: Route>(&self, view: &View<'_, R>) -> Option<bool> {
+        decided_by(&self.first, view)
+            .or_else(|| self.terms.iter().find_map(|term| term.decides(view)))
+            .or_else(|| self.last.as_ref()?.decides(view))
+    }
+}
+
+fn verdict(outcome: Outcome, number: usize) -> Option<Verdict> {
+    match outcome {
+        Outcome::Accept => Some(Verdict::Accept),
+        Outcome::Reject => Some(Verdict::Reject(TermRef(number as u16))),
+        Outcome::Next => None,
+    }
+}
+
+fn accepts(outcome: Outcome) -> Option<bool> {
+    match outcome {
+        Outcome::Accept => Some(true),
+        Outcome::Reject => Some(false),
+        Outcome::Next => None,
+    }
+}
+
+/// What a policy that these steps apply says.
+fn decided_by<R: Route>(steps: &[Step], view: &View<'_, R>) -> Option<bool> {
+    steps.iter().find_map(|step| match step {
+        Step::Change(_) => None,
+        Step::Apply { code, .. } => code.decides(view),
+    })
 }
 
 impl CompiledTerm {
+    /// The condition that does not hold; `None`: the term matches.
     #[inline]
-    fn matches<R: Route>(&self, view: &View<'_, R>) -> bool {
-        self.tests.iter().all(|test| test.holds(view))
-    }
-}
-
-impl Test {
-    #[inline]
-    fn holds<R: Route>(&self, view: &View<'_, R>) -> bool {
-        let route = view.route;
-        match self {
-            Self::Prefix(set) => set.contains(route.prefix()),
-            Self::Community(set) => view.has_community(set),
-            Self::AsPath(set) => set.matches(|| route.as_path()),
-            Self::AsPathLength(range) => range.contains(&route.as_path_length()),
-            Self::PeerAs(set) => route.peer_asn().is_some_and(|asn| set.contains(asn)),
-            Self::Origin(origins) => origins.contains(&view.origin()),
-            Self::LocalPref(range) => view.local_pref().is_some_and(|value| range.contains(&value)),
-            Self::Med(range) => view.med().is_some_and(|value| range.contains(&value)),
-            Self::NextHop(set) => view.next_hop().is_some_and(|hop| set.contains(Prefix::host(hop))),
-            Self::Protocol(protocols) => protocols.contains(&route.protocol()),
-            Self::Tag(tags) => view.tag().is_some_and(|tag| tags.contains(&tag)),
-            Self::Accepted(policies) => policies.iter().any(|policy| policy.accepts(view)),
-        }
+    fn failed<R: Route>(&self, view: &View<'_, R>) -> Option<usize> {
+        self.tests.iter().position(|test| !test.holds(view))
     }
 
-    /// Whether the answer depends on more than attribute set and next hop.
-    pub(crate) fn reads_prefix(&self) -> bool {
-        match self {
-            Self::Prefix(_) | Self::PeerAs(_) | Self::Protocol(_) | Self::Tag(_) => true,
-            Self::Accepted(policies) => policies.iter().any(|policy| policy.reads_prefix),
-            Self::Community(_)
-            | Self::AsPath(_)
-            | Self::AsPathLength(_)
-            | Self::Origin(_)
-            | Self::LocalPref(_)
-            | Self::Med(_)
-            | Self::NextHop(_) => false,
+    fn decides<R: Route>(&self, view: &View<'_, R>) -> Option<bool> {
+        match self.failed(view) {
+            Some(_) => None,
+            None => decided_by(&self.steps, view).or_else(|| accepts(self.outcome)),
         }
     }
 }
 
-/// A route as the terms so far have changed it.
-struct View<'a, R> {
-    route: &'a R,
-    edits: &'a Edits,
-}
-
-impl<R: Route> View<'_, R> {
-    fn local_pref(&self) -> Option<u32> {
-        self.edits.local_pref.or_else(|| self.route.local_pref())
-    }
-
-    fn med(&self) -> Option<u32> {
-        match self.edits.med {
-            Some(MedEdit::Set(value)) => Some(value),
-            Some(MedEdit::Remove) => None,
-            None => self.route.med(),
-        }
-    }
-
-    fn origin(&self) -> Origin {
-        self.edits.origin.unwrap_or_else(|| self.route.origin())
-    }
-
-    /// `None` also when it will be our own address, which policy does not know.
-    fn next_hop(&self) -> Option<IpAddr> {
-        match self.edits.next_hop {
-            Some(NextHopEdit::Address(address)) => Some(address),
-            Some(NextHopEdit::SelfAddress) => None,
-            None => self.route.next_hop(),
-        }
-    }
-
-    fn tag(&self) -> Option<u32> {
-        self.edits.tag.or_else(|| self.route.tag())
-    }
-
-    fn has_community(&self, set: &CommunityMatcher) -> bool {
-        let Self { route, edits } = self;
-        (set.wants_standard()
-            && edits.communities.apply(route.communities()).any(|value| set.standard(value)))
-            || (set.wants_large()
-                && edits.large_communities.apply(route.large_communities()).any(|value| set.large(value)))
-            || (set.wants_extended() && route.ext_communities().any(|value| set.extended(value)))
-    }
-}
-
-fn apply(action: &Action, route: &impl Route, edits: &mut Edits) {
-    match action {
-        Action::LocalPreference(value) => edits.local_pref = Some(*value),
-        Action::Med(edit) => edits.med = Some(*edit),
-        Action::Origin(origin) => edits.origin = Some(*origin),
-        Action::Prepend(prepend) => edits.prepend = Some(*prepend),
-        Action::SetCommunities(communities) => {
-            edits.communities.replace();
-            edits.large_communities.replace();
-            add(communities, route, edits);
-        }
-        Action::RemoveCommunities(patterns) => remove(patterns, route, edits),
-        Action::AddCommunities(communities) => add(communities, route, edits),
-        Action::NextHop(edit) => edits.next_hop = Some(*edit),
-        Action::Tag(value) => edits.tag = Some(*value),
-    }
-}
-
-fn add(communities: &[Community], route: &impl Route, edits: &mut Edits) {
-    for community in communities {
-        match *community {
-            Community::Standard(value) => {
-                edits.communities.add(value, route.communities().any(|received| received == value));
-            }
-            Community::Large(global, first, second) => {
-                let value = (global, first, second);
-                let received = route.large_communities().any(|received| received == value);
-                edits.large_communities.add(value, received);
-            }
-        }
-    }
-}
-
-fn remove(patterns: &[CommunityPattern], route: &impl Route, edits: &mut Edits) {
-    for pattern in patterns {
-        edits.communities.remove(route.communities(), |value| pattern.matches_standard(value));
-        edits.large_communities.remove(route.large_communities(), |value| pattern.matches_large(value));
+impl CompiledLast {
+    fn decides<R: Route>(&self, view: &View<'_, R>) -> Option<bool> {
+        decided_by(&self.steps, view).or_else(|| accepts(self.outcome))
     }
 }

@@ -5,6 +5,8 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use holdfast_types::{Asn, Prefix};
 use serde::{Deserialize, Serialize};
 
+use crate::text::as_text;
+
 /// A route as policy sees it. Implemented by each protocol for its own routes; everything is borrowed,
 /// so that evaluating a program allocates nothing.
 pub trait Route {
@@ -34,6 +36,19 @@ pub trait Route {
     fn protocol(&self) -> Protocol;
     /// The tag that the route carries between protocols.
     fn tag(&self) -> Option<u32>;
+    /// The interface that the route names, with or without a next hop.
+    fn interface(&self) -> Option<&str> {
+        None
+    }
+    /// The metric that the route has in the routing table. `None` for what has none there, and always for routes
+    /// whose metric may change without anything being evaluated again.
+    fn metric(&self) -> Option<u32> {
+        None
+    }
+    /// What origin validation says (RFC 6811).
+    fn validity(&self) -> Validity {
+        Validity::NotFound
+    }
 }
 
 /// One AS number of an AS path, with the kind of segment it stands in (RFC 4271 section 4.3, RFC 5065).
@@ -61,9 +76,8 @@ pub enum Origin {
     Incomplete,
 }
 
-/// Who brought a route.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// Who brought a route. Written `bgp`, `static`, `connected`, or as the protocol calls itself.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Protocol {
     /// A BGP peer.
     Bgp,
@@ -71,8 +85,57 @@ pub enum Protocol {
     Static,
     /// An interface's address.
     Connected,
-    /// A protocol this crate has no name for, by the number its process chose.
-    Other(u32),
+    /// A protocol this crate does not know.
+    Other(ProtocolName),
+}
+
+/// The name of a protocol: 1 to 15 of `a` to `z`, `0` to `9`, `-` and `_`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub struct ProtocolName([u8; 15]);
+
+/// The text is no name of a protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no name of a protocol: expected 1 to 15 of a-z, 0-9, - and _")]
+pub struct ParseProtocolError(String);
+
+impl FromStr for ProtocolName {
+    type Err = ParseProtocolError;
+
+    fn from_str(text: &str) -> Result<Self, ParseProtocolError> {
+        let mut name = [0; 15];
+        let fits = |octet: &u8| matches!(octet, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+        match name.get_mut(..text.len()) {
+            Some(place) if !text.is_empty() && text.bytes().all(|octet| fits(&octet)) => {
+                place.copy_from_slice(text.as_bytes());
+                Ok(Self(name))
+            }
+            Some(_) | None => Err(ParseProtocolError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for ProtocolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take_while(|octet| **octet != 0).try_for_each(|octet| write!(f, "{}", *octet as char))
+    }
+}
+
+impl fmt::Debug for ProtocolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProtocolName({self})")
+    }
+}
+
+/// What is known of a route's right to its origin AS (RFC 6811 section 2).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Validity {
+    /// An authorization covers it.
+    Valid,
+    /// Authorizations cover its prefix, and none of them this route.
+    Invalid,
+    /// No authorization covers its prefix; also where nobody validates.
+    NotFound,
 }
 
 /// A word that is none of those allowed in its place.
@@ -107,14 +170,76 @@ impl FromStr for Origin {
 }
 
 impl FromStr for Protocol {
-    type Err = UnknownWordError;
+    type Err = ParseProtocolError;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWordError> {
+    fn from_str(text: &str) -> Result<Self, ParseProtocolError> {
         match text {
             "bgp" => Ok(Self::Bgp),
             "static" => Ok(Self::Static),
             "connected" => Ok(Self::Connected),
-            _ => Err(UnknownWordError { text: text.to_owned(), expected: "bgp, static, connected" }),
+            _ => text.parse().map(Self::Other),
         }
     }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bgp => f.write_str("bgp"),
+            Self::Static => f.write_str("static"),
+            Self::Connected => f.write_str("connected"),
+            Self::Other(name) => name.fmt(f),
+        }
+    }
+}
+
+as_text!(Protocol);
+
+impl fmt::Display for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::NotFound => "not-found",
+        })
+    }
+}
+
+impl FromStr for Validity {
+    type Err = UnknownWordError;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWordError> {
+        match text {
+            "valid" => Ok(Self::Valid),
+            "invalid" => Ok(Self::Invalid),
+            "not-found" => Ok(Self::NotFound),
+            _ => Err(UnknownWordError { text: text.to_owned(), expected: "valid, invalid, not-found" }),
+        }
+    }
+}
+
+/// The path as it is printed, without confederation segments: `65001 65002 {65003,65004}`.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_path(path: impl Iterator<Item = PathElement>, out: &mut impl fmt::Write) -> fmt::Result {
+    let (mut begun, mut in_set) = (false, false);
+    for element in path {
+        let (asn, set) = match element {
+            PathElement::Sequence(asn) => (asn, false),
+            PathElement::Set(asn) => (asn, true),
+            PathElement::ConfedSequence(_) | PathElement::ConfedSet(_) => continue,
+        };
+        out.write_str(match (begun, in_set, set) {
+            (false, _, false) => "",
+            (false, _, true) => "{",
+            (true, false, false) => " ",
+            (true, false, true) => " {",
+            (true, true, false) => "} ",
+            (true, true, true) => ",",
+        })?;
+        (begun, in_set) = (true, set);
+        write!(out, "{asn}")?;
+    }
+    out.write_str(if in_set { "}" } else { "" })
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AsnRange, Community, CommunityPattern, MedEdit, NextHopEdit, Origin, PathPattern, PrefixRange, Prepend,
-    Protocol,
+    AsnRange, Community, CommunityPattern, NextHopEdit, Origin, PathPattern, PrefixRange, Prepend, Protocol,
+    Regex, Validity,
 };
 
 /// The name of the built-in policy that lets everything pass unchanged.
@@ -38,14 +38,17 @@ pub struct PrefixSet {
     pub prefixes: Vec<PrefixRange>,
 }
 
-/// Communities under a name.
+/// Communities of all kinds under a name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommunitySet {
     /// Unique among community sets.
     pub name: String,
-    /// A route is in the set when it has one of these.
+    /// A route is in the set when it has one of these,
     pub communities: Vec<CommunityPattern>,
+    /// or one in which one of these is found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regexes: Vec<Regex>,
 }
 
 /// AS path patterns under a name.
@@ -54,18 +57,37 @@ pub struct CommunitySet {
 pub struct AsPathSet {
     /// Unique among AS path sets.
     pub name: String,
-    /// A route is in the set when its path matches one of these.
+    /// A route is in the set when its path matches one of these,
     pub paths: Vec<PathPattern>,
+    /// or when one of these is found in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regexes: Vec<Regex>,
 }
 
-/// Ordered terms under a name. A route that no term decides is rejected.
+/// Ordered terms under a name. A route that no term decides, nor `last`, is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Unique among policies.
     pub name: String,
+    /// Changes to make before the first term is asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first: Vec<Action>,
     /// Tried in this order.
     pub terms: Vec<Term>,
+    /// What becomes of a route that no term decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Last>,
+}
+
+/// What follows the terms.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Last {
+    /// Changes to make, in this order.
+    pub then: Vec<Action>,
+    /// [`Outcome::Next`] decides nothing, as if there were no `last`.
+    pub outcome: Outcome,
 }
 
 /// One step of a policy.
@@ -74,7 +96,7 @@ pub struct Policy {
 pub struct Term {
     /// Unique in its policy: what is shown when the term refuses a route.
     pub name: String,
-    /// All must hold; none: always.
+    /// All must hold; no condition: always.
     pub from: Vec<Condition>,
     /// Changes to make, in this order.
     pub then: Vec<Action>,
@@ -98,6 +120,12 @@ pub enum Condition {
     AsPathSet(Vec<String>),
     /// The AS path matches one of these.
     AsPath(Vec<PathPattern>),
+    /// One of these is found in the AS path as it is printed.
+    AsPathRegex(Vec<Regex>),
+    /// One of these is found in a community as it is printed.
+    CommunityRegex(Vec<Regex>),
+    /// The length of the prefix.
+    PrefixLength(RangeInclusive<u8>),
     /// The length of the AS path, as the decision counts it.
     AsPathLength(RangeInclusive<u32>),
     /// The first AS of the path.
@@ -118,32 +146,73 @@ pub enum Condition {
     Protocol(Vec<Protocol>),
     /// The tag is one of these.
     Tag(Vec<u32>),
+    /// The interface that the route names is one of these.
+    Interface(Vec<String>),
+    /// The metric in the routing table; a route without one does not match.
+    Metric(RangeInclusive<u32>),
+    /// What origin validation says.
+    Validity(Vec<Validity>),
     /// One of these policies would accept the route.
     Policy(Vec<String>),
+    /// Not all of these hold.
+    Not(Vec<Self>),
 }
 
-/// A change to a route.
+/// A change to a route, or the terms of another policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Sets LOCAL_PREF.
     LocalPreference(u32),
-    /// Sets or removes MULTI_EXIT_DISC.
-    Med(MedEdit),
+    /// Sets the weight, which the decision asks before everything else and nobody is told.
+    Weight(u32),
+    /// Changes MULTI_EXIT_DISC.
+    Med(MedAction),
     /// Sets ORIGIN.
     Origin(Origin),
     /// Puts AS numbers before the path.
     Prepend(Prepend),
-    /// Drops all communities and large communities and puts these in their place.
+    /// Drops the communities of all kinds and puts these in their place.
     SetCommunities(Vec<Community>),
-    /// Removes communities; patterns for extended communities have no effect.
+    /// Removes communities.
     RemoveCommunities(Vec<CommunityPattern>),
     /// Adds communities.
     AddCommunities(Vec<Community>),
+    /// Removes communities, and adds others if one was removed.
+    ReplaceCommunities(Replacement),
     /// Sets the next hop.
     NextHop(NextHopEdit),
     /// Sets the tag.
     Tag(u32),
+    /// Runs the terms of this policy, its changes included. Where one of them decides, or its `last` does, that
+    /// decides here; else the next action follows.
+    Apply(String),
+}
+
+/// What a policy does to MULTI_EXIT_DISC. A route without one counts as 0.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MedAction {
+    /// It gets this value.
+    Set(u32),
+    /// It becomes so much more, and no more than fits.
+    Add(u32),
+    /// It becomes so much less, and no less than 0.
+    Subtract(u32),
+    /// It is removed.
+    Remove,
+    /// It becomes the metric of the way to the next hop.
+    Metric,
+}
+
+/// Communities in the place of others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replacement {
+    /// What goes.
+    pub these: Vec<CommunityPattern>,
+    /// What comes, where something has gone.
+    pub by: Vec<Community>,
 }
 
 /// What follows a matching term.
