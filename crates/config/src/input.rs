@@ -16,8 +16,9 @@ use toml::{
 pub(crate) use self::value::Value;
 use crate::{
     Config, Diagnostic, Diagnostics,
+    describe::Table,
     diagnostic::{Lines, Place},
-    suggest,
+    keys, suggest,
 };
 
 /// A value and where it stands.
@@ -125,8 +126,8 @@ fn diagnostic(file: &str, lines: &Lines<'_>, problem: At<Problem>) -> Diagnostic
     Diagnostic { file: file.to_owned(), line, column, width, text, message, expected, hint }
 }
 
-/// One table being read. Keys become known by being asked for; when the section is dropped, all others
-/// are reported.
+/// One table being read. A key is known when it is described and has been asked for; when the section is dropped, all
+/// others are reported.
 pub(crate) struct Section<'a> {
     pub(crate) report: &'a Report<'a>,
     /// As shown to the operator: `[bgp]`.
@@ -134,25 +135,34 @@ pub(crate) struct Section<'a> {
     /// Its header, or the whole of an inline table.
     pub(crate) span: Range<usize>,
     table: &'a DeTable<'a>,
-    known: RefCell<Vec<&'static str>>,
+    described: &'static Table,
+    asked: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Section<'a> {
-    pub(crate) fn new(
-        report: &'a Report<'a>,
-        name: &'static str,
-        table: &'a DeTable<'a>,
-        span: Range<usize>,
-    ) -> Self {
-        Self { report, name, span, table, known: RefCell::default() }
+    /// The whole file.
+    pub(crate) fn file(report: &'a Report<'a>, table: &'a DeTable<'a>) -> Self {
+        Self {
+            report,
+            name: "the file",
+            span: 0..0,
+            table,
+            described: &keys::FILE,
+            asked: RefCell::default(),
+        }
     }
 
     fn get(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
-        let mut known = self.known.borrow_mut();
-        if !known.contains(&key) {
-            known.push(key);
+        debug_assert!(self.described.key(key).is_some(), "`{key}` of {} is not in keys.rs", self.name);
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(&key) {
+            asked.push(key);
         }
         self.table.get(key)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
     }
 
     /// Where the value of a key stands; the section if there is none.
@@ -271,8 +281,11 @@ impl<'a> Section<'a> {
     }
 
     fn open(&self, value: &'a Spanned<DeValue<'a>>, key: &str, name: &'static str) -> Option<Self> {
-        if let DeValue::Table(table) = value.get_ref() {
-            return Some(Section::new(self.report, name, table, value.span()));
+        let described = self.described.key(key).and_then(|key| key.value.table());
+        debug_assert!(described.is_some(), "`{key}` of {} is no table in keys.rs", self.name);
+        if let (DeValue::Table(table), Some(described)) = (value.get_ref(), described) {
+            let (report, span, asked) = (self.report, value.span(), RefCell::default());
+            return Some(Section { report, name, span, table, described, asked });
         }
         let problem = Problem::new(format!("`{key}` is {} here", value::kind(value.get_ref())));
         self.report.add(&value.span(), problem.expected(format!("a table {name}")));
@@ -282,7 +295,8 @@ impl<'a> Section<'a> {
 
 impl Drop for Section<'_> {
     fn drop(&mut self) {
-        let known = self.known.borrow();
+        let asked = self.asked.borrow();
+        let known: Vec<_> = self.described.names().filter(|name| asked.contains(name)).collect();
         for key in self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let word = key.get_ref();
             let problem = Problem::new(format!("unknown key `{word}` in {}", self.name));

@@ -5,14 +5,19 @@
 //!
 //! Not here: reading files, applying changes, defaults that depend on the machine.
 
+pub mod describe;
 mod diagnostic;
 mod input;
+#[rustfmt::skip]
+pub mod keys;
 mod read;
 pub mod schema;
+mod size;
 mod suggest;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use schema::Config;
+pub use suggest::nearest;
 
 /// Reads a configuration. `file` is the name that the diagnostics show.
 ///

@@ -1,9 +1,15 @@
 //! The sections of a configuration, except BGP and policy.
 
 mod bgp;
+mod damping;
 mod policy;
+mod protocol;
+mod xrl;
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use holdfast_types::{Afi, Asn, Prefix, RouterId};
 use toml::{Spanned, de::DeTable};
@@ -11,21 +17,30 @@ use toml::{Spanned, de::DeTable};
 use crate::{
     Config,
     input::{At, Names, Problem, Report, Section},
-    schema::{Backend, Distances, Fea, Log, LogFormat, LogLevel, Rib, Router, StaticRoute, StaticTarget},
+    schema::{
+        Backend, Distances, Fea, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib, Router,
+        Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
+    },
 };
 
 /// Reads everything; `None` if something that has no default is missing or wrong. What is wrong is in
 /// the report.
 pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>) -> Option<Config> {
-    let root = Section::new(report, "the file", root.get_ref(), 0..0);
+    let root = Section::file(report, root.get_ref());
     let (policy, policies) = policy::read(&root);
     let router = router(&root);
     let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section));
+    let metrics = root.section("metrics", "[metrics]").map(|section| metrics(&section));
     let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
     let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
+    let sandbox =
+        root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section));
     let statics = statics(&root, rib.enabled);
-    let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, &policies));
-    Some(Config { router: router?, log, fea, rib, statics, bgp, policy })
+    let (protocols, origins) = protocol::read(&root, rib.enabled);
+    let names = bgp::Known { policies: &policies, origins: &origins, rib: rib.enabled };
+    let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
+    let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
+    Some(Config { router: router?, log, metrics, fea, rib, sandbox, statics, protocols, bgp, policy, xrl })
 }
 
 fn router(root: &Section<'_>) -> Option<Router> {
@@ -51,7 +66,7 @@ fn usable(section: &Section<'_>, asn: &At<Asn>) {
 }
 
 fn default_log() -> Log {
-    Log { format: LogFormat::Text, level: LogLevel::Info }
+    Log { format: LogFormat::Text, level: LogLevel::Info, processes: Vec::new() }
 }
 
 fn log(section: &Section<'_>) -> Log {
@@ -62,7 +77,27 @@ fn log(section: &Section<'_>) -> Log {
     Log {
         format: section.word("format", &formats, default.format),
         level: section.word("level", &levels, default.level),
+        processes: section
+            .section("process", "[log.process]")
+            .map(|s| log_levels(&s, &levels))
+            .unwrap_or_default(),
     }
+}
+
+fn log_levels(section: &Section<'_>, levels: &[(&'static str, LogLevel)]) -> Vec<(&'static str, LogLevel)> {
+    // What a key that is there does not say is never used.
+    let level =
+        |name: &'static str| section.has(name).then(|| (name, section.word(name, levels, LogLevel::Info)));
+    Log::PROCESSES.into_iter().filter_map(level).collect()
+}
+
+fn metrics(section: &Section<'_>) -> Metrics {
+    const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9179);
+    let listen = section.optional::<SocketAddr>("listen");
+    if let Some(at) = listen.as_ref().filter(|at| at.value.port() == 0) {
+        section.report.add(&at.span, Problem::new("port 0 is no port to ask at").expected("1 to 65535"));
+    }
+    Metrics { listen: listen.map_or(LISTEN, |at| at.value) }
 }
 
 fn default_fea() -> Fea {
@@ -108,6 +143,32 @@ fn distances(section: &Section<'_>) -> Distances {
     }
 }
 
+fn sandbox(section: &Section<'_>) -> Sandbox {
+    /// Users of their own have numbers up to here, which leaves out what is special: nobody, and -1 in 16 and 32 bits.
+    const LAST: u32 = 0x7fff_0000;
+    let modes = [SandboxMode::Enforce, SandboxMode::Off].map(|mode| (mode.name(), mode));
+    let default = Sandbox::default();
+    Sandbox {
+        mode: section.word("mode", &modes, default.mode),
+        first_user: section.number("first-user", 0..=LAST, default.first_user),
+        limits: section.section("limits", "[sandbox.limits]").map_or(default.limits, |s| limits(&s)),
+    }
+}
+
+fn limits(section: &Section<'_>) -> [ProcessLimits; LIMITED.len()] {
+    LIMITED.map(|name| {
+        let limits = section.section(name, "[sandbox.limits] of a process");
+        limits.map_or(ProcessLimits::default(), |section| process_limits(&section))
+    })
+}
+
+fn process_limits(section: &Section<'_>) -> ProcessLimits {
+    /// Of 1000 processors.
+    const MOST: u32 = 100_000;
+    let cpu = section.has("cpu").then(|| section.number("cpu", 1..=MOST, MOST));
+    ProcessLimits { memory: section.optional::<Size>("memory").map(|at| at.value), cpu }
+}
+
 fn statics(root: &Section<'_>, rib_enabled: bool) -> Vec<StaticRoute> {
     let sections = root.sections("static", "[[static]]");
     if let (Some(first), false) = (sections.first(), rib_enabled) {
@@ -123,6 +184,7 @@ fn static_route(section: &Section<'_>, prefixes: &mut Names<'_>) -> Option<Stati
     let next_hop = section.optional::<IpAddr>("next-hop");
     let interface = section.optional::<String>("interface");
     let blackhole = section.or("blackhole", false);
+    let tag = section.or("tag", 0);
     prefix.iter().for_each(|prefix| prefixes.declare(prefix));
     interface.iter().for_each(|name| interface_name(section, name));
     if let (Some(prefix), Some(next_hop)) = (&prefix, &next_hop) {
@@ -148,7 +210,7 @@ fn static_route(section: &Section<'_>, prefixes: &mut Names<'_>) -> Option<Stati
             return None;
         }
     };
-    Some(StaticRoute { prefix: prefix?.value, target })
+    Some(StaticRoute { prefix: prefix?.value, target, tag })
 }
 
 fn gateway(section: &Section<'_>, prefix: Prefix, next_hop: &At<IpAddr>, has_interface: bool) {

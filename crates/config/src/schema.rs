@@ -2,12 +2,14 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
 use holdfast_policy::{AsnRange, PolicySource};
 use holdfast_types::{Asn, Family, Prefix, RouterId};
+
+pub use crate::size::Size;
 
 /// A whole configuration, checked: every name resolves, every value is in range.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,16 +18,65 @@ pub struct Config {
     pub router: Router,
     /// `[log]`
     pub log: Log,
+    /// `[metrics]`; `None` when the file does not mention it, and no `metrics` process is wanted.
+    pub metrics: Option<Metrics>,
     /// `[fea]`
     pub fea: Fea,
     /// `[rib]`
     pub rib: Rib,
+    /// `[sandbox]`
+    pub sandbox: Sandbox,
     /// `[[static]]`, one per prefix.
     pub statics: Vec<StaticRoute>,
+    /// `[[protocol]]`; names are unique, and none of ours.
+    pub protocols: Vec<Protocol>,
     /// `[bgp]`; `None` when the file does not mention BGP, and no `bgp` process is wanted.
     pub bgp: Option<Bgp>,
     /// `[[policy]]` and the sets they name. Compiles without errors.
     pub policy: PolicySource,
+    /// `[xrl]`; without it XRL does not listen on TCP.
+    pub xrl: Xrl,
+}
+
+/// XRL over TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Xrl {
+    /// Addresses to listen on; none by default.
+    pub listen: Vec<SocketAddr>,
+    /// `[[xrl.client]]`: who may connect; names are unique.
+    pub clients: Vec<XrlClient>,
+}
+
+/// Somebody who may connect to XRL over TCP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XrlClient {
+    /// As it calls itself.
+    pub name: String,
+    /// What it may call; `operator` by default.
+    pub role: XrlRole,
+    /// What it has to know, 16 octets or more. Empty until the file of `key_file` has been read.
+    pub key: Secret,
+    /// `key-file`: where the key is, in place of `key`.
+    pub key_file: Option<String>,
+}
+
+/// What a client over TCP is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum XrlRole {
+    /// Like who opens the operator's socket.
+    Operator,
+    /// Like who opens the socket of the `[[protocol]]` of its name.
+    Protocol,
+}
+
+impl XrlRole {
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Protocol => "protocol",
+        }
+    }
 }
 
 /// Who the router is.
@@ -37,13 +88,22 @@ pub struct Router {
     pub asn: Asn,
 }
 
-/// How events are written.
+/// Where Prometheus is answered.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Metrics {
+    /// `127.0.0.1:9179` by default.
+    pub listen: SocketAddr,
+}
+
+/// How events are written.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
     /// `text` (default) or `json`.
     pub format: LogFormat,
     /// The least important level that is written; `info` by default.
     pub level: LogLevel,
+    /// `[log.process]`: the levels of single processes.
+    pub processes: Vec<(&'static str, LogLevel)>,
 }
 
 /// Form of a log line.
@@ -80,6 +140,17 @@ impl LogLevel {
             Self::Debug => "debug",
             Self::Trace => "trace",
         }
+    }
+}
+
+impl Log {
+    /// The processes that may have a level of their own.
+    pub const PROCESSES: [&'static str; 6] = ["keeper", "manager", "fea", "rib", "bgp", "metrics"];
+
+    /// As the processes take it by environment: `info,bgp=debug`.
+    pub fn filter(&self) -> String {
+        let own = self.processes.iter().map(|(process, level)| format!(",{process}={}", level.name()));
+        std::iter::once(self.level.name().to_owned()).chain(own).collect()
     }
 }
 
@@ -144,6 +215,63 @@ impl Default for Distances {
     }
 }
 
+/// How far the router's processes are confined.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Sandbox {
+    /// `enforce` (default) or `off`: whether Landlock and seccomp are used where the kernel has them.
+    pub mode: SandboxMode,
+    /// The first of the users that processes become when the router is started as root; 60700 by default. 0: none, they
+    /// keep the router's.
+    pub first_user: u32,
+    /// `[sandbox.limits.NAME]`, in the order of [`LIMITED`].
+    pub limits: [ProcessLimits; LIMITED.len()],
+}
+
+/// The processes that have limits.
+pub const LIMITED: [&str; 5] = ["manager", "fea", "rib", "bgp", "metrics"];
+
+/// What a process may use.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessLimits {
+    /// Memory; three quarters of the machine's by default, where a cgroup counts it.
+    pub memory: Option<Size>,
+    /// Processor time in percent of one processor; all by default.
+    pub cpu: Option<u32>,
+}
+
+impl Sandbox {
+    /// What the process of this name may use.
+    pub fn limits_of(&self, name: &str) -> ProcessLimits {
+        let place = LIMITED.iter().position(|limited| *limited == name);
+        place.map_or(ProcessLimits::default(), |place| self.limits[place])
+    }
+}
+
+/// Whether processes are confined.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SandboxMode {
+    /// By everything that the kernel has.
+    Enforce,
+    /// By capabilities and users only: to find out whether the sandbox is what stands in the way.
+    Off,
+}
+
+impl SandboxMode {
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl Default for Sandbox {
+    fn default() -> Self {
+        Self { mode: SandboxMode::Enforce, first_user: 60_700, limits: Default::default() }
+    }
+}
+
 /// A route by configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaticRoute {
@@ -151,6 +279,8 @@ pub struct StaticRoute {
     pub prefix: Prefix,
     /// By which way.
     pub target: StaticTarget,
+    /// For policies; 0, the default, is none.
+    pub tag: u32,
 }
 
 /// The way of a static route.
@@ -170,6 +300,19 @@ pub enum StaticTarget {
     Blackhole,
 }
 
+/// A protocol in a process that somebody else starts: it connects to the socket `protocol-NAME.sock`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Protocol {
+    /// The class it is, and the name of its routes.
+    pub name: String,
+    /// Administrative distance of its routes; 120 by default.
+    pub distance: u8,
+    /// Who owns the socket, as a name or a number; the user that runs the router by default.
+    pub user: Option<String>,
+    /// Which group may connect besides; the group that runs the router by default.
+    pub group: Option<String>,
+}
+
 /// BGP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bgp {
@@ -183,10 +326,56 @@ pub struct Bgp {
     pub local_preference: u32,
     /// How many equally good paths may be used at once; 1 by default.
     pub max_paths: u8,
+    /// Whether sessions outlive the `bgp` process; `true` by default.
+    pub nonstop: bool,
+    /// Room for what a next life of `bgp` needs of them; 1 GiB by default.
+    pub nonstop_memory: Size,
+    /// `[bgp.damping]`; `None`: no route is damped.
+    pub damping: Option<Damping>,
     /// `[[bgp.peer]]`; names and addresses are unique.
     pub peers: Vec<Peer>,
     /// `[[bgp.network]]`: prefixes we originate, each once.
     pub networks: Vec<Prefix>,
+    /// `[[bgp.redistribute]]`: routes of other protocols that we originate; each protocol once.
+    pub redistribute: Vec<Redistribute>,
+    /// Policy for what the rib is given of our best routes; `None`: all of them.
+    pub rib_policy: Option<String>,
+}
+
+/// Routes of another protocol as routes of our own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Redistribute {
+    /// `static`, `connected`, or the name of a [`Protocol`].
+    pub from: String,
+    /// Policy that says which, and with what attributes.
+    pub policy: String,
+}
+
+/// Route-flap damping (RFC 2439 section 4.2, with the suppress threshold of RFC 7196).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Damping {
+    /// Time in which a penalty becomes half of what it was; 15 minutes by default.
+    pub half_life: Duration,
+    /// Penalty from which on a route is held back; 6,000 by default.
+    pub suppress: u32,
+    /// Penalty below which it is used again; 750 by default.
+    pub reuse: u32,
+    /// The longest time a route is held back after its last flap; 60 minutes by default.
+    pub max_suppress: Duration,
+}
+
+impl Default for Damping {
+    fn default() -> Self {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        Self { half_life: minutes(15), suppress: 6000, reuse: 750, max_suppress: minutes(60) }
+    }
+}
+
+impl Damping {
+    /// The highest penalty: one that decays to `reuse` in `max_suppress`.
+    pub fn ceiling(&self) -> f64 {
+        f64::from(self.reuse) * self.max_suppress.div_duration_f64(self.half_life).exp2()
+    }
 }
 
 /// What becomes of routes with an AS_SET or AS_CONFED_SET in their path.
@@ -241,6 +430,12 @@ pub struct Peer {
     pub next_hop_ipv6: Option<Ipv6Addr>,
     /// Whether we announce ourselves as the next hop also inside our AS; `false` by default.
     pub next_hop_self: bool,
+    /// Whether the session outlives the `bgp` process; that of [`Bgp`] by default, and never `true` where that is
+    /// `false`.
+    pub nonstop: bool,
+    /// Whether its routes are damped if it is of another AS; `true` by default where there is [`Bgp::damping`], and never
+    /// where there is none.
+    pub damping: bool,
     /// Whether the session is kept down; `false` by default.
     pub disabled: bool,
 }
@@ -270,7 +465,8 @@ pub enum PeerAsn {
 pub struct Secret(String);
 
 impl Secret {
-    pub(crate) fn new(text: String) -> Self {
+    /// This text.
+    pub fn new(text: String) -> Self {
         Self(text)
     }
 

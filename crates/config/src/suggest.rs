@@ -2,7 +2,7 @@
 
 /// The candidate that differs from `word` by few enough edits to be a slip: one for a short word, one
 /// more for every three letters.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Longer words are no keys, and the comparison is quadratic.
     const LONGEST: usize = 64;
     if word.len() > LONGEST {

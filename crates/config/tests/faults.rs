@@ -25,10 +25,17 @@ fn fault(rest: &str) -> (String, String) {
 #[test]
 fn every_check_points_at_its_text() {
     let peer = |rest: &str| format!("{PEER}{rest}");
+    let redistribution = |from: &str, before: &str| {
+        format!("{before}[[bgp.redistribute]]\nfrom = \"{from}\"\npolicy = \"accept-all\"")
+    };
+    let term = |from: &str| {
+        format!("[[policy]]\nname = \"p\"\n[[policy.term]]\nfrom = {{ {from} }}\nthen = \"accept\"")
+    };
+    let then = |then: &str| format!("[[policy]]\nname = \"p\"\n[[policy.term]]\nthen = {{ {then} }}");
     let table: &[(String, &str, &str)] = &[
         // Keys and types.
         (peer("pasive = true"), "pasive", "did you mean `passive`?"),
-        (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, address"),
+        (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, description, address"),
         ("[bpg]".into(), "bpg", "did you mean `bgp`?"),
         (peer("passive = \"yes\""), "\"yes\"", "this is a text | true or false"),
         (peer("port = 0"), "0", "out of range | 1 to 65535"),
@@ -39,6 +46,20 @@ fn every_check_points_at_its_text() {
         ("[rib]\ndistance = 3".into(), "3", "`distance` is a number here | a table [rib.distance]"),
         ("[bgp]\npeer = 3".into(), "3", "`peer` is a number here | a table [[bgp.peer]] for each"),
         ("[rib.distance]\nospf = 110".into(), "ospf", "one of connected, static, ebgp, ibgp"),
+        // Protocols of others.
+        ("[[protocol]]\nname = \"Toy\"".into(), "\"Toy\"", "no name for a protocol | a letter, then up to 14"),
+        ("[[protocol]]\nname = \"bgp\"".into(), "\"bgp\"", "the name of a part of this router | another name"),
+        ("[[protocol]]\nname = \"static\"".into(), "\"static\"", "protocol `static` is built in"),
+        ("[rib]\nenabled = false\n[[protocol]]\nname = \"toy\"".into(), "[[protocol]]", "nobody to give routes to"),
+        (redistribution("bgp", ""), "\"bgp\"", "routes of BGP do not go into BGP"),
+        (redistribution("tay", "[[protocol]]\nname = \"toy\"\n"), "\"tay\"", "no protocol `tay` | did you mean `toy`?"),
+        ("[[bgp.redistribute]]\nfrom = \"static\"".into(), "[[bgp.redistribute]]", "needs `policy`"),
+        (
+            format!("{}\n{}", redistribution("static", ""), redistribution("static", "")),
+            "\"static\"",
+            "redistribution of `static` is already on line 5",
+        ),
+        ("[rib]\nenabled = false\n[bgp]\nrib-policy = \"accept-all\"".into(), "\"accept-all\"", "no effect without a rib"),
         // Static routes.
         ("[[static]]\nprefix = \"10.1.2.3/8\"\nblackhole = true".into(), "\"10.1.2.3/8\"", "the prefix is 10.0.0.0/8"),
         ("[[static]]\nprefix = \"10.0.0.0/8\"".into(), "[[static]]", "leads nowhere | `next-hop`, `interface`"),
@@ -107,6 +128,15 @@ fn every_check_points_at_its_text() {
         (peer("ttl-security = true\nmultihop = 3"), "3", "remove one of them"),
         (peer("multihop = 0"), "0", "1 to 255"),
         (peer("md5 = \"\""), "**", "0 octets | 1 to 80"),
+        (peer("nonstop = \"no\""), "\"no\"", "this is a text | true or false"),
+        (format!("[bgp]\nnonstop = false\n{}", peer("nonstop = true")), "true", "no effect where [bgp] says"),
+        ("[bgp.damping]\nreuse = 6000".into(), "6000", "used again at once: `suppress` is 6000 | a number below `suppress`"),
+        ("[bgp.damping]\nsuppress = 12001".into(), "12001", "its penalty never exceeds 12000"),
+        ("[bgp]\n[[bgp.peer]]\nname = \"a\"\naddress = \"10.0.0.2\"\nasn = 1\ndamping = true".into(), "true", "no effect without [bgp.damping]"),
+        ("[bgp]\nnonstop-memory = 64".into(), "64", "this is a number | a size as in \"512 MiB\""),
+        ("[bgp]\nnonstop-memory = \"1 GB\"".into(), "\"1 GB\"", "`1 GB` is no size | a whole number of KiB, MiB or GiB"),
+        ("[bgp]\nnonstop-memory = \"1023 KiB\"".into(), "\"1023 KiB\"", "out of range | 1 MiB to 64 GiB"),
+        ("[bgp]\nnonstop-memory = \"65 GiB\"".into(), "\"65 GiB\"", "out of range | 1 MiB to 64 GiB"),
         ("[[bgp.network]]\nprefix = \"10.0.0.0/33\"".into(), "\"10.0.0.0/33\"", "no prefix | address/length"),
         // Policies and sets.
         ("[[prefix-set]]\nname = \"a\"".into(), "[[prefix-set]]", "needs `prefixes` | a list of \"10.0.0.0/8 le 24\""),
@@ -151,6 +181,30 @@ fn every_check_points_at_its_text() {
             "\"t\"",
             "term `t` is already on line 7",
         ),
+        (term("community = { one = \"1:1\" }"), "one", "unknown key `one` in community | one of any, all, none"),
+        (term("community = {}"), "{}", "`community` says nothing here | a list, or a table with `any`"),
+        (term("origin = { none = [] }"), "[]", "an empty list never matches"),
+        (term("prefix-set = { all = [\"x\"] }"), "\"x\"", "there is no prefix-set `x`"),
+        (term("as-path-regex = \"(1\""), "\"(1\"", "`(1` is no regular expression: unclosed group"),
+        (term("as-path-regex = \"[0-9]{999}{999}\""), "999", "stands for too many cases"),
+        (term("prefix-length = 129"), "129", "out of range | 0 to 128"),
+        (term("validity = \"unknown\""), "\"unknown\"", "is not one of valid, invalid, not-found"),
+        (term("protocol = \"Toy\""), "\"Toy\"", "no name of a protocol"),
+        (
+            "[[policy]]\nname = \"p\"\n[[policy.term]]\nunless = { mde = 2 }\nthen = \"accept\"".into(),
+            "mde",
+            "unknown key `mde` in `unless`",
+        ),
+        (then("med = { add = 1, subtract = 2 }"), "{ add = 1", "this changes nothing | `add` or `subtract`"),
+        (then("prepend = { last-as = 0 }"), "0", "out of range | 1 to 32"),
+        (then("replace-communities = { these = \"1:1\" }"), "{ these", "needs both lists"),
+        (then("apply = \"x\""), "\"x\"", "there is no policy `x`"),
+        (then("apply = \"p\""), "\"p\"", "the policy asks itself: p asks p"),
+        (then("weight = -1"), "-1", "out of range"),
+        ("[[policy]]\nname = \"p\"\nlast = \"next\"".into(), "\"next\"", "\"accept\" or \"reject\""),
+        ("[[policy]]\nname = \"p\"\nlast = { tag = 1 }".into(), "{ tag", "`last` needs `action`"),
+        ("[[policy]]\nname = \"p\"\nfirst = { action = \"accept\" }".into(), "action", "in `first`"),
+        ("[[as-path-set]]\nname = \"a\"".into(), "[[as-path-set]]", "needs `paths`"),
     ];
     for (text, meant, message) in table {
         let (found, said) = fault(text);

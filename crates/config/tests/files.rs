@@ -30,6 +30,7 @@ fn the_example_says_what_its_comments_say() {
     );
     let bgp = config.bgp.expect("there is [bgp]");
     assert_eq!((bgp.as_sets, bgp.port, bgp.local_preference, bgp.max_paths), (AsSets::Reject, 179, 100, 1));
+    assert_eq!((bgp.nonstop, bgp.nonstop_memory.octets()), (true, 1 << 30));
     let transit = &bgp.peers[0];
     assert_eq!(
         (transit.name.as_str(), &transit.asn),
@@ -45,6 +46,7 @@ fn the_example_says_what_its_comments_say() {
         matches!((range.remote, &range.asn), (Remote::Range(_), PeerAsn::OneOf(asns)) if asns.len() == 2)
     );
     assert!(range.passive && range.disabled, "a range only waits");
+    assert!(transit.nonstop && !range.nonstop, "what [bgp] says, unless the peer has its own");
     assert_eq!(bgp.networks.len(), 1);
 }
 

@@ -1,15 +1,18 @@
 //! Single values: from TOML's types and texts to ours.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
 
-use holdfast_policy::{AsnRange, Community, CommunityPattern, Origin, PathPattern, PrefixRange, Protocol};
+use holdfast_policy::{
+    AsnRange, Community, CommunityPattern, Origin, PathPattern, PrefixRange, Protocol, Regex, Validity,
+};
 use holdfast_types::{Asn, Family, Prefix, RouterId};
 use toml::de::DeValue;
 
 use super::Problem;
+use crate::schema::Size;
 
 /// Something that one TOML value can say.
 pub(crate) trait Value: Sized {
@@ -99,7 +102,10 @@ texts! {
     Community: "\"65001:100\"",
     PathPattern: "\"65001 *\"",
     Origin: "\"igp\", \"egp\" or \"incomplete\"",
-    Protocol: "\"bgp\", \"static\" or \"connected\""
+    Protocol: "\"bgp\", \"static\", \"connected\" or the name of another protocol",
+    Regex: "a regular expression as in \"_65001$\"",
+    Validity: "\"valid\", \"invalid\" or \"not-found\"",
+    Size: "a size as in \"512 MiB\""
 }
 
 macro_rules! addresses {
@@ -118,6 +124,7 @@ macro_rules! addresses {
 
 addresses! {
     IpAddr: "an address as in \"10.0.0.1\" or \"2001:db8::1\"",
+    SocketAddr: "an address with a port as in \"127.0.0.1:9179\" or \"[::1]:9179\"",
     Ipv4Addr: "an IPv4 address as in \"10.0.0.1\"",
     Ipv6Addr: "an IPv6 address as in \"2001:db8::1\""
 }

@@ -1,31 +1,45 @@
-//! `[bgp]`, `[[bgp.peer]]`, `[[bgp.network]]`.
+//! `[bgp]`, `[[bgp.peer]]`, `[[bgp.network]]`, `[[bgp.redistribute]]`.
 
 use std::{net::IpAddr, time::Duration};
 
 use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix};
 
-use super::{family_word, is_link_local, seconds, unicast, usable};
+use super::{damping, family_word, is_link_local, seconds, unicast, usable};
 use crate::{
     input::{At, Names, Problem, Section, Value},
-    schema::{AsSets, Bgp, Peer, PeerAsn, Remote, Secret},
+    schema::{AsSets, Bgp, Peer, PeerAsn, Redistribute, Remote, Secret, Size},
 };
 
 /// RFC 4271 section 8 and IANA.
 const PORT: u16 = 179;
+
+/// What BGP needs to know of the rest of the file.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) policies: &'a Names<'a>,
+    /// Whose routes may be redistributed.
+    pub(super) origins: &'a Names<'a>,
+    /// Whether there is a rib.
+    pub(super) rib: bool,
+}
 
 /// What peers need to know of the rest.
 struct Context<'a> {
     policies: &'a Names<'a>,
     hold_time: Duration,
     connect_retry: Duration,
+    nonstop: bool,
+    damping: bool,
 }
 
-pub(super) fn read(section: &Section<'_>, policies: &Names<'_>) -> Bgp {
+pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
     let context = Context {
-        policies,
+        policies: known.policies,
         hold_time: hold_time(section, Duration::from_secs(90)),
         connect_retry: connect_retry(section, Duration::from_secs(5)),
+        nonstop: section.or("nonstop", true),
+        damping: section.has("damping"),
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
     Bgp {
@@ -38,9 +52,52 @@ pub(super) fn read(section: &Section<'_>, policies: &Names<'_>) -> Bgp {
         listen: listen.into_iter().map(|at| at.value).collect(),
         local_preference: section.or("local-preference", 100),
         max_paths: section.number("max-paths", 1..=64, 1),
+        nonstop: context.nonstop,
+        nonstop_memory: section.number("nonstop-memory", Size::MIB..=Size::gib(64), Size::gib(1)),
+        damping: section.section("damping", "[bgp.damping]").map(|section| damping::read(&section)),
         peers: peers(section, &context),
         networks: networks(section),
+        redistribute: redistribute(section, known),
+        rib_policy: rib_policy(section, known),
     }
+}
+
+fn rib_policy(section: &Section<'_>, known: Known<'_>) -> Option<String> {
+    let at = section.optional::<String>("rib-policy")?;
+    known.policies.refer(&at);
+    if !known.rib {
+        let problem = Problem::new("`rib-policy` has no effect without a rib");
+        section.report.add(&at.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
+    }
+    Some(at.value)
+}
+
+fn redistribute(section: &Section<'_>, known: Known<'_>) -> Vec<Redistribute> {
+    let sections = section.sections("redistribute", "[[bgp.redistribute]]");
+    if let (Some(first), false) = (sections.first(), known.rib) {
+        let problem = Problem::new("there is nothing to redistribute without a rib");
+        section.report.add(&first.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
+    }
+    let mut names = Names::new(section.report, "redistribution of");
+    sections.iter().filter_map(|section| redistribution(section, known, &mut names)).collect()
+}
+
+/// The policy has to be there, as between autonomous systems (RFC 8212).
+fn redistribution(section: &Section<'_>, known: Known<'_>, names: &mut Names<'_>) -> Option<Redistribute> {
+    let from = section.required::<String>("from");
+    let policy = section.required::<String>("policy");
+    if let Some(from) = &from {
+        names.declare(from);
+        match from.value.as_str() {
+            "bgp" => {
+                let problem = Problem::new("routes of BGP do not go into BGP");
+                section.report.add(&from.span, problem.expected("another protocol"));
+            }
+            _ => known.origins.refer(from),
+        }
+    }
+    policy.iter().for_each(|policy| known.policies.refer(policy));
+    Some(Redistribute { from: from?.value, policy: policy?.value })
 }
 
 /// RFC 4271 section 4.2: zero, or at least three seconds.
@@ -102,6 +159,8 @@ fn peer(
     let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
     let next_hop_ipv6 = own_address(section, "next-hop-ipv6");
     let next_hop_self = section.or("next-hop-self", false);
+    let nonstop = nonstop(section, context);
+    let damping = damping_of_peer(section, context);
     let disabled = section.or("disabled", false);
     Some(Peer {
         name: name?,
@@ -123,6 +182,8 @@ fn peer(
         next_hop_ipv4,
         next_hop_ipv6,
         next_hop_self,
+        nonstop,
+        damping,
         disabled,
     })
 }
@@ -231,6 +292,24 @@ fn passive(section: &Section<'_>, remote: Option<Remote>) -> bool {
         section.report.add(span, problem.hint("remove `passive`"));
     }
     is_range || passive.is_some_and(|at| at.value)
+}
+
+fn nonstop(section: &Section<'_>, context: &Context<'_>) -> bool {
+    let own = section.optional::<bool>("nonstop");
+    if let (false, Some(At { value: true, span })) = (context.nonstop, &own) {
+        let problem = Problem::new("`nonstop = true` has no effect where [bgp] says `nonstop = false`");
+        section.report.add(span, problem.hint("remove one of them"));
+    }
+    own.map_or(context.nonstop, |at| at.value)
+}
+
+fn damping_of_peer(section: &Section<'_>, context: &Context<'_>) -> bool {
+    let own = section.optional::<bool>("damping");
+    if let (false, Some(At { value: true, span })) = (context.damping, &own) {
+        let problem = Problem::new("`damping = true` has no effect without [bgp.damping]");
+        section.report.add(span, problem.hint("add an empty [bgp.damping] for the defaults"));
+    }
+    own.map_or(context.damping, |at| at.value)
 }
 
 fn families(section: &Section<'_>, remote: Option<Remote>) -> Vec<Family> {

@@ -1,19 +1,24 @@
 //! `[[policy]]`, and the sets that policies name.
 
-use std::{net::IpAddr, ops::RangeInclusive};
+mod condition;
+
+use std::net::IpAddr;
 
 use holdfast_policy::{
-    ACCEPT_ALL, Action, AsPathSet, AsnRange, Community, CommunityPattern, CommunitySet, Condition, Library,
-    MedEdit, NextHopEdit, Origin, Outcome, PathPattern, Policy, PolicySource, PrefixRange, PrefixSet,
-    Prepend, PrependAs, Protocol, REJECT_ALL, Term,
+    ACCEPT_ALL, Action, AsPathSet, Community, CommunityPattern, CommunitySet, Condition, Last, Library,
+    MedAction, NextHopEdit, Outcome, PathPattern, Policy, PolicySource, PrefixRange, PrefixSet, Prepend,
+    PrependAs, REJECT_ALL, Regex, Replacement, Term,
 };
-use holdfast_types::{Asn, Prefix};
+use holdfast_types::Asn;
 
 use super::{unicast, usable};
 use crate::input::{At, Names, Problem, Section, Value};
 
 const OUTCOMES: [(&str, Outcome); 3] =
     [("accept", Outcome::Accept), ("reject", Outcome::Reject), ("next", Outcome::Next)];
+
+/// Of what comes last: something has to be decided.
+const LAST_OUTCOMES: [(&str, Outcome); 2] = [("accept", Outcome::Accept), ("reject", Outcome::Reject)];
 
 /// The names that conditions may use.
 struct Known<'a> {
@@ -32,10 +37,18 @@ pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>) {
         as_path_sets: Names::new(report, "as-path-set"),
         policies: Names::new(report, "policy").built_in([ACCEPT_ALL, REJECT_ALL]),
     };
-    let prefix_sets = sets(root, "prefix-set", "[[prefix-set]]", "prefixes", &mut known.prefix_sets);
+    let prefix_sets = sets(root, "prefix-set", "[[prefix-set]]", &mut known.prefix_sets, |section| {
+        entries::<PrefixRange>(section, "prefixes", &[])
+    });
     let community_sets =
-        sets(root, "community-set", "[[community-set]]", "communities", &mut known.community_sets);
-    let as_path_sets = sets(root, "as-path-set", "[[as-path-set]]", "paths", &mut known.as_path_sets);
+        sets(root, "community-set", "[[community-set]]", &mut known.community_sets, |section| {
+            let communities = entries::<CommunityPattern>(section, "communities", &["regexes"]);
+            (communities, section.list::<Regex>("regexes").map(values).unwrap_or_default())
+        });
+    let as_path_sets = sets(root, "as-path-set", "[[as-path-set]]", &mut known.as_path_sets, |section| {
+        let paths = entries::<PathPattern>(section, "paths", &["regexes"]);
+        (paths, section.list::<Regex>("regexes").map(values).unwrap_or_default())
+    });
     let sections = root.sections("policy", "[[policy]]");
     // A policy may ask one that stands further down: all names first.
     let names: Vec<_> = sections.iter().map(|section| section.required::<String>("name")).collect();
@@ -47,9 +60,12 @@ pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>) {
         prefix_sets: prefix_sets.into_iter().map(|(name, prefixes)| PrefixSet { name, prefixes }).collect(),
         community_sets: community_sets
             .into_iter()
-            .map(|(name, communities)| CommunitySet { name, communities })
+            .map(|(name, (communities, regexes))| CommunitySet { name, communities, regexes })
             .collect(),
-        as_path_sets: as_path_sets.into_iter().map(|(name, paths)| AsPathSet { name, paths }).collect(),
+        as_path_sets: as_path_sets
+            .into_iter()
+            .map(|(name, (paths, regexes))| AsPathSet { name, paths, regexes })
+            .collect(),
     };
     // Every name is checked by now, with its place; what is left is how policies ask each other.
     if !report.has_problems() {
@@ -67,27 +83,34 @@ fn compile<'n>(root: &Section<'_>, source: &PolicySource, mut names: impl Iterat
     }
 }
 
-fn sets<T: Value>(
+/// What each section holds besides its name.
+fn sets<T>(
     root: &Section<'_>,
     key: &'static str,
     title: &'static str,
-    entries: &'static str,
     names: &mut Names<'_>,
-) -> Vec<(String, Vec<T>)> {
+    read: impl Fn(&Section<'_>) -> T,
+) -> Vec<(String, T)> {
     let mut sets = Vec::new();
     for section in root.sections(key, title) {
         let name = section.required::<String>("name");
-        let list = section.list::<T>(entries);
-        if list.is_none() {
-            let problem = Problem::new(format!("{title} needs `{entries}`"));
-            section.report.add(&section.span, problem.expected(format!("a list of {}", T::EXPECTED)));
-        }
+        let contents = read(&section);
         name.iter().for_each(|name| names.declare(name));
-        if let (Some(name), Some(list)) = (name, list) {
-            sets.push((name.value, values(list)));
-        }
+        sets.extend(name.map(|name| (name.value, contents)));
     }
     sets
+}
+
+/// The entries of a set; they may be left out only where one of the other keys is there.
+fn entries<T: Value>(section: &Section<'_>, key: &'static str, others: &[&'static str]) -> Vec<T> {
+    let list = section.list::<T>(key).map(values);
+    // Every key is asked for, so that each is known.
+    let others = others.iter().filter(|other| section.has(other)).count();
+    if list.is_none() && others == 0 {
+        let problem = Problem::new(format!("{} needs `{key}`", section.name));
+        section.report.add(&section.span, problem.expected(format!("a list of {}", T::EXPECTED)));
+    }
+    list.unwrap_or_default()
 }
 
 fn values<T>(list: Vec<At<T>>) -> Vec<T> {
@@ -96,115 +119,109 @@ fn values<T>(list: Vec<At<T>>) -> Vec<T> {
 
 fn policy(section: &Section<'_>, name: Option<&At<String>>, known: &Known<'_>) -> Option<Policy> {
     let mut names = Names::new(section.report, "term");
+    let first = section.section("first", "`first`").map(|first| actions(&first, known));
     let sections = section.sections("term", "[[policy.term]]");
     let terms =
         (1..).zip(&sections).map(|(number, section)| term(section, number, known, &mut names)).collect();
-    Some(Policy { name: name?.value.clone(), terms })
+    let last = section.has("last").then(|| {
+        let (then, outcome) = then(section, "last", &LAST_OUTCOMES, known);
+        Last { then, outcome }
+    });
+    Some(Policy { name: name?.value.clone(), first: first.unwrap_or_default(), terms, last })
 }
 
 fn term(section: &Section<'_>, number: usize, known: &Known<'_>, names: &mut Names<'_>) -> Term {
     let name = section.optional::<String>("name");
     let name = name.unwrap_or_else(|| At { value: number.to_string(), span: section.span.clone() });
     names.declare(&name);
-    let from = section.section("from", "`from`").map(|from| conditions(&from, known));
-    let (then, outcome) = then(section);
-    Term { name: name.value, from: from.unwrap_or_default(), then, outcome }
-}
-
-fn conditions(from: &Section<'_>, known: &Known<'_>) -> Vec<Condition> {
-    let conditions = [
-        references(from, "prefix-set", &known.prefix_sets).map(Condition::PrefixSet),
-        list::<PrefixRange>(from, "prefix").map(Condition::Prefix),
-        references(from, "community-set", &known.community_sets).map(Condition::CommunitySet),
-        list::<CommunityPattern>(from, "community").map(Condition::Community),
-        references(from, "as-path-set", &known.as_path_sets).map(Condition::AsPathSet),
-        list::<PathPattern>(from, "as-path").map(Condition::AsPath),
-        range(from, "as-path-length").map(Condition::AsPathLength),
-        list::<AsnRange>(from, "neighbor-as").map(Condition::NeighborAs),
-        list::<AsnRange>(from, "origin-as").map(Condition::OriginAs),
-        list::<AsnRange>(from, "peer-as").map(Condition::PeerAs),
-        list::<Origin>(from, "origin").map(Condition::Origin),
-        range(from, "local-preference").map(Condition::LocalPreference),
-        range(from, "med").map(Condition::Med),
-        list::<Prefix>(from, "next-hop")
-            .map(|hops| Condition::NextHop(hops.into_iter().map(PrefixRange::or_longer).collect())),
-        list::<Protocol>(from, "protocol").map(Condition::Protocol),
-        list::<u32>(from, "tag").map(Condition::Tag),
-        references(from, "policy", &known.policies).map(Condition::Policy),
-    ];
-    conditions.into_iter().flatten().collect()
-}
-
-fn list<T: Value>(from: &Section<'_>, key: &'static str) -> Option<Vec<T>> {
-    from.list(key).map(|entries| values(not_empty(from, key, entries)))
-}
-
-fn references(from: &Section<'_>, key: &'static str, names: &Names<'_>) -> Option<Vec<String>> {
-    let entries = not_empty(from, key, from.list::<String>(key)?);
-    entries.iter().for_each(|entry| names.refer(entry));
-    Some(values(entries))
-}
-
-fn not_empty<T>(from: &Section<'_>, key: &'static str, entries: Vec<At<T>>) -> Vec<At<T>> {
-    if entries.is_empty() && from.is_list(key) {
-        from.add(key, Problem::new("an empty list never matches").hint(format!("remove `{key}`")));
+    let mut from =
+        section.section("from", "`from`").map(|from| condition::all(&from, known)).unwrap_or_default();
+    let unless = section.section("unless", "`unless`").map(|unless| condition::all(&unless, known));
+    from.extend(unless.map(Condition::Not));
+    if !section.has("then") {
+        let problem = Problem::new(format!("{} needs `then`", section.name));
+        let expected = "`then` = \"accept\", \"reject\", \"next\" or a table of changes";
+        section.report.add(&section.span, problem.expected(expected));
     }
-    entries
-}
-
-/// A number, or a table with the least and the greatest, both included.
-fn range(from: &Section<'_>, key: &'static str) -> Option<RangeInclusive<u32>> {
-    if !from.is_table(key) {
-        return from.optional::<u32>(key).map(|at| at.value..=at.value);
-    }
-    let bounds = from.section(key, "a range")?;
-    let (min, max) = (bounds.or("min", 0), bounds.or("max", u32::MAX));
-    if min > max {
-        from.add(key, Problem::new(format!("no number is from {min} to {max}")));
-    }
-    Some(min..=max)
+    let (then, outcome) = then(section, "then", &OUTCOMES, known);
+    Term { name: name.value, from, then, outcome }
 }
 
 /// `"accept"`, or a table of changes with an `action`.
-fn then(term: &Section<'_>) -> (Vec<Action>, Outcome) {
-    if !term.has("then") {
-        let problem = Problem::new(format!("{} needs `then`", term.name));
-        let expected = "`then` = \"accept\", \"reject\", \"next\" or a table of changes";
-        term.report.add(&term.span, problem.expected(expected));
+fn then(
+    section: &Section<'_>,
+    key: &'static str,
+    outcomes: &[(&str, Outcome)],
+    known: &Known<'_>,
+) -> (Vec<Action>, Outcome) {
+    if !section.is_table(key) {
+        return (Vec::new(), section.word(key, outcomes, Outcome::Next));
     }
-    if !term.is_table("then") {
-        return (Vec::new(), term.word("then", &OUTCOMES, Outcome::Next));
+    let is_last = key == "last";
+    let Some(then) = section.section(key, if is_last { "`last`" } else { "`then`" }) else {
+        return (Vec::new(), Outcome::Next);
+    };
+    if is_last && !then.has("action") {
+        let problem = Problem::new("`last` needs `action`");
+        section.add(key, problem.expected("`action` = \"accept\" or \"reject\""));
     }
-    match term.section("then", "`then`") {
-        Some(then) => (actions(&then), then.word("action", &OUTCOMES, Outcome::Next)),
-        None => (Vec::new(), Outcome::Next),
-    }
+    (actions(&then, known), then.word("action", outcomes, Outcome::Next))
 }
 
-fn actions(then: &Section<'_>) -> Vec<Action> {
+fn actions(then: &Section<'_>, known: &Known<'_>) -> Vec<Action> {
     let actions = [
         then.optional("local-preference").map(|at| Action::LocalPreference(at.value)),
+        then.optional("weight").map(|at| Action::Weight(at.value)),
         med(then).map(Action::Med),
         then.optional("origin").map(|at| Action::Origin(at.value)),
         prepend(then).map(Action::Prepend),
         then.list::<Community>("set-communities").map(|list| Action::SetCommunities(values(list))),
         then.list::<CommunityPattern>("remove-communities")
             .map(|list| Action::RemoveCommunities(values(list))),
+        replacement(then).map(Action::ReplaceCommunities),
         then.list::<Community>("add-communities").map(|list| Action::AddCommunities(values(list))),
         next_hop(then).map(Action::NextHop),
         then.optional("tag").map(|at| Action::Tag(at.value)),
     ];
-    actions.into_iter().flatten().collect()
+    let applied = then.list::<String>("apply").unwrap_or_default();
+    applied.iter().for_each(|name| known.policies.refer(name));
+    actions.into_iter().flatten().chain(values(applied).into_iter().map(Action::Apply)).collect()
 }
 
-fn med(then: &Section<'_>) -> Option<MedEdit> {
-    match then.is_text("med", "remove") {
-        true => Some(MedEdit::Remove),
-        false => then.optional("med").map(|at| MedEdit::Set(at.value)),
+/// A number, a word, or a table with how much more or less.
+fn med(then: &Section<'_>) -> Option<MedAction> {
+    if then.is_text("med", "remove") {
+        return Some(MedAction::Remove);
+    }
+    if then.is_text("med", "metric") {
+        return Some(MedAction::Metric);
+    }
+    if !then.is_table("med") {
+        return then.optional("med").map(|at| MedAction::Set(at.value));
+    }
+    let table = then.section("med", "a change of the MED")?;
+    match (table.optional("add"), table.optional("subtract")) {
+        (Some(add), None) => Some(MedAction::Add(add.value)),
+        (None, Some(subtract)) => Some(MedAction::Subtract(subtract.value)),
+        _ => {
+            then.add("med", Problem::new("this changes nothing").expected("`add` or `subtract`"));
+            None
+        }
     }
 }
 
-/// How often our own number, or a table with another one.
+fn replacement(then: &Section<'_>) -> Option<Replacement> {
+    let table = then.section("replace-communities", "`replace-communities`")?;
+    let these = table.list::<CommunityPattern>("these");
+    let by = table.list::<Community>("by");
+    if these.is_none() || by.is_none() {
+        let problem = Problem::new("`replace-communities` needs both lists");
+        then.add("replace-communities", problem.expected("{ these = [\"65001:*\"], by = [\"65001:1\"] }"));
+    }
+    Some(Replacement { these: values(these?), by: values(by?) })
+}
+
+/// How often our own number, or a table with another one, or how often the nearest of the path.
 fn prepend(then: &Section<'_>) -> Option<Prepend> {
     /// More makes a path longer than any in use, and peers drop it.
     const MOST: u8 = 32;
@@ -215,6 +232,9 @@ fn prepend(then: &Section<'_>) -> Option<Prepend> {
         return Some(Prepend { asn: PrependAs::Own, count: then.number("prepend", 1..=MOST, 1) });
     }
     let table = then.section("prepend", "`prepend`")?;
+    if table.has("last-as") {
+        return Some(Prepend { asn: PrependAs::Last, count: table.number("last-as", 1..=MOST, 1) });
+    }
     let (asn, count) = (table.required::<Asn>("asn"), table.number("count", 1..=MOST, 1));
     let asn = asn?;
     usable(&table, &asn);

@@ -1,0 +1,413 @@
+//! Every key of a configuration, one line each. Whoever adds a key adds its line here, and reads it in `read`:
+//! a key that is only in one of the two places is refused.
+
+use crate::describe::{
+    Default::{Else, Is, Required},
+    Effect,
+    Effect::{Reload, Restart, Session},
+    Key, Table,
+    Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Tables, Text, Word},
+};
+
+const fn key(
+    name: &'static str,
+    value: Type,
+    default: crate::describe::Default,
+    effect: Effect,
+    doc: &'static str,
+) -> Key {
+    Key { name, value, default, effect, doc }
+}
+
+/// A table `[name]`.
+const fn table(name: &'static str, table: &'static Table) -> Key {
+    key(name, Type::Table(table), Else("none"), Reload, table.doc)
+}
+
+/// Tables `[[name]]`, each named by its key `by`.
+const fn tables(name: &'static str, table: &'static Table, by: &'static str) -> Key {
+    key(name, Tables(table, by), Else("none"), Reload, table.doc)
+}
+
+const ADDRESS: Type = Text("address", "10.0.0.1");
+const PREFIX: Type = Text("prefix", "192.0.2.0/24");
+const SIZE: Type = Text("`\"1 MiB\"` to `\"64 GiB\"`: a whole number of `KiB`, `MiB` or `GiB`", "512 MiB");
+const FREE: Type = Text("text", "AS 65101, port 7");
+const IFNAME: Type = Text("name of an interface", "eth1");
+const NAME: Type = Text("name", "transit-1");
+const POLICY: Type = Name("policy", &["accept-all", "reject-all"]);
+const FAMILY: Type = Word(&["ipv4-unicast", "ipv6-unicast"]);
+const ORIGIN: Type = Word(&["igp", "egp", "incomplete"]);
+const LEVEL: Type = Word(&["error", "warn", "info", "debug", "trace"]);
+const OUTCOME: Type = Word(&["accept", "reject", "next"]);
+const ASN_OR_RANGE: Type = Either(&[Asn, Text("range", "64512-65534")]);
+const SECONDS: Type = Number(0, 65_535);
+const PORT: Type = Number(1, 65_535);
+const U32: Type = Number(0, u32::MAX as u64);
+const DISTANCE: Type = Number(0, 255);
+const PREFIX_RANGE: Type = Text("prefix, with `ge` and `le`", "10.0.0.0/8 le 24");
+const COMMUNITY: Type = Text("community", "65001:100");
+const COMMUNITY_PATTERN: Type = Text("community pattern", "65001:*");
+const PATH_PATTERN: Type = Text("AS path pattern", "65001 *");
+const REGEX: Type = Text("regular expression", "_65001$");
+const PROTOCOL_NAME: Type = Text("`bgp`, `static`, `connected` or the name of another protocol", "static");
+const VALIDITY: Type = Word(&["valid", "invalid", "not-found"]);
+const RANGE_OF_LENGTHS: Type = Either(&[Number(0, 128), Type::Table(&LENGTHS)]);
+const RANGE_OF_NUMBERS: Type = Either(&[U32, Type::Table(&RANGE)]);
+
+/// The file.
+pub static FILE: Table = Table {
+    doc: "The configuration of a router.",
+    keys: &[
+        table("router", &ROUTER),
+        table("log", &LOG),
+        table("metrics", &METRICS),
+        table("fea", &FEA),
+        table("rib", &RIB),
+        table("sandbox", &SANDBOX),
+        tables("static", &STATIC, "prefix"),
+        tables("protocol", &PROTOCOL, "name"),
+        table("bgp", &BGP),
+        tables("prefix-set", &PREFIX_SET, "name"),
+        tables("community-set", &COMMUNITY_SET, "name"),
+        tables("as-path-set", &AS_PATH_SET, "name"),
+        tables("policy", &POLICIES, "name"),
+        table("xrl", &XRL),
+    ],
+};
+
+static XRL: Table = Table {
+    doc: "Calls over TCP (see [xrl](xrl.md)); without this table nothing listens.",
+    keys: &[
+        key("listen", List(&Text("address and port", "127.0.0.1:4400")), Else("none"), Reload, "where to listen; a port from 1024"),
+        tables("client", &XRL_CLIENT, "name"),
+    ],
+};
+
+static XRL_CLIENT: Table = Table {
+    doc: "Somebody who may connect over TCP.",
+    keys: &[
+        key("name", NAME, Required, Reload, "a letter, then up to 63 letters, digits, `-`, `_`, `.`; unique; with the role `protocol` that of a `[[protocol]]`"),
+        key("role", Word(&["operator", "protocol"]), Is("\"operator\""), Reload, "what it may call"),
+        key("key", Text("16 octets or more", "a secret of your own"), Else("this or `key-file`"), Reload, "what it has to know"),
+        key("key-file", Text("path", "alice.key"), Else("this or `key`"), Reload, "a file with the key, in the directory of this file or below; white space at its ends does not count"),
+    ],
+};
+
+static ROUTER: Table = Table {
+    doc: "Who the router is.",
+    keys: &[
+        key("id", Text("IPv4 address", "10.0.0.1"), Required, Restart, "BGP identifier; not 0.0.0.0 (RFC 6286)"),
+        key("asn", Asn, Required, Restart, "our AS number; reserved ones (0, 23456, 65535, 4294967295) are refused"),
+    ],
+};
+
+static LOG: Table = Table {
+    doc: "How events are written, on standard error.",
+    keys: &[
+        key("format", Word(&["text", "json"]), Is("\"text\""), Restart, "`\"json\"`: one object a line"),
+        key("level", LEVEL, Is("\"info\""), Restart, "the least important that is written"),
+        table("process", &LOG_PROCESS),
+    ],
+};
+
+static LOG_PROCESS: Table = Table {
+    doc: "The level of single processes.",
+    keys: &[
+        key("keeper", LEVEL, Else("`level`"), Restart, "of the process that starts the others"),
+        key("manager", LEVEL, Else("`level`"), Restart, "of the process that decides what runs"),
+        key("fea", LEVEL, Else("`level`"), Restart, "of the process that talks to the kernel"),
+        key("rib", LEVEL, Else("`level`"), Restart, "of the process that merges routes"),
+        key("bgp", LEVEL, Else("`level`"), Restart, "of the process that speaks BGP"),
+        key("metrics", LEVEL, Else("`level`"), Restart, "of the process that answers Prometheus"),
+    ],
+};
+
+static METRICS: Table = Table {
+    doc: "A process that answers Prometheus over HTTP (see [metrics](metrics.md)); without this table it does not run.",
+    keys: &[key("listen", Text("address with port", "127.0.0.1:9179"), Is("\"127.0.0.1:9179\""), Reload, "where; whoever reaches it may ask")],
+};
+
+static FEA: Table = Table {
+    doc: "The forwarding engine abstraction.",
+    keys: &[
+        key("backend", Word(&["linux", "none"]), Is("\"linux\""), Reload, "`\"linux\"`: the kernel's tables; `\"none\"`: routes are selected and announced, and nothing is installed"),
+        key("keep-routes", Bool, Is("false"), Reload, "a router that stops leaves its routes in the kernel"),
+        key("table", Number(1, u32::MAX as u64), Is("254"), Reload, "number of the kernel's routing table; 254 is main"),
+    ],
+};
+
+static RIB: Table = Table {
+    doc: "The routing information base.",
+    keys: &[
+        key("enabled", Bool, Is("true"), Restart, "`false`: neither `rib` nor `fea` run; BGP selects and announces only, and every next hop counts as reachable"),
+        key("stale-time", SECONDS, Is("300"), Reload, "seconds that the routes of a protocol that died stay while it is not back"),
+        table("distance", &DISTANCES),
+    ],
+};
+
+static DISTANCES: Table = Table {
+    doc: "Of several protocols with a route for one prefix the lowest wins; 255 means never used.",
+    keys: &[
+        key("connected", DISTANCE, Is("0"), Restart, "networks of our own addresses"),
+        key("static", DISTANCE, Is("1"), Reload, "static routes"),
+        key("ebgp", DISTANCE, Is("20"), Restart, "learned from another AS"),
+        key("ibgp", DISTANCE, Is("200"), Restart, "learned inside our AS"),
+    ],
+};
+
+static SANDBOX: Table = Table {
+    doc: "How far the router's processes are confined: see [sandbox](sandbox.md).",
+    keys: &[
+        key("mode", Word(&["enforce", "off"]), Is("\"enforce\""), Restart, "`\"enforce\"`: Landlock and seccomp, as far as the kernel has them; `\"off\"`: neither"),
+        key("first-user", Number(0, 0x7fff_0000), Is("60700"), Restart, "the first of the users that processes become when the router is started as root; 0: they keep the router's"),
+        table("limits", &PROCESS_LIMITS),
+    ],
+};
+
+static PROCESS_LIMITS: Table = Table {
+    doc: "What each process may use, from its next start on.",
+    keys: &[
+        table("manager", &LIMITS),
+        table("fea", &LIMITS),
+        table("rib", &LIMITS),
+        table("bgp", &LIMITS),
+        table("metrics", &LIMITS),
+    ],
+};
+
+static LIMITS: Table = Table {
+    doc: "What a process may use; `[sandbox.limits.bgp]`, for one.",
+    keys: &[
+        key("memory", SIZE, Else("three quarters of the machine's, where a cgroup counts it"), Reload, "one that wants more dies, and is started again"),
+        key("cpu", Number(1, 100_000), Else("all"), Reload, "processor time in percent of one processor; only where a cgroup counts it"),
+    ],
+};
+
+static STATIC: Table = Table {
+    doc: "A static route; with exactly one of `next-hop` (with or without `interface`), `interface` alone, or `blackhole`.",
+    keys: &[
+        key("prefix", PREFIX, Required, Reload, "where it leads; bits after the length must be 0"),
+        key("next-hop", ADDRESS, Else("none"), Reload, "gateway of the prefix's family; resolved recursively unless `interface` is given, which a link-local one needs"),
+        key("interface", IFNAME, Else("none"), Reload, "alone: everything of the prefix is a neighbour there"),
+        key("blackhole", Bool, Is("false"), Reload, "dropped"),
+        key("tag", U32, Is("0"), Reload, "for policies of other protocols; 0 is none"),
+    ],
+};
+
+static PROTOCOL: Table = Table {
+    doc: "A protocol in a process that somebody else starts; it connects to the socket `protocol-NAME.sock` (see [protocols](protocols.md)). An error where `[rib]` is not enabled.",
+    keys: &[
+        key("name", Text("name of a protocol", "igp"), Required, Reload, "a letter, then up to 14 letters, digits or `-`, all lower case; not the name of a part of this router"),
+        key("distance", DISTANCE, Is("120"), Reload, "administrative distance of its routes; 255 means never used"),
+        key("user", Text("user", "igp"), Else("who runs the router"), Reload, "who owns the socket, as a name or a number"),
+        key("group", Text("group", "igp"), Else("the group that runs the router"), Reload, "who may connect besides the owner, as a name or a number"),
+    ],
+};
+
+static BGP: Table = Table {
+    doc: "BGP; without this table no `bgp` process runs.",
+    keys: &[
+        key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Restart, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
+        key("port", PORT, Is("179"), Reload, "where to listen"),
+        key("listen", List(&ADDRESS), Else("all of both families"), Reload, "our addresses to listen on"),
+        key("hold-time", SECONDS, Is("90"), Session, "seconds, 0 (no keepalives) or 3 and more; for peers without one of their own"),
+        key("connect-retry", PORT, Is("5"), Session, "seconds between attempts to connect; for peers without one of their own"),
+        key("local-preference", U32, Is("100"), Restart, "of routes that neither the peer nor a policy gives one"),
+        key("max-paths", Number(1, 64), Is("1"), Restart, "equally good paths used at once"),
+        key("nonstop", Bool, Is("true"), Restart, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
+        key("nonstop-memory", SIZE, Is("\"1 GiB\""), Restart, "room for what the next `bgp` process needs of them"),
+        table("damping", &DAMPING),
+        tables("peer", &PEER, "name"),
+        tables("network", &NETWORK, "prefix"),
+        tables("redistribute", &REDISTRIBUTE, "from"),
+        key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
+    ],
+};
+
+static DAMPING: Table = Table {
+    doc: "Route-flap damping (RFC 2439, RFC 7196); an empty table has the defaults, without it no route is damped.",
+    keys: &[
+        key("half-life", PORT, Is("900"), Restart, "seconds in which a route's penalty becomes half of what it was"),
+        key("suppress", Number(1, u32::MAX as u64), Is("6000"), Restart, "penalty from which on a route is held back; a withdrawal counts 1000, a change of attributes 500"),
+        key("reuse", Number(1, u32::MAX as u64), Is("750"), Restart, "penalty below which it is used again; less than `suppress`"),
+        key("max-suppress", PORT, Is("3600"), Restart, "seconds after its last flap for which a route is held back at most"),
+    ],
+};
+
+static PEER: Table = Table {
+    doc: "A BGP neighbour, or a range of them.",
+    keys: &[
+        key("name", NAME, Required, Session, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
+        key("description", FREE, Else("none"), Reload, "free text"),
+        key("address", ADDRESS, Else("this or `listen-range`"), Session, "of the neighbour; unique, not link-local"),
+        key("listen-range", PREFIX, Else("this or `address`"), Session, "from which any number of neighbours (at most 4096) may connect to us"),
+        key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`"),
+        key("local-address", ADDRESS, Else("the kernel's choice"), Session, "our end of the session, of the neighbour's family"),
+        key("port", PORT, Is("179"), Reload, "where we connect to; from the next attempt on"),
+        key("passive", Bool, Is("false"), Session, "wait for the neighbour to connect; always so with a `listen-range`"),
+        key("families", List(&FAMILY), Else("the one of the neighbour's address"), Session, "offered to the neighbour"),
+        key("next-hop-ipv4", Text("IPv4 address", "10.0.0.1"), Else("none (see [bgp](bgp.md))"), Session, "our next hop for IPv4 prefixes where the session runs over IPv6"),
+        key("next-hop-ipv6", Text("IPv6 address", "2001:db8::1"), Else("none"), Session, "our next hop for IPv6 prefixes where the session runs over IPv4"),
+        key("import", POLICY, Else("nothing from another AS, everything inside ours"), Reload, "policy for what we learn"),
+        key("export", POLICY, Else("nothing to another AS, everything inside ours"), Reload, "policy for what we announce"),
+        key("md5", Text("1 to 80 octets", "secret"), Else("none"), Session, "TCP-MD5 key (RFC 2385)"),
+        key("ttl-security", Bool, Is("false"), Session, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
+        key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Session, "TTL of our packets, for a neighbour several hops away"),
+        key("hold-time", SECONDS, Else("that of `[bgp]`"), Session, "seconds, 0 or 3 and more; the lower of both sides' counts"),
+        key("connect-retry", PORT, Else("that of `[bgp]`"), Session, "seconds between attempts to connect"),
+        key("enforce-first-as", Bool, Is("true"), Session, "whether a path from another AS must begin with that AS; `false` for route servers"),
+        key("next-hop-self", Bool, Is("false"), Session, "announce ourselves as next hop also inside our AS"),
+        key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
+        key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
+        key("disabled", Bool, Is("false"), Session, "keep the session down"),
+    ],
+};
+
+static NETWORK: Table = Table {
+    doc: "A prefix that we originate, always, whether there is a route to it or not.",
+    keys: &[key("prefix", PREFIX, Required, Reload, "what is originated")],
+};
+
+static REDISTRIBUTE: Table = Table {
+    doc: "Routes of another protocol that we originate (see [protocols](protocols.md)). An error where `[rib]` is not enabled.",
+    keys: &[
+        key("from", Name("protocol", &["static", "connected"]), Required, Reload, "whose; never BGP's"),
+        key("policy", POLICY, Required, Reload, "says which, and with what attributes"),
+    ],
+};
+
+static PREFIX_SET: Table = Table {
+    doc: "Prefixes under a name, for policies.",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique among prefix sets"),
+        key("prefixes", List(&PREFIX_RANGE), Required, Reload, "in any order"),
+    ],
+};
+
+static COMMUNITY_SET: Table = Table {
+    doc: "Communities of all kinds under a name, for policies.",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique among community sets"),
+        key("communities", List(&COMMUNITY_PATTERN), Else("none, where there are regexes"), Reload, "a route with one of these is in the set"),
+        key("regexes", List(&REGEX), Else("none"), Reload, "so is one with a community in which one of these is found"),
+    ],
+};
+
+static AS_PATH_SET: Table = Table {
+    doc: "AS path patterns under a name, for policies.",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique among AS path sets"),
+        key("paths", List(&PATH_PATTERN), Else("none, where there are regexes"), Reload, "a route whose path matches one of these is in the set"),
+        key("regexes", List(&REGEX), Else("none"), Reload, "so is one in whose path one of these is found"),
+    ],
+};
+
+static POLICIES: Table = Table {
+    doc: "Terms under a name, tried in order; what nothing decides is rejected.",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique among policies"),
+        key("first", Like(&THEN, "policy.term.then"), Else("none"), Reload, "changes to make before the first term is asked; no `action`"),
+        tables("term", &TERM, "name"),
+        key("last", Either(&[Word(&["accept", "reject"]), Like(&THEN, "policy.term.then")]), Else("it is rejected"), Reload, "what becomes of a route that no term decides, or changes to it with an `action`"),
+    ],
+};
+
+static TERM: Table = Table {
+    doc: "One step of a policy.",
+    keys: &[
+        key("name", NAME, Else("its number"), Reload, "unique in its policy"),
+        table("from", &FROM),
+        key("unless", Like(&FROM, "policy.term.from"), Else("none"), Reload, "the term does not match where all of these hold"),
+        key("then", Either(&[OUTCOME, Type::Table(&THEN)]), Required, Reload, "what follows, or changes to the route with an `action`"),
+    ],
+};
+
+static FROM: Table = Table {
+    doc: "Conditions: all must hold; of a list, one entry, or as many as `{ any = […] }`, `{ all = […] }`, `{ none = […] }` say.",
+    keys: &[
+        key("prefix-set", Moded(&Name("prefix-set", &[])), Else("none"), Reload, "the prefix is in one of these sets"),
+        key("prefix", Moded(&PREFIX_RANGE), Else("none"), Reload, "the prefix is one of these"),
+        key("prefix-length", RANGE_OF_LENGTHS, Else("none"), Reload, "length of the prefix"),
+        key("community-set", Moded(&Name("community-set", &[])), Else("none"), Reload, "the route has a community of one of these sets"),
+        key("community", Moded(&COMMUNITY_PATTERN), Else("none"), Reload, "the route has one of these communities"),
+        key("community-regex", Moded(&REGEX), Else("none"), Reload, "one of these is found in a community"),
+        key("as-path-set", Moded(&Name("as-path-set", &[])), Else("none"), Reload, "the AS path is in one of these sets"),
+        key("as-path", Moded(&PATH_PATTERN), Else("none"), Reload, "the AS path follows one of these patterns"),
+        key("as-path-regex", Moded(&REGEX), Else("none"), Reload, "one of these is found in the AS path"),
+        key("as-path-length", RANGE_OF_NUMBERS, Else("none"), Reload, "length of the AS path; an AS_SET counts as one"),
+        key("neighbor-as", Moded(&ASN_OR_RANGE), Else("none"), Reload, "the first AS of the path"),
+        key("origin-as", Moded(&ASN_OR_RANGE), Else("none"), Reload, "the last AS of the path"),
+        key("peer-as", Moded(&ASN_OR_RANGE), Else("none"), Reload, "the AS of the peer: who sends on import, who receives on export"),
+        key("origin", Moded(&ORIGIN), Else("none"), Reload, "ORIGIN"),
+        key("local-preference", RANGE_OF_NUMBERS, Else("none"), Reload, "LOCAL_PREF; a route without one does not match"),
+        key("med", RANGE_OF_NUMBERS, Else("none"), Reload, "MULTI_EXIT_DISC; a route without one does not match"),
+        key("metric", RANGE_OF_NUMBERS, Else("none"), Reload, "the metric in the routing table; a route of BGP has none"),
+        key("next-hop", Moded(&PREFIX), Else("none"), Reload, "one of these contains the next hop"),
+        key("interface", Moded(&IFNAME), Else("none"), Reload, "the interface that the route names is one of these"),
+        key("protocol", Moded(&PROTOCOL_NAME), Else("none"), Reload, "who brought the route"),
+        key("tag", Moded(&U32), Else("none"), Reload, "the tag is one of these"),
+        key("validity", Moded(&VALIDITY), Else("none"), Reload, "what origin validation says; `not-found` of all routes as long as nothing validates"),
+        key("policy", Moded(&POLICY), Else("none"), Reload, "one of these policies would accept the route"),
+    ],
+};
+
+static LENGTHS: Table = Table {
+    doc: "A range of prefix lengths, both ends included.",
+    keys: &[
+        key("min", Number(0, 128), Is("0"), Reload, "the shortest"),
+        key("max", Number(0, 128), Is("128"), Reload, "the longest"),
+    ],
+};
+
+static RANGE: Table = Table {
+    doc: "A range of numbers, both ends included.",
+    keys: &[
+        key("min", U32, Is("0"), Reload, "the least"),
+        key("max", U32, Is("4294967295"), Reload, "the greatest"),
+    ],
+};
+
+static THEN: Table = Table {
+    doc: "Changes to a route, and what follows.",
+    keys: &[
+        key("local-preference", U32, Else("none"), Reload, "sets LOCAL_PREF; not sent to another AS"),
+        key("weight", U32, Else("none"), Reload, "sets the weight: the highest wins before anything else is compared, and nobody is told; on import only"),
+        key("med", Either(&[U32, Word(&["remove", "metric"]), Type::Table(&MED)]), Else("none"), Reload, "sets or removes MULTI_EXIT_DISC, makes it the metric to the next hop (on export), or changes it"),
+        key("origin", ORIGIN, Else("none"), Reload, "sets ORIGIN"),
+        key("prepend", Either(&[Number(1, 32), Type::Table(&PREPEND)]), Else("none"), Reload, "so many times our own AS, or another one, before the path"),
+        key("set-communities", List(&COMMUNITY), Else("none"), Reload, "these in the place of all communities of all kinds"),
+        key("remove-communities", List(&COMMUNITY_PATTERN), Else("none"), Reload, "those that match a pattern"),
+        key("replace-communities", Either(&[Type::Table(&REPLACEMENT)]), Else("none"), Reload, "some by others"),
+        key("add-communities", List(&COMMUNITY), Else("none"), Reload, "these besides"),
+        key("next-hop", Either(&[ADDRESS, Word(&["self"])]), Else("none"), Reload, "sets the next hop; `\"self\"` on export only"),
+        key("tag", U32, Else("none"), Reload, "a number that the route carries to other processes"),
+        key("apply", List(&POLICY), Else("none"), Reload, "after the changes, runs the terms of these policies as if they stood here"),
+        key("action", OUTCOME, Is("\"next\""), Reload, "what follows"),
+    ],
+};
+
+static MED: Table = Table {
+    doc: "A change of the MED; a route without one counts as 0.",
+    keys: &[
+        key("add", U32, Else("none"), Reload, "so much more"),
+        key("subtract", U32, Else("none"), Reload, "so much less"),
+    ],
+};
+
+static REPLACEMENT: Table = Table {
+    doc: "Communities in the place of others: where one of `these` goes, all of `by` come.",
+    keys: &[
+        key("these", List(&COMMUNITY_PATTERN), Required, Reload, "what goes"),
+        key("by", List(&COMMUNITY), Required, Reload, "what comes"),
+    ],
+};
+
+static PREPEND: Table = Table {
+    doc: "An AS number several times before the path.",
+    keys: &[
+        key("asn", Asn, Else("the nearest of the path, with `last-as`"), Reload, "which"),
+        key("count", Number(1, 32), Is("1"), Reload, "how often"),
+        key("last-as", Number(1, 32), Else("none"), Reload, "how often the nearest AS of the path is repeated"),
+    ],
+};
