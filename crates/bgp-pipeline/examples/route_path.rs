@@ -83,7 +83,7 @@ fn peer_down(pipeline: &mut Pipeline, from: PeerIndex, to: PeerIndex, routes: us
         let more = pipeline.work(SLICE);
         let worked = cpu_time() - start;
         while pipeline.pending(to) {
-            pipeline.pull(to, READ);
+            pipeline.pull(to);
         }
         slices.push(wall.elapsed());
         work += worked;
@@ -162,7 +162,7 @@ fn run(pipeline: &mut Pipeline, from: PeerIndex, feed: &[u8], to: &[PeerIndex]) 
         let start = cpu_time();
         for peer in to {
             while pipeline.pending(*peer) {
-                std::hint::black_box(pipeline.pull(*peer, READ));
+                std::hint::black_box(pipeline.pull(*peer));
             }
         }
         pipeline.work(10_000);
@@ -205,6 +205,7 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         next_hop_v6: Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
         link_local: None,
         interface: 0,
+        number: 0,
     };
     if let Err(error) = pipeline.peer_up(peer, facts) {
         println!("  {error}");

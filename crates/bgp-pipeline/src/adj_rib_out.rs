@@ -15,11 +15,13 @@ use crate::{
     core::Core,
     export::{Group, Judged},
     fanout::Change,
+    journal::{AttributeHasher, Names, PeerNumber, Recorder},
     own_next_hop::OwnNextHops,
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
     rewrite::{self, ExportedNextHop},
     seam::{Lane, Old, RouteNumber, Seam},
+    told::{Announced, Known},
 };
 
 /// Whom some bytes are for. A route is not sent back to the peer it came from.
@@ -40,12 +42,17 @@ impl Target {
     }
 }
 
+/// Octets after which messages for the same targets are another run: a member takes whole ones.
+const LONG_RUN: usize = 64 << 10;
+
 /// Messages for the same targets.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) target: Target,
     /// Where it ends.
     pub(crate) end: usize,
+    /// Where what the journal says of it ends.
+    pub(crate) items_end: usize,
     pub(crate) messages: u64,
 }
 
@@ -56,6 +63,8 @@ pub(crate) struct Outgoing {
     pub(crate) runs: Vec<Run>,
     /// Where we stand as next hop: members on other links have another address there.
     pub(crate) own_next_hops: Vec<u32>,
+    /// What the journal is to say of the runs, if there is one.
+    pub(crate) recorder: Option<Recorder>,
     /// Messages behind the last run.
     messages: u64,
     /// Routes whose attributes fit no message of the session.
@@ -67,10 +76,12 @@ impl Outgoing {
         self.bytes.clear();
         self.runs.clear();
         self.own_next_hops.clear();
+        self.recorder.iter_mut().for_each(|recorder| recorder.items.clear());
     }
 
     pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
         encode::end_of_rib(P::UNICAST, &mut self.bytes);
+        self.recorder.iter_mut().for_each(Recorder::end_of_rib::<P>);
         self.messages += 1;
         self.close(Target::All);
     }
@@ -81,19 +92,21 @@ impl Outgoing {
         self.own_next_hops.extend(places);
     }
 
-    /// Ends a run; joins it to the last if that has the same target.
+    /// Ends a run; joins it to the last if that has the same target and is not long.
     fn close(&mut self, target: Target) {
         let messages = std::mem::take(&mut self.messages);
-        if messages == 0 {
+        let end = self.bytes.len();
+        let items_end = self.recorder.as_ref().map_or(0, |recorder| recorder.items.len());
+        if messages == 0 && self.runs.last().map_or(0, |run| run.items_end) == items_end {
             return;
         }
-        let end = self.bytes.len();
+        let start = self.runs.iter().nth_back(1).map_or(0, |before| before.end);
         match self.runs.last_mut() {
-            Some(run) if run.target == target => {
-                run.end = end;
+            Some(run) if run.target == target && end - start <= LONG_RUN => {
+                (run.end, run.items_end) = (end, items_end);
                 run.messages += messages;
             }
-            Some(_) | None => self.runs.push(Run { target, end, messages }),
+            Some(_) | None => self.runs.push(Run { target, end, items_end, messages }),
         }
     }
 }
@@ -125,6 +138,8 @@ pub(crate) struct Audience<'a> {
     pub(crate) members: &'a PeerSet,
     /// The group's position, for who looks at the seams.
     pub(crate) lane: Lane,
+    /// Of the journal, if there is one.
+    pub(crate) journal: Option<(&'a AttributeHasher, &'a Names)>,
 }
 
 impl Audience<'_> {
@@ -155,6 +170,24 @@ impl Audience<'_> {
             Before::Unknown => Old::Unknown,
         };
         core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
+    }
+
+    /// Whether nobody needs to know of routes that come from the one member: not even the journal, for those that may
+    /// join it.
+    fn is_alone_and_silent(&self) -> bool {
+        self.members.len() == 1 && self.journal.is_none()
+    }
+
+    /// What the journal calls the peer that a source is; 0 if it is none.
+    fn source_number(&self, core: &Core, source: SourceId) -> PeerNumber {
+        let peer = || core.sources.get(source).peer;
+        self.journal.and_then(|(_, names)| Some(names.number(peer()?))).unwrap_or(0)
+    }
+
+    /// The member that the journal calls so.
+    fn named(&self, number: PeerNumber) -> Option<PeerIndex> {
+        let (_, names) = self.journal.filter(|_| number != 0)?;
+        names.peer(number).filter(|peer| self.members.contains(*peer))
     }
 
     /// The member that a source is.
@@ -188,6 +221,15 @@ impl Tally {
         *count += by;
     }
 
+    /// A route is announced, but not to the member that it comes from.
+    #[inline]
+    fn announce(&mut self, source: Option<PeerIndex>) {
+        self.announced += 1;
+        if let Some(peer) = source {
+            self.withhold(peer, 1);
+        }
+    }
+
     /// Takes what was counted of single members.
     pub(crate) fn take_withheld(&mut self) -> impl Iterator<Item = (PeerIndex, i64)> {
         let withheld = &mut self.withheld;
@@ -205,8 +247,12 @@ impl Tally {
 struct Chain {
     /// The source as a member of the group, which is not told of its own routes.
     member: Option<PeerIndex>,
+    /// What the journal calls the source.
+    source: PeerNumber,
     side: Side,
     judged: Judged,
+    /// Of the attributes as sent, where that was asked for.
+    hash: Option<u64>,
     /// First and last of its routes; `END` as long as it has none.
     first: u32,
     last: u32,
@@ -352,7 +398,7 @@ impl<P: IpPrefix> Window<P> {
                 }
             }
             (Some(_), None) => match self.retract(core, audience, old) {
-                Some(_) if audience.members.len() == 1 => {}
+                Some(_) if audience.is_alone_and_silent() => {}
                 Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
                 None => self.withdrawn.push(prefix),
             },
@@ -364,6 +410,69 @@ impl<P: IpPrefix> Window<P> {
                 }
             }
         }
+    }
+
+    /// One prefix of sessions that go on after another process: what they were told, and what they are to be told now.
+    pub(crate) fn resume(
+        &mut self,
+        core: &mut Core,
+        marks: &mut Marks,
+        audience: &Audience<'_>,
+        prefix: P,
+        told: Option<Known>,
+        best: Path,
+    ) {
+        let now = self.place(core, marks, audience, prefix, (best, Side::Current));
+        if core.seams.are_watched() {
+            self.pass(core, audience, prefix, (Before::Unknown, None), now.map(|place| (best, place)));
+        }
+        let (told, place) = match (told, now) {
+            (None, None) => return,
+            (None, Some(place)) => return self.announce(place, prefix),
+            (Some(told), None) => return self.withdraw_known(audience, &told, prefix),
+            (Some(told), Some(place)) => (told, place),
+        };
+        let (Announced { hash, source }, also_except) = told;
+        // The one that was not told, if it is among those who are told now.
+        let except = audience.named(source);
+        let is_same = also_except.is_empty() && self.hash(core, audience, place.chain) == Some(hash);
+        if is_same && except.is_none_or(|peer| place.member == Some(peer)) {
+            self.tally.announce(place.member);
+        } else {
+            self.announce(place, prefix);
+        }
+        let had_it = |peer: &PeerIndex| {
+            except != Some(*peer) && also_except.iter().all(|other| audience.named(*other) != Some(*peer))
+        };
+        if let Some(peer) = place.member.filter(had_it) {
+            self.withdrawn_from.push((Target::Only(peer), prefix));
+        }
+    }
+
+    /// A prefix that nobody may have any more, of which is known who was told.
+    pub(crate) fn withdraw_known(&mut self, audience: &Audience<'_>, (told, also_except): &Known, prefix: P) {
+        match audience.named(told.source) {
+            _ if !also_except.is_empty() => {
+                let except = also_except.iter().chain([&told.source]).filter_map(|who| audience.named(*who));
+                let except = PeerSet::from_iter(except);
+                let had_it = audience.members.iter().filter(|peer| !except.contains(*peer));
+                self.withdrawn_from.extend(had_it.map(|peer| (Target::Only(peer), prefix)));
+            }
+            None => self.withdrawn.push(prefix),
+            Some(_) if audience.is_alone_and_silent() => {}
+            Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
+        }
+    }
+
+    /// Stands for the attributes of a chain.
+    fn hash(&mut self, core: &Core, audience: &Audience<'_>, chain: u32) -> Option<u64> {
+        let chain = &mut self.chains[chain as usize];
+        if chain.hash.is_none() {
+            let room = (&mut self.scratch, &mut self.attributes);
+            let (named, _) = attributes::<P>(core, audience, chain, room)?;
+            chain.hash = audience.journal.map(|(hasher, _)| hasher.hash(&self.attributes, named));
+        }
+        chain.hash
     }
 
     #[cold]
@@ -398,10 +507,7 @@ impl<P: IpPrefix> Window<P> {
     /// The prefix is announced like the others of a chain.
     #[inline]
     fn announce(&mut self, place: Place, prefix: P) {
-        self.tally.announced += 1;
-        if let Some(peer) = place.member {
-            self.tally.withhold(peer, 1);
-        }
+        self.tally.announce(place.member);
         let number = self.routes.len() as u32;
         self.routes.push((prefix, END));
         let chain = &mut self.chains[place.chain as usize];
@@ -445,7 +551,8 @@ impl<P: IpPrefix> Window<P> {
         let group = audience.group(side);
         let judged = group.judge(core, prefix, path)?;
         let member = audience.member(core, path.source);
-        let chain = self.chain(marks.chain(path.set), (member, side, judged));
+        let source = audience.source_number(core, path.source);
+        let chain = self.chain(marks.chain(path.set), (member, source, side, judged));
         let place = Place { chain, member };
         self.latest =
             group.remembers(core, path).then_some(Latest { set: path.set, source: path.source, side, place });
@@ -461,16 +568,29 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// The chain of routes that are announced in this way.
-    fn chain(&mut self, head: &mut u32, (member, side, judged): (Option<PeerIndex>, Side, Judged)) -> u32 {
+    fn chain(
+        &mut self,
+        head: &mut u32,
+        (member, source, side, judged): (Option<PeerIndex>, PeerNumber, Side, Judged),
+    ) -> u32 {
         let mut at = *head;
         while let Some(chain) = self.chains.get(at as usize) {
-            if (chain.member, chain.side, chain.judged) == (member, side, judged) {
+            if (chain.member, chain.source, chain.side, chain.judged) == (member, source, side, judged) {
                 return at;
             }
             at = chain.next;
         }
         let number = self.chains.len() as u32;
-        self.chains.push(Chain { member, side, judged, first: END, last: END, next: *head });
+        self.chains.push(Chain {
+            member,
+            source,
+            side,
+            judged,
+            hash: None,
+            first: END,
+            last: END,
+            next: *head,
+        });
         *head = number;
         number
     }
@@ -498,6 +618,26 @@ impl<P: IpPrefix> Window<P> {
     }
 }
 
+/// The attributes of a chain as they are sent, and with which next hop; `None` if there is no such address.
+fn attributes<P: IpPrefix>(
+    core: &Core,
+    audience: &Audience<'_>,
+    chain: &Chain,
+    (scratch, attributes): (&mut Vec<u8>, &mut Vec<u8>),
+) -> Option<(ExportedNextHop, NextHop)> {
+    let Judged { set, outcome } = chain.judged;
+    let group = audience.group(chain.side);
+    let (export, edits) = (&group.export, &*group.edits(outcome));
+    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, set, edits)?;
+    let next_hop = match named {
+        ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32)?,
+        ExportedNextHop::Other(next_hop) => next_hop,
+    };
+    attributes.clear();
+    rewrite::export(core, export, set, edits, next_hop, scratch, attributes);
+    Some((named, next_hop))
+}
+
 /// Encodes the messages of one chain.
 fn encode_chain<P: IpPrefix>(
     core: &Core,
@@ -505,38 +645,39 @@ fn encode_chain<P: IpPrefix>(
     encoder: UpdateEncoder,
     chain: &Chain,
     routes: &[(P, u32)],
-    (scratch, attributes): (&mut Vec<u8>, &mut Vec<u8>),
+    (scratch, bytes): (&mut Vec<u8>, &mut Vec<u8>),
     out: &mut Outgoing,
 ) {
-    if chain.member.is_some() && audience.members.len() == 1 {
+    let nobody = chain.member.is_some() && audience.members.len() == 1;
+    if chain.first == END || nobody && audience.journal.is_none() {
         return;
     }
-    let Judged { set, outcome } = chain.judged;
-    let group = audience.group(chain.side);
-    let (export, edits) = (&group.export, &*group.edits(outcome));
     let routes = Routes { routes, next: chain.first };
     let start = out.bytes.len();
-    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, set, edits);
-    let next_hop = named.and_then(|named| match named {
-        ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32),
-        ExportedNextHop::Other(next_hop) => Some(next_hop),
-    });
-    let sent = next_hop.is_some_and(|next_hop| {
-        attributes.clear();
-        rewrite::export(core, export, set, edits, next_hop, scratch, attributes);
+    let named = attributes::<P>(core, audience, chain, (scratch, bytes)).and_then(|(named, next_hop)| {
         let sent = match next_hop {
-            NextHop::V4(_) => encoder.announce(attributes, ipv4(routes.clone()), &mut out.bytes),
-            NextHop::V6 { .. } => encoder.announce_mp(attributes, next_hop, routes.clone(), &mut out.bytes),
+            _ if nobody => Ok(0),
+            NextHop::V4(_) => encoder.announce(bytes, ipv4(routes.clone()), &mut out.bytes),
+            NextHop::V6 { .. } => encoder.announce_mp(bytes, next_hop, routes.clone(), &mut out.bytes),
         };
         out.messages += *sent.as_ref().unwrap_or(&0) as u64;
-        sent.is_ok()
+        sent.is_ok().then_some(named)
     });
-    if !sent {
-        // What cannot be said must not leave the old route standing.
-        out.too_long += routes.clone().count() as u64;
-        withdraw(encoder, routes, out);
-    } else if named == Some(ExportedNextHop::Ourselves) {
-        out.note_own_next_hops(start);
+    match named {
+        Some(named) => {
+            if named == ExportedNextHop::Ourselves && !nobody {
+                out.note_own_next_hops(start);
+            }
+            if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, audience.journal) {
+                let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
+                recorder.announced(chain.source, hash, routes);
+            }
+        }
+        None => {
+            // What cannot be said must not leave the old route standing.
+            out.too_long += routes.clone().count() as u64;
+            withdraw(encoder, routes, out);
+        }
     }
     out.close(chain.member.map_or(Target::All, Target::Except));
 }
@@ -562,7 +703,16 @@ fn ipv4<P: IpPrefix>(prefixes: impl Iterator<Item = P>) -> impl Iterator<Item = 
     prefixes.filter_map(|prefix| Ipv4Prefix::from_prefix(prefix.into()))
 }
 
-fn withdraw<P: IpPrefix>(encoder: UpdateEncoder, prefixes: impl Iterator<Item = P>, out: &mut Outgoing) {
+fn withdraw<P: IpPrefix>(
+    encoder: UpdateEncoder,
+    prefixes: impl Iterator<Item = P> + Clone,
+    out: &mut Outgoing,
+) {
+    if let Some(recorder) = &mut out.recorder
+        && prefixes.clone().next().is_some()
+    {
+        recorder.withdrawn(prefixes.clone());
+    }
     out.messages += if P::WIDTH == 32 {
         encoder.withdraw(ipv4(prefixes), &mut out.bytes)
     } else {

@@ -7,13 +7,13 @@
 //! A walk makes changes faster than receivers take them. So it waits as long as a receiver has unread bytes
 //! of the last slice: other routes must not queue behind it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, sets::Stamp, stage::Release, table::Table,
-    update_group::Stream,
+    Direction, Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, sets::Stamp, stage::Release,
+    table::Table, update_group::Stream,
 };
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.
@@ -35,6 +35,10 @@ enum Place {
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     place: Option<Place>,
+    /// Prefixes that the walk has behind it.
+    walked: u64,
+    /// The number of the last walk that has ended.
+    ended: u64,
     /// Another walk is to follow.
     wanted: bool,
     /// And that one has changed next hops to look at.
@@ -51,6 +55,16 @@ pub(crate) struct Background {
 }
 
 impl Background {
+    /// Prefixes that the walk under way has behind it.
+    pub(crate) fn walked(&self) -> u64 {
+        self.walked
+    }
+
+    /// The number of the last walk that has come to its end.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
+    }
+
     /// A walk over the tables has to follow, for dead sources or moving ones.
     pub(crate) fn want_walk(&mut self) {
         self.wanted = true;
@@ -77,6 +91,11 @@ impl Pipeline {
         let released = self.release_suppressed(budget);
         let walking = self.walk_slice(budget);
         more || released || walking
+    }
+
+    /// When [`Self::work`] has something to do without anything else happening: [`Self::set_now`] and call it then.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.stages.poll_timeout()
     }
 
     /// Whether background work is held up by receivers that have not acknowledged what they were sent.
@@ -121,9 +140,13 @@ impl Pipeline {
             return false;
         }
         let budget = budget.max(1);
+        self.background.walked += budget as u64;
         self.background.place = match place {
             Place::Ipv4(from) => match self.v4.rib.visit(&mut self.core, &mut self.stages, from, budget) {
-                None => Some(Place::Ipv6(None)),
+                None => {
+                    self.background.walked = self.v4.rib.table.len() as u64;
+                    Some(Place::Ipv6(None))
+                }
                 next => Some(Place::Ipv4(next)),
             },
             Place::Ipv6(from) => self
@@ -142,10 +165,17 @@ impl Pipeline {
         self.core.walk += 1;
         self.core.next_hops_moving = std::mem::take(&mut self.background.next_hops);
         self.background.wanted = false;
+        self.background.walked = 0;
         Place::Ipv4(None)
     }
 
     fn end_walk(&mut self) {
+        let moved = self.background.ended + 1..=self.core.walk;
+        self.background.ended = self.core.walk;
+        let moved =
+            self.core.sources.iter().filter(|source| source.is_alive() && moved.contains(&source.moving));
+        let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Import };
+        self.events.extend(moved.filter_map(|source| source.peer).map(applied));
         let now = self.ends();
         let swept = self.core.sources.take_swept();
         self.background.graves.extend(swept.into_iter().map(|source| (source, now)));
@@ -166,10 +196,7 @@ impl Pipeline {
 
     fn release_suppressed(&mut self, budget: usize) -> bool {
         let mut released = std::mem::take(&mut self.background.released);
-        let mut more = false;
-        for stage in &mut self.stages {
-            more |= stage.work(budget, &mut released);
-        }
+        let more = self.stages.work(budget, &mut released);
         for Release { peer, prefix } in released.drain(..) {
             self.set_suppressed(peer, prefix, false);
         }

@@ -74,6 +74,8 @@ pub(crate) struct Class {
     pub(crate) protocol: Protocol,
     /// The tag it carries between protocols; 0 is none.
     pub(crate) tag: u32,
+    /// The weight that import policy gave it.
+    pub(crate) weight: u32,
     pub(crate) import: Policy,
 }
 
@@ -99,6 +101,7 @@ impl Classes {
             enforce_first_as: false,
             protocol: Protocol::Bgp,
             tag: 0,
+            weight: 0,
             import: Policy::AcceptAll,
         };
         Self { slots: vec![Slot { class: ours, users: 1 }] }
@@ -111,9 +114,21 @@ impl Classes {
 
     /// The number of a class, with one more user. `None` when all 65,536 are in use.
     pub(crate) fn acquire(&mut self, class: &Class) -> Option<ClassId> {
+        self.acquire_one_of(class, usize::MAX)
+    }
+
+    /// The same where there are to be no more than so many that are not of sessions.
+    pub(crate) fn acquire_one_of(&mut self, class: &Class, most: usize) -> Option<ClassId> {
         let sessions = self.slots.iter().enumerate().skip(1);
         let same = |slot: &Slot| slot.users > 0 && slot.class == *class;
         let found = sessions.clone().find(|(_, slot)| same(slot));
+        let ours = |slot: &Slot| slot.users > 0 && slot.class.rules.is_none();
+        if found.is_none()
+            && most <= self.slots.len()
+            && self.slots.iter().filter(|slot| ours(slot)).count() >= most
+        {
+            return None;
+        }
         let number = match found.or_else(|| sessions.clone().find(|(_, slot)| slot.users == 0)) {
             Some((number, _)) => number,
             None => self.slots.len(),

@@ -145,4 +145,7 @@ pub struct SessionFacts {
     pub link_local: Option<Ipv6Addr>,
     /// Kernel's index of the interface to the peer, for link-local next hops; 0 when several hops away.
     pub interface: u32,
+    /// What the [journal](crate::Journal) calls the peer: the same for all its sessions and for all processes that keep
+    /// this journal, and never another peer's. 0 without a journal.
+    pub number: u32,
 }

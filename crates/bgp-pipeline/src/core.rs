@@ -178,10 +178,7 @@ impl Core {
     }
 
     fn place_derived(&mut self, set: SetId, bytes: &[u8]) -> Option<SetId> {
-        let class = match self.edits.tag {
-            Some(tag) => self.classes.acquire(&Class { tag, ..self.classes.get(ClassId::OURS).clone() })?,
-            None => self.acquire_ours(),
-        };
+        let class = self.derived_class(set)?;
         let received = self.sets.next_hop(set);
         let next_hop = match rewrite::imported_next_hop(&self.edits) {
             Some(gateway) => self.next_hops.acquire(gateway),
@@ -193,13 +190,25 @@ impl Core {
         derived
     }
 
-    fn acquire_ours(&mut self) -> ClassId {
-        self.classes.retain(ClassId::OURS);
-        ClassId::OURS
+    /// The class of what policy makes of a set: who brought it stays, and the tag unless policy says another; the weight
+    /// is what policy says.
+    fn derived_class(&mut self, set: SetId) -> Option<ClassId> {
+        let (ours, from) = (self.classes.get(ClassId::OURS), self.classes.get(self.sets.class(set)));
+        let (tag, weight) = (self.edits.tag.unwrap_or(from.tag), self.edits.weight.unwrap_or(0));
+        if (from.protocol, tag, weight) == (ours.protocol, ours.tag, ours.weight) {
+            self.classes.retain(ClassId::OURS);
+            return Some(ClassId::OURS);
+        }
+        let class = Class { protocol: from.protocol, tag, weight, ..ours.clone() };
+        self.classes.acquire(&class)
     }
 
     /// The path's set under its source's present class, with one more user; `None` if it is that already.
     pub(crate) fn reclass(&mut self, path: Path) -> Option<SetId> {
+        if path.source.is_ours() {
+            // They have classes of their own, one by one.
+            return None;
+        }
         let class = self.sets.class(path.set);
         let multiprotocol = self.classes.get(class).multiprotocol;
         let wanted = self.sources.get(path.source).classes[usize::from(multiprotocol)];

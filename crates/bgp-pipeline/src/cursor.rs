@@ -12,6 +12,7 @@ use crate::{
     core::Core,
     path::Path,
     table::Table,
+    told::ToldFamily,
 };
 
 /// Why the table is walked for a stream, and so what its members have of prefixes that the walk has not
@@ -26,6 +27,8 @@ pub(crate) enum WalkKind {
     Policy,
     /// They were too far behind: nobody knows.
     Lost,
+    /// Their sessions go on after another process: what that one has told them is known, see [`Cursor::told`].
+    Resume,
 }
 
 /// A walk over one table, in address order.
@@ -34,13 +37,15 @@ pub(crate) struct Walk<P> {
     pub(crate) kind: WalkKind,
     /// The last prefix done.
     pub(crate) after: Option<P>,
+    /// How many are done.
+    pub(crate) done: u64,
     /// For [`WalkKind::Lost`]: still at the prefixes that were withdrawn meanwhile.
     withdrawing: bool,
 }
 
 impl<P: IpPrefix> Walk<P> {
     pub(crate) fn new(kind: WalkKind) -> Self {
-        Self { kind, after: None, withdrawing: kind == WalkKind::Lost }
+        Self { kind, after: None, done: 0, withdrawing: kind == WalkKind::Lost }
     }
 
     /// The last prefix done.
@@ -60,7 +65,7 @@ impl<P: IpPrefix> Walk<P> {
 }
 
 /// Where a stream is in one family.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cursor<P> {
     /// The next change to read.
     pub(crate) position: u64,
@@ -68,11 +73,13 @@ pub(crate) struct Cursor<P> {
     pub(crate) walk: Option<Walk<P>>,
     /// Changes it had not read are gone.
     pub(crate) lost: bool,
+    /// From [`WalkKind::Resume`] on: what an earlier process has told the members, without what walks have met.
+    pub(crate) told: Option<Box<ToldFamily<P>>>,
 }
 
 impl<P: IpPrefix> Cursor<P> {
     pub(crate) fn new(position: u64) -> Self {
-        Self { position, walk: None, lost: false }
+        Self { position, walk: None, lost: false, told: None }
     }
 
     /// Starts a walk, or from the start again. Two reasons at once, and what the members have is too
@@ -85,6 +92,12 @@ impl<P: IpPrefix> Cursor<P> {
             Some(_) => WalkKind::Lost,
         };
         self.walk = Some(Walk::new(kind));
+    }
+
+    /// Starts the walk of sessions that go on after another process.
+    pub(crate) fn resume(&mut self, told: ToldFamily<P>) {
+        self.told = Some(Box::new(told));
+        self.walk = Some(Walk::new(WalkKind::Resume));
     }
 
     /// Whether changes are gone that it has not made up for.
@@ -128,8 +141,8 @@ impl<P: IpPrefix> Table<P> {
     ) -> Advance {
         self.window.begin(encoding.core, encoding.marks, audience);
         if cursor.lost {
-            *cursor =
-                Cursor { position: self.rib.log.start(), walk: Some(Walk::new(WalkKind::Lost)), lost: false };
+            (cursor.position, cursor.lost) = (self.rib.log.start(), false);
+            cursor.walk = Some(Walk::new(WalkKind::Lost));
         }
         let advance = if cursor.position < self.rib.log.end() {
             self.read_log(cursor, audience, encoding);
@@ -158,7 +171,7 @@ impl<P: IpPrefix> Table<P> {
             let side = match cursor.walk {
                 Some(walk) if !walk.has_done(prefix) => match walk.kind {
                     // The walk will come by.
-                    WalkKind::Dump => continue,
+                    WalkKind::Dump | WalkKind::Resume => continue,
                     WalkKind::Lost => {
                         if !audience.passes(core, prefix, new) {
                             self.window.withdraw(core, audience, prefix);
@@ -170,6 +183,12 @@ impl<P: IpPrefix> Table<P> {
                 },
                 Some(_) | None => Side::Current,
             };
+            // A walk has come by while it was not there: only now is what was told of it compared.
+            if let Some(told) = cursor.told.as_mut().and_then(|told| told.take(prefix)) {
+                audience.read(core, prefix, Before::Unknown, new);
+                self.window.resume(core, marks, audience, prefix, Some(told), new);
+                continue;
+            }
             let before = Before::Path(old, side);
             audience.read(core, prefix, before, new);
             self.window.add(core, marks, audience, prefix, before, (new, side));
@@ -202,6 +221,14 @@ impl<P: IpPrefix> Table<P> {
         Advance::Some
     }
 
+    /// The prefixes that an earlier process has announced, and that are not there any more.
+    fn withdraw_left(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &Encoding<'_>) {
+        let Some(told) = &mut cursor.told else { return };
+        for (prefix, known) in told.take_some(encoding.limits.window) {
+            self.window.withdraw_known(audience, &known, prefix);
+        }
+    }
+
     fn walk(
         &mut self,
         walk: Walk<P>,
@@ -212,12 +239,19 @@ impl<P: IpPrefix> Table<P> {
         let Encoding { core, marks, limits } = encoding;
         let Self { rib, window, .. } = self;
         let page = rib.page(walk.after, limits.window);
+        window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
         for &(prefix, best) in &page {
+            let told = cursor.told.as_mut().and_then(|told| told.take(prefix));
             let before = match walk.kind {
                 WalkKind::Dump => Before::Path(Path::NONE, Side::Current),
                 WalkKind::Refresh => Before::Path(best, Side::Current),
                 WalkKind::Policy => Before::Path(best, Side::Previous),
                 WalkKind::Lost => Before::Unknown,
+                WalkKind::Resume => {
+                    audience.read(core, prefix, Before::Unknown, best);
+                    window.resume(core, marks, audience, prefix, told, best);
+                    continue;
+                }
             };
             audience.read(core, prefix, before, best);
             window.add(core, marks, audience, prefix, before, (best, Side::Current));
@@ -225,12 +259,19 @@ impl<P: IpPrefix> Table<P> {
         let last = page.last().map(|(prefix, _)| *prefix);
         match last {
             Some(_) => {
-                cursor.walk = Some(Walk { after: last, ..walk });
+                cursor.walk = Some(Walk { after: last, done: walk.done + page.len() as u64, ..walk });
+                Advance::Some
+            }
+            None if cursor.told.as_mut().is_some_and(|told| told.is_left()) => {
+                self.withdraw_left(cursor, audience, encoding);
                 Advance::Some
             }
             None => {
                 cursor.walk = None;
+                let had_end_of_rib = cursor.told.take().is_some_and(|told| told.end_of_rib);
                 match walk.kind {
+                    WalkKind::Resume if !had_end_of_rib => Advance::Synced,
+                    WalkKind::Resume => Advance::Some,
                     WalkKind::Dump | WalkKind::Lost => Advance::Synced,
                     WalkKind::Refresh | WalkKind::Policy => Advance::Some,
                 }

@@ -17,9 +17,14 @@ use crate::{
     sets::{Preference, SetFlags},
 };
 
+/// The weight of routes of our own; received ones have 0 unless import policy says otherwise.
+pub const LOCAL_WEIGHT: u32 = 32_768;
+
 /// Why a candidate lost: the first step at which another was better.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Step {
+    /// The weight that import policy gave; a route of our own has [`LOCAL_WEIGHT`].
+    Weight,
     /// The other is a route of our own.
     LocalRoute,
     /// Degree of preference (RFC 4271 section 9.1.1).
@@ -45,6 +50,7 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Weight => "lower weight",
             Self::LocalRoute => "another is our own route",
             Self::LocalPref => "lower local preference",
             Self::AsPathLength => "a) longer AS path",
@@ -67,6 +73,7 @@ pub(crate) struct Candidate {
     /// The attributes after import policy.
     pub(crate) set: SetId,
     source: SourceId,
+    weight: u32,
     preference: Preference,
     metric: u32,
     /// `None` as long as it may be best.
@@ -74,12 +81,17 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    fn is_local(&self) -> bool {
-        self.source == SourceId::LOCAL
+    /// Configured networks come before routes of other protocols, and those before received ones.
+    fn precedence(&self) -> u8 {
+        match self.source {
+            SourceId::LOCAL => 2,
+            SourceId::REDISTRIBUTED => 1,
+            _ => 0,
+        }
     }
 
-    fn rank(&self) -> (bool, Preference) {
-        (self.is_local(), self.preference)
+    fn rank(&self) -> (u32, u8, Preference) {
+        (self.weight, self.precedence(), self.preference)
     }
 
     /// Whether it may be used beside the best: everything up to step e) was equal.
@@ -105,7 +117,20 @@ impl Core {
     pub(crate) fn candidate(&mut self, prefix: Prefix, index: usize, path: Path) -> Option<Candidate> {
         let (set, metric) = self.usable(prefix, path)?;
         let preference = self.sets.preference(set);
-        Some(Candidate { index, set, source: path.source, preference, metric, lost: None })
+        let weight = self.weight(set, path.source);
+        Some(Candidate { index, set, source: path.source, weight, preference, metric, lost: None })
+    }
+
+    /// The weight of a route with this set after import policy.
+    #[inline]
+    pub(crate) fn weight(&self, set: SetId, source: SourceId) -> u32 {
+        match source {
+            SourceId::LOCAL | SourceId::REDISTRIBUTED => LOCAL_WEIGHT,
+            _ if self.sets.flags(set).has(SetFlags::WEIGHTED) => {
+                self.classes.get(self.sets.class(set)).weight
+            }
+            _ => 0,
+        }
     }
 
     /// One more candidate against the one that won over all others.
@@ -191,7 +216,11 @@ impl Decision {
     }
 
     fn eliminate(&mut self, core: &Core) {
-        self.keep_least(Step::LocalRoute, |c| !c.is_local());
+        // Said of most routes that lose to our own, and more telling than their weights.
+        if self.candidates.iter().all(|candidate| candidate.weight <= LOCAL_WEIGHT) {
+            self.keep_least(Step::LocalRoute, |c| std::cmp::Reverse(c.precedence()));
+        }
+        self.keep_least(Step::Weight, |c| std::cmp::Reverse(c.weight));
         self.keep_least(Step::LocalPref, |c| u32::MAX - c.preference.local_pref);
         self.keep_least(Step::AsPathLength, |c| u16::MAX - c.preference.path_rank());
         self.keep_least(Step::Origin, |c| std::cmp::Reverse(c.preference));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use holdfast_types::Family;
 
-use crate::PeerIndex;
+use crate::{Direction, PeerIndex};
 
 /// Where a next hop stands in the RIB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -38,6 +38,13 @@ pub enum Event {
         peer: PeerIndex,
         /// Of which family.
         family: Family,
+    },
+    /// A change of the peer's policy has reached every route that was there.
+    PolicyApplied {
+        /// Whose policy.
+        peer: PeerIndex,
+        /// Which.
+        direction: Direction,
     },
     /// The peer reads so slowly that what it missed cannot be remembered: end its session
     /// (Cease/Out of Resources) and report [`crate::Pipeline::peer_down`].

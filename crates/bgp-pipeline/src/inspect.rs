@@ -2,7 +2,9 @@
 
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use crate::{Drops, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts, core::family_index};
+use crate::{
+    Drops, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts, core::family_index, fanout::Change,
+};
 
 /// What a peer has and gets, in one family.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,28 @@ impl Pipeline {
         (prefixes, self.core.sources.iter().map(|source| source.counts[at].received).sum())
     }
 
+    /// Changes in the logs that some reader has not read, by family.
+    pub fn log_lengths(&self) -> [usize; 2] {
+        [self.v4.rib.log.len(), self.v6.rib.log.len()]
+    }
+
+    /// How many update groups there are.
+    pub fn update_groups(&self) -> usize {
+        self.streams.groups()
+    }
+
+    /// How far the logs of changed best routes have come, by family.
+    pub fn changes_end(&self) -> [u64; 2] {
+        [self.v4.rib.log.end(), self.v6.rib.log.end()]
+    }
+
+    /// The prefixes whose best route changed after [`changes_end`](Self::changes_end) said this, and whether there is
+    /// one now. Changes that every reader has passed may be missing.
+    pub fn changes_since(&self, ends: [u64; 2]) -> Vec<(Prefix, bool)> {
+        let v4 = self.v4.rib.log.read(ends[0], usize::MAX).map(told);
+        v4.chain(self.v6.rib.log.read(ends[1], usize::MAX).map(told)).collect()
+    }
+
     /// Counters of a peer in one family; zero while its session is down.
     pub fn counts(&self, index: PeerIndex, family: Family) -> FamilyCounts {
         let (Some(session), Some(at)) = (self.session(index), family_index(family)) else {
@@ -80,8 +104,8 @@ impl Pipeline {
     /// All paths to a prefix, the best first, and why each is or is not used. Empty if there is none.
     pub fn explain(&mut self, prefix: Prefix) -> Vec<PathView> {
         match prefix {
-            Prefix::V4(prefix) => self.v4.explain(&mut self.core, prefix),
-            Prefix::V6(prefix) => self.v6.explain(&mut self.core, prefix),
+            Prefix::V4(prefix) => self.v4.explain(&mut self.core, &self.stages, prefix),
+            Prefix::V6(prefix) => self.v6.explain(&mut self.core, &self.stages, prefix),
         }
     }
 
@@ -102,8 +126,12 @@ impl Pipeline {
         limit: usize,
     ) -> Vec<(Prefix, Vec<PathView>)> {
         match family_index(family) {
-            Some(0) => self.v4.show(&mut self.core, after.and_then(Ipv4Prefix::from_prefix), limit),
-            Some(_) => self.v6.show(&mut self.core, after.and_then(Ipv6Prefix::from_prefix), limit),
+            Some(0) => {
+                self.v4.show(&mut self.core, &self.stages, after.and_then(Ipv4Prefix::from_prefix), limit)
+            }
+            Some(_) => {
+                self.v6.show(&mut self.core, &self.stages, after.and_then(Ipv6Prefix::from_prefix), limit)
+            }
             None => Vec::new(),
         }
     }
@@ -145,4 +173,8 @@ impl Pipeline {
             output: self.streams.memory() + self.marks.memory(),
         }
     }
+}
+
+fn told<P: IpPrefix>(change: Change<P>) -> (Prefix, bool) {
+    (change.prefix.into(), change.new.is_some())
 }

@@ -14,6 +14,8 @@
 //!
 //! Read first: [`Pipeline`], the whole driver's side; then `loc_rib.rs`, where a route meets the others.
 //!
+//! Beside them stands `freeze.rs`: received routes as records, for the process that comes after this one.
+//!
 //! # Memory
 //! A path is eight bytes ([`holdfast_prefix_table`] holds them): the number of its attribute set as received,
 //! its source, flags. This one table is Adj-RIB-In and Loc-RIB; Adj-RIB-Out is not stored. What import policy
@@ -32,7 +34,9 @@ mod decision;
 mod event;
 mod export;
 mod fanout;
+mod freeze;
 mod inspect;
+mod journal;
 mod loc_rib;
 mod next_hop;
 mod own_next_hop;
@@ -40,8 +44,11 @@ mod path;
 mod peer_in;
 mod peer_set;
 mod pipeline;
+mod policy;
+mod redistribution;
 mod rewrite;
 mod rib_out;
+mod rib_policy;
 mod route;
 mod seam;
 mod sets;
@@ -50,20 +57,26 @@ mod slab;
 mod source;
 mod stage;
 mod table;
+mod told;
 mod update_group;
 mod verdicts;
 
 pub use config::{Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SessionFacts, SpeakerConfig};
-pub use decision::Step;
+pub use decision::{LOCAL_WEIGHT, Step};
 pub use event::{Event, Reachability};
+pub use freeze::FreezePlace;
 pub use holdfast_bgp_wire::update::AsSets;
 pub use inspect::{FamilyCounts, Memory};
+pub use journal::{Journal, JournalEntry};
 pub use next_hop::Gateway;
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};
+pub use policy::{Direction, Progress};
+pub use redistribution::{ForeignRoute, NoRoom};
 pub use rib_out::{RibChanges, RibRun};
 pub use seam::{CheckStage, Lane, Observer, Old, Passage, RouteNumber, Seam};
 pub use show::{PathState, PathView};
 pub use source::RouteCounts;
-pub use stage::{Batch, Release, RouteChange, SetNumber, Stage};
+pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
+pub use told::{Rewrite, Told, Unreadable};
 pub use update_group::Messages;

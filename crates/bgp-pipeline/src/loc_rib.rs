@@ -14,7 +14,7 @@ use crate::{
     path::{Flags, Path, PathLists, SourceId},
     seam::{Lane, Old, RouteNumber, Seam},
     source::RouteCounts,
-    stage::{self, Stage},
+    stage::Stages,
 };
 
 /// What happens to the paths of a prefix.
@@ -81,7 +81,7 @@ impl<P: IpPrefix> LocRib<P> {
     #[inline]
     fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
         let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages: &mut [], offered: None };
+        let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
         for prefix in prefixes {
             table.update(*prefix, |word| desk.revise(*prefix, word, edit));
         }
@@ -91,20 +91,20 @@ impl<P: IpPrefix> LocRib<P> {
     pub(crate) fn visit(
         &mut self,
         core: &mut Core,
-        stages: &mut [Box<dyn Stage>],
+        stages: &mut Stages,
         from: Option<P>,
         budget: usize,
     ) -> Option<P> {
         let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages, offered: None };
+        let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
         table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
     }
 
     /// Looks at one prefix again, for one of whose paths the RIB has just said where the next hop is.
-    pub(crate) fn decide_again(&mut self, core: &mut Core, stages: &mut [Box<dyn Stage>], prefix: P) {
+    pub(crate) fn decide_again(&mut self, core: &mut Core, stages: &mut Stages, prefix: P) {
         let Self { family, table, lists, log, room } = self;
         let moving = std::mem::replace(&mut core.next_hops_moving, true);
-        let mut desk = Desk { family: *family, lists, log, room, core, stages, offered: None };
+        let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
         table.update(prefix, |word| desk.revise(prefix, word, Edit::Visit));
         core.next_hops_moving = moving;
     }
@@ -149,7 +149,7 @@ struct Desk<'a, P> {
     log: &'a mut Log<P>,
     room: &'a mut Room,
     core: &'a mut Core,
-    stages: &'a mut [Box<dyn Stage>],
+    stages: Option<&'a mut Stages>,
     /// What an [`Edit::Put`] is as a candidate, from its first prefix on where that matters: the same for all.
     offered: Option<Option<Candidate>>,
 }
@@ -339,9 +339,9 @@ impl<P: IpPrefix> Desk<'_, P> {
             self.core.next_hops.wait_unnamed(hop);
         }
         if let Some(peer) = self.core.sources.get(new.source).peer
-            && !self.stages.is_empty()
+            && let Some(stages) = self.stages.as_deref_mut().filter(|stages| !stages.is_empty())
         {
-            let suppress = stage::push_one(self.stages, self.core, peer, prefix, old, new);
+            let suppress = stages.push_one(self.core, peer, prefix, old, new);
             new.flags.set(Flags::SUPPRESSED, suppress);
         }
         self.core.sets.release(old.set);

@@ -23,8 +23,16 @@ impl SetId {
 pub(crate) struct SourceId(pub(crate) u16);
 
 impl SourceId {
-    /// Routes of our own.
+    /// Networks of our own.
     pub(crate) const LOCAL: Self = Self(0);
+    /// Routes of other protocols that we originate.
+    pub(crate) const REDISTRIBUTED: Self = Self(1);
+
+    /// Whether the route begins here.
+    #[inline]
+    pub(crate) fn is_ours(self) -> bool {
+        self == Self::LOCAL || self == Self::REDISTRIBUTED
+    }
 
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
@@ -186,6 +194,17 @@ impl PathLists {
                 into.extend(self.words(handle)[..count].iter().map(Path::from_words));
             }
             None => into.push(Path::from_word(word)),
+        }
+    }
+
+    /// Shows all paths of a word, in the same order.
+    #[inline]
+    pub(crate) fn for_each(&self, word: u64, mut show: impl FnMut(Path)) {
+        match list(word) {
+            Some((handle, count)) => {
+                self.words(handle)[..count].iter().for_each(|words| show(Path::from_words(words)));
+            }
+            None => show(Path::from_word(word)),
         }
     }
 

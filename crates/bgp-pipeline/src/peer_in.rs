@@ -82,7 +82,7 @@ impl Drops {
         self.last.iter()
     }
 
-    fn add(&mut self, reason: DropReason, prefix: Option<Prefix>) {
+    pub(crate) fn add(&mut self, reason: DropReason, prefix: Option<Prefix>) {
         let known = self.counts.iter().position(|(other, _)| *other == reason);
         let at = known.unwrap_or_else(|| {
             if self.counts.len() < Self::REASONS {
@@ -264,12 +264,13 @@ impl Arrival<'_> {
 }
 
 /// NEXT_HOP; `None` if it is ourselves, or missing.
-fn classic_gateway(attributes: &[u8], facts: &SessionFacts) -> Option<Gateway> {
+pub(crate) fn classic_gateway(attributes: &[u8], facts: &SessionFacts) -> Option<Gateway> {
     let address = Attributes(attributes).next_hop()?;
     gateway(IpAddr::V4(address), facts)
 }
 
-fn mp_gateway(reach: MpReach<'_>, facts: &SessionFacts) -> Option<Gateway> {
+/// The next hop of MP_REACH_NLRI; `None` if it is ourselves, or unusable.
+pub(crate) fn mp_gateway(reach: MpReach<'_>, facts: &SessionFacts) -> Option<Gateway> {
     reach.next_hop.map(NextHop::address).and_then(|address| gateway(address, facts))
 }
 

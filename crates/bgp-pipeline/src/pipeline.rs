@@ -1,6 +1,6 @@
 //! The whole pipeline, as its driver sees it.
 
-use std::{cell::RefCell, collections::VecDeque, net::IpAddr, rc::Rc};
+use std::{cell::RefCell, collections::VecDeque, net::IpAddr, rc::Rc, time::Instant};
 
 use holdfast_bgp_wire::{
     Notification, Origin,
@@ -12,22 +12,26 @@ use holdfast_policy::{Program, Protocol};
 use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges, SessionFacts, SpeakerConfig,
-    Stage,
+    Direction, Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges, SessionFacts,
+    SpeakerConfig, Stage,
     adj_rib_out::Marks,
     background::Background,
     class::{Class, ClassId},
     core::{Core, family_index},
     cursor::Encoding,
     export::{self, Export},
+    journal::{Journal, JournalEntry},
     next_hop::{Concerned, NextHopId},
     own_next_hop::OwnNextHops,
     path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
-    rib_out::RibOut,
+    rib_out::{RibOut, Telling},
+    rib_policy::RibPolicy,
     seam::{Lane, Seams},
     source::{Life, Source},
+    stage::Stages,
     table::Table,
+    told::Told,
     update_group::{Member, Messages, Streams},
 };
 
@@ -43,16 +47,18 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) source: SourceId,
-    facts: SessionFacts,
+    pub(crate) facts: SessionFacts,
     pub(crate) end_of_rib: [bool; 2],
     pub(crate) announced: [bool; 2],
     /// What the driver last said of the socket.
     pub(crate) unacknowledged: usize,
     /// How often in a row it held up background work without making progress.
     pub(crate) patience: u32,
+    /// Families asked for again while the session was not yet told anything by this process.
+    refresh: [bool; 2],
 }
 
-/// There are as many sessions, dead ones not yet swept included, as can be told apart (65,535).
+/// There are as many sessions, dead ones not yet swept included, as can be told apart (65,534).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many sessions at once: routes of earlier ones are still being swept")]
 pub struct TooManySessions;
@@ -99,7 +105,8 @@ pub struct Pipeline {
     pub(crate) members: Vec<Option<Member>>,
     pub(crate) streams: Streams,
     pub(crate) rib: Option<RibOut<Ipv4Prefix, Ipv6Prefix>>,
-    pub(crate) stages: Vec<Box<dyn Stage>>,
+    pub(crate) rib_policy: Option<RibPolicy>,
+    pub(crate) stages: Stages,
     pub(crate) events: VecDeque<Event>,
     pub(crate) background: Background,
     pub(crate) marks: Marks,
@@ -119,7 +126,8 @@ impl Pipeline {
             members: Vec::new(),
             streams: Streams::new(),
             rib: None,
-            stages: Vec::new(),
+            rib_policy: None,
+            stages: Stages::default(),
             events: VecDeque::new(),
             background: Background::default(),
             marks: Marks::default(),
@@ -131,8 +139,13 @@ impl Pipeline {
 
     /// Plugs a stage in between ImportPolicy and Decision, after those already there. Only before the first
     /// session: a stage must have seen every route from the start.
-    pub fn add_stage(&mut self, stage: Box<dyn Stage>) {
-        self.stages.push(stage);
+    pub fn add_stage(&mut self, stage: Box<dyn Stage>, now: Instant) {
+        self.stages.add(stage, now);
+    }
+
+    /// Tells the stages what time it is; to be called before whatever happens then.
+    pub fn set_now(&mut self, now: Instant) {
+        self.stages.set_now(now);
     }
 
     /// Has an observer see every change between stages: for tests, which give it a [`crate::CheckStage`]. Only
@@ -144,7 +157,7 @@ impl Pipeline {
 
     /// What the plugged-in stages say of themselves.
     pub fn describe_stages(&self) -> Vec<String> {
-        self.stages.iter().map(|stage| stage.describe()).collect()
+        self.stages.iter().map(Stage::describe).collect()
     }
 
     // Peers and sessions.
@@ -200,7 +213,13 @@ impl Pipeline {
         }
         let group = self.streams.group(export);
         self.streams.change_group(index, member, &group);
-        self.core.sets.exported.make_room(self.streams.groups());
+        self.make_room();
+    }
+
+    /// There may be more who ask about sets: groups of peers, and the RIB's policy.
+    pub(crate) fn make_room(&mut self) {
+        let asking = self.streams.groups() + usize::from(self.rib_policy.is_some());
+        self.core.sets.exported.make_room(asking);
     }
 
     /// Forgets a peer, its session ended first. The index may be given out again.
@@ -208,6 +227,7 @@ impl Pipeline {
         self.peer_down(index);
         if let Some(peer) = self.peers.get_mut(index.index()) {
             *peer = None;
+            self.stages.peer_removed(index);
         }
     }
 
@@ -216,9 +236,32 @@ impl Pipeline {
     /// # Errors
     /// Tens of thousands of sessions have ended faster than they could be swept.
     pub fn peer_up(&mut self, index: PeerIndex, facts: SessionFacts) -> Result<(), TooManySessions> {
+        let own = OwnNextHops::new(&facts);
+        self.peer_resumed(index, facts)?;
+        self.stages.set_replaying(index, false);
+        if let Some(export) = self.export(index) {
+            let group = self.streams.group(export);
+            self.members[index.index()] = Some(self.streams.join(index, &group, own, self.ends()));
+            self.make_room();
+        }
+        Ok(())
+    }
+
+    /// What decides what the peer is told; `None` while its session is down.
+    fn export(&self, index: PeerIndex) -> Option<Export> {
+        let peer = self.peers.get(index.index())?.as_ref()?;
+        Some(Export::new(&peer.config, &peer.session.as_ref()?.facts))
+    }
+
+    /// A session that another process has had goes on. Like [`Self::peer_up`], but the peer is told nothing until
+    /// [`Self::resume`] says what it was told.
+    ///
+    /// # Errors
+    /// As [`Self::peer_up`].
+    pub fn peer_resumed(&mut self, index: PeerIndex, facts: SessionFacts) -> Result<(), TooManySessions> {
         self.peer_down(index);
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return Ok(()) };
-        let export = Export::new(&peer.config, &facts);
+        self.stages.set_replaying(index, true);
         let (kind, asn) = (peer.config.kind, peer.config.asn);
         let classes = classes(&peer.config, &facts, &self.core);
         let classes = self.acquire_classes(&classes).ok_or(TooManySessions)?;
@@ -234,9 +277,7 @@ impl Pipeline {
             counts: Default::default(),
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
-        let (group, own) = (self.streams.group(export), OwnNextHops::new(&facts));
-        self.members[index.index()] = Some(self.streams.join(index, &group, own, self.ends()));
-        self.core.sets.exported.make_room(self.streams.groups());
+        self.streams.name(index, facts.number);
         let session = Session {
             source,
             facts,
@@ -244,11 +285,68 @@ impl Pipeline {
             announced: [false; 2],
             unacknowledged: 0,
             patience: 0,
+            refresh: [false; 2],
         };
         if let Some(peer) = &mut self.peers[index.index()] {
             peer.session = Some(session);
         }
         Ok(())
+    }
+
+    /// Sessions that [`Self::peer_resumed`] has announced are told again what changes: `told` is what all of them have
+    /// been told up to `passed`. To be called when the table is what it will be: what is missing in it is withdrawn.
+    pub fn resume(&mut self, peers: &[PeerIndex], told: Told, passed: JournalEntry) {
+        let mut groups: Vec<(Export, Vec<_>)> = Vec::new();
+        for &index in peers {
+            let (Some(export), Some(session)) = (self.export(index), self.session_mut(index)) else {
+                continue;
+            };
+            session.announced = [told.v4.end_of_rib, told.v6.end_of_rib];
+            let peer = (index, OwnNextHops::new(&session.facts));
+            match groups.iter_mut().find(|(other, _)| *other == export) {
+                Some((_, peers)) => peers.push(peer),
+                None => groups.push((export, vec![peer])),
+            }
+        }
+        // Most often there is one group, and `told` is large.
+        let mut told = Some(told);
+        while let Some((export, peers)) = groups.pop() {
+            let of_group = if groups.is_empty() { told.take() } else { told.clone() };
+            let (group, ends) = (self.streams.group(export), self.ends());
+            let of_group = (of_group.unwrap_or_default(), passed);
+            for (index, member) in self.streams.resume(&peers, &group, of_group, ends) {
+                self.members[index.index()] = Some(member);
+            }
+            self.make_room();
+            for (index, ..) in peers {
+                self.stages.set_replaying(index, false);
+                let Some(session) = self.session_mut(index) else { continue };
+                let asked = std::mem::take(&mut session.refresh);
+                let families = Family::ALL.into_iter().zip(asked).filter(|(_, asked)| *asked);
+                families.for_each(|(family, _)| self.route_refresh(index, family));
+            }
+        }
+    }
+
+    /// Keeps a journal of what peers are told, from now on. Only before the first session.
+    pub fn keep_journal(&mut self, journal: Box<dyn Journal>) {
+        self.streams.keep_journal(journal);
+    }
+
+    /// Whether the peer is told what changes: not yet if its session is that of another process.
+    pub fn is_told(&self, index: PeerIndex) -> bool {
+        self.members.get(index.index()).is_some_and(Option::is_some)
+    }
+
+    /// The journal's last entry that is about what the peer has pulled.
+    pub fn journal_place(&self, index: PeerIndex) -> JournalEntry {
+        let member = self.members.get(index.index()).and_then(Option::as_ref);
+        member.map_or(JournalEntry::NONE, |member| member.passed)
+    }
+
+    /// Entries that will be asked for besides those that members [are at](Self::journal_place).
+    pub fn journal_heads(&self) -> impl Iterator<Item = JournalEntry> {
+        self.streams.heads()
     }
 
     fn acquire_classes(&mut self, classes: &[Class; 2]) -> Option<[ClassId; 2]> {
@@ -267,7 +365,7 @@ impl Pipeline {
         if let Some(session) = peer.session.take() {
             self.core.sources.kill(session.source);
             self.background.want_walk();
-            self.stages.iter_mut().for_each(|stage| stage.peer_down(index));
+            self.stages.peer_down(index);
         }
         if let Some(member) = self.members[index.index()].take() {
             self.streams.leave(index, &member);
@@ -305,7 +403,7 @@ impl Pipeline {
 
     /// Withdrawals first: a prefix in both places is announced (RFC 4271 section 4.3 leaves that open,
     /// RFC 7606 section 5.2 decides).
-    fn arrive(&mut self, source: SourceId, arrival: &Arrival<'_>) {
+    pub(crate) fn arrive(&mut self, source: SourceId, arrival: &Arrival<'_>) {
         self.arrive_v4(source, arrival.withdrawn, None);
         if let Some(unreach) = arrival.unreach {
             self.arrive_mp(source, unreach.family, unreach.nlri, None);
@@ -400,16 +498,19 @@ impl Pipeline {
 
     // Out.
 
-    /// The next messages for a peer's socket: whole ones, at most `max_bytes` unless one alone is longer.
-    /// Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
+    /// The next messages for a peer's socket, some ten thousand octets most often. Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
     /// means that what was encoded is for others: call again, now or in the next round.
-    pub fn pull(&mut self, index: PeerIndex, max_bytes: usize) -> Option<Messages> {
+    pub fn pull(&mut self, index: PeerIndex) -> Option<Messages> {
         let mut encoding =
             Encoding { limits: self.core.speaker.limits, core: &mut self.core, marks: &mut self.marks };
         let tables = (&mut self.v4, &mut self.v6);
-        let messages = self.streams.pull(index, max_bytes, &mut self.members, tables, &mut encoding);
+        let messages = self.streams.pull(index, &mut self.members, tables, &mut encoding);
         for (peers, family) in std::mem::take(&mut self.streams.ended) {
             peers.iter().for_each(|peer| self.report_announced(peer, family));
+        }
+        for peers in std::mem::take(&mut self.streams.applied) {
+            let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Export };
+            self.events.extend(peers.iter().map(applied));
         }
         if messages.is_none() {
             self.streams.rest(index, self.ends(), &mut self.members);
@@ -458,8 +559,12 @@ impl Pipeline {
     /// The peer asks for a family once more (RFC 2918), or the operator does for it.
     pub fn route_refresh(&mut self, index: PeerIndex, family: Family) {
         let member = self.members.get_mut(index.index()).and_then(Option::as_mut);
-        if let (Some(member), Some(family)) = (member, family_index(family)) {
-            self.streams.refresh(index, member, family);
+        match (member, family_index(family)) {
+            (Some(member), Some(family)) => self.streams.refresh(index, member, family),
+            (None, Some(family)) => {
+                self.session_mut(index).iter_mut().for_each(|session| session.refresh[family] = true);
+            }
+            (_, None) => {}
         }
     }
 
@@ -469,6 +574,13 @@ impl Pipeline {
         self.core.next_hops.remember_forgotten(true);
         self.core.seams.end(Lane::Rib);
         self.rib = Some(RibOut::new(self.ends()));
+    }
+
+    /// Another policy for what the RIB is given of the best routes; `None`: all of them, with their tags. Whoever
+    /// changes it while there is a RIB calls [`Self::rib_resync`] next.
+    pub fn set_rib_policy(&mut self, program: Option<Program>) {
+        self.rib_policy = program.map(|program| RibPolicy::new(program, self.streams.next_number()));
+        self.make_room();
     }
 
     /// There is no RIB any more: nothing is kept for it.
@@ -486,7 +598,8 @@ impl Pipeline {
     /// Up to `max` changed routes for the RIB.
     pub fn pull_rib(&mut self, max: usize) -> Option<RibChanges> {
         let rib = self.rib.as_mut()?;
-        rib.pull(&mut self.core, (&mut self.v4, &mut self.v6), max)
+        let mut telling = Telling { core: &mut self.core, policy: self.rib_policy.as_mut() };
+        rib.pull(&mut telling, (&mut self.v4, &mut self.v6), max)
     }
 
     /// The addresses that the RIB has been asked to watch.
@@ -533,6 +646,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         enforce_first_as: config.enforce_first_as && config.kind == PeerKind::Ebgp,
         protocol: Protocol::Bgp,
         tag: 0,
+        weight: 0,
         import: export::policy(config.import.as_ref(), config.kind),
     })
 }

@@ -6,19 +6,21 @@ use holdfast_bgp_wire::{
     NextHop, Origin as WireOrigin,
     edit::{Change, Edit, Values, rewrite},
 };
-use holdfast_policy::{Edits, ListEdit, MedEdit, NextHopEdit, Origin, PrependAs};
+use holdfast_policy::{Edits, ListEdit, MedEdit, NextHopEdit, Origin, Prepend, PrependAs};
 use holdfast_types::Asn;
 
 use crate::{PeerKind, core::Core, export::Export, next_hop::Gateway, next_hop::NextHopId, path::SetId};
 
 /// Appends the set's attributes as import policy changes them.
 pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) {
+    let ext_communities = octets(&edits.ext_communities);
     let edit = Edit {
         origin: edits.origin.map(origin),
-        prepend: edits.prepend.map(|prepend| (asn(prepend.asn, core), prepend.count)),
+        prepend: edits.prepend.and_then(|prepend| prepended(prepend, core, set)),
         local_pref: edits.local_pref.map_or(Change::Keep, Change::Set),
-        med: edits.med.map_or(Change::Keep, med),
+        med: edits.med.map_or(Change::Keep, imported_med),
         communities: values(&edits.communities),
+        ext_communities: values(&ext_communities),
         large_communities: values(&edits.large_communities),
         ..Edit::default()
     };
@@ -92,9 +94,11 @@ pub(crate) fn export(
     // A MED of another AS goes no further than ours (RFC 4271 section 5.1.4); our own routes' may.
     let received = core.sets.next_hop(set) != NextHopId::LOCAL;
     let kept_med = if external && received { Change::Remove } else { Change::Keep };
+    let metric = || core.next_hops.metric(core.sets.next_hop(set));
+    let ext_communities = octets(&edits.ext_communities);
     let own = core.speaker.asn;
     let mut bytes = core.sets.bytes(set);
-    let prepend = match edits.prepend.map(|prepend| (asn(prepend.asn, core), prepend.count)) {
+    let prepend = match edits.prepend.and_then(|prepend| prepended(prepend, core, set)) {
         Some((asn, count)) if external && asn == own => Some((own, count.saturating_add(1))),
         Some(prepend) if external => {
             scratch.clear();
@@ -113,8 +117,9 @@ pub(crate) fn export(
             NextHop::V6 { .. } => Change::Remove,
         },
         local_pref: Change::Set(local_pref),
-        med: edits.med.map_or(kept_med, med),
+        med: edits.med.map_or(kept_med, |edit| med(edit, metric())),
         communities: values(&edits.communities),
+        ext_communities: values(&ext_communities),
         large_communities: values(&edits.large_communities),
         external,
         four_octet_as: export.four_octet_as,
@@ -123,18 +128,33 @@ pub(crate) fn export(
     rewrite(bytes, &edit, out);
 }
 
-fn asn(which: PrependAs, core: &Core) -> Asn {
-    match which {
+/// What to put before the path of a set, and how often; `None`: nothing.
+fn prepended(prepend: Prepend, core: &Core, set: SetId) -> Option<(Asn, u8)> {
+    let asn = match prepend.asn {
         PrependAs::Own => core.speaker.asn,
+        PrependAs::Last => core.sets.attributes(set).as_path().first_as()?,
         PrependAs::Asn(asn) => asn,
+    };
+    Some((asn, prepend.count))
+}
+
+/// The metric to a next hop is what the router announces, not what it makes of what it learns.
+fn imported_med(edit: MedEdit) -> Change<u32> {
+    match edit {
+        MedEdit::Metric(_) => Change::Keep,
+        edit => med(edit, None),
     }
 }
 
-fn med(edit: MedEdit) -> Change<u32> {
-    match edit {
-        MedEdit::Set(value) => Change::Set(value),
-        MedEdit::Remove => Change::Remove,
-    }
+/// What becomes of the MED where the way to the next hop has this metric.
+fn med(edit: MedEdit, metric: Option<u32>) -> Change<u32> {
+    edit.value(metric).map_or(Change::Remove, Change::Set)
+}
+
+/// Extended communities as they are on the wire.
+fn octets(edit: &ListEdit<u64>) -> ListEdit<[u8; 8]> {
+    let octets = |list: &[u64]| list.iter().map(|value| value.to_be_bytes()).collect();
+    ListEdit { replace: edit.replace, add: octets(&edit.add), remove: octets(&edit.remove) }
 }
 
 fn values<T>(edit: &ListEdit<T>) -> Values<'_, T> {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use holdfast_types::{Family, IpPrefix};
+use holdfast_types::{Family, IpPrefix, Prefix};
 
 use crate::{
     core::Core,
@@ -15,6 +15,7 @@ use crate::{
     loc_rib::LocRib,
     next_hop::{Gateway, NextHopId},
     path::{Flags, Path, SetId, SourceId},
+    rib_policy::{self, Labels, RibPolicy},
     seam::{Lane, Old, RouteNumber, Seam},
     table::Table,
 };
@@ -28,6 +29,15 @@ pub struct RibRun {
     pub next_hops: u32,
     /// Whether they were learned inside our AS, which decides the administrative distance.
     pub internal: bool,
+    /// The tag they carry, for the policies of others; 0 is none.
+    pub tag: u32,
+    /// The metric that the RIB's policy gives them.
+    pub metric: u32,
+}
+
+impl RibRun {
+    /// The withdrawal of a route.
+    const WITHDRAWAL: Self = Self { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0 };
 }
 
 /// Changes for the RIB, of one family. Addresses and lengths have a row for each route.
@@ -81,12 +91,13 @@ impl RibChanges {
         self.lengths.is_empty()
     }
 
-    fn push<P: IpPrefix>(&mut self, prefix: P, (next_hops, internal): (u32, bool)) {
+    /// Adds a route, of which `said` is a run of one.
+    fn push<P: IpPrefix>(&mut self, prefix: P, said: RibRun) {
         self.addresses.extend_from_slice(&prefix.bits().to_be_bytes()[..octets::<P>()]);
         self.lengths.push(prefix.length());
         match self.runs.last_mut() {
-            Some(run) if (run.next_hops, run.internal) == (next_hops, internal) => run.routes += 1,
-            _ => self.runs.push(RibRun { routes: 1, next_hops, internal }),
+            Some(run) if (RibRun { routes: 1, ..*run }) == said => run.routes += 1,
+            _ => self.runs.push(said),
         }
     }
 }
@@ -144,27 +155,27 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
     /// Up to `max` changed routes.
     pub(crate) fn pull(
         &mut self,
-        core: &mut Core,
+        telling: &mut Telling<'_>,
         tables: (&mut Table<P4>, &mut Table<P6>),
         max: usize,
     ) -> Option<RibChanges> {
         let ends = [tables.0.rib.log.end(), tables.1.rib.log.end()];
         if self.v4.lost || self.v6.lost {
             *self = Self::new(ends);
-            core.seams.end(Lane::Rib);
+            telling.core.seams.end(Lane::Rib);
         }
         if !self.is_pending(ends) {
             return None;
         }
         let mut changes = if self.v4.is_at_end(ends[0]) {
             let mut changes = RibChanges::new(P6::UNICAST);
-            self.start(core, &mut changes);
-            tables.1.changes_for_rib(core, &mut self.v6, &mut self.handles, max, &mut changes);
+            self.start(telling.core, &mut changes);
+            tables.1.changes_for_rib(telling, &mut self.v6, &mut self.handles, max, &mut changes);
             changes
         } else {
             let mut changes = RibChanges::new(P4::UNICAST);
-            self.start(core, &mut changes);
-            tables.0.changes_for_rib(core, &mut self.v4, &mut self.handles, max, &mut changes);
+            self.start(telling.core, &mut changes);
+            tables.0.changes_for_rib(telling, &mut self.v4, &mut self.handles, max, &mut changes);
             changes
         };
         changes.complete = self.incomplete && self.v4.walk.is_none() && self.v6.walk.is_none();
@@ -179,7 +190,7 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
 }
 
 fn dump<P: IpPrefix>(end: u64) -> Cursor<P> {
-    Cursor { position: end, walk: Some(Walk::new(WalkKind::Dump)), lost: false }
+    Cursor { walk: Some(Walk::new(WalkKind::Dump)), ..Cursor::new(end) }
 }
 
 impl Handles {
@@ -231,19 +242,41 @@ impl Handles {
     }
 }
 
-/// What the RIB was last told, for the routes of the same set and source that follow.
-type Said = Option<((SetId, SourceId), (u32, bool))>;
+/// What decides about what the RIB is told.
+pub(crate) struct Telling<'a> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) policy: Option<&'a mut RibPolicy>,
+}
+
+impl Telling<'_> {
+    /// The tag and metric of a route whose set after import policy is `set`; `None` if the RIB is not told of it.
+    fn judge(&mut self, prefix: Prefix, best: Path, set: SetId) -> Option<Labels> {
+        match &mut self.policy {
+            Some(policy) => policy.judge(self.core, prefix, best, set),
+            None => Some(Labels { tag: rib_policy::tag(self.core, set), metric: 0 }),
+        }
+    }
+
+    /// Whether the same is said of all prefixes with this set as received.
+    fn is_for_all(&mut self, prefix: Prefix, received: SetId) -> bool {
+        self.policy.as_ref().is_none_or(|policy| policy.is_for_all())
+            && self.core.accepts_for_all(prefix, received).is_some()
+    }
+}
+
+/// What the RIB was last told, for the routes of the same set and source that follow; `None`: not to have it.
+type Said = Option<((SetId, SourceId), Option<RibRun>)>;
 
 impl<P: IpPrefix> Table<P> {
     fn changes_for_rib(
         &mut self,
-        core: &mut Core,
+        telling: &mut Telling<'_>,
         cursor: &mut Cursor<P>,
         handles: &mut Handles,
         max: usize,
         changes: &mut RibChanges,
     ) {
-        let mut teller = Teller { rib: &self.rib, core, handles, changes, said: None };
+        let mut teller = Teller { rib: &self.rib, telling, handles, changes, said: None };
         if cursor.position < self.rib.log.end() {
             let read = self.rib.log.read(cursor.position, max);
             cursor.position += read.len() as u64;
@@ -268,61 +301,67 @@ impl<P: IpPrefix> Table<P> {
 }
 
 /// Puts changes into words.
-struct Teller<'a, P> {
+struct Teller<'a, 'b, P> {
     rib: &'a LocRib<P>,
-    core: &'a mut Core,
+    telling: &'a mut Telling<'b>,
     handles: &'a mut Handles,
     changes: &'a mut RibChanges,
     said: Said,
 }
 
-impl<P: IpPrefix> Teller<'_, P> {
+impl<P: IpPrefix> Teller<'_, '_, P> {
     fn say(&mut self, change: Change<P>) {
-        let theirs = |path: Path| path.is_some() && path.source != SourceId::LOCAL;
+        let theirs = |path: Path| path.is_some() && !path.source.is_ours();
         let (prefix, new) = (change.prefix, change.new);
-        if self.core.seams.are_watched() {
+        if self.telling.core.seams.are_watched() {
             let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
             let (old, new) = (Old::Is(number(change.old)), number(new));
-            self.core.seams.pass(Seam::FanoutToRib, Lane::Rib, prefix, old, new);
+            self.telling.core.seams.pass(Seam::FanoutToRib, Lane::Rib, prefix, old, new);
         }
         let route = if theirs(new) { self.route(prefix, new) } else { None };
         match route {
             Some(route) => self.changes.push(prefix, route),
-            None if theirs(change.old) => self.changes.push(prefix, (0, false)),
+            None if theirs(change.old) => self.changes.push(prefix, RibRun::WITHDRAWAL),
             None => {}
         }
     }
 
-    /// The handle of a best path's next hops, and whether it was learned inside our AS; `None` if import policy
-    /// refuses it.
-    fn route(&mut self, prefix: P, best: Path) -> Option<(u32, bool)> {
+    /// What the RIB is told of a best path; `None` if import policy or the RIB's own refuses it.
+    fn route(&mut self, prefix: P, best: Path) -> Option<RibRun> {
         let of = (best.set, best.source);
         if let Some((_, route)) = self.said.filter(|(said, _)| *said == of) {
-            return Some(route);
+            return route;
         }
-        let set = self.core.effective(prefix.into(), best.set)?;
-        let several = self.core.speaker.max_paths > 1;
+        let several = self.telling.core.speaker.max_paths > 1;
+        let route = self.judge(prefix, best, several);
+        let is_for_all = !several && self.telling.is_for_all(prefix.into(), best.set);
+        self.said = is_for_all.then_some((of, route));
+        route
+    }
+
+    fn judge(&mut self, prefix: P, best: Path, several: bool) -> Option<RibRun> {
+        let set = self.telling.core.effective(prefix.into(), best.set)?;
+        let Labels { tag, metric } = self.telling.judge(prefix.into(), best, set)?;
+        let core = &*self.telling.core;
         let handle = if several {
             let hops = self.shared_next_hops(prefix, best);
-            self.handles.handle(self.core, &hops, self.changes)
+            self.handles.handle(self.telling.core, &hops, self.changes)
         } else {
-            let hop = self.core.sets.next_hop(set);
-            self.handles.handle(self.core, &[hop], self.changes)
+            self.handles.handle(core, &[core.sets.next_hop(set)], self.changes)
         };
-        let internal = self.core.sources.get(best.source).kind == crate::PeerKind::Ibgp;
-        let is_for_all = !several && self.core.accepts_for_all(prefix.into(), best.set).is_some();
-        self.said = is_for_all.then_some((of, (handle, internal)));
-        Some((handle, internal))
+        let internal = self.telling.core.sources.get(best.source).kind == crate::PeerKind::Ibgp;
+        Some(RibRun { routes: 1, next_hops: handle, internal, tag, metric })
     }
 
     /// The next hops that share the prefix's traffic.
     fn shared_next_hops(&mut self, prefix: P, best: Path) -> Vec<NextHopId> {
-        let shares = |path: &Path| path.flags.has(Flags::MULTIPATH) && path.source != SourceId::LOCAL;
+        let core = &mut *self.telling.core;
+        let shares = |path: &Path| path.flags.has(Flags::MULTIPATH) && !path.source.is_ours();
         let mut paths = vec![best];
         paths.extend(self.rib.paths(prefix).iter().filter(|path| shares(path)));
-        let sets = paths.iter().filter_map(|path| self.core.effective(prefix.into(), path.set));
+        let sets = paths.iter().filter_map(|path| core.effective(prefix.into(), path.set));
         let mut hops: Vec<NextHopId> =
-            sets.collect::<Vec<_>>().iter().map(|set| self.core.sets.next_hop(*set)).collect();
+            sets.collect::<Vec<_>>().iter().map(|set| core.sets.next_hop(*set)).collect();
         hops.sort_unstable();
         hops.dedup();
         hops

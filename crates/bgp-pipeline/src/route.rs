@@ -118,4 +118,9 @@ impl Route for RouteView<'_> {
     fn tag(&self) -> Option<u32> {
         (self.tag != 0).then_some(self.tag)
     }
+
+    /// That of another protocol's route, which its MED is; what the way to a BGP next hop costs may change at any time.
+    fn metric(&self) -> Option<u32> {
+        (self.protocol != Protocol::Bgp).then(|| self.med().unwrap_or(0))
+    }
 }

@@ -9,15 +9,18 @@
 //! so the rules hold behind it too.
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
     collections::{BTreeMap, HashMap},
     fmt,
     rc::Rc,
+    time::Instant,
 };
 
 use holdfast_types::Prefix;
 
 use crate::{
+    PeerIndex,
     core::Core,
     path::{Path, SetId, SourceId},
     stage::{Batch, Stage},
@@ -250,8 +253,12 @@ impl Stage for CheckStage {
         }
     }
 
-    fn peer_down(&mut self, peer: crate::PeerIndex) {
+    fn peer_down(&mut self, peer: PeerIndex) {
         self.end(Lane::Peer(peer.0));
+    }
+
+    fn holds(&self, _: Instant, _: PeerIndex, _: Prefix) -> Option<Cow<'static, str>> {
+        None
     }
 
     fn describe(&self) -> String {

@@ -33,7 +33,7 @@ use crate::{
 
 /// What is found out about a set once.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SetFlags(u8);
+pub(crate) struct SetFlags(u16);
 
 impl SetFlags {
     /// Our AS is in the path (RFC 4271 section 9.1.2).
@@ -54,6 +54,8 @@ impl SetFlags {
     const IDLE: Self = Self(32);
     /// Was used again and dropped again since it was put there.
     const AGAIN: Self = Self(64);
+    /// Import policy gave it a weight: its class says which.
+    pub(crate) const WEIGHTED: Self = Self(256);
 
     /// Whether any of these is set.
     pub(crate) fn has(self, flags: Self) -> bool {
@@ -294,6 +296,7 @@ impl AttributeSets {
             }
         }
         flags.set(SetFlags::AS_LOOP, path.contains(identity.asn));
+        flags.set(SetFlags::WEIGHTED, class.weight != 0);
         let enforced = class.enforce_first_as;
         flags.set(SetFlags::WRONG_FIRST_AS, enforced && path.first_as() != Some(class.peer_asn));
         (Preference::new(local_pref, path.hops(), origin), flags)

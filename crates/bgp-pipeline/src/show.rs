@@ -1,6 +1,6 @@
 //! What an operator may ask: all paths of a prefix, and why each one is or is not used.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use holdfast_bgp_wire::Attributes;
 use holdfast_policy::{Edits, Protocol, Verdict};
@@ -11,9 +11,10 @@ use crate::{
     class::Policy,
     core::Core,
     decision::{Decision, Step},
-    path::{Flags, Path},
+    path::{Flags, Path, SourceId},
     route::RouteView,
     sets::SetFlags,
+    stage::Stages,
     table::Table,
 };
 
@@ -45,8 +46,8 @@ pub enum PathState {
     NotStored,
     /// The next hop cannot be reached, or the RIB has not answered yet.
     UnreachableNextHop,
-    /// A stage, such as damping, holds it back.
-    Suppressed,
+    /// A stage, such as damping, holds it back, and says why.
+    Suppressed(Cow<'static, str>),
     /// The session that brought it has ended; it is being swept.
     Stale,
 }
@@ -64,7 +65,7 @@ impl fmt::Display for PathState {
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
             Self::NotStored => f.write_str("no room for what import policy makes of it"),
             Self::UnreachableNextHop => f.write_str("the next hop cannot be reached"),
-            Self::Suppressed => f.write_str("held back"),
+            Self::Suppressed(why) => f.write_str(why),
             Self::Stale => f.write_str("the session has ended"),
         }
     }
@@ -85,12 +86,18 @@ pub struct PathView {
     pub bytes: Vec<u8>,
     /// LOCAL_PREF, or the default in its place.
     pub local_pref: u32,
+    /// Asked before everything else, and told to nobody.
+    pub weight: u32,
     /// Where packets go; `None` for our own routes.
     pub next_hop: Option<Gateway>,
     /// Interior cost; `None` if the next hop cannot be reached.
     pub metric: Option<u32>,
     /// The protocol of a route that was originated here.
     pub protocol: Protocol,
+    /// Another protocol's route, as [`crate::Pipeline::redistribute`] had it.
+    pub is_redistributed: bool,
+    /// The tag it carries between protocols; 0 is none.
+    pub tag: u32,
     /// Whether it is best, used, or why not.
     pub state: PathState,
 }
@@ -109,7 +116,7 @@ impl PathView {
 
 impl<P: IpPrefix> Table<P> {
     /// All paths of a prefix, the best first.
-    pub(crate) fn explain(&mut self, core: &mut Core, prefix: P) -> Vec<PathView> {
+    pub(crate) fn explain(&mut self, core: &mut Core, stages: &Stages, prefix: P) -> Vec<PathView> {
         let paths = self.rib.paths(prefix);
         let mut decision = Decision::default();
         decision.choose(core, prefix.into(), &paths);
@@ -118,24 +125,25 @@ impl<P: IpPrefix> Table<P> {
             lost[candidate.index] = candidate.lost;
         }
         let views = paths.iter().zip(lost);
-        views.map(|(path, lost)| core.view(prefix.into(), *path, lost)).collect()
+        views.map(|(path, lost)| core.view(stages, prefix.into(), *path, lost)).collect()
     }
 
     /// Up to `limit` prefixes after one (or from the first) in address order, with their paths.
     pub(crate) fn show(
         &mut self,
         core: &mut Core,
+        stages: &Stages,
         after: Option<P>,
         limit: usize,
     ) -> Vec<(Prefix, Vec<PathView>)> {
         let page = self.rib.page(after, limit);
-        page.iter().map(|(prefix, _)| ((*prefix).into(), self.explain(core, *prefix))).collect()
+        page.iter().map(|(prefix, _)| ((*prefix).into(), self.explain(core, stages, *prefix))).collect()
     }
 }
 
 impl Core {
-    fn view(&mut self, prefix: Prefix, path: Path, lost: Option<Step>) -> PathView {
-        let state = self.state(prefix, path, lost);
+    fn view(&mut self, stages: &Stages, prefix: Prefix, path: Path, lost: Option<Step>) -> PathView {
+        let state = self.state(stages, prefix, path, lost);
         let shown = self.effective(prefix, path.set).unwrap_or(path.set);
         let hop = self.sets.next_hop(shown);
         let source = self.sources.get(path.source);
@@ -146,14 +154,17 @@ impl Core {
             peer_router_id: source.router_id,
             bytes: self.sets.bytes(shown).to_vec(),
             local_pref: self.sets.preference(shown).local_pref,
+            weight: self.weight(shown, path.source),
             next_hop: self.next_hops.gateway(hop),
             metric: self.next_hops.metric(hop),
             protocol: self.classes.get(self.sets.class(path.set)).protocol,
+            is_redistributed: path.source == SourceId::REDISTRIBUTED,
+            tag: self.classes.get(self.sets.class(shown)).tag,
             state,
         }
     }
 
-    fn state(&mut self, prefix: Prefix, path: Path, lost: Option<Step>) -> PathState {
+    fn state(&mut self, stages: &Stages, prefix: Prefix, path: Path, lost: Option<Step>) -> PathState {
         if !self.sources.get(path.source).is_alive() {
             return PathState::Stale;
         }
@@ -169,7 +180,9 @@ impl Core {
         }
         let Some(set) = self.effective(prefix, path.set) else { return self.refusal(prefix, path) };
         if path.flags.has(Flags::SUPPRESSED) {
-            return PathState::Suppressed;
+            let peer = self.sources.get(path.source).peer;
+            let why = peer.and_then(|peer| stages.holds(peer, prefix));
+            return PathState::Suppressed(why.unwrap_or(Cow::Borrowed("to be released")));
         }
         if self.next_hops.metric(self.sets.next_hop(set)).is_none() {
             return PathState::UnreachableNextHop;

@@ -80,7 +80,8 @@ impl Sources {
             moving: 0,
             counts: Default::default(),
         };
-        Self { list: vec![ourselves], free: Vec::new(), dead: 0 }
+        // [`SourceId::LOCAL`] and [`SourceId::REDISTRIBUTED`].
+        Self { list: vec![ourselves.clone(), ourselves], free: Vec::new(), dead: 0 }
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_bgp_wire::Attributes;
 use holdfast_types::IpPrefix;
 
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     core::Core,
     loc_rib::LocRib,
     path::{Flags, Path, SetId, SourceId},
-    stage::{Batch, RouteChange, Stage},
+    stage::{Occasion, RouteChange, Stages},
 };
 
 /// Prefixes whose memory is touched ahead of the work on them.
@@ -53,7 +54,7 @@ impl<P: IpPrefix> Table<P> {
     pub(crate) fn arrive(
         &mut self,
         core: &mut Core,
-        stages: &mut [Box<dyn Stage>],
+        stages: &mut Stages,
         source: SourceId,
         prefixes: &[P],
         set: Option<SetId>,
@@ -83,7 +84,7 @@ impl<P: IpPrefix> Table<P> {
     fn arrive_staged(
         &mut self,
         core: &mut Core,
-        stages: &mut [Box<dyn Stage>],
+        stages: &mut Stages,
         peer: PeerIndex,
         prefixes: &[P],
         arriving: Arriving,
@@ -99,9 +100,9 @@ impl<P: IpPrefix> Table<P> {
             };
             self.changes.extend(RouteChange::new(core, (*prefix).into(), old, new));
         }
-        for stage in stages {
-            stage.push(&mut Batch { peer, family: P::UNICAST, changes: &mut self.changes });
-        }
+        let occasion = Occasion { cause: stages.cause_of_update(peer), peer, family: P::UNICAST };
+        let attributes = arriving.set.map(|set| Attributes(core.sets.bytes(set)));
+        stages.push(occasion, attributes, &mut self.changes);
         let changes = std::mem::take(&mut self.changes);
         let mut passed = changes.iter().peekable();
         for prefix in prefixes {

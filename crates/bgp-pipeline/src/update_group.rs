@@ -11,12 +11,11 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    ops::{Deref, Range},
+    ops::Deref,
     rc::Rc,
 };
 
 use bytes::{Bytes, BytesMut};
-use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
@@ -24,10 +23,12 @@ use crate::{
     adj_rib_out::{Audience, Outgoing, Run, Tally, Target},
     cursor::{Advance, Cursor, Encoding, WalkKind},
     export::{Export, Group},
+    journal::{self, AttributeHasher, Journal, JournalEntry, Names, PeerNumber, Recorder, Whom},
     own_next_hop::OwnNextHops,
     peer_set::PeerSet,
     seam::{Lane, Seams},
     table::Table,
+    told::Told,
     verdicts::GroupNumber,
 };
 
@@ -53,6 +54,8 @@ struct Chunk {
     start: usize,
     /// It is about IPv4 routes.
     ipv4: bool,
+    /// What the journal says of it and of all before it.
+    entry: JournalEntry,
     /// Members that have not passed it.
     readers: usize,
 }
@@ -80,6 +83,8 @@ pub(crate) struct Stream {
     pub(crate) group: Rc<Group>,
     /// The group before a change of policy, while the walk for that is under way.
     previous: Rc<Group>,
+    /// Its members have not been told of everything that a change of policy changes.
+    changing: bool,
     /// Messages are encoded with these; members that have others get copies.
     own: OwnNextHops,
     pub(crate) members: PeerSet,
@@ -93,6 +98,8 @@ pub(crate) struct Stream {
     joins: bool,
     /// Prefixes announced to the group.
     announced: [i64; 2],
+    /// The journal's entry of the last chunk.
+    head: JournalEntry,
 }
 
 /// Where a member is in its stream's queue.
@@ -101,9 +108,8 @@ pub(crate) struct Member {
     pub(crate) stream: StreamId,
     own: OwnNextHops,
     chunk: u64,
-    /// Octets of that chunk that it has pulled, and messages.
-    offset: usize,
-    messages: u64,
+    /// The journal's entry of the chunk before.
+    pub(crate) passed: JournalEntry,
     /// Prefixes not announced to it because it is where they come from.
     withheld: [i64; 2],
     call: Call,
@@ -130,11 +136,40 @@ pub(crate) struct Streams {
     next_group: GroupNumber,
     outgoing: Outgoing,
     pub(crate) ended: Vec<Ended>,
+    /// Those whom a change of export policy has reached: to be reported.
+    pub(crate) applied: Vec<PeerSet>,
     /// Members to be named by [`Self::poll_ready`], each once.
     ready: VecDeque<PeerIndex>,
     pub(crate) seams: Seams,
     /// Where the logs ended when all members were looked at last; `None`: look again.
     looked_at: Option<[u64; 2]>,
+    ledger: Option<Ledger>,
+}
+
+/// What is needed to keep the journal.
+#[derive(Debug)]
+struct Ledger {
+    journal: Box<dyn Journal>,
+    hasher: AttributeHasher,
+    names: Names,
+    entry: Vec<u8>,
+}
+
+impl Ledger {
+    /// Keeps what a run has announced.
+    fn append(&mut self, previous: JournalEntry, target: Target, items: &[u8]) -> JournalEntry {
+        if previous == JournalEntry::LOST {
+            return previous;
+        }
+        let whom = match target {
+            Target::All | Target::Except(_) => Whom::All,
+            Target::Only(peer) => Whom::Only(self.names.number(peer)),
+        };
+        self.entry.clear();
+        journal::push_whom(&mut self.entry, whom);
+        self.entry.extend_from_slice(items);
+        self.journal.append(previous, &self.entry)
+    }
 }
 
 impl Streams {
@@ -144,10 +179,33 @@ impl Streams {
             next_group: GroupNumber::FIRST,
             outgoing: Outgoing::default(),
             ended: Vec::new(),
+            applied: Vec::new(),
             ready: VecDeque::new(),
             seams: Seams::default(),
             looked_at: None,
+            ledger: None,
         }
+    }
+
+    /// Keeps a journal from now on.
+    pub(crate) fn keep_journal(&mut self, journal: Box<dyn Journal>) {
+        let hasher = AttributeHasher::new(journal.key());
+        self.outgoing.recorder = Some(Recorder::default());
+        self.ledger = Some(Ledger { journal, hasher, names: Names::default(), entry: Vec::new() });
+    }
+
+    /// What the journal calls a peer from now on.
+    pub(crate) fn name(&mut self, peer: PeerIndex, number: PeerNumber) {
+        self.ledger.iter_mut().for_each(|ledger| ledger.names.name(peer, number));
+    }
+
+    /// The last entries of all streams: what is to be kept of the journal, besides what members have passed.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = JournalEntry> {
+        let of_stream = |stream: &Stream| {
+            let queued: Vec<_> = stream.queue.iter().map(|chunk| chunk.entry).collect();
+            queued.into_iter().chain([stream.head])
+        };
+        self.slots.iter().flatten().flat_map(of_stream)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
@@ -183,9 +241,14 @@ impl Streams {
         if let Some((_, stream)) = known {
             return Rc::clone(&stream.group);
         }
+        Rc::new(Group::new(export, self.next_number()))
+    }
+
+    /// A number for one who asks about sets.
+    pub(crate) fn next_number(&mut self) -> GroupNumber {
         let number = self.next_group;
         self.next_group = number.next();
-        Rc::new(Group::new(export, number))
+        number
     }
 
     /// How many groups there are.
@@ -204,11 +267,38 @@ impl Streams {
     ) -> Member {
         let waiting = self.iter().find(|(_, stream)| stream.awaits_dump(group, ends)).map(|(id, _)| id);
         let id = waiting.unwrap_or_else(|| self.add(Stream::new(Rc::clone(group), own, ends)));
-        if let Some(stream) = self.get_mut(id) {
+        self.enter(peer, id, own)
+    }
+
+    fn enter(&mut self, peer: PeerIndex, id: StreamId, own: OwnNextHops) -> Member {
+        let passed = self.get_mut(id).map_or(JournalEntry::NONE, |stream| {
             stream.members.insert(peer);
-        }
+            stream.head
+        });
         self.looked_at = None;
-        Member { stream: id, own, chunk: 0, offset: 0, messages: 0, withheld: [0; 2], call: Call::Quiet }
+        Member { stream: id, own, chunk: 0, passed, withheld: [0; 2], call: Call::Quiet }
+    }
+
+    /// Sessions that go on after another process, all with what they were told up to the same entry.
+    pub(crate) fn resume(
+        &mut self,
+        peers: &[(PeerIndex, OwnNextHops)],
+        group: &Rc<Group>,
+        (told, passed): (Told, JournalEntry),
+        ends: [u64; 2],
+    ) -> Vec<(PeerIndex, Member)> {
+        let Some(&(_, own)) = peers.first() else { return Vec::new() };
+        let mut stream = Stream::empty(Rc::clone(group), own, ends);
+        stream.head = passed;
+        let [v4, v6] = group.export.families;
+        if v4 {
+            stream.v4.resume(told.v4);
+        }
+        if v6 {
+            stream.v6.resume(told.v6);
+        }
+        let id = self.add(stream);
+        peers.iter().map(|&(peer, own)| (peer, self.enter(peer, id, own))).collect()
     }
 
     /// The member is gone.
@@ -240,13 +330,17 @@ impl Streams {
         let own = Stream {
             group: Rc::clone(&stream.group),
             previous: Rc::clone(&stream.previous),
+            changing: stream.changing,
             members: PeerSet::from_iter([peer]),
+            own: stream.own,
+            v4: stream.v4.clone(),
+            v6: stream.v6.clone(),
             first: member.chunk,
             queued: queue.iter().map(|chunk| chunk.bytes.len()).sum(),
             queue,
             joins: true,
             announced: stream.announced,
-            ..*stream
+            head: stream.head,
         };
         let shared = member.stream;
         self.part(peer, member);
@@ -272,7 +366,21 @@ impl Streams {
             stream.joins = true;
             stream.start_walk(0, WalkKind::Policy);
             stream.start_walk(1, WalkKind::Policy);
+            stream.changing = stream.v4.walk.is_some() || stream.v6.walk.is_some();
         }
+    }
+
+    /// Prefixes that the walk for a change of policy has behind it, where the tables have so many; `None` if there
+    /// is none.
+    pub(crate) fn policy_walked(&self, member: &Member, prefixes: [usize; 2]) -> Option<u64> {
+        let stream = self.get(member.stream).filter(|stream| stream.changing)?;
+        let [with_v4, with_v6] = stream.group.export.families;
+        let done = |wanted: bool, walk: Option<u64>, all: usize| match walk {
+            Some(done) if wanted => done,
+            _ => all as u64,
+        };
+        let v4 = done(with_v4, stream.v4.walk.map(|walk| walk.done), prefixes[0]);
+        Some(v4 + done(with_v6, stream.v6.walk.map(|walk| walk.done), prefixes[1]))
     }
 
     /// Joins a stream that has nothing left with another of its group at the same place.
@@ -297,21 +405,23 @@ impl Streams {
         let Some(from) = self.slots[id.0 as usize].take() else { return };
         self.seams.join(id.lane(), into.lane());
         let Some(stream) = self.get_mut(into) else { return };
+        // Both are at the end, so both histories say the same; one that was lost says nothing.
+        if stream.head == JournalEntry::LOST {
+            stream.head = from.head;
+        }
         for peer in from.members.iter() {
             stream.members.insert(peer);
             if let Some(member) = &mut members[peer.index()] {
-                (member.stream, member.chunk) = (into, stream.end());
-                (member.offset, member.messages) = (0, 0);
+                (member.stream, member.chunk, member.passed) = (into, stream.end(), stream.head);
             }
         }
     }
 
-    /// The next messages for a member, at most `max` bytes unless a single one is longer. Encodes at most one
-    /// window, which may come to nothing for this member.
+    /// The next messages for a member, one chunk. Encodes at most one window, which may come to nothing for this
+    /// member.
     pub(crate) fn pull(
         &mut self,
         peer: PeerIndex,
-        max: usize,
         members: &mut [Option<Member>],
         tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
         encoding: &mut Encoding<'_>,
@@ -320,7 +430,7 @@ impl Streams {
         let member = members[peer.index()].as_mut()?;
         let id = member.stream;
         let stream = self.get_mut(id)?;
-        if let Some(messages) = stream.take(peer, member, max) {
+        if let Some(messages) = stream.take(peer, member) {
             self.merge(id, ends, members);
             return Some(messages);
         }
@@ -332,11 +442,14 @@ impl Streams {
             self.split_laggards(id, members);
         }
         let mut outgoing = std::mem::take(&mut self.outgoing);
+        let mut ledger = self.ledger.take();
         let stream = self.get_mut(id)?;
-        let ended = stream.fill(id.lane(), tables, encoding, &mut outgoing, members);
-        let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member, max));
-        self.outgoing = outgoing;
+        let ended = stream.fill(id.lane(), tables, encoding, (&mut outgoing, ledger.as_mut()), members);
+        let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member));
+        let applied = stream.ends_change();
+        (self.outgoing, self.ledger) = (outgoing, ledger);
         self.ended.extend(ended);
+        self.applied.extend(applied);
         self.merge(id, ends, members);
         messages
     }
@@ -395,7 +508,7 @@ impl Streams {
     pub(crate) fn queued(&self, peer: PeerIndex, member: &Member) -> usize {
         let Some(stream) = self.get(member.stream) else { return 0 };
         let unread = stream.unread(member).filter(|chunk| chunk.target.includes(peer));
-        unread.map(|chunk| chunk.bytes.len()).sum::<usize>().saturating_sub(member.offset)
+        unread.map(|chunk| chunk.bytes.len()).sum()
     }
 
     /// Prefixes the member has been told of.
@@ -416,9 +529,18 @@ impl Streams {
 }
 
 impl Stream {
+    /// For members that have been told nothing.
     fn new(group: Rc<Group>, own: OwnNextHops, ends: [u64; 2]) -> Self {
-        let mut stream = Self {
+        let mut stream = Self::empty(group, own, ends);
+        stream.start_walk(0, WalkKind::Dump);
+        stream.start_walk(1, WalkKind::Dump);
+        stream
+    }
+
+    fn empty(group: Rc<Group>, own: OwnNextHops, ends: [u64; 2]) -> Self {
+        Self {
             previous: Rc::clone(&group),
+            changing: false,
             group,
             own,
             members: PeerSet::default(),
@@ -429,10 +551,8 @@ impl Stream {
             queued: 0,
             joins: true,
             announced: [0; 2],
-        };
-        stream.start_walk(0, WalkKind::Dump);
-        stream.start_walk(1, WalkKind::Dump);
-        stream
+            head: JournalEntry::NONE,
+        }
     }
 
     fn start_walk(&mut self, family: usize, kind: WalkKind) {
@@ -443,6 +563,13 @@ impl Stream {
             0 => self.v4.start_walk(kind),
             _ => self.v6.start_walk(kind),
         }
+    }
+
+    /// The members if the last walk for a change of policy has just ended.
+    fn ends_change(&mut self) -> Option<PeerSet> {
+        let over = self.changing && self.v4.walk.is_none() && self.v6.walk.is_none();
+        self.changing &= !over;
+        over.then(|| self.members.clone())
     }
 
     /// Whether it is a dump for this group that has not begun.
@@ -495,22 +622,15 @@ impl Stream {
     }
 
     /// The member's next messages out of the queue.
-    fn take(&mut self, peer: PeerIndex, member: &mut Member, max: usize) -> Option<Messages> {
+    fn take(&mut self, peer: PeerIndex, member: &mut Member) -> Option<Messages> {
         while member.chunk < self.end() {
             let chunk = &self.queue[(member.chunk - self.first) as usize];
-            let taken = chunk.target.includes(peer).then(|| {
-                let (length, count) = whole_messages(&chunk.bytes[member.offset..], max)
-                    .unwrap_or((chunk.bytes.len() - member.offset, chunk.messages - member.messages));
-                let part = member.offset..member.offset + length;
-                (member.offset, member.messages) = (part.end, member.messages + count);
-                Messages { bytes: chunk.part(part, &self.own, &member.own), count }
-            });
-            if taken.is_none() || member.offset == chunk.bytes.len() {
-                (member.chunk, member.offset, member.messages) = (member.chunk + 1, 0, 0);
-                self.pass(member.chunk - 1, member.chunk);
-            }
-            if taken.is_some() {
-                return taken;
+            let messages = chunk.target.includes(peer).then(|| chunk.messages(&self.own, &member.own));
+            member.passed = chunk.entry;
+            member.chunk += 1;
+            self.pass(member.chunk - 1, member.chunk);
+            if messages.is_some() {
+                return messages;
             }
         }
         None
@@ -522,13 +642,15 @@ impl Stream {
         lane: Lane,
         tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
         encoding: &mut Encoding<'_>,
-        out: &mut Outgoing,
+        (out, ledger): (&mut Outgoing, Option<&mut Ledger>),
         members: &mut [Option<Member>],
     ) -> Option<Ended> {
         out.clear();
         let [with_v4, with_v6] = self.group.export.families;
         let (current, previous) = (&*self.group, &*self.previous);
-        let audience = Audience { current, previous, own: &self.own, members: &self.members, lane };
+        let journal = ledger.as_ref().map(|ledger| (&ledger.hasher, &ledger.names));
+        let (own, members_of) = (&self.own, &self.members);
+        let audience = Audience { current, previous, own, members: members_of, lane, journal };
         let (mut family, mut advance) = (0, Advance::Idle);
         if with_v4 {
             advance = tables.0.advance(&mut self.v4, &audience, encoding, out);
@@ -541,7 +663,7 @@ impl Stream {
             if family == 0 { &mut tables.0.window.tally } else { &mut tables.1.window.tally },
             members,
         );
-        self.enqueue(family == 0, out);
+        self.enqueue(family == 0, out, ledger);
         (advance == Advance::Synced).then(|| (self.members.clone(), family))
     }
 
@@ -560,11 +682,14 @@ impl Stream {
         }
     }
 
-    fn enqueue(&mut self, ipv4: bool, out: &Outgoing) {
+    fn enqueue(&mut self, ipv4: bool, out: &Outgoing, mut ledger: Option<&mut Ledger>) {
         let bytes = Bytes::copy_from_slice(&out.bytes);
         let own_next_hops: Rc<[u32]> = Rc::from(&*out.own_next_hops);
-        let mut start = 0;
-        for &Run { target, end, messages } in &out.runs {
+        let (mut start, mut items_start) = (0, 0);
+        for &Run { target, end, items_end, messages } in &out.runs {
+            if let (Some(ledger), Some(recorder)) = (&mut ledger, &out.recorder) {
+                self.head = ledger.append(self.head, target, &recorder.items[items_start..items_end]);
+            }
             self.queued += end - start;
             self.queue.push_back(Chunk {
                 bytes: bytes.slice(start..end),
@@ -573,45 +698,29 @@ impl Stream {
                 own_next_hops: Rc::clone(&own_next_hops),
                 start,
                 ipv4,
+                entry: self.head,
                 readers: self.members.len(),
             });
-            start = end;
+            (start, items_start) = (end, items_end);
         }
     }
 }
 
 impl Chunk {
-    /// Some of its messages: the shared bytes for who has the addresses that they were encoded with, else a copy
-    /// with the member's own.
-    fn part(&self, range: Range<usize>, shared: &OwnNextHops, own: &OwnNextHops) -> Bytes {
-        let bytes = self.bytes.slice(range.clone());
+    /// The messages: the shared bytes for who has the addresses that they were encoded with, else a copy with the
+    /// member's own.
+    fn messages(&self, shared: &OwnNextHops, own: &OwnNextHops) -> Messages {
+        let (bytes, count) = (self.bytes.clone(), self.messages);
         let Some(next_hop) = own.get(self.ipv4).filter(|own| Some(*own) != shared.get(self.ipv4)) else {
-            return bytes;
+            return Messages { bytes, count };
         };
-        let (from, to) = (self.start + range.start, self.start + range.end);
-        let first = self.own_next_hops.partition_point(|at| (*at as usize) < from);
-        let places = self.own_next_hops[first..].iter().map(|at| *at as usize).take_while(|at| *at < to);
+        let end = self.start + bytes.len();
+        let first = self.own_next_hops.partition_point(|at| (*at as usize) < self.start);
+        let places = self.own_next_hops[first..].iter().map(|at| *at as usize).take_while(|at| *at < end);
         let mut copy = BytesMut::from(&*bytes);
         for at in places {
-            next_hop.put(&mut copy[at - from..]);
+            next_hop.put(&mut copy[at - self.start..]);
         }
-        copy.freeze()
+        Messages { bytes: copy.freeze(), count }
     }
-}
-
-/// How many bytes of the front are whole messages within `max`, at least one message; and how many those are. `None`
-/// if that is everything.
-fn whole_messages(bytes: &[u8], max: usize) -> Option<(usize, u64)> {
-    if bytes.len() <= max {
-        return None;
-    }
-    let (mut end, mut count) = (0, 0);
-    while let Some(&[high, low]) = bytes.get(end + HEADER_LEN - 3..end + HEADER_LEN - 1) {
-        let next = end + usize::from(u16::from_be_bytes([high, low]));
-        if next > max && end > 0 {
-            break;
-        }
-        (end, count) = (next, count + 1);
-    }
-    Some((end, count))
 }

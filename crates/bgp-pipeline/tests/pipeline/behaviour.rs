@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    Batch, CheckStage, Event, Limits, NextHopMode, OriginateAttributes, PathState, PeerConfig, PeerIndex,
-    Pipeline, Reachability, Release, RibRun, SessionFacts, SpeakerConfig, Stage,
+    Event, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Reachability, RibRun,
+    SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
@@ -13,7 +13,7 @@ use crate::speaker::{
     Held, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
 };
 
-fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
+pub(crate) fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
     AttributesBuilder {
         as_path: vec![Asn(65100 + u32::from(peer))],
         next_hop: Some(Ipv4Addr::new(192, 0, 2, peer)),
@@ -24,13 +24,13 @@ fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
     .build()
 }
 
-fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
+pub(crate) fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
     let peer = pipeline.add_peer(ebgp(n));
     pipeline.peer_up(peer, facts(n)).expect("room");
     peer
 }
 
-fn always() -> SpeakerConfig {
+pub(crate) fn always() -> SpeakerConfig {
     speaker(NextHopMode::AlwaysReachable)
 }
 
@@ -189,11 +189,11 @@ fn link(n: u8) -> SessionFacts {
     }
 }
 
-/// All that a peer is sent, in portions of at most `max` bytes.
-fn pulled(pipeline: &mut Pipeline, peer: PeerIndex, max: usize) -> Vec<u8> {
+/// All that a peer is sent.
+fn pulled(pipeline: &mut Pipeline, peer: PeerIndex) -> Vec<u8> {
     let mut bytes = Vec::new();
     while pipeline.pending(peer) {
-        pipeline.pull(peer, max).iter().for_each(|part| bytes.extend_from_slice(part));
+        pipeline.pull(peer).iter().for_each(|part| bytes.extend_from_slice(part));
     }
     bytes
 }
@@ -226,8 +226,8 @@ fn peers_on_different_links_share_a_group_and_each_is_sent_what_it_would_be_sent
     let (mut together, peers) = start(&[2, 3, 4, 5]);
     for (n, peer) in (2..).zip(peers) {
         let (mut alone, only) = start(&[n]);
-        let bytes = pulled(&mut together, peer, 50 * usize::from(n));
-        assert_eq!(bytes, pulled(&mut alone, only[0], 1 << 16), "peer {n}");
+        let bytes = pulled(&mut together, peer);
+        assert_eq!(bytes, pulled(&mut alone, only[0]), "peer {n}");
         assert_eq!(
             together.update_group(peer),
             Some(1),
@@ -248,7 +248,7 @@ fn members_of_a_group_share_messages_and_a_slow_one_holds_up_nobody() {
     for n in 0..250 {
         let body = announcement(&attributes(1, &[n]), &[prefix(&format!("10.{n}.0.0/16"))]);
         pipeline.update(from, &body).expect("taken");
-        while let Some(bytes) = pipeline.pull(fast, 1 << 16) {
+        while let Some(bytes) = pipeline.pull(fast) {
             sinks[0].1.receive(&bytes);
         }
     }
@@ -266,7 +266,7 @@ fn a_peer_is_named_once_when_it_becomes_pending_and_again_only_after_it_was_give
     let ready = |pipeline: &mut Pipeline| -> Vec<PeerIndex> {
         std::iter::from_fn(|| pipeline.poll_ready()).take(9).collect()
     };
-    let drain = |pipeline: &mut Pipeline, peer| while pipeline.pull(peer, 1 << 16).is_some() {};
+    let drain = |pipeline: &mut Pipeline, peer| while pipeline.pull(peer).is_some() {};
     assert_eq!(ready(&mut pipeline), [from, to], "the table and End-of-RIB");
     assert_eq!(ready(&mut pipeline), []);
     drain(&mut pipeline, to);
@@ -277,7 +277,7 @@ fn a_peer_is_named_once_when_it_becomes_pending_and_again_only_after_it_was_give
     pipeline.update(from, &withdrawal(prefix(P))).expect("taken");
     assert_eq!(ready(&mut pipeline), [], "both are pulling already");
     while pipeline.pending(to) {
-        pipeline.pull(to, 1 << 16);
+        pipeline.pull(to);
     }
     drain(&mut pipeline, to);
     assert_eq!(ready(&mut pipeline), [], "the sender has not been given nothing yet");
@@ -299,7 +299,7 @@ fn the_sender_of_a_long_table_stays_in_its_group() {
         pipeline.update(from, &body).expect("taken");
         for (peer, sink) in &mut sinks {
             while pipeline.pending(*peer) {
-                pipeline.pull(*peer, 1 << 16).iter().for_each(|bytes| sink.receive(bytes));
+                pipeline.pull(*peer).iter().for_each(|bytes| sink.receive(bytes));
             }
         }
         assert_eq!(pipeline.update_group(from), pipeline.update_group(to));
@@ -361,7 +361,7 @@ fn a_peer_of_which_too_much_was_lost_is_given_up() {
         pipeline.update(from, &withdrawal(route)).expect("taken");
         pipeline.work(100);
         while pipeline.pending(from) {
-            pipeline.pull(from, 1 << 16);
+            pipeline.pull(from);
         }
     }
     assert!(events(&mut pipeline).contains(&Event::TooSlow { peer: to }));
@@ -422,7 +422,7 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     pipeline.peer_down(b);
     while pipeline.work(100) {}
     let gone: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
-    let withdrawn = RibRun { routes: 1, next_hops: 0, internal: false };
+    let withdrawn = RibRun { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0 };
     assert_eq!(gone.last().expect("a withdrawal").runs, [withdrawn]);
 }
 
@@ -475,55 +475,4 @@ fn peers_that_understand_less_get_what_they_understand() {
     pipeline.update(from, &withdrawal(prefix(P))).expect("taken");
     settle(&mut pipeline, &mut sinks);
     assert!(sinks.iter().all(|(_, sink)| sink.routes.is_empty() && sink.idle_withdrawals == 0));
-}
-
-/// Holds every route back until it has seen three batches.
-#[derive(Debug, Default)]
-struct Hold {
-    batches: usize,
-    held: Vec<Release>,
-}
-
-impl Stage for Hold {
-    fn push(&mut self, batch: &mut Batch<'_>) {
-        self.batches += 1;
-        for change in batch.changes.iter_mut().filter(|change| change.new.is_some()) {
-            change.suppress = true;
-            self.held.push(Release { peer: batch.peer, prefix: change.prefix });
-        }
-    }
-
-    fn peer_down(&mut self, peer: PeerIndex) {
-        self.held.retain(|route| route.peer != peer);
-    }
-
-    fn work(&mut self, _budget: usize, released: &mut Vec<Release>) -> bool {
-        if self.batches >= 3 {
-            released.append(&mut self.held);
-        }
-        false
-    }
-
-    fn describe(&self) -> String {
-        format!("hold: {} routes", self.held.len())
-    }
-}
-
-#[test]
-fn a_stage_of_ones_own_may_hold_routes_back_and_let_them_go() {
-    let mut pipeline = checked(always());
-    pipeline.add_stage(Box::new(CheckStage::default()));
-    pipeline.add_stage(Box::new(Hold::default()));
-    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
-    let mut sinks = [(to, Sink::default())];
-    for n in 0..3 {
-        settle(&mut pipeline, &mut sinks);
-        assert_eq!(sinks[0].1.routes.len(), 0);
-        let body = announcement(&attributes(1, &[]), &[prefix(&format!("10.{n}.0.0/16"))]);
-        pipeline.update(from, &body).expect("taken");
-        assert_eq!(pipeline.explain(prefix(&format!("10.{n}.0.0/16")))[0].state, PathState::Suppressed);
-    }
-    assert_eq!(pipeline.describe_stages()[1], "hold: 3 routes");
-    settle(&mut pipeline, &mut sinks);
-    assert_eq!(sinks[0].1.routes.len(), 3);
 }

@@ -3,6 +3,11 @@
 mod behaviour;
 mod decision;
 mod faults;
+mod freeze;
+mod journal;
 mod model;
+mod policies;
+mod redistribution;
 mod seams;
 mod speaker;
+mod stages;

@@ -3,19 +3,21 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
+    time::Instant,
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Reachability,
-    RibChanges, RibRun, SessionFacts, SpeakerConfig,
+    CheckStage, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex,
+    Pipeline, Reachability, RibChanges, RibRun, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_policy::{
-    Action, Condition, Library, MedEdit, NextHopEdit, Outcome, Policy, PolicySource, Program, Term,
+    Action, Condition, Library, MedAction, NextHopEdit, Outcome, Policy, PolicySource, Program, Term,
 };
 use holdfast_types::{Asn, Family, Prefix};
 use proptest::prelude::*;
 
+use crate::journal::Entries;
 use crate::speaker::{
     Held, OUR_AS, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
 };
@@ -24,9 +26,9 @@ const PEERS: usize = 5;
 /// The last of the peers is internal, as is the one before.
 const FIRST_INTERNAL: usize = 3;
 const PREFIXES: usize = 12;
-const POLICIES: usize = 5;
+pub(crate) const POLICIES: usize = 5;
 /// The last is for export only.
-const EXPORT_POLICIES: usize = POLICIES + 1;
+pub(crate) const EXPORT_POLICIES: usize = POLICIES + 1;
 
 /// What a peer sends: enough kinds to tie at every step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,9 +53,11 @@ enum Op {
     Originate(usize),
     WithdrawOrigin(usize),
     Work(usize),
-    Pull(usize, usize),
+    Pull(usize),
     PullRib(usize),
     ResyncRib,
+    /// Another process goes on, which knows what was received, and the journal: as it is, or rewritten.
+    Restart(bool),
 }
 
 fn offer() -> impl Strategy<Value = Offer> {
@@ -81,7 +85,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..PREFIXES).prop_map(Op::Originate),
         1 => (0..PREFIXES).prop_map(Op::WithdrawOrigin),
         6 => (1..6usize).prop_map(Op::Work),
-        8 => (peer(), 1..200usize).prop_map(|(peer, bytes)| Op::Pull(peer, bytes)),
+        8 => peer().prop_map(Op::Pull),
+        1 => any::<bool>().prop_map(Op::Restart),
         3 => (1..4usize).prop_map(Op::PullRib),
         1 => Just(Op::ResyncRib),
     ]
@@ -106,6 +111,7 @@ fn link(n: usize) -> SessionFacts {
     SessionFacts {
         next_hop_v4: Some(Ipv4Addr::new(10, 9, n as u8, 1)),
         next_hop_v6: Some(format!("2001:db8:9:{n}::1").parse().expect("an address")),
+        number: n as u32 + 1,
         link_local: (n >= FIRST_INTERNAL).then(|| format!("fe80::{n}").parse().expect("an address")),
         ..facts(n as u8)
     }
@@ -116,8 +122,11 @@ fn third_party() -> Ipv4Addr {
     Ipv4Addr::new(203, 0, 113, 9)
 }
 
+/// A weight above that of our own routes.
+const HEAVY: u32 = LOCAL_WEIGHT + 1;
+
 /// Policy 0 takes all, 1 nothing, 2 is none at all; 3 looks at attributes, 4 at the prefix too, 5 sets next hops.
-fn programs() -> [Option<Program>; EXPORT_POLICIES] {
+pub(crate) fn programs() -> [Option<Program>; EXPORT_POLICIES] {
     let term = |name: &str, from, then, outcome| Term { name: name.into(), from, then, outcome };
     let tagged = Condition::Community(vec!["65000:1".parse().expect("a pattern")]);
     let refused = Condition::Community(vec!["65000:2".parse().expect("a pattern")]);
@@ -131,18 +140,20 @@ fn programs() -> [Option<Program>; EXPORT_POLICIES] {
     ];
     let by_attributes = vec![
         term("t1", vec![tagged.clone()], vec![Action::LocalPreference(300)], Outcome::Accept),
-        term("t2", vec![refused], vec![], Outcome::Reject),
+        term("t2", vec![refused.clone()], vec![], Outcome::Reject),
         term("t3", vec![], vec![], Outcome::Accept),
     ];
     let by_prefix = vec![
         term("t4", vec![low.clone(), tagged], vec![], Outcome::Reject),
-        term("t5", vec![low], vec![Action::Med(MedEdit::Set(77))], Outcome::Accept),
-        term("t6", vec![], vec![], Outcome::Accept),
+        term("t5", vec![low], vec![Action::Med(MedAction::Set(77))], Outcome::Accept),
+        term("t6", vec![refused], vec![Action::Weight(HEAVY)], Outcome::Accept),
+        term("t6b", vec![], vec![], Outcome::Accept),
     ];
+    let policy = |name: &str, terms| Policy { name: name.into(), first: vec![], terms, last: None };
     let policies = vec![
-        Policy { name: "next-hops".into(), terms: next_hops },
-        Policy { name: "attributes".into(), terms: by_attributes },
-        Policy { name: "prefix".into(), terms: by_prefix },
+        policy("next-hops", next_hops),
+        policy("attributes", by_attributes),
+        policy("prefix", by_prefix),
     ];
     let library = Library::compile(&PolicySource { policies, ..PolicySource::default() }, 1).expect("sound");
     let get = |name| library.get(name).cloned();
@@ -159,6 +170,7 @@ struct Route {
     local_pref: u32,
     next_hop: Option<IpAddr>,
     community: u8,
+    weight: u32,
 }
 
 impl Route {
@@ -175,11 +187,20 @@ impl Route {
             local_pref: if internal { 100 + u32::from(offer.local_pref) } else { 100 },
             next_hop: Some(if matches!(to, Prefix::V4(_)) { hop(offer.next_hop) } else { hop_v6() }),
             community: offer.community,
+            weight: 0,
         }
     }
 
     fn own() -> Self {
-        Self { peer: None, path: vec![], med: None, local_pref: 100, next_hop: None, community: 0 }
+        Self {
+            peer: None,
+            path: vec![],
+            med: None,
+            local_pref: 100,
+            next_hop: None,
+            community: 0,
+            weight: LOCAL_WEIGHT,
+        }
     }
 
     fn bytes(&self, internal: bool) -> Vec<u8> {
@@ -244,6 +265,7 @@ fn apply(policy: usize, external: bool, to: Prefix, route: Route, made: &mut Mad
             made.med = true;
             Some(Route { med: Some(77), ..route })
         }
+        (_, 2) => Some(Route { weight: HEAVY, ..route }),
         _ => Some(route),
     }
 }
@@ -269,9 +291,6 @@ impl Model {
 
     /// The routes equal up to the metric, the best first.
     fn equal(&self, to: Prefix) -> Vec<Route> {
-        if let Some(own) = self.own.get(&to) {
-            return vec![own.clone()];
-        }
         let accepted = |(&(peer, at), route): (&(usize, Prefix), &Route)| {
             let external = peer < FIRST_INTERNAL;
             if at != to {
@@ -281,7 +300,10 @@ impl Model {
             }
         };
         let mut left: Vec<Route> = self.received.iter().filter_map(accepted).collect();
+        left.extend(self.own.get(&to).cloned());
         left.retain(|route| self.metric(route).is_some());
+        keep(&mut left, |route| u32::MAX - route.weight);
+        keep(&mut left, |route| route.peer.is_some());
         keep(&mut left, |route| u32::MAX - route.local_pref);
         keep(&mut left, |route| route.path.len());
         let all = left.clone();
@@ -391,6 +413,9 @@ struct World {
     /// Peers for which something new began while they were being told something else: what they have is
     /// not known any more, so withdrawals need not be exact.
     tangled: [bool; PEERS],
+    journal: Entries,
+    limits: Limits,
+    staged: bool,
 }
 
 fn config(n: usize) -> PeerConfig {
@@ -402,6 +427,16 @@ fn config(n: usize) -> PeerConfig {
     }
 }
 
+fn started(limits: Limits, max_paths: usize, staged: bool, journal: &Entries) -> Pipeline {
+    let config = SpeakerConfig { limits, max_paths: max_paths as u8, ..speaker(NextHopMode::Resolved) };
+    let mut pipeline = checked(config);
+    if staged {
+        pipeline.add_stage(Box::new(CheckStage::default()), Instant::now());
+    }
+    pipeline.keep_journal(Box::new(journal.clone()));
+    pipeline
+}
+
 impl World {
     fn new(tight: bool, max_paths: usize, staged: bool) -> Self {
         let limits = if tight {
@@ -409,11 +444,8 @@ impl World {
         } else {
             Limits { window: 3, shared_bytes: 300, ..Limits::default() }
         };
-        let mut pipeline =
-            checked(SpeakerConfig { limits, max_paths: max_paths as u8, ..speaker(NextHopMode::Resolved) });
-        if staged {
-            pipeline.add_stage(Box::new(CheckStage::default()));
-        }
+        let journal = Entries::default();
+        let mut pipeline = started(limits, max_paths, staged, &journal);
         let mut model = Model::default();
         for n in 0..3 {
             model.metrics.insert(hop(n), None);
@@ -435,6 +467,42 @@ impl World {
             max_paths,
             tight,
             tangled: [false; PEERS],
+            journal,
+            limits,
+            staged,
+        }
+    }
+
+    fn restart(&mut self, rewritten: bool) {
+        let up: Vec<usize> = (0..PEERS).filter(|peer| self.model.up[*peer]).collect();
+        let mut places: BTreeMap<JournalEntry, Vec<PeerIndex>> = BTreeMap::new();
+        for peer in &up {
+            let index = self.sinks[*peer].0;
+            places.entry(self.pipeline.journal_place(index)).or_default().push(index);
+        }
+        self.pipeline = started(self.limits, self.max_paths, self.staged, &self.journal);
+        self.pipeline.rib_resync();
+        self.rib.handles.clear();
+        for peer in 0..PEERS {
+            assert_eq!(self.pipeline.add_peer(config(peer)), self.sinks[peer].0);
+            self.configure(peer);
+        }
+        for peer in up {
+            self.pipeline.peer_resumed(self.sinks[peer].0, link(peer)).expect("room");
+            (self.tangled[peer], self.sinks[peer].1.idle_withdrawals) = (false, 0);
+        }
+        for ((peer, to), sent) in self.model.received.clone() {
+            let body = announcement(&sent.bytes(peer >= FIRST_INTERNAL), &[to]);
+            self.pipeline.update(self.sinks[peer].0, &body).expect("taken");
+        }
+        for to in self.model.own.keys() {
+            self.pipeline.originate(*to, &OriginateAttributes::default());
+        }
+        self.answer_events();
+        while self.pipeline.work(100) || self.pipeline.is_waiting() {}
+        for (place, peers) in places {
+            let told = if rewritten { self.journal.rewritten(place) } else { self.journal.told(place) };
+            self.pipeline.resume(&peers, told, place);
         }
     }
 
@@ -478,9 +546,10 @@ impl World {
             Op::Work(budget) => {
                 self.pipeline.work(*budget);
             }
-            Op::Pull(peer, max) => {
+            Op::Restart(rewritten) => self.restart(*rewritten),
+            Op::Pull(peer) => {
                 let (index, sink) = &mut self.sinks[*peer];
-                if let Some(messages) = self.pipeline.pull(*index, *max) {
+                if let Some(messages) = self.pipeline.pull(*index) {
                     sink.take(&messages);
                 }
             }

@@ -73,6 +73,7 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         next_hop_v6: Some("2001:db8::1".parse().expect("an address")),
         link_local: None,
         interface: 0,
+        number: 0,
     }
 }
 
@@ -193,7 +194,7 @@ pub(crate) fn settle(pipeline: &mut Pipeline, sinks: &mut [(PeerIndex, Sink)]) {
     for _ in 0..100_000 {
         let mut busy = pipeline.work(100) || pipeline.is_waiting();
         for (peer, sink) in sinks.iter_mut() {
-            while let Some(messages) = pipeline.pull(*peer, 1 << 16) {
+            while let Some(messages) = pipeline.pull(*peer) {
                 sink.take(&messages);
             }
             busy |= pipeline.pending(*peer);

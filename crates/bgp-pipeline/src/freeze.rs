@@ -1,0 +1,308 @@
+//! Routes on their way to another process: as they were received, in records.
+//!
+//! A walk over the tables, in slices, writes for each session which routes it has brought; another process takes the
+//! records in as if they were UPDATEs, but need not check them. What was decided is not written: it is decided again.
+//!
+//! ```text
+//!  1 version
+//!  1 where the prefixes are: 0 in an NLRI field, 1 in MP_REACH_NLRI
+//!  2 octets of attributes, and these in canonical form
+//!    the NLRI field of an UPDATE (IPv4), or the value of MP_REACH_NLRI
+//! ```
+
+use holdfast_bgp_wire::{Attributes, MpReach, NextHop, nlri, update::Rules};
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+
+use crate::{
+    DropReason, PeerIndex, Pipeline,
+    class::ClassId,
+    core::Core,
+    next_hop::Gateway,
+    path::{Path, SetId},
+    peer_in::{Arrival, Origin, classic_gateway, mp_gateway},
+    table::Table,
+    told::Unreadable,
+};
+
+/// The form of records.
+const VERSION: u8 = 1;
+
+/// Where a walk that freezes routes goes on; the beginning by default.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct FreezePlace(Place);
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// After this prefix.
+    Ipv4(Option<Ipv4Prefix>),
+    Ipv6(Option<Ipv6Prefix>),
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Ipv4(None)
+    }
+}
+
+impl Pipeline {
+    /// A slice of a walk over the tables: hands a record to `sink` for every attribute set of every wanted peer, with
+    /// the prefixes of the slice that have it. Returns where to go on, `None` at the end. `budget` counts the paths
+    /// that are looked at, 0.1 us each; the more, the more of them share a record.
+    ///
+    /// Routes that come, change or go between slices may or may not be in the records: whoever takes them in has to be
+    /// given all UPDATEs since the beginning of the walk afterwards.
+    pub fn freeze_routes(
+        &self,
+        from: FreezePlace,
+        budget: usize,
+        wanted: impl Fn(PeerIndex) -> bool,
+        sink: &mut dyn FnMut(PeerIndex, &[u8]),
+    ) -> Option<FreezePlace> {
+        let next = match from.0 {
+            Place::Ipv4(after) => {
+                let next = self.v4.freeze(&self.core, after, budget, wanted, sink);
+                Some(next.map_or(Place::Ipv6(None), |next| Place::Ipv4(Some(next))))
+            }
+            Place::Ipv6(after) => {
+                let next = self.v6.freeze(&self.core, after, budget, wanted, sink);
+                next.map(|next| Place::Ipv6(Some(next)))
+            }
+        };
+        next.map(FreezePlace)
+    }
+
+    /// Takes in a record that [`Self::freeze_routes`] has written, here or in another process, for a session that is
+    /// up. What follows is as for an UPDATE: import policy, next hops, decision. Routes whose next hop is our own
+    /// address by now are withdrawn, and those of families that are not negotiated any more ignored; [`Self::drops`]
+    /// counts both.
+    ///
+    /// # Errors
+    /// It is no such record; nothing of it is taken.
+    pub fn thaw_routes(&mut self, index: PeerIndex, record: &[u8]) -> Result<(), Unreadable> {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(session) = &peer.session else { return Ok(()) };
+        let source = session.source;
+        let mut origin = Origin { source, facts: &session.facts, drops: &mut peer.drops };
+        let mut arrival = read(&mut self.core, record, &mut origin)?;
+        arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
+        self.arrive(source, &arrival);
+        arrival.release(&mut self.core);
+        self.trim_if_long();
+        Ok(())
+    }
+}
+
+/// Routes of a slice that share a record: of one session, with one set.
+struct Group {
+    peer: PeerIndex,
+    set: SetId,
+    /// What tells groups apart: the path but for its flags.
+    key: u64,
+    /// Indices into [`Slice::prefixes`].
+    first: u32,
+    last: u32,
+}
+
+/// What a slice of the walk has found.
+struct Slice<P> {
+    groups: Vec<Group>,
+    /// The group that was last found under each hash of a key. Of two under the same, one begins anew now and then:
+    /// that costs a record.
+    last: Vec<u32>,
+    /// 64 less the bits of a hash.
+    shift: u32,
+    /// Each with the next of its group; the last has itself.
+    prefixes: Vec<(P, u32)>,
+}
+
+/// Paths in a slice for which there is room from the start.
+const EXPECTED: usize = 1 << 12;
+
+impl<P: IpPrefix> Slice<P> {
+    fn new(budget: usize) -> Self {
+        let expected = budget.min(EXPECTED);
+        // So many that most groups are alone.
+        let hashes = 4 * budget.clamp(EXPECTED, 16 * EXPECTED).next_power_of_two();
+        Self {
+            groups: Vec::with_capacity(expected),
+            last: vec![u32::MAX; hashes],
+            shift: 64 - hashes.ilog2(),
+            prefixes: Vec::with_capacity(expected),
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, prefix: P, path: Path, peer: PeerIndex) {
+        let at = self.prefixes.len() as u32;
+        self.prefixes.push((prefix, at));
+        let key = u64::from(path.source.0) << 32 | u64::from(path.set.0);
+        // The numbers are our own: nobody can choose them badly.
+        let last = &mut self.last[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize];
+        match self.groups.get_mut(*last as usize) {
+            Some(group) if group.key == key => {
+                self.prefixes[group.last as usize].1 = at;
+                group.last = at;
+            }
+            Some(_) | None => {
+                *last = self.groups.len() as u32;
+                self.groups.push(Group { peer, set: path.set, key, first: at, last: at });
+            }
+        }
+    }
+
+    fn write(&self, core: &Core, sink: &mut dyn FnMut(PeerIndex, &[u8])) {
+        let mut record = Vec::new();
+        for group in &self.groups {
+            record.clear();
+            if !begin::<P>(core, group.set, &mut record) {
+                continue;
+            }
+            let mut at = group.first;
+            loop {
+                let (prefix, next) = self.prefixes[at as usize];
+                nlri::push_prefix(&mut record, prefix);
+                if next == at {
+                    break;
+                }
+                at = next;
+            }
+            sink(group.peer, &record);
+        }
+    }
+}
+
+impl<P: IpPrefix> Table<P> {
+    fn freeze(
+        &self,
+        core: &Core,
+        after: Option<P>,
+        budget: usize,
+        wanted: impl Fn(PeerIndex) -> bool,
+        sink: &mut dyn FnMut(PeerIndex, &[u8]),
+    ) -> Option<P> {
+        let (mut slice, mut looked_at) = (Slice::new(budget), 0);
+        let next = self.rib.table.scan(after, |prefix, word| {
+            self.rib.lists.for_each(word, |path| {
+                looked_at += 1;
+                let source = core.sources.get(path.source);
+                if let Some(peer) = source.peer
+                    && source.is_alive()
+                    && wanted(peer)
+                {
+                    slice.add(prefix, path, peer);
+                }
+            });
+            looked_at < budget
+        });
+        slice.write(core, sink);
+        next
+    }
+}
+
+/// Writes a record up to its prefixes; `false` for a set that no session brought.
+fn begin<P: IpPrefix>(core: &Core, set: SetId, record: &mut Vec<u8>) -> bool {
+    let Some(gateway) = core.next_hops.gateway(core.sets.next_hop(set)) else { return false };
+    let (attributes, multiprotocol) =
+        (core.sets.bytes(set), core.classes.get(core.sets.class(set)).multiprotocol);
+    // A set has at most 65,535 octets.
+    let [high, low] = (attributes.len() as u16).to_be_bytes();
+    record.extend_from_slice(&[VERSION, u8::from(multiprotocol), high, low]);
+    record.extend_from_slice(attributes);
+    if multiprotocol {
+        begin_reach::<P>(gateway, record);
+    }
+    true
+}
+
+/// The value of MP_REACH_NLRI up to its prefixes (RFC 4760 section 3), with the address that routes are resolved by.
+fn begin_reach<P: IpPrefix>(gateway: Gateway, record: &mut Vec<u8>) {
+    let next_hop = match gateway.address {
+        std::net::IpAddr::V4(address) => NextHop::V4(address),
+        std::net::IpAddr::V6(global) => NextHop::V6 { global, link_local: None },
+    };
+    let [high, low] = P::UNICAST.afi.0.to_be_bytes();
+    record.extend_from_slice(&[high, low, P::UNICAST.safi.0, next_hop.octets()]);
+    next_hop.push(record);
+    // Reserved.
+    record.push(0);
+}
+
+/// Reads a record; with one user of its set, as [`Reader::read`](crate::peer_in::Reader::read) does.
+fn read<'a>(core: &mut Core, record: &'a [u8], origin: &mut Origin<'_>) -> Result<Arrival<'a>, Unreadable> {
+    let [classic, multiprotocol] = core.sources.get(origin.source).classes;
+    let Some(rules) = core.classes.get(classic).rules else { return Ok(Arrival::default()) };
+    let Record { attributes, routes } = Record::read(record, &rules).ok_or(Unreadable)?;
+    let mut arrival = Arrival::default();
+    match routes {
+        Routes::Nlri(nlri) => {
+            let set = acquire(core, classic, attributes, classic_gateway(attributes, origin.facts), origin);
+            arrival.nlri = (nlri, set);
+        }
+        Routes::Reach(reach) => {
+            let set = acquire(core, multiprotocol, attributes, mp_gateway(reach, origin.facts), origin);
+            arrival.reach = Some((reach, set));
+        }
+    }
+    Ok(arrival)
+}
+
+fn acquire(
+    core: &mut Core,
+    class: ClassId,
+    attributes: &[u8],
+    gateway: Option<Gateway>,
+    origin: &mut Origin<'_>,
+) -> Option<SetId> {
+    let acquired = gateway.ok_or(DropReason::OwnNextHop).and_then(|gateway| {
+        let hop = core.next_hops.acquire(gateway);
+        let set = core.acquire(class, hop, attributes);
+        core.next_hops.release(hop);
+        set.ok_or(DropReason::Full)
+    });
+    acquired.map_err(|reason| origin.drops.add(reason, None)).ok()
+}
+
+/// A record in its parts, as sound as those of an UPDATE.
+struct Record<'a> {
+    attributes: &'a [u8],
+    routes: Routes<'a>,
+}
+
+enum Routes<'a> {
+    Nlri(&'a [u8]),
+    Reach(MpReach<'a>),
+}
+
+impl<'a> Record<'a> {
+    fn read(record: &'a [u8], rules: &Rules) -> Option<Self> {
+        let (&[version, place, high, low], rest) = record.split_first_chunk()?;
+        let (attributes, routes) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
+        if version != VERSION || !is_ascending(attributes) {
+            return None;
+        }
+        let routes = match place {
+            0 if nlri::count::<Ipv4Prefix>(routes).is_ok_and(|count| count > 0) => {
+                Attributes(attributes).next_hop()?;
+                Routes::Nlri(routes)
+            }
+            1 => Routes::Reach(MpReach::parse(routes, rules).ok().filter(is_frozen)?),
+            _ => return None,
+        };
+        Some(Self { attributes, routes })
+    }
+}
+
+/// Whether it has a next hop and a prefix.
+fn is_frozen(reach: &MpReach<'_>) -> bool {
+    reach.next_hop.is_some() && !reach.nlri.is_empty()
+}
+
+/// Whether these are whole attributes, ordered as in canonical form.
+fn is_ascending(attributes: &[u8]) -> bool {
+    let (mut octets, mut last) = (0, None);
+    let ascending = Attributes(attributes).iter().all(|attribute| {
+        octets += attribute.wire.len();
+        last.replace(attribute.code) < Some(attribute.code)
+    });
+    ascending && octets == attributes.len()
+}

@@ -1,0 +1,267 @@
+//! The journal: what update groups have announced, in a form that outlives the process.
+//!
+//! Adj-RIB-Out is not stored, so a process that goes on with the sessions of another would not know what their peers
+//! have been told. Each chunk of encoded messages therefore leaves an *entry*: which prefixes it withdraws, which it
+//! announces with which attributes (as a hash), and from which peer those came, who was not told therefore. An entry
+//! names the one before it, so a stream's history is a list, a fork of a stream is two entries behind the same one, and
+//! a member's place is one number.
+//!
+//! Routes are entered also where their source is the only member of a stream: others may join it.
+//!
+//! An entry is `target`, then items, all numbers big-endian; a source of 0 is none that could be told:
+//!
+//! ```text
+//! target    0 (all) | 1 peer:u32 (this one alone: only withdrawals)
+//! withdrawn 0x10|family octets:u32 NLRI
+//! announced 0x20|family source:u32 hash:u64 octets:u32 NLRI
+//! EndOfRib  0x30|family
+//! ```
+
+use std::{collections::HashMap, fmt};
+
+use holdfast_bgp_wire::{encode, nlri};
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use siphasher::sip::SipHasher13;
+
+use crate::{
+    PeerIndex,
+    rewrite::ExportedNextHop,
+    told::{Announced, Unreadable},
+};
+
+/// Names an entry of the journal.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct JournalEntry(pub u64);
+
+impl JournalEntry {
+    /// Before the first: nothing has been announced.
+    pub const NONE: Self = Self(0);
+    /// An entry could not be kept: what was announced from there on is not known.
+    pub const LOST: Self = Self(u64::MAX);
+}
+
+/// Keeps entries for whoever goes on after this process.
+pub trait Journal: fmt::Debug {
+    /// Keeps an entry behind `previous`, which is never [`JournalEntry::LOST`]; names it, or says
+    /// [`JournalEntry::LOST`] when there is no room.
+    fn append(&mut self, previous: JournalEntry, entry: &[u8]) -> JournalEntry;
+
+    /// Key of the hashes: the same for all processes that go on with this journal, and unknown to peers.
+    fn key(&self) -> [u8; 16];
+}
+
+/// What a peer is called in the journal: [`SessionFacts::number`](crate::SessionFacts::number).
+pub(crate) type PeerNumber = u32;
+
+/// Who is who: peers, and what the journal calls them.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    numbers: Vec<PeerNumber>,
+    peers: HashMap<PeerNumber, PeerIndex>,
+}
+
+impl Names {
+    pub(crate) fn name(&mut self, peer: PeerIndex, number: PeerNumber) {
+        self.forget(peer);
+        if self.numbers.len() <= peer.index() {
+            self.numbers.resize(peer.index() + 1, 0);
+        }
+        self.numbers[peer.index()] = number;
+        self.peers.insert(number, peer);
+    }
+
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        if let Some(number) = self.numbers.get_mut(peer.index()) {
+            self.peers.remove(&std::mem::take(number));
+        }
+    }
+
+    /// 0 for a peer that is not up.
+    pub(crate) fn number(&self, peer: PeerIndex) -> PeerNumber {
+        self.numbers.get(peer.index()).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn peer(&self, number: PeerNumber) -> Option<PeerIndex> {
+        self.peers.get(&number).copied()
+    }
+}
+
+const ALL: u8 = 0;
+const ONLY: u8 = 1;
+const WITHDRAWN: u8 = 0x10;
+const ANNOUNCED: u8 = 0x20;
+const END_OF_RIB: u8 = 0x30;
+
+/// Writes the items of entries.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) items: Vec<u8>,
+}
+
+impl Recorder {
+    pub(crate) fn withdrawn<P: IpPrefix>(&mut self, prefixes: impl Iterator<Item = P>) {
+        self.items.push(WITHDRAWN | family::<P>());
+        self.nlri(prefixes);
+    }
+
+    pub(crate) fn announced<P: IpPrefix>(
+        &mut self,
+        source: PeerNumber,
+        hash: u64,
+        prefixes: impl Iterator<Item = P>,
+    ) {
+        self.items.push(ANNOUNCED | family::<P>());
+        self.items.extend_from_slice(&source.to_be_bytes());
+        self.items.extend_from_slice(&hash.to_be_bytes());
+        self.nlri(prefixes);
+    }
+
+    pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
+        self.items.push(END_OF_RIB | family::<P>());
+    }
+
+    fn nlri<P: IpPrefix>(&mut self, prefixes: impl Iterator<Item = P>) {
+        let start = self.items.len();
+        self.items.extend_from_slice(&[0; 4]);
+        prefixes.for_each(|prefix| nlri::push_prefix(&mut self.items, prefix));
+        let octets = (self.items.len() - start - 4) as u32;
+        self.items[start..start + 4].copy_from_slice(&octets.to_be_bytes());
+    }
+}
+
+/// Makes the hashes that stand for attributes as they are sent.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct AttributeHasher(SipHasher13);
+
+impl AttributeHasher {
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self(SipHasher13::new_with_key(&key))
+    }
+
+    /// The same whatever our own address on a link is: where we are the next hop, the NEXT_HOP in `attributes` does
+    /// not count.
+    pub(crate) fn hash(&self, attributes: &[u8], next_hop: ExportedNextHop) -> u64 {
+        match next_hop {
+            ExportedNextHop::Ourselves => {
+                let (before, after) = encode::around_next_hop(attributes);
+                hash(self.0, [&[0], before, after])
+            }
+            ExportedNextHop::Other(next_hop) => {
+                let mut octets = vec![1];
+                next_hop.push(&mut octets);
+                hash(self.0, [&octets, attributes, &[]])
+            }
+        }
+    }
+}
+
+fn hash(mut hasher: SipHasher13, parts: [&[u8]; 3]) -> u64 {
+    use std::hash::Hasher;
+    parts.into_iter().for_each(|part| hasher.write(part));
+    hasher.finish()
+}
+
+fn family<P: IpPrefix>() -> u8 {
+    u8::from(P::WIDTH != 32)
+}
+
+/// Whom an entry is for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Whom {
+    All,
+    Only(PeerNumber),
+}
+
+/// An entry.
+pub(crate) fn entry(whom: Whom, items: &[u8]) -> Vec<u8> {
+    let mut entry = Vec::with_capacity(5 + items.len());
+    push_whom(&mut entry, whom);
+    entry.extend_from_slice(items);
+    entry
+}
+
+/// Begins an entry.
+pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Whom) {
+    match whom {
+        Whom::All => entry.push(ALL),
+        Whom::Only(peer) => {
+            entry.push(ONLY);
+            entry.extend_from_slice(&peer.to_be_bytes());
+        }
+    }
+}
+
+/// One item of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Item {
+    Withdrawn4(Vec<Ipv4Prefix>),
+    Withdrawn6(Vec<Ipv6Prefix>),
+    Announced4(Announced, Vec<Ipv4Prefix>),
+    Announced6(Announced, Vec<Ipv6Prefix>),
+    EndOfRib(usize),
+}
+
+/// Reads an entry: whom it is for, and the rest for [`Items`].
+pub(crate) fn read(entry: &[u8]) -> Result<(Whom, Items<'_>), Unreadable> {
+    let (&kind, rest) = entry.split_first().ok_or(Unreadable)?;
+    match kind {
+        ALL => Ok((Whom::All, Items(rest))),
+        ONLY => {
+            let (peer, rest) = rest.split_first_chunk().ok_or(Unreadable)?;
+            Ok((Whom::Only(u32::from_be_bytes(*peer)), Items(rest)))
+        }
+        _ => Err(Unreadable),
+    }
+}
+
+/// The items of an entry.
+#[derive(Debug)]
+pub(crate) struct Items<'a>(&'a [u8]);
+
+impl Items<'_> {
+    fn item(&mut self) -> Option<Item> {
+        let (&kind, mut rest) = self.0.split_first()?;
+        let item = match (kind & 0xf0, kind & 0x0f) {
+            (END_OF_RIB, family @ 0..=1) => Item::EndOfRib(family.into()),
+            (WITHDRAWN, 0) => Item::Withdrawn4(prefixes(&mut rest)?),
+            (WITHDRAWN, 1) => Item::Withdrawn6(prefixes(&mut rest)?),
+            (ANNOUNCED, family @ 0..=1) => {
+                let (source, after) = rest.split_first_chunk()?;
+                let (hash, after) = after.split_first_chunk()?;
+                rest = after;
+                let told = Announced { hash: u64::from_be_bytes(*hash), source: u32::from_be_bytes(*source) };
+                match family {
+                    0 => Item::Announced4(told, prefixes(&mut rest)?),
+                    _ => Item::Announced6(told, prefixes(&mut rest)?),
+                }
+            }
+            _ => return None,
+        };
+        self.0 = rest;
+        Some(item)
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item, Unreadable>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let item = self.item().ok_or(Unreadable);
+        if item.is_err() {
+            self.0 = &[];
+        }
+        Some(item)
+    }
+}
+
+fn prefixes<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<P>> {
+    let (octets, after) = rest.split_first_chunk()?;
+    let (octets, after) = after.split_at_checked(u32::from_be_bytes(*octets) as usize)?;
+    *rest = after;
+    let mut prefixes = Vec::new();
+    nlri::read(octets, &mut prefixes).ok()?;
+    Some(prefixes)
+}

@@ -1,0 +1,243 @@
+//! Going on after another process: what peers were told is known from the journal, and only differences are sent.
+
+use std::{cell::RefCell, net::Ipv4Addr, rc::Rc};
+
+use holdfast_bgp_pipeline::{
+    Journal, JournalEntry, NextHopMode, PeerIndex, Pipeline, SessionFacts, Told, Unreadable,
+};
+use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
+use holdfast_types::{Asn, Family, Prefix};
+
+use crate::speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, speaker, withdrawal};
+
+/// A journal in memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entries(Rc<RefCell<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: Vec<(JournalEntry, Vec<u8>)>,
+    /// There is no room for more.
+    full: bool,
+}
+
+impl Journal for Entries {
+    fn append(&mut self, previous: JournalEntry, entry: &[u8]) -> JournalEntry {
+        assert_ne!(previous, JournalEntry::LOST);
+        let mut kept = self.0.borrow_mut();
+        if kept.full {
+            return JournalEntry::LOST;
+        }
+        kept.entries.push((previous, entry.to_vec()));
+        JournalEntry(kept.entries.len() as u64)
+    }
+
+    fn key(&self) -> [u8; 16] {
+        *b"of this journal."
+    }
+}
+
+impl Entries {
+    /// What was told up to an entry.
+    pub(crate) fn told(&self, to: JournalEntry) -> Told {
+        let kept = self.0.borrow();
+        let (mut at, mut list) = (to, Vec::new());
+        while at != JournalEntry::NONE {
+            let (previous, entry) = &kept.entries[at.0 as usize - 1];
+            list.push(entry);
+            at = *previous;
+        }
+        let mut told = Told::new();
+        list.into_iter().rev().for_each(|entry| told.entry(entry).expect("readable"));
+        told
+    }
+
+    /// The same, by way of entries that were written anew.
+    pub(crate) fn rewritten(&self, to: JournalEntry) -> Told {
+        let (mut rewrite, mut entries) = (self.told(to).rewrite(), Vec::new());
+        while rewrite.work(&mut entries).is_some() {}
+        let mut told = Told::new();
+        entries.iter().for_each(|entry| told.entry(entry).expect("readable"));
+        told
+    }
+}
+
+struct Router {
+    pipeline: Pipeline,
+    sinks: Vec<(PeerIndex, Sink)>,
+    journal: Entries,
+}
+
+/// Each peer is on a link of its own.
+fn link(n: u8) -> SessionFacts {
+    SessionFacts { next_hop_v4: Some(Ipv4Addr::new(10, 9, n, 1)), number: u32::from(n) + 1, ..facts(n) }
+}
+
+fn attributes(n: u8, community: u32) -> Vec<u8> {
+    AttributesBuilder {
+        as_path: vec![Asn(65100 + u32::from(n))],
+        next_hop: Some(Ipv4Addr::new(10, 0, n, 2)),
+        communities: vec![community],
+        ..AttributesBuilder::new(Origin::Igp)
+    }
+    .build()
+}
+
+impl Router {
+    fn new(peers: u8) -> Self {
+        let journal = Entries::default();
+        let mut pipeline = checked(speaker(NextHopMode::AlwaysReachable));
+        pipeline.keep_journal(Box::new(journal.clone()));
+        let mut sinks = Vec::new();
+        for n in 0..peers {
+            let index = pipeline.add_peer(ebgp(n));
+            pipeline.peer_up(index, link(n)).expect("room");
+            sinks.push((index, Sink::default()));
+        }
+        Self { pipeline, sinks, journal }
+    }
+
+    fn announce(&mut self, n: u8, community: u32, routes: &[Prefix]) {
+        let index = self.sinks[usize::from(n)].0;
+        for route in routes {
+            let body = announcement(&attributes(n, community), &[*route]);
+            self.pipeline.update(index, &body).expect("taken");
+        }
+    }
+
+    fn settle(&mut self) {
+        settle(&mut self.pipeline, &mut self.sinks);
+    }
+
+    fn messages(&self) -> Vec<usize> {
+        self.sinks.iter().map(|(_, sink)| sink.messages).collect()
+    }
+
+    /// Another process, which receives again what `received` does.
+    fn restart(&mut self, received: impl Fn(&mut Self)) {
+        let places: Vec<_> =
+            self.sinks.iter().map(|(index, _)| self.pipeline.journal_place(*index)).collect();
+        let journal = self.journal.clone();
+        self.pipeline = checked(speaker(NextHopMode::AlwaysReachable));
+        self.pipeline.keep_journal(Box::new(journal));
+        for n in 0..self.sinks.len() as u8 {
+            let index = self.pipeline.add_peer(ebgp(n));
+            self.pipeline.peer_resumed(index, link(n)).expect("room");
+        }
+        received(self);
+        for (place, n) in places.into_iter().zip(0..) {
+            let index = self.sinks[n as usize].0;
+            self.pipeline.resume(&[index], self.journal.told(place), place);
+        }
+    }
+}
+
+fn routes(from: u8, count: u8) -> Vec<Prefix> {
+    let both = |n| [prefix(&format!("10.{from}.{n}.0/24")), prefix(&format!("2001:db8:{from}:{n}::/64"))];
+    (0..count).flat_map(both).collect()
+}
+
+#[test]
+fn where_nothing_has_changed_nothing_is_sent_whoever_the_source_is() {
+    let mut router = Router::new(3);
+    let received = |router: &mut Router| {
+        router.announce(0, 1, &routes(0, 30));
+        router.announce(1, 1, &routes(1, 30));
+    };
+    received(&mut router);
+    router.settle();
+    let before = router.messages();
+    assert_eq!(router.sinks[2].1.routes.len(), 120);
+    for _ in 0..2 {
+        router.restart(received);
+        router.settle();
+        assert_eq!(router.messages(), before);
+        let counts = |n: usize| router.pipeline.counts(router.sinks[n].0, Family::IPV4_UNICAST);
+        assert_eq!([0, 1, 2].map(|n| counts(n).announced), [30, 30, 60]);
+        assert!(counts(2).end_of_rib_sent);
+    }
+    // The groups of the new process are as good as those of the old.
+    router.announce(0, 2, &routes(0, 1));
+    router.settle();
+    assert_eq!(router.messages(), [before[0], before[1] + 2, before[2] + 2]);
+}
+
+#[test]
+fn changes_during_the_absence_are_sent_once() {
+    let mut router = Router::new(2);
+    router.announce(0, 1, &routes(0, 30));
+    router.settle();
+    let before = router.messages()[1];
+    router.restart(|router| {
+        router.announce(0, 1, &routes(0, 30));
+        router.announce(0, 2, &routes(0, 1));
+        let index = router.sinks[0].0;
+        router.pipeline.update(index, &withdrawal(routes(0, 30)[2])).expect("taken");
+    });
+    router.settle();
+    let sink = &router.sinks[1].1;
+    assert_eq!((sink.messages - before, sink.routes.len(), sink.idle_withdrawals), (3, 59, 0));
+}
+
+#[test]
+fn who_was_told_half_is_told_the_rest_and_its_end_of_rib() {
+    let mut router = Router::new(1);
+    let received = |router: &mut Router| router.announce(0, 1, &routes(0, 100));
+    received(&mut router);
+    router.settle();
+    let index = router.pipeline.add_peer(ebgp(1));
+    router.pipeline.peer_up(index, link(1)).expect("room");
+    router.sinks.push((index, Sink::default()));
+    let first = router.pipeline.pull(index).expect("routes");
+    router.sinks[1].1.take(&first);
+    assert!(router.sinks[1].1.end_of_rib.is_empty());
+    let had = router.sinks[1].1.routes.len();
+    assert!(had > 0 && had < 200);
+    router.restart(received);
+    router.settle();
+    let sink = &router.sinks[1].1;
+    assert_eq!((sink.routes.len(), sink.end_of_rib.len()), (200, 2));
+}
+
+#[test]
+fn a_refresh_that_was_asked_for_meanwhile_is_answered_whole() {
+    let mut router = Router::new(2);
+    let received = |router: &mut Router| router.announce(0, 1, &routes(0, 30));
+    received(&mut router);
+    router.settle();
+    router.sinks[1].1.routes.clear();
+    router.restart(|router| {
+        received(router);
+        Family::ALL.into_iter().for_each(|family| router.pipeline.route_refresh(router.sinks[1].0, family));
+    });
+    router.settle();
+    assert_eq!(router.sinks[1].1.routes.len(), 60);
+}
+
+#[test]
+fn without_room_for_the_journal_peers_are_told_all_the_same() {
+    let mut router = Router::new(2);
+    router.journal.0.borrow_mut().full = true;
+    router.announce(0, 1, &routes(0, 30));
+    router.settle();
+    assert_eq!(router.sinks[1].1.routes.len(), 60);
+    assert_eq!(router.pipeline.journal_place(router.sinks[1].0), JournalEntry::LOST);
+}
+
+#[test]
+fn damaged_entries_are_errors() {
+    let mut router = Router::new(2);
+    router.announce(0, 1, &routes(0, 3));
+    router.settle();
+    let entries: Vec<Vec<u8>> =
+        router.journal.0.borrow().entries.iter().map(|(_, entry)| entry.clone()).collect();
+    for entry in entries {
+        for end in 0..entry.len() {
+            // What is cut between two items is readable, and nothing else.
+            let _: Result<(), Unreadable> = Told::new().entry(&entry[..end]);
+        }
+        let cut = &entry[..entry.len() - 1];
+        assert!(Told::new().entry(cut).is_err() || entry.len() < 3, "{entry:?}");
+        assert_eq!(Told::new().entry(&[9]), Err(Unreadable));
+    }
+}
