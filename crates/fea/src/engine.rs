@@ -8,11 +8,12 @@ use holdfast_api::{
 };
 use holdfast_fib::{Fib, FibError, NoneFib, TableId};
 use holdfast_fib_linux::{Interface, LinuxFib};
+use holdfast_process::profile::{FEA_IN, KERNEL, Point, Profile, routes_of};
 use holdfast_xrl::XrlError;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tracing::{error, info, warn};
 
-use crate::{batch, interfaces::Interfaces};
+use crate::{batch, interfaces::Interfaces, metrics::Applying};
 
 /// Routes of a sync that are worked on at a time: a few milliseconds.
 pub const SLICE: usize = 2000;
@@ -26,6 +27,9 @@ pub struct Engine {
     turn: Mutex<()>,
     pub(crate) losses: watch::Sender<Loss>,
     pub(crate) interfaces: Interfaces,
+    pub(crate) applying: Applying,
+    arriving: Point,
+    entering: Point,
 }
 
 struct Backend {
@@ -43,13 +47,16 @@ pub(crate) struct Loss {
 
 impl Engine {
     /// Without a backend, which the configuration brings.
-    pub fn new(interfaces: impl IntoIterator<Item = Interface>) -> Self {
+    pub fn new(interfaces: impl IntoIterator<Item = Interface>, profile: &Profile) -> Self {
         Self {
             backend: RefCell::new(None),
             configured: watch::Sender::new(false),
             turn: Mutex::new(()),
             losses: watch::Sender::default(),
             interfaces: Interfaces::new(interfaces),
+            applying: Applying::default(),
+            arriving: profile.point(&FEA_IN),
+            entering: profile.point(&KERNEL),
         }
     }
 
@@ -67,7 +74,7 @@ impl Engine {
             self.with(|backend| backend.fib.clear())?;
             self.lose("another backend or table is configured");
         }
-        info!(backend = fib.name(), table = table.0, "configured");
+        info!(event = "fea-configured", backend = fib.name(), table = table.0, "configured");
         self.install(fib, table);
         Ok(())
     }
@@ -86,7 +93,11 @@ impl Engine {
             backend.fib.sync_begin()?;
             Ok(backend.fib.discards())
         })?;
-        info!("{}", if discards { "no routes are wanted" } else { "the rib sends its whole table" });
+        info!(
+            event = "sync-begun",
+            "{}",
+            if discards { "no routes are wanted" } else { "the rib sends its whole table" }
+        );
         self.work().await?;
         Ok(discards)
     }
@@ -97,6 +108,7 @@ impl Engine {
         self.work().await?;
         let counters = self.with(|backend| Ok(backend.fib.report().counters))?;
         info!(
+            event = "sync-ended",
             routes = counters.routes,
             kept = counters.kept,
             deleted = counters.deleted,
@@ -107,13 +119,16 @@ impl Engine {
 
     /// Applies a batch: definitions, then rows, then what is not needed any more.
     pub(crate) async fn apply(&self, batch: &RouteBatch) -> Result<(), XrlError> {
+        self.arriving.pass(|| routes_of(batch));
         let changes = batch::changes(batch)?;
         let sets = batch.define.iter().map(|set| batch::next_hops(set, |name| self.interfaces.index(name)));
         let sets = sets.collect::<Result<Vec<_>, _>>()?;
+        let _applying = self.applying.enter();
         let _turn = self.turn().await;
         self.with(|Backend { fib, table }| {
             sets.iter().try_for_each(|(handle, next_hops)| fib.define(*handle, next_hops))?;
             fib.apply(*table, &changes)?;
+            self.entering.pass(|| routes_of(batch));
             batch.undefine.iter().try_for_each(|handle| fib.undefine(holdfast_fib::Handle(*handle)))
         })
     }
@@ -127,7 +142,7 @@ impl Engine {
         if !keep_routes {
             self.with(|backend| backend.fib.clear())?;
         }
-        info!(keep_routes, "shut down");
+        info!(event = "fea-shut-down", keep_routes, "shut down");
         *self.backend.borrow_mut() = None;
         Ok(())
     }
@@ -156,7 +171,7 @@ impl Engine {
             return;
         }
         if let Err(error) = self.with(|backend| backend.fib.interface_changed(index, usable)) {
-            error!("an interface has changed, and {error}");
+            error!(event = "kernel-loss", "an interface has changed, and {error}");
             self.lose(error.message());
         }
     }
@@ -182,7 +197,7 @@ impl Engine {
             backend.as_mut().ok_or_else(|| XrlError::failed_precondition("the fea is shut down"))?;
         let done = act(backend).map_err(|error| XrlError::unavailable(error.to_string()));
         if let Some(reason) = backend.fib.take_loss() {
-            warn!(reason, "the kernel has lost routes");
+            warn!(event = "kernel-loss", reason, "the kernel has lost routes");
             self.lose(&reason);
         }
         done

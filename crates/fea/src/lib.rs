@@ -16,6 +16,7 @@
 mod batch;
 mod engine;
 mod interfaces;
+mod metrics;
 mod monitor;
 mod service;
 
@@ -41,7 +42,8 @@ pub const CAPABILITIES: CapabilitySet =
 /// When the kernel cannot be asked about interfaces, at the start or later.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let monitor = Monitor::open().context("asking the kernel about interfaces")?;
-    let engine = Rc::new(Engine::new(monitor.interfaces().cloned()));
+    let engine = Rc::new(Engine::new(monitor.interfaces().cloned(), &boot.profile));
+    metrics::register(&boot.metrics, &engine);
     boot.node.serve(FeaDispatcher::new(FeaService::new(Rc::clone(&engine))));
     boot.node.serve(TransportDispatcher::new(TransportService::new()));
     boot.join();

@@ -45,12 +45,15 @@ fn pass_on(engine: &Engine, event: MonitorEvent) {
             engine.interfaces.changed(interface);
         }
         MonitorEvent::Gone(interface) => {
-            info!(interface = interface.name, "gone");
+            info!(event = "interface-gone", interface = interface.name, "gone");
             engine.interface_changed(interface.index, false);
             engine.interfaces.gone(interface.index);
         }
         MonitorEvent::Overrun => {
-            warn!("the kernel's notices about interfaces overran: comparing everything");
+            warn!(
+                event = "interfaces-overrun",
+                "the kernel's notices about interfaces overran: comparing everything"
+            );
             for interface in engine.interfaces.all() {
                 engine.interface_changed(interface.index, interface.usable());
             }

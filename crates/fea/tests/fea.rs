@@ -11,6 +11,7 @@ use holdfast_api::{
 };
 use holdfast_fea::{Engine, FeaService, follow};
 use holdfast_fib_linux::Monitor;
+use holdfast_process::profile::Profile;
 use holdfast_xrl::{Channel, Client, ErrorKind, Link, Node, PeerIdentity, ReplyStream};
 use tokio::{
     task::{LocalSet, spawn_local},
@@ -38,7 +39,7 @@ fn in_a_namespace<F: Future<Output = ()>>(story: impl FnOnce(Fea) -> F + Send + 
 
 fn start() -> Fea {
     let monitor = Monitor::open().expect("netlink");
-    let engine = Rc::new(Engine::new(monitor.interfaces().cloned()));
+    let engine = Rc::new(Engine::new(monitor.interfaces().cloned(), &Profile::default()));
     let node = Node::new("fea");
     node.serve(FeaDispatcher::new(FeaService::new(Rc::clone(&engine))));
     let client = |role: &str| {

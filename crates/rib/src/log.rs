@@ -29,6 +29,10 @@ impl<P: IpPrefix> Log<P> {
         self.start + self.entries.len() as u64
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(crate) fn push(&mut self, prefix: P, origins_before: u32) {
         if self.entries.len() == self.capacity {
             self.entries.pop_front();
@@ -49,6 +53,12 @@ impl<P: IpPrefix> Log<P> {
 
     fn get(&self, position: u64) -> Option<Entry<P>> {
         self.entries.get(usize::try_from(position.checked_sub(self.start)?).ok()?).copied()
+    }
+
+    /// The entries from a position on that are still there.
+    pub(crate) fn since(&self, position: u64) -> impl Iterator<Item = Entry<P>> {
+        let first = position.saturating_sub(self.start).min(self.entries.len() as u64);
+        self.entries.range(first as usize..).copied()
     }
 
     pub(crate) fn memory(&self) -> usize {

@@ -1,13 +1,15 @@
 //! What others fetch: batches for the forwarding engine and for subscribers.
 
-use holdfast_types::Family;
+use holdfast_types::{Family as FamilyId, Prefix};
 
 use crate::{
     MAX_SUBSCRIPTIONS, Rib,
+    family::Family,
     fib::FibBatch,
     path::PathId,
     reader::{Reader, Step},
     redist::{RedistBatch, RedistFilter, RedistRoute, Subscription, SubscriptionId, TooManySubscriptions},
+    tables::Routed,
 };
 
 /// The forwarding engine.
@@ -92,7 +94,8 @@ impl Rib {
             return Err(TooManySubscriptions);
         }
         let origins = self.wanted_origins(&filter);
-        let (v4, v6) = (filter.wants_family(Family::IPV4_UNICAST), filter.wants_family(Family::IPV6_UNICAST));
+        let (v4, v6) =
+            (filter.wants_family(FamilyId::IPV4_UNICAST), filter.wants_family(FamilyId::IPV6_UNICAST));
         let reader = Reader::new(&self.tables, origins, v4, v6);
         // Numbers in use are few: the next free one is near.
         while self.subscriptions.contains_key(&SubscriptionId(self.last_subscription)) {
@@ -142,6 +145,41 @@ impl Rib {
 
 /// The log.
 impl Rib {
+    /// Entries of the logs that some reader has not read, by family.
+    pub fn log_lengths(&self) -> [usize; 2] {
+        [self.tables.v4.log.len(), self.tables.v6.log.len()]
+    }
+
+    /// Most entries of a log.
+    pub fn log_capacity(&self) -> usize {
+        self.config.log_capacity
+    }
+
+    /// To how many routes are redistributed.
+    pub fn subscriptions(&self) -> usize {
+        self.subscriptions.len()
+    }
+
+    /// How far the logs of changed prefixes have come, by family.
+    pub fn changes_end(&self) -> (u64, u64) {
+        (self.tables.v4.log.end(), self.tables.v6.log.end())
+    }
+
+    /// The prefixes whose route changed after [`changes_end`](Self::changes_end) said this, and whether there is one
+    /// now. Changes that every reader has passed may be missing.
+    pub fn changes_since(&self, ends: (u64, u64)) -> Vec<(Prefix, bool)> {
+        let mut changes = Vec::new();
+        self.changes_of(&self.tables.v4, ends.0, &mut changes);
+        self.changes_of(&self.tables.v6, ends.1, &mut changes);
+        changes
+    }
+
+    fn changes_of<P: Routed>(&self, family: &Family<P>, from: u64, changes: &mut Vec<(Prefix, bool)>) {
+        let entries = family.log.since(from);
+        let state = |prefix: P| (prefix.into(), family.row(prefix).winner(&self.store).is_some());
+        changes.extend(entries.map(|(prefix, _)| state(prefix)));
+    }
+
     /// An origin is new, or treated otherwise: readers may want its routes.
     pub(crate) fn choose_origins(&mut self) {
         let installed = self.installed_origins();

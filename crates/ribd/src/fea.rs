@@ -9,6 +9,7 @@ use holdfast_api::{
     fea::v1::{Empty, FeaClient, Interface as FeaInterface, InterfaceEvent},
     routes::v1::RouteBatch,
 };
+use holdfast_process::profile::routes_of;
 use holdfast_rib::{FibBatch, Interface, InterfaceAddress, Rib};
 use holdfast_xrl::{Call, Resolver, XrlError};
 use tokio::{sync::Notify, time::sleep};
@@ -17,11 +18,11 @@ use tracing::{info, warn};
 use crate::{router::Router, wire};
 
 /// Routes in one batch.
-const BATCH: usize = 4096;
+pub(crate) const BATCH: usize = 4096;
 /// Batches that the engine has not yet acknowledged.
-const WINDOW: usize = 8;
+pub(crate) const WINDOW: usize = 8;
 /// Pause between two attempts to talk to an engine.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Keeps the forwarding engine informed for ever.
 pub(crate) async fn feed(router: &Router, resolver: &Resolver) {
@@ -32,7 +33,7 @@ pub(crate) async fn feed(router: &Router, resolver: &Resolver) {
         router.in_flight.set(0);
         let text = error.to_string();
         if said != text {
-            warn!("fea: {text}");
+            warn!(event = "fea-lost", "fea: {text}");
             said = text;
         }
         sleep(RETRY).await;
@@ -122,7 +123,11 @@ async fn losses(router: &Router, client: &FeaClient) -> XrlError {
     loop {
         match stream.next().await {
             Ok(Some(loss)) => {
-                info!(reason = loss.reason, "the kernel may have lost routes: syncing");
+                info!(
+                    event = "kernel-loss",
+                    reason = loss.reason,
+                    "the kernel may have lost routes: syncing"
+                );
                 router.lost.set(true);
                 router.change(Rib::fib_attach);
             }
@@ -141,6 +146,7 @@ struct Window<'a> {
 impl Window<'_> {
     async fn push(&mut self, call: Call<Empty>, routes: usize) -> Result<(), XrlError> {
         self.router.in_flight.set(self.router.in_flight.get() + routes);
+        self.router.depths.window.see(self.router.in_flight.get() as u64);
         self.calls.push_back((call, routes));
         match self.calls.len() >= WINDOW {
             true => self.wait().await,
@@ -195,7 +201,7 @@ async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> R
         window.router.lost.set(false);
         // A loss since then says that the engine is another one than that which answered.
         if client.sync_begin(Empty {}).await?.discards && !window.router.lost.get() {
-            info!("the forwarding engine wants no routes");
+            info!(event = "fea-wants-nothing", "the forwarding engine wants no routes");
             window.router.change(Rib::fib_discards);
             return Ok(());
         }
@@ -203,12 +209,13 @@ async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> R
     let end = batch.end;
     for batch in encode(batch) {
         let routes = batch.lengths.len();
+        window.router.sent.pass(|| routes_of(&batch));
         window.push(client.apply(batch), routes).await?;
     }
     if end {
         window.drain().await?;
         client.sync_end(Empty {}).await?;
-        info!("the forwarding engine has everything");
+        info!(event = "fea-synced", "the forwarding engine has everything");
     }
     Ok(())
 }

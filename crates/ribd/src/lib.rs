@@ -10,6 +10,7 @@
 //! One thread owns the table. Every change rings one bell; whoever waits for something to tell looks again.
 
 mod fea;
+mod metrics;
 mod origins;
 mod readiness;
 mod router;
@@ -34,7 +35,8 @@ use crate::{router::Router, service::Server};
 /// None: it ends with the keeper.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let seed = RandomState::new().hash_one(());
-    let router = Rc::new(Router::new(seed));
+    let router = Rc::new(Router::new(seed, &boot.profile));
+    metrics::register(&boot.metrics, &router);
     boot.node.serve(RibDispatcher::new(Server::new(Rc::clone(&router))));
     boot.join();
     tokio::join!(

@@ -10,7 +10,7 @@ use std::{
 use holdfast_api::{rib::v1::AddOriginRequest, routes::v1::RouteBatch};
 use holdfast_process::spawn_task;
 use holdfast_rib::{CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction};
-use holdfast_xrl::{CallContext, XrlError};
+use holdfast_xrl::{CallContext, Channel, XrlError};
 use tracing::info;
 
 use crate::{
@@ -22,13 +22,21 @@ use crate::{
 /// Most handles of an origin: far more than a router has neighbours.
 const MAX_HANDLES: usize = 1 << 20;
 
+/// The origin that is a process of the router.
+const BGP: &str = "bgp";
+
+/// Role of protocols that somebody else starts.
+const PROTOCOL: &str = "protocol";
+
 /// Where an origin's routes come from now.
 struct Speaker {
     origin: OriginId,
-    /// Number of its channel.
-    channel: usize,
+    channel: Channel,
     /// Its handles.
     handles: HashMap<u32, NexthopSetId>,
+    /// Its batches say the distance of their routes. Those of somebody else's protocol do not: there the configuration
+    /// has the word.
+    says_distance: bool,
 }
 
 /// The processes that are origins, by the number of the origin.
@@ -41,7 +49,7 @@ impl Origins {
     /// The speaker for an origin, if it is at the other end of this call.
     fn speaker(&mut self, cx: &CallContext, origin: u32) -> Result<&mut Speaker, XrlError> {
         let speaker = self.speakers.get_mut(&origin);
-        let mine = speaker.filter(|speaker| speaker.channel == cx.channel().id());
+        let mine = speaker.filter(|speaker| speaker.channel.id() == cx.channel().id());
         mine.ok_or_else(|| XrlError::denied(format!("you have not registered as origin {origin}")))
     }
 }
@@ -52,23 +60,32 @@ pub(crate) fn add(router: &Rc<Router>, cx: &CallContext, request: AddOriginReque
     if name.is_empty() || name == CONNECTED || name == STATIC {
         return Err(invalid(format!("`{name}` is no name for an origin")));
     }
+    if !may_speak_for(cx, &name) {
+        return Err(XrlError::denied(format!("you may not bring routes in the name of {name:?}")));
+    }
     let distance = match router.distances.borrow().get(&name) {
         Some(&configured) => configured,
         None => u8::try_from(distance).map_err(|_| invalid("a distance is at most 255"))?,
     };
     let config = if external { OriginConfig::external(distance) } else { OriginConfig::internal(distance) };
     let origin = router.change(|rib| rib.add_origin(&name, config, Instant::now())).map_err(invalid)?;
-    info!(origin = name, instance = cx.peer().instance, "origin registered");
-    let speaker = Speaker { origin, channel: cx.channel().id(), handles: HashMap::new() };
-    let channel = speaker.channel;
+    info!(event = "origin-registered", origin = name, instance = cx.peer().instance, "origin registered");
+    let says_distance = cx.peer().role != PROTOCOL;
+    let speaker = Speaker { origin, channel: cx.channel().clone(), handles: HashMap::new(), says_distance };
     let before = router.origins.borrow_mut().speakers.insert(origin.number(), speaker);
     // Who registers again on the same channel is being watched already.
-    let is_watched = before.as_ref().is_some_and(|before| before.channel == channel);
+    let is_watched = before.as_ref().is_some_and(|before| before.channel.id() == cx.channel().id());
     release(router, before);
     if !is_watched {
         end_with_channel(router, cx, origin);
     }
     Ok(origin.number())
+}
+
+/// A protocol that somebody else starts speaks in its own name only.
+fn may_speak_for(cx: &CallContext, name: &str) -> bool {
+    let peer = cx.peer();
+    peer.role != PROTOCOL || peer.classes.iter().any(|class| class == name)
 }
 
 fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
@@ -77,7 +94,8 @@ fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
         channel.closed().await;
         let mut origins = router.origins.borrow_mut();
         // Another process may speak for it already.
-        let ended = origins.speakers.get(&origin.number()).filter(|speaker| speaker.channel == channel.id());
+        let ended = origins.speakers.get(&origin.number());
+        let ended = ended.filter(|speaker| speaker.channel.id() == channel.id());
         if ended.is_none() {
             return;
         }
@@ -88,8 +106,21 @@ fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
             rib.origin_name(origin).to_owned()
         });
         release(&router, speaker);
-        info!(origin = name, "origin gone: its routes are stale");
+        info!(event = "origin-gone", origin = name, "origin gone: its routes are stale");
     });
+}
+
+/// Ends the connections of protocols that are not configured any more, as if they had died. They do not come back: the
+/// manager lets in who is configured. `bgp` is a process of the router, which the manager ends.
+pub(crate) fn close_all_but(router: &Router, configured: &[String]) {
+    let stays = |name: &str| name == BGP || configured.iter().any(|other| other == name);
+    let origins = router.origins.borrow();
+    let is_over = |speaker: &&Speaker| router.quietly(|rib| !stays(rib.origin_name(speaker.origin)));
+    let over = origins.speakers.values().filter(is_over);
+    // Collected first: what ends with the channel is not ours to know.
+    let over: Vec<Channel> = over.map(|speaker| speaker.channel.clone()).collect();
+    drop(origins);
+    over.iter().for_each(Channel::close);
 }
 
 fn release(router: &Router, speaker: Option<Speaker>) {
@@ -145,6 +176,7 @@ where
 
 fn action(speaker: &Speaker, run: Run, tag: u32) -> Result<RouteAction, XrlError> {
     let Run { handle, metric, distance } = run;
+    let distance = distance.filter(|_| speaker.says_distance);
     match (handle, speaker.handles.get(&handle)) {
         (0, _) => Ok(RouteAction::Withdraw),
         (_, Some(&nexthops)) => Ok(RouteAction::Announce { nexthops, metric, distance, tag }),

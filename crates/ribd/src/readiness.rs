@@ -48,10 +48,22 @@ impl Readiness {
 
     /// Whether the sync may end, when `is_synced` says which origins have announced everything.
     fn is_reached(&self, now: Instant, is_synced: impl Fn(&str) -> bool) -> bool {
+        self.is_reached_for(&[], now, is_synced)
+    }
+
+    /// The same for who asks about some origins only; none are all.
+    fn is_reached_for(&self, wanted: &[String], now: Instant, is_synced: impl Fn(&str) -> bool) -> bool {
         let Some(expected) = self.expected.as_ref().filter(|_| self.has_interfaces) else { return false };
-        expected.origins.iter().all(|origin| is_synced(origin))
+        let is_wanted = |origin: &&String| wanted.is_empty() || wanted.contains(origin);
+        expected.origins.iter().filter(is_wanted).all(|origin| is_synced(origin))
             || self.limit().is_some_and(|limit| now >= limit)
     }
+}
+
+/// Whether what the table has of these origins (none: of all) is all they have, as far as one can know.
+pub(crate) fn is_complete(router: &Router, origins: &[String]) -> bool {
+    let readiness = router.readiness.borrow();
+    readiness.is_reached_for(origins, Instant::now(), |origin| is_synced(router, origin))
 }
 
 /// Lets the sync end when the time has come.
@@ -59,7 +71,7 @@ pub(crate) async fn watch(router: &Router) {
     let mut bell = router.bell();
     loop {
         if router.readiness.borrow().is_reached(Instant::now(), |origin| is_synced(router, origin)) {
-            info!("everything is known: routes left in the kernel may go");
+            info!(event = "rib-ready", "everything is known: routes left in the kernel may go");
             return router.change(|rib| rib.hold_fib_sync(false));
         }
         let limit = router.readiness.borrow().limit();
@@ -99,6 +111,15 @@ mod tests {
         readiness.interfaces_known();
         assert!(!readiness.is_reached(start, |_| false), "bgp has not said all");
         assert!(readiness.is_reached(start, |origin| origin == "bgp"));
+    }
+
+    #[test]
+    fn who_wants_some_origins_waits_for_no_other() {
+        let start = Instant::now();
+        let mut readiness = configured(start);
+        readiness.interfaces_known();
+        let reached = |wanted: &str| readiness.is_reached_for(&[wanted.to_owned()], start, |_| false);
+        assert!(reached("static") && !reached("bgp"));
     }
 
     #[test]

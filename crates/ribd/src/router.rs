@@ -7,12 +7,15 @@ use std::{
     time::Instant,
 };
 
-use holdfast_process::spawn_task;
+use holdfast_process::{
+    profile::{Point, Profile, RIB_IN, RIB_QUEUED, RIB_SENT},
+    spawn_task,
+};
 use holdfast_rib::{ClientId, Rib, RibConfig};
 use holdfast_xrl::Channel;
 use tokio::sync::watch;
 
-use crate::{origins::Origins, readiness::Readiness};
+use crate::{metrics::Depths, origins::Origins, readiness::Readiness};
 
 /// What the tasks share.
 pub(crate) struct Router {
@@ -27,13 +30,17 @@ pub(crate) struct Router {
     pub(crate) in_flight: Cell<usize>,
     /// The forwarding engine has lost routes since the last sync began.
     pub(crate) lost: Cell<bool>,
+    pub(crate) depths: Depths,
+    pub(crate) arriving: Point,
+    queued: Point,
+    pub(crate) sent: Point,
     /// Who has registered interest, by channel.
     clients: RefCell<BTreeMap<usize, ClientId>>,
     last_client: Cell<u32>,
 }
 
 impl Router {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, profile: &Profile) -> Self {
         let mut rib = Rib::new(RibConfig::new(seed));
         rib.hold_fib_sync(true);
         Self {
@@ -44,6 +51,10 @@ impl Router {
             distances: RefCell::default(),
             in_flight: Cell::new(0),
             lost: Cell::new(false),
+            depths: Depths::default(),
+            arriving: profile.point(&RIB_IN),
+            queued: profile.point(&RIB_QUEUED),
+            sent: profile.point(&RIB_SENT),
             clients: RefCell::default(),
             last_client: Cell::new(0),
         }
@@ -51,7 +62,14 @@ impl Router {
 
     /// Changes the table and lets everybody look what follows.
     pub(crate) fn change<T>(&self, act: impl FnOnce(&mut Rib) -> T) -> T {
-        let result = self.quietly(act);
+        let seen = self.queued.now().map(|_| self.quietly(|rib| rib.changes_end()));
+        let (result, lengths) = self.quietly(|rib| (act(rib), rib.log_lengths()));
+        for (high, length) in self.depths.logs.iter().zip(lengths) {
+            high.see(length as u64);
+        }
+        if let Some(seen) = seen {
+            self.queued.pass(|| self.quietly(|rib| rib.changes_since(seen)));
+        }
         self.ring();
         result
     }

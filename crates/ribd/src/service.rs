@@ -10,12 +10,13 @@ use holdfast_api::{
     },
     routes::v1::RouteBatch,
 };
+use holdfast_process::profile::routes_of;
 use holdfast_rib::{RedistBatch, RedistFilter, Rib, SubscriptionId};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 
 use crate::{
-    origins,
+    origins, readiness,
     router::Router,
     statics,
     wire::{self, invalid},
@@ -54,6 +55,7 @@ impl RibServer for Server {
     async fn routes(&self, cx: &CallContext, request: OriginRoutes) -> Result<Empty, XrlError> {
         let mut bell = self.router.bell();
         let batch = request.batch.unwrap_or_default();
+        self.router.arriving.pass(|| routes_of(&batch));
         origins::routes(&self.router, cx, request.origin, &batch)?;
         // The origin sends no more than its window while it waits for this.
         while self.router.quietly(|rib| rib.is_congested()) {
@@ -112,8 +114,11 @@ impl RibServer for Server {
         mut replies: ReplySink<Redistributed>,
     ) -> Result<(), XrlError> {
         let filter = RedistFilter { origins: request.origins, family: family(request.afi)? };
+        let wanted = filter.origins.clone();
         let subscription = Subscription::new(&self.router, filter)?;
         let (mut bell, mut has_begun, mut handles) = (self.router.bell(), false, Handles::default());
+        // Everything has been said, but not yet that it has.
+        let mut is_complete = false;
         loop {
             while let Some(batch) = self.router.quietly(|rib| rib.poll_redist(subscription.id, BATCH)) {
                 if batch.begin && std::mem::replace(&mut has_begun, true) {
@@ -122,6 +127,11 @@ impl RibServer for Server {
                 for message in self.router.quietly(|rib| redistributed(rib, &mut handles, &batch)) {
                     replies.send(message).await?;
                 }
+                is_complete |= batch.synced;
+            }
+            if is_complete && readiness::is_complete(&self.router, &wanted) {
+                replies.send(Redistributed { synced: true, ..Redistributed::default() }).await?;
+                is_complete = false;
             }
             bell.rings().await;
         }
@@ -232,15 +242,18 @@ impl Handles {
     }
 }
 
-/// One message per run of changes of a family and tag; `synced` with the last.
+/// One message per run of changes of a family, origin and tag.
 fn redistributed(rib: &Rib, handles: &mut Handles, batch: &RedistBatch) -> Vec<Redistributed> {
     let mut messages = Vec::new();
     let key = |change: &(Prefix, Option<_>)| {
-        (wire::afi(change.0), change.1.map(|route: holdfast_rib::RedistRoute| route.tag))
+        let of = |route: holdfast_rib::RedistRoute| (route.origin, route.tag);
+        (wire::afi(change.0), change.1.map(of))
     };
     for run in batch.changes.chunk_by(|a, b| key(a) == key(b)) {
-        let (afi, tag) = key(&run[0]);
-        let mut out = RouteBatch { afi, tag: tag.unwrap_or(0), ..RouteBatch::default() };
+        let (afi, of) = key(&run[0]);
+        let tag = of.map_or(0, |(_, tag)| tag);
+        let origin = of.map(|(origin, _)| rib.origin_name(origin).to_owned()).unwrap_or_default();
+        let mut out = RouteBatch { afi, tag, ..RouteBatch::default() };
         let mut defined = HashMap::new();
         for &(prefix, route) in run {
             let handle = route.map_or(0, |route| {
@@ -258,13 +271,7 @@ fn redistributed(rib: &Rib, handles: &mut Handles, batch: &RedistBatch) -> Vec<R
             }
         }
         out.undefine = defined.into_values().collect();
-        messages.push(Redistributed { batch: Some(out), synced: false });
-    }
-    if batch.synced {
-        match messages.last_mut() {
-            Some(last) => last.synced = true,
-            None => messages.push(Redistributed { batch: None, synced: true }),
-        }
+        messages.push(Redistributed { batch: Some(out), synced: false, origin });
     }
     messages
 }

@@ -8,6 +8,7 @@ use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
 use crate::{
+    origins,
     readiness::Expected,
     router::Router,
     wire::{self, invalid},
@@ -38,6 +39,7 @@ pub(crate) fn configure(router: &Router, configuration: &Configuration) -> Resul
     };
     let stale_time = Duration::from_secs(seconds.into());
     let origins = configuration.expected_origins.clone();
+    origins::close_all_but(router, &origins);
     router.readiness.borrow_mut().configured(Expected { stale_time, origins });
     router.change(|rib| {
         rib.set_stale_time(stale_time);

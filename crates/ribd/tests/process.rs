@@ -12,7 +12,7 @@ use holdfast_api::{
     fea::v1 as fea,
     keeper::v1::KeeperClient,
     rib::v1 as rib,
-    routes::v1::{NextHop, NextHopSet, RouteBatch},
+    routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
 use holdfast_process::Boot;
 use holdfast_xrl::{
@@ -146,10 +146,11 @@ async fn join(finder: &Finder, node: &Node) -> Resolver {
 
 async fn start_rib(finder: &Finder) {
     let node = Node::named("rib", "rib-1");
-    let resolver = node.resolver();
     // No keeper: the test itself takes the process to the Finder.
     let keeper = KeeperClient::new(Channel::over(Link::pair().0));
-    spawn_local(holdfast_ribd::run(Boot { node, resolver: resolver.clone(), keeper }));
+    let boot = Boot::new(node, keeper);
+    let resolver = boot.resolver.clone();
+    spawn_local(holdfast_ribd::run(boot));
     yield_now().await;
     let (near, far) = Link::pair();
     finder.attach_link(far, PeerIdentity::new("rib"));
@@ -361,7 +362,8 @@ fn redistribution_begins_with_what_is_there() {
         let mut stream = operator.redistribute(request);
         let first = stream.next().await.expect("alive").expect("the dump");
         let batch = first.batch.expect("a route");
-        assert!(first.synced);
+        assert_eq!((first.origin.as_str(), first.synced), ("static", false));
+        assert!(stream.next().await.expect("alive").expect("the end").synced);
         assert_eq!(
             (batch.addresses, batch.lengths, batch.distances),
             (vec![192, 0, 2, 0], vec![24], vec![1])
@@ -370,6 +372,98 @@ fn redistribution_begins_with_what_is_there() {
         configure(&finder, vec![]).await;
         let change = stream.next().await.expect("alive").expect("a change").batch.expect("a route");
         assert_eq!(change.next_hops, [0]);
+    });
+}
+
+#[test]
+fn redistribution_is_complete_when_the_wanted_origins_are() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (_node, engine) = start_engine(&finder, "fea-1").await;
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        until("the static route is installed", || engine.count() == 1).await;
+        let resolver = caller(&finder, "operator");
+        let operator: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let origins = vec!["static".into(), "bgp".into()];
+        let mut stream = operator.redistribute(rib::RedistributeRequest { origins, afi: 0 });
+        let first = stream.next().await.expect("alive").expect("the dump");
+        assert_eq!((first.origin.as_str(), first.synced), ("static", false));
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        bgp.announce(1).await.expect("taken");
+        let second = stream.next().await.expect("alive").expect("a change");
+        assert_eq!((second.origin.as_str(), second.synced), ("bgp", false), "bgp has not said all");
+        bgp.end_of_sync().await;
+        assert!(stream.next().await.expect("alive").expect("the end").synced);
+    });
+}
+
+#[test]
+fn a_protocol_of_somebody_else_speaks_in_its_own_name_only() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (near, far) = Link::pair();
+        let identity =
+            PeerIdentity { role: "protocol".into(), classes: vec!["igp".into()], ..PeerIdentity::default() };
+        finder.attach_link(far, identity);
+        let resolver = Resolver::over(Channel::over(near));
+        let rib: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let add = |name: &str| {
+            rib.add_origin(rib::AddOriginRequest { name: name.into(), distance: 120, external: false })
+        };
+        let origin = add("igp").await.expect("its own name").origin;
+        let batch = RouteBatch {
+            afi: 1,
+            define: vec![NextHopSet { handle: 1, kind: NextHopKind::Blackhole.into(), members: Vec::new() }],
+            addresses: vec![20, 0, 0, 0],
+            lengths: vec![8],
+            runs: vec![1],
+            next_hops: vec![1],
+            distances: vec![0],
+            ..Default::default()
+        };
+        rib.routes(rib::OriginRoutes { origin, batch: Some(batch) }).await.expect("a route");
+        let found = rib.lookup(rib::RegisterRequest { address: vec![20, 0, 0, 1] }).await.expect("found");
+        assert_eq!(found.routes[0].distance, 120, "its distance is not its own to choose");
+        let error = add("bgp").await.expect_err("another's name");
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        let error = rib.configure(rib::Configuration::default()).await.expect_err("the manager's business");
+        assert_eq!(error.kind(), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn a_protocol_that_is_not_configured_any_more_is_cut_off() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let resolver = caller(&finder, "manager");
+        let manager: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let (near, far) = Link::pair();
+        let igp = PeerIdentity { classes: vec!["igp".into()], ..PeerIdentity::new("protocol") };
+        finder.attach_link(far, igp);
+        let theirs = Resolver::over(Channel::over(near));
+        let rib: rib::RibClient = theirs.client("rib").await.expect("resolved");
+        let request = rib::AddOriginRequest { name: "igp".into(), distance: 120, external: false };
+        rib.add_origin(request).await.expect("its own name");
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        let configure = |origins: &[&str]| {
+            let expected_origins = origins.iter().map(|name| (*name).to_owned()).collect();
+            manager.configure(rib::Configuration { expected_origins, ..Default::default() })
+        };
+        let alive = async || {
+            let status = manager.show_status(rib::Empty {}).await.expect("alive");
+            let alive = status.origins.into_iter().filter(|origin| origin.alive);
+            alive.map(|origin| origin.name).collect::<Vec<_>>()
+        };
+        configure(&["bgp", "igp"]).await.expect("configured");
+        assert!(!rib.channel().is_closed() && alive().await.contains(&"igp".into()));
+        configure(&["bgp"]).await.expect("configured");
+        until("its connection is closed", || rib.channel().is_closed()).await;
+        assert!(!alive().await.contains(&"igp".into()));
+        configure(&[]).await.expect("configured");
+        assert!(bgp.announce(1).await.is_ok(), "it is not for the rib to end bgp");
     });
 }
 

@@ -1,0 +1,75 @@
+//! What the process counts, and how many batches wait for the kernel.
+
+use std::{cell::Cell, rc::Rc};
+
+use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
+use holdfast_xrl::WINDOW_CALLS;
+
+use crate::Engine;
+
+static ROUTES: Metric = Metric::gauge("holdfast_fea_routes", "Routes of ours in the forwarding plane");
+static NEXT_HOPS: Metric =
+    Metric::gauge("holdfast_fea_nexthops", "Next hops of ours in the forwarding plane");
+static ADDED: Metric = Metric::counter("holdfast_fea_routes_added", "Routes added or replaced");
+static DELETED: Metric = Metric::counter("holdfast_fea_routes_deleted", "Routes deleted");
+static ERRORS: Metric =
+    Metric::counter("holdfast_fea_errors", "Routes and next hops that the forwarding plane refused");
+static LOSSES: Metric = Metric::counter(
+    "holdfast_fea_losses",
+    "How often the kernel may have lost routes, after which it is told all of them again",
+);
+static INTERFACES: Metric = Metric::gauge("holdfast_fea_interfaces", "Interfaces of the kernel");
+
+/// Batches that wait for their turn or are being applied.
+#[derive(Debug, Default)]
+pub(crate) struct Applying {
+    now: Cell<u64>,
+    high: High,
+}
+
+impl Applying {
+    /// One more, until what comes back is dropped.
+    pub(crate) fn enter(&self) -> impl Drop + '_ {
+        self.now.set(self.now.get() + 1);
+        self.high.see(self.now.get());
+        Leaves(self)
+    }
+}
+
+struct Leaves<'a>(&'a Applying);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.now.set(self.0.now.get() - 1);
+    }
+}
+
+/// From now on the numbers can be read.
+pub(crate) fn register(metrics: &Metrics, engine: &Rc<Engine>) {
+    let engine = Rc::clone(engine);
+    metrics.register(move |sheet| read(sheet, &engine));
+}
+
+fn read(sheet: &mut Sheet, engine: &Engine) {
+    let status = engine.status();
+    for (metric, value) in [
+        (&ROUTES, status.routes),
+        (&NEXT_HOPS, status.next_hops),
+        (&ADDED, status.added),
+        (&DELETED, status.deleted),
+        (&ERRORS, status.errors),
+        (&LOSSES, engine.losses.borrow().number),
+        (&INTERFACES, engine.interfaces.all().len() as u64),
+    ] {
+        sheet.add(metric, &[], value);
+    }
+    let Applying { now, high } = &engine.applying;
+    sheet.queue(Queue {
+        name: "kernel".into(),
+        unit: "batches".into(),
+        length: now.get(),
+        high: high.with(now.get()),
+        bound: WINDOW_CALLS as u64,
+        ..Queue::default()
+    });
+}
