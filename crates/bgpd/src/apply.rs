@@ -46,7 +46,7 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             Fate::Changes(neighbor) => {
                 debug!(peer = name, "changed");
                 changed += 1;
-                speaker.change_peer(index, *neighbor);
+                speaker.change_peer(index, *neighbor, now);
                 continue;
             }
             Fate::Restarts(neighbor) => {
@@ -72,7 +72,15 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             speaker.add_peer(neighbor.clone(), false, seed(), now);
         }
     }
-    info!(added, removed, changed, restarted = restarts.len(), ended = ended.len(), "peers configured");
+    info!(
+        event = "peers-configured",
+        added,
+        removed,
+        changed,
+        restarted = restarts.len(),
+        ended = ended.len(),
+        "peers configured"
+    );
     ended
 }
 

@@ -1,7 +1,7 @@
 //! What the manager sends, as checked values.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
@@ -10,12 +10,16 @@ use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline as pipeline;
 use holdfast_bgp_session as session;
 use holdfast_bgp_wire::update::AsSets;
+use holdfast_damping::Parameters;
 use holdfast_policy::{Library, PolicySource, Program};
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 /// Peers and ranges of one configuration. The pipeline numbers peers with 16 bits; the rest is for those of ranges.
 pub(crate) const MOST_CONFIGURED: usize = 16_384;
+
+/// What our routes are called in the rib.
+pub(crate) const ORIGIN: &str = "bgp";
 
 /// What holds for the whole speaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub(crate) struct Settings {
     pub(crate) ibgp_distance: u8,
     /// Longest wait of an earlier life's routes for ours.
     pub(crate) sync: Duration,
+    /// Size of the replication log in octets; `None`: no session outlives this process.
+    pub(crate) nonstop: Option<u64>,
+    /// Routes of other ASes that flap are damped.
+    pub(crate) damping: Option<Parameters>,
 }
 
 /// One configured peer, or one of a listen range.
@@ -60,6 +68,10 @@ pub(crate) struct Configuration {
     pub(crate) settings: Settings,
     pub(crate) peers: Peers,
     pub(crate) networks: Vec<Prefix>,
+    /// Protocols whose routes are ours too, with the policy for them.
+    pub(crate) redistribute: BTreeMap<String, Program>,
+    /// For what the rib is given.
+    pub(crate) rib_policy: Option<Program>,
     pub(crate) listen: Vec<api::ListenAddress>,
 }
 
@@ -89,6 +101,8 @@ impl Configuration {
         }
         let settings = Settings::read(&message)?;
         let policies = compiled.read(message.policies)?;
+        let redistribute = redistribution(&message.redistribute, policies)?;
+        let rib_policy = policy(&message.rib_policy, policies)?;
         let (mut neighbors, mut ranges) = (Vec::new(), Vec::new());
         for peer in message.peers {
             let neighbor = Neighbor::read(peer, policies)?;
@@ -107,7 +121,27 @@ impl Configuration {
             |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
         let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
         let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
-        Ok(Self { settings, peers, networks, listen: message.listen })
+        Ok(Self { settings, peers, networks, redistribute, rib_policy, listen: message.listen })
+    }
+}
+
+fn redistribution(
+    wanted: &[api::Redistribution],
+    policies: &Library,
+) -> Result<BTreeMap<String, Program>, XrlError> {
+    let read = |wanted: &api::Redistribution| {
+        let program = policy(&wanted.policy, policies)?;
+        let program = program.filter(|_| wanted.from != ORIGIN);
+        Ok((wanted.from.clone(), program.ok_or_else(|| bad("redistribution of", &wanted.from))?))
+    };
+    wanted.iter().map(read).collect()
+}
+
+/// The policy of this name; none is one, too.
+fn policy(name: &str, policies: &Library) -> Result<Option<Program>, XrlError> {
+    match name {
+        "" => Ok(None),
+        name => policies.get(name).cloned().map(Some).ok_or_else(|| bad("policy", name)),
     }
 }
 
@@ -124,6 +158,8 @@ impl Settings {
             ebgp_distance: distance(message.ebgp_distance)?,
             ibgp_distance: distance(message.ibgp_distance)?,
             sync: Duration::from_secs(message.sync_seconds.into()),
+            nonstop: message.nonstop.then_some(message.nonstop_octets),
+            damping: message.damping.as_ref().map(damping).transpose()?,
         })
     }
 
@@ -152,17 +188,13 @@ impl Neighbor {
             }
             asn => session::PeerAsn::Exact(Asn(asn)),
         };
-        let policy = |name: &str| match name {
-            "" => Ok(None),
-            name => policies.get(name).cloned().map(Some).ok_or_else(|| bad("policy", name)),
-        };
         Ok(Self {
             name: source.name.clone(),
             address: address(&source.address).ok_or_else(|| bad("address of peer", &source.name))?,
             asn,
             disabled: source.disabled,
-            import: policy(&source.import)?,
-            export: policy(&source.export)?,
+            import: policy(&source.import, policies)?,
+            export: policy(&source.export, policies)?,
             source,
         })
     }
@@ -214,12 +246,15 @@ impl Neighbor {
         self.source == other.source && self.import == other.import && self.export == other.export
     }
 
-    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies and words differ.
+    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies, words and what
+    /// becomes of it when we die differ.
     pub(crate) fn keeps_session(&self, other: &Self) -> bool {
         let session = |peer: &api::Peer| api::Peer {
             import: String::new(),
             export: String::new(),
             description: String::new(),
+            nonstop: false,
+            damping: false,
             ..peer.clone()
         };
         session(&self.source) == session(&other.source)
@@ -242,6 +277,18 @@ impl Neighbor {
             _ => None,
         }
     }
+}
+
+fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let parameters = Parameters {
+        half_life: seconds(message.half_life_seconds),
+        suppress: message.suppress,
+        reuse: message.reuse,
+        max_suppress: seconds(message.max_suppress_seconds),
+    };
+    parameters.check().map_err(|error| bad("damping", &format!("{error:?}")))?;
+    Ok(parameters)
 }
 
 /// Where to listen, for the log.
@@ -271,6 +318,17 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
 }
 
 impl Policies {
+    /// A policy, with the source of all.
+    pub(crate) fn get(&self, name: &str) -> Result<(Program, PolicySource), XrlError> {
+        let program = self.library.as_ref().and_then(|library| library.get(name)).cloned();
+        let program = program.ok_or_else(|| XrlError::not_found(format!("there is no policy `{name}`")))?;
+        let source = match self.source.as_str() {
+            "" => PolicySource::default(),
+            json => serde_json::from_str(json).map_err(|error| XrlError::internal(error.to_string()))?,
+        };
+        Ok((program, source))
+    }
+
     fn read(&mut self, json: String) -> Result<&Library, XrlError> {
         if self.library.is_none() || self.source != json {
             self.generation += 1;
@@ -286,14 +344,11 @@ impl Policies {
 }
 
 fn compile(json: &str, generation: u32) -> Result<Library, XrlError> {
-    let source = match json {
-        "" => PolicySource::default(),
-        json => serde_json::from_str(json).map_err(|error| bad("policies", &error.to_string()))?,
-    };
-    Library::compile(&source, generation).map_err(|errors| {
-        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        XrlError::invalid_argument(texts.join("; "))
-    })
+    match json {
+        "" => Ok(Library::default()),
+        json => Library::receive(json, generation),
+    }
+    .map_err(|error| XrlError::invalid_argument(error.to_string()))
 }
 
 fn bad(what: &str, value: &str) -> XrlError {
@@ -312,5 +367,17 @@ mod tests {
         };
         assert_eq!((settings(0), settings(255)), (Ok(0), Ok(255)));
         assert!(settings(256).is_err());
+    }
+
+    #[test]
+    fn a_session_that_is_no_longer_to_outlive_us_stays() {
+        let policies = compile("", 1).expect("no policies");
+        let peer = |nonstop, hold_time| {
+            let source = api::Peer { address: vec![10, 0, 0, 2], nonstop, hold_time, ..api::Peer::default() };
+            Neighbor::read(source, &policies).expect("a peer")
+        };
+        let (before, after) = (peer(true, 90), peer(false, 90));
+        assert!(before.keeps_session(&after) && !before.is_same(&after), "it is a change, and ends nothing");
+        assert!(!before.keeps_session(&peer(true, 30)));
     }
 }

@@ -1,16 +1,25 @@
 //! One TCP connection of a peer: what waits to be sent, and what was received of an unfinished message.
+//!
+//! Of a session that is to outlive this process both are in the replication log ([`Held`]): octets are received
+//! straight into it, and sent out of it.
 
 use std::{
     collections::VecDeque,
-    io::{self, IoSlice},
+    io::{self, IoSlice, IoSliceMut},
     net::SocketAddr,
     rc::Rc,
     time::Instant,
 };
 
 use bytes::Bytes;
+use holdfast_nsr::{EntryId, Full};
+use holdfast_process::metrics::High;
 use tokio::{net::TcpStream, sync::Notify, task::AbortHandle};
 
+use crate::nonstop::{Held, ReplicationLog, Unprotected};
+
+/// Octets read at once; behind an unfinished message there is always room for this much.
+pub(crate) const READ: usize = 64 * 1024;
 /// Queued buffers handed to one system call.
 const SLICES: usize = 16;
 
@@ -26,6 +35,12 @@ pub(crate) struct Connection {
     pub(crate) closing: bool,
     pub(crate) last_read: Instant,
     pub(crate) last_write: Instant,
+    /// Its place in the log.
+    pub(crate) held: Option<Held>,
+    /// Why it has none.
+    pub(crate) unprotected: Unprotected,
+    /// The most octets that were queued.
+    pub(crate) most_queued: High,
     out: VecDeque<Bytes>,
     queued: usize,
     /// The beginning of a message whose end has not come.
@@ -42,6 +57,17 @@ pub(crate) enum Written {
     Blocked,
 }
 
+/// What became of an attempt to read.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// So many octets came.
+    Octets(usize),
+    /// The log has no room for more.
+    Full,
+    /// The socket has none, is at its end (`None`), or fails.
+    Failed(Option<io::Error>),
+}
+
 impl Connection {
     pub(crate) fn new(stream: TcpStream, now: Instant) -> io::Result<Self> {
         stream.set_nodelay(true)?;
@@ -53,6 +79,9 @@ impl Connection {
             closing: false,
             last_read: now,
             last_write: now,
+            held: None,
+            unprotected: Unprotected::NotConfigured,
+            most_queued: High::default(),
             out: VecDeque::new(),
             queued: 0,
             partial: Vec::new(),
@@ -65,21 +94,108 @@ impl Connection {
         self.tasks.push(task);
     }
 
-    /// Queues bytes behind what is queued.
-    pub(crate) fn queue(&mut self, bytes: Bytes) {
+    // Protection.
+
+    /// Takes the connection into the log: from its `unparsed` last received octets on, which are to follow with
+    /// [`Self::hold`].
+    pub(crate) fn protect(&mut self, log: &Rc<ReplicationLog>, unparsed: usize, record: &[u8]) {
+        let offsets = || {
+            let read = holdfast_sys::tcp::consumed(&*self.stream)?.checked_sub(unparsed as u64);
+            let read = read.ok_or(io::ErrorKind::InvalidData)?;
+            Ok::<_, io::Error>((read, holdfast_sys::tcp::written(&*self.stream)?))
+        };
+        let Ok((incoming, outgoing)) = offsets() else {
+            self.unprotected = Unprotected::NoCustody;
+            return;
+        };
+        let opened = log.log.borrow_mut().open(incoming, outgoing, record);
+        let Ok(id) = opened else {
+            self.unprotected = Unprotected::LogFull;
+            return;
+        };
+        self.held = Some(Held::new(log, id, incoming));
+        self.queued = 0;
+        for bytes in std::mem::take(&mut self.out) {
+            self.queue(bytes, None);
+        }
+    }
+
+    /// Octets that were received before the connection was in the log.
+    pub(crate) fn hold(&mut self, mut octets: &[u8]) {
+        while let Some(held) = &self.held
+            && !octets.is_empty()
+        {
+            let mut log = held.log.log.borrow_mut();
+            let Ok(room) = log.room(held.id, octets.len().min(READ)) else {
+                drop(log);
+                return self.unprotect(Unprotected::LogFull);
+            };
+            let mut count = 0;
+            for place in room {
+                let (now, rest) = octets.split_at(place.len().min(octets.len()));
+                place[..now.len()].copy_from_slice(now);
+                octets = rest;
+                count += now.len();
+            }
+            log.received(held.id, count);
+        }
+    }
+
+    /// Takes the connection out of the log: it ends with this process from now on.
+    pub(crate) fn unprotect(&mut self, why: Unprotected) {
+        let Some(held) = self.held.take() else { return };
+        self.unprotected = why;
+        let log = held.log.log.borrow();
+        self.out = log.unsent(held.id).map(Bytes::copy_from_slice).collect();
+        self.queued = self.out.iter().map(Bytes::len).sum();
+        self.partial.clear();
+        let mut at = held.parsed;
+        while let octets @ [_, ..] = log.read(held.id, at) {
+            self.partial.extend_from_slice(octets);
+            at += octets.len() as u64;
+        }
+    }
+
+    // Out.
+
+    /// Queues bytes behind what is queued; `passed` is what the journal calls the place they lead to.
+    pub(crate) fn queue(&mut self, bytes: Bytes, passed: Option<EntryId>) {
+        if let Some(held) = &self.held {
+            let pushed = held.log.log.borrow_mut().push(held.id, &bytes, passed);
+            match pushed {
+                Ok(()) => return,
+                Err(Full) => self.unprotect(Unprotected::LogFull),
+            }
+        }
         self.queued += bytes.len();
         self.out.push_back(bytes);
     }
 
+    /// The session has come to this place of the journal, and was given nothing for it.
+    pub(crate) fn pass(&mut self, entry: EntryId) {
+        if let Some(held) = &self.held {
+            let mut log = held.log.log.borrow_mut();
+            if log.passed(held.id) != entry {
+                log.set_passed(held.id, entry);
+            }
+        }
+    }
+
     /// Octets queued here, not counting the socket's own buffer.
     pub(crate) fn queued(&self) -> usize {
-        self.queued
+        match &self.held {
+            Some(held) => {
+                let outgoing = held.log.log.borrow().outgoing(held.id);
+                (outgoing.end - outgoing.start) as usize
+            }
+            None => self.queued,
+        }
     }
 
     /// Writes what the socket takes at once; whether anything went is said beside the outcome.
     pub(crate) fn write(&mut self, now: Instant) -> io::Result<(Written, bool)> {
         let mut progress = false;
-        while !self.out.is_empty() {
+        while self.queued() > 0 {
             match self.try_write() {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
@@ -98,14 +214,26 @@ impl Connection {
 
     /// One system call for the first of what is queued.
     fn try_write(&self) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        for (slice, bytes) in slices.iter_mut().zip(&self.out) {
-            *slice = IoSlice::new(bytes);
+        match &self.held {
+            Some(held) => self.try_write_slices(held.log.log.borrow().unsent(held.id)),
+            None => self.try_write_slices(self.out.iter().map(|bytes| &**bytes)),
         }
-        self.stream.try_write_vectored(&slices[..self.out.len().min(SLICES)])
+    }
+
+    fn try_write_slices<'a>(&self, queued: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        for (slice, bytes) in slices.iter_mut().zip(queued) {
+            *slice = IoSlice::new(bytes);
+            count += 1;
+        }
+        self.stream.try_write_vectored(&slices[..count])
     }
 
     fn advance(&mut self, mut count: usize) {
+        if let Some(held) = &self.held {
+            return held.log.log.borrow_mut().sent(held.id, count);
+        }
         self.queued -= count;
         while count > 0 {
             let Some(first) = self.out.front_mut() else { return };
@@ -118,14 +246,70 @@ impl Connection {
         }
     }
 
-    /// Takes the unfinished message, so that what was just read can be put behind it.
-    pub(crate) fn take_partial(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.partial)
+    // In.
+
+    /// Reads once, and puts all that has not been taken in into the buffer.
+    pub(crate) fn read(&mut self, buffer: &mut Vec<u8>) -> Received {
+        let read = match &self.held {
+            Some(held) => {
+                let mut log = held.log.log.borrow_mut();
+                let Ok([first, second]) = log.room(held.id, 1) else { return Received::Full };
+                let (first_len, second_len) = (first.len().min(READ), second.len());
+                let second_len = second_len.min(READ - first_len);
+                let slices = &mut [
+                    IoSliceMut::new(&mut first[..first_len]),
+                    IoSliceMut::new(&mut second[..second_len]),
+                ];
+                let read = self.stream.try_read_vectored(slices);
+                if let Ok(count) = &read {
+                    log.received(held.id, *count);
+                    held.log.count_received(*count);
+                }
+                read
+            }
+            None => {
+                let start = self.partial.len();
+                buffer.clear();
+                buffer.extend_from_slice(&self.partial);
+                buffer.resize(start + READ, 0);
+                let read = self.stream.try_read(&mut buffer[start..]);
+                buffer.truncate(start + read.as_ref().copied().unwrap_or(0));
+                read
+            }
+        };
+        match read {
+            Ok(0) => Received::Failed(None),
+            Ok(count) => {
+                if self.held.is_some() {
+                    self.unparsed(buffer, usize::MAX);
+                }
+                Received::Octets(count)
+            }
+            Err(error) => Received::Failed(Some(error)),
+        }
     }
 
-    /// Keeps an unfinished message.
-    pub(crate) fn keep_partial(&mut self, rest: &[u8]) {
-        self.partial = rest.to_vec();
+    /// Octets in the log that have not been taken in, `most` of them.
+    pub(crate) fn unparsed(&self, buffer: &mut Vec<u8>, most: usize) {
+        buffer.clear();
+        let Some(held) = &self.held else { return };
+        let log = held.log.log.borrow();
+        while let octets @ [_, ..] = log.read(held.id, held.parsed + buffer.len() as u64)
+            && buffer.len() < most
+        {
+            buffer.extend_from_slice(&octets[..octets.len().min(most - buffer.len())]);
+        }
+    }
+
+    /// Of what [`Self::read`] or [`Self::unparsed`] gave, the first octets have been taken in; these were not.
+    pub(crate) fn taken_in(&mut self, count: usize, rest: &[u8]) {
+        match &mut self.held {
+            Some(held) => held.parsed += count as u64,
+            None => {
+                self.partial.clear();
+                self.partial.extend_from_slice(rest);
+            }
+        }
     }
 }
 

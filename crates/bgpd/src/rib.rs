@@ -14,20 +14,21 @@ use holdfast_api::{
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
 use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges, RibRun};
-use holdfast_types::Prefix;
+use holdfast_process::profile::routes_of;
+use holdfast_types::{Family, Prefix};
 use holdfast_xrl::XrlError;
 use tracing::{debug, info, warn};
 
 use crate::{
-    config::{Settings, octets},
-    speaker::Speaker,
+    config::{ORIGIN, Settings, octets},
+    speaker::{Slot, Speaker},
     tasks::Bgp,
 };
 
 /// Routes in one batch.
 const BATCH: usize = 4096;
 /// Batches that the rib has not yet acknowledged.
-const WINDOW: usize = 8;
+pub(crate) const WINDOW: usize = 8;
 /// Questions about next hops that the rib has not yet answered.
 const QUESTIONS: usize = 256;
 /// Pause between two attempts to talk to a rib.
@@ -64,11 +65,15 @@ impl NextHops {
 /// Keeps a rib informed for ever.
 pub(crate) async fn run(bgp: Rc<Bgp>) {
     let mut said = String::new();
+    // What is replayed passes through states that were long ago: routes come and go that the rib has as they are.
+    while bgp.speaker.borrow().slots.values().any(Slot::is_replaying) {
+        bgp.replayed.notified().await;
+    }
     loop {
         let error = serve(&bgp).await.to_string();
         bgp.speaker.borrow_mut().pipeline.rib_detach();
         if said != error {
-            warn!("rib: {error}");
+            warn!(event = "rib-lost", "rib: {error}");
             said = error;
         }
         tokio::time::sleep(RETRY).await;
@@ -85,7 +90,7 @@ async fn serve(bgp: &Rc<Bgp>) -> XrlError {
         Ok(origin) => origin,
         Err(error) => return error,
     };
-    info!("registered at the rib");
+    info!(event = "rib-registered", "registered at the rib");
     let next_hops = NextHops::new(bgp.speaker.borrow().pipeline.registered_next_hops());
     bgp.with(|speaker, _| {
         while speaker.poll_next_hop().is_some() {}
@@ -103,7 +108,7 @@ async fn serve(bgp: &Rc<Bgp>) -> XrlError {
 /// Begins anew as an origin: what the rib has of us is stale until the end of the sync.
 async fn register(bgp: &Rc<Bgp>, client: &RibClient) -> Result<u32, XrlError> {
     let distance = bgp.speaker.borrow().settings.ebgp_distance;
-    let request = AddOriginRequest { name: "bgp".into(), distance: distance.into(), external: true };
+    let request = AddOriginRequest { name: ORIGIN.into(), distance: distance.into(), external: true };
     Ok(client.add_origin(request).await?.origin)
 }
 
@@ -117,7 +122,8 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
         let changes = bgp.speaker.borrow_mut().pipeline.pull_rib(BATCH);
         if let Some(mut changes) = changes {
             if changes.restart && std::mem::replace(&mut begun, true) {
-                warn!("the rib reads too slowly: it is told everything again");
+                warn!(event = "rib-too-slow", "the rib reads too slowly: it is told everything again");
+                bgp.depths.restarts.set(bgp.depths.restarts.get() + 1);
                 match register(bgp, client).await {
                     Ok(again) => origin = again,
                     Err(error) => return error,
@@ -132,13 +138,17 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
                     RouteBatch { afi: changes.family.afi.0.into(), undefine, ..RouteBatch::default() };
                 window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
             }
-            let batch = encode(changes, &bgp.speaker.borrow().settings);
-            window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
-            if window.len() >= WINDOW
+            for batch in encode(changes, &bgp.speaker.borrow().settings) {
+                bgp.speaker.borrow().points.sent.pass(|| routes_of(&batch));
+                window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
+            }
+            bgp.depths.see_window(window.len());
+            while window.len() >= WINDOW
                 && let Some(first) = window.pop_front()
-                && let Err(error) = first.await
             {
-                return error;
+                if let Err(error) = first.await {
+                    return error;
+                }
             }
             // Sessions have their turn between two batches.
             tokio::task::yield_now().await;
@@ -149,6 +159,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
                 return error;
             }
         }
+        bgp.depths.see_window(0);
         if bgp.speaker.borrow().pipeline.rib_pending() {
             continue;
         }
@@ -158,7 +169,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
             if let Err(error) = client.end_of_sync(EndOfSyncRequest { origin }).await {
                 return error;
             }
-            info!("all routes are at the rib");
+            info!(event = "rib-synced", "all routes are at the rib");
             said = true;
         } else {
             let _ = tokio::time::timeout(SYNC_LOOK, bgp.rib.notified()).await;
@@ -172,26 +183,35 @@ fn is_everything_said(speaker: &mut Speaker) -> bool {
     speaker.is_synced(Instant::now()) && speaker.pipeline.is_settled()
 }
 
-fn encode(changes: RibChanges, settings: &Settings) -> RouteBatch {
+/// Batches in order, one for each row of runs that carry the same tag; definitions come with the first.
+fn encode(changes: RibChanges, settings: &Settings) -> Vec<RouteBatch> {
     let define = |(handle, gateways): (u32, Vec<Gateway>)| NextHopSet {
         handle,
         kind: NextHopKind::Forward.into(),
         members: gateways.into_iter().map(next_hop).collect(),
     };
     let distance = |run: &RibRun| if run.internal { settings.ibgp_distance } else { settings.ebgp_distance };
-    RouteBatch {
-        afi: changes.family.afi.0.into(),
-        define: changes.define.into_iter().map(define).collect(),
-        undefine: Vec::new(),
-        runs: changes.runs.iter().map(|run| run.routes).collect(),
-        next_hops: changes.runs.iter().map(|run| run.next_hops).collect(),
-        distances: changes.runs.iter().map(distance).collect(),
-        addresses: changes.addresses,
-        lengths: changes.lengths,
-        // MED means nothing outside BGP.
-        metrics: Vec::new(),
-        tag: 0,
-    }
+    let mut define: Vec<_> = changes.define.into_iter().map(define).collect();
+    let (mut addresses, mut lengths) = (changes.addresses, changes.lengths);
+    let width = if changes.family == Family::IPV4_UNICAST { 4 } else { 16 };
+    let batch = |runs: &[RibRun]| {
+        let routes = runs.iter().map(|run| run.routes as usize).sum();
+        let rest = (addresses.split_off(routes * width), lengths.split_off(routes));
+        let metrics = runs.iter().any(|run| run.metric != 0);
+        RouteBatch {
+            afi: changes.family.afi.0.into(),
+            define: std::mem::take(&mut define),
+            undefine: Vec::new(),
+            runs: runs.iter().map(|run| run.routes).collect(),
+            next_hops: runs.iter().map(|run| run.next_hops).collect(),
+            distances: runs.iter().map(distance).collect(),
+            addresses: std::mem::replace(&mut addresses, rest.0),
+            lengths: std::mem::replace(&mut lengths, rest.1),
+            metrics: runs.iter().filter(|_| metrics).map(|run| run.metric).collect(),
+            tag: runs.first().map_or(0, |run| run.tag),
+        }
+    };
+    changes.runs.chunk_by(|a, b| a.tag == b.tag).map(batch).collect()
 }
 
 fn next_hop(gateway: Gateway) -> NextHop {
@@ -248,7 +268,10 @@ fn take_events(bgp: &Rc<Bgp>, client: &RibClient, next_hops: &mut NextHops) {
                 next_hops.wanted.remove(&address);
                 client.unregister(RegisterRequest { address: octets(address) }).detach();
             }
-            Event::EndOfRib { .. } | Event::Announced { .. } | Event::TooSlow { .. } => {}
+            Event::EndOfRib { .. }
+            | Event::Announced { .. }
+            | Event::PolicyApplied { .. }
+            | Event::TooSlow { .. } => {}
         }
     }
 }

@@ -10,24 +10,34 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::{
-        self as api, BgpServer, ClearReply, ClearRequest, ConfigureReply, Empty, Neighbor as ShownNeighbor,
-        Paths, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
+        self as api, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply, Dampened,
+        Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
+        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
+        TracePolicyReply, TracePolicyRequest,
     },
     keeper::v1::KeeperClient,
 };
 use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
 use holdfast_bgp_session::{Input, StopReason};
-use holdfast_process::{Resolver, spawn_task};
+use holdfast_damping::Damping;
+use holdfast_policy::Program;
+use holdfast_process::{Boot, Resolver, profile::Profile, spawn_task};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use crate::{
-    apply,
+    MakeStages, apply,
     config::{Configuration, Policies, listen_address},
+    freeze,
+    nonstop::LogJournal,
+    points::Points,
+    policy::{self, Asked},
+    redistribute::{self, Wanted},
     rib, show,
     speaker::Speaker,
+    takeover,
     tasks::{Bgp, listen, seed},
 };
 
@@ -40,8 +50,12 @@ const GOODBYE: Duration = Duration::from_secs(5);
 pub(crate) struct Server {
     resolver: Resolver,
     keeper: KeeperClient,
+    stages: MakeStages,
+    profile: Profile,
     policies: RefCell<Policies>,
     running: RefCell<Option<Running>>,
+    /// One configuration at a time.
+    configuring: tokio::sync::Mutex<()>,
 }
 
 /// What a configuration has set going.
@@ -50,36 +64,89 @@ struct Running {
     /// Feeds the rib.
     rib: Option<AbortHandle>,
     networks: Vec<Prefix>,
+    /// Follows the rib's word on other protocols' routes.
+    redistribution: Option<(Wanted, AbortHandle)>,
+    rib_policy: Option<Program>,
     listeners: BTreeMap<std::net::SocketAddr, AbortHandle>,
 }
 
 impl Server {
-    pub(crate) fn new(resolver: Resolver, keeper: KeeperClient) -> Self {
-        Self { resolver, keeper, policies: RefCell::default(), running: RefCell::default() }
+    pub(crate) fn new(boot: &Boot, stages: MakeStages) -> Self {
+        Self {
+            resolver: boot.resolver.clone(),
+            keeper: boot.keeper.clone(),
+            profile: boot.profile.clone(),
+            stages,
+            policies: RefCell::default(),
+            running: RefCell::default(),
+            configuring: tokio::sync::Mutex::default(),
+        }
     }
 
-    fn bgp(&self) -> Result<Rc<Bgp>, XrlError> {
+    pub(crate) fn bgp(&self) -> Result<Rc<Bgp>, XrlError> {
         let running = self.running.borrow();
         let running =
             running.as_ref().ok_or_else(|| XrlError::unavailable("bgp has no configuration yet"))?;
         Ok(Rc::clone(&running.bgp))
     }
 
-    fn start(&self, configuration: &Configuration) -> Running {
+    fn damping(&self) -> Result<(Rc<Bgp>, Rc<RefCell<Damping>>), XrlError> {
+        let bgp = self.bgp()?;
+        let damping = bgp.speaker.borrow().damping.clone();
+        let missing = || XrlError::failed_precondition("no route is damped: there is no [bgp.damping]");
+        Ok((bgp, damping.ok_or_else(missing)?))
+    }
+
+    /// With what the process before has left.
+    async fn start(&self, configuration: &Configuration) -> Result<Running, XrlError> {
         let settings = configuration.settings.clone();
-        let pipeline = Pipeline::new(settings.pipeline(seed()));
+        let opened = match settings.nonstop {
+            Some(octets) => Some(takeover::open(&self.keeper, octets).await?),
+            None => {
+                takeover::decline(&self.keeper).await?;
+                None
+            }
+        };
+        let mut pipeline = Pipeline::new(settings.pipeline(seed()));
+        let log = opened.as_ref().map(|opened| Rc::clone(&opened.log));
+        if let Some(log) = &log {
+            pipeline.keep_journal(Box::new(LogJournal(Rc::clone(log))));
+        }
+        let now = Instant::now();
+        let damping = settings.damping.map(|parameters| Rc::new(RefCell::new(Damping::new(parameters, now))));
+        damping.iter().for_each(|damping| pipeline.add_stage(Box::new(Rc::clone(damping)), now));
+        (self.stages)().into_iter().for_each(|stage| pipeline.add_stage(stage, now));
+        pipeline.set_rib_policy(configuration.rib_policy.clone());
         let with_rib = settings.rib;
-        let speaker = Speaker::new(settings, pipeline, Instant::now());
+        let mut speaker = Speaker::new(settings, pipeline, now);
+        (speaker.nonstop, speaker.damping) = (log.clone(), damping);
+        speaker.points = Points::of(&self.profile);
         let bgp = Bgp::new(speaker, self.resolver.clone(), self.keeper.clone());
+        bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
+        if let Some(log) = log {
+            spawn_task(freeze::run(Rc::clone(&bgp), log));
+        }
+        if let Some(opened) = opened {
+            takeover::resume(&bgp, opened, configuration);
+        }
         let rib = with_rib.then(|| spawn_task(rib::run(Rc::clone(&bgp))).abort_handle());
-        Running { bgp, rib, networks: Vec::new(), listeners: BTreeMap::new() }
+        let rib_policy = configuration.rib_policy.clone();
+        Ok(Running {
+            bgp,
+            rib,
+            networks: Vec::new(),
+            redistribution: None,
+            rib_policy,
+            listeners: BTreeMap::new(),
+        })
     }
 }
 
 impl Running {
     /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
-        let Configuration { settings, peers, networks, listen: listeners } = configuration;
+        let Configuration { settings, peers, networks, redistribute, rib_policy, listen: listeners } =
+            configuration;
         if self.bgp.speaker.borrow().settings != settings {
             return Err(XrlError::failed_precondition(
                 "AS number, router id and the other settings of the whole speaker change with a restart of bgp only",
@@ -91,9 +158,35 @@ impl Running {
             ended
         });
         self.networks = networks;
+        self.change_redistribution(redistribute);
+        self.change_rib_policy(rib_policy);
         *self.bgp.ranges.borrow_mut() = peers.ranges;
         self.change_listeners(listeners);
         Ok(ended)
+    }
+
+    /// The rib is asked again for everything; what stays is not touched.
+    fn change_redistribution(&mut self, wanted: Wanted) {
+        let before = self.redistribution.as_ref().map(|(wanted, _)| wanted);
+        if before.map_or(wanted.is_empty(), |before| *before == wanted) {
+            return;
+        }
+        let task = spawn_task(redistribute::run(Rc::clone(&self.bgp), wanted.clone())).abort_handle();
+        if let Some((_, earlier)) = self.redistribution.replace((wanted, task)) {
+            earlier.abort();
+        }
+    }
+
+    /// The rib is told everything again; what stays is not touched there.
+    fn change_rib_policy(&mut self, policy: Option<Program>) {
+        if self.rib_policy == policy {
+            return;
+        }
+        self.rib_policy.clone_from(&policy);
+        let fed = self.rib.is_some();
+        self.leave_rib();
+        self.bgp.with(|speaker, _| speaker.pipeline.set_rib_policy(policy));
+        self.rib = fed.then(|| spawn_task(rib::run(Rc::clone(&self.bgp))).abort_handle());
     }
 
     /// The rib hears no more of us. What becomes of the routes that it has is for others to decide.
@@ -129,14 +222,19 @@ impl BgpServer for Server {
         request: api::Configuration,
     ) -> Result<ConfigureReply, XrlError> {
         let configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
+        let _turn = self.configuring.lock().await;
+        if self.running.borrow().is_none() {
+            let started = self.start(&configuration).await?;
+            self.running.replace(Some(started));
+        }
         let mut running = self.running.borrow_mut();
-        let running = running.get_or_insert_with(|| self.start(&configuration));
+        let running = running.as_mut().ok_or_else(|| XrlError::internal("bgp has just started"))?;
         Ok(ConfigureReply { ended: running.apply(configuration)? })
     }
 
     async fn shutdown(&self, _: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {
         let Ok(bgp) = self.bgp() else { return Ok(Empty {}) };
-        info!("closing all sessions");
+        info!(event = "sessions-closing", "closing all sessions");
         if let Some(running) = &mut *self.running.borrow_mut() {
             running.change_listeners(Vec::new());
             // The end of the sessions is no reason to withdraw routes: the kernel may be meant to keep them.
@@ -149,7 +247,7 @@ impl BgpServer for Server {
             }
         };
         if tokio::time::timeout(GOODBYE, quiet).await.is_err() {
-            warn!("not all peers took our goodbye in time");
+            warn!(event = "sessions-closing-late", "not all peers took our goodbye in time");
         }
         Ok(Empty {})
     }
@@ -213,17 +311,11 @@ impl BgpServer for Server {
     async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {
         let bgp = self.bgp()?;
         let mut speaker = bgp.speaker.borrow_mut();
-        let text = &request.destination;
-        let found = match (text.parse::<Prefix>(), text.parse::<IpAddr>()) {
-            (Ok(prefix), _) => Some(prefix),
-            (_, Ok(address)) => speaker.pipeline.longest_match(Prefix::host(address)),
-            (Err(error), Err(_)) => return Err(XrlError::invalid_argument(error.to_string())),
-        };
-        let missing = || XrlError::not_found(format!("no route to {text}"));
-        let prefix = found.ok_or_else(missing)?;
+        speaker.pipeline.set_now(Instant::now());
+        let prefix = destination(&speaker, &request.destination)?;
         let views = speaker.pipeline.explain(prefix);
         if views.is_empty() {
-            return Err(missing());
+            return Err(no_route(&request.destination));
         }
         let told = speaker.pipeline.advertised_to(prefix);
         let name = |index| speaker.slots.get(index).map(|slot| slot.neighbor.name.clone());
@@ -255,6 +347,94 @@ impl BgpServer for Server {
         });
         Ok(ClearReply { cleared })
     }
+
+    async fn show_dampened(
+        &self,
+        _: &CallContext,
+        request: ShowDampenedRequest,
+        mut replies: ReplySink<Dampened>,
+    ) -> Result<(), XrlError> {
+        let (bgp, damping) = self.damping()?;
+        let mut after = None;
+        loop {
+            let (flaps, next) = damping.borrow().flaps(Instant::now(), after, ROWS);
+            let routes = show::dampened(&bgp.speaker.borrow(), &flaps, request.all);
+            if !routes.is_empty() {
+                replies.send(Dampened { routes }).await?;
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn clear_dampened(
+        &self,
+        _: &CallContext,
+        request: ClearDampenedRequest,
+    ) -> Result<Empty, XrlError> {
+        let (bgp, damping) = self.damping()?;
+        if request.prefix.is_empty() {
+            bgp.with(|_, _| damping.borrow_mut().clear());
+            return Ok(Empty {});
+        }
+        let prefix = request.prefix.parse::<Prefix>();
+        let prefix = prefix.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
+        match bgp.with(|_, _| damping.borrow_mut().clear_prefix(prefix)) {
+            true => Ok(Empty {}),
+            false => Err(XrlError::not_found(format!("no route to {prefix} has flapped"))),
+        }
+    }
+
+    async fn trace_policy(
+        &self,
+        _: &CallContext,
+        request: TracePolicyRequest,
+    ) -> Result<TracePolicyReply, XrlError> {
+        let bgp = self.bgp()?;
+        let (program, source) = self.policies.borrow().get(&request.policy)?;
+        let asked = match (request.peer.as_str(), request.export_peer.as_str()) {
+            ("", "") => Asked::Received(None),
+            (peer, "") => Asked::Received(Some(find(&bgp, peer)?)),
+            ("", peer) => Asked::Exported(find(&bgp, peer)?),
+            _ => {
+                return Err(XrlError::invalid_argument(
+                    "either a received path or an announcement is traced",
+                ));
+            }
+        };
+        let mut speaker = bgp.speaker.borrow_mut();
+        let prefix = destination(&speaker, &request.destination)?;
+        let traces = policy::trace(&mut speaker, prefix, asked, &program, &source);
+        if traces.is_empty() {
+            return Err(no_route(&request.destination));
+        }
+        Ok(TracePolicyReply { prefix: prefix.to_string(), traces })
+    }
+
+    async fn show_policy(&self, _: &CallContext, _: Empty) -> Result<PolicyReply, XrlError> {
+        Ok(PolicyReply { changes: policy::changes(&self.bgp()?.speaker.borrow(), Instant::now()) })
+    }
+
+    async fn show_nsr(&self, _: &CallContext, _: Empty) -> Result<NsrReply, XrlError> {
+        Ok(show::nsr(&self.bgp()?.speaker.borrow(), Instant::now()))
+    }
+}
+
+/// A prefix, or the longest match of an address.
+fn destination(speaker: &Speaker, text: &str) -> Result<Prefix, XrlError> {
+    let found = match (text.parse::<Prefix>(), text.parse::<IpAddr>()) {
+        (Ok(prefix), _) => Some(prefix),
+        (_, Ok(address)) => speaker.pipeline.longest_match(Prefix::host(address)),
+        (Err(error), Err(_)) => return Err(XrlError::invalid_argument(error.to_string())),
+    };
+    found.ok_or_else(|| no_route(text))
+}
+
+fn no_route(text: &str) -> XrlError {
+    XrlError::not_found(format!("no route to {text}"))
 }
 
 fn find(bgp: &Rc<Bgp>, peer: &str) -> Result<PeerIndex, XrlError> {

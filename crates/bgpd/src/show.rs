@@ -9,9 +9,13 @@ use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{Dropped, PathState, PathView, PeerIndex, PeerKind};
 use holdfast_bgp_session::{History, State};
 use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
+use holdfast_damping::Flaps;
 use holdfast_types::{Asn, Family, Prefix, RouterId};
 
-use crate::speaker::{Slot, Speaker};
+use crate::{
+    nonstop,
+    speaker::{Slot, Speaker},
+};
 
 pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
     let family = |family: Family| {
@@ -29,6 +33,59 @@ pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
         asn: speaker.settings.asn.0,
         families: Family::ALL.into_iter().map(family).collect(),
         memory_bytes: speaker.pipeline.memory().total() as u64,
+    }
+}
+
+/// What would become of the sessions if this process died now.
+pub(crate) fn nsr(speaker: &Speaker, now: Instant) -> api::NsrReply {
+    let sessions =
+        speaker.slots.iter().map(|(&index, slot)| nsr_session(speaker, index, slot, now)).collect();
+    let Some(log) = &speaker.nonstop else {
+        return api::NsrReply { sessions, ..api::NsrReply::default() };
+    };
+    let resumed = log.resumed.get();
+    let log = log.log.borrow();
+    let usage = log.usage();
+    api::NsrReply {
+        enabled: true,
+        log_octets_total: usage.blocks * usage.block,
+        log_octets_used: (usage.blocks - usage.free) * usage.block,
+        resumed_sessions: resumed.map_or(0, |resumed| resumed.sessions as u32),
+        resumed_at_unix_milliseconds: resumed.map_or(0, |resumed| nonstop::unix_milliseconds(resumed.at)),
+        last_resume_milliseconds: resumed.map_or(0, |resumed| resumed.took.as_millis().max(1) as u64),
+        lives: log.lives(),
+        sessions,
+    }
+}
+
+fn nsr_session(speaker: &Speaker, index: PeerIndex, slot: &Slot, now: Instant) -> api::NsrSession {
+    let session = api::NsrSession {
+        peer: slot.neighbor.name.clone(),
+        address: slot.neighbor.address.to_string(),
+        ..api::NsrSession::default()
+    };
+    let Some((_, connection)) = speaker.session_connection(index) else {
+        return api::NsrSession { reason: "the session is not up".into(), ..session };
+    };
+    let Some(held) = &connection.held else {
+        let reason = match &speaker.nonstop {
+            None => "nonstop is off",
+            Some(_) => connection.unprotected.text(),
+        };
+        return api::NsrSession { reason: reason.into(), ..session };
+    };
+    let usage = held.log.log.borrow().session_usage(held.id);
+    let age = held.snapshot_at.map(|at| milliseconds(now.saturating_duration_since(at)).max(1));
+    api::NsrSession {
+        protected: held.kept,
+        reason: if held.kept { String::new() } else { "its socket is on the way to the keeper".into() },
+        incoming_octets: usage.incoming,
+        snapshot_octets: usage.snapshot,
+        outgoing_octets: usage.outgoing,
+        lag_octets: usage.incoming + usage.outgoing,
+        snapshot_age_milliseconds: age.unwrap_or(0),
+        has_snapshot: usage.snapshot > 0,
+        ..session
     }
 }
 
@@ -189,14 +246,30 @@ pub(crate) fn prefixes(
     rows.into_iter().map(prefix).filter(|prefix| !prefix.paths.is_empty()).collect()
 }
 
+/// Routes that have flapped: those that are held back, or all.
+pub(crate) fn dampened(speaker: &Speaker, flaps: &[Flaps], all: bool) -> Vec<api::DampenedRoute> {
+    let shown = flaps.iter().filter(|flaps| all || flaps.reuse_in.is_some());
+    shown.filter_map(|flaps| Some(dampened_route(speaker.slots.get(&flaps.peer)?, flaps))).collect()
+}
+
+fn dampened_route(slot: &Slot, flaps: &Flaps) -> api::DampenedRoute {
+    api::DampenedRoute {
+        prefix: flaps.prefix.to_string(),
+        peer: slot.neighbor.name.clone(),
+        peer_address: slot.neighbor.address.to_string(),
+        penalty: flaps.penalty,
+        flaps: flaps.flaps,
+        period_milliseconds: milliseconds(flaps.since),
+        suppressed: flaps.reuse_in.is_some(),
+        reuse_milliseconds: flaps.reuse_in.map_or(0, milliseconds),
+    }
+}
+
 fn path(speaker: &Speaker, view: &PathView) -> api::Path {
     let attributes = view.attributes();
     let slot = view.peer.and_then(|index| speaker.slots.get(&index));
     api::Path {
-        peer: slot.map_or_else(
-            || if view.peer.is_some() { "(gone)" } else { "local" }.into(),
-            |s| s.neighbor.name.clone(),
-        ),
+        peer: slot.map_or_else(|| nobody(view), |slot| slot.neighbor.name.clone()),
         peer_address: slot.map(|slot| slot.neighbor.address.to_string()).unwrap_or_default(),
         peer_router_id: RouterId::new(view.peer_router_id).map(|id| id.to_string()).unwrap_or_default(),
         next_hop: view.next_hop.map(|gateway| gateway.address.to_string()).unwrap_or_default(),
@@ -204,6 +277,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         origin: attributes.origin().map(|origin| origin.to_string()).unwrap_or_default(),
         med: attributes.med(),
         local_pref: Some(view.local_pref),
+        weight: view.weight,
         communities: attributes.communities().map(|c| format!("{}:{}", c >> 16, c & 0xffff)).collect(),
         large_communities: attributes.large_communities().map(|(a, b, c)| format!("{a}:{b}:{c}")).collect(),
         ext_communities: attributes.ext_communities().map(|octets| hex(&octets)).collect(),
@@ -225,6 +299,16 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
             .map(|attribute| format!("{}: {}", attribute.code, hex(attribute.value)))
             .collect(),
         peer_asn: view.peer_asn.0,
+        tag: view.tag,
+    }
+}
+
+/// Who a route is from that is of no peer.
+fn nobody(view: &PathView) -> String {
+    match view.peer {
+        Some(_) => "(gone)".into(),
+        None if view.is_redistributed => view.protocol.to_string(),
+        None => "local".into(),
     }
 }
 
@@ -232,7 +316,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-fn milliseconds(duration: Duration) -> u64 {
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

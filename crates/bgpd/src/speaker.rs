@@ -3,8 +3,13 @@
 //! [`Speaker`] owns all state, on one thread. What happens (bytes, timers, calls) enters through its methods; what it
 //! wants done outside (dialling) leaves as [`Effect`]s. The tasks that feed it are in [`crate::tasks`].
 
+mod protection;
+mod receiving;
+mod sending;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io,
     net::IpAddr,
     rc::Rc,
@@ -12,24 +17,25 @@ use std::{
 };
 
 use bytes::Bytes;
-use holdfast_bgp_pipeline::{Event, PeerIndex, Pipeline, SessionFacts};
+use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, SessionFacts, TooManySessions};
 use holdfast_bgp_session::{
     ConnId, Disposition, Input, Negotiated, Output, Peer, SessionEvent, State, StopReason,
 };
-use holdfast_bgp_wire::{MessageType, Notification, RouteRefresh, next_message};
-use holdfast_types::Family;
+use holdfast_damping::Damping;
+use holdfast_process::{log::Limits, profile::Profile};
+use holdfast_types::{Asn, Family};
 use tokio::{net::TcpStream, task::AbortHandle};
 use tracing::{debug, info, warn};
 
 use crate::{
     config::{Neighbor, Settings},
-    connection::{Connection, Written},
+    connection::{Connection, READ},
+    nonstop::{ReplicationLog, Unprotected},
+    points::Points,
 };
 
-/// Octets read at once; behind an unfinished message there is always room for this much.
-pub(crate) const READ: usize = 64 * 1024;
 /// Octets that the pipeline hands over for one peer before they are written, with one system call.
-const CHUNK: usize = 64 * 1024;
+pub(crate) const CHUNK: usize = 64 * 1024;
 /// Chunks written to one peer before others have their turn.
 const CHUNKS_PER_TURN: usize = 8;
 /// Peers that are written to before others have their turn.
@@ -51,10 +57,8 @@ pub(crate) type Key = (PeerIndex, ConnId);
 pub(crate) enum Effect {
     /// Dial this peer, by its configured name.
     Dial(Key, String),
-    /// Give the keeper a copy of this connection's descriptor: its session is up.
+    /// Give the keeper a copy of this connection's descriptor: its session is in the log.
     Keep(Key),
-    /// The keeper closes its copy.
-    Release(Key),
 }
 
 /// What a reader does next.
@@ -64,6 +68,8 @@ pub(crate) enum Read {
     More,
     /// Wait for the socket.
     Wait,
+    /// The log has no room: wait until it has.
+    Full,
     /// The connection is over.
     Gone,
 }
@@ -90,12 +96,58 @@ pub(crate) struct Slot {
     pub(crate) session: Peer,
     /// Born of a listen range: it goes when its session does.
     pub(crate) dynamic: bool,
+    /// What the journal of announcements calls the peer; 0 as long as none of its sessions was protected.
+    pub(crate) number: u32,
+    /// It has a session of the process before, and what that had received is in the tables again.
+    pub(crate) takeover: Option<Takeover>,
     pub(crate) end_of_rib: BTreeSet<Family>,
     pub(crate) announced: BTreeSet<Family>,
+    /// The last change of each of its policies while this session was up.
+    pub(crate) policies: BTreeMap<Direction, PolicyChange>,
     /// When the session came up, or its last UPDATE came.
     last_update: Option<Instant>,
     dialing: HashMap<ConnId, Option<AbortHandle>>,
     deadline: Option<Instant>,
+}
+
+impl Slot {
+    fn new(neighbor: Neighbor, session: Peer, dynamic: bool) -> Self {
+        Self {
+            neighbor,
+            session,
+            dynamic,
+            number: 0,
+            takeover: None,
+            end_of_rib: BTreeSet::new(),
+            announced: BTreeSet::new(),
+            policies: BTreeMap::new(),
+            last_update: None,
+            dialing: HashMap::new(),
+            deadline: None,
+        }
+    }
+
+    /// What the process before has received is not in the tables again.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.takeover == Some(Takeover::Replaying)
+    }
+}
+
+/// A change of a policy while the session was up.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct PolicyChange {
+    pub(crate) started: Instant,
+    /// When it had reached every route; `None` while it has not.
+    pub(crate) ended: Option<Instant>,
+}
+
+/// How far a session of the process before has come in this one.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Takeover {
+    /// What was received is being replayed.
+    Replaying,
+    /// The peer goes on where it was.
+    Done,
 }
 
 /// The whole state of the process.
@@ -111,8 +163,18 @@ pub(crate) struct Speaker {
     connections: HashMap<Key, Connection>,
     /// Peers whose sockets may hold octets that are not acknowledged.
     unacknowledged: BTreeSet<PeerIndex>,
-    /// Connections of which the keeper has a copy.
-    kept: HashSet<Key>,
+    /// Where it is noted that routes pass; to be set to those of the process.
+    pub(crate) points: Points,
+    /// Where sessions are protected.
+    pub(crate) nonstop: Option<Rc<ReplicationLog>>,
+    /// The stage that damps, if one is plugged into the pipeline.
+    pub(crate) damping: Option<Rc<RefCell<Damping>>>,
+    /// Octets behind the message that is being taken in, and where that begins in the stream.
+    unparsed: (usize, u64),
+    /// The connection that came into the log with that message.
+    begun: Option<Key>,
+    /// A community that ends this process, for tests of that.
+    poison: Option<u32>,
     deadlines: BTreeSet<(Instant, PeerIndex)>,
     effects: VecDeque<Effect>,
     next_hops: VecDeque<Event>,
@@ -120,6 +182,8 @@ pub(crate) struct Speaker {
     buffer: Vec<u8>,
     started: Instant,
     synced: bool,
+    /// How many lines are written about whom.
+    lines: Limits,
     /// Connections refused because nobody is configured there.
     pub(crate) unknown_connections: u64,
 }
@@ -135,7 +199,12 @@ impl Speaker {
             leaving: HashMap::new(),
             connections: HashMap::new(),
             unacknowledged: BTreeSet::new(),
-            kept: HashSet::new(),
+            points: Points::of(&Profile::default()),
+            nonstop: None,
+            damping: None,
+            unparsed: (0, 0),
+            begun: None,
+            poison: std::env::var("HOLDFAST_TEST_POISON").ok().and_then(|text| text.parse().ok()),
             deadlines: BTreeSet::new(),
             effects: VecDeque::new(),
             next_hops: VecDeque::new(),
@@ -143,6 +212,7 @@ impl Speaker {
             buffer: vec![0; READ],
             started: now,
             synced: false,
+            lines: Limits::default(),
             unknown_connections: 0,
         }
     }
@@ -156,31 +226,24 @@ impl Speaker {
         now: Instant,
     ) -> PeerIndex {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, None));
-        let session = Peer::new(neighbor.session(&self.settings), seed, now);
-        let disabled = neighbor.disabled;
-        let mut slot = Slot {
-            neighbor,
-            session,
-            dynamic,
-            end_of_rib: BTreeSet::new(),
-            announced: BTreeSet::new(),
-            last_update: None,
-            dialing: HashMap::new(),
-            deadline: None,
-        };
-        if !disabled {
-            slot.session.handle(Input::Start, now);
+        let mut session = Peer::new(neighbor.session(&self.settings), seed, now);
+        if !neighbor.disabled {
+            session.handle(Input::Start, now);
         }
-        self.addresses.insert(slot.neighbor.address, index);
-        if dynamic {
-            *self.range_sizes.entry(slot.neighbor.source.name.clone()).or_default() += 1;
-        }
-        self.slots.insert(index, slot);
+        self.insert(index, Slot::new(neighbor, session, dynamic));
         // What a dynamic peer does begins with the connection that it is born of.
         if !dynamic {
             self.drain(index, now);
         }
         index
+    }
+
+    fn insert(&mut self, index: PeerIndex, slot: Slot) {
+        self.addresses.insert(slot.neighbor.address, index);
+        if slot.dynamic {
+            *self.range_sizes.entry(slot.neighbor.source.name.clone()).or_default() += 1;
+        }
+        self.slots.insert(index, slot);
     }
 
     /// Ends a peer's session and forgets the peer.
@@ -237,7 +300,7 @@ impl Speaker {
                 Output::Close(id) => self.close(index, id),
                 Output::Send(id, bytes) => {
                     if let Some(connection) = self.connections.get_mut(&(index, id)) {
-                        connection.queue(Bytes::from(bytes));
+                        connection.queue(Bytes::from(bytes), None);
                         connection.wake.notify_one();
                     }
                 }
@@ -245,9 +308,11 @@ impl Speaker {
                 Output::Down { .. } => {
                     slot.end_of_rib.clear();
                     slot.announced.clear();
+                    slot.policies.clear();
+                    slot.takeover = None;
                     self.pipeline.peer_down(index);
                 }
-                Output::Log(event) => log(&slot.neighbor.name, slot.neighbor.address, &event),
+                Output::Log(event) => log(&mut self.lines, &slot.neighbor, &event, now),
             }
         }
         self.arm(index);
@@ -279,6 +344,7 @@ impl Speaker {
     fn close(&mut self, index: PeerIndex, id: ConnId) {
         if let Some(connection) = self.connections.get_mut(&(index, id)) {
             connection.closing = true;
+            connection.unprotect(Unprotected::Ending);
             connection.wake.notify_one();
         } else if let Some(slot) = self.slots.get_mut(&index)
             && let Some(Some(task)) = slot.dialing.remove(&id)
@@ -288,13 +354,30 @@ impl Speaker {
     }
 
     fn established(&mut self, index: PeerIndex, id: ConnId, negotiated: &Negotiated, now: Instant) {
-        let (Some(slot), Some(connection)) = (self.slots.get_mut(&index), self.connections.get(&(index, id)))
-        else {
-            return;
-        };
+        self.protect(index, id, now);
+        let Some(slot) = self.slots.get_mut(&index) else { return };
         slot.last_update = Some(now);
-        self.kept.insert((index, id));
-        self.effects.push_back(Effect::Keep((index, id)));
+        let Some(facts) = self.facts(index, id, negotiated) else { return };
+        self.warn_of_next_hops(index, &facts, now);
+        // The peer of a range is known only now.
+        self.configure_pipeline(index, Some(negotiated.asn));
+        if let Err(error) = self.pipeline.peer_up(index, facts) {
+            self.out_of_sessions(index, &error, now);
+        }
+    }
+
+    fn out_of_sessions(&mut self, index: PeerIndex, error: &TooManySessions, now: Instant) {
+        if let Some(slot) = self.slots.get(&index)
+            && may_log(&mut self.lines, &slot.neighbor.source.name, now)
+        {
+            warn!(event = "too-many-sessions", peer = slot.neighbor.name, "{error}");
+        }
+        self.input(index, Input::Stop(StopReason::OutOfResources), now);
+    }
+
+    /// What the pipeline has to know of a session.
+    fn facts(&self, index: PeerIndex, id: ConnId, negotiated: &Negotiated) -> Option<SessionFacts> {
+        let (slot, connection) = (self.slots.get(&index)?, self.connections.get(&(index, id))?);
         let local = connection.local.ip();
         let facts = SessionFacts {
             families: negotiated.families.clone(),
@@ -307,26 +390,51 @@ impl Speaker {
             next_hop_v6: slot.neighbor.next_hop_v6(local),
             link_local: None,
             interface: 0,
+            number: slot.number,
         };
-        for family in facts.families.iter().filter(|family| !has_next_hop(&facts, **family)) {
-            warn!(peer = slot.neighbor.name, %family, "no own address of this family for the next hop: \
+        Some(facts)
+    }
+
+    fn warn_of_next_hops(&mut self, index: PeerIndex, facts: &SessionFacts, now: Instant) {
+        let Some(slot) = self.slots.get(&index) else { return };
+        let missing = facts.families.iter().filter(|family| !has_next_hop(facts, **family));
+        for family in missing.filter(|_| may_log(&mut self.lines, &slot.neighbor.source.name, now)) {
+            let peer = &slot.neighbor.name;
+            warn!(event = "no-next-hop", peer, %family, "no own address of this family for the next hop: \
                 set next-hop-ipv4 or next-hop-ipv6; only routes that keep their next hop are announced");
-        }
-        // The peer of a range is known only now.
-        self.pipeline.configure_peer(index, slot.neighbor.pipeline(&self.settings, Some(negotiated.asn)));
-        if let Err(error) = self.pipeline.peer_up(index, facts) {
-            warn!(peer = slot.neighbor.name, "{error}");
-            self.input(index, Input::Stop(StopReason::OutOfResources), now);
         }
     }
 
     /// Another configuration of a peer whose session stays.
-    pub(crate) fn change_peer(&mut self, index: PeerIndex, neighbor: Neighbor) {
+    pub(crate) fn change_peer(&mut self, index: PeerIndex, neighbor: Neighbor, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
             slot.neighbor = neighbor;
+            if !slot.neighbor.source.nonstop
+                && let Some((id, _)) = slot.session.connection()
+                && let Some(connection) = self.connections.get_mut(&(index, id))
+            {
+                connection.unprotect(Unprotected::NotConfigured);
+            }
             let asn = slot.session.negotiated().map(|negotiated| negotiated.asn);
-            self.pipeline.configure_peer(index, slot.neighbor.pipeline(&self.settings, asn));
+            self.configure_pipeline(index, asn);
+            let Some(slot) = self.slots.get_mut(&index) else { return };
+            for direction in [Direction::Import, Direction::Export] {
+                if self.pipeline.policy_progress(index, direction).is_some() {
+                    slot.policies.insert(direction, PolicyChange { started: now, ended: None });
+                }
+            }
         }
+    }
+
+    /// Tells the pipeline, and the stage that damps, what is configured about a peer with this AS number.
+    pub(crate) fn configure_pipeline(&mut self, index: PeerIndex, asn: Option<Asn>) {
+        let Some(slot) = self.slots.get(&index) else { return };
+        let config = slot.neighbor.pipeline(&self.settings, asn);
+        if let Some(damping) = &self.damping {
+            let damped = slot.neighbor.source.damping && config.kind == PeerKind::Ebgp;
+            damping.borrow_mut().set_peer(index, damped);
+        }
+        self.pipeline.configure_peer(index, config);
     }
 
     /// The next thing to be done outside.
@@ -349,13 +457,17 @@ impl Speaker {
     pub(crate) fn is_synced(&mut self, now: Instant) -> bool {
         if !self.synced {
             let done = |slot: &Slot| {
+                if let Some(takeover) = slot.takeover {
+                    return takeover == Takeover::Done;
+                }
                 let Some(negotiated) = slot.session.negotiated() else { return slot.neighbor.disabled };
                 let said = negotiated.families.iter().all(|family| slot.end_of_rib.contains(family));
                 let quiet = if negotiated.graceful_restart.is_some() { QUIET_FOR_ALL } else { QUIET };
                 said || slot.last_update.is_some_and(|at| now.saturating_duration_since(at) > quiet)
             };
             let over = now.saturating_duration_since(self.started) >= self.settings.sync;
-            self.synced = over || self.slots.values().filter(|slot| !slot.dynamic).all(done);
+            self.synced = over && !self.slots.values().any(Slot::is_replaying)
+                || self.slots.values().filter(|slot| !slot.dynamic).all(done);
         }
         self.synced
     }
@@ -370,6 +482,9 @@ impl Speaker {
         while let Some(&(at, index)) = self.deadlines.first()
             && at <= now
         {
+            if let Some(slot) = self.slots.get_mut(&index).filter(|slot| slot.is_replaying()) {
+                slot.session.restart_hold(now);
+            }
             self.input(index, Input::Timeout, now);
             // A session that leaves its deadline in the past would otherwise hold everybody up.
             if self.deadlines.first() == Some(&(at, index)) {
@@ -429,7 +544,10 @@ impl Speaker {
         if slot.neighbor.source.ttl_security
             && let Err(error) = require_one_hop(&stream)
         {
-            warn!(peer = slot.neighbor.name, "connection refused: GTSM cannot be switched on: {error}");
+            if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+                let peer = &slot.neighbor.name;
+                warn!(event = "connection-refused", peer, "GTSM cannot be switched on: {error}");
+            }
             return None;
         }
         let connection = Connection::new(stream, now).ok()?;
@@ -487,10 +605,6 @@ impl Speaker {
                 self.pipeline.remove_peer(key.0);
             }
         }
-        // Otherwise the keeper's copy would hold the connection open.
-        if self.kept.remove(&key) {
-            self.effects.push_back(Effect::Release(key));
-        }
     }
 
     /// The connection ended from outside.
@@ -502,98 +616,9 @@ impl Speaker {
         }
     }
 
-    /// Reads once from a connection and takes in every whole message.
-    pub(crate) fn receive(&mut self, key: Key, now: Instant) -> Read {
-        let Some(connection) = self.connections.get_mut(&key) else { return Read::Gone };
-        if connection.closing {
-            return Read::Gone;
-        }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let partial = connection.take_partial();
-        let start = partial.len();
-        buffer.resize(start + READ, 0);
-        buffer[..start].copy_from_slice(&partial);
-        let read = connection.stream.try_read(&mut buffer[start..]);
-        let outcome = match read {
-            Ok(0) => {
-                self.lost(key, None, now);
-                Read::Gone
-            }
-            Ok(count) => {
-                connection.last_read = now;
-                self.messages(key, &buffer[..start + count], now, count == READ)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                connection.keep_partial(&partial);
-                Read::Wait
-            }
-            Err(error) => {
-                self.lost(key, Some(error.kind()), now);
-                Read::Gone
-            }
-        };
-        buffer.truncate(READ);
-        self.buffer = buffer;
-        outcome
-    }
-
-    fn messages(&mut self, key: Key, mut bytes: &[u8], now: Instant, full: bool) -> Read {
-        let (index, id) = key;
-        loop {
-            let Some(slot) = self.slots.get_mut(&index) else { return Read::Gone };
-            match next_message(bytes, slot.session.max_received(id)) {
-                Ok(Some(message)) => {
-                    bytes = &bytes[message.wire.len()..];
-                    if slot.session.handle(Input::Message(id, message.kind, message.body), now)
-                        == Disposition::Deliver
-                        && let Err(refused) = self.deliver(index, message.kind, message.body, now)
-                    {
-                        self.input(index, Input::UpdateRefused(id, refused), now);
-                    }
-                    self.drain(index, now);
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.input(index, Input::FramingError(id, error), now);
-                    return Read::Gone;
-                }
-            }
-            if self.connections.get(&key).is_none_or(|connection| connection.closing) {
-                return Read::Gone;
-            }
-        }
-        if let Some(connection) = self.connections.get_mut(&key)
-            && !bytes.is_empty()
-        {
-            connection.keep_partial(bytes);
-        }
-        if full { Read::More } else { Read::Wait }
-    }
-
-    fn deliver(
-        &mut self,
-        index: PeerIndex,
-        kind: MessageType,
-        body: &[u8],
-        now: Instant,
-    ) -> Result<(), Notification> {
-        match kind {
-            MessageType::Update => {
-                if let Some(slot) = self.slots.get_mut(&index) {
-                    slot.last_update = Some(now);
-                }
-                self.pipeline.update(index, body)
-            }
-            MessageType::RouteRefresh => {
-                let refresh = RouteRefresh::parse(body)?;
-                // RFC 2918 section 4: a family that was not negotiated is ignored, as is what we did not offer.
-                if refresh.subtype == 0 {
-                    self.pipeline.route_refresh(index, refresh.family);
-                }
-                Ok(())
-            }
-            MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
-        }
+    /// Whether a line may be written about a peer or a range.
+    pub(crate) fn may_log(&mut self, name: &str, now: Instant) -> bool {
+        may_log(&mut self.lines, name, now)
     }
 
     /// What the pipeline has to say since last time.
@@ -611,9 +636,18 @@ impl Speaker {
                         slot.announced.insert(family);
                     }
                 }
+                Event::PolicyApplied { peer, direction } => {
+                    let slot = self.slots.get_mut(&peer);
+                    if let Some(change) = slot.and_then(|slot| slot.policies.get_mut(&direction)) {
+                        change.ended = Some(now);
+                    }
+                }
                 Event::TooSlow { peer } => {
-                    if let Some(slot) = self.slots.get(&peer) {
+                    if let Some(slot) = self.slots.get(&peer)
+                        && may_log(&mut self.lines, &slot.neighbor.source.name, now)
+                    {
                         warn!(
+                            event = "peer-too-slow",
                             peer = slot.neighbor.name,
                             "reads too slowly for what it missed to be remembered: resetting"
                         );
@@ -622,93 +656,6 @@ impl Speaker {
                 }
             }
         }
-    }
-
-    /// Writes to peers for which the pipeline has something new, at once: a route does not wait for a task to be woken.
-    /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
-    /// whether there are more peers than one turn is for.
-    pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
-        for _ in 0..WRITES_PER_TURN {
-            let Some(index) = self.pipeline.poll_ready() else { return false };
-            let Some((key, connection)) = self.session_connection(index) else { continue };
-            let wake = Rc::clone(&connection.wake);
-            if self.transmit_chunks(key, 1, now) != Write::Idle {
-                wake.notify_one();
-            }
-        }
-        true
-    }
-
-    /// Whether nothing should be read for a moment: the rib, or a peer that takes what it is sent, is far behind.
-    pub(crate) fn is_pressed(&self) -> bool {
-        self.pipeline.is_pressed(|index| {
-            self.session_connection(index).is_some_and(|(_, connection)| connection.queued() == 0)
-        })
-    }
-
-    /// Tells the pipeline how far the receivers have come, so that background work goes at their pace. Only those are
-    /// asked for that something was written to since they had everything.
-    pub(crate) fn pace(&mut self) {
-        let mut peers = std::mem::take(&mut self.unacknowledged);
-        peers.retain(|&index| {
-            let Some((_, connection)) = self.session_connection(index) else { return false };
-            let in_socket = holdfast_sys::tcp::unacknowledged(&*connection.stream).unwrap_or(0);
-            let waiting = connection.queued() + in_socket as usize;
-            self.pipeline.set_paced(index, waiting);
-            waiting > 0
-        });
-        self.unacknowledged = peers;
-    }
-
-    /// Sends to a connection what is queued and what the pipeline has, as far as the socket takes it.
-    pub(crate) fn transmit(&mut self, key: Key, now: Instant) -> Write {
-        self.transmit_chunks(key, CHUNKS_PER_TURN, now)
-    }
-
-    fn transmit_chunks(&mut self, key: Key, chunks: usize, now: Instant) -> Write {
-        // What is queued already goes first: behind a full socket nothing is taken out of the pipeline.
-        for _ in 0..=chunks {
-            let Some(connection) = self.connections.get_mut(&key) else { return Write::Gone };
-            match connection.write(now) {
-                Ok((written, progress)) => {
-                    let closing = connection.closing;
-                    if progress {
-                        self.unacknowledged.insert(key.0);
-                        self.input(key.0, Input::Sent(key.1), now);
-                    }
-                    match written {
-                        Written::Blocked => return Write::Blocked,
-                        Written::All if closing => return Write::Finish,
-                        Written::All => {}
-                    }
-                }
-                Err(error) => {
-                    self.lost(key, Some(error.kind()), now);
-                    return Write::Gone;
-                }
-            }
-            if !self.pull(key) {
-                return Write::Idle;
-            }
-        }
-        Write::Yield
-    }
-
-    /// Moves messages from the pipeline to the connection of an established session, as many as one write is for.
-    fn pull(&mut self, key: Key) -> bool {
-        let Some(slot) = self.slots.get_mut(&key.0) else { return false };
-        let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
-        if !on_this || slot.session.state() != State::Established {
-            return false;
-        }
-        let Some(connection) = self.connections.get_mut(&key) else { return false };
-        while connection.queued() < CHUNK
-            && let Some(messages) = self.pipeline.pull(key.0, CHUNK - connection.queued())
-        {
-            slot.session.count_sent(MessageType::Update, messages.count);
-            connection.queue(messages.bytes);
-        }
-        connection.queued() > 0
     }
 
     /// Ends every session, with a text for the operator on the other side (RFC 9003).
@@ -744,15 +691,33 @@ fn require_one_hop(stream: &TcpStream) -> io::Result<()> {
     holdfast_sys::tcp::set_min_ttl(stream, version, 255)
 }
 
-/// One line per change of adjacency; attempts that failed are for debugging.
-fn log(peer: &str, address: IpAddr, event: &SessionEvent) {
+/// One line per change of adjacency, as far as there are not too many; attempts that failed are for debugging.
+fn log(lines: &mut Limits, neighbor: &Neighbor, event: &SessionEvent, now: Instant) {
+    let (peer, address) = (neighbor.name.as_str(), neighbor.address);
     match event {
-        SessionEvent::Established(_) => info!(peer, %address, "{event}"),
-        SessionEvent::Down(_) => warn!(peer, %address, "{event}"),
-        SessionEvent::OpenFailed(..) | SessionEvent::WithoutCapabilities => info!(peer, %address, "{event}"),
         SessionEvent::ConnectFailed(_)
         | SessionEvent::ConnectTimedOut
         | SessionEvent::CollisionLost(_)
         | SessionEvent::RefusedWhileIdle => debug!(peer, %address, "{event}"),
+        _ if !may_log(lines, &neighbor.source.name, now) => {}
+        SessionEvent::Established(_) => info!(event = "session-up", peer, %address, "{event}"),
+        SessionEvent::Down(_) => warn!(event = "session-down", peer, %address, "{event}"),
+        SessionEvent::OpenFailed(..) | SessionEvent::WithoutCapabilities => {
+            info!(event = "session-failed", peer, %address, "{event}");
+        }
     }
+}
+
+/// Whether a line may be written about a peer or a range, which can have as many events as it likes.
+fn may_log(lines: &mut Limits, name: &str, now: Instant) -> bool {
+    let left_out = lines.pass(name, now);
+    if let Some(lines) = left_out.filter(|lines| *lines > 0) {
+        warn!(
+            event = "lines-left-out",
+            peer = name,
+            lines,
+            "lines about it were left out: there were too many"
+        );
+    }
+    left_out.is_some()
 }

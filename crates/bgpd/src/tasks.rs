@@ -6,7 +6,8 @@
 //!  read   (1 per connection)┼─> Speaker ─┤
 //!  timer  (1)              ─┤            └─> rib (1, crate::rib)
 //!  work   (1)              ─┤
-//!  ready  (1)              ─┘
+//!  ready  (1)              ─┤
+//!  redistribute (1)        ─┘
 //! ```
 
 use std::{
@@ -35,22 +36,29 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::Range,
+    metrics::Depths,
+    nonstop::{Unprotected, custody},
+    redistribute::Redistribution,
     speaker::{Effect, Key, Read, Speaker, Write},
 };
 
 /// How long a connection that says goodbye may take to take it.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// Routes that a slice of background work looks at: 0.05 ms with the encoding that it causes, 0.2 ms in one of a
 /// thousand slices. Up to 1,024 cost as much for each route, but delay others longer.
 const SLICE: usize = 256;
 /// Pause when reading or all background work waits for receivers.
-const PACE: Duration = Duration::from_millis(1);
+pub(crate) const PACE: Duration = Duration::from_millis(1);
 /// Sockets asked for at a time: thousands of peers may be due at once, and each answer carries a descriptor.
-const MOST_ASKED: usize = 64;
+pub(crate) const MOST_ASKED: usize = 64;
 /// Longest wait of one read for receivers.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a read waits for the rib's word on new next hops; it is there in less than a millisecond.
 const ANSWER: Duration = Duration::from_millis(5);
+/// How long the keeper holds the socket of a session without a hold time for the next process.
+const NO_HOLD_TIME: Duration = Duration::from_secs(180);
+/// How long a read waits for room in the log before its session goes on without protection.
+const ROOM: Duration = Duration::from_secs(10);
 /// A read that took longer lets everything else have its turn before the next one, whoever reads.
 const LONG: Duration = Duration::from_micros(200);
 
@@ -60,6 +68,7 @@ pub(crate) struct Bgp {
     pub(crate) resolver: Resolver,
     keeper: KeeperClient,
     pub(crate) ranges: RefCell<Vec<Range>>,
+    pub(crate) depths: Depths,
     /// Turns of those who dial.
     dials: Semaphore,
     /// Deadlines have changed.
@@ -76,6 +85,18 @@ pub(crate) struct Bgp {
     pub(crate) next_hops: Notify,
     /// A connection has ended.
     pub(crate) closed: Notify,
+    /// The log is to be made shorter.
+    pub(crate) freeze: Notify,
+    /// It was tried.
+    pub(crate) freed: Notify,
+    /// Histories have ended whose blocks are to be freed.
+    pub(crate) collect: Notify,
+    /// What a session of the process before has received is in the tables again.
+    pub(crate) replayed: Notify,
+    /// What other protocols have brought.
+    pub(crate) redistribution: RefCell<Redistribution>,
+    /// A telling of that is complete.
+    pub(crate) redistributed: Notify,
 }
 
 impl Bgp {
@@ -85,6 +106,7 @@ impl Bgp {
             resolver,
             keeper,
             ranges: RefCell::default(),
+            depths: Depths::default(),
             dials: Semaphore::new(MOST_ASKED),
             timer: Notify::new(),
             work: Notify::new(),
@@ -93,11 +115,22 @@ impl Bgp {
             rib: Notify::new(),
             next_hops: Notify::new(),
             closed: Notify::new(),
+            freeze: Notify::new(),
+            collect: Notify::new(),
+            freed: Notify::new(),
+            replayed: Notify::new(),
+            redistribution: RefCell::new(Redistribution::new()),
+            redistributed: Notify::new(),
         });
         spawn_task(timer(Rc::clone(&bgp)));
         spawn_task(work(Rc::clone(&bgp)));
         spawn_task(ready(Rc::clone(&bgp)));
         bgp
+    }
+
+    /// Peers for whose socket somebody has been asked.
+    pub(crate) fn dialled(&self) -> usize {
+        MOST_ASKED - self.dials.available_permits()
     }
 
     /// Does something with the speaker, then whatever follows from it.
@@ -111,8 +144,12 @@ impl Bgp {
         let now = Instant::now();
         let mut speaker = self.speaker.borrow_mut();
         let deadline = speaker.next_deadline();
+        speaker.pipeline.set_now(now);
+        speaker.watch_changes();
         let result = act(&mut speaker, now);
         speaker.drain_pipeline(now);
+        speaker.note_changes();
+        self.depths.see(&speaker);
         if speaker.write_ready(now) {
             self.ready.notify_one();
         }
@@ -124,7 +161,18 @@ impl Bgp {
                     speaker.dialing(key, task.abort_handle());
                 }
                 Effect::Keep(key) => self.keep(&speaker, key),
-                Effect::Release(key) => self.keeper.drop(GetRequest { key: custody(key) }).detach(),
+            }
+        }
+        if let Some(log) = &speaker.nonstop {
+            while let Some(id) = log.poll_left() {
+                // Otherwise the keeper's copy would hold the connection open.
+                self.keeper.drop(GetRequest { key: custody(id) }).detach();
+            }
+            if log.wants_snapshots() {
+                self.freeze.notify_one();
+            }
+            if log.wants_collecting() {
+                self.collect.notify_one();
             }
         }
         if speaker.next_deadline() != deadline {
@@ -139,24 +187,65 @@ impl Bgp {
         result
     }
 
-    /// Puts a session's descriptor into custody. It is closed when this process dies, so that the peer sees the end
-    /// of the session: there is no log yet from which another process could go on.
-    fn keep(&self, speaker: &Speaker, key: Key) {
+    /// Puts the socket of a session that is in the log into custody: for the next process, as long as the peer waits.
+    fn keep(self: &Rc<Self>, speaker: &Speaker, key: Key) {
         let Some(connection) = speaker.connection(key) else { return };
-        let request = PutRequest { key: custody(key), on_death: OnDeath::Close.into() };
-        match connection.stream.as_fd().try_clone_to_owned() {
-            Ok(copy) => self.keeper.put(request, vec![copy]).detach(),
-            Err(error) => warn!("a session's descriptor cannot be given to the keeper: {error}"),
-        }
+        let Some(held) = &connection.held else { return };
+        let hold = speaker
+            .slots
+            .get(&key.0)
+            .and_then(|slot| slot.session.negotiated())
+            .map(|agreed| agreed.hold_time);
+        let hold = hold.filter(|hold| !hold.is_zero()).unwrap_or(NO_HOLD_TIME);
+        let (id, bgp) = (held.id, Rc::clone(self));
+        let request = PutRequest {
+            key: custody(id),
+            on_death: OnDeath::Keep.into(),
+            hold_milliseconds: hold.as_millis() as u64,
+        };
+        let copy = connection.stream.as_fd().try_clone_to_owned();
+        spawn_task(async move {
+            let kept = match copy {
+                Ok(copy) => bgp.keeper.put(request, vec![copy]).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            bgp.with(|speaker, _| {
+                if !speaker.holds(key, id) {
+                    // It ended before it was put.
+                    return bgp.keeper.drop(GetRequest { key: custody(id) }).detach();
+                }
+                let Some(connection) = speaker.connection_mut(key) else { return };
+                connection.held.iter_mut().for_each(|held| held.kept = kept.is_ok());
+                if let Err(error) = kept {
+                    warn!(
+                        event = "protection-lost",
+                        "a session's descriptor cannot be given to the keeper: {error}"
+                    );
+                    connection.unprotect(Unprotected::NoCustody);
+                }
+            });
+        });
     }
 
     /// Starts the tasks of a connection that the speaker has taken.
     fn serve(self: &Rc<Self>, key: Key) {
+        self.serve_reader(key);
+        self.serve_writer(key);
+    }
+
+    /// Starts the task that reads.
+    pub(crate) fn serve_reader(self: &Rc<Self>, key: Key) {
         let mut speaker = self.speaker.borrow_mut();
         let Some(connection) = speaker.connection_mut(key) else { return };
         let reader = spawn_task(read(Rc::clone(self), key, Rc::clone(&connection.stream)));
-        let (stream, wake) = (Rc::clone(&connection.stream), Rc::clone(&connection.wake));
         connection.own(reader.abort_handle());
+    }
+
+    /// Starts the task that writes.
+    pub(crate) fn serve_writer(self: &Rc<Self>, key: Key) {
+        let speaker = self.speaker.borrow();
+        let Some(connection) = speaker.connection(key) else { return };
+        let (stream, wake) = (Rc::clone(&connection.stream), Rc::clone(&connection.wake));
         connection.wake.notify_one();
         // The writer ends by itself: it is what drops a connection that says goodbye.
         spawn_task(write(Rc::clone(self), key, stream, wake));
@@ -182,16 +271,14 @@ impl Bgp {
         let template = &range.template;
         let mut speaker = self.speaker.borrow_mut();
         if template.disabled || !speaker.has_room(&template.name) {
-            warn!(range = template.name, %address, "connection refused: the range is disabled or full");
+            if speaker.may_log(&template.name, Instant::now()) {
+                let range = &template.name;
+                warn!(event = "connection-refused", range, %address, "the range is disabled or full");
+            }
             return None;
         }
         Some(speaker.add_peer(template.at(address), true, seed(), Instant::now()))
     }
-}
-
-/// The name of a session's descriptor at the keeper.
-fn custody((index, id): Key) -> String {
-    format!("session-{}-{}", index.0, id.0)
 }
 
 /// A number that nobody outside can guess.
@@ -202,14 +289,8 @@ pub(crate) fn seed() -> u64 {
 async fn timer(bgp: Rc<Bgp>) {
     loop {
         let next = bgp.speaker.borrow().next_deadline();
-        let due = async {
-            match next {
-                Some(at) => sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = due => bgp.with(Speaker::expire),
+            () = until(next) => bgp.with(Speaker::expire),
             () = bgp.timer.notified() => {}
         }
     }
@@ -227,23 +308,35 @@ async fn ready(bgp: Rc<Bgp>) {
 /// Background work in slices: between two slices everything else has its turn.
 async fn work(bgp: Rc<Bgp>) {
     loop {
-        let (more, waiting) = bgp.settle(|speaker, _| {
+        let (more, waiting, next) = bgp.settle(|speaker, _| {
             // What a slice leads to is in the sockets already: only they say whether it is time for the next.
             if !speaker.pipeline.is_settled() {
                 speaker.pace();
             }
-            (speaker.pipeline.work(SLICE), speaker.pipeline.is_waiting())
+            let more = speaker.pipeline.work(SLICE);
+            (more, speaker.pipeline.is_waiting(), speaker.pipeline.poll_timeout())
         });
         match (more, waiting) {
             (true, _) => tokio::task::yield_now().await,
             (false, true) => tokio::time::sleep(PACE).await,
-            (false, false) => bgp.work.notified().await,
+            (false, false) => tokio::select! {
+                () = bgp.work.notified() => {}
+                () = until(next) => {}
+            },
         }
     }
 }
 
+/// Sleeps until then; for ever without a time.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
-    let mut read = Read::Wait;
+    let (mut read, mut full) = (Read::Wait, false);
     while stream.readable().await.is_ok() {
         let turn = reading(&bgp, read == Read::More).await;
         let start = Instant::now();
@@ -253,11 +346,25 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
             tokio::task::yield_now().await;
         }
         drop(turn);
-        if read == Read::Gone {
-            break;
+        match read {
+            Read::Gone => break,
+            Read::Full => make_room(&bgp, key, &mut full).await,
+            Read::More | Read::Wait => full = false,
         }
     }
     bgp.wake_closed(key);
+}
+
+/// The log is full: what a peer sends waits in its socket until snapshots have made room. Where they make none, the
+/// session goes on without protection.
+async fn make_room(bgp: &Rc<Bgp>, key: Key, tried: &mut bool) {
+    if std::mem::replace(tried, true) {
+        bgp.with(|speaker, _| speaker.give_up_protection(key));
+        return;
+    }
+    let freed = bgp.freed.notified();
+    bgp.freeze.notify_one();
+    let _ = timeout(ROOM, freed).await;
 }
 
 /// The right to read. Comes when those who are told of changes have come near, and to who has `more` than one read takes
@@ -328,7 +435,7 @@ async fn flush(bgp: &Rc<Bgp>, key: Key, stream: &TcpStream) {
 
 /// Closes our direction and waits for the peer's: closing with unread bytes would reset the connection, and the
 /// reset may overtake our NOTIFICATION.
-async fn goodbye(stream: &TcpStream) {
+pub(crate) async fn goodbye(stream: &TcpStream) {
     if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
         return;
     }
@@ -360,6 +467,7 @@ async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
 /// A connected socket to a peer, from whoever opens sockets.
 async fn connect(bgp: &Bgp, peer: String) -> io::Result<TcpStream> {
     let turn = bgp.dials.acquire().await.map_err(io::Error::other)?;
+    bgp.depths.see_dials(bgp.dialled());
     let client = bgp.resolver.client::<transport::TransportClient>("transport").await;
     let client = client.map_err(|error| io::Error::other(error.message()))?;
     let fd = descriptor(client.dial(transport::DialRequest { peer }).await)?;
@@ -382,10 +490,15 @@ fn descriptor<R>(answer: Result<(R, Vec<OwnedFd>), XrlError>) -> io::Result<Owne
 /// that one has the peers' keys from then on.
 pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenAddress) {
     let address = crate::config::listen_address(&request);
-    let request = transport::ListenRequest { address: request.address, afi: request.afi, port: request.port };
+    let request = transport::ListenRequest {
+        address: request.address,
+        afi: request.afi,
+        port: request.port,
+        plain: false,
+    };
     loop {
         let (client, listener) = listener(&bgp.resolver, &request, address).await;
-        info!(%address, "listening");
+        info!(event = "listening", %address, "listening");
         let succeeded = async {
             client.channel().closed().await;
             bgp.resolver.wait_for::<transport::TransportClient>("transport").await
@@ -416,7 +529,7 @@ async fn listener(
             Err(error) => error.to_string(),
         };
         if said != error {
-            warn!(%address, "cannot listen: {error}; trying again every second");
+            warn!(event = "listen-failed", %address, "cannot listen: {error}; trying again every second");
             said = error;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -429,7 +542,7 @@ async fn accept(bgp: &Rc<Bgp>, listener: &TcpListener, address: SocketAddr) {
             Ok((stream, remote)) => bgp.accepted(stream, remote.ip().to_canonical()),
             Err(error) => {
                 // Out of descriptors, most likely: the connection stays in the backlog meanwhile.
-                warn!(%address, "accepting a connection: {error}");
+                warn!(event = "accept-failed", %address, "accepting a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

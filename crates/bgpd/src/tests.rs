@@ -7,15 +7,17 @@ use std::{
 };
 
 use holdfast_api::bgp::v1 as api;
-use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex, Pipeline};
+use holdfast_bgp_pipeline::{Journal, JournalEntry, OriginateAttributes, PeerIndex, Pipeline};
 use holdfast_bgp_session::{PeerAsn, State, StopReason};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
+use holdfast_nsr::EntryId;
 use holdfast_types::{Asn, Family, RouterId};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 
+use crate::nonstop::{FORMATS, LogJournal, ReplicationLog, Shared};
 use crate::{
     config::{Configuration, Neighbor, Peers, Policies},
     speaker::{Effect, Key, Read, Speaker, Write},
@@ -217,16 +219,82 @@ async fn the_end_of_a_connection_wakes_the_task_that_writes_and_leaves_nothing()
     assert_eq!(std::rc::Rc::strong_count(&stream), 1, "nobody but this test holds the socket");
 }
 
+/// A log for sessions of this scene.
+fn protected(scene: &mut Scene) -> std::rc::Rc<ReplicationLog> {
+    let memory = holdfast_sys::memory::SharedMemory::create("test", 4 << 20).expect("memory");
+    let log = holdfast_nsr::Log::create(Shared(memory), FORMATS, [7; 16]).expect("room for a log");
+    let log = ReplicationLog::new(log);
+    scene.speaker.pipeline.keep_journal(Box::new(LogJournal(std::rc::Rc::clone(&log))));
+    scene.speaker.nonstop = Some(std::rc::Rc::clone(&log));
+    scene.speaker.slots.get_mut(&scene.peer).expect("a peer").neighbor.source.nonstop = true;
+    log
+}
+
 #[tokio::test]
-async fn an_established_session_is_kept_by_the_keeper_until_its_connection_is_gone() {
+async fn an_established_session_is_in_the_log_until_its_connection_is_gone() {
     let mut scene = Scene::new();
+    let log = protected(&mut scene);
+    let mut line = scene.connect(scene.peer).await;
+    assert_eq!(log.log.borrow().sessions().count(), 0, "what is coming up is not protected");
+    // The End-of-RIB comes in the octets that bring the session up, and half a message with it.
+    scene.says(&mut line, &[&open()[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat()).await;
+    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Keep(line.key)));
+    let id = log.log.borrow().sessions().next().expect("a session");
+    assert_eq!(
+        log.log.borrow().read(id, log.log.borrow().incoming(id).start),
+        [&END_OF_RIB[..], &KEEPALIVE[..5]].concat()
+    );
+    let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+    let consumed = holdfast_sys::tcp::consumed(&*stream).expect("a socket");
+    assert_eq!(log.log.borrow().incoming(id).end, consumed, "the log is where the kernel is");
+    while scene.speaker.transmit(line.key, scene.now) == Write::Yield {}
+    let written = holdfast_sys::tcp::written(&*stream).expect("a socket");
+    assert_eq!(log.log.borrow().outgoing(id), written..written);
+    drop(stream);
+    drop(line.far);
+    assert_eq!(scene.reads(line.key).await, Read::Gone);
+    assert_eq!((log.log.borrow().sessions().count(), log.poll_left()), (0, Some(id)), "the keeper is told");
+    assert_eq!(scene.speaker.poll_effect(), None);
+}
+
+#[tokio::test]
+async fn histories_that_have_ended_are_freed_before_they_fill_the_log() {
+    let mut scene = Scene::new();
+    let log = protected(&mut scene);
+    let free = log.log.borrow().free_blocks();
+    let mut journal = LogJournal(std::rc::Rc::clone(&log));
+    let mut last = JournalEntry::NONE;
+    while !log.wants_collecting() {
+        last = journal.append(JournalEntry::NONE, b"history");
+        assert_ne!(last, JournalEntry::LOST, "there is room until then");
+    }
+    assert!(log.log.borrow().free_blocks() < free);
+    log.collect(vec![EntryId::from_bits(last.0)]);
+    assert!(!log.wants_collecting());
+    assert_eq!(log.log.borrow().free_blocks(), free - 1, "one goes on");
+}
+
+#[tokio::test]
+async fn a_session_that_finds_no_room_in_the_log_goes_on_without() {
+    let mut scene = Scene::new();
+    let log = protected(&mut scene);
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
-    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Keep(line.key)));
-    drop(line.far);
-    scene.reads(line.key).await;
-    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Release(line.key)));
-    assert_eq!(scene.speaker.poll_effect(), None);
+    scene.says(&mut line, &KEEPALIVE[..7]).await;
+    scene.speaker.give_up_protection(line.key);
+    let connection = scene.speaker.connection(line.key).expect("a connection");
+    assert!(connection.held.is_none() && log.log.borrow().sessions().count() == 0);
+    scene.says(&mut line, &[&KEEPALIVE[7..], &END_OF_RIB].concat()).await;
+    // The octets may take a moment to the other side.
+    while scene.speaker.slots[&scene.peer].session.counters().received.of(MessageType::Update) == 0 {
+        scene.reads(line.key).await;
+    }
+    scene.speaker.drain_pipeline(scene.now);
+    assert_eq!(scene.state(scene.peer), Some(State::Established));
+    assert!(
+        scene.speaker.slots[&scene.peer].end_of_rib.contains(&Family::IPV4_UNICAST),
+        "in the middle of a message"
+    );
 }
 
 #[tokio::test]

@@ -1,0 +1,251 @@
+//! What the process counts, by peer, and how full its queues are.
+
+use std::{cell::Cell, rc::Rc};
+
+use holdfast_bgp_pipeline::{Limits, PeerIndex};
+use holdfast_bgp_session::State;
+use holdfast_bgp_wire::MessageType;
+use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
+use holdfast_types::Family;
+
+use crate::{
+    service::Server,
+    speaker::{CHUNK, Slot, Speaker},
+    tasks::{Bgp, MOST_ASKED},
+};
+
+/// Peers in a slice: a fraction of a millisecond.
+const SLICE: usize = 64;
+
+static PEERS: Metric = Metric::gauge("holdfast_bgp_peers", "Peers, those of listen ranges included");
+static PREFIXES: Metric = Metric::gauge("holdfast_bgp_prefixes", "Prefixes in the table");
+static PATHS: Metric = Metric::gauge("holdfast_bgp_paths", "Paths in the table");
+static MEMORY: Metric =
+    Metric::gauge("holdfast_bgp_memory_bytes", "Memory of tables, attributes and encoded messages");
+static GROUPS: Metric = Metric::gauge("holdfast_bgp_update_groups", "Update groups");
+static UNKNOWN: Metric = Metric::counter(
+    "holdfast_bgp_connections_refused",
+    "Connections refused because no peer is configured at their address",
+);
+static NSR_USED: Metric =
+    Metric::gauge("holdfast_bgp_nsr_log_used_bytes", "What the replication log of the sessions holds");
+static NSR_SIZE: Metric =
+    Metric::gauge("holdfast_bgp_nsr_log_size_bytes", "How much the replication log has room for");
+
+static UP: Metric = Metric::gauge("holdfast_bgp_peer_up", "Whether the session is established");
+static STATE: Metric = Metric::gauge(
+    "holdfast_bgp_peer_state",
+    "State of RFC 4271: 1 Idle, 2 Connect, 3 Active, 4 OpenSent, 5 OpenConfirm, 6 Established",
+);
+static INFO: Metric =
+    Metric::gauge("holdfast_bgp_peer_info", "Address and AS number of a peer as labels; always 1");
+static ESTABLISHED: Metric =
+    Metric::counter("holdfast_bgp_peer_established", "How often the session came up");
+static FLAPS: Metric = Metric::counter("holdfast_bgp_peer_flaps", "How often an established session ended");
+static RECEIVED: Metric = Metric::counter("holdfast_bgp_peer_messages_received", "Messages from the peer");
+static SENT: Metric = Metric::counter("holdfast_bgp_peer_messages_sent", "Messages to the peer");
+static PROTECTED: Metric =
+    Metric::gauge("holdfast_bgp_peer_protected", "Whether the session outlives the bgp process");
+static DROPS: Metric =
+    Metric::counter("holdfast_bgp_peer_drops", "Routes and attributes dropped from the peer's UPDATEs");
+static PREFIXES_RECEIVED: Metric =
+    Metric::gauge("holdfast_bgp_peer_prefixes_received", "Prefixes that the peer announces");
+static PREFIXES_ACCEPTED: Metric =
+    Metric::gauge("holdfast_bgp_peer_prefixes_accepted", "Those that import policy accepts");
+static PREFIXES_BEST: Metric =
+    Metric::gauge("holdfast_bgp_peer_prefixes_best", "Those for which the peer's path is the best");
+static PREFIXES_SENT: Metric =
+    Metric::gauge("holdfast_bgp_peer_prefixes_sent", "Prefixes announced to the peer");
+
+static OF_PEERS: [&Metric; 13] = [
+    &UP,
+    &STATE,
+    &INFO,
+    &ESTABLISHED,
+    &FLAPS,
+    &RECEIVED,
+    &SENT,
+    &PROTECTED,
+    &DROPS,
+    &PREFIXES_RECEIVED,
+    &PREFIXES_ACCEPTED,
+    &PREFIXES_BEST,
+    &PREFIXES_SENT,
+];
+
+/// How long queues were, and how often they were too long.
+#[derive(Debug, Default)]
+pub(crate) struct Depths {
+    logs: [High; 2],
+    /// Batches that the rib has not acknowledged.
+    window: Cell<usize>,
+    window_high: High,
+    /// How often the rib was so slow that it had to be told everything again.
+    pub(crate) restarts: Cell<u64>,
+    dials: High,
+}
+
+impl Depths {
+    /// After an event.
+    pub(crate) fn see(&self, speaker: &Speaker) {
+        for (high, length) in self.logs.iter().zip(speaker.pipeline.log_lengths()) {
+            high.see(length as u64);
+        }
+    }
+
+    /// So many batches are under way to the rib.
+    pub(crate) fn see_window(&self, batches: usize) {
+        self.window.set(batches);
+        self.window_high.see(batches as u64);
+    }
+
+    /// So many peers are being dialled.
+    pub(crate) fn see_dials(&self, dials: usize) {
+        self.dials.see(dials as u64);
+    }
+}
+
+/// From now on the numbers of what runs can be read.
+pub(crate) fn register(metrics: &Metrics, server: &Rc<Server>) {
+    let server = Rc::clone(server);
+    metrics.register_in_slices(move |sheet, slice| {
+        let Ok(bgp) = server.bgp() else { return false };
+        if slice == 0 {
+            whole(sheet, &bgp);
+        }
+        peers(sheet, &bgp.speaker.borrow(), slice)
+    });
+}
+
+fn whole(sheet: &mut Sheet, bgp: &Bgp) {
+    let speaker = bgp.speaker.borrow();
+    sheet.add(&PEERS, &[], speaker.slots.len() as u64);
+    for family in Family::ALL {
+        let (prefixes, paths) = speaker.pipeline.table_size(family);
+        let name = family.to_string();
+        sheet.add(&PREFIXES, &[("family", &name)], prefixes as u64);
+        sheet.add(&PATHS, &[("family", &name)], paths);
+    }
+    sheet.add(&MEMORY, &[], speaker.pipeline.memory().total() as u64);
+    sheet.add(&GROUPS, &[], speaker.pipeline.update_groups() as u64);
+    sheet.add(&UNKNOWN, &[], speaker.unknown_connections);
+    OF_PEERS.iter().for_each(|metric| sheet.declare(metric));
+    queues(sheet, bgp, &speaker);
+    nsr(sheet, &speaker);
+}
+
+fn queues(sheet: &mut Sheet, bgp: &Bgp, speaker: &Speaker) {
+    let Depths { logs, window, window_high, restarts, dials } = &bgp.depths;
+    let families = Family::ALL.into_iter().zip(logs).zip(speaker.pipeline.log_lengths());
+    for ((family, high), length) in families {
+        sheet.queue(Queue {
+            of: family.to_string(),
+            high: high.with(length as u64),
+            ..queue("change-log", "routes", length, Limits::default().log)
+        });
+    }
+    sheet.queue(Queue {
+        high: window_high.with(window.get() as u64),
+        drops: restarts.get(),
+        ..queue("rib-window", "batches", window.get(), crate::rib::WINDOW)
+    });
+    let dialled = bgp.dialled();
+    sheet.queue(Queue { high: dials.with(dialled as u64), ..queue("dials", "sockets", dialled, MOST_ASKED) });
+}
+
+fn queue(name: &str, unit: &str, length: usize, bound: usize) -> Queue {
+    Queue {
+        name: name.into(),
+        unit: unit.into(),
+        length: length as u64,
+        bound: bound as u64,
+        ..Queue::default()
+    }
+}
+
+fn nsr(sheet: &mut Sheet, speaker: &Speaker) {
+    let (size, used) = match &speaker.nonstop {
+        Some(log) => log.log.borrow().size_and_used(),
+        None => (0, 0),
+    };
+    sheet.add(&NSR_SIZE, &[], size);
+    sheet.add(&NSR_USED, &[], used);
+}
+
+fn peers(sheet: &mut Sheet, speaker: &Speaker, slice: usize) -> bool {
+    let mut left = speaker.slots.iter().skip(slice * SLICE);
+    left.by_ref().take(SLICE).for_each(|(&index, slot)| peer(sheet, speaker, index, slot));
+    left.next().is_some()
+}
+
+fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
+    let name = slot.neighbor.name.as_str();
+    let of_peer = [("peer", name)];
+    let session = &slot.session;
+    let (state, established) = (session.state(), session.history().established);
+    let is_up = state == State::Established;
+    let connection = speaker.session_connection(index).map(|(_, connection)| connection);
+    let is_protected = connection.is_some_and(|it| it.held.as_ref().is_some_and(|held| held.kept));
+    let drops = speaker.pipeline.drops(index).map_or(0, |drops| drops.counts().iter().map(|it| it.1).sum());
+    for (metric, value) in [
+        (&UP, is_up.into()),
+        (&STATE, number(state)),
+        (&ESTABLISHED, established),
+        (&FLAPS, established.saturating_sub(is_up.into())),
+        (&PROTECTED, is_protected.into()),
+        (&DROPS, drops),
+    ] {
+        sheet.add(metric, &of_peer, value);
+    }
+    let asn = session.negotiated().map_or(slot.neighbor.source.asn, |negotiated| negotiated.asn.0);
+    let (address, asn) = (slot.neighbor.address.to_string(), asn.to_string());
+    sheet.add(&INFO, &[("peer", name), ("address", &address), ("asn", &asn)], 1);
+    messages(sheet, name, slot);
+    routes(sheet, speaker, index, slot);
+    if let Some(connection) = connection {
+        let queued = connection.queued();
+        sheet.queue(Queue {
+            of: name.into(),
+            high: connection.most_queued.with(queued as u64),
+            ..queue("peer-output", "octets", queued, 2 * CHUNK)
+        });
+    }
+}
+
+fn number(state: State) -> u64 {
+    match state {
+        State::Idle => 1,
+        State::Connect => 2,
+        State::Active => 3,
+        State::OpenSent => 4,
+        State::OpenConfirm => 5,
+        State::Established => 6,
+    }
+}
+
+fn messages(sheet: &mut Sheet, peer: &str, slot: &Slot) {
+    let counters = slot.session.counters();
+    for (kind, name) in [
+        (MessageType::Open, "open"),
+        (MessageType::Update, "update"),
+        (MessageType::Notification, "notification"),
+        (MessageType::KeepAlive, "keepalive"),
+        (MessageType::RouteRefresh, "route-refresh"),
+    ] {
+        let labels = [("peer", peer), ("type", name)];
+        sheet.add(&RECEIVED, &labels, counters.received.of(kind));
+        sheet.add(&SENT, &labels, counters.sent.of(kind));
+    }
+}
+
+fn routes(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
+    for family in slot.neighbor.families() {
+        let counts = speaker.pipeline.counts(index, family);
+        let family = family.to_string();
+        let labels = [("peer", slot.neighbor.name.as_str()), ("family", &family)];
+        sheet.add(&PREFIXES_RECEIVED, &labels, counts.routes.received);
+        sheet.add(&PREFIXES_ACCEPTED, &labels, counts.routes.accepted);
+        sheet.add(&PREFIXES_BEST, &labels, counts.routes.best);
+        sheet.add(&PREFIXES_SENT, &labels, counts.announced);
+    }
+}

@@ -1,0 +1,266 @@
+//! The replication log as this process uses it: what has to be in it for another process to go on with our sessions.
+
+use std::{
+    cell::{Cell, RefCell},
+    net::IpAddr,
+    ops::Range,
+    rc::Rc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use holdfast_api::bgp::v1::HeldSession;
+use holdfast_bgp_pipeline::{Journal, JournalEntry};
+use holdfast_nsr::{EntryId, Full, Log, Memory, SessionId};
+use holdfast_process::formats::NSR_LOG;
+use holdfast_sys::memory::SharedMemory;
+use holdfast_types::{Afi, Family, Safi};
+use prost::Message;
+
+/// Version of all that this process writes into the log: records, entries, snapshots. One that it does not know it
+/// does not touch.
+pub(crate) const FORMATS: u64 = NSR_LOG as u64;
+/// Octets received since the last snapshots after which new ones are made, unless the last were larger.
+const LONG_TAIL: u64 = 16 << 20;
+/// Octets of new announcements after which old and new are written as one, unless the old are more.
+const LONG_HISTORY: u64 = 8 << 20;
+/// Histories begun, each in a block of its own, after which the blocks of those that have ended are freed: one in so
+/// many blocks of the log, and never more than so many.
+const BEGUN_OF_BLOCKS: u64 = 16;
+const MOST_BEGUN: u64 = 256;
+
+/// A mapped memfd.
+#[derive(Debug)]
+pub(crate) struct Shared(pub(crate) SharedMemory);
+
+impl Memory for Shared {
+    #[inline]
+    fn octets(&self) -> &[u8] {
+        self.0.octets()
+    }
+
+    #[inline]
+    fn octets_mut(&mut self) -> &mut [u8] {
+        self.0.octets_mut()
+    }
+
+    fn release(&mut self, range: Range<usize>) {
+        self.0.release(range);
+    }
+}
+
+/// Why a session is not in the log.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unprotected {
+    /// `nonstop` is off for the peer, or was when the session began.
+    NotConfigured,
+    /// It is saying goodbye.
+    Ending,
+    /// There was no room.
+    LogFull,
+    /// The kernel would not say how far the socket was read, or the keeper would not keep it.
+    NoCustody,
+}
+
+impl Unprotected {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "nonstop is off, or was when the session came up",
+            Self::Ending => "the session is ending",
+            Self::LogFull => "the log was full: set a larger nonstop-memory",
+            Self::NoCustody => "its socket could not be given to the keeper",
+        }
+    }
+}
+
+/// The log, shared by connections, journal and background work.
+#[derive(Debug)]
+pub(crate) struct ReplicationLog {
+    pub(crate) log: RefCell<Log<Shared>>,
+    /// Sessions that have left the log: the keeper is to close its copies of their sockets.
+    left: RefCell<Vec<SessionId>>,
+    /// Octets received since the last snapshots were begun.
+    tail: Cell<u64>,
+    /// Octets of the snapshots that hold.
+    snapshots: Cell<u64>,
+    /// Octets of announcements since they were last written as one, and then.
+    history: Cell<u64>,
+    folded: Cell<u64>,
+    /// Histories begun since the ended ones were last freed, and the most there may be.
+    begun: Cell<u64>,
+    most_begun: u64,
+    pub(crate) resumed: Cell<Option<Resumed>>,
+    /// Held by who reads histories, or frees parts of them.
+    pub(crate) histories: tokio::sync::Mutex<()>,
+}
+
+/// What became of the sessions of the process before.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Resumed {
+    pub(crate) sessions: usize,
+    pub(crate) at: SystemTime,
+    pub(crate) took: Duration,
+}
+
+impl ReplicationLog {
+    pub(crate) fn new(log: Log<Shared>) -> Rc<Self> {
+        let most_begun = (log.usage().blocks / BEGUN_OF_BLOCKS).clamp(1, MOST_BEGUN);
+        Rc::new(Self {
+            log: RefCell::new(log),
+            left: RefCell::default(),
+            tail: Cell::new(0),
+            snapshots: Cell::new(0),
+            history: Cell::new(0),
+            folded: Cell::new(0),
+            begun: Cell::new(0),
+            most_begun,
+            resumed: Cell::default(),
+            histories: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Forgets a session.
+    pub(crate) fn close(&self, id: SessionId) {
+        self.log.borrow_mut().close(id);
+        self.left.borrow_mut().push(id);
+    }
+
+    /// A session that has left the log since this was asked last.
+    pub(crate) fn poll_left(&self) -> Option<SessionId> {
+        self.left.borrow_mut().pop()
+    }
+
+    /// So much was received.
+    pub(crate) fn count_received(&self, octets: usize) {
+        self.tail.set(self.tail.get() + octets as u64);
+    }
+
+    /// Whether there is so much to be replayed that snapshots are worth their while.
+    pub(crate) fn wants_snapshots(&self) -> bool {
+        self.tail.get() > LONG_TAIL.max(self.snapshots.get())
+    }
+
+    /// Snapshots are being made.
+    pub(crate) fn begin_snapshots(&self) {
+        self.tail.set(0);
+    }
+
+    pub(crate) fn set_snapshots(&self, octets: u64) {
+        self.snapshots.set(octets);
+    }
+
+    /// Whether the announcements are worth to be written as one.
+    pub(crate) fn wants_folding(&self) -> bool {
+        self.history.get() > LONG_HISTORY.max(self.folded.get())
+    }
+
+    pub(crate) fn set_folded(&self, octets: u64) {
+        self.history.set(0);
+        self.folded.set(octets);
+    }
+
+    /// Whether so many histories have begun that some will have ended: a peer that comes and goes begins one each time.
+    pub(crate) fn wants_collecting(&self) -> bool {
+        self.begun.get() >= self.most_begun
+    }
+
+    /// Frees the blocks of histories that nobody goes on from; `heads` are those that streams do.
+    pub(crate) fn collect(&self, heads: Vec<EntryId>) {
+        self.begun.set(0);
+        self.log.borrow_mut().collect(heads);
+    }
+}
+
+/// The pipeline's side of the log.
+#[derive(Debug)]
+pub(crate) struct LogJournal(pub(crate) Rc<ReplicationLog>);
+
+impl Journal for LogJournal {
+    fn append(&mut self, previous: JournalEntry, entry: &[u8]) -> JournalEntry {
+        let history = &self.0.history;
+        history.set(history.get() + entry.len() as u64);
+        if previous == JournalEntry::NONE {
+            self.0.begun.set(self.0.begun.get() + 1);
+        }
+        match self.0.log.borrow_mut().append(EntryId::from_bits(previous.0), entry) {
+            Ok(entry) => JournalEntry(entry.bits()),
+            Err(Full) => JournalEntry::LOST,
+        }
+    }
+
+    fn key(&self) -> [u8; 16] {
+        self.0.log.borrow().key()
+    }
+}
+
+/// A connection's place in the log.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) log: Rc<ReplicationLog>,
+    pub(crate) id: SessionId,
+    /// Offset of the first octet of the incoming stream that has not been taken in.
+    pub(crate) parsed: u64,
+    /// Requests for a refresh before this offset have been answered.
+    pub(crate) answered: u64,
+    /// One is being answered.
+    pub(crate) refreshing: bool,
+    /// The keeper has the socket.
+    pub(crate) kept: bool,
+    /// When the snapshot that holds was made.
+    pub(crate) snapshot_at: Option<Instant>,
+}
+
+impl Held {
+    pub(crate) fn new(log: &Rc<ReplicationLog>, id: SessionId, parsed: u64) -> Self {
+        let log = Rc::clone(log);
+        Self { log, id, parsed, answered: 0, refreshing: false, kept: false, snapshot_at: None }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.log.close(self.id);
+    }
+}
+
+/// What is written of a session, with its End-of-RIBs.
+pub(crate) fn record(
+    address: IpAddr,
+    number: u32,
+    frozen: Vec<u8>,
+    end_of_rib: impl Iterator<Item = Family>,
+    answered: u64,
+) -> Vec<u8> {
+    HeldSession {
+        address: crate::config::octets(address),
+        number,
+        frozen,
+        frozen_at_unix_milliseconds: unix_milliseconds(SystemTime::now()),
+        end_of_rib: end_of_rib
+            .map(|family| u32::from(family.afi.0) << 8 | u32::from(family.safi.0))
+            .collect(),
+        answered,
+    }
+    .encode_to_vec()
+}
+
+/// A family in a record.
+pub(crate) fn family(number: u32) -> Family {
+    Family { afi: Afi((number >> 8) as u16), safi: Safi(number as u8) }
+}
+
+pub(crate) fn unix_milliseconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The keeper's name of a session's socket.
+pub(crate) fn custody(id: SessionId) -> String {
+    format!("session-{}", id.0)
+}
+
+/// The number in such a name.
+pub(crate) fn custodian(key: &str) -> Option<SessionId> {
+    key.strip_prefix("session-")?.parse().ok().map(SessionId)
+}
+
+/// The keeper's name of the log.
+pub(crate) const LOG: &str = "log";

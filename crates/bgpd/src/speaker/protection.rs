@@ -1,0 +1,123 @@
+//! Sessions that are to outlive this process, and those that have outlived the one before.
+
+use std::{collections::BTreeSet, rc::Rc, time::Instant};
+
+use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_bgp_session::{ConnId, Frozen, Input, Peer, StopReason, ThawError};
+use holdfast_nsr::SessionId;
+use holdfast_types::Family;
+use tokio::net::TcpStream;
+use tracing::warn;
+
+use super::{Effect, Key, Slot, Speaker, Takeover};
+use crate::{
+    config::Neighbor, connection::Connection, nonstop, nonstop::Held, nonstop::ReplicationLog,
+    nonstop::Unprotected, tasks::seed,
+};
+
+impl Speaker {
+    /// A peer with a session of the process before, which goes on as soon as what was received is in the tables again.
+    pub(crate) fn resume(
+        &mut self,
+        (neighbor, dynamic): (Neighbor, bool),
+        stream: TcpStream,
+        (log, id): (&Rc<ReplicationLog>, SessionId),
+        (frozen, number, end_of_rib, answered): (Frozen, u32, BTreeSet<Family>, u64),
+        now: Instant,
+    ) -> Result<Key, ThawError> {
+        let session = Peer::thaw(neighbor.session(&self.settings), frozen, seed(), now)?;
+        let (Some((conn, _)), Some(negotiated)) = (session.connection(), session.negotiated().cloned())
+        else {
+            return Err(ThawError::Changed);
+        };
+        let mut connection = Connection::new(stream, now).map_err(|_| ThawError::Changed)?;
+        let parsed = log.log.borrow().incoming(id).start;
+        let mut held = Held::new(log, id, parsed);
+        (held.answered, held.kept) = (answered, true);
+        connection.held = Some(held);
+        let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, Some(negotiated.asn)));
+        let mut slot = Slot::new(neighbor, session, dynamic);
+        (slot.number, slot.end_of_rib, slot.takeover) = (number, end_of_rib, Some(Takeover::Replaying));
+        slot.last_update = Some(now);
+        self.insert(index, slot);
+        self.configure_pipeline(index, Some(negotiated.asn));
+        self.connections.insert((index, conn), connection);
+        if !conn.is_dialled() {
+            self.next_accepted = self.next_accepted.max((conn.0 + 1) % ConnId::FIRST_DIALLED.0);
+        }
+        if let Some(facts) = self.facts(index, conn, &negotiated)
+            && let Err(error) = self.pipeline.peer_resumed(index, facts)
+        {
+            self.out_of_sessions(index, &error, now);
+        }
+        self.drain(index, now);
+        Ok((index, conn))
+    }
+
+    /// Takes a session that has come up into the log.
+    pub(super) fn protect(&mut self, index: PeerIndex, id: ConnId, now: Instant) {
+        let (Some(log), Some(slot)) = (self.nonstop.clone(), self.slots.get_mut(&index)) else { return };
+        let Some(connection) = self.connections.get_mut(&(index, id)) else { return };
+        if !slot.neighbor.source.nonstop {
+            return;
+        }
+        let Some(frozen) = slot.session.freeze(now) else { return };
+        let address = slot.neighbor.address;
+        let record = |number| nonstop::record(address, number, frozen.to_bytes(), [].into_iter(), 0);
+        connection.protect(&log, self.unparsed.0, &record(slot.number));
+        let Some(held) = &connection.held else { return };
+        if slot.number == 0 {
+            slot.number = held.id.0;
+            let written = log.log.borrow_mut().set_record(held.id, &record(slot.number));
+            if written.is_err() {
+                return connection.unprotect(Unprotected::LogFull);
+            }
+        }
+        self.begun = Some((index, id));
+        self.effects.push_back(Effect::Keep((index, id)));
+    }
+
+    /// Writes what is known of a session into the log again.
+    pub(crate) fn update_record(&mut self, index: PeerIndex, now: Instant) {
+        let Some(slot) = self.slots.get(&index) else { return };
+        let (Some(frozen), Some((id, _))) = (slot.session.freeze(now), slot.session.connection()) else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&(index, id)) else { return };
+        let Some(held) = &connection.held else { return };
+        let families = slot.end_of_rib.iter().copied();
+        let (address, frozen) = (slot.neighbor.address, frozen.to_bytes());
+        let record = nonstop::record(address, slot.number, frozen, families, held.answered);
+        let written = held.log.log.borrow_mut().set_record(held.id, &record);
+        if written.is_err() {
+            connection.unprotect(Unprotected::LogFull);
+        }
+    }
+
+    /// Whether the connection has this place in the log.
+    pub(crate) fn holds(&self, key: Key, id: SessionId) -> bool {
+        let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
+        held.is_some_and(|held| held.id == id)
+    }
+
+    /// A session cannot go on where the process before has left it: it begins anew.
+    pub(crate) fn restart(&mut self, index: PeerIndex, now: Instant) {
+        self.input(index, Input::Stop(StopReason::OutOfResources), now);
+        self.input(index, Input::Start, now);
+    }
+
+    /// A read found no room in the log, and waiting has not helped.
+    pub(crate) fn give_up_protection(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.unprotect(Unprotected::LogFull);
+        }
+        if let Some(slot) = self.slots.get(&key.0) {
+            warn!(
+                event = "protection-lost",
+                peer = slot.neighbor.name,
+                "session is no longer protected: {}",
+                Unprotected::LogFull.text()
+            );
+        }
+    }
+}

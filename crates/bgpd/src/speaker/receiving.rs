@@ -1,0 +1,158 @@
+//! From octets received to messages, and to who takes them in.
+
+use std::{io, rc::Rc, time::Instant};
+
+use holdfast_bgp_session::{Disposition, Input};
+use holdfast_bgp_wire::{MessageType, Notification, RouteRefresh, next_message};
+
+use super::{Key, Read, Speaker};
+use crate::{connection::READ, connection::Received};
+
+impl Speaker {
+    /// Reads once from a connection and takes in every whole message.
+    pub(crate) fn receive(&mut self, key: Key, now: Instant) -> Read {
+        let Some(connection) = self.connections.get_mut(&key) else { return Read::Gone };
+        if connection.closing {
+            return Read::Gone;
+        }
+        self.points.reading();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = match connection.read(&mut buffer) {
+            Received::Octets(count) => {
+                connection.last_read = now;
+                match self.messages(key, &buffer, now) {
+                    true if count == READ => Read::More,
+                    true => Read::Wait,
+                    false => Read::Gone,
+                }
+            }
+            Received::Full => Read::Full,
+            Received::Failed(Some(error)) if error.kind() == io::ErrorKind::WouldBlock => Read::Wait,
+            Received::Failed(error) => {
+                self.lost(key, error.map(|error| error.kind()), now);
+                Read::Gone
+            }
+        };
+        self.buffer = buffer;
+        outcome
+    }
+
+    /// Takes in some of what the process before has received; whether there is more.
+    pub(crate) fn replay(&mut self, key: Key, now: Instant) -> bool {
+        let Some(connection) = self.connections.get(&key) else { return false };
+        self.points.replaying();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        // A whole message is among them, if there is one.
+        connection.unparsed(&mut buffer, 2 * READ);
+        let more = buffer.len() == 2 * READ;
+        let goes_on = self.messages(key, &buffer, now);
+        self.buffer = buffer;
+        more && goes_on
+    }
+
+    /// Takes in whole messages; whether the connection goes on. If processing them ends this process, the log says
+    /// whose they were.
+    fn messages(&mut self, key: Key, bytes: &[u8], now: Instant) -> bool {
+        let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
+        let processing = held.map(|held| (Rc::clone(&held.log), held.id));
+        if let Some((log, id)) = &processing {
+            log.log.borrow_mut().enter(*id);
+        }
+        let goes_on = self.take_messages(key, bytes, now);
+        if let Some((log, _)) = processing {
+            log.log.borrow_mut().leave();
+        }
+        goes_on
+    }
+
+    fn take_messages(&mut self, key: Key, all: &[u8], now: Instant) -> bool {
+        let (index, id) = key;
+        let mut bytes = all;
+        let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
+        let start = held.map_or(0, |held| held.parsed);
+        loop {
+            let Some(slot) = self.slots.get_mut(&index) else { return false };
+            match next_message(bytes, slot.session.max_received(id)) {
+                Ok(Some(message)) => {
+                    let at = start + (all.len() - bytes.len()) as u64;
+                    bytes = &bytes[message.wire.len()..];
+                    self.unparsed = (bytes.len(), at);
+                    if slot.session.handle(Input::Message(id, message.kind, message.body), now)
+                        == Disposition::Deliver
+                        && let Err(refused) = self.deliver(key, message.kind, message.body, now)
+                    {
+                        self.input(index, Input::UpdateRefused(id, refused), now);
+                    }
+                    self.drain(index, now);
+                    if self.begins_in_log(key) {
+                        // What is left was received before the connection was in the log.
+                        return self.hold_and_go_on(key, bytes, now);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.input(index, Input::FramingError(id, error), now);
+                    return false;
+                }
+            }
+            if self.connections.get(&key).is_none_or(|connection| connection.closing) {
+                return false;
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.taken_in(all.len() - bytes.len(), bytes);
+        }
+        true
+    }
+
+    /// Whether the session has come up with the last message, and its connection into the log.
+    fn begins_in_log(&mut self, key: Key) -> bool {
+        std::mem::take(&mut self.begun) == Some(key)
+    }
+
+    fn hold_and_go_on(&mut self, key: Key, rest: &[u8], now: Instant) -> bool {
+        let Some(connection) = self.connections.get_mut(&key) else { return false };
+        connection.hold(rest);
+        self.take_messages(key, rest, now)
+    }
+
+    fn deliver(
+        &mut self,
+        key: Key,
+        kind: MessageType,
+        body: &[u8],
+        now: Instant,
+    ) -> Result<(), Notification> {
+        match kind {
+            MessageType::Update => {
+                if let Some(slot) = self.slots.get_mut(&key.0) {
+                    slot.last_update = Some(now);
+                }
+                if self.poison.is_some_and(|community| carries(body, community)) {
+                    std::process::abort();
+                }
+                self.points.update(body);
+                self.pipeline.update(key.0, body)
+            }
+            MessageType::RouteRefresh => {
+                let refresh = RouteRefresh::parse(body)?;
+                // RFC 2918 section 4: a family that was not negotiated is ignored, as is what we did not offer.
+                let held = self.connections.get_mut(&key).and_then(|connection| connection.held.as_mut());
+                let answered = held.is_some_and(|held| {
+                    held.refreshing = true;
+                    self.unparsed.1 < held.answered
+                });
+                if refresh.subtype == 0 && !answered {
+                    self.pipeline.route_refresh(key.0, refresh.family);
+                }
+                Ok(())
+            }
+            MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
+        }
+    }
+}
+
+/// Whether an UPDATE has a community, wherever it stands.
+fn carries(body: &[u8], community: u32) -> bool {
+    body.windows(4).any(|octets| octets == community.to_be_bytes())
+}

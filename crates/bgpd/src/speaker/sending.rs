@@ -1,0 +1,123 @@
+//! From the pipeline to sockets, as far as these take it.
+
+use std::{rc::Rc, time::Instant};
+
+use holdfast_bgp_pipeline::JournalEntry;
+use holdfast_bgp_session::{Input, State};
+use holdfast_bgp_wire::MessageType;
+use holdfast_nsr::EntryId;
+
+use super::{CHUNK, CHUNKS_PER_TURN, Key, Speaker, WRITES_PER_TURN, Write};
+use crate::{connection::Written, nonstop::Unprotected};
+
+impl Speaker {
+    /// Writes to peers for which the pipeline has something new, at once: a route does not wait for a task to be woken.
+    /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
+    /// whether there are more peers than one turn is for.
+    pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
+        for _ in 0..WRITES_PER_TURN {
+            let Some(index) = self.pipeline.poll_ready() else { return false };
+            let Some((key, connection)) = self.session_connection(index) else { continue };
+            let wake = Rc::clone(&connection.wake);
+            if self.transmit_chunks(key, 1, now) != Write::Idle {
+                wake.notify_one();
+            }
+        }
+        true
+    }
+
+    /// Whether nothing should be read for a moment: the rib, or a peer that takes what it is sent, is far behind.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pipeline.is_pressed(|index| {
+            self.session_connection(index).is_some_and(|(_, connection)| connection.queued() == 0)
+        })
+    }
+
+    /// Tells the pipeline how far the receivers have come, so that background work goes at their pace. Only those are
+    /// asked for that something was written to since they had everything.
+    pub(crate) fn pace(&mut self) {
+        let mut peers = std::mem::take(&mut self.unacknowledged);
+        peers.retain(|&index| {
+            let Some((_, connection)) = self.session_connection(index) else { return false };
+            let in_socket = holdfast_sys::tcp::unacknowledged(&*connection.stream).unwrap_or(0);
+            let waiting = connection.queued() + in_socket as usize;
+            self.pipeline.set_paced(index, waiting);
+            waiting > 0
+        });
+        self.unacknowledged = peers;
+    }
+
+    /// Sends to a connection what is queued and what the pipeline has, as far as the socket takes it.
+    pub(crate) fn transmit(&mut self, key: Key, now: Instant) -> Write {
+        self.transmit_chunks(key, CHUNKS_PER_TURN, now)
+    }
+
+    fn transmit_chunks(&mut self, key: Key, chunks: usize, now: Instant) -> Write {
+        // What is queued already goes first: behind a full socket nothing is taken out of the pipeline.
+        for _ in 0..=chunks {
+            let Some(connection) = self.connections.get_mut(&key) else { return Write::Gone };
+            match connection.write(now) {
+                Ok((written, progress)) => {
+                    let closing = connection.closing;
+                    if progress {
+                        self.unacknowledged.insert(key.0);
+                        self.input(key.0, Input::Sent(key.1), now);
+                    }
+                    match written {
+                        Written::Blocked => return Write::Blocked,
+                        Written::All if closing => return Write::Finish,
+                        Written::All => {}
+                    }
+                }
+                Err(error) => {
+                    self.lost(key, Some(error.kind()), now);
+                    return Write::Gone;
+                }
+            }
+            if !self.pull(key, now) {
+                return Write::Idle;
+            }
+        }
+        Write::Yield
+    }
+
+    /// Moves messages from the pipeline to the connection of an established session, as many as one write is for.
+    fn pull(&mut self, key: Key, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(&key.0) else { return false };
+        let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
+        if !on_this || slot.session.state() != State::Established {
+            return false;
+        }
+        let Some(connection) = self.connections.get_mut(&key) else { return false };
+        let mut queued = connection.queued();
+        while queued < CHUNK {
+            let messages = self.pipeline.pull(key.0);
+            let place = self.pipeline.journal_place(key.0);
+            if place == JournalEntry::LOST {
+                connection.unprotect(Unprotected::LogFull);
+            }
+            let entry = EntryId::from_bits(place.0);
+            let Some(messages) = messages else {
+                // A session that is being taken over has not come so far that anything could have been told.
+                if place != JournalEntry::NONE {
+                    connection.pass(entry);
+                }
+                break;
+            };
+            slot.session.count_sent(MessageType::Update, messages.count);
+            queued += messages.bytes.len();
+            connection.queue(messages.bytes, Some(entry));
+        }
+        connection.most_queued.see(queued as u64);
+        if let Some(held) = &mut connection.held
+            && held.refreshing
+            && queued == 0
+            && self.pipeline.is_told(key.0)
+            && !self.pipeline.pending(key.0)
+        {
+            (held.refreshing, held.answered) = (false, held.parsed);
+            self.update_record(key.0, now);
+        }
+        queued > 0
+    }
+}

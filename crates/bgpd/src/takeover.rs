@@ -1,0 +1,447 @@
+//! From one process to the next: the sessions that the one before has left in the log and with the keeper go on.
+//!
+//! [`open`] takes log and sockets, [`resume`] makes peers of them, [`replay`] puts what was received into the tables
+//! again and then, when next hops are known, tells peers what has changed for them meanwhile.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    os::fd::{AsFd, OwnedFd},
+    rc::Rc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use holdfast_api::{
+    bgp::v1::HeldSession,
+    keeper::v1::{Empty, GetManyRequest, GetRequest, KeeperClient, OnDeath, PutRequest},
+};
+use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
+use holdfast_bgp_session::{Frozen, ThawError};
+use holdfast_bgp_wire::{CeaseSubcode, Notification};
+use holdfast_nsr::{EntryId, Log, SessionId};
+use holdfast_process::spawn_task;
+use holdfast_sys::memory::SharedMemory;
+use holdfast_xrl::XrlError;
+use prost::Message;
+use tokio::net::TcpStream;
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    config::{self, Configuration, Neighbor},
+    nonstop::{self, FORMATS, LOG, ReplicationLog, Resumed, Shared, Unprotected, custodian, custody},
+    redistribute,
+    speaker::{Key, Takeover},
+    tasks::{Bgp, LINGER, goodbye, seed},
+};
+
+/// Descriptors asked for at a time.
+const MANY: usize = 32;
+/// Deaths without a quiet time between them after which sessions are not taken over any more.
+const MOST_LIVES: u32 = 5;
+/// Deaths while one session's octets were being processed after which that one is not taken over any more.
+const MOST_SUSPICIONS: u32 = 3;
+/// A process that has lived so long with what it has taken over is well.
+const STABLE: Duration = Duration::from_secs(5);
+/// How long replaying goes on before others have their turn.
+const SLICE: Duration = Duration::from_millis(2);
+/// How often it is looked whether next hops are known.
+const LOOK: Duration = Duration::from_millis(1);
+/// Entries of the journal read before others have their turn.
+const ENTRIES: usize = 16;
+
+/// The log, and who was in it.
+pub(crate) struct Opened {
+    pub(crate) log: Rc<ReplicationLog>,
+    sessions: Vec<Left>,
+    started: Instant,
+}
+
+/// A session that goes on.
+type Going = (Key, SessionId);
+
+/// A session that the process before has left.
+struct Left {
+    id: SessionId,
+    socket: OwnedFd,
+    suspicions: u32,
+}
+
+/// Takes the log from the keeper, or makes one. What cannot be used is given up, and said.
+pub(crate) async fn open(keeper: &KeeperClient, octets: u64) -> Result<Opened, XrlError> {
+    let started = Instant::now();
+    let kept: Vec<String> = keeper.list(Empty {}).await?.kept.into_iter().map(|kept| kept.key).collect();
+    let log = match kept.iter().any(|key| key == LOG) {
+        true => recover(keeper).await?,
+        false => None,
+    };
+    let (log, mut sockets) = match log {
+        Some(log) => (log, sockets(keeper, &kept).await?),
+        None => {
+            // Without the log nobody knows what these sessions have been told.
+            give_back(keeper, kept.iter().filter_map(|key| custodian(key)));
+            (create(keeper, octets).await?, BTreeMap::new())
+        }
+    };
+    let ids: Vec<SessionId> = log.log.borrow().sessions().collect();
+    let mut sessions = Vec::new();
+    for id in ids {
+        match sockets.remove(&id) {
+            Some(socket) => {
+                sessions.push(Left { id, socket, suspicions: log.log.borrow().suspicions(id) });
+            }
+            // It died before the keeper had the socket, or the keeper has closed it.
+            None => log.close(id),
+        }
+    }
+    give_back(keeper, sockets.into_keys());
+    Ok(Opened { log, sessions, started })
+}
+
+/// Nothing is to outlive this process: what an earlier one has left is given back.
+pub(crate) async fn decline(keeper: &KeeperClient) -> Result<(), XrlError> {
+    for kept in keeper.list(Empty {}).await?.kept {
+        if kept.key == LOG || custodian(&kept.key).is_some() {
+            keeper.drop(GetRequest { key: kept.key }).detach();
+        }
+    }
+    Ok(())
+}
+
+/// The log of the process before; `None` if there is none that can be read.
+async fn recover(keeper: &KeeperClient) -> Result<Option<Rc<ReplicationLog>>, XrlError> {
+    let (_, descriptors) = keeper.get(GetRequest { key: LOG.into() }).await?;
+    let Some(descriptor) = descriptors.into_iter().next() else { return Ok(None) };
+    let recovered = SharedMemory::from_descriptor(descriptor)
+        .map_err(|error| error.to_string())
+        .and_then(|memory| Log::recover(Shared(memory)).map_err(|error| error.to_string()));
+    match recovered {
+        // Nobody is in it: it may as well be of the size that is configured now.
+        Ok(log) if log.sessions().next().is_none() => Ok(None),
+        Ok(log) if log.formats() == FORMATS => Ok(Some(ReplicationLog::new(log))),
+        Ok(log) => {
+            let theirs = log.formats();
+            error!(
+                event = "nonstop-failed",
+                theirs,
+                ours = FORMATS,
+                "the replication log is of another version: all sessions begin anew"
+            );
+            Ok(None)
+        }
+        Err(error) => {
+            error!(
+                event = "nonstop-failed",
+                "the replication log cannot be used, all sessions begin anew: {error}"
+            );
+            Ok(None)
+        }
+    }
+}
+
+async fn create(keeper: &KeeperClient, octets: u64) -> Result<Rc<ReplicationLog>, XrlError> {
+    let failed = |error: &dyn std::fmt::Display| XrlError::internal(format!("the replication log: {error}"));
+    let size = usize::try_from(octets).map_err(|error| failed(&error))?;
+    let memory = SharedMemory::create("holdfast-log", size).map_err(|error| failed(&error))?;
+    let copy = memory.descriptor().try_clone_to_owned().map_err(|error| failed(&error))?;
+    let key = [seed(), seed()].map(u64::to_le_bytes);
+    let key = <[u8; 16]>::try_from(key.as_flattened()).map_err(|error| failed(&error))?;
+    let log = Log::create(Shared(memory), FORMATS, key).map_err(|error| failed(&error))?;
+    let request = PutRequest { key: LOG.into(), on_death: OnDeath::Keep.into(), hold_milliseconds: 0 };
+    keeper.put(request, vec![copy]).await?;
+    Ok(ReplicationLog::new(log))
+}
+
+/// The sockets of all sessions.
+async fn sockets(keeper: &KeeperClient, kept: &[String]) -> Result<BTreeMap<SessionId, OwnedFd>, XrlError> {
+    let keys: Vec<&String> = kept.iter().filter(|key| custodian(key).is_some()).collect();
+    let mut sockets = BTreeMap::new();
+    for part in keys.chunks(MANY) {
+        let keys = part.iter().map(|key| (*key).clone()).collect();
+        let (reply, descriptors) = keeper.get_many(GetManyRequest { keys }).await?;
+        let mut descriptors = descriptors.into_iter();
+        for (key, _) in part.iter().zip(reply.found).filter(|(_, found)| *found) {
+            if let (Some(id), Some(socket)) = (custodian(key), descriptors.next()) {
+                sockets.insert(id, socket);
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+fn give_back(keeper: &KeeperClient, sessions: impl Iterator<Item = SessionId>) {
+    sessions.for_each(|id| keeper.drop(GetRequest { key: custody(id) }).detach());
+}
+
+/// Makes peers of the sessions, before those are configured that have none. Sessions that cannot go on are ended in
+/// order.
+pub(crate) fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Configuration) {
+    let Opened { log, sessions, started } = opened;
+    let lives = log.log.borrow().lives();
+    let mut keys = Vec::new();
+    for left in sessions {
+        let (id, suspicions) = (left.id, left.suspicions);
+        let reason = match () {
+            () if lives >= MOST_LIVES => Some("this process has died too often"),
+            () if suspicions >= MOST_SUSPICIONS => Some("processing what it sends has ended this process"),
+            () => None,
+        };
+        match take(bgp, &log, left, configuration, reason) {
+            Ok(key) => {
+                bgp.serve_writer(key);
+                keys.push((key, id));
+            }
+            Err((socket, peer, why)) => {
+                warn!(event = "session-given-up", peer, session = id.0, "session given up: {why}");
+                let unsent: Vec<u8> = log.log.borrow().unsent(id).collect::<Vec<_>>().concat();
+                log.close(id);
+                spawn_task(farewell(socket, unsent));
+            }
+        }
+    }
+    spawn_task(replay(Rc::clone(bgp), log, keys, started));
+}
+
+/// Makes one peer.
+fn take(
+    bgp: &Rc<Bgp>,
+    log: &Rc<ReplicationLog>,
+    left: Left,
+    configuration: &Configuration,
+    reason: Option<&'static str>,
+) -> Result<Key, (OwnedFd, String, String)> {
+    let Left { id, socket, .. } = left;
+    let known = read(log, id, &socket);
+    let (held, frozen) = match known {
+        Ok(known) => known,
+        Err(error) => return Err((socket, String::new(), error)),
+    };
+    let address = config::address(&held.address);
+    let found = address.and_then(|address| find(configuration, address));
+    let name = found.as_ref().map_or_else(|| format!("{address:?}"), |(neighbor, _)| neighbor.name.clone());
+    let Some((neighbor, dynamic)) = found.filter(|_| reason.is_none()) else {
+        return Err((socket, name, reason.unwrap_or("it is not configured any more").into()));
+    };
+    let stream = socket.as_fd().try_clone_to_owned().and_then(|copy| TcpStream::from_std(copy.into()));
+    let stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => return Err((socket, name, error.to_string())),
+    };
+    let families = held.end_of_rib.iter().map(|number| nonstop::family(*number)).collect();
+    let number = held.number;
+    bgp.with(|speaker, now| {
+        let session = (frozen, number, families, held.answered);
+        speaker.resume((neighbor, dynamic), stream, (log, id), session, now)
+    })
+    .map_err(|error: ThawError| (socket, name, error.to_string()))
+}
+
+/// What is known of a session, and brings the log to where the kernel is.
+fn read(log: &Rc<ReplicationLog>, id: SessionId, socket: &OwnedFd) -> Result<(HeldSession, Frozen), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut log = log.log.borrow_mut();
+    let received = holdfast_sys::tcp::consumed(socket).map_err(|error| text(&error))?;
+    log.set_received(id, received).map_err(|error| text(&error))?;
+    let written = holdfast_sys::tcp::written(socket).map_err(|error| text(&error))?;
+    log.set_sent(id, written).map_err(|error| text(&error))?;
+    let held = HeldSession::decode(log.record(id)).map_err(|error| text(&error))?;
+    let mut frozen = Frozen::from_bytes(&held.frozen).map_err(|error| text(&error))?;
+    let now = nonstop::unix_milliseconds(SystemTime::now());
+    frozen.age(Duration::from_millis(now.saturating_sub(held.frozen_at_unix_milliseconds)));
+    Ok((held, frozen))
+}
+
+/// The peer that is configured at an address, or that a listen range brings; and whether it is of a range.
+fn find(configuration: &Configuration, address: IpAddr) -> Option<(Neighbor, bool)> {
+    let neighbors = &configuration.peers.neighbors;
+    if let Some(neighbor) = neighbors.iter().find(|neighbor| neighbor.address == address) {
+        return (!neighbor.disabled).then(|| (neighbor.clone(), false));
+    }
+    let range = configuration.peers.ranges.iter().find(|range| range.network.contains_address(address))?;
+    (!range.template.disabled).then(|| (range.template.at(address), true))
+}
+
+/// Says what the process before had still to say, and that the session ends.
+async fn farewell(socket: OwnedFd, mut octets: Vec<u8>) {
+    octets.extend(Notification::cease(CeaseSubcode::AdministrativeReset).encode());
+    let ending = async {
+        let stream = TcpStream::from_std(socket.into())?;
+        let mut rest = &*octets;
+        while !rest.is_empty() {
+            stream.writable().await?;
+            match stream.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        goodbye(&stream).await;
+        Ok(())
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(LINGER, ending).await {
+        debug!("goodbye of the process before: {error}");
+    }
+}
+
+/// Puts what was received into the tables again, session by session, and lets each go on; then tells peers what has
+/// changed for them.
+async fn replay(bgp: Rc<Bgp>, log: Rc<ReplicationLog>, sessions: Vec<Going>, started: Instant) {
+    for &(key, id) in &sessions {
+        replay_session(&bgp, &log, key, id).await;
+        bgp.replayed.notify_one();
+        // Also where it has ended meanwhile: what is read then is its end.
+        bgp.serve_reader(key);
+    }
+    if sessions.is_empty() {
+        tokio::time::sleep(STABLE).await;
+        return log.log.borrow_mut().stable();
+    }
+    redistribute::known(&bgp).await;
+    let mut said = Instant::now();
+    while !bgp.speaker.borrow().pipeline.is_settled() {
+        tokio::time::sleep(LOOK).await;
+        if said.elapsed() > Duration::from_secs(10) {
+            warn!(
+                event = "next-hops-late",
+                "{} peers are told nothing new until the rib knows their next hops",
+                sessions.len()
+            );
+            said = Instant::now();
+        }
+    }
+    resume_output(&bgp, &log, &sessions).await;
+    let took = started.elapsed();
+    info!(
+        event = "sessions-resumed",
+        sessions = sessions.len(),
+        "resumed {} sessions in {:.1} ms",
+        sessions.len(),
+        took.as_secs_f64() * 1e3
+    );
+    log.resumed.set(Some(Resumed { sessions: sessions.len(), at: SystemTime::now(), took }));
+    tokio::time::sleep(STABLE).await;
+    log.log.borrow_mut().stable();
+}
+
+/// From here on peers are told what changes.
+async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Going]) {
+    let _turn = log.histories.lock().await;
+    let mut places: BTreeMap<EntryId, Vec<Going>> = BTreeMap::new();
+    for &(key, id) in sessions {
+        bgp.with(|speaker, now| match speaker.holds(key, id) {
+            true => places.entry(log.log.borrow().passed(id)).or_default().push((key, id)),
+            // It has lost its protection, and with it what is known of what the peer was told.
+            false if speaker.slots.get(&key.0).is_some_and(|slot| slot.takeover.is_some()) => {
+                speaker.restart(key.0, now);
+            }
+            false => {}
+        });
+    }
+    for (place, going) in places {
+        let told = told(log, place).await;
+        bgp.with(|speaker, now| {
+            // Some may have ended meanwhile.
+            let still = going.iter().filter(|(key, id)| speaker.holds(*key, *id));
+            let peers: Vec<PeerIndex> = still.map(|(key, _)| key.0).collect();
+            match told {
+                Some(told) if !peers.is_empty() => {
+                    debug!(peers = peers.len(), prefixes = told.len(), "what these were told is known");
+                    speaker.pipeline.resume(&peers, told, JournalEntry(place.bits()));
+                }
+                Some(_) => {}
+                None => {
+                    error!(
+                        event = "nonstop-failed",
+                        "what {} peers were told cannot be read: their sessions begin anew",
+                        peers.len()
+                    );
+                    peers.into_iter().for_each(|peer| speaker.restart(peer, now));
+                }
+            }
+        });
+    }
+    for (key, _) in sessions {
+        bgp.with(|speaker, _| {
+            if speaker.slots.get(&key.0).is_some_and(|slot| !slot.neighbor.source.nonstop)
+                && let Some(connection) = speaker.connection_mut(*key)
+            {
+                connection.unprotect(Unprotected::NotConfigured);
+            }
+        });
+    }
+}
+
+async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) {
+    if bgp.speaker.borrow().holds(key, id) {
+        thaw(bgp, log, key, id).await;
+    }
+    while bgp.with(|speaker, now| speaker.holds(key, id) && speaker.replay(key, now)) {
+        tokio::task::yield_now().await;
+    }
+    bgp.with(|speaker, now| {
+        let held = speaker.holds(key, id);
+        let Some(slot) = speaker.slots.get_mut(&key.0).filter(|slot| slot.is_replaying()) else { return };
+        if held {
+            slot.takeover = Some(Takeover::Done);
+            info!(event = "session-resumed", peer = slot.neighbor.name, "session resumed");
+            log.log.borrow_mut().absolve(id);
+        } else {
+            // Not all that was received is known any more.
+            speaker.restart(key.0, now);
+        }
+    });
+}
+
+/// Takes in the snapshot of a session.
+async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) {
+    // Copies: the log is written to between two slices.
+    let records: Vec<Vec<u8>> = log.log.borrow().snapshot(id).map(<[u8]>::to_vec).collect();
+    let mut records = records.into_iter().peekable();
+    while records.peek().is_some() {
+        let goes_on = bgp.with(|speaker, now| {
+            if !speaker.holds(key, id) {
+                return false;
+            }
+            log.log.borrow_mut().enter(id);
+            let mut readable = true;
+            while now.elapsed() < SLICE
+                && let Some(record) = records.next()
+            {
+                readable &= speaker.pipeline.thaw_routes(key.0, &record).is_ok();
+            }
+            log.log.borrow_mut().leave();
+            if !readable {
+                error!(event = "nonstop-failed", "a snapshot cannot be read: the session begins anew");
+                speaker.restart(key.0, now);
+            }
+            readable
+        });
+        if !goes_on {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What was told up to an entry; `None` if that cannot be read.
+pub(crate) async fn told(log: &Rc<ReplicationLog>, place: EntryId) -> Option<Told> {
+    let mut told = Told::new();
+    for part in history(log, place).chunks(ENTRIES) {
+        for entry in part {
+            told.entry(log.log.borrow().entry(*entry).1).ok()?;
+        }
+        tokio::task::yield_now().await;
+    }
+    Some(told)
+}
+
+/// An entry and all before it, the oldest first.
+pub(crate) fn history(log: &Rc<ReplicationLog>, place: EntryId) -> Vec<EntryId> {
+    let (mut at, mut entries) = (place, Vec::new());
+    while at != EntryId::NONE {
+        entries.push(at);
+        at = log.log.borrow().entry(at).0;
+    }
+    entries.reverse();
+    entries
+}
