@@ -1,17 +1,18 @@
 //! What each process is told of the configuration.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use holdfast_api::{
     bgp::v1::{self as bgp_api, BgpClient},
     fea::v1::{self as fea_api, FeaClient},
+    metrics::v1::{self as metrics_api, ExporterClient},
     rib::v1::{self as rib_api, RibClient},
     routes::v1::{NextHop, NextHopKind},
     transport::v1::{self as transport_api, TransportClient},
 };
 use holdfast_config::{
     Config,
-    schema::{AsSets, Bgp, Peer, PeerAsn, Remote, StaticRoute, StaticTarget},
+    schema::{AsSets, Bgp, Damping, Metrics, Peer, PeerAsn, Redistribute, Remote, StaticRoute, StaticTarget},
 };
 use holdfast_xrl::XrlError;
 
@@ -28,6 +29,7 @@ pub(crate) enum Part {
     Fea(fea_api::Configuration),
     Rib(rib_api::Configuration),
     Bgp(Box<bgp_api::Configuration>),
+    Metrics(metrics_api::ExporterConfiguration),
 }
 
 /// What the process of this name is told, in this order.
@@ -40,6 +42,7 @@ pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Part>, XrlErro
             Some(bgp) => vec![Part::Bgp(Box::new(speaker(config, bgp)?))],
             None => Vec::new(),
         },
+        "metrics" => config.metrics.iter().map(|metrics| Part::Metrics(exporter(metrics))).collect(),
         _ => Vec::new(),
     })
 }
@@ -56,6 +59,9 @@ pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, X
         }
         Part::Rib(part) => {
             resolver.client::<RibClient>("rib").await?.configure(part).await?;
+        }
+        Part::Metrics(part) => {
+            resolver.client::<ExporterClient>("metrics").await?.configure(part).await?;
         }
         Part::Bgp(mut part) => {
             let restart = manager.restart.borrow().clone();
@@ -76,6 +82,11 @@ pub(crate) async fn tell_all(manager: &Manager, process: &str) -> Result<(), Xrl
     Ok(())
 }
 
+fn exporter(metrics: &Metrics) -> metrics_api::ExporterConfiguration {
+    let (address, port) = (octets(metrics.listen.ip()), metrics.listen.port().into());
+    metrics_api::ExporterConfiguration { address, port }
+}
+
 fn fea(config: &Config) -> fea_api::Configuration {
     fea_api::Configuration { backend: config.fea.backend.name().into(), table: config.fea.table }
 }
@@ -86,10 +97,23 @@ fn transport(config: &Config) -> transport_api::Configuration {
         address: address.address,
         afi: address.afi,
         port: address.port,
+        plain: false,
     };
+    let peers_listen = config.bgp.iter().flat_map(listeners).map(listener);
+    let others = config.metrics.iter().map(|metrics| metrics.listen).chain(config.xrl.listen.iter().copied());
     transport_api::Configuration {
         peers: peers.map(|peer| transport_peer(peer, config)).collect(),
-        listen: config.bgp.iter().flat_map(listeners).map(listener).collect(),
+        listen: peers_listen.chain(others.map(plain_listener)).collect(),
+    }
+}
+
+/// What is asked for to listen where no peers are expected.
+pub(crate) fn plain_listener(address: SocketAddr) -> transport_api::ListenRequest {
+    transport_api::ListenRequest {
+        address: octets(address.ip()),
+        afi: if address.is_ipv4() { 1 } else { 2 },
+        port: address.port().into(),
+        plain: true,
     }
 }
 
@@ -101,11 +125,14 @@ fn rib(config: &Config) -> rib_api::Configuration {
         ("ebgp", distance.ebgp),
         ("ibgp", distance.ibgp),
     ];
+    let own = distances.map(|(name, distance)| (name.to_owned(), distance.into()));
+    let others = config.protocols.iter().map(|protocol| (protocol.name.clone(), protocol.distance.into()));
+    let bgp = config.bgp.iter().map(|_| "bgp".to_owned());
     rib_api::Configuration {
         statics: config.statics.iter().map(static_route).collect(),
-        distances: HashMap::from(distances.map(|(name, distance)| (name.to_owned(), distance.into()))),
+        distances: own.into_iter().chain(others).collect(),
         stale_seconds: seconds(config.rib.stale_time),
-        expected_origins: config.bgp.iter().map(|_| "bgp".to_owned()).collect(),
+        expected_origins: bgp.chain(config.protocols.iter().map(|protocol| protocol.name.clone())).collect(),
     }
 }
 
@@ -125,6 +152,7 @@ fn static_route(route: &StaticRoute) -> rib_api::StaticRoute {
         prefix: route.prefix.to_string(),
         kind: kind.into(),
         next_hops,
+        tag: route.tag,
         ..Default::default()
     }
 }
@@ -176,7 +204,25 @@ fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlErro
         sync_seconds: SYNC_LIMIT_SECONDS,
         default_local_pref: bgp.local_preference,
         restart: Vec::new(),
+        nonstop: bgp.nonstop,
+        redistribute: bgp.redistribute.iter().map(redistribution).collect(),
+        rib_policy: bgp.rib_policy.clone().unwrap_or_default(),
+        nonstop_octets: if bgp.nonstop { bgp.nonstop_memory.octets() } else { 0 },
+        damping: bgp.damping.map(damping),
     })
+}
+
+fn redistribution(wanted: &Redistribute) -> bgp_api::Redistribution {
+    bgp_api::Redistribution { from: wanted.from.clone(), policy: wanted.policy.clone() }
+}
+
+fn damping(damping: Damping) -> bgp_api::Damping {
+    bgp_api::Damping {
+        half_life_seconds: seconds(damping.half_life),
+        suppress: damping.suppress,
+        reuse: damping.reuse,
+        max_suppress_seconds: seconds(damping.max_suppress),
+    }
 }
 
 fn listeners(bgp: &Bgp) -> Vec<bgp_api::ListenAddress> {
@@ -192,7 +238,7 @@ fn listeners(bgp: &Bgp) -> Vec<bgp_api::ListenAddress> {
     bgp.listen.iter().map(listener).collect()
 }
 
-fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
+pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
     let (address, range_length) = match peer.remote {
         Remote::Address(address) => (address, None),
         Remote::Range(prefix) => (prefix.address(), Some(prefix.length())),
@@ -230,6 +276,8 @@ fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         ttl: ttl(peer, config),
         next_hop_v4: peer.next_hop_ipv4.map(|address| address.octets().to_vec()).unwrap_or_default(),
         next_hop_v6: peer.next_hop_ipv6.map(|address| address.octets().to_vec()).unwrap_or_default(),
+        nonstop: peer.nonstop,
+        damping: peer.damping,
     }
 }
 

@@ -2,15 +2,25 @@
 //!
 //! Its death stops nothing: what runs goes on, attaches to the next manager, and is configured again, which changes
 //! nothing where nothing has changed. Begin with [`run`]; the decisions of starting and restarting are in
-//! `supervisor`, what each process is told is in `configure`, how another configuration takes the place of the one that runs in `reload`.
+//! `supervisor`, what each process is told is in `configure`, how another configuration takes the place of the one that
+//! runs in `reload`, and how it becomes the file, is kept as a version and rolled back in `commit`.
 
+mod commit;
 mod configure;
+mod file;
+mod history;
+mod metrics;
+mod protocols;
 mod reload;
+mod sandbox;
 mod service;
+mod signal;
 mod supervisor;
+mod tcp;
+mod upgrade;
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::VecDeque,
     io,
     path::{Path, PathBuf},
@@ -24,16 +34,17 @@ use holdfast_api::{
     transport::v1::TransportDispatcher,
 };
 use holdfast_config::Config;
-use holdfast_process::{Boot, OPERATOR_SOCKET, spawn_task};
+use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
 use holdfast_transport::TransportService;
 use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity, XrlError};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
 
+pub use crate::sandbox::sandbox;
 use crate::{
     service::Manager,
-    supervisor::{Action, Supervisor},
+    supervisor::{Action, Found, Supervisor},
 };
 
 /// A process that takes its configuration takes no longer than this.
@@ -50,8 +61,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// As text for the operator: every mistake with its line.
 pub fn read_configuration(file: &Path) -> Result<Config, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    holdfast_config::parse(&text, &file.display().to_string()).map_err(|diagnostics| diagnostics.to_string())
+    parse(&read_text(file)?, &file.display().to_string(), file)
+}
+
+fn read_text(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// `name` is how errors call the text, `file` where it is, or is to be: files that it names are beside it.
+fn parse(text: &str, name: &str, file: &Path) -> Result<Config, String> {
+    let mut config = holdfast_config::parse(text, name).map_err(|diagnostics| diagnostics.to_string())?;
+    tcp::read_keys(&mut config, file)?;
+    Ok(config)
 }
 
 /// Which processes a configuration wants, in the order of start.
@@ -63,6 +84,9 @@ fn wanted(config: &Config) -> Vec<&'static str> {
     if config.bgp.is_some() {
         names.push("bgp");
     }
+    if config.metrics.is_some() {
+        names.push("metrics");
+    }
     names
 }
 
@@ -71,12 +95,16 @@ fn wanted(config: &Config) -> Vec<&'static str> {
 /// # Errors
 /// The configuration cannot be read, or the keeper is gone.
 pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
-    let config = read_configuration(&configuration).map_err(|text| anyhow::anyhow!("{text}"))?;
+    let fault = |text: String| anyhow::anyhow!("{text}");
+    let text = read_text(&configuration).map_err(fault)?;
+    let config = parse(&text, &configuration.display().to_string(), &configuration).map_err(fault)?;
     let now = Instant::now();
     let finder = Finder::new();
     let manager = Rc::new(Manager {
         supervisor: Supervisor::new(&wanted(&config), now).into(),
         config: RefCell::new(Rc::new(config)),
+        text: RefCell::new(text.into()),
+        rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
         restart: RefCell::default(),
@@ -84,15 +112,27 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         keeper: boot.keeper.clone(),
         resolver: boot.resolver.clone(),
         changed: tokio::sync::Notify::new(),
+        running: tokio::sync::Notify::new(),
         ended: tokio::sync::Notify::new(),
+        own: RefCell::default(),
+        keeper_build: RefCell::default(),
         synced: tokio::sync::Notify::new(),
+        operators: Cell::default(),
+        most_operators: High::default(),
         born: now,
+        closed: boot.closed,
+        protocols: RefCell::default(),
+        tcp: RefCell::default(),
     });
+    metrics::register(&boot.metrics, &manager);
+    boot.metrics.relay(holdfast_xrl::Client::channel(&boot.keeper).clone());
+    sandbox::log(manager.config().sandbox.mode, boot.closed);
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
     if !manager.config().rib.enabled {
         // Nobody else opens sockets then.
         boot.node.serve(TransportDispatcher::new(TransportService::new()));
     }
+    commit::resume(&manager);
     let (near, far) = Link::pair();
     let identity = PeerIdentity::new("manager").class("transport").pid(std::process::id());
     finder.attach_link(near, identity);
@@ -100,7 +140,9 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
 
     let listener = boot.keeper.get(GetRequest { key: OPERATOR_SOCKET.into() }).await?.1;
     let listener = listener.into_iter().next().context("the keeper has no operator's socket")?;
-    spawn_task(operators(UnixListener::from_std(listener.into())?, finder));
+    spawn_task(operators(UnixListener::from_std(listener.into())?, Rc::clone(&manager)));
+    protocols::follow(&manager).await;
+    tcp::follow(&manager)?;
     if !manager.config().rib.enabled {
         configure::tell_all(&manager, "manager").await.context("configuring the manager's own transport")?;
     }
@@ -111,16 +153,20 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
 }
 
 /// Accepts operators' connections.
-async fn operators(listener: UnixListener, finder: Finder) {
+async fn operators(listener: UnixListener, manager: Rc<Manager>) {
     let mut open = VecDeque::new();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => match operator(stream, &finder) {
-                Ok(channel) => admit(&mut open, channel),
-                Err(error) => warn!("an operator's connection: {error}"),
+            Ok((stream, _)) => match operator(stream, &manager.finder) {
+                Ok(channel) => {
+                    admit(&mut open, channel);
+                    manager.operators.set(open.len());
+                    manager.most_operators.see(open.len() as u64);
+                }
+                Err(error) => warn!(event = "accept-failed", "an operator's connection: {error}"),
             },
             Err(error) => {
-                warn!("accepting an operator's connection: {error}");
+                warn!(event = "accept-failed", "accepting an operator's connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -128,7 +174,9 @@ async fn operators(listener: UnixListener, finder: Finder) {
 }
 
 fn operator(stream: UnixStream, finder: &Finder) -> io::Result<Channel> {
-    let identity = PeerIdentity { role: "operator".into(), ..PeerIdentity::default() };
+    // Who it is goes along with every call, for the history of the configuration.
+    let instance = stream.peer_cred()?.uid().to_string();
+    let identity = PeerIdentity { role: "operator".into(), instance, ..PeerIdentity::default() };
     finder.attach(stream.into_std()?.into(), identity)
 }
 
@@ -138,7 +186,10 @@ fn admit(open: &mut VecDeque<Channel>, newest: Channel) {
     if open.len() >= MOST_OPERATORS
         && let Some(oldest) = open.pop_front()
     {
-        warn!("{MOST_OPERATORS} operators are connected: closing the oldest connection");
+        warn!(
+            event = "too-many-operators",
+            "{MOST_OPERATORS} operators are connected: closing the oldest connection"
+        );
         oldest.close();
     }
     open.push_back(newest);
@@ -158,19 +209,25 @@ async fn deaths(manager: &Rc<Manager>) -> Result<()> {
 fn told(manager: &Rc<Manager>, event: ProcessEvent) {
     let now = Instant::now();
     if event.synced {
+        manager.keeper_build.replace(event.build);
         manager.synced.notify_one();
     } else if event.ended.is_empty() {
-        if event.name != "manager" {
-            let known = manager.supervisor.borrow_mut().found(&event.name, event.pid, now);
-            info!(process = event.name, pid = event.pid, known, "runs already");
+        if event.name == "manager" {
+            manager.own.replace(event);
+        } else {
+            let ProcessEvent { name, pid, build, restarts, last_exit, .. } = &event;
+            let found = Found { name, pid: *pid, build, restarts: *restarts, last_exit };
+            let known = manager.supervisor.borrow_mut().found(&found, now);
+            info!(event = "process-found", process = event.name, pid = event.pid, known, "runs already");
             if !known {
                 // Of an earlier configuration.
-                manager.signal(event.pid, Signal::TERM);
+                manager.signal(event.pid, Signal::TERM, "");
             }
         }
     } else {
-        if event.name != "manager" && !manager.is_stopping() {
-            warn!(process = event.name, pid = event.pid, "ended: {}", event.ended);
+        let is_wanted = manager.supervisor.borrow().process(&event.name).is_some();
+        if is_wanted && !manager.is_stopping() {
+            warn!(event = "process-ended", process = event.name, pid = event.pid, "ended: {}", event.ended);
         }
         manager.supervisor.borrow_mut().ended(&event.name, event.pid, &event.ended, now);
         manager.ended.notify_waiters();
@@ -203,12 +260,18 @@ async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
         }
         match result {
             Ok(()) => {
-                info!(process = name, pid, "running");
+                info!(event = "process-running", process = name, pid, "running");
                 manager.supervisor.borrow_mut().configured(name);
+                manager.running.notify_waiters();
                 return;
             }
             Err(error) => {
-                warn!(process = name, pid, "does not take its configuration: {error}");
+                warn!(
+                    event = "configuration-refused",
+                    process = name,
+                    pid,
+                    "does not take its configuration: {error}"
+                );
                 manager.supervisor.borrow_mut().refused(name, error.to_string());
                 tokio::time::sleep(CONFIGURE_RETRY).await;
             }
@@ -240,20 +303,31 @@ async fn supervise(manager: &Rc<Manager>) {
 }
 
 async fn spawn(manager: &Rc<Manager>, name: &'static str) {
-    let result = manager.keeper.spawn(SpawnRequest { name: name.into() }).await;
+    let sandbox = Some(sandbox(name, &manager.config()));
+    let result = manager.keeper.spawn(SpawnRequest { name: name.into(), sandbox }).await;
     let now = Instant::now();
     let mut supervisor = manager.supervisor.borrow_mut();
     match result {
-        Ok(reply) => supervisor.spawned(name, reply.pid, now),
+        Ok(reply) => supervisor.spawned(name, reply.pid, reply.build, now),
         Err(error) => {
-            warn!(process = name, "cannot be started: {error}");
+            warn!(event = "process-failed", process = name, "cannot be started: {error}");
             supervisor.spawn_failed(name, error.to_string(), now);
         }
     }
 }
 
 impl Manager {
-    fn signal(&self, pid: u32, signal: Signal) {
-        self.keeper.signal(SignalRequest { pid, signal: signal.as_raw().unsigned_abs() }).detach();
+    /// Starts what a new configuration wants besides, and ends what it does not.
+    pub(crate) fn want(&self, config: &Config) {
+        for pid in self.supervisor.borrow_mut().want(&wanted(config), Instant::now()) {
+            self.signal(pid, Signal::TERM, "not wanted any more");
+        }
+        self.changed.notify_one();
+    }
+
+    /// `reason` is how its death is described, if it is wanted.
+    fn signal(&self, pid: u32, signal: Signal, reason: &str) {
+        let signal = signal.as_raw().unsigned_abs();
+        self.keeper.signal(SignalRequest { pid, signal, reason: reason.to_owned() }).detach();
     }
 }

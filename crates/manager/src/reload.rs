@@ -2,10 +2,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    path::Path,
     rc::Rc,
 };
 
-use holdfast_api::manager::v1::ReloadReply;
+use holdfast_api::{
+    bgp::v1 as bgp_api,
+    manager::v1::{DiffReply, DiffRequest, ReloadReply},
+};
 use holdfast_config::{
     Config,
     schema::{Bgp, Peer, Remote},
@@ -17,60 +21,110 @@ use tracing::{info, warn};
 use crate::{
     CONFIGURE_LIMIT,
     configure::{self, Part},
-    read_configuration,
+    parse, protocols, read_text,
     service::Manager,
+    tcp,
 };
 
 /// Who is told, in this order: who is fed by another comes before it.
-const TOLD: [&str; 4] = ["manager", "fea", "rib", "bgp"];
+const TOLD: [&str; 5] = ["manager", "fea", "rib", "bgp", "metrics"];
 /// Names in one line of what has changed.
 const MOST_NAMES: usize = 10;
+
+/// A text that has been read, and is to become the configuration.
+pub(crate) struct Candidate {
+    pub(crate) text: String,
+    config: Rc<Config>,
+}
+
+impl Candidate {
+    /// Reads a text; `name` is how errors call it, and `file` where it is or is to be.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with all that is wrong with it.
+    pub(crate) async fn parse(text: String, name: &str, file: &Path) -> Result<Self, XrlError> {
+        let (name, file) = (name.to_owned(), file.to_owned());
+        // A big file takes a while, in which others are answered.
+        let parsed = tokio::task::spawn_blocking(move || (parse(&text, &name, &file), text)).await;
+        let (config, text) = parsed.map_err(|error| XrlError::internal(error.to_string()))?;
+        Ok(Self { config: Rc::new(config.map_err(XrlError::invalid_argument)?), text })
+    }
+
+    async fn read(file: &Path) -> Result<Self, XrlError> {
+        let text = read_text(file).map_err(XrlError::invalid_argument)?;
+        Self::parse(text, &file.display().to_string(), file).await
+    }
+}
 
 /// Reads the file again. The outcome is logged as well: nobody may be there to read the answer.
 pub(crate) async fn reload(manager: &Rc<Manager>) -> Result<ReloadReply, XrlError> {
     let _turn = manager.reloading.lock().await;
-    let result = replace(manager).await;
+    let result = match Candidate::read(&manager.file).await {
+        Ok(candidate) => replace(manager, candidate, || Ok(())).await,
+        Err(error) => Err(error),
+    };
     match &result {
-        Ok(reply) if reply.changes.is_empty() => info!("reload: nothing has changed"),
-        Ok(reply) => reply.changes.iter().for_each(|change| info!("reload: {change}")),
-        Err(error) => warn!("reload refused, nothing has changed: {}", error.message()),
+        Ok(reply) if reply.changes.is_empty() => info!(event = "reload", "reload: nothing has changed"),
+        Ok(reply) => reply.changes.iter().for_each(|change| info!(event = "reload", "reload: {change}")),
+        Err(error) => {
+            warn!(event = "reload-refused", "reload refused, nothing has changed: {}", error.message());
+        }
     }
     result
 }
 
-async fn replace(manager: &Rc<Manager>) -> Result<ReloadReply, XrlError> {
+/// What a reload of this text would do.
+pub(crate) async fn diff(manager: &Manager, request: DiffRequest) -> Result<DiffReply, XrlError> {
+    let new = Candidate::parse(request.text, &request.file, &manager.file).await?.config;
+    let old = manager.config();
+    let restart = only_with_a_restart(&old, &new).into_iter().map(str::to_owned).collect();
+    Ok(DiffReply { changes: changes(&old, &new), ending: ending(&old, &new), restart })
+}
+
+/// Makes a candidate the configuration. `put` is called when nobody can refuse any more, and may.
+pub(crate) async fn replace(
+    manager: &Rc<Manager>,
+    candidate: Candidate,
+    put: impl FnOnce() -> Result<(), XrlError>,
+) -> Result<ReloadReply, XrlError> {
     if manager.is_stopping() {
         return Err(XrlError::failed_precondition("the router is being stopped"));
     }
-    let file = manager.file.clone();
-    // A big file takes a while, in which others are answered.
-    let read = tokio::task::spawn_blocking(move || read_configuration(&file)).await;
-    let read = read.map_err(|error| XrlError::internal(error.to_string()))?;
-    let new = Rc::new(read.map_err(XrlError::invalid_argument)?);
+    let Candidate { text, config: new } = candidate;
     let old = manager.config();
-    if old == new {
-        return Ok(ReloadReply::default());
-    }
     let fixed = only_with_a_restart(&old, &new);
     if !fixed.is_empty() {
         let text = format!("only a restart of the router can change {}", fixed.join(", "));
         return Err(XrlError::failed_precondition(text));
     }
-    let (sockets, others): (Vec<_>, Vec<_>) =
-        differing(&old, &new)?.into_iter().partition(|(_, part)| matches!(part, Part::Transport(_)));
+    let (sockets, others) = by_turn(&old, &new)?;
     // Keys and listeners are there before the sessions that need them; and the kernel may have no room for them.
     for (name, part) in sockets {
         tell(manager, name, part).await.map_err(|error| XrlError::failed_precondition(error.message()))?;
     }
+    if let Err(error) = put() {
+        for (name, part) in by_turn(&new, &old)?.0 {
+            tell(manager, name, part).await?;
+        }
+        return Err(error);
+    }
     manager.restart.borrow_mut().extend(with_other_sockets(&old, &new));
     // Whoever is born from now on is told the new one.
     manager.config.replace(Rc::clone(&new));
-    let mut reply = ReloadReply { changes: changes(&old, &new), problems: Vec::new() };
+    manager.text.replace(text.into());
+    manager.want(&new);
+    let mut problems = protocols::follow(manager).await;
+    problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
+    let mut reply = ReloadReply { changes: changes(&old, &new), problems };
     for (name, part) in others {
         match tell(manager, name, part).await {
             Ok(ended) => reply.changes.extend(line("sessions ended", &ended)),
             Err(error) => {
-                warn!(process = name, "does not take its configuration: {error}");
+                warn!(
+                    event = "configuration-refused",
+                    process = name,
+                    "does not take its configuration: {error}"
+                );
                 reply.problems.push(format!("{name}: {}", error.message()));
             }
         }
@@ -78,8 +132,15 @@ async fn replace(manager: &Rc<Manager>) -> Result<ReloadReply, XrlError> {
     Ok(reply)
 }
 
+type Parts = Vec<(&'static str, Part)>;
+
+/// What has to be told first, since it may be refused; and what then.
+fn by_turn(old: &Config, new: &Config) -> Result<(Parts, Parts), XrlError> {
+    Ok(differing(old, new)?.into_iter().partition(|(_, part)| matches!(part, Part::Transport(_))))
+}
+
 /// What has to be told, and to whom.
-fn differing(old: &Config, new: &Config) -> Result<Vec<(&'static str, Part)>, XrlError> {
+fn differing(old: &Config, new: &Config) -> Result<Parts, XrlError> {
     let mut differing = Vec::new();
     for name in TOLD {
         let before = configure::parts(name, old)?;
@@ -120,11 +181,14 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let speaker = |setting: fn(&Bgp) -> u64| {
         old.bgp.as_ref().zip(new.bgp.as_ref()).is_some_and(|(old, new)| setting(old) != setting(new))
     };
+    let damping = |config: &Config| config.bgp.as_ref().map(|bgp| bgp.damping);
     let (near, far) = (old.rib.distance, new.rib.distance);
     let fixed = [
         ("`id` in [router]", old.router.id != new.router.id),
         ("`asn` in [router]", old.router.asn != new.router.asn),
         ("[log]", old.log != new.log),
+        ("`mode` in [sandbox]", old.sandbox.mode != new.sandbox.mode),
+        ("`first-user` in [sandbox]", old.sandbox.first_user != new.sandbox.first_user),
         ("`enabled` in [rib]", old.rib.enabled != new.rib.enabled),
         ("`connected` in [rib.distance]", near.connected != far.connected),
         ("`ebgp` in [rib.distance]", near.ebgp != far.ebgp),
@@ -133,6 +197,9 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("`as-sets` in [bgp]", speaker(|bgp| bgp.as_sets as u64)),
         ("`local-preference` in [bgp]", speaker(|bgp| bgp.local_preference.into())),
         ("`max-paths` in [bgp]", speaker(|bgp| bgp.max_paths.into())),
+        ("`nonstop` in [bgp]", speaker(|bgp| bgp.nonstop.into())),
+        ("`nonstop-memory` in [bgp]", speaker(|bgp| bgp.nonstop_memory.octets())),
+        ("[bgp.damping]", damping(old) != damping(new)),
     ];
     fixed.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
@@ -145,14 +212,42 @@ fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
     peers(new).into_iter().filter(other).map(|peer| peer.name).collect()
 }
 
+/// Peers and ranges whose sessions cannot stay: `bgp` decides the same way, by what it is told of them.
+fn ending(old: &Config, new: &Config) -> Vec<String> {
+    let peers = |config: &Config| config.bgp.clone().map(|bgp| bgp.peers).unwrap_or_default();
+    let session = |peer: &Peer, config| bgp_api::Peer {
+        import: String::new(),
+        export: String::new(),
+        description: String::new(),
+        nonstop: false,
+        ..configure::bgp_peer(peer, config)
+    };
+    let wanted: HashMap<Remote, Peer> = peers(new).into_iter().map(|peer| (peer.remote, peer)).collect();
+    let stays = |peer: &Peer| {
+        wanted
+            .get(&peer.remote)
+            .is_some_and(|wanted| wanted.md5 == peer.md5 && session(wanted, new) == session(peer, old))
+    };
+    let ends = |peer: &Peer| !peer.disabled && !stays(peer);
+    peers(old).into_iter().filter(ends).map(|peer| peer.name).collect()
+}
+
 /// What is different, for people.
 fn changes(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
-    let (fea, rib) = (old.fea != new.fea, old.rib != new.rib);
+    let (metrics, fea, rib) = (old.metrics != new.metrics, old.fea != new.fea, old.rib != new.rib);
     lines.extend(
-        [(fea, "[fea] changed"), (rib, "[rib] changed")].iter().filter(|c| c.0).map(|c| c.1.to_owned()),
+        [(metrics, "[metrics] changed"), (fea, "[fea] changed"), (rib, "[rib] changed")]
+            .iter()
+            .filter(|c| c.0)
+            .map(|c| c.1.to_owned()),
     );
+    if old.xrl.listen != new.xrl.listen {
+        lines.push("xrl listeners changed".to_owned());
+    }
+    compare(&mut lines, "xrl clients", &old.xrl.clients, &new.xrl.clients, |client| client.name.clone());
     compare(&mut lines, "static routes", &old.statics, &new.statics, |route| route.prefix.to_string());
+    compare(&mut lines, "protocols", &old.protocols, &new.protocols, |protocol| protocol.name.clone());
     let (before, now) = (&old.policy, &new.policy);
     compare(&mut lines, "prefix-sets", &before.prefix_sets, &now.prefix_sets, |set| set.name.clone());
     compare(&mut lines, "community-sets", &before.community_sets, &now.community_sets, |set| {
@@ -165,6 +260,10 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
             lines.push("listeners changed".to_owned());
         }
         compare(&mut lines, "networks", &old.networks, &new.networks, ToString::to_string);
+        compare(&mut lines, "redistribution of", &old.redistribute, &new.redistribute, |it| it.from.clone());
+        if old.rib_policy != new.rib_policy {
+            lines.push("rib-policy changed".to_owned());
+        }
         compare(&mut lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
     }
     lines
@@ -207,6 +306,8 @@ fn line(what: &str, names: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_config::describe::{self, Default, Effect, Key, Type};
+
     use super::*;
 
     const FILE: &str = r#"
@@ -273,12 +374,80 @@ mod tests {
         assert!(only_with_a_restart(&config(&[]), &config(&[("65001", "65003")])).is_empty());
     }
 
+    /// Another value than the default, in TOML; `None` for what is not a single value.
+    fn other(key: &Key) -> Option<String> {
+        let is = |text: &str| matches!(key.default, Default::Is(default) if default == text);
+        match key.value {
+            Type::Bool => Some((!is("true")).to_string()),
+            Type::Number(low, high) => Some(if is(&high.to_string()) { low } else { high }.to_string()),
+            Type::Word(words) => words.iter().map(|word| format!("\"{word}\"")).find(|word| !is(word)),
+            Type::Text(_, example) => Some(format!("\"{example}\"")),
+            Type::Asn => Some("65009".to_owned()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_what_the_description_says() {
+        let least: toml::Table =
+            "router = { id = \"10.0.0.7\", asn = 65000 }\nbgp = {}".parse().expect("TOML");
+        let config = |file: &toml::Table| holdfast_config::parse(&file.to_string(), "test");
+        let old = config(&least).expect("no errors");
+        let mut restarts = 0;
+        for header in describe::headers().iter().filter(|header| !header.many) {
+            for (key, value) in header.table.keys.iter().filter_map(|key| Some((key, other(key)?))) {
+                let mut file = least.clone();
+                let inner: toml::Table =
+                    format!("{}.{} = {value}", header.path, key.name).parse().expect("TOML");
+                for (name, table) in inner {
+                    let before = file.entry(name).or_insert(toml::Table::new().into()).as_table_mut();
+                    before.expect("a table").extend(table.as_table().expect("a table").clone());
+                }
+                // Some keys need others besides: those are not tried here.
+                let Ok(new) = config(&file) else { continue };
+                let refused = !only_with_a_restart(&old, &new).is_empty();
+                assert_eq!(refused, key.effect == Effect::Restart, "{} of {}", key.name, header.title());
+                restarts += usize::from(refused);
+            }
+        }
+        assert!(restarts >= 10, "{restarts}");
+    }
+
     #[test]
     fn another_key_is_another_socket_and_nothing_that_bgp_sees() {
         let (old, new) = (config(&[]), config(&[("first", "second")]));
         assert_eq!(with_other_sockets(&old, &new), ["b"]);
         let parts = |config| configure::parts("bgp", config).expect("parts");
         assert_eq!(parts(&old), parts(&new));
+    }
+
+    #[test]
+    fn a_session_is_left_out_of_nonstop_by_its_peer_or_by_all() {
+        let told = |config: &Config| match configure::parts("bgp", config).expect("parts").as_slice() {
+            [Part::Bgp(part)] => {
+                (part.nonstop, part.nonstop_octets, part.peers[0].nonstop, part.peers[1].nonstop)
+            }
+            parts => panic!("{parts:?}"),
+        };
+        let (all, but_a) = (config(&[]), config(&[("asn = 65001", "asn = 65001\nnonstop = false")]));
+        assert_eq!(told(&all), (true, 1 << 30, true, true));
+        assert_eq!(told(&but_a), (true, 1 << 30, false, true));
+        assert_eq!(changes(&all, &but_a), ["peers changed: a"]);
+        assert!(only_with_a_restart(&all, &but_a).is_empty() && with_other_sockets(&all, &but_a).is_empty());
+        let none = config(&[("[bgp]", "[bgp]\nnonstop = false\nnonstop-memory = \"2 MiB\"")]);
+        assert_eq!(told(&none), (false, 0, false, false));
+        assert_eq!(only_with_a_restart(&all, &none), ["`nonstop` in [bgp]", "`nonstop-memory` in [bgp]"]);
+    }
+
+    #[test]
+    fn sessions_end_when_more_than_policies_and_words_differ() {
+        let ended = |changed: &[(&str, &str)]| ending(&config(&[]), &config(changed));
+        assert!(ended(&[("accept-all", "reject-all")]).is_empty());
+        assert!(ended(&[("asn = 65001", "asn = 65001\ndescription = \"x\"\nnonstop = false")]).is_empty());
+        assert_eq!(ended(&[("first", "second")]), ["b"]);
+        assert_eq!(ended(&[("65001", "65003"), ("10.0.2.2", "10.0.2.3")]), ["a", "b"]);
+        assert_eq!(ended(&[("\"a\"", "\"c\"")]), ["a"]);
+        assert_eq!(ended(&[("[bgp]", "[bgp]\nhold-time = 30")]), ["a", "b"]);
     }
 
     #[test]

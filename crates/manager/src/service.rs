@@ -1,7 +1,7 @@
 //! The manager's interface, and the orderly stop.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeSet,
     fs,
     os::fd::OwnedFd,
@@ -13,32 +13,46 @@ use std::{
 use holdfast_api::{
     bgp::v1::{BgpClient, ShutdownRequest as BgpShutdown},
     fea::v1::{FeaClient, ShutdownRequest as FeaShutdown},
-    keeper::v1::{Empty as KeeperEmpty, KeeperClient},
-    manager::v1::{AdoptRequest, Empty, ManagerServer, Process, ReloadReply, ShowProcessesReply},
+    keeper::v1::{Empty as KeeperEmpty, KeeperClient, ProcessEvent},
+    manager::v1::{
+        AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest,
+        Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowProcessesReply, SignalReply,
+        SignalRequest, UpgradeProgress, UpgradeRequest, VersionRequest,
+    },
 };
 use holdfast_config::Config;
-use holdfast_process::spawn_task;
-use holdfast_xrl::{CallContext, Finder, PeerIdentity, Resolver, XrlError};
+use holdfast_process::{Closed, metrics::High, spawn_task};
+use holdfast_xrl::{CallContext, Finder, PeerIdentity, ReplySink, Resolver, XrlError};
 use rustix::process::Signal;
-use tokio::sync::{Mutex, Notify};
+use tokio::{
+    sync::{Mutex, Notify, mpsc},
+    task::JoinHandle,
+};
 use tracing::{info, warn};
 
 use crate::{
-    reload,
+    commit,
+    protocols::Protocols,
+    reload, sandbox, signal,
     supervisor::{State, Supervisor},
+    tcp, upgrade,
 };
 
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// The order of stopping: who feeds another stops first.
-const STOP_ORDER: [&str; 3] = ["bgp", "rib", "fea"];
+const STOP_ORDER: [&str; 4] = ["metrics", "bgp", "rib", "fea"];
 
 /// All state.
 pub(crate) struct Manager {
     /// What runs, or is about to.
     pub(crate) config: RefCell<Rc<Config>>,
+    /// The text that says it.
+    pub(crate) text: RefCell<Rc<str>>,
     pub(crate) file: PathBuf,
-    /// One reload at a time.
+    /// What rolls back a commit that nobody confirms.
+    pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
+    /// One reload or commit at a time.
     pub(crate) reloading: Mutex<()>,
     /// Peers and ranges whose sessions have to begin anew, until bgp has heard of it.
     pub(crate) restart: RefCell<BTreeSet<String>>,
@@ -48,11 +62,26 @@ pub(crate) struct Manager {
     pub(crate) resolver: Resolver,
     /// What is due may have changed.
     pub(crate) changed: Notify,
+    /// A process has taken its configuration.
+    pub(crate) running: Notify,
     /// A process has ended.
     pub(crate) ended: Notify,
+    /// What the keeper says of this manager.
+    pub(crate) own: RefCell<ProcessEvent>,
+    /// What the keeper was started from.
+    pub(crate) keeper_build: RefCell<String>,
     /// The keeper has said what runs already.
     pub(crate) synced: Notify,
+    /// Connections of operators.
+    pub(crate) operators: Cell<usize>,
+    pub(crate) most_operators: High,
     pub(crate) born: Instant,
+    /// What has closed this process, and with it every other: they run on one kernel.
+    pub(crate) closed: Closed,
+    /// Sockets of those that others start.
+    pub(crate) protocols: RefCell<Protocols>,
+    /// Where XRL listens on TCP.
+    pub(crate) tcp: RefCell<Vec<tcp::Open>>,
 }
 
 /// What is served: calls reach the manager through this.
@@ -69,20 +98,27 @@ impl Manager {
 
     /// Stops everything in order, then tells the keeper.
     async fn stop(self: Rc<Self>) {
-        info!("stopping all processes");
+        info!(event = "stop-begun", "stopping all processes");
         let names: Vec<_> = STOP_ORDER.into_iter().filter(|name| self.pid(name).is_some()).collect();
         self.supervisor.borrow_mut().stop();
         for name in names {
             let shut_down = tokio::time::timeout(STOP_LIMIT, self.shut_down(name)).await;
             if let Err(error) = shut_down.unwrap_or_else(|_| Err(XrlError::timeout("no answer"))) {
-                warn!(process = name, "does not stop in order: {error}");
+                warn!(event = "stop-failed", process = name, "does not stop in order: {error}");
             }
             if let Some(pid) = self.pid(name) {
-                self.signal(pid, Signal::TERM);
+                self.signal(pid, Signal::TERM, "");
                 self.wait_for_end(name).await;
             }
         }
         self.keeper.stopped(KeeperEmpty {}).detach();
+    }
+
+    /// All processes and how they fare.
+    pub(crate) fn processes(&self, now: Instant) -> Vec<Process> {
+        let mut processes = vec![keeper(&self.keeper_build.borrow()), manager(self, now)];
+        processes.extend(self.supervisor.borrow().processes().iter().map(|process| show(process, now)));
+        processes
     }
 
     async fn shut_down(&self, name: &str) -> Result<(), XrlError> {
@@ -100,7 +136,7 @@ impl Manager {
         Ok(())
     }
 
-    fn pid(&self, name: &str) -> Option<u32> {
+    pub(crate) fn pid(&self, name: &str) -> Option<u32> {
         self.supervisor.borrow().process(name).and_then(|process| process.state.life()).map(|(pid, _)| pid)
     }
 
@@ -111,7 +147,7 @@ impl Manager {
             }
         };
         if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
-            warn!(process = name, "does not end");
+            warn!(event = "stop-failed", process = name, "does not end");
         }
     }
 }
@@ -147,15 +183,81 @@ impl ManagerServer for Served {
         done.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
     }
 
+    async fn diff(&self, _: &CallContext, request: DiffRequest) -> Result<DiffReply, XrlError> {
+        reload::diff(&self.0, request).await
+    }
+
+    async fn show_configuration(&self, _: &CallContext, _: Empty) -> Result<ConfigurationReply, XrlError> {
+        Ok(commit::show(&self.0))
+    }
+
+    async fn commit(&self, cx: &CallContext, request: CommitRequest) -> Result<CommitReply, XrlError> {
+        let (manager, uid) = (Rc::clone(&self.0), cx.peer().instance.parse().ok());
+        // Not this call's own task, as above.
+        let done = spawn_task(async move { commit::commit(&manager, request, uid).await }).await;
+        done.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
+    }
+
+    async fn confirm(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        commit::confirm(&self.0).await.map(|()| Empty {})
+    }
+
+    async fn history(&self, _: &CallContext, _: Empty) -> Result<HistoryReply, XrlError> {
+        commit::history(&self.0)
+    }
+
+    async fn show_version(
+        &self,
+        _: &CallContext,
+        request: VersionRequest,
+    ) -> Result<ConfigurationReply, XrlError> {
+        commit::version(&self.0, request.number)
+    }
+
+    async fn alive(&self, _: &CallContext, request: AliveRequest) -> Result<Empty, XrlError> {
+        while request.running && !self.0.supervisor.borrow().all_run() {
+            self.0.running.notified().await;
+        }
+        Ok(Empty {})
+    }
+
+    async fn upgrade(
+        &self,
+        cx: &CallContext,
+        request: UpgradeRequest,
+        fds: Vec<OwnedFd>,
+        mut replies: ReplySink<UpgradeProgress>,
+    ) -> Result<(), XrlError> {
+        let file = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
+        let (say, mut said) = mpsc::unbounded_channel();
+        let manager = Rc::clone(&self.0);
+        // Not this call's own task: one who asks and goes away must not leave it half done.
+        let done = spawn_task(async move { upgrade::upgrade(&manager, &request, file, &say).await });
+        while let Some(progress) = said.recv().await {
+            let last = progress.last;
+            replies.send(progress).await?;
+            if last {
+                // This process ends as soon as `said` is closed.
+                cx.channel().flush().await?;
+                break;
+            }
+        }
+        drop(said);
+        done.await.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
+    }
+
+    async fn signal(&self, _: &CallContext, request: SignalRequest) -> Result<SignalReply, XrlError> {
+        signal::send(&self.0, request).await
+    }
+
     async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {
-        let now = Instant::now();
-        let mut processes = vec![keeper(), manager(self.0.born, now)];
-        processes.extend(self.0.supervisor.borrow().processes().iter().map(|process| show(process, now)));
+        let mut processes = self.0.processes(Instant::now());
+        processes.iter_mut().for_each(|process| sandbox::tell(process, self.0.closed));
         Ok(ShowProcessesReply { processes })
     }
 }
 
-fn keeper() -> Process {
+fn keeper(build: &str) -> Process {
     let pid = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
     Process {
         name: "keeper".into(),
@@ -163,18 +265,23 @@ fn keeper() -> Process {
         state: "running".into(),
         memory_bytes: memory(pid),
         uptime_seconds: uptime(pid),
+        build: build.to_owned(),
         ..Process::default()
     }
 }
 
-fn manager(born: Instant, now: Instant) -> Process {
+fn manager(manager: &Manager, now: Instant) -> Process {
     let pid = std::process::id();
+    let own = manager.own.borrow();
     Process {
         name: "manager".into(),
         pid,
         state: "running".into(),
-        uptime_seconds: now.duration_since(born).as_secs(),
+        uptime_seconds: now.duration_since(manager.born).as_secs(),
         memory_bytes: memory(pid),
+        restarts: own.restarts,
+        last_exit: own.last_exit.clone(),
+        build: own.build.clone(),
         ..Process::default()
     }
 }
@@ -195,6 +302,8 @@ fn show(process: &crate::supervisor::Process, now: Instant) -> Process {
         retry_seconds: retry.as_secs_f32().ceil() as u64,
         memory_bytes: pid.map_or(0, memory),
         detail: process.detail.clone(),
+        build: process.build.clone(),
+        ..Process::default()
     }
 }
 

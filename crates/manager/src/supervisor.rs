@@ -1,16 +1,17 @@
 //! What runs and what should: the decisions of starting and restarting, without doing either.
 //!
 //! A process goes `BackingOff -> Starting -> Configuring -> Running`; its death from any state leads back to
-//! `BackingOff`. The delay doubles from [`FIRST_DELAY`] to [`LAST_DELAY`] and begins anew after [`GOOD_LIFE`].
+//! `BackingOff`. After the first death it is started again at once; from the second on the delay doubles from
+//! [`FIRST_DELAY`] to [`LAST_DELAY`]. It all begins anew after [`GOOD_LIFE`].
 
 use std::time::{Duration, Instant};
 
-/// Delay before the first restart.
+/// Delay before the restart after a second death.
 pub(crate) const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// Upper bound of the delay.
 pub(crate) const LAST_DELAY: Duration = Duration::from_secs(10);
-/// A process that lived this long is started again without punishment.
-pub(crate) const GOOD_LIFE: Duration = Duration::from_secs(60);
+/// A process that lived this long is started again at once.
+pub(crate) const GOOD_LIFE: Duration = Duration::from_secs(5);
 
 /// Where a process stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,20 @@ pub(crate) struct Process {
     pub(crate) last_exit: String,
     /// What is wrong with it now.
     pub(crate) detail: String,
+    /// What it was started from.
+    pub(crate) build: String,
     delay: Duration,
+}
+
+/// A process that was there before this manager.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) pid: u32,
+    pub(crate) build: &'a str,
+    /// Deaths of earlier ones of its name.
+    pub(crate) restarts: u32,
+    pub(crate) last_exit: &'a str,
 }
 
 /// What to do next.
@@ -88,20 +102,30 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// None of them runs yet.
     pub(crate) fn new(names: &[&'static str], now: Instant) -> Self {
-        let process = |&name| Process {
-            name,
-            state: State::BackingOff { until: now },
-            restarts: 0,
-            last_exit: String::new(),
-            detail: String::new(),
-            delay: FIRST_DELAY,
-        };
-        Self { processes: names.iter().map(process).collect(), stopping: false }
+        Self { processes: names.iter().map(|&name| Process::new(name, now)).collect(), stopping: false }
+    }
+
+    /// Others are to run from now on. The process ids of those that are to end.
+    pub(crate) fn want(&mut self, names: &[&'static str], now: Instant) -> Vec<u32> {
+        let (stay, go): (Vec<_>, Vec<_>) =
+            self.processes.drain(..).partition(|process| names.contains(&process.name));
+        self.processes = stay;
+        for &name in names {
+            if self.process(name).is_none() {
+                self.processes.push(Process::new(name, now));
+            }
+        }
+        go.iter().filter_map(|process| process.state.life()).map(|(pid, _)| pid).collect()
     }
 
     /// All, in the order of start.
     pub(crate) fn processes(&self) -> &[Process] {
         &self.processes
+    }
+
+    /// Whether each has taken its configuration.
+    pub(crate) fn all_run(&self) -> bool {
+        self.processes.iter().all(|process| matches!(process.state, State::Running { .. }))
     }
 
     /// The one of that name.
@@ -113,10 +137,15 @@ impl Supervisor {
         self.processes.iter_mut().find(|process| process.name == name)
     }
 
-    /// A process that runs already: this manager is not the first. Whether it is wanted.
-    pub(crate) fn found(&mut self, name: &str, pid: u32, now: Instant) -> bool {
+    /// A process that runs already, with how often one of its name has ended and how the last one did: this manager is
+    /// not the first. Whether it is wanted.
+    pub(crate) fn found(&mut self, found: &Found<'_>, now: Instant) -> bool {
+        let &Found { name, pid, build, restarts, last_exit } = found;
         let alive = self.is_alive(name, pid);
         let Some(process) = self.find(name) else { return false };
+        build.clone_into(&mut process.build);
+        process.restarts = restarts;
+        last_exit.clone_into(&mut process.last_exit);
         // Told a second time of one that is known, it would wait for a birth that has been.
         if !alive {
             process.state = State::Starting { pid, since: now };
@@ -154,11 +183,21 @@ impl Supervisor {
     }
 
     /// The keeper has started it.
-    pub(crate) fn spawned(&mut self, name: &str, pid: u32, now: Instant) {
+    pub(crate) fn spawned(&mut self, name: &str, pid: u32, build: String, now: Instant) {
         if let Some(process) = self.find(name)
-            && process.state == State::Spawning
+            && let State::Spawning | State::Configuring { .. } | State::Running { .. } = process.state
         {
-            process.state = State::Starting { pid, since: now };
+            process.build = build;
+            if process.state == State::Spawning {
+                process.state = State::Starting { pid, since: now };
+            }
+        }
+    }
+
+    /// Its next death is wanted, and not held against it.
+    pub(crate) fn forgive(&mut self, name: &str) {
+        if let Some(process) = self.find(name) {
+            process.delay = Duration::ZERO;
         }
     }
 
@@ -228,7 +267,7 @@ impl Supervisor {
         }
         process.restarts += 1;
         if life.is_some_and(|(_, since)| now.saturating_duration_since(since) >= GOOD_LIFE) {
-            process.delay = FIRST_DELAY;
+            process.delay = Duration::ZERO;
         }
         process.back_off(now);
     }
@@ -251,9 +290,22 @@ impl Supervisor {
 }
 
 impl Process {
+    /// To be started at once.
+    fn new(name: &'static str, now: Instant) -> Self {
+        Self {
+            name,
+            state: State::BackingOff { until: now },
+            restarts: 0,
+            last_exit: String::new(),
+            detail: String::new(),
+            build: String::new(),
+            delay: Duration::ZERO,
+        }
+    }
+
     fn back_off(&mut self, now: Instant) {
         self.state = State::BackingOff { until: now + self.delay };
-        self.delay = (self.delay * 2).min(LAST_DELAY);
+        self.delay = (self.delay * 2).clamp(FIRST_DELAY, LAST_DELAY);
     }
 }
 
@@ -264,10 +316,14 @@ mod tests {
     fn running(now: Instant) -> Supervisor {
         let mut supervisor = Supervisor::new(&["bgp"], now);
         assert_eq!(supervisor.due(now), [Action::Spawn("bgp")]);
-        supervisor.spawned("bgp", 7, now);
+        supervisor.spawned("bgp", 7, String::new(), now);
         assert_eq!(supervisor.registered("bgp", 7, now), Some(Action::Configure("bgp")));
         supervisor.configured("bgp");
         supervisor
+    }
+
+    fn found(name: &str, pid: u32) -> Found<'_> {
+        Found { name, pid, build: "0.1.0+1", restarts: 2, last_exit: "signal 9" }
     }
 
     fn state(supervisor: &Supervisor) -> State {
@@ -288,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_are_delayed_longer_each_time_up_to_a_bound() {
+    fn the_first_restart_is_at_once_and_the_next_are_delayed_longer_each_time_up_to_a_bound() {
         let start = Instant::now();
         let mut now = start;
         let mut supervisor = running(now);
@@ -297,12 +353,12 @@ mod tests {
             supervisor.ended("bgp", pid, "signal 9", now);
             let due = supervisor.next_due().expect("it is to be started again");
             delays.push(due - now);
-            assert!(supervisor.due(due - Duration::from_millis(1)).is_empty());
+            assert!(due == now || supervisor.due(due - Duration::from_millis(1)).is_empty());
             now = due;
             assert_eq!(supervisor.due(now), [Action::Spawn("bgp")]);
-            supervisor.spawned("bgp", pid + 1, now);
+            supervisor.spawned("bgp", pid + 1, String::new(), now);
         }
-        assert_eq!(delays[..3], [FIRST_DELAY, FIRST_DELAY * 2, FIRST_DELAY * 4]);
+        assert_eq!(delays[..4], [Duration::ZERO, FIRST_DELAY, FIRST_DELAY * 2, FIRST_DELAY * 4]);
         assert_eq!(delays[9], LAST_DELAY);
         assert_eq!(supervisor.process("bgp").map(|p| p.restarts), Some(10));
     }
@@ -312,12 +368,11 @@ mod tests {
         let now = Instant::now();
         let mut supervisor = running(now);
         supervisor.ended("bgp", 7, "signal 9", now);
-        let now = now + FIRST_DELAY;
         supervisor.due(now);
-        supervisor.spawned("bgp", 8, now);
+        supervisor.spawned("bgp", 8, String::new(), now);
         let end = now + GOOD_LIFE;
         supervisor.ended("bgp", 8, "exit 1", end);
-        assert_eq!(supervisor.next_due(), Some(end + FIRST_DELAY));
+        assert_eq!(supervisor.next_due(), Some(end), "at once");
     }
 
     #[test]
@@ -332,12 +387,14 @@ mod tests {
     fn what_runs_already_is_configured_once_it_registers_and_stays_so() {
         let now = Instant::now();
         let mut supervisor = Supervisor::new(&["bgp"], now);
-        assert!(supervisor.found("bgp", 7, now) && !supervisor.found("ospf", 8, now));
+        assert!(supervisor.found(&found("bgp", 7), now) && !supervisor.found(&found("ospf", 8), now));
         assert!(supervisor.due(now).is_empty(), "it is not started a second time");
+        let process = supervisor.process("bgp").expect("bgp is supervised");
+        assert_eq!((process.restarts, process.build.as_str()), (2, "0.1.0+1"));
         assert_eq!(supervisor.registered("bgp", 7, now), Some(Action::Configure("bgp")));
         supervisor.configured("bgp");
         assert!(
-            supervisor.found("bgp", 7, now + FIRST_DELAY),
+            supervisor.found(&found("bgp", 7), now + FIRST_DELAY),
             "told again, after a gap in the keeper's news"
         );
         assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
@@ -372,7 +429,34 @@ mod tests {
         let mut supervisor = Supervisor::new(&["bgp"], now);
         supervisor.due(now);
         supervisor.ended("bgp", 7, "exit 1", now);
-        supervisor.spawned("bgp", 7, now);
-        assert_eq!(state(&supervisor), State::BackingOff { until: now + FIRST_DELAY });
+        supervisor.spawned("bgp", 7, String::new(), now);
+        assert_eq!(state(&supervisor), State::BackingOff { until: now });
+    }
+
+    #[test]
+    fn what_another_configuration_wants_is_started_and_what_it_does_not_ends() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        assert!(supervisor.want(&["bgp", "metrics"], now).is_empty());
+        assert_eq!(supervisor.due(now), [Action::Spawn("metrics")], "bgp is left alone");
+        supervisor.spawned("metrics", 8, String::new(), now);
+        assert_eq!(supervisor.want(&["bgp"], now), [8]);
+        supervisor.ended("metrics", 8, "signal 15", now);
+        assert!(supervisor.due(now).is_empty() && supervisor.process("metrics").is_none());
+    }
+
+    #[test]
+    fn a_death_that_is_wanted_is_not_held_against_it() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        for pid in [7, 8, 9] {
+            supervisor.ended("bgp", pid, "signal 9", now);
+            let due = supervisor.next_due().expect("it is to be started again");
+            supervisor.due(due);
+            supervisor.spawned("bgp", pid + 1, String::new(), due);
+        }
+        supervisor.forgive("bgp");
+        supervisor.ended("bgp", 10, "upgrade", now);
+        assert_eq!(supervisor.next_due(), Some(now));
     }
 }

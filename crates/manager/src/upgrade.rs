@@ -1,0 +1,231 @@
+//! Another binary under a running router: process by process, each of which takes over from the one before as after a
+//! crash. What cannot work is refused before anything is touched; a build whose processes do not run is taken back.
+
+use std::{
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::{
+    keeper::v1::{Empty, UseBinaryRequest},
+    manager::v1::{UpgradeProgress, UpgradeRequest},
+    rib::v1::{Empty as RibEmpty, RibClient, Status},
+};
+use holdfast_xrl::XrlError;
+use rustix::process::Signal;
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::{info, warn};
+
+use crate::{service::Manager, supervisor::State};
+
+/// Who is replaced, in this order: who is fed by another comes before it.
+const ORDER: [&str; 4] = ["fea", "rib", "bgp", "metrics"];
+/// A new process takes no longer to run.
+const RUN_LIMIT: Duration = Duration::from_secs(60);
+/// So often a new process may die before it runs.
+const MOST_DEATHS: u32 = 3;
+/// Before the next one is replaced, the routes are where they belong; but those of a peer whose session has to come up
+/// anew take as long as they take.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+const SETTLE_PAUSE: Duration = Duration::from_millis(20);
+/// How the death of a process that is replaced is described.
+const REASON: &str = "upgrade";
+/// The operator reads the last line no later.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+type Say = UnboundedSender<UpgradeProgress>;
+
+/// Replaces everything that was not started from this build. Returns when nothing is left to do, or the keeper was
+/// asked to replace this manager and itself.
+///
+/// # Errors
+/// What stands against it, with nothing touched; or which process did not run, with the old build running again.
+pub(crate) async fn upgrade(
+    manager: &Rc<Manager>,
+    request: &UpgradeRequest,
+    file: OwnedFd,
+    say: &Say,
+) -> Result<(), XrlError> {
+    // No other upgrade, and no reload, at the same time.
+    let _turn =
+        manager.reloading.try_lock().map_err(|_| refused("a reload or another upgrade is going on"))?;
+    if manager.is_stopping() {
+        return Err(refused("the router is being stopped"));
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(&request.path));
+    let wrong = |text: &str| XrlError::failed_precondition(format!("{}: {text}", path.display()));
+    let copy = file.try_clone().map_err(|error| XrlError::internal(error.to_string()))?;
+    let question = UseBinaryRequest { path: request.path.clone(), ..UseBinaryRequest::default() };
+    let new = manager.keeper.examine(question, vec![copy]).await.map_err(|error| wrong(error.message()))?;
+    if !new.obstacles.is_empty() {
+        return Err(wrong(&new.obstacles.join("; ")));
+    }
+    let upgrade = Upgrade { manager, build: new.build, say };
+    let first: Vec<_> = ORDER.into_iter().filter(|name| upgrade.is_old(name)).collect();
+    let last: Vec<_> = ["manager", "keeper"].into_iter().filter(|name| upgrade.is_old(name)).collect();
+    if first.is_empty() && last.is_empty() {
+        upgrade.say("", "every process runs this build already", Duration::ZERO);
+        return Ok(());
+    }
+    if request.dry_run {
+        for name in first.iter().chain(&last) {
+            let text = format!("{} would be replaced", upgrade.build_of(name));
+            upgrade.say(name, &text, Duration::ZERO);
+        }
+        return Ok(());
+    }
+    info!(event = "upgrade-begun", build = upgrade.build, path = %path.display(), "upgrade begins");
+    let request = UseBinaryRequest { path: request.path.clone(), build: upgrade.build.clone() };
+    manager.keeper.use_binary(request, vec![file]).await?;
+    upgrade.replace_all(&first).await?;
+    if !last.is_empty() {
+        let progress = UpgradeProgress { last: true, ..upgrade.progress("", "", Duration::ZERO) };
+        if say.send(progress).is_ok() {
+            let _ = tokio::time::timeout(LAST_WORDS, say.closed()).await;
+        }
+        manager.keeper.hand_over(Empty {}).await?;
+    }
+    Ok(())
+}
+
+fn refused(text: &str) -> XrlError {
+    XrlError::failed_precondition(text)
+}
+
+struct Upgrade<'a> {
+    manager: &'a Rc<Manager>,
+    /// The build that is to run everywhere.
+    build: String,
+    say: &'a Say,
+}
+
+impl Upgrade<'_> {
+    fn progress(&self, process: &str, text: &str, took: Duration) -> UpgradeProgress {
+        UpgradeProgress {
+            build: self.build.clone(),
+            process: process.to_owned(),
+            text: text.to_owned(),
+            milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX),
+            last: false,
+        }
+    }
+
+    /// Tells the operator, who may have gone.
+    fn say(&self, process: &str, text: &str, took: Duration) {
+        let _ = self.say.send(self.progress(process, text, took));
+    }
+
+    /// What a process was started from; empty if it is not wanted.
+    fn build_of(&self, name: &str) -> String {
+        match name {
+            "manager" => self.manager.own.borrow().build.clone(),
+            "keeper" => self.manager.keeper_build.borrow().clone(),
+            _ => {
+                let supervisor = self.manager.supervisor.borrow();
+                supervisor.process(name).map(|process| process.build.clone()).unwrap_or_default()
+            }
+        }
+    }
+
+    fn is_old(&self, name: &str) -> bool {
+        let wanted =
+            ["manager", "keeper"].contains(&name) || self.manager.supervisor.borrow().process(name).is_some();
+        wanted && self.build_of(name) != self.build
+    }
+
+    /// Replaces these processes; if one does not run, all of them go back.
+    async fn replace_all(&self, names: &[&str]) -> Result<(), XrlError> {
+        for (number, name) in names.iter().enumerate() {
+            let begin = Instant::now();
+            match self.replace(name).await {
+                Ok(()) => {
+                    self.say(name, "replaced", begin.elapsed());
+                    let _ = tokio::time::timeout(SETTLE_LIMIT, self.settled()).await;
+                }
+                Err(why) => {
+                    warn!(
+                        event = "upgrade-failed",
+                        process = name,
+                        build = self.build,
+                        "upgrade: {why}: back to the build before"
+                    );
+                    self.manager.keeper.use_binary(UseBinaryRequest::default(), Vec::new()).await?;
+                    let mut text = format!("{name} does not run with {}: {why}; ", self.build);
+                    text.push_str(match self.back(&names[..=number]).await {
+                        Ok(()) => "the build before runs again",
+                        Err(_) => "nor does it with the build before: see `holdfast show processes`",
+                    });
+                    return Err(XrlError::failed_precondition(text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until what `bgp` knows is at the rib, and what the rib knows at the fea.
+    async fn settled(&self) {
+        let runs = |name| self.manager.pid(name).is_some();
+        while runs("rib") && !self.is_settled(runs("bgp")).await.unwrap_or(false) {
+            tokio::time::sleep(SETTLE_PAUSE).await;
+        }
+    }
+
+    async fn is_settled(&self, with_bgp: bool) -> Result<bool, XrlError> {
+        let rib: RibClient = self.manager.resolver.client("rib").await?;
+        let Status { origins, pending, fea_synced, .. } = rib.show_status(RibEmpty {}).await?;
+        let bgp_synced = origins.iter().any(|origin| origin.name == "bgp" && origin.alive && origin.synced);
+        Ok(fea_synced && pending == 0 && (bgp_synced || !with_bgp))
+    }
+
+    async fn back(&self, names: &[&str]) -> Result<(), String> {
+        let mut result = Ok(());
+        for name in names {
+            result = result.and(self.replace(name).await);
+        }
+        result
+    }
+
+    /// Ends a process and waits until another runs in its place.
+    async fn replace(&self, name: &str) -> Result<(), String> {
+        let deaths = || {
+            let supervisor = self.manager.supervisor.borrow();
+            supervisor.process(name).map_or(0, |process| process.restarts)
+        };
+        let before = deaths();
+        let old = self.manager.pid(name);
+        self.manager.supervisor.borrow_mut().forgive(name);
+        if let Some(pid) = old {
+            self.manager.signal(pid, Signal::KILL, REASON);
+        }
+        let runs = async {
+            loop {
+                // Before it is looked at: nothing is missed.
+                let (running, ended) = (self.manager.running.notified(), self.manager.ended.notified());
+                let state =
+                    self.manager.supervisor.borrow().process(name).map(|process| process.state.clone());
+                if let Some(State::Running { pid, .. }) = state
+                    && Some(pid) != old
+                {
+                    return Ok(());
+                }
+                if deaths().saturating_sub(before) > MOST_DEATHS {
+                    let supervisor = self.manager.supervisor.borrow();
+                    let how = supervisor.process(name).map(|process| process.last_exit.clone());
+                    return Err(format!("it has ended {MOST_DEATHS} times ({})", how.unwrap_or_default()));
+                }
+                tokio::select! { () = running => {} () = ended => {} }
+            }
+        };
+        let late = |_| {
+            let supervisor = self.manager.supervisor.borrow();
+            let process = supervisor.process(name);
+            process.map(|process| format!("it is {}; {}", process.state.word(), process.detail))
+        };
+        match tokio::time::timeout(RUN_LIMIT, runs).await {
+            Ok(result) => result,
+            Err(error) => Err(late(error).unwrap_or_default()),
+        }
+    }
+}
