@@ -19,6 +19,9 @@ pub enum Failure {
         /// What the system said.
         error: io::Error,
     },
+    /// The router is to be reached over TCP.
+    #[error("a router over tcp wants the client's key: set HOLDFAST_KEY_FILE (or HOLDFAST_KEY)")]
+    NoKey,
     /// The router is there, but the manager or the process asked does not answer.
     #[error("the router does not answer: {0}")]
     NoAnswer(String),
@@ -36,6 +39,26 @@ pub enum Failure {
     /// The router has a new configuration, and not every process takes it.
     #[error("not taken, and tried again every few seconds (see `holdfast show processes`): {0}")]
     NotTaken(String),
+    /// Some processes run another build than the one that was to run everywhere.
+    #[error("the upgrade is not complete (the router's log says why): {0}")]
+    NotUpgraded(String),
+    /// Policies do not decide as they were expected to.
+    #[error("{failed} of {tried} routes are not treated as expected")]
+    NotAsExpected {
+        /// Routes that are not.
+        failed: usize,
+        /// All of them.
+        tried: usize,
+    },
+    /// A command of `holdfast configure` that cannot be carried out.
+    #[error("{0}")]
+    Edit(String),
+    /// A reload would be refused.
+    #[error("only a restart of the router can change {0}")]
+    NeedsRestart(String),
+    /// There are differences. No failure, but an exit code of its own.
+    #[error("there are differences")]
+    Differs,
     /// Nothing matches.
     #[error("{0}")]
     NothingFound(String),
@@ -68,15 +91,21 @@ impl From<XrlError> for Failure {
 }
 
 impl Failure {
-    /// 0, 1 or 3, as the crate's documentation says.
+    /// 0, 1, 3 or 4, as the crate's documentation says.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NoRouter { .. } | Self::NoAnswer(_) => 3,
+            Self::Differs => 4,
             // The reader has seen enough, as `head` does.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::NotRunning { .. }
+            | Self::NoKey
             | Self::Refused(_)
             | Self::NotTaken(_)
+            | Self::NotUpgraded(_)
+            | Self::NotAsExpected { .. }
+            | Self::Edit(_)
+            | Self::NeedsRestart(_)
             | Self::NothingFound(_)
             | Self::Unreadable { .. }
             | Self::Wrong(_)
@@ -89,6 +118,7 @@ impl Failure {
         let code = self.exit_code();
         match self {
             Self::Wrong(_) if json => {}
+            Self::Differs => {}
             _ if code == 0 => {}
             _ if json => eprintln!("{}", serde_json::json!({ "error": self.to_string() })),
             Self::Wrong(wrong) => eprintln!("{wrong}"),

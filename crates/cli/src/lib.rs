@@ -5,14 +5,21 @@
 //! FRR has the command. Large answers are written as they arrive and never held.
 //!
 //! [`Command`] is what the binary puts into its own command line. Exit codes: 0 done; 1 refused or nothing found;
-//! 2 the command line is wrong; 3 no router answers.
+//! 2 the command line is wrong; 3 no router answers; 4 `diff` has found differences.
 
 mod check;
+mod clear;
+mod configure;
+mod diff;
 mod failure;
 mod json;
+mod policy;
+mod profile;
 mod router;
+mod schema;
 mod show;
 mod text;
+mod upgrade;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -31,6 +38,8 @@ pub const DEFAULT_RUNTIME_DIR: &str = "/run/holdfast";
 pub enum Command {
     /// Checks a configuration file; reports every error with its place.
     Check(Check),
+    /// Prints what a configuration may say: the JSON schema, for editors.
+    Schema(schema::Schema),
     /// Shows the state of the router.
     #[command(infer_subcommands = true)]
     Show {
@@ -49,7 +58,7 @@ pub enum Command {
         options: Options,
         /// What to clear.
         #[command(subcommand)]
-        what: Clear,
+        what: clear::Clear,
     },
     /// Has the router read its configuration file again; what has not changed is not touched.
     Reload {
@@ -57,6 +66,25 @@ pub enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Records how long routes take from point to point.
+    #[command(infer_subcommands = true)]
+    Profile {
+        /// How to answer.
+        #[command(flatten)]
+        options: Options,
+        /// What to do.
+        #[command(subcommand)]
+        what: profile::Profile,
+    },
+    /// Tries policies out.
+    #[command(subcommand, infer_subcommands = true)]
+    Policy(policy::Policy),
+    /// Says what a reload of a configuration file would change, and which sessions would end.
+    Diff(diff::Diff),
+    /// Changes the configuration: candidate, commit, history, rollback.
+    Configure(configure::Configure),
+    /// Replaces the running router's binary, process by process; sessions and routes stay.
+    Upgrade(upgrade::Upgrade),
     /// Calls any method of any process, or lists and describes them.
     Call(Call),
 }
@@ -75,25 +103,12 @@ pub struct Check {
 /// What commands to a router have in common.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// The directory with the router's socket.
-    #[arg(long, global = true, value_name = "DIR", env = "HOLDFAST_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR)]
+    /// The directory with the router's socket; or tcp://NAME@HOST:PORT, with the key in the file HOLDFAST_KEY_FILE.
+    #[arg(long, visible_alias = "router", global = true, value_name = "DIR", env = "HOLDFAST_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR)]
     runtime_dir: PathBuf,
     /// Answer as JSON.
     #[arg(long, global = true)]
     json: bool,
-}
-
-/// `holdfast clear`
-#[derive(Clone, Debug, Subcommand)]
-pub enum Clear {
-    /// Ends sessions with a NOTIFICATION; they come up again by themselves.
-    Bgp {
-        /// Name or address of the peer; `all` for every one.
-        name: String,
-        /// Keep the session: announce everything again, evaluate policies again.
-        #[arg(long)]
-        soft: bool,
-    },
 }
 
 /// `holdfast call`
@@ -135,9 +150,15 @@ impl Command {
     fn wants_json(&self) -> bool {
         match self {
             Self::Check(check) => check.json,
-            Self::Show { options, .. } | Self::Clear { options, .. } | Self::Reload { options } => {
-                options.json
-            }
+            Self::Schema(_) => false,
+            Self::Show { options, .. }
+            | Self::Clear { options, .. }
+            | Self::Reload { options }
+            | Self::Profile { options, .. } => options.json,
+            Self::Policy(policy) => policy.wants_json(),
+            Self::Diff(diff) => diff.options.json,
+            Self::Configure(configure) => configure.options.json,
+            Self::Upgrade(upgrade) => upgrade.options.json,
             Self::Call(call) => call.options.json,
         }
     }
@@ -149,43 +170,28 @@ impl Command {
     pub fn run_on(self, out: &mut dyn io::Write) -> Result<(), Failure> {
         match self {
             Self::Check(Check { config, json }) => check::check(&config, json, out),
+            Self::Schema(schema) => schema.run(out),
             Self::Show { options, what } => {
                 router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)
             }
-            Self::Clear { options, what: Clear::Bgp { name, soft } } => {
-                router::with(&options.runtime_dir, async |router| {
-                    clear(&router, name, soft, options.json, out).await
-                })
-            }
+            Self::Clear { options, what } => router::with(&options.runtime_dir, async |router| {
+                what.clear(&router, options.json, out).await
+            }),
             Self::Reload { options } => {
                 router::with(&options.runtime_dir, async |router| reload(&router, options.json, out).await)
             }
+            Self::Profile { options, what } => {
+                router::with(&options.runtime_dir, async |router| what.run(&router, options.json, out).await)
+            }
+            Self::Policy(policy) => policy.run(out),
+            Self::Diff(diff) => diff.run(out),
+            Self::Configure(configure) => configure.run(out),
+            Self::Upgrade(upgrade) => upgrade.run(out),
             Self::Call(call) => {
                 router::with(&call.options.runtime_dir.clone(), async |router| call.call(&router, out).await)
             }
         }
     }
-}
-
-async fn clear(
-    router: &Router,
-    name: String,
-    soft: bool,
-    json: bool,
-    out: &mut dyn io::Write,
-) -> Result<(), Failure> {
-    use holdfast_api::bgp::v1::{BgpClient, ClearRequest};
-    let peer = if name == "all" { "*".to_owned() } else { name };
-    let bgp: BgpClient = router.client("bgp").await?;
-    let reply = router::answer(bgp.clear(ClearRequest { peer, soft })).await?;
-    if json {
-        json::line(out, &serde_json::json!({ "cleared": reply.cleared }))?;
-    } else {
-        for name in &reply.cleared {
-            writeln!(out, "cleared {name}")?;
-        }
-    }
-    Ok(())
 }
 
 /// Each process may take 20 s.

@@ -1,14 +1,24 @@
 //! The way to a running router.
 
-use std::{os::unix::net::UnixStream, path::Path, time::Duration};
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use holdfast_xrl::{Client, ErrorKind, Resolver, XrlError, finder_api::v1::ListRequest};
+use holdfast_xrl::{Client, Dialer, ErrorKind, Resolver, Secret, XrlError, finder_api::v1::ListRequest};
 use tokio::task::LocalSet;
 
 use crate::Failure;
 
 /// Name of the operator's socket in the runtime directory.
 const SOCKET: &str = "holdfast.sock";
+
+/// How the place of a router begins that is reached over TCP.
+const TCP: &str = "tcp://";
+/// Variables of the environment with the key for it.
+const KEY: &str = "HOLDFAST_KEY";
+const KEY_FILE: &str = "HOLDFAST_KEY_FILE";
 
 /// The manager accepts at once; while it is not there, the keeper holds its socket and nobody answers.
 const FIRST_PATIENCE: Duration = Duration::from_secs(2);
@@ -25,13 +35,36 @@ pub(crate) fn with(
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
-        let router = Router::connect(directory)?;
+        let router = match directory.to_str().and_then(|place| place.strip_prefix(TCP)) {
+            Some(place) => Router::dial(place).await?,
+            None => Router::connect(directory)?,
+        };
         router.greet().await?;
         command(router).await
     })
 }
 
+/// The key for a router over TCP: itself, or the file that it is in.
+fn key() -> Result<Secret, Failure> {
+    let octets = match (std::env::var(KEY), std::env::var_os(KEY_FILE).map(PathBuf::from)) {
+        (Ok(key), _) => key,
+        (_, Some(file)) => {
+            std::fs::read_to_string(&file).map_err(|error| Failure::Unreadable { file, error })?
+        }
+        _ => return Err(Failure::NoKey),
+    };
+    Ok(Secret::new(octets.trim())?)
+}
+
 impl Router {
+    /// `NAME@HOST:PORT`
+    async fn dial(place: &str) -> Result<Self, Failure> {
+        let (name, address) = place
+            .split_once('@')
+            .ok_or_else(|| XrlError::invalid_argument(format!("{TCP}{place} is not {TCP}NAME@HOST:PORT")))?;
+        Ok(Self(Resolver::dial(Dialer::new(address, name, key()?)).await?))
+    }
+
     fn connect(directory: &Path) -> Result<Self, Failure> {
         let connected = UnixStream::connect(directory.join(SOCKET));
         let socket =

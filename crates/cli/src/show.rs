@@ -1,8 +1,12 @@
 //! `holdfast show`.
 
 mod candidates;
+mod counters;
+mod dampened;
 mod interfaces;
 mod neighbors;
+mod nsr;
+mod policy;
 mod processes;
 mod routes;
 mod summary;
@@ -35,6 +39,15 @@ pub enum What {
     Interfaces,
     /// The router's processes and how they fare.
     Processes,
+    /// Which sessions outlive the bgp process, and what is kept for the next one.
+    Nsr,
+    /// Every bounded queue of every process: how full it is, was and may be.
+    Queues,
+    /// Everything that the processes count, as Prometheus is told it.
+    Counters {
+        /// Only what has this in its name.
+        name: Option<String>,
+    },
 }
 
 /// What of BGP to show.
@@ -56,6 +69,14 @@ pub enum Bgp {
         #[arg(long, value_name = "NAME")]
         neighbor: Option<String>,
     },
+    /// Routes that are held back because they flap.
+    Dampened {
+        /// Also those that have flapped and are used.
+        #[arg(long)]
+        all: bool,
+    },
+    /// How far changes of policies have come, and how long they took.
+    Policy,
     /// All paths of one prefix, and why each is or is not used.
     Route {
         /// A prefix, or an address for the longest match.
@@ -93,12 +114,17 @@ impl What {
             Self::Bgp(Bgp::Routes { family, neighbor }) => {
                 routes::show(router, family.afi(), neighbor, json, out).await
             }
+            Self::Bgp(Bgp::Dampened { all }) => dampened::show(router, all, json, out).await,
+            Self::Bgp(Bgp::Policy) => policy::show(router, json, out).await,
             Self::Bgp(Bgp::Route { destination }) => candidates::show(router, destination, json, out).await,
             Self::Route { destination, family, protocol } => {
                 table::show(router, destination, family.afi(), protocol, json, out).await
             }
             Self::Interfaces => interfaces::show(router, json, out).await,
             Self::Processes => processes::show(router, json, out).await,
+            Self::Nsr => nsr::show(router, json, out).await,
+            Self::Queues => counters::show_queues(router, json, out).await,
+            Self::Counters { name } => counters::show(router, name, json, out).await,
         }
     }
 }

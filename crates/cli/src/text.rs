@@ -53,6 +53,20 @@ pub(crate) fn uptime(milliseconds: u64) -> String {
     }
 }
 
+/// Seconds since 1970 as a date and time of UTC: `2026-11-21 18:51:10Z`.
+pub(crate) fn time(seconds: u64) -> String {
+    // Days are counted from 1 March of year 0, so that a leap day is the last of its year; 400 years have 146097 days.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}Z", era * 400 + year, seconds % 60)
+}
+
 /// A size in the largest unit in which it is at least one.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -94,6 +108,19 @@ pub(crate) fn afi(address: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_399, "2000-02-28 23:59:59Z"),
+            (951_782_400, "2000-02-29 00:00:00Z"),
+            (1_795_287_070, "2026-11-21 18:51:10Z"),
+            (4_107_542_400, "2100-03-01 00:00:00Z"),
+        ] {
+            assert_eq!(time(seconds), text);
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_entry() {

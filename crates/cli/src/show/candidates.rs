@@ -77,7 +77,7 @@ fn next_hops(path: &Path) -> Value {
 }
 
 /// What is left out where a path does not have it; `null` stands for that.
-fn optional_members(path: &Path) -> [(&'static str, Value); 14] {
+fn optional_members(path: &Path) -> [(&'static str, Value); 15] {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     let flag = |set: bool| if set { true.into() } else { Value::Null };
     let list = |entries: &[String]| match entries {
@@ -87,6 +87,7 @@ fn optional_members(path: &Path) -> [(&'static str, Value); 14] {
     [
         ("metric", path.med.into()),
         ("locPrf", path.local_pref.into()),
+        ("weight", if path.weight > 0 { path.weight.into() } else { Value::Null }),
         ("bestpath", if path.best { json!({ "overall": true }) } else { Value::Null }),
         ("multipath", flag(path.multipath)),
         ("reason", text(&path.reason)),
@@ -153,7 +154,9 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     }
     let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
     let (preference, med) = (number(path.local_pref), number(path.med));
-    writeln!(out, "    origin {}, local preference {preference}, MED {med}", origin_word(&path.origin))?;
+    let weight = if path.weight > 0 { format!(", weight {}", path.weight) } else { String::new() };
+    let origin = origin_word(&path.origin);
+    writeln!(out, "    origin {origin}, local preference {preference}, MED {med}{weight}")?;
     let state = match (path.best, path.multipath, path.reason.as_str()) {
         (true, _, _) => "best",
         (false, true, "") => "multipath",

@@ -20,8 +20,17 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
         line(out, &Value::Object(all.collect()))?;
         return Ok(());
     }
-    let mut table =
-        Table::new(&["Process", ">PID", "State", ">Uptime", ">Restarts", ">Memory", "Last exit", "Detail"]);
+    let mut table = Table::new(&[
+        "Process",
+        ">PID",
+        "State",
+        ">Uptime",
+        ">Restarts",
+        ">Memory",
+        "Build",
+        "Last exit",
+        "Detail",
+    ]);
     for process in &processes {
         table.row([
             process.name.clone(),
@@ -30,11 +39,46 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
             if process.pid == 0 { "-".to_owned() } else { uptime(process.uptime_seconds.max(1) * 1000) },
             process.restarts.to_string(),
             size(process.memory_bytes),
+            or_dash(&process.build).to_owned(),
             or_dash(&process.last_exit).to_owned(),
             process.detail.clone(),
         ]);
     }
-    Ok(table.write(out)?)
+    table.write(out)?;
+    writeln!(out)?;
+    Ok(sandbox(&processes).write(out)?)
+}
+
+/// What is in force for those that run.
+fn sandbox(processes: &[Process]) -> Table {
+    let mut table = Table::new(&[
+        "Process",
+        ">User",
+        "Landlock",
+        "Seccomp",
+        ">Memory limit",
+        ">CPU limit",
+        "Capabilities",
+    ]);
+    for process in processes.iter().filter(|process| process.pid != 0) {
+        let limits = process.limits.unwrap_or_default();
+        table.row([
+            process.name.clone(),
+            process.user.to_string(),
+            if process.landlock == 0 { "no".to_owned() } else { format!("version {}", process.landlock) },
+            if process.seccomp { "yes" } else { "no" }.to_owned(),
+            if limits.memory_octets == 0 { "-".to_owned() } else { size(limits.memory_octets) },
+            if limits.cpu_percent == 0 { "-".to_owned() } else { format!("{} %", limits.cpu_percent) },
+            capabilities(process),
+        ]);
+    }
+    table
+}
+
+fn capabilities(process: &Process) -> String {
+    let names = process.capabilities.iter();
+    let names: Vec<_> = names.map(|name| name.trim_start_matches("CAP_").to_lowercase()).collect();
+    or_dash(&names.join(" ")).to_owned()
 }
 
 fn state(process: &Process) -> String {
@@ -53,6 +97,13 @@ fn to_json(process: &Process) -> Value {
         "lastExit": process.last_exit,
         "retrySeconds": process.retry_seconds,
         "memoryBytes": process.memory_bytes,
+        "build": process.build,
         "detail": process.detail,
+        "user": process.user,
+        "capabilities": process.capabilities,
+        "landlock": process.landlock,
+        "seccomp": process.seccomp,
+        "memoryLimitBytes": process.limits.unwrap_or_default().memory_octets,
+        "cpuLimitPercent": process.limits.unwrap_or_default().cpu_percent,
     })
 }

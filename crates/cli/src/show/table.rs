@@ -198,10 +198,11 @@ fn write_route(route: &ShownRoute, out: &mut dyn Write) -> io::Result<()> {
     let flag = |set: bool, letter: char| if set { letter } else { ' ' };
     let flags = [flag(route.selected, '>'), flag(route.installed, '*'), flag(route.stale, 's')];
     let preference = format!("{}/{}", route.distance, route.metric);
+    let tag = if route.tag == 0 { String::new() } else { format!(", tag {}", route.tag) };
     let mut ways = ways(route).into_iter();
     writeln!(
         out,
-        "{} {:<18} {:<10} {preference:>12}  {}",
+        "{} {:<18} {:<10} {preference:>12}  {}{tag}",
         String::from_iter(flags),
         route.prefix,
         route.origin,

@@ -2,9 +2,11 @@
 
 use holdfast_api::{
     bgp::v1::{
-        self as bgp, BgpServer, ClearReply, ClearRequest, FamilyState, MessageCount, Neighbor, Path, Paths,
-        Prefix, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
-        SummaryFamily, SummaryPeer,
+        self as bgp, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, Dampened, DampenedRoute,
+        FamilyState, MessageCount, Neighbor, NsrReply, NsrSession, Path, Paths, PolicyChange, PolicyPlace,
+        PolicyReply, PolicyTrace, Prefix, ShowDampenedRequest, ShowNeighborsRequest, ShowRouteRequest,
+        ShowRoutesRequest, ShutdownRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply,
+        TracePolicyRequest,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -174,6 +176,122 @@ impl BgpServer for Bgp {
             true => Err(XrlError::not_found(format!("there is no peer `{}`", request.peer))),
             false => Ok(ClearReply { cleared }),
         }
+    }
+
+    async fn show_dampened(
+        &self,
+        _: &CallContext,
+        request: ShowDampenedRequest,
+        mut replies: ReplySink<Dampened>,
+    ) -> Result<(), XrlError> {
+        let route = |prefix: &str, suppressed: bool| DampenedRoute {
+            prefix: prefix.into(),
+            peer: "transit-1".into(),
+            peer_address: "192.0.2.1".into(),
+            penalty: if suppressed { 6123 } else { 500 },
+            flaps: 7,
+            period_milliseconds: 61_000,
+            suppressed,
+            reuse_milliseconds: if suppressed { 2_725_000 } else { 0 },
+        };
+        replies.send(Dampened { routes: vec![route("10.0.0.0/24", true)] }).await?;
+        if request.all {
+            replies.send(Dampened { routes: vec![route("10.0.1.0/24", false)] }).await?;
+        }
+        Ok(())
+    }
+
+    async fn clear_dampened(
+        &self,
+        _: &CallContext,
+        request: ClearDampenedRequest,
+    ) -> Result<bgp::Empty, XrlError> {
+        match request.prefix.as_str() {
+            "" | "10.0.0.0/24" => Ok(bgp::Empty {}),
+            prefix => Err(XrlError::not_found(format!("no route to {prefix} has flapped"))),
+        }
+    }
+
+    async fn trace_policy(
+        &self,
+        _: &CallContext,
+        request: TracePolicyRequest,
+    ) -> Result<TracePolicyReply, XrlError> {
+        if request.policy != "from-transit" {
+            return Err(XrlError::not_found(format!("there is no policy `{}`", request.policy)));
+        }
+        let place = |term: &str| PolicyPlace {
+            policy: request.policy.clone(),
+            term: term.into(),
+            ..Default::default()
+        };
+        let bogons = PolicyPlace {
+            failed: "prefix-set = [\"bogons\"]".into(),
+            found: request.destination.clone(),
+            ..place("bogons")
+        };
+        let rest = PolicyPlace {
+            changes: vec!["local-preference 80".into()],
+            decision: "accept".into(),
+            ..place("rest")
+        };
+        let trace = PolicyTrace {
+            peer: if request.peer.is_empty() { "transit-1".into() } else { request.peer },
+            accepted: true,
+            decided_by: "rest".into(),
+            places: vec![bogons, rest],
+            result: vec!["local-preference 80".into()],
+        };
+        Ok(TracePolicyReply { prefix: request.destination, traces: vec![trace] })
+    }
+
+    async fn show_policy(&self, _: &CallContext, _: bgp::Empty) -> Result<PolicyReply, XrlError> {
+        let [transit, down] =
+            peers().map(|peer| PolicyChange { peer: peer.name, address: peer.address, ..Default::default() });
+        let under_way = PolicyChange {
+            direction: "import".into(),
+            policy: "from-transit".into(),
+            running: true,
+            done: 250_000,
+            total: 1_000_000,
+            age_milliseconds: 2000,
+            took_milliseconds: 2000,
+            ..transit
+        };
+        let ended = PolicyChange {
+            direction: "export".into(),
+            age_milliseconds: 90_000,
+            took_milliseconds: 1234,
+            ..down
+        };
+        Ok(PolicyReply { changes: vec![under_way, ended] })
+    }
+
+    async fn show_nsr(&self, _: &CallContext, _: bgp::Empty) -> Result<NsrReply, XrlError> {
+        let [transit, down] =
+            peers().map(|peer| NsrSession { peer: peer.name, address: peer.address, ..Default::default() });
+        let transit = NsrSession {
+            protected: true,
+            incoming_octets: 3 << 10,
+            snapshot_octets: 5 << 20,
+            outgoing_octets: 1 << 10,
+            lag_octets: 4 << 10,
+            snapshot_age_milliseconds: 90_000,
+            has_snapshot: true,
+            ..transit
+        };
+        let down = NsrSession { reason: "not established".into(), ..down };
+        Ok(NsrReply {
+            enabled: true,
+            log_octets_total: 1 << 30,
+            log_octets_used: 6 << 20,
+            resumed_sessions: 1,
+            // 1 January 2001: some time ago whenever this runs.
+            resumed_at_unix_milliseconds: 978_307_200_000,
+            lives: 2,
+            last_resume_milliseconds: 35,
+            sessions: vec![transit, down],
+        })
     }
 }
 
@@ -346,6 +464,19 @@ impl FeaServer for Fea {
     }
 }
 
+const OLD: &str = "0.1.0+00000001";
+const NEW: &str = "0.2.0+00000002";
+
+/// The configuration.
+pub(crate) const RUNNING: &str = r#"[router]
+id = "10.0.0.1"
+asn = 65001 # ours
+[[bgp.peer]]
+name = "transit-1"
+address = "10.1.0.2"
+asn = 65101
+"#;
+
 pub(crate) struct Manager;
 
 impl ManagerServer for Manager {
@@ -368,6 +499,102 @@ impl ManagerServer for Manager {
         Ok(manager::ReloadReply { changes, problems })
     }
 
+    async fn diff(
+        &self,
+        _: &CallContext,
+        request: manager::DiffRequest,
+    ) -> Result<manager::DiffReply, XrlError> {
+        let mut diff = manager::DiffReply::default();
+        if request.text != RUNNING {
+            diff.changes.push("peers changed: transit-1".to_owned());
+            diff.ending.push("transit-1".to_owned());
+        }
+        if !request.text.contains("asn = 65001 # ours") {
+            diff.restart.push("`asn` in [router]".to_owned());
+        }
+        Ok(diff)
+    }
+
+    async fn show_configuration(
+        &self,
+        _: &CallContext,
+        _: manager::Empty,
+    ) -> Result<manager::ConfigurationReply, XrlError> {
+        let (text, file) = (RUNNING.to_owned(), "/etc/holdfast/router.toml".to_owned());
+        Ok(manager::ConfigurationReply { text, base: 7, file, unconfirmed_seconds: 60 })
+    }
+
+    /// Has everything that it is asked to do told back.
+    async fn commit(
+        &self,
+        _: &CallContext,
+        request: manager::CommitRequest,
+    ) -> Result<manager::CommitReply, XrlError> {
+        assert_eq!(request.base, 7);
+        let manager::CommitRequest { text, force, comment, confirm_seconds, .. } = request;
+        let asked = format!("{} lines, {force}, {confirm_seconds} s, {comment}", text.lines().count());
+        Ok(manager::CommitReply { version: 3, changes: vec![asked], problems: Vec::new() })
+    }
+
+    async fn confirm(&self, _: &CallContext, _: manager::Empty) -> Result<manager::Empty, XrlError> {
+        Ok(manager::Empty {})
+    }
+
+    async fn history(&self, _: &CallContext, _: manager::Empty) -> Result<manager::HistoryReply, XrlError> {
+        let version = |number, uid, current| manager::Version {
+            number,
+            time: 1_795_287_070,
+            uid,
+            comment: "port 7".to_owned(),
+            current,
+        };
+        Ok(manager::HistoryReply { versions: vec![version(3, Some(0), true), version(2, None, false)] })
+    }
+
+    async fn show_version(
+        &self,
+        _: &CallContext,
+        request: manager::VersionRequest,
+    ) -> Result<manager::ConfigurationReply, XrlError> {
+        assert_eq!(request.number, 2);
+        let text = RUNNING.replace("10.1.0.2", "10.1.0.9");
+        Ok(manager::ConfigurationReply { text, ..manager::ConfigurationReply::default() })
+    }
+
+    async fn alive(&self, _: &CallContext, _: manager::AliveRequest) -> Result<manager::Empty, XrlError> {
+        unasked()
+    }
+
+    /// Does what a router does whose keeper then cannot be replaced.
+    async fn upgrade(
+        &self,
+        _: &CallContext,
+        request: manager::UpgradeRequest,
+        fds: Vec<std::os::fd::OwnedFd>,
+        mut replies: ReplySink<manager::UpgradeProgress>,
+    ) -> Result<(), XrlError> {
+        assert!(fds.len() == 1 && request.path.starts_with(b"/"), "{request:?}");
+        let text = if request.dry_run { "would be replaced" } else { "replaced" };
+        let mut progress = manager::UpgradeProgress {
+            build: NEW.into(),
+            process: "bgp".into(),
+            text: text.into(),
+            milliseconds: 7,
+            last: false,
+        };
+        replies.send(progress.clone()).await?;
+        progress.last = true;
+        if request.dry_run { Ok(()) } else { replies.send(progress).await }
+    }
+
+    async fn signal(
+        &self,
+        _: &CallContext,
+        request: manager::SignalRequest,
+    ) -> Result<manager::SignalReply, XrlError> {
+        Ok(manager::SignalReply { instance: format!("{}-42", request.target), pid: 42 })
+    }
+
     async fn show_processes(
         &self,
         _: &CallContext,
@@ -379,6 +606,7 @@ impl ManagerServer for Manager {
             state: "running".into(),
             uptime_seconds: 60,
             memory_bytes: 2 << 20,
+            build: NEW.into(),
             ..manager::Process::default()
         };
         let rib = manager::Process {
@@ -389,6 +617,13 @@ impl ManagerServer for Manager {
             retry_seconds: 3,
             ..manager::Process::default()
         };
-        Ok(manager::ShowProcessesReply { processes: vec![bgp, rib] })
+        let own = |name: &str, build: &str| manager::Process {
+            name: name.into(),
+            state: "running".into(),
+            build: build.into(),
+            ..manager::Process::default()
+        };
+        let processes = vec![own("keeper", OLD), own("manager", NEW), bgp, rib];
+        Ok(manager::ShowProcessesReply { processes })
     }
 }

@@ -54,6 +54,53 @@ fn summary_has_the_key_names_of_frr() {
 }
 
 #[test]
+fn nsr_shows_which_sessions_outlive_the_process_and_why_others_do_not() {
+    let router = Router::start();
+    let text = router.text("show nsr");
+    assert!(
+        text.starts_with("Nonstop: on, 6.0 MiB of 1.0 GiB used\nResumed: 1 sessions in 35 ms, "),
+        "{text}"
+    );
+    assert!(text.contains("\nDeaths without five quiet seconds in between: 2\n\n"), "{text}");
+    let row = |name: &str| {
+        let row = text.lines().find(|line| line.starts_with(name)).expect("a row");
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("transit-1"), "transit-1 10.1.0.2 yes 3.0 KiB 1.0 KiB 4.0 KiB 5.0 MiB 00:01:30");
+    assert_eq!(row("down-1"), "down-1 10.1.0.3 no - - - - - not established");
+    let expected = json!({
+        "enabled": true,
+        "logTotal": 1_u64 << 30,
+        "logUsed": 6 << 20,
+        "lives": 2,
+        "resumedSessions": 1,
+        "resumedEpochMsec": 978_307_200_000_u64,
+        "lastResumeMsec": 35,
+        "peers": {
+            "10.1.0.2": {
+                "name": "transit-1",
+                "protected": true,
+                "incoming": 3 << 10,
+                "outgoing": 1 << 10,
+                "lag": 4 << 10,
+                "snapshot": 5 << 20,
+                "snapshotAgeMsec": 90_000,
+            },
+            "10.1.0.3": {
+                "name": "down-1",
+                "protected": false,
+                "reason": "not established",
+                "incoming": 0,
+                "outgoing": 0,
+                "lag": 0,
+                "snapshot": 0,
+            },
+        },
+    });
+    assert_eq!(router.json("show nsr"), expected);
+}
+
+#[test]
 fn neighbors_are_all_or_the_one_that_is_named() {
     let router = Router::start();
     let all = router.json("show bgp neighbors");
@@ -199,6 +246,24 @@ fn interfaces_and_processes() {
 }
 
 #[test]
+fn an_upgrade_says_each_step_and_what_was_not_done() {
+    let router = Router::start();
+    let text = router.text("upgrade --dry-run --binary /bin/true");
+    assert_eq!(text, "bgp      would be replaced (0.2.0+00000002, 7 ms)\n");
+    let json = router.json("upgrade --dry-run --binary /bin/true");
+    assert_eq!((&json["process"], &json["milliseconds"]), (&json!("bgp"), &json!(7)));
+    let mut out = Vec::new();
+    let failure = router.run("upgrade --binary /bin/true", &mut out).expect_err("the keeper stays");
+    let out = String::from_utf8_lossy(&out).into_owned();
+    assert!(out.starts_with("bgp      replaced (") && out.contains("\nmanager  replaced ("), "{out}");
+    let text = failure.to_string();
+    assert!(text.contains("keeper is running with 0.1.0+00000001, rib is backing off with -"), "{text}");
+    assert_eq!(failure.exit_code(), 1);
+    let (code, text) = router.fails("upgrade --binary /nonexistent");
+    assert!(code == 1 && text.starts_with("/nonexistent: "), "{text}");
+}
+
+#[test]
 fn clear_names_what_it_cleared() {
     let router = Router::start();
     assert_eq!(router.text("clear bgp transit-1"), "cleared transit-1\n");
@@ -208,6 +273,37 @@ fn clear_names_what_it_cleared() {
         json!({ "cleared": ["transit-1 (soft)", "down-1 (soft)"] })
     );
     assert_eq!(router.fails("clear bgp nobody"), (1, "there is no peer `nobody`".into()));
+}
+
+#[test]
+fn damped_routes_are_shown_and_cleared() {
+    let router = Router::start();
+    let expected = "\
+Network      Neighbor   Address    State   Penalty  Flaps     Since  Reuse in
+10.0.0.0/24  transit-1  192.0.2.1  damped     6123      7  00:01:01  00:45:25
+";
+    assert_eq!(router.text("show bgp dampened"), expected);
+    let history = "10.0.1.0/24  transit-1  192.0.2.1  history      500      7  00:01:01         -\n";
+    assert!(router.text("show bgp dampened --all").ends_with(history));
+    let expected = json!({
+        "routes": { "10.0.0.0/24": [{
+            "peerHost": "192.0.2.1",
+            "peerName": "transit-1",
+            "dampened": true,
+            "dampeningPenalty": 6123,
+            "dampeningFlapCount": 7,
+            "dampeningFlapPeriodMsec": 61_000,
+            "reuseTimerMsecs": 2_725_000,
+        }] },
+        "totalPaths": 1,
+    });
+    assert_eq!(router.json("show bgp dampened"), expected);
+    assert_eq!(router.text("clear bgp dampened"), "cleared all dampened routes\n");
+    assert_eq!(router.text("clear bgp dampened 10.0.0.0/24"), "cleared 10.0.0.0/24\n");
+    assert_eq!(
+        router.fails("clear bgp dampened 10.1.0.0/24"),
+        (1, "no route to 10.1.0.0/24 has flapped".into())
+    );
 }
 
 #[test]
@@ -287,4 +383,195 @@ fn check_reports_faults_as_text_or_json() {
     assert!(matches!(line.run_on(&mut io::sink()), Err(Failure::Wrong(_))), "not UTF-8");
     let absent = Line::parse("check -c /nonexistent.toml").expect("parses").run_on(&mut io::sink());
     assert_eq!(absent.expect_err("is absent").exit_code(), 1);
+}
+
+#[test]
+fn a_change_of_policy_is_shown_until_and_after_it_has_reached_all_routes() {
+    let router = Router::start();
+    let text = router.text("show bgp policy");
+    let rows: Vec<_> =
+        text.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        rows,
+        [
+            "transit-1 10.1.0.2 import from-transit 25 % 00:00:02 ago 2000 ms",
+            "down-1 10.1.0.3 export - 100 % 00:01:30 ago 1234 ms",
+        ]
+    );
+    let shown = router.json("show bgp policy");
+    assert_eq!(
+        (&shown["changes"][0]["percent"], &shown["changes"][0]["running"]),
+        (&json!(25), &json!(true))
+    );
+    assert_eq!(shown["changes"][1]["tookMsec"], 1234);
+}
+
+#[test]
+fn a_trace_says_what_each_term_said() {
+    let router = Router::start();
+    let expected = "192.0.2.0/24 from transit-1\n  accepted by policy from-transit, term rest\n    \
+        bogons  no: prefix-set = [\"bogons\"], the route has 192.0.2.0/24\n    \
+        rest    yes: local-preference 80; accept\n  result\n    local-preference 80\n";
+    assert_eq!(router.text("policy trace from-transit 192.0.2.0/24"), expected);
+    let shown = router.json("policy trace from-transit 192.0.2.0/24 --export down-1");
+    assert_eq!((&shown["policy"], &shown["export"]), (&json!("from-transit"), &json!("down-1")));
+    assert_eq!(shown["paths"][0]["trace"]["decidedBy"], "rest");
+    assert_eq!(shown["paths"][0]["trace"]["places"][0]["failed"]["found"], "192.0.2.0/24");
+    assert_eq!(
+        router.fails("policy trace nobody 192.0.2.0/24"),
+        (1, "there is no policy `nobody`".to_owned())
+    );
+    assert!(Line::parse("policy trace p 10.0.0.0/8 --peer a --export b").is_err());
+}
+
+const POLICIES: &str = r#"
+[router]
+id = "10.0.0.1"
+asn = 65001
+[[prefix-set]]
+name = "bogons"
+prefixes = ["10.0.0.0/8 le 32"]
+[[policy]]
+name = "sanity"
+[[policy.term]]
+name = "bogons"
+from = { prefix-set = "bogons" }
+then = "reject"
+[[policy]]
+name = "in"
+last = "accept"
+[[policy.term]]
+name = "checks"
+then = { apply = "sanity", local-preference = 120 }
+"#;
+
+/// Runs `policy test` on these policies; `files` are written beside them.
+fn policy_test(arguments: &str, cases: &str) -> (Result<(), Failure>, String) {
+    let directory = fake::Directory::new();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("router.toml"), POLICIES).expect("writes");
+    std::fs::write(at("cases.toml"), cases).expect("writes");
+    let arguments = arguments.replace("CASES", &at("cases.toml").display().to_string());
+    let line = format!("policy test -c {} {arguments}", at("router.toml").display());
+    let mut out = Vec::new();
+    let done = Line::parse(&line).expect("parses").run_on(&mut out);
+    (done, String::from_utf8(out).expect("text"))
+}
+
+#[test]
+fn a_policy_of_a_file_is_tried_on_a_route() {
+    let (done, text) = policy_test("--policy in --prefix 10.1.0.0/16", "");
+    assert!(done.is_ok(), "nothing was expected");
+    let expected = "10.1.0.0/16\n  refused by policy in, term sanity: bogons\n    \
+        checks    yes: local-preference 120; reject\n      bogons  yes: reject\n";
+    assert_eq!(text, expected);
+    let (done, text) = policy_test(
+        "--policy in --prefix 192.0.2.0/24 --as-path 65002 --community rt:1:2 --expect accept --expect-term last",
+        "",
+    );
+    assert!(done.is_ok() && text == "ok      192.0.2.0/24: accepted by policy in, term last\n", "{text}");
+    let (done, text) = policy_test("--policy in --prefix 10.0.0.0/8 --expect accept", "");
+    assert_eq!(done.expect_err("is refused").exit_code(), 1);
+    assert!(text.contains("expected to be accepted, and is refused"), "{text}");
+    for bad in [
+        "--policy x --prefix 10.0.0.0/8",
+        "--policy in --prefix x",
+        "--policy in --prefix 10.0.0.0/8 --origin x",
+    ] {
+        assert_eq!(policy_test(bad, "").0.expect_err(bad).exit_code(), 1);
+    }
+    assert!(Line::parse("policy test -c x --prefix 10.0.0.0/8").is_err(), "of which policy?");
+}
+
+#[test]
+fn cases_of_a_file_are_all_tried_and_those_that_fail_are_explained() {
+    let cases = r#"
+        [[case]]
+        name = "bogons are refused"
+        policy = "in"
+        prefix = "10.0.0.0/8"
+        expect = "reject"
+        expect-term = "sanity: bogons"
+        [[case]]
+        name = "others are preferred"
+        policy = "in"
+        prefix = "192.0.2.0/24"
+        as-path = "65002 65003"
+        community = ["65001:1"]
+        expect = "accept"
+        expect-result = ["local-preference 121"]
+    "#;
+    let (done, text) = policy_test("--cases CASES", cases);
+    assert_eq!(done.expect_err("one fails").to_string(), "1 of 2 routes are not treated as expected");
+    assert!(text.starts_with("ok      bogons are refused: "), "{text}");
+    assert!(
+        text.contains("FAILED  others are preferred\n  expected `local-preference 121` in the result\n"),
+        "{text}"
+    );
+    let (done, text) = policy_test("--cases CASES --json", &cases.replace("121", "120"));
+    assert!(done.is_ok(), "{text}");
+    let shown: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&shown["failed"], &shown["cases"][1]["trace"]["accepted"]), (&json!(0), &json!(true)));
+    assert!(policy_test("--cases CASES", "[[case]]\nprefx = 1").0.is_err());
+}
+
+/// A file with this in it.
+fn file(name: &str, text: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("holdfast-cli-{}-{name}", std::process::id()));
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+#[test]
+fn diff_says_what_would_change_and_its_exit_code_says_whether() {
+    let router = Router::start();
+    let run = |name: &str, text: &str, options: &str| {
+        let (file, mut out) = (file(name, text), Vec::new());
+        let result = router.run(&format!("diff -c {} {options}", file.display()), &mut out);
+        std::fs::remove_file(file).expect("it is there");
+        (result.err().map_or(0, |failure| failure.exit_code()), String::from_utf8(out).expect("text"))
+    };
+    assert_eq!(run("same", answers::RUNNING, ""), (0, "nothing would change\n".to_owned()));
+    let other = answers::RUNNING.replace("10.1.0.2", "10.1.0.3");
+    let text = "peers changed: transit-1\nsessions that would end: transit-1\n";
+    assert_eq!(run("other", &other, ""), (4, text.to_owned()));
+    let (code, unified) = run("unified", &other, "--unified");
+    assert!(
+        code == 4 && unified.contains("\n-address = \"10.1.0.2\"\n+address = \"10.1.0.3\"\n"),
+        "{unified}"
+    );
+    assert_eq!(run("restart", &other.replace("65001", "65002"), "").0, 1);
+}
+
+#[test]
+fn a_script_edits_a_candidate_and_commits_it() {
+    let router = Router::start();
+    let run = |name: &str, script: &str| {
+        let (file, mut out) = (file(name, script), Vec::new());
+        let result = router.run(&format!("configure -f {}", file.display()), &mut out);
+        std::fs::remove_file(file).expect("it is there");
+        let out = String::from_utf8(out).expect("text");
+        match result {
+            Ok(()) => out,
+            Err(failure) => format!("{out}{failure}, exit code {}", failure.exit_code()),
+        }
+    };
+    let edit = "# A new peer.\nset bgp.peer.b.address 10.1.0.7\nset bgp peer b asn 65107\n";
+    let text = run("commit", &format!("{edit}commit confirmed 2 comment port 7\n"));
+    assert!(
+        text.starts_with("12 lines, false, 120 s, port 7\nversion 3 runs\nrolled back in 120 s"),
+        "{text}"
+    );
+    let text = run("compare", &format!("{edit}show | compare\nshow bgp.peer.b\ncheck\ndiscard\nexit\n"));
+    for part in ["+address = \"10.1.0.7\"\n", "\nname = \"b\"\n", "sessions that would end: transit-1"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = run("rollback", "rollback 2\nshow bgp.peer.transit-1.address\ndiscard\n");
+    assert_eq!(text, "address = \"10.1.0.9\"\n");
+    let text = run("history", "history\ncommit\n");
+    assert!(text.contains("*        3  2026-11-21 18:51:10Z  root  port 7\n"), "{text}");
+    assert!(text.ends_with("confirmed\n"), "{text}");
+    // What is left over, or wrong, is an error, and nothing is committed.
+    assert!(run("left", edit).contains("without `commit`"));
+    assert!(run("wrong", "set bgp.pear.b.asn 7\ncommit\n").contains("did you mean `peer`?, exit code 1"));
 }

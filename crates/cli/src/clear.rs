@@ -1,0 +1,71 @@
+//! `holdfast clear`.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use holdfast_api::bgp::v1::{BgpClient, ClearDampenedRequest, ClearRequest};
+
+use crate::{
+    Failure, json,
+    router::{self, Router},
+};
+
+/// What to clear.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Clear {
+    /// Ends sessions with a NOTIFICATION; they come up again by themselves.
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Bgp {
+        /// What else of BGP.
+        #[command(subcommand)]
+        what: Option<Bgp>,
+        /// Which sessions.
+        #[command(flatten)]
+        sessions: Sessions,
+    },
+}
+
+/// What of BGP to clear besides sessions.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Bgp {
+    /// Forgets that routes have flapped: those that are held back are used again.
+    Dampened {
+        /// Only routes to this prefix; all if left out.
+        prefix: Option<String>,
+    },
+}
+
+/// Sessions to end.
+#[derive(Clone, Debug, Args)]
+pub struct Sessions {
+    /// Name or address of the peer; `all` for every one.
+    #[arg(required = true)]
+    name: Option<String>,
+    /// Keep the session: announce everything again, evaluate policies again.
+    #[arg(long)]
+    soft: bool,
+}
+
+impl Clear {
+    pub(crate) async fn clear(self, router: &Router, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        let Self::Bgp { what, sessions } = self;
+        let bgp: BgpClient = router.client("bgp").await?;
+        let cleared = match what {
+            Some(Bgp::Dampened { prefix }) => {
+                let prefix = prefix.unwrap_or_default();
+                router::answer(bgp.clear_dampened(ClearDampenedRequest { prefix: prefix.clone() })).await?;
+                vec![if prefix.is_empty() { "all dampened routes".into() } else { prefix }]
+            }
+            None => {
+                let peer = sessions.name.filter(|name| name != "all").unwrap_or_else(|| "*".to_owned());
+                router::answer(bgp.clear(ClearRequest { peer, soft: sessions.soft })).await?.cleared
+            }
+        };
+        if json {
+            json::line(out, &serde_json::json!({ "cleared": cleared }))?;
+        } else {
+            cleared.iter().try_for_each(|name| writeln!(out, "cleared {name}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! `holdfast diff`: what a reload of a file would do.
+
+use std::{fs, io::Write, path::PathBuf};
+
+use clap::Args;
+use holdfast_api::manager::v1::DiffReply;
+use serde_json::json;
+
+use crate::{
+    Failure, Options,
+    configure::{Remote, difference},
+    json::line,
+};
+
+/// Compares a configuration file with what runs: what a reload of it would change, and whose sessions would end. Nothing
+/// is changed. The exit code is 0 if nothing differs, 4 if a reload would take the difference, 1 if it would refuse.
+#[derive(Clone, Debug, Args)]
+pub struct Diff {
+    /// How to answer.
+    #[command(flatten)]
+    pub(crate) options: Options,
+    /// The file.
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Show the lines that differ between the texts, as diff -u does.
+    #[arg(short, long)]
+    unified: bool,
+}
+
+impl Diff {
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let file = self.config;
+        let text = fs::read_to_string(&file);
+        let text = text.map_err(|error| Failure::Unreadable { file: file.clone(), error })?;
+        let (remote, name) = (Remote::new(self.options.runtime_dir), file.display().to_string());
+        let diff = remote.diff(text.clone(), &name)?;
+        if self.options.json {
+            let DiffReply { changes, ending, restart } = &diff;
+            line(out, &json!({ "changes": changes, "sessionsEnding": ending, "restart": restart }))?;
+        } else if self.unified {
+            out.write_all(difference(&remote.text()?, &text, "running", &name).as_bytes())?;
+        } else {
+            write(&diff, out)?;
+        }
+        needs_no_restart(&diff)?;
+        if diff.changes.is_empty() { Ok(()) } else { Err(Failure::Differs) }
+    }
+}
+
+/// For people.
+pub(crate) fn write(diff: &DiffReply, out: &mut dyn Write) -> Result<(), Failure> {
+    let DiffReply { changes, ending, restart } = diff;
+    if changes.is_empty() && restart.is_empty() {
+        writeln!(out, "nothing would change")?;
+    }
+    changes.iter().try_for_each(|change| writeln!(out, "{change}"))?;
+    if !ending.is_empty() {
+        writeln!(out, "sessions that would end: {}", ending.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Whether a reload would take it.
+pub(crate) fn needs_no_restart(diff: &DiffReply) -> Result<(), Failure> {
+    match diff.restart.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::NeedsRestart(diff.restart.join(", "))),
+    }
+}

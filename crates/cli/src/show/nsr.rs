@@ -1,0 +1,113 @@
+//! `show nsr`.
+
+use std::{
+    io::{self, Write},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use holdfast_api::bgp::v1::{BgpClient, Empty, NsrReply, NsrSession};
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    json::line,
+    router::{Router, answer},
+    text::{Table, or_dash, size, uptime},
+};
+
+pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    let nsr = answer(bgp.show_nsr(Empty {})).await?;
+    match as_json {
+        true => line(out, &to_json(&nsr))?,
+        false => write(&nsr, out)?,
+    }
+    Ok(())
+}
+
+fn to_json(nsr: &NsrReply) -> Value {
+    let peers = nsr.sessions.iter().map(|session| (session.address.clone(), session_json(session)));
+    let mut value = json!({
+        "enabled": nsr.enabled,
+        "logTotal": nsr.log_octets_total,
+        "logUsed": nsr.log_octets_used,
+        "lives": nsr.lives,
+        "resumedSessions": nsr.resumed_sessions,
+        "peers": Value::Object(peers.collect()),
+    });
+    if nsr.resumed_at_unix_milliseconds > 0 {
+        value["resumedEpochMsec"] = nsr.resumed_at_unix_milliseconds.into();
+        value["lastResumeMsec"] = nsr.last_resume_milliseconds.into();
+    }
+    value
+}
+
+fn session_json(session: &NsrSession) -> Value {
+    let mut value = json!({
+        "name": session.peer,
+        "protected": session.protected,
+        "incoming": session.incoming_octets,
+        "outgoing": session.outgoing_octets,
+        "lag": session.lag_octets,
+        "snapshot": session.snapshot_octets,
+    });
+    if !session.reason.is_empty() {
+        value["reason"] = session.reason.as_str().into();
+    }
+    if session.has_snapshot {
+        value["snapshotAgeMsec"] = session.snapshot_age_milliseconds.into();
+    }
+    value
+}
+
+fn write(nsr: &NsrReply, out: &mut dyn Write) -> io::Result<()> {
+    write_router(nsr, out)?;
+    let mut table =
+        Table::new(&["Name", "Neighbor", "Protected", ">In", ">Out", ">Lag", ">Snapshot", ">Age", "Why not"]);
+    for session in &nsr.sessions {
+        table.row(row(session));
+    }
+    table.write(out)
+}
+
+fn write_router(nsr: &NsrReply, out: &mut dyn Write) -> io::Result<()> {
+    let (used, total) = (size(nsr.log_octets_used), size(nsr.log_octets_total));
+    match nsr.enabled {
+        true => writeln!(out, "Nonstop: on, {used} of {total} used")?,
+        false => writeln!(out, "Nonstop: off")?,
+    }
+    if nsr.resumed_at_unix_milliseconds > 0 {
+        let ago = uptime(since(nsr.resumed_at_unix_milliseconds).max(1));
+        let (sessions, took) = (nsr.resumed_sessions, nsr.last_resume_milliseconds);
+        writeln!(out, "Resumed: {sessions} sessions in {took} ms, {ago} ago")?;
+    }
+    if nsr.lives > 0 {
+        writeln!(out, "Deaths without five quiet seconds in between: {}", nsr.lives)?;
+    }
+    writeln!(out)
+}
+
+/// Milliseconds since this moment of Unix time.
+fn since(unix_milliseconds: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(unix_milliseconds)
+}
+
+fn row(session: &NsrSession) -> [String; 9] {
+    let amount = |octets: u64| if session.protected { size(octets) } else { "-".to_owned() };
+    let [snapshot, age] = match session.has_snapshot {
+        true => [size(session.snapshot_octets), uptime(session.snapshot_age_milliseconds.max(1))],
+        false => ["-".to_owned(), "-".to_owned()],
+    };
+    [
+        session.peer.clone(),
+        or_dash(&session.address).to_owned(),
+        if session.protected { "yes".to_owned() } else { "no".to_owned() },
+        amount(session.incoming_octets),
+        amount(session.outgoing_octets),
+        amount(session.lag_octets),
+        snapshot,
+        age,
+        session.reason.clone(),
+    ]
+}
