@@ -1,0 +1,160 @@
+//! The holdfast binary: `holdfast run`, the operator's commands, and every process of the router.
+//!
+//! A library, so that a program of somebody else's can be the same router with stages of its own
+//! (`examples/stage`): the keeper starts every process from the program that it is itself.
+
+mod lab;
+mod pages;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+pub use holdfast_bgpd::MakeStages;
+use holdfast_config::schema::LogFormat;
+use holdfast_process::{Network, Rights, formats::Formats};
+
+/// A routing control plane for Linux.
+#[derive(Parser)]
+#[command(name = "holdfast", version, max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+#[command(infer_subcommands = true)]
+enum Command {
+    /// Runs a router in the foreground; SIGTERM stops it in order.
+    Run(Run),
+    #[command(flatten)]
+    Operator(holdfast_cli::Command),
+    /// Prints, as JSON, what this build reads, writes and speaks; `upgrade` asks for it.
+    Formats,
+    /// Writes the manual pages of all commands and of the configuration file.
+    Man(pages::Man),
+    /// Prints the completions of a shell.
+    Completions(pages::Completions),
+    /// Runs the laboratory: `holdfast-lab` with these arguments, from beside this program or the PATH.
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// As in `holdfast-lab --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    #[command(flatten)]
+    Process(Process),
+}
+
+#[derive(Args)]
+struct Run {
+    /// The configuration file.
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// The directory for the operator's socket; made if missing.
+    #[arg(long, value_name = "DIR", env = "HOLDFAST_RUNTIME_DIR", default_value = holdfast_cli::DEFAULT_RUNTIME_DIR)]
+    runtime_dir: PathBuf,
+}
+
+/// Processes of a running router: started by its keeper, never by hand.
+#[derive(Subcommand)]
+enum Process {
+    /// Goes on where another build's keeper ended; `run` begins anew.
+    #[command(hide = true)]
+    Keeper {
+        #[arg(long)]
+        trial: bool,
+    },
+    #[command(hide = true)]
+    Manager {
+        #[arg(long)]
+        config: PathBuf,
+    },
+    #[command(hide = true)]
+    Fea,
+    #[command(hide = true)]
+    Rib,
+    #[command(hide = true)]
+    Bgp,
+    #[command(hide = true)]
+    Metrics,
+}
+
+/// The program `holdfast`.
+pub fn main() -> ExitCode {
+    main_with(Vec::new)
+}
+
+/// The program `holdfast`, with stages that are plugged into the BGP pipeline.
+pub fn main_with(stages: MakeStages) -> ExitCode {
+    match CommandLine::parse().command {
+        Command::Run(run) => run.run(),
+        Command::Operator(command) => command.run(),
+        Command::Formats => formats(),
+        Command::Man(man) => ended(man.write(CommandLine::command()).map_err(anyhow::Error::from)),
+        Command::Completions(completions) => {
+            completions.write(CommandLine::command());
+            ExitCode::SUCCESS
+        }
+        Command::Lab { arguments } => lab::run(&arguments),
+        Command::Process(process) => process.run(stages),
+    }
+}
+
+impl Run {
+    fn run(self) -> ExitCode {
+        let config = match holdfast_manager::read_configuration(&self.config) {
+            Ok(config) => config,
+            Err(text) => {
+                eprintln!("{text}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let options = holdfast_keeper::Options {
+            configuration: self.config,
+            runtime_directory: self.runtime_dir,
+            log_level: config.log.filter(),
+            log_format: match config.log.format {
+                LogFormat::Text => "text".into(),
+                LogFormat::Json => "json".into(),
+            },
+            sandbox: holdfast_manager::sandbox("manager", &config),
+        };
+        drop(config);
+        ended(holdfast_keeper::run(options))
+    }
+}
+
+fn ended(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdfast: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn formats() -> ExitCode {
+    ended(Formats::own().map_err(anyhow::Error::from).and_then(|formats| {
+        println!("{}", serde_json::to_string(&formats)?);
+        Ok(())
+    }))
+}
+
+impl Process {
+    fn run(self, stages: MakeStages) -> ExitCode {
+        use holdfast_process::run;
+        match self {
+            Self::Keeper { trial } => ended(holdfast_keeper::take_over(trial)),
+            Self::Manager { config } => {
+                run(Rights::manager(&config), |boot| holdfast_manager::run(boot, config))
+            }
+            Self::Fea => run(Rights::fea(holdfast_fea::CAPABILITIES), holdfast_fea::run),
+            Self::Rib => run(Rights::worker("rib", Network::None), holdfast_ribd::run),
+            Self::Bgp => {
+                run(Rights::worker("bgp", Network::Handed), |boot| holdfast_bgpd::run_with(boot, stages))
+            }
+            Self::Metrics => run(Rights::worker("metrics", Network::Handed), holdfast_metrics::run),
+        }
+    }
+}
