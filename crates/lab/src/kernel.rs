@@ -68,7 +68,7 @@ fn parse(line: &str, v6: bool) -> Option<(Prefix, &str)> {
     Some((text.parse().ok()?, rest))
 }
 
-/// `ip monitor` in the background: collects what the kernel says was deleted of our routes and next hops.
+/// `ip monitor` in the background: collects what the kernel says was done to our routes and next hops.
 #[derive(Debug)]
 pub struct Monitor<'a> {
     host: &'a Namespace,
@@ -77,9 +77,19 @@ pub struct Monitor<'a> {
     reader: Option<JoinHandle<()>>,
 }
 
+/// Lines of `ip monitor` about our routes and next hops.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Deletions.
+    pub deleted: Vec<String>,
+    /// Additions and replacements.
+    pub written: Vec<String>,
+}
+
 #[derive(Debug, Default)]
 struct Seen {
     deleted: Vec<String>,
+    written: Vec<String>,
     /// What `ip` says when the kernel had more to tell than it could read.
     errors: Vec<String>,
     /// The newest mark.
@@ -120,13 +130,21 @@ impl<'a> Monitor<'a> {
     ///
     /// # Errors
     /// Not all could be seen.
-    pub fn deletions(mut self) -> Result<Vec<String>> {
+    pub fn deletions(self) -> Result<Vec<String>> {
+        Ok(self.changes()?.deleted)
+    }
+
+    /// Ends the watch: all that was done to our routes and next hops until now.
+    ///
+    /// # Errors
+    /// Not all could be seen.
+    pub fn changes(mut self) -> Result<Changes> {
         self.mark(2)?;
         wait::until("the end of ip monitor", MARK_LIMIT, || self.has_come_to(2))?;
         self.stop();
         let seen = std::mem::take(&mut *lock(&self.seen));
         ensure!(seen.errors.is_empty(), "ip monitor missed something: {:?}", seen.errors);
-        Ok(seen.deleted)
+        Ok(Changes { deleted: seen.deleted, written: seen.written })
     }
 
     fn mark(&self, number: u32) -> Result<()> {
@@ -168,6 +186,8 @@ impl Seen {
             } else if line.contains("proto 75") {
                 self.deleted.push(line);
             }
+        } else if line.contains("proto 75") {
+            self.written.push(line);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! [`peers`] (BIRD and FRR beside it). [`topology`] joins hosts, [`speaker`] plays feeders and sinks, [`table`]
 //! makes the routes.
 
+pub mod drill;
 pub mod kernel;
 pub mod netns;
 pub mod peers;

@@ -1,12 +1,17 @@
 //! `holdfast-lab demo`: the main job on a machine that has nothing but this source tree.
+//! `holdfast-lab drill process`: the death of bgp, judged by a stock router and on the wire.
 //! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
+mod interruption;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use holdfast_lab::scale::Scale;
+use holdfast_lab::{
+    drill::{self, Options},
+    scale::Scale,
+};
 
 #[derive(Parser)]
 #[command(name = "holdfast-lab", about = "Network namespaces as a laboratory for Holdfast")]
@@ -23,6 +28,9 @@ enum Command {
         #[arg(long, default_value_t = 1_000_000)]
         routes: usize,
     },
+    /// Failures made on purpose, judged from outside.
+    #[command(subcommand)]
+    Drill(Drill),
     /// Prefix sets, policies and peers, many of them, as a configuration.
     Scale {
         /// Peers.
@@ -37,9 +45,16 @@ enum Command {
     },
 }
 
+#[derive(Subcommand)]
+enum Drill {
+    /// The death of bgp, under sessions with a stock router that must not notice.
+    Process(Options),
+}
+
 fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Demo { routes } => demo(routes),
+        Command::Drill(Drill::Process(options)) => drill_process(&options),
         Command::Scale { peers, prefixes, md5_every } => {
             println!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n\n[bgp]");
             print!("{}", Scale { peers, prefixes, md5_every }.configuration());
@@ -49,9 +64,9 @@ fn main() -> ExitCode {
 }
 
 fn demo(routes: usize) -> ExitCode {
-    demo::clean_up_when_interrupted();
+    interruption::clean_up("demo");
     let result = demo::run(routes);
-    demo::stay_if_interrupted();
+    interruption::stay();
     match result {
         Ok(()) => {
             println!("demo: ok");
@@ -62,4 +77,22 @@ fn demo(routes: usize) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn drill_process(options: &Options) -> ExitCode {
+    interruption::clean_up("drill");
+    let result = drill::process(options);
+    interruption::stay();
+    let report = match result {
+        Ok(report) => report,
+        Err(error) => {
+            println!("drill: FAILED: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("{report}");
+    if options.json {
+        println!("{}", serde_json::json!(report));
+    }
+    if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

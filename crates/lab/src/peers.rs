@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -35,7 +35,15 @@ pub struct Bird {
 impl Bird {
     /// Starts `bird -f` with this configuration and waits for its control socket.
     pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
+        Self::start_with(host, configuration, &[])
+    }
+
+    /// [`Self::start`] with files (name, text) that the configuration includes.
+    pub fn start_with(host: &Namespace, configuration: &str, files: &[(&str, &str)]) -> Result<Self> {
         let directory = directory("bird")?;
+        for (name, text) in files {
+            fs::write(directory.join(name), text)?;
+        }
         let file = directory.join("bird.conf");
         let log = directory.join("log");
         fs::write(&file, format!("log {log:?} all;\n{configuration}"))?;
@@ -48,6 +56,14 @@ impl Bird {
             bird.birdc("show status").map_err(|e| e.to_string())
         })?;
         Ok(bird)
+    }
+
+    /// Writes an included file anew and has the configuration read again.
+    pub fn reconfigure(&self, name: &str, text: &str) -> Result<()> {
+        fs::write(self.directory.join(name), text)?;
+        let said = self.birdc("configure")?;
+        ensure!(said.contains("Reconfigur"), "{said}");
+        Ok(())
     }
 
     /// One command of birdc.
@@ -118,12 +134,14 @@ impl Frr {
 
     /// One command of vtysh.
     pub fn vtysh(&self, command: &str) -> Result<String> {
-        output(
-            Command::new("vtysh")
-                .arg("--vty_socket")
-                .arg(&self.directory)
-                .args(["-d", "bgpd", "-c", command]),
-        )
+        self.vtysh_all(&[command])
+    }
+
+    /// Commands of vtysh in one go: what one enters, the next is in.
+    pub fn vtysh_all(&self, commands: &[&str]) -> Result<String> {
+        let mut vtysh = Command::new("vtysh");
+        vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", "bgpd"]);
+        output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
     }
 
     /// Its log.

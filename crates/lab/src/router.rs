@@ -48,15 +48,53 @@ fn target() -> PathBuf {
 impl Router {
     /// Writes the configuration, starts the router in `host`, waits until every process runs.
     pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
+        Self::start_with(host, configuration, &[])
+    }
+
+    /// [`Self::start`] with variables added to its environment.
+    pub fn start_with(host: &Namespace, configuration: &str, environment: &[(&str, &str)]) -> Result<Self> {
+        Self::start_program(&binary()?, host, configuration, environment)
+    }
+
+    /// [`Self::start`] as a user without any rights.
+    pub fn start_without_rights(host: &Namespace, configuration: &str, user: u32) -> Result<Self> {
+        Self::start_as(&binary()?, host, configuration, &[], Some(user))
+    }
+
+    /// [`Self::start_with`] for a router that is another program.
+    pub fn start_program(
+        binary: &Path,
+        host: &Namespace,
+        configuration: &str,
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::start_as(binary, host, configuration, environment, None)
+    }
+
+    fn start_as(
+        binary: &Path,
+        host: &Namespace,
+        configuration: &str,
+        environment: &[(&str, &str)],
+        user: Option<u32>,
+    ) -> Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let file = directory.join("router.toml");
         fs::write(&file, configuration)?;
-        let binary = binary()?;
+        let binary = binary.to_owned();
         let log = File::create(directory.join("log"))?;
-        let mut command = host.command(binary.to_str().context("path of the binary")?);
+        let program = binary.to_str().context("path of the binary")?;
+        let mut command = host.command(if user.is_some() { "setpriv" } else { program });
+        if let Some(user) = user {
+            std::os::unix::fs::chown(&directory, Some(user), Some(user))?;
+            std::os::unix::fs::chown(&file, Some(user), Some(user))?;
+            let [user, group] = ["reuid", "regid"].map(|id| format!("--{id}={user}"));
+            command.args([&user, &group, "--clear-groups", "--bounding-set=-all", program]);
+        }
         command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory);
+        command.envs(environment.iter().copied());
         let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         let router = Self { binary, keeper, directory, host: host.name().to_owned() };
         router.wait_running()?;
@@ -83,6 +121,35 @@ impl Router {
         serde_json::from_str(&text).with_context(|| format!("no JSON: {}", &text[..text.len().min(300)]))
     }
 
+    /// What it says of a peer, by name.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn neighbor(&self, name: &str) -> Result<Value> {
+        let shown = self.show(&["bgp", "neighbors", name])?;
+        let peer = shown.as_object().and_then(|all| all.values().next()).context("a peer")?;
+        Ok(peer.clone())
+    }
+
+    /// Waits until what it says of a peer is as wanted.
+    pub fn until_neighbor(
+        &self,
+        name: &str,
+        limit: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        wait::until(name, limit, || {
+            let shown = self.neighbor(name).map_err(|error| error.to_string())?;
+            if wanted(&shown) { Ok(shown) } else { Err(shown.to_string()) }
+        })
+        .with_context(|| self.log_tail())
+    }
+
+    /// Waits until the session with a peer is up.
+    pub fn until_established(&self, name: &str, limit: Duration) -> Result<Value> {
+        self.until_neighbor(name, limit, |shown| shown["bgpState"] == "Established")
+    }
+
     /// `holdfast ARGS` against this router.
     pub fn cli(&self, args: &[&str]) -> Result<String> {
         output(Command::new(&self.binary).args(args).env("HOLDFAST_RUNTIME_DIR", &self.directory))
@@ -103,9 +170,18 @@ impl Router {
 
     /// Resident memory of one process in bytes (proportional set size).
     pub fn memory(&self, name: &str) -> Result<u64> {
+        self.rollup(name, "Pss:")
+    }
+
+    /// That part of it which is the process's own alone: not the replication log, not the binary.
+    pub fn heap(&self, name: &str) -> Result<u64> {
+        self.rollup(name, "Pss_Anon:")
+    }
+
+    fn rollup(&self, name: &str, key: &'static str) -> Result<u64> {
         let path = format!("/proc/{}/smaps_rollup", self.pid(name)?.as_raw_nonzero());
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("Pss")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).context(key)?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? * 1024)
     }
 

@@ -135,6 +135,10 @@ impl SpeakerConfig {
 enum Command {
     Announce(Arc<Table>),
     Withdraw(Arc<Table>),
+    Replace {
+        old: Arc<Table>,
+        new: Arc<Table>,
+    },
     EndOfRib,
     Refresh(RouteRefresh),
     ReadRate(Option<usize>),
@@ -190,6 +194,11 @@ impl Speaker {
     /// Withdraws all destinations of a table; if it was announced as a whole, it is so no more.
     pub fn withdraw(&self, table: Arc<Table>) {
         self.tell(Command::Withdraw(table));
+    }
+
+    /// Has the second table take the place of the first, which was announced as a whole: only what differs is sent.
+    pub fn replace(&self, old: Arc<Table>, new: Arc<Table>) {
+        self.tell(Command::Replace { old, new });
     }
 
     /// Sends End-of-RIB for every family, after what was announced before.

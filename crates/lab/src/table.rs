@@ -6,8 +6,10 @@
 mod attributes;
 mod load;
 mod prefixes;
-mod random;
+pub mod random;
 mod synthetic;
+
+use std::collections::BTreeMap;
 
 use holdfast_types::{Family, IpPrefix, Prefix};
 
@@ -59,6 +61,17 @@ impl Table {
         self.routes.sort_unstable_by_key(|&(prefix, set)| (set, prefix));
     }
 
+    /// What a speaker that has announced this table has to withdraw, and to announce, to have announced `new`.
+    pub fn changes_to(&self, new: &Self) -> (Self, Self) {
+        let of = |table: &Self, route: usize| (table.routes[route].0, table.attributes(route).to_vec());
+        let before: BTreeMap<_, _> = (0..self.routes.len()).map(|route| of(self, route)).collect();
+        let after: BTreeMap<_, _> = (0..new.routes.len()).map(|route| of(new, route)).collect();
+        let withdrawn = Self::plain(before.keys().filter(|prefix| !after.contains_key(prefix)).copied());
+        let mut announced = new.clone();
+        announced.routes.retain(|(prefix, set)| before.get(prefix) != Some(&new.sets[*set as usize].bytes));
+        (withdrawn, announced)
+    }
+
     /// The first `count` routes; sets that are not used any more stay.
     pub fn truncate(&mut self, count: usize) {
         self.routes.truncate(count);
@@ -75,5 +88,26 @@ pub(crate) fn family_of(prefix: Prefix) -> Family {
     match prefix {
         Prefix::V4(_) => holdfast_types::Ipv4Prefix::UNICAST,
         Prefix::V6(_) => holdfast_types::Ipv6Prefix::UNICAST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_has_to_be_sent() {
+        let prefix = |third| Prefix::new([10, 0, third, 0].into(), 24).expect("a length of IPv4");
+        let set = |value| AttributeSet { bytes: vec![value] };
+        let table = |sets: &[u8], routes: &[(u8, u32)]| Table {
+            sets: sets.iter().map(|value| set(*value)).collect(),
+            routes: routes.iter().map(|(third, set)| (prefix(*third), *set)).collect(),
+        };
+        let old = table(&[7, 8], &[(1, 0), (2, 0), (3, 1)]);
+        // The set of the first has another number, the second is gone, the third another, the fourth new.
+        let new = table(&[9, 7], &[(1, 1), (3, 0), (4, 1)]);
+        let (withdrawn, announced) = old.changes_to(&new);
+        assert_eq!(withdrawn.routes, [(prefix(2), 0)]);
+        assert_eq!(announced.routes, [(prefix(3), 0), (prefix(4), 1)]);
     }
 }

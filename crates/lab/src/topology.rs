@@ -8,8 +8,18 @@ use anyhow::Result;
 
 use crate::{
     netns::{End, Namespace, link},
+    peers::Bird,
     speaker::{Speaker, SpeakerConfig},
 };
+
+/// How a configuration for the router of a [`Star`] begins: AS 65000, and neighbours need not wait for it.
+pub const ROUTER: &str = r#"
+[router]
+id = "10.0.0.1"
+asn = 65000
+[bgp]
+connect-retry = 1
+"#;
 
 /// Our end or theirs: the order in which [`join`] was told the hosts.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -71,6 +81,27 @@ impl Star {
     /// There is no such network.
     pub fn neighbor(&self, network: u8) -> &Namespace {
         &self.neighbors[usize::from(network) - 1]
+    }
+
+    /// BIRD at a neighbour, with a session `holdfast` to the router over IPv4, and these lines about it. It has these
+    /// IPv4 prefixes to announce.
+    pub fn bird(&self, network: u8, asn: u32, prefixes: &[&str], session: &str) -> Result<Bird> {
+        let (near, router) = (v4(network, Side::Second), v4(network, Side::First));
+        let routes: Vec<_> = prefixes.iter().map(|prefix| format!("route {prefix} blackhole;")).collect();
+        let routes = routes.join(" ");
+        let configuration = format!(
+            "router id {near};
+            timeformat protocol iso long ms;
+            protocol device {{ }}
+            protocol static {{ ipv4; {routes} }}
+            protocol bgp holdfast {{
+              local {near} as {asn}; neighbor {router} as 65000;
+              connect delay time 1; connect retry time 1; error wait time 1, 2;
+              ipv4 {{ import all; export all; }};
+              {session}
+            }}"
+        );
+        Bird::start(self.neighbor(network), &configuration)
     }
 
     /// A speaker at a neighbour that connects to the router over IPv4, changed as the test wants it.

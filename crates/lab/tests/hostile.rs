@@ -349,6 +349,11 @@ fn update(number: u8, community: u32) -> Vec<u8> {
     .concat()
 }
 
+/// What the replication log holds of sessions.
+fn log_used(scene: &Scene) -> Result<u64> {
+    scene.router.show(&["nsr"])?["logUsed"].as_u64().context("logUsed")
+}
+
 #[test]
 fn sessions_that_flap_leave_nothing_behind() -> Result<()> {
     let scene = Scene::new(CONFIGURATION)?;
@@ -363,11 +368,16 @@ fn sessions_that_flap_leave_nothing_behind() -> Result<()> {
         })
     };
     scene.survives(flap)?;
-    let first = scene.router.memory("bgp")?;
+    let first = scene.router.heap("bgp")?;
+    let held = log_used(&scene)?;
     scene.survives(move || (0..4).try_for_each(|_| flap()))?;
-    let grown = scene.router.memory("bgp")?.saturating_sub(first);
+    let grown = scene.router.heap("bgp")?.saturating_sub(first);
     println!("1,000 sessions: bgp had {first} octets, and has {grown} more after them");
     ensure!(grown < 4 << 20, "1,000 sessions cost {grown} octets");
+    // The log is apart: the blocks of sessions that were are freed when a number of them has come together.
+    let (held_before, held_after) = (held >> 20, log_used(&scene)? >> 20);
+    println!("the log holds {held_after} MiB, and had {held_before} MiB before");
+    ensure!(held_after < held_before + 40, "the log keeps what has ended: {held_after} MiB");
     // The next guest is served as the first would have been.
     let last = scene.outside.run(|| {
         let mut last = session(1)?;

@@ -25,7 +25,7 @@ use holdfast_lab::{
     router::Router,
     speaker::{Received, Speaker},
     table::{AttributeSet, Table},
-    topology::Star,
+    topology::{ROUTER, Star},
     wait,
 };
 use holdfast_types::{Asn, Family, Prefix};
@@ -38,14 +38,6 @@ const SINK: u32 = 65003;
 const LIMIT: Duration = Duration::from_secs(30);
 /// Prefixes of one table of the tests here: more than one batch or message holds.
 const MANY: u16 = 5000;
-
-const ROUTER: &str = r#"
-[router]
-id = "10.0.0.1"
-asn = 65000
-[bgp]
-connect-retry = 1
-"#;
 
 /// A passive peer in network 1, 2 or 3, with the keys of `more` besides.
 fn peer(name: &str, network: u8, asn: u32, more: &str) -> String {

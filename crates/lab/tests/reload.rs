@@ -5,27 +5,20 @@
 //!  AS 65001   AS 65000       AS 65002
 //! ```
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_lab::{kernel, peers::Bird, router::Router, scale::Scale, topology::Star, wait};
+use holdfast_lab::{
+    kernel,
+    peers::Bird,
+    router::Router,
+    scale::Scale,
+    topology::{ROUTER, Star},
+    wait,
+};
 use rustix::process::{Signal, kill_process};
-use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// The time that a start and a reload may take, at any size that is supported.
-const SOON: Duration = Duration::from_secs(5);
-
-const ROUTER: &str = r#"
-[router]
-id = "10.0.0.1"
-asn = 65000
-[bgp]
-connect-retry = 1
-"#;
 
 const TRANSIT: &str = r#"
 [[policy]]
@@ -58,35 +51,13 @@ fn wanted(prefixes: &str) -> String {
 }
 
 fn bird(star: &Star) -> Result<Bird> {
-    let configuration = "router id 10.0.1.2;
-        protocol device { }
-        protocol static { ipv4; route 198.51.100.0/24 blackhole; route 203.0.113.0/24 blackhole; }
-        protocol bgp holdfast {
-          local 10.0.1.2 as 65001; neighbor 10.0.1.1 as 65000;
-          connect delay time 1; connect retry time 1; error wait time 1, 2;
-          ipv4 { import all; export all; };
-        }";
-    Bird::start(star.neighbor(1), configuration)
+    star.bird(1, 65001, &["198.51.100.0/24", "203.0.113.0/24"], "")
 }
 
 /// Puts another configuration into the file; what `holdfast reload` says of it.
 fn reload(router: &Router, parts: &[&str]) -> Result<String> {
     fs::write(router.configuration(), parts.concat())?;
     router.cli(&["reload"])
-}
-
-fn shown(router: &Router, name: &str) -> Result<Value> {
-    let shown = router.show(&["bgp", "neighbors", name])?;
-    let peer = shown.as_object().and_then(|all| all.values().next()).context("a peer")?;
-    Ok(peer.clone())
-}
-
-fn until_established(router: &Router, name: &str) -> Result<()> {
-    wait::until(name, LIMIT, || {
-        let shown = shown(router, name).map_err(|error| error.to_string())?;
-        if shown["bgpState"] == "Established" { Ok(()) } else { Err(shown.to_string()) }
-    })
-    .with_context(|| router.log_tail())
 }
 
 fn until_installed(star: &Star, prefix: &str, wanted: bool) -> Result<()> {
@@ -97,7 +68,7 @@ fn until_installed(star: &Star, prefix: &str, wanted: bool) -> Result<()> {
     })
 }
 
-/// When BIRD's session came up, as BIRD says.
+/// When BIRD's session came up, to the millisecond, as BIRD says.
 fn since(bird: &Bird) -> Result<String> {
     let text = bird.birdc("show protocols holdfast")?;
     let line = text.lines().find(|line| line.starts_with("holdfast")).context("the session")?;
@@ -111,26 +82,28 @@ fn what_is_different_takes_effect_and_other_sessions_stay() -> Result<()> {
     let bird = bird(&star)?;
     let one = wanted("\"198.51.100.0/24\"");
     let router = Router::start(&star.router, &[ROUTER, TRANSIT, &one, GUESTS].concat())?;
-    until_established(&router, "transit")?;
+    router.until_established("transit", LIMIT)?;
     until_installed(&star, "198.51.100.0/24", true)?;
     let guest = star.speaker(2, 65002, |_| {})?;
-    until_established(&router, "guests:10.0.2.2")?;
+    router.until_established("guests:10.0.2.2", LIMIT)?;
     let before = since(&bird)?;
-    // BIRD shows whole seconds.
-    std::thread::sleep(Duration::from_millis(1100));
 
     ensure!(reload(&router, &[ROUTER, TRANSIT, &one, GUESTS])?.contains("nothing has changed"));
 
-    // A policy: for routes that are there already. A peer more is no matter of the others.
+    // A policy: for routes that are there already. A peer more is no matter of the others. And a session that is not
+    // to outlive bgp any more lives on.
     let other = wanted("\"203.0.113.0/24\"");
-    let text = reload(&router, &[ROUTER, TRANSIT, &other, GUESTS, NOBODY])?;
-    ensure!(text.contains("prefix-sets changed: wanted") && text.contains("peers added: nobody"), "{text}");
+    let mortal = TRANSIT.replace("asn = 65001", "asn = 65001\nnonstop = false");
+    let text = reload(&router, &[ROUTER, &mortal, &other, GUESTS, NOBODY])?;
+    for change in ["prefix-sets changed: wanted", "peers added: nobody", "peers changed: transit"] {
+        ensure!(text.contains(change), "{text}");
+    }
     until_installed(&star, "203.0.113.0/24", true)?;
     until_installed(&star, "198.51.100.0/24", false)?;
-    ensure!(shown(&router, "nobody")?["bgpState"] != "Established");
+    ensure!(router.neighbor("nobody")?["bgpState"] != "Established");
 
     // A peer and a range less, by signal: who is gone is told so.
-    fs::write(router.configuration(), [ROUTER, TRANSIT, &other].concat())?;
+    fs::write(router.configuration(), [ROUTER, &mortal, &other].concat())?;
     kill_process(router.pid("keeper")?, Signal::HUP)?;
     wait::until("the end of the guest's session", LIMIT, || {
         let log = router.log();
@@ -145,8 +118,8 @@ fn what_is_different_takes_effect_and_other_sessions_stay() -> Result<()> {
     let slower = TRANSIT.replace("asn = 65001", "asn = 65001\nhold-time = 30");
     let text = reload(&router, &[ROUTER, &slower, &other])?;
     ensure!(text.contains("peers changed: transit") && text.contains("sessions ended: transit"), "{text}");
-    until_established(&router, "transit")?;
-    ensure!(shown(&router, "transit")?["bgpTimerHoldTimeMsecs"] == 30_000);
+    router.until_established("transit", LIMIT)?;
+    ensure!(router.neighbor("transit")?["bgpTimerHoldTimeMsecs"] == 30_000);
     until_installed(&star, "203.0.113.0/24", true)
 }
 
@@ -156,7 +129,7 @@ fn a_wrong_file_and_what_needs_a_restart_change_nothing() -> Result<()> {
     let bird = bird(&star)?;
     let one = wanted("\"198.51.100.0/24\"");
     let router = Router::start(&star.router, &[ROUTER, TRANSIT, &one].concat())?;
-    until_established(&router, "transit")?;
+    router.until_established("transit", LIMIT)?;
     let before = since(&bird)?;
     let refused = |parts: &[&str]| -> Result<String> {
         Ok(reload(&router, parts).err().context("it should be refused")?.to_string())
@@ -173,27 +146,22 @@ fn a_wrong_file_and_what_needs_a_restart_change_nothing() -> Result<()> {
 }
 
 #[test]
-fn five_thousand_peers_start_and_reload_within_seconds() -> Result<()> {
+fn of_five_thousand_peers_one_is_changed_and_the_others_are_not_touched() -> Result<()> {
     let star = Star::new(1)?;
     let _bird = bird(&star)?;
     let scale = Scale::default();
     let big = [ROUTER, &scale.configuration(), TRANSIT, &wanted("\"198.51.100.0/24\"")].concat();
-    let start = Instant::now();
     let router = Router::start(&star.router, &big)?;
-    ensure!(start.elapsed() < SOON, "started in {:?}", start.elapsed());
-    until_established(&router, "transit")?;
-    ensure!(start.elapsed() < SOON * 2, "a peer that is there came up in {:?}", start.elapsed());
+    router.until_established("transit", LIMIT)?;
     let peers = router.show(&["bgp", "summary"])?;
     ensure!(peers["ipv4Unicast"]["peerCount"] == 4001, "{}", peers["ipv4Unicast"]["peerCount"]);
 
-    let begin = Instant::now();
     ensure!(reload(&router, &[&big])?.contains("nothing has changed"));
     let name = Scale::name(4321);
     let text = reload(&router, &[&big.replace("port 4321 of", "port 9 of")])?;
     ensure!(text.trim() == format!("peers changed: {name}"), "{text}");
-    ensure!(begin.elapsed() < SOON * 2, "two reloads took {:?}", begin.elapsed());
-    let per_peer = router.memory("bgp")? / u64::from(scale.peers);
-    ensure!(per_peer < 16 << 10, "{per_peer} bytes of bgp for each peer");
-    ensure!(shown(&router, "transit")?["connectionsDropped"] == 0);
+    let changed = router.neighbor(&name)?;
+    ensure!(changed["nbrDesc"] == "port 9 of the exchange", "{changed}");
+    ensure!(router.neighbor("transit")?["connectionsDropped"] == 0);
     Ok(())
 }

@@ -21,7 +21,7 @@ use holdfast_lab::{
     router::Router,
     speaker::Speaker,
     table::{Synthetic, Table},
-    topology::Star,
+    topology::{ROUTER, Star},
     wait,
 };
 use holdfast_types::{Family, Prefix};
@@ -32,14 +32,6 @@ const PEER: u32 = 65001;
 const OTHER: u32 = 65002;
 
 const LIMIT: Duration = Duration::from_secs(30);
-
-const ROUTER: &str = r#"
-[router]
-id = "10.0.0.1"
-asn = 65000
-[bgp]
-connect-retry = 1
-"#;
 
 /// A peer in network 1 or 2 that lets everything pass, with the keys of `more` besides.
 fn peer(name: &str, network: u8, asn: u32, more: &str) -> String {
@@ -55,38 +47,16 @@ fn router(star: &Star, rest: &[&str]) -> Result<Router> {
 
 /// BIRD in network 1 with a route, and these lines about its session.
 fn bird(star: &Star, asn: u32, session: &str) -> Result<Bird> {
-    let configuration = format!(
-        "router id 10.0.1.2;
-        protocol device {{ }}
-        protocol static {{ ipv4; route 198.51.100.0/24 blackhole; }}
-        protocol bgp holdfast {{
-          local 10.0.1.2 as {asn}; neighbor 10.0.1.1 as {US};
-          connect delay time 1; connect retry time 1; error wait time 1, 2;
-          ipv4 {{ import all; export all; }};
-          {session}
-        }}"
-    );
-    Bird::start(star.neighbor(1), &configuration)
-}
-
-/// What the router says of a peer; nothing when there is none of that name.
-fn shown(router: &Router, name: &str) -> Result<Value> {
-    let shown = router.show(&["bgp", "neighbors", name])?;
-    let peer = shown.as_object().and_then(|all| all.values().next()).context("a peer")?;
-    Ok(peer.clone())
+    star.bird(1, asn, &["198.51.100.0/24"], session)
 }
 
 /// Until what the router says of a peer is as wanted.
 fn until_shown(router: &Router, name: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-    wait::until(name, LIMIT, || {
-        let shown = shown(router, name).map_err(|error| error.to_string())?;
-        if wanted(&shown) { Ok(shown) } else { Err(shown.to_string()) }
-    })
-    .with_context(|| router.log_tail())
+    router.until_neighbor(name, LIMIT, wanted)
 }
 
 fn until_established(router: &Router, name: &str) -> Result<Value> {
-    until_shown(router, name, |shown| shown["bgpState"] == "Established")
+    router.until_established(name, LIMIT)
 }
 
 /// Until the peer's log has all these words in one line.
@@ -233,7 +203,7 @@ fn with_tcp_md5_both_need_the_same_key() -> Result<()> {
             Some(counter) => {
                 let counts_at = if ours.is_empty() { star.neighbor(1) } else { &star.router };
                 until_counted(counts_at, counter)?;
-                ensure!(shown(&router, "bird")?["connectionsEstablished"] == 0);
+                ensure!(router.neighbor("bird")?["connectionsEstablished"] == 0);
             }
         }
         ensure!(!router.log().contains("secret"), "a key is not logged");
@@ -253,7 +223,7 @@ fn with_ttl_security_a_peer_has_to_be_one_hop_away() -> Result<()> {
                 until_established(&router, "bird")?;
             } else {
                 until_counted(&star.router, "TCPMinTTLDrop")?;
-                ensure!(shown(&router, "bird")?["connectionsEstablished"] == 0);
+                ensure!(router.neighbor("bird")?["connectionsEstablished"] == 0);
             }
         }
     }

@@ -415,6 +415,15 @@ impl Peer {
                         outgoing.withdraw(table);
                     }
                 }
+                (Command::Replace { old, new }, outgoing) => {
+                    if let Some(outgoing) = outgoing {
+                        let (withdrawn, announced) = old.changes_to(&new);
+                        outgoing.withdraw(Arc::new(withdrawn));
+                        outgoing.announce(Arc::new(announced));
+                    }
+                    self.config.tables.retain(|announced| !Arc::ptr_eq(announced, &old));
+                    self.config.tables.push(new);
+                }
                 (Command::EndOfRib, Some(outgoing)) => outgoing.end_of_rib(),
                 (Command::Refresh(refresh), Some(outgoing)) => outgoing.raw(refresh.encode().to_vec()),
                 (Command::Raw(octets), Some(outgoing)) => outgoing.raw(octets),

@@ -2,14 +2,16 @@
 
 /// Splitmix64.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// All that follows comes from the seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn bits(&mut self) -> u64 {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -17,17 +19,17 @@ impl Random {
     }
 
     /// Below `bound`, which is not zero.
-    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+    pub fn below(&mut self, bound: u32) -> u32 {
         (self.bits() % u64::from(bound)) as u32
     }
 
     /// True in so many of 10,000 cases.
-    pub(crate) fn chance(&mut self, in_10_000: u32) -> bool {
+    pub fn chance(&mut self, in_10_000: u32) -> bool {
         self.below(10_000) < in_10_000
     }
 
     /// One of the values, each as often as its weight says.
-    pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u32, T)]) -> T {
+    pub fn weighted<T: Copy>(&mut self, choices: &[(u32, T)]) -> T {
         let mut left = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for &(weight, value) in choices {
             match left.checked_sub(weight) {

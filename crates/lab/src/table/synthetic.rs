@@ -82,8 +82,13 @@ impl Synthetic {
             }
         }
         let as_set = self.as_sets && random.chance(1);
-        last.as_set = if as_set { vec![65_100 + random.below(100), 4_200_000_000] } else { Vec::new() };
+        last.as_set = if as_set { an_as_set(random) } else { Vec::new() };
     }
+}
+
+/// Numbers for documentation (RFC 5398): a router with one of the path's numbers would refuse the route.
+fn an_as_set(random: &mut Random) -> Vec<u32> {
+    vec![64_496 + random.below(16), 65_536]
 }
 
 /// One of 78,000 networks, with AS numbers of two and of four octets that may be used (RFC 7607, RFC 6996).
@@ -154,6 +159,14 @@ mod tests {
         assert!((4.8..5.8).contains(&per_set), "{per_set} routes per set");
         let long = table.routes.iter().filter(|(prefix, _)| prefix.length() == 48).count();
         assert!((0.44..0.54).contains(&share(long, 100_000)), "{long} of /48");
+    }
+
+    #[test]
+    fn private_as_numbers_are_left_to_the_routers() {
+        let table = Synthetic::full(1).build();
+        let numbers = |set: &AttributeSet| Attributes(&set.bytes).as_path().asns().collect::<Vec<_>>();
+        let private: Vec<_> = table.sets.iter().flat_map(numbers).filter(|asn| asn.is_private()).collect();
+        assert_eq!(private, []);
     }
 
     #[test]

@@ -1,0 +1,81 @@
+//! Drills: failures made on purpose, judged from outside.
+//!
+//! `holdfast-lab drill process` has `bgp` die in one of several ways while a stock router and a feeder change routes
+//! all the time ([`scene`]). Whether anybody noticed is read from the stock router's own log ([`stock`]), from a
+//! capture of both sessions ([`watch`], [`judge`]), from everybody's tables and from the kernel. How long each part of
+//! a recovery took is in the router's log ([`phases`]). Start with [`process`].
+
+pub mod capture;
+pub mod churn;
+mod failures;
+pub mod judge;
+pub mod phases;
+mod process;
+pub mod report;
+pub mod scene;
+pub mod stock;
+pub mod time;
+pub mod watch;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+pub use process::process;
+
+/// What is done to `bgp`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Failure {
+    /// SIGKILL, again and again.
+    Kill,
+    /// SIGSTOP, and SIGCONT two seconds later, again and again.
+    Stop,
+    /// It may have hardly more memory than it has, and is fed a table.
+    Memory,
+    /// An UPDATE on which it aborts, again when it replays it: `HOLDFAST_TEST_POISON` names its community.
+    Poison,
+    /// Every new one is killed at once, until the router gives the sessions up.
+    Loop,
+    /// More routes than the replication log holds.
+    Full,
+}
+
+impl Failure {
+    /// How often the sessions of the stock router and of the feeder go down: given up, in order.
+    pub fn allowed(self) -> (u64, u64) {
+        match self {
+            Self::Kill | Self::Stop | Self::Memory | Self::Full => (0, 0),
+            Self::Poison => (0, 1),
+            Self::Loop => (1, 1),
+        }
+    }
+}
+
+/// What a drill is.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// The stock router.
+    #[arg(long, value_enum)]
+    pub peer: stock::Kind,
+    /// Routes that each peer announces, beside those that change.
+    #[arg(long, default_value_t = 10_000)]
+    pub routes: u32,
+    /// How often it is done, if it is SIGKILL or SIGSTOP; the others are done once.
+    #[arg(long, default_value_t = 3)]
+    pub kills: u32,
+    /// What is done to `bgp`.
+    #[arg(long, value_enum, default_value = "kill")]
+    pub kind: Failure,
+    /// Another seed gives other moments and other changes.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds without a kill after every fourth: five deaths without five quiet seconds are a crash loop to the router.
+    #[arg(long, default_value_t = 6)]
+    pub rest: u64,
+    /// Seconds after which no further kill is made.
+    #[arg(long, default_value_t = 3600)]
+    pub limit: u64,
+    /// The report as JSON, in the last line.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,208 @@
+//! Another binary under a running router. `HOLDFAST_UPGRADE_TO` names one of another commit; without it a copy of our
+//! own that differs in a byte at its end takes part.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    kernel::{self, Monitor},
+    router::{Router, binary},
+    speaker::Speaker,
+    table::Table,
+    topology::Star,
+    wait,
+};
+use holdfast_types::Prefix;
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PROCESSES: [&str; 5] = ["keeper", "manager", "fea", "rib", "bgp"];
+const ROUTES: usize = 256;
+
+const CONFIGURATION: &str = r#"
+[router]
+id = "10.0.0.1"
+asn = 65000
+[bgp]
+[[bgp.peer]]
+name = "feeder"
+address = "10.0.1.2"
+asn = 65001
+passive = true
+import = "accept-all"
+export = "accept-all"
+"#;
+
+/// A router whose routes are in the kernel.
+fn running(star: &Star) -> Result<(Router, Speaker)> {
+    let router = Router::start(&star.router, CONFIGURATION)?;
+    let prefixes =
+        (0..=255).map(|third| Prefix::new([50, 0, third, 0].into(), 24).expect("a length of IPv4"));
+    let table = Arc::new(Table::plain(prefixes));
+    let feeder = star.speaker(1, 65001, |config| config.tables = vec![table])?;
+    until_right(star, &router)?;
+    Ok((router, feeder))
+}
+
+fn until_right(star: &Star, router: &Router) -> Result<()> {
+    wait::until("a session", LIMIT, || {
+        let shown = router.show(&["bgp", "neighbors"]).map_err(|error| error.to_string())?;
+        let up = shown.as_object().is_some_and(|all| all.values().all(|p| p["bgpState"] == "Established"));
+        if up { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .with_context(|| router.log_tail())?;
+    wait::until("all routes", LIMIT, || {
+        let count = kernel::routes(&star.router, false).map_err(|error| error.to_string())?.len();
+        if count == ROUTES { Ok(()) } else { Err(format!("{count} routes")) }
+    })
+    .with_context(|| router.log_tail())
+}
+
+/// Pid and build of every process.
+fn builds(router: &Router) -> Result<Vec<(i64, String)>> {
+    let shown = router.show(&["processes"])?;
+    let of = |name: &&str| {
+        let process: &Value = &shown[*name];
+        let build = process["build"].as_str().context("a build")?;
+        Ok((process["pid"].as_i64().context("a process id")?, build.to_owned()))
+    };
+    PROCESSES.iter().map(of).collect()
+}
+
+/// A file in the router's directory that may be executed.
+fn executable(router: &Router, name: &str, from: &Path) -> Result<PathBuf> {
+    let path = router.directory().join(name);
+    fs::copy(from, &path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+/// A build with this fault.
+fn saboteur(router: &Router, fault: &str) -> Result<PathBuf> {
+    let path = executable(router, &format!("{fault}-holdfast"), env!("CARGO_BIN_EXE_saboteur").as_ref())?;
+    symlink(fs::canonicalize(binary()?)?, path.with_file_name(format!("{fault}-holdfast.real")))?;
+    Ok(path)
+}
+
+/// Upgrades to this file; what is said, as text.
+fn upgrade(router: &Router, to: &Path) -> Result<String> {
+    router.cli(&["upgrade", "--binary", to.to_str().context("a path")?])
+}
+
+/// Why it does not upgrade to this file.
+fn refused(router: &Router, to: &Path) -> Result<String> {
+    Ok(upgrade(router, to).err().context("it should be refused")?.to_string())
+}
+
+fn descriptors(router: &Router) -> Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{}/fd", router.pid("keeper")?.as_raw_nonzero()))?.count())
+}
+
+#[test]
+fn another_build_takes_over_while_the_kernel_keeps_every_route() -> Result<()> {
+    let star = Star::new(1)?;
+    let (router, feeder) = running(&star)?;
+    let monitor = Monitor::start(&star.router)?;
+    let before = builds(&router)?;
+    let new = match std::env::var_os("HOLDFAST_UPGRADE_TO") {
+        Some(path) => executable(&router, "new", path.as_ref())?,
+        None => {
+            let path = executable(&router, "new", &binary()?)?;
+            fs::OpenOptions::new().append(true).open(&path)?.write_all(b"\n")?;
+            path
+        }
+    };
+    let dry = router.cli(&["upgrade", "--dry-run", "--binary", new.to_str().context("a path")?])?;
+    ensure!(dry.lines().count() == PROCESSES.len() && builds(&router)? == before, "{dry}");
+
+    let said = upgrade(&router, &new).with_context(|| router.log_tail())?;
+    println!("{said}");
+    let after = builds(&router)?;
+    ensure!(after.iter().all(|(_, build)| *build == after[0].1 && *build != before[0].1), "{after:?}");
+    ensure!(after[0].0 == before[0].0, "the keeper's process stays");
+    ensure!((1..5).all(|process| after[process].0 != before[process].0), "the others do not: {after:?}");
+    ensure!(PROCESSES.iter().all(|name| said.lines().any(|line| line.starts_with(name))), "{said}");
+    let shown = router.show(&["processes"])?;
+    ensure!(shown["bgp"]["lastExit"] == "upgrade" && shown["bgp"]["restarts"] == 1, "{shown}");
+    until_right(&star, &router)?;
+    ensure!(
+        feeder.status().sessions == 1,
+        "the session went on, whichever process had it: {:?}",
+        feeder.status()
+    );
+
+    // The file may be gone now: what runs does not need it. And the same again says so.
+    let said = upgrade(&router, &new)?;
+    ensure!(said.contains("runs this build already"), "{said}");
+    fs::remove_file(&new)?;
+    router.kill("fea")?;
+    wait::until("another fea of the same build", LIMIT, || {
+        let now = builds(&router).map_err(|error| error.to_string())?;
+        let is_so = now[2].0 != after[2].0 && now[2].0 != 0 && now[2].1 == after[2].1;
+        if is_so { Ok(()) } else { Err(format!("{now:?}")) }
+    })?;
+    router.wait_running()?;
+
+    // And back: nothing is lost on the way, and nothing gathers.
+    let open = descriptors(&router)?;
+    upgrade(&router, &binary()?).with_context(|| router.log_tail())?;
+    ensure!(builds(&router)?.iter().all(|(_, build)| *build == before[0].1));
+    until_right(&star, &router)?;
+    wait::until("as many descriptors as before", LIMIT, || match descriptors(&router) {
+        Ok(now) if now == open => Ok(()),
+        now => Err(format!("{now:?} instead of {open}")),
+    })?;
+    let deletions = monitor.deletions()?;
+    ensure!(deletions.is_empty(), "{deletions:?}");
+
+    router.stop()?;
+    drop(feeder);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_work_is_refused_and_nothing_is_touched() -> Result<()> {
+    let star = Star::new(1)?;
+    let (router, feeder) = running(&star)?;
+    let (before, status) = (builds(&router)?, feeder.status());
+    let other = executable(&router, "other", Path::new("/bin/true"))?;
+    let text = refused(&router, &other)?;
+    ensure!(text.contains("no holdfast"), "{text}");
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o644))?;
+    let text = refused(&router, &other)?;
+    ensure!(text.contains("not executable"), "{text}");
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o777))?;
+    let text = refused(&router, &other)?;
+    ensure!(text.contains("the right to write"), "{text}");
+    for (fault, why) in
+        [("frames", "frames of version 9"), ("silent", "not say in time"), ("trial", "cannot take over")]
+    {
+        let text = refused(&router, &saboteur(&router, fault)?)?;
+        ensure!(text.contains(why), "{fault}: {text}");
+    }
+    ensure!(builds(&router)? == before, "{before:?}");
+    let after = feeder.status();
+    ensure!(after.established && after.sessions == status.sessions, "{after:?}");
+    Ok(())
+}
+
+#[test]
+fn a_build_whose_process_does_not_run_is_taken_back() -> Result<()> {
+    let star = Star::new(1)?;
+    let (router, _feeder) = running(&star)?;
+    let before = builds(&router)?;
+    let text = refused(&router, &saboteur(&router, "bgp")?)?;
+    ensure!(text.contains("bgp does not run") && text.contains("the build before runs again"), "{text}");
+    router.wait_running()?;
+    let after = builds(&router)?;
+    ensure!(after.iter().all(|(_, build)| *build == before[0].1), "{after:?}");
+    ensure!(after[..2] == before[..2], "keeper and manager were not touched");
+    until_right(&star, &router)
+}
