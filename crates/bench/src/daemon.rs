@@ -43,6 +43,8 @@ pub(crate) struct Daemon {
     /// Shell command that makes a changed configuration take effect, and returns when it is accepted.
     #[serde(default)]
     pub(crate) reload: Option<String>,
+    /// Kills the process that holds the sessions, if they are to outlive that.
+    pub(crate) die: Option<String>,
     /// Shell command that fails unless the RIB has `prefix`; for routers whose RIB is another process.
     #[serde(default)]
     lookup: Option<String>,
@@ -79,6 +81,8 @@ pub(crate) enum Feature {
     PolicyChange,
     /// Thousands of peers and prefix-set entries.
     Scale,
+    /// Go on with its sessions after a death of the process that holds them.
+    Nonstop,
     /// Keep up with a feeder that changes all routes again and again.
     Churn,
 }
@@ -267,6 +271,12 @@ impl Running {
     /// Has it read its files again.
     pub(crate) fn reload(&self) -> Result<()> {
         let command = self.daemon.reload.as_ref().context("it cannot reload")?;
+        run(&mut self.shell(command, "")?)
+    }
+
+    /// Kills the process that holds the sessions.
+    pub(crate) fn die(&self) -> Result<()> {
+        let command = self.daemon.die.as_ref().context("its sessions do not outlive it")?;
         run(&mut self.shell(command, "")?)
     }
 

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_bgp_pipeline::{
-    NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    FreezePlace, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     MAX_LEN,
@@ -57,7 +57,7 @@ struct Kernel {
     run: fn() -> Result<usize>,
 }
 
-const KERNELS: [Kernel; 12] = [
+const KERNELS: [Kernel; 14] = [
     Kernel { name: "decode", what: "frame, split, cut, read NLRI; per route", run: decode },
     Kernel { name: "check", what: "RFC 7606 check and canonical form; per set", run: check_sets },
     Kernel { name: "receive", what: "UPDATE to log, everything new; per route", run: receive },
@@ -69,6 +69,8 @@ const KERNELS: [Kernel; 12] = [
     Kernel { name: "encode", what: "log to UPDATE for one peer; per route", run: encode },
     Kernel { name: "fan-out", what: "log to UPDATEs for ten peers on ten links; per route", run: fan_out },
     Kernel { name: "sweep", what: "routes of a dead peer, with the withdrawals; per route", run: sweep },
+    Kernel { name: "freeze", what: "all routes of four peers to records; per route", run: freeze },
+    Kernel { name: "thaw", what: "records to log, everything new; per route", run: thaw },
     Kernel { name: "rib", what: "rib: batch in, batch to the fea out; per route", run: rib },
 ];
 
@@ -272,6 +274,7 @@ impl Speaker {
             next_hop_v6: Some(local_v6(number)),
             link_local: None,
             interface: 0,
+            number: 0,
         };
         self.pipeline.peer_up(index, facts)?;
         self.peers.push(index);
@@ -291,7 +294,7 @@ impl Speaker {
     fn pull(&mut self) {
         for peer in &self.peers {
             while self.pipeline.pending(*peer) {
-                black_box(self.pipeline.pull(*peer, READ));
+                black_box(self.pipeline.pull(*peer));
             }
         }
     }
@@ -384,12 +387,9 @@ fn ipv6() -> Result<usize> {
 }
 
 fn decide() -> Result<usize> {
-    let base = ipv4(1);
     let mut speaker = Speaker::new(6, Family::IPV4_UNICAST)?;
     for number in 1..=5 {
-        let own = ipv4(u64::from(number));
-        let routes = base.routes.iter().zip(&own.routes).map(|(a, b)| (a.0, b.1)).collect();
-        let octets = announcement(&Table { routes, sets: own.sets }, number)?;
+        let octets = view(number)?;
         if number == 5 {
             speaker.serve(number, &octets, Part::Update)?;
         } else {
@@ -398,6 +398,13 @@ fn decide() -> Result<usize> {
         }
     }
     Ok(ROUTES)
+}
+
+/// The same prefixes for all feeders, with the attributes of each.
+fn view(number: u8) -> Result<Vec<u8>> {
+    let (base, own) = (ipv4(1), ipv4(u64::from(number)));
+    let routes = base.routes.iter().zip(&own.routes).map(|(a, b)| (a.0, b.1)).collect();
+    announcement(&Table { routes, sets: own.sets }, number)
 }
 
 fn encode() -> Result<usize> {
@@ -425,6 +432,48 @@ fn sweep() -> Result<usize> {
         speaker.pull();
     });
     Ok(ROUTES)
+}
+
+/// Feeders with a view of all prefixes each.
+const FEEDERS: u8 = 4;
+
+fn freeze() -> Result<usize> {
+    let mut speaker = Speaker::new(FEEDERS, Family::IPV4_UNICAST)?;
+    for number in 1..=FEEDERS {
+        speaker.update(number, &view(number)?)?;
+        speaker.pull();
+    }
+    let mut octets = 0;
+    measured(|| walk(&speaker.pipeline, |record| octets += black_box(record).len()));
+    ensure!(octets > 0, "nothing was frozen");
+    Ok(ROUTES * usize::from(FEEDERS))
+}
+
+fn thaw() -> Result<usize> {
+    let mut before = Speaker::new(1, Family::IPV4_UNICAST)?;
+    before.update(1, &announcement(&ipv4(1), 1)?)?;
+    let mut records = Vec::new();
+    walk(&before.pipeline, |record| records.push(record.to_vec()));
+    let mut speaker = Speaker::new(2, Family::IPV4_UNICAST)?;
+    let peer = speaker.peers[0];
+    for portion in records.chunks(SLICE) {
+        measured(|| -> Result<()> {
+            for record in portion {
+                speaker.pipeline.thaw_routes(peer, record)?;
+            }
+            Ok(())
+        })?;
+        speaker.pull();
+    }
+    Ok(ROUTES)
+}
+
+/// Freezes all routes.
+fn walk(pipeline: &Pipeline, mut sink: impl FnMut(&[u8])) {
+    let mut place = Some(FreezePlace::default());
+    while let Some(from) = place {
+        place = pipeline.freeze_routes(from, BATCH, |_| true, &mut |_, record| sink(record));
+    }
 }
 
 fn rib() -> Result<usize> {

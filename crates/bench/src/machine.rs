@@ -49,6 +49,12 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// How many processes wanted to run, on average over the last minute.
+pub(crate) fn load() -> Result<f64> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().context("the load")?.parse()?)
+}
+
 /// One line about this machine.
 pub(crate) fn description() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

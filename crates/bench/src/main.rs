@@ -9,6 +9,7 @@
 mod cgroup;
 mod daemon;
 mod feed;
+mod figures;
 mod kernels;
 mod load;
 mod machine;
@@ -43,6 +44,8 @@ enum Arguments {
     },
     /// Measures.
     Run(RunArguments),
+    /// Measures and plots the figures of the XORP paper.
+    Figures(figures::Arguments),
     /// Counts the instructions of the hot kernels and compares with the committed baseline.
     Kernels {
         /// Makes what is counted the baseline.
@@ -68,8 +71,8 @@ struct RunArguments {
     /// Runs of each; figures are medians.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Also writes everything here.
-    #[arg(long, value_name = "FILE")]
+    /// Also writes everything here; of several the last counts, as `make bench` names one.
+    #[arg(long, value_name = "FILE", overrides_with = "json")]
     json: Option<PathBuf>,
     /// Descriptions of further routers.
     #[arg(long = "daemon", value_name = "FILE")]
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse() {
         Arguments::List { files } => list(&files),
         Arguments::Run(arguments) => run(&arguments),
+        Arguments::Figures(arguments) => figures::run(&arguments),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
     };
@@ -201,5 +205,17 @@ fn measure(row: &Row, routers: &[(Daemon, String)], runs: usize, tables: &Tables
         name: row.name,
         title: row.title.clone(),
         routers: reports.into_iter().map(|(_, report)| report).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_file_can_be_named_than_make_does() {
+        let line = ["holdfast-bench", "run", "--json", "target/bench.json", "--json", "mine.json"];
+        let Ok(Arguments::Run(arguments)) = Arguments::try_parse_from(line) else { panic!("it is refused") };
+        assert_eq!(arguments.json, Some("mine.json".into()));
     }
 }

@@ -2,8 +2,11 @@
 
 mod change;
 mod churn;
+mod death;
 mod drop;
 mod flow;
+mod loaded;
+mod paced;
 mod scale;
 mod single;
 
@@ -35,6 +38,7 @@ use crate::{
 };
 
 pub(crate) use flow::Flow;
+pub(crate) use paced::Paced;
 
 /// Longest wait for anything that a slow router does.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -72,6 +76,8 @@ pub(crate) enum Work {
     Churn { routes: usize, time: Duration },
     /// Another export policy, with many routes loaded.
     Change { routes: usize },
+    /// The death of the process that holds the sessions, with routes from several peers.
+    Death { routes: usize, feeders: usize },
     /// Start and reload with many peers and prefix-set entries.
     Scale { peers: usize, entries: usize },
 }
@@ -323,6 +329,7 @@ impl Work {
             Self::Drop { .. } | Self::Single { .. } => Vec::new(),
             Self::Churn { .. } => vec![Feature::Churn],
             Self::Change { .. } => vec![Feature::PolicyChange],
+            Self::Death { .. } => vec![Feature::Nonstop],
             Self::Scale { .. } => vec![Feature::Scale],
         }
     }
@@ -336,6 +343,7 @@ impl Work {
             Self::Churn { routes, time } => churn::run(daemon, tables, *routes, *time),
             Self::Change { routes } => change::run(daemon, tables, *routes),
             Self::Scale { peers, entries } => scale::run(daemon, *peers, *entries),
+            Self::Death { routes, feeders } => death::run(daemon, tables, *routes, *feeders),
         }
     }
 }
@@ -372,6 +380,9 @@ pub(crate) fn all() -> Vec<Row> {
     row("single", "one route after the other with 1M loaded", false, single);
     let churn = Work::Churn { routes: 200_000, time: Duration::from_secs(8) };
     row("churn", "200k routes that change for 8 s; hold time 3 s", true, churn);
+    let death = |routes| Work::Death { routes, feeders: 4 };
+    row("death-10k", "bgp is killed with 10k routes from 4 peers", false, death(10_000));
+    row("death", "bgp is killed with 1M routes from 4 peers", false, death(1_000_000));
     row("change", "another export policy over 1M routes", false, Work::Change { routes: 1_000_000 });
     let scale = Work::Scale { peers: 5_000, entries: 45_000 };
     row("scale", "5,000 peers and 45,000 prefix-set entries", false, scale);

@@ -115,7 +115,11 @@ impl Flow {
 }
 
 /// Watches the kernel's table until it has so many routes more than now.
-fn wait_for_kernel(host: &Namespace, afi: Afi, more: usize) -> thread::JoinHandle<Result<Instant>> {
+pub(super) fn wait_for_kernel(
+    host: &Namespace,
+    afi: Afi,
+    more: usize,
+) -> thread::JoinHandle<Result<Instant>> {
     let name = host.name().to_owned();
     thread::spawn(move || {
         ensure!(afi == Afi::IPV4, "only the IPv4 table can be counted cheaply");
