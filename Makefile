@@ -1,5 +1,9 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test drills bench bench-quick bench-accept clean
+.PHONY: help demo test drills bench bench-quick bench-figures bench-accept install clean
+
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= /lib/systemd/system
 
 help:
 	@echo "make demo    build, run a router with a full table in namespaces, kill its bgp, show what survives"
@@ -7,6 +11,8 @@ help:
 	@echo "make drills  the long versions of the kill drills"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
+	@echo "make install       binary, unit, manual pages, completions, schema; PREFIX and DESTDIR as usual"
+	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
@@ -20,8 +26,9 @@ test:
 
 drills:
 	@scripts/install-deps test
-	cargo build --release -p holdfast-holdfast
+	cargo build --release -p holdfast-holdfast -p holdfast-lab
 	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test kills -- --test-threads=1 --nocapture
+	@scripts/drills
 
 bench-quick:
 	@scripts/install-deps bench-quick
@@ -33,10 +40,19 @@ bench:
 	cargo build --release -p holdfast-holdfast -p holdfast-bench
 	target/release/holdfast-bench run --json target/bench.json $(BENCH)
 
+bench-figures:
+	@scripts/install-deps bench-quick
+	cargo build --release -p holdfast-holdfast -p holdfast-bench
+	target/release/holdfast-bench figures $(BENCH)
+
 bench-accept:
 	@scripts/install-deps bench-quick
 	cargo build --release -p holdfast-bench
 	target/release/holdfast-bench kernels --accept
+
+install:
+	cargo build --release -p holdfast-holdfast
+	scripts/install $(or $(CARGO_TARGET_DIR),target)/release/holdfast "$(DESTDIR)" "$(PREFIX)" "$(SYSCONFDIR)" "$(UNITDIR)"
 
 clean:
 	cargo clean
