@@ -30,6 +30,8 @@ pub(crate) enum Target {
     All,
     Except(PeerIndex),
     Only(PeerIndex),
+    /// Nothing is sent: it is for the journal.
+    Nobody,
 }
 
 impl Target {
@@ -38,6 +40,7 @@ impl Target {
             Self::All => true,
             Self::Except(other) => other != peer,
             Self::Only(other) => other == peer,
+            Self::Nobody => false,
         }
     }
 }
@@ -326,6 +329,8 @@ pub(crate) struct Window<P> {
     routes: Vec<(P, u32)>,
     withdrawn: Vec<P>,
     withdrawn_from: Vec<(Target, P)>,
+    /// Withdrawn from each member that had them.
+    forgotten: Vec<P>,
     attributes: Vec<u8>,
     scratch: Vec<u8>,
     pub(crate) tally: Tally,
@@ -340,6 +345,7 @@ impl<P: IpPrefix> Window<P> {
             routes: Vec::new(),
             withdrawn: Vec::new(),
             withdrawn_from: Vec::new(),
+            forgotten: Vec::new(),
             attributes: Vec::new(),
             scratch: Vec::new(),
             tally: Tally::default(),
@@ -356,6 +362,7 @@ impl<P: IpPrefix> Window<P> {
         self.routes.clear();
         self.withdrawn.clear();
         self.withdrawn_from.clear();
+        self.forgotten.clear();
         self.tally.restart();
     }
 
@@ -433,14 +440,18 @@ impl<P: IpPrefix> Window<P> {
             (Some(told), Some(place)) => (told, place),
         };
         let (Announced { hash, source }, also_except) = told;
+        // The journal has to name the present source: one that it names beyond its session would count as not told
+        // when it is up anew.
+        let is_same = also_except.is_empty()
+            && source == self.chains[place.chain as usize].source
+            && self.hash(core, audience, place.chain) == Some(hash);
+        if is_same {
+            self.tally.announce(place.member);
+            return;
+        }
+        self.announce(place, prefix);
         // The one that was not told, if it is among those who are told now.
         let except = audience.named(source);
-        let is_same = also_except.is_empty() && self.hash(core, audience, place.chain) == Some(hash);
-        if is_same && except.is_none_or(|peer| place.member == Some(peer)) {
-            self.tally.announce(place.member);
-        } else {
-            self.announce(place, prefix);
-        }
         let had_it = |peer: &PeerIndex| {
             except != Some(*peer) && also_except.iter().all(|other| audience.named(*other) != Some(*peer))
         };
@@ -457,6 +468,8 @@ impl<P: IpPrefix> Window<P> {
                 let except = PeerSet::from_iter(except);
                 let had_it = audience.members.iter().filter(|peer| !except.contains(*peer));
                 self.withdrawn_from.extend(had_it.map(|peer| (Target::Only(peer), prefix)));
+                // Those who join later do not have it either.
+                self.forgotten.push(prefix);
             }
             None => self.withdrawn.push(prefix),
             Some(_) if audience.is_alone_and_silent() => {}
@@ -604,6 +617,10 @@ impl<P: IpPrefix> Window<P> {
         for part in self.withdrawn_from.chunk_by(|a, b| a.0 == b.0) {
             withdraw(encoder, part.iter().map(|(_, prefix)| *prefix), out);
             out.close(part[0].0);
+        }
+        if let Some(recorder) = out.recorder.as_mut().filter(|_| !self.forgotten.is_empty()) {
+            recorder.withdrawn(self.forgotten.iter().copied());
+            out.close(Target::Nobody);
         }
         for chain in &self.chains {
             let room = (&mut self.scratch, &mut self.attributes);

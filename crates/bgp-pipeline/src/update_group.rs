@@ -162,7 +162,7 @@ impl Ledger {
             return previous;
         }
         let whom = match target {
-            Target::All | Target::Except(_) => Whom::All,
+            Target::All | Target::Except(_) | Target::Nobody => Whom::All,
             Target::Only(peer) => Whom::Only(self.names.number(peer)),
         };
         self.entry.clear();

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, net::Ipv4Addr, rc::Rc};
 
 use holdfast_bgp_pipeline::{
-    Journal, JournalEntry, NextHopMode, PeerIndex, Pipeline, SessionFacts, Told, Unreadable,
+    Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline, SessionFacts, Told, Unreadable,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
@@ -73,6 +73,11 @@ fn link(n: u8) -> SessionFacts {
     SessionFacts { next_hop_v4: Some(Ipv4Addr::new(10, 9, n, 1)), number: u32::from(n) + 1, ..facts(n) }
 }
 
+/// Peers may send the same attributes.
+fn peer(n: u8) -> PeerConfig {
+    PeerConfig { enforce_first_as: false, ..ebgp(n) }
+}
+
 fn attributes(n: u8, community: u32) -> Vec<u8> {
     AttributesBuilder {
         as_path: vec![Asn(65100 + u32::from(n))],
@@ -90,7 +95,7 @@ impl Router {
         pipeline.keep_journal(Box::new(journal.clone()));
         let mut sinks = Vec::new();
         for n in 0..peers {
-            let index = pipeline.add_peer(ebgp(n));
+            let index = pipeline.add_peer(peer(n));
             pipeline.peer_up(index, link(n)).expect("room");
             sinks.push((index, Sink::default()));
         }
@@ -98,11 +103,31 @@ impl Router {
     }
 
     fn announce(&mut self, n: u8, community: u32, routes: &[Prefix]) {
+        self.announce_like(n, n, community, routes);
+    }
+
+    /// What a peer announces is as if another had sent it.
+    fn announce_like(&mut self, n: u8, other: u8, community: u32, routes: &[Prefix]) {
         let index = self.sinks[usize::from(n)].0;
         for route in routes {
-            let body = announcement(&attributes(n, community), &[*route]);
+            let body = announcement(&attributes(other, community), &[*route]);
             self.pipeline.update(index, &body).expect("taken");
         }
+    }
+
+    fn down(&mut self, n: u8) {
+        let (index, sink) = &mut self.sinks[usize::from(n)];
+        self.pipeline.peer_down(*index);
+        *sink = Sink::default();
+    }
+
+    fn up_anew(&mut self, n: u8) {
+        self.down(n);
+        self.pipeline.peer_up(self.sinks[usize::from(n)].0, link(n)).expect("room");
+    }
+
+    fn routes(&self) -> Vec<usize> {
+        self.sinks.iter().map(|(_, sink)| sink.routes.len()).collect()
     }
 
     fn settle(&mut self) {
@@ -121,7 +146,7 @@ impl Router {
         self.pipeline = checked(speaker(NextHopMode::AlwaysReachable));
         self.pipeline.keep_journal(Box::new(journal));
         for n in 0..self.sinks.len() as u8 {
-            let index = self.pipeline.add_peer(ebgp(n));
+            let index = self.pipeline.add_peer(peer(n));
             self.pipeline.peer_resumed(index, link(n)).expect("room");
         }
         received(self);
@@ -180,12 +205,30 @@ fn changes_during_the_absence_are_sent_once() {
 }
 
 #[test]
+fn the_journal_names_the_present_source_also_of_what_need_not_be_sent() {
+    let mut router = Router::new(3);
+    router.announce(0, 1, &routes(0, 1));
+    router.settle();
+    router.restart(|router| {
+        router.down(0);
+        router.announce_like(1, 0, 1, &routes(0, 1));
+    });
+    router.settle();
+    router.up_anew(0);
+    router.settle();
+    assert_eq!(router.routes(), [2, 0, 2]);
+    router.restart(|_| {});
+    router.settle();
+    assert_eq!(router.routes(), [0; 3]);
+}
+
+#[test]
 fn who_was_told_half_is_told_the_rest_and_its_end_of_rib() {
     let mut router = Router::new(1);
     let received = |router: &mut Router| router.announce(0, 1, &routes(0, 100));
     received(&mut router);
     router.settle();
-    let index = router.pipeline.add_peer(ebgp(1));
+    let index = router.pipeline.add_peer(peer(1));
     router.pipeline.peer_up(index, link(1)).expect("room");
     router.sinks.push((index, Sink::default()));
     let first = router.pipeline.pull(index).expect("routes");
