@@ -7,9 +7,10 @@ use std::{collections::VecDeque, fmt, net::IpAddr};
 
 use holdfast_bgp_wire::{
     Attributes, Fault, MpReach, MpUnreach, NextHop, Notification,
+    nlri::prefixes,
     update::{self, Checked, Cut, Mp, Rules, Sections, Verdict},
 };
-use holdfast_types::{Family, Prefix};
+use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
     SessionFacts,
@@ -160,6 +161,10 @@ impl Reader {
         origin: &mut Origin<'_>,
     ) -> Result<Option<Arrival<'a>>, Notification> {
         let Mp { reach, unreach } = cut.parse(rules)?;
+        // RFC 7606 section 5.2: errors in attributes of nothing end the session, so they are looked for.
+        if sections.nlri.is_empty() && reach.is_none() && !self.rest.is_empty() {
+            return Ok(None);
+        }
         let mut find = |class, gateway| {
             let hop = core.next_hops.find(gateway?)?;
             let found = core.sets.find(class, hop, &self.rest);
@@ -203,6 +208,8 @@ impl Reader {
         };
         let bytes = &self.checked.canonical;
         let absent = self.absent.filter(|_| *bytes == self.rest);
+        // Whatever is wrong with routes that are ignored is nobody's concern.
+        let reach = reach.filter(|reach| !refused(reach.family, reach.nlri, origin.facts, origin.drops));
         let mut acquire = |class, gateway: Result<Gateway, DropReason>| {
             let acquired = fault.map_or(gateway, Err).and_then(|gateway| {
                 let hop = core.next_hops.acquire(gateway);
@@ -241,21 +248,16 @@ impl Arrival<'_> {
 
     /// Takes out what belongs to families that the session has not agreed on (RFC 4760 section 8).
     pub(crate) fn retain_families(&mut self, core: &mut Core, facts: &SessionFacts, drops: &mut Drops) {
-        let mut refused = |family: Family| {
-            let negotiated = facts.families.contains(&family) && family_index(family).is_some();
-            if !negotiated {
-                drops.add(DropReason::Family(family), None);
-            }
-            !negotiated
-        };
-        if self.unreach.is_some_and(|unreach| refused(unreach.family)) {
+        if self.unreach.is_some_and(|unreach| refused(unreach.family, unreach.nlri, facts, drops)) {
             self.unreach = None;
         }
-        if let Some((_, set)) = self.reach.take_if(|(reach, _)| refused(reach.family)) {
+        if let Some((_, set)) =
+            self.reach.take_if(|(reach, _)| refused(reach.family, reach.nlri, facts, drops))
+        {
             set.into_iter().for_each(|set| core.sets.release(set));
         }
-        let has_ipv4 = !self.withdrawn.is_empty() || !self.nlri.0.is_empty();
-        if has_ipv4 && refused(Family::IPV4_UNICAST) {
+        let ipv4 = if self.nlri.0.is_empty() { self.withdrawn } else { self.nlri.0 };
+        if !ipv4.is_empty() && refused(Family::IPV4_UNICAST, ipv4, facts, drops) {
             self.withdrawn = &[];
             let (_, set) = std::mem::take(&mut self.nlri);
             set.into_iter().for_each(|set| core.sets.release(set));
@@ -284,14 +286,25 @@ fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
     (!ours).then_some(Gateway { address, interface: if near { facts.interface } else { 0 } })
 }
 
+/// Whether routes are ignored because the session has not agreed on their family; if so, it is noted.
+fn refused(family: Family, nlri: &[u8], facts: &SessionFacts, drops: &mut Drops) -> bool {
+    let negotiated = facts.families.contains(&family) && family_index(family).is_some();
+    if !negotiated {
+        drops.add(DropReason::Family(family), first(family, nlri));
+    }
+    !negotiated
+}
+
 fn first_prefix(sections: &Sections<'_>, reach: Option<MpReach<'_>>) -> Option<Prefix> {
-    use holdfast_bgp_wire::nlri::prefixes;
-    use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
-    let first_v4 = |bytes| prefixes::<Ipv4Prefix>(bytes).next()?.ok().map(Prefix::V4);
-    let first_v6 = |bytes| prefixes::<Ipv6Prefix>(bytes).next()?.ok().map(Prefix::V6);
-    first_v4(sections.nlri).or_else(|| match reach?.family {
-        Family::IPV4_UNICAST => first_v4(reach?.nlri),
-        Family::IPV6_UNICAST => first_v6(reach?.nlri),
+    let classic = first(Family::IPV4_UNICAST, sections.nlri);
+    classic.or_else(|| reach.and_then(|reach| first(reach.family, reach.nlri)))
+}
+
+/// The first prefix of a list, in the families that we can read.
+fn first(family: Family, nlri: &[u8]) -> Option<Prefix> {
+    match family {
+        Family::IPV4_UNICAST => prefixes::<Ipv4Prefix>(nlri).next()?.ok().map(Prefix::V4),
+        Family::IPV6_UNICAST => prefixes::<Ipv6Prefix>(nlri).next()?.ok().map(Prefix::V6),
         _ => None,
-    })
+    }
 }

@@ -249,7 +249,8 @@ impl<'a> Check<'a, '_> {
 
     /// RFC 7606 section 3 d, for an UPDATE that announces something.
     fn mandatory(&mut self) {
-        let internal = self.rules.kind != PeerKind::Ebgp;
+        // RFC 4271 section 5.1.5; between members of a confederation it may be sent (RFC 5065 section 5.2).
+        let internal = self.rules.kind == PeerKind::Ibgp;
         let needed = [
             (code::ORIGIN, true),
             (code::AS_PATH, true),

@@ -1,0 +1,98 @@
+//! Whole sessions: octets in, and what becomes of the session, of its routes, and of the session beside it.
+
+mod router;
+#[path = "../../../bgp-wire/tests/reactions/table.rs"]
+mod table;
+
+use holdfast_bgp_pipeline::{DropReason, PeerKind};
+use holdfast_bgp_wire::update::AsSets;
+use router::{Router, Wild, update};
+use table::{From, Reaction, Row, rows};
+
+/// The prefix of the rows' NLRI, and that of their MP_REACH_NLRI.
+const PREFIXES: [&str; 2] = ["203.0.113.0/24", "2001:db8:113::/48"];
+
+/// The peer of a row; `None`: such a peer cannot be configured.
+fn wild(from: From) -> Option<Wild> {
+    Some(match from {
+        From::Ebgp => Wild::EBGP,
+        From::TwoOctetEbgp => Wild { four_octet_as: false, ..Wild::EBGP },
+        From::EbgpWithSets => Wild { as_sets: AsSets::Accept, ..Wild::EBGP },
+        From::EbgpWithV6Hops => Wild { v6_next_hops: true, ..Wild::EBGP },
+        From::Ibgp => Wild { kind: PeerKind::Ibgp, ..Wild::EBGP },
+        From::Confed => return None,
+    })
+}
+
+/// The first row from there in which nothing is wrong, for IPv4 and for IPv6: what the peer has announced before.
+fn good(rows: &[Row], from: From) -> [&Row; 2] {
+    [[true, false], [false, true]].map(|announces| {
+        let fits =
+            |row: &&Row| row.from == from && row.announces == announces && row.reaction == Reaction::Fine;
+        rows.iter().find(fits).unwrap_or_else(|| panic!("no good UPDATE from {from:?}"))
+    })
+}
+
+/// What has happened to a session.
+fn reaction(router: &Router) -> Reaction {
+    if let Some(told) = router.wild_was_told() {
+        return Reaction::Reset(told.code, told.subcode);
+    }
+    let drops = router.pipeline.drops(router.wild_index()).expect("a peer");
+    let reaction = |(reason, _): &(DropReason, u64)| match reason {
+        DropReason::Withdrawn(fault) => Reaction::Withdraw(fault.attribute),
+        DropReason::Discarded(fault) => Reaction::Discard(fault.attribute),
+        DropReason::UnusableNextHop | DropReason::OwnNextHop | DropReason::Full => Reaction::Withdraw(0),
+        DropReason::Family(_) => Reaction::Fine,
+    };
+    let all: Vec<_> = drops.counts().iter().map(reaction).collect();
+    // The strongest one (RFC 7606 section 3 h).
+    let withdrawn = all.iter().find(|reaction| matches!(reaction, Reaction::Withdraw(_)));
+    withdrawn.or(all.first()).copied().unwrap_or(Reaction::Fine)
+}
+
+#[test]
+fn every_update_has_its_reaction_and_the_session_beside_it_stands() {
+    let rows = rows();
+    let mut count = 0;
+    for row in &rows {
+        let Some(wild) = wild(row.from) else { continue };
+        let mut router = Router::new(wild);
+        for good in good(&rows, row.from) {
+            router.wild_says(&update(&good.body));
+        }
+        let line = row.line;
+        assert!(PREFIXES.iter().all(|prefix| router.wild_has(prefix)), "line {line}: nothing to withdraw");
+        router.wild_says(&update(&row.body));
+        // RFC 4271 section 6.1: too short for an UPDATE is found before anybody looks into it.
+        let expected = if row.body.len() < 4 { Reaction::Reset(1, 2) } else { row.reaction };
+        assert_eq!(reaction(&router), expected, "line {line}, by {}", row.source);
+        let is_reset = matches!(row.reaction, Reaction::Reset(..));
+        assert_eq!(router.wild_is_up(), !is_reset, "line {line}");
+        for (prefix, announced) in PREFIXES.into_iter().zip(row.announces) {
+            if is_reset {
+                router.settle();
+                assert!(!router.wild_has(prefix), "line {line}: its routes go with the session");
+            } else if announced {
+                let withdrawn = matches!(row.reaction, Reaction::Withdraw(_));
+                assert_eq!(router.wild_has(prefix), !withdrawn, "line {line}: {prefix}");
+            }
+        }
+        let drops = router.pipeline.drops(router.wild_index()).expect("a peer");
+        if row.announces != [false; 2] {
+            let named = drops.last().all(|dropped| dropped.prefix.is_some() || is_family(dropped.reason));
+            assert!(
+                named,
+                "line {line}: it is said what was dropped: {:?}",
+                drops.last().collect::<Vec<_>>()
+            );
+        }
+        router.assert_clean(3);
+        count += 1;
+    }
+    assert!(count > 250, "{count} rows are for peers that can be configured");
+}
+
+fn is_family(reason: DropReason) -> bool {
+    matches!(reason, DropReason::Family(_))
+}
