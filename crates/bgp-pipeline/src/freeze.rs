@@ -19,7 +19,7 @@ use crate::{
     core::Core,
     next_hop::Gateway,
     path::{Path, SetId},
-    peer_in::{Arrival, Origin, classic_gateway, mp_gateway},
+    peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
     table::Table,
     told::Unreadable,
 };
@@ -259,7 +259,7 @@ fn acquire(
         core.next_hops.release(hop);
         set.ok_or(DropReason::Full)
     });
-    acquired.map_err(|reason| origin.drops.add(reason, None)).ok()
+    acquired.map_err(|reason| origin.drops.add(reason, Concerned::default())).ok()
 }
 
 /// A record in its parts, as sound as those of an UPDATE.

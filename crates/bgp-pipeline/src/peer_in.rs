@@ -7,7 +7,7 @@ use std::{collections::VecDeque, fmt, net::IpAddr};
 
 use holdfast_bgp_wire::{
     Attributes, Fault, MpReach, MpUnreach, NextHop, Notification,
-    nlri::prefixes,
+    nlri::{count, prefixes},
     update::{self, Checked, Cut, Mp, Rules, Sections, Verdict},
 };
 use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -54,8 +54,10 @@ impl fmt::Display for DropReason {
 /// One event that [`Drops`] remembers.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Dropped {
-    /// The first prefix concerned, if there is one.
+    /// The first prefix concerned, if there is one that we can read.
     pub prefix: Option<Prefix>,
+    /// How many are concerned: as many as the UPDATE announces in a family that we can read.
+    pub routes: usize,
     /// What happened.
     pub reason: DropReason,
 }
@@ -64,6 +66,7 @@ pub struct Dropped {
 #[derive(Clone, Debug, Default)]
 pub struct Drops {
     counts: Vec<(DropReason, u64)>,
+    total: u64,
     last: VecDeque<Dropped>,
 }
 
@@ -78,12 +81,17 @@ impl Drops {
         &self.counts
     }
 
+    /// How often any of them did.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
     /// The last ones, oldest first.
-    pub fn last(&self) -> impl Iterator<Item = &Dropped> {
+    pub fn last(&self) -> impl DoubleEndedIterator<Item = &Dropped> + ExactSizeIterator {
         self.last.iter()
     }
 
-    pub(crate) fn add(&mut self, reason: DropReason, prefix: Option<Prefix>) {
+    pub(crate) fn add(&mut self, reason: DropReason, concerned: Concerned) {
         let known = self.counts.iter().position(|(other, _)| *other == reason);
         let at = known.unwrap_or_else(|| {
             if self.counts.len() < Self::REASONS {
@@ -92,10 +100,39 @@ impl Drops {
             self.counts.len() - 1
         });
         self.counts[at].1 += 1;
+        self.total += 1;
         if self.last.len() == Self::LAST {
             self.last.pop_front();
         }
-        self.last.push_back(Dropped { prefix, reason });
+        let Concerned { prefix, routes } = concerned;
+        self.last.push_back(Dropped { prefix, routes, reason });
+    }
+}
+
+/// The prefixes of which something is dropped.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Concerned {
+    prefix: Option<Prefix>,
+    routes: usize,
+}
+
+impl Concerned {
+    /// Those of a list, in the families that we can read.
+    fn of(family: Family, nlri: &[u8]) -> Self {
+        let (prefix, routes) = match family {
+            Family::IPV4_UNICAST => {
+                (prefixes::<Ipv4Prefix>(nlri).next().map(|it| it.map(Prefix::V4)), count::<Ipv4Prefix>(nlri))
+            }
+            Family::IPV6_UNICAST => {
+                (prefixes::<Ipv6Prefix>(nlri).next().map(|it| it.map(Prefix::V6)), count::<Ipv6Prefix>(nlri))
+            }
+            _ => return Self::default(),
+        };
+        Self { prefix: prefix.and_then(Result::ok), routes: routes.unwrap_or(0) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { prefix: self.prefix.or(other.prefix), routes: self.routes + other.routes }
     }
 }
 
@@ -198,9 +235,11 @@ impl Reader {
     ) -> Result<Arrival<'a>, Notification> {
         let has_nlri = !sections.nlri.is_empty();
         let Mp { reach, unreach } = update::check(sections.attributes, has_nlri, rules, &mut self.checked);
-        let first = || first_prefix(&sections, reach);
-        let discarded = self.checked.discarded.iter().map(|fault| DropReason::Discarded(*fault));
-        discarded.for_each(|reason| origin.drops.add(reason, first()));
+        let classic = || Concerned::of(Family::IPV4_UNICAST, sections.nlri);
+        let mp = || reach.map_or(Concerned::default(), |reach| Concerned::of(reach.family, reach.nlri));
+        for fault in &self.checked.discarded {
+            origin.drops.add(DropReason::Discarded(*fault), classic().and(mp()));
+        }
         let fault = match &self.checked.verdict {
             Verdict::Ok => None,
             Verdict::TreatAsWithdraw(fault) => Some(DropReason::Withdrawn(*fault)),
@@ -210,7 +249,7 @@ impl Reader {
         let absent = self.absent.filter(|_| *bytes == self.rest);
         // Whatever is wrong with routes that are ignored is nobody's concern.
         let reach = reach.filter(|reach| !refused(reach.family, reach.nlri, origin.facts, origin.drops));
-        let mut acquire = |class, gateway: Result<Gateway, DropReason>| {
+        let mut acquire = |class, gateway: Result<Gateway, DropReason>, concerned: &dyn Fn() -> Concerned| {
             let acquired = fault.map_or(gateway, Err).and_then(|gateway| {
                 let hop = core.next_hops.acquire(gateway);
                 let set = match absent {
@@ -222,18 +261,18 @@ impl Reader {
                 core.next_hops.release(hop);
                 set.ok_or(DropReason::Full)
             });
-            acquired.map_err(|reason| origin.drops.add(reason, first())).ok()
+            acquired.map_err(|reason| origin.drops.add(reason, concerned())).ok()
         };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if has_nlri {
             let gateway = classic_gateway(bytes, origin.facts).ok_or(DropReason::OwnNextHop);
-            arrival.nlri = (sections.nlri, acquire(classes[0], gateway));
+            arrival.nlri = (sections.nlri, acquire(classes[0], gateway, &classic));
         }
         if let Some(reach) = reach {
             let missing =
                 if reach.next_hop.is_none() { DropReason::UnusableNextHop } else { DropReason::OwnNextHop };
             let gateway = mp_gateway(reach, origin.facts).ok_or(missing);
-            arrival.reach = Some((reach, acquire(classes[1], gateway)));
+            arrival.reach = Some((reach, acquire(classes[1], gateway, &mp)));
         }
         Ok(arrival)
     }
@@ -290,21 +329,7 @@ fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
 fn refused(family: Family, nlri: &[u8], facts: &SessionFacts, drops: &mut Drops) -> bool {
     let negotiated = facts.families.contains(&family) && family_index(family).is_some();
     if !negotiated {
-        drops.add(DropReason::Family(family), first(family, nlri));
+        drops.add(DropReason::Family(family), Concerned::of(family, nlri));
     }
     !negotiated
-}
-
-fn first_prefix(sections: &Sections<'_>, reach: Option<MpReach<'_>>) -> Option<Prefix> {
-    let classic = first(Family::IPV4_UNICAST, sections.nlri);
-    classic.or_else(|| reach.and_then(|reach| first(reach.family, reach.nlri)))
-}
-
-/// The first prefix of a list, in the families that we can read.
-fn first(family: Family, nlri: &[u8]) -> Option<Prefix> {
-    match family {
-        Family::IPV4_UNICAST => prefixes::<Ipv4Prefix>(nlri).next()?.ok().map(Prefix::V4),
-        Family::IPV6_UNICAST => prefixes::<Ipv6Prefix>(nlri).next()?.ok().map(Prefix::V6),
-        _ => None,
-    }
 }

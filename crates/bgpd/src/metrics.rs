@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use holdfast_bgp_pipeline::{Limits, PeerIndex};
+use holdfast_bgp_pipeline::{Drops, Limits, PeerIndex};
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::MessageType;
 use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
@@ -31,6 +31,11 @@ static NSR_USED: Metric =
     Metric::gauge("holdfast_bgp_nsr_log_used_bytes", "What the replication log of the sessions holds");
 static NSR_SIZE: Metric =
     Metric::gauge("holdfast_bgp_nsr_log_size_bytes", "How much the replication log has room for");
+
+static TOO_LONG: Metric = Metric::counter(
+    "holdfast_bgp_routes_too_long",
+    "Routes withdrawn instead of announced: their attributes fit no message of the receiver, or there is no next hop",
+);
 
 static UP: Metric = Metric::gauge("holdfast_bgp_peer_up", "Whether the session is established");
 static STATE: Metric = Metric::gauge(
@@ -128,6 +133,7 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     }
     sheet.add(&MEMORY, &[], speaker.pipeline.memory().total() as u64);
     sheet.add(&GROUPS, &[], speaker.pipeline.update_groups() as u64);
+    sheet.add(&TOO_LONG, &[], speaker.pipeline.too_long());
     sheet.add(&UNKNOWN, &[], speaker.unknown_connections);
     OF_PEERS.iter().for_each(|metric| sheet.declare(metric));
     queues(sheet, bgp, &speaker);
@@ -186,7 +192,7 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
     let is_up = state == State::Established;
     let connection = speaker.session_connection(index).map(|(_, connection)| connection);
     let is_protected = connection.is_some_and(|it| it.held.as_ref().is_some_and(|held| held.kept));
-    let drops = speaker.pipeline.drops(index).map_or(0, |drops| drops.counts().iter().map(|it| it.1).sum());
+    let drops = speaker.pipeline.drops(index).map_or(0, Drops::total);
     for (metric, value) in [
         (&UP, is_up.into()),
         (&STATE, number(state)),

@@ -196,6 +196,9 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
 
 fn fault(dropped: &Dropped) -> String {
     match dropped.prefix {
+        Some(prefix) if dropped.routes > 1 => {
+            format!("{prefix} and {} more: {}", dropped.routes - 1, dropped.reason)
+        }
         Some(prefix) => format!("{prefix}: {}", dropped.reason),
         None => dropped.reason.to_string(),
     }

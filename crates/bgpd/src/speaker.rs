@@ -184,6 +184,8 @@ pub(crate) struct Speaker {
     synced: bool,
     /// How many lines are written about whom.
     lines: Limits,
+    /// The same for what is dropped of their UPDATEs.
+    drop_lines: Limits,
     /// Connections refused because nobody is configured there.
     pub(crate) unknown_connections: u64,
 }
@@ -213,6 +215,7 @@ impl Speaker {
             started: now,
             synced: false,
             lines: Limits::default(),
+            drop_lines: Limits::default(),
             unknown_connections: 0,
         }
     }

@@ -1,6 +1,8 @@
 //! Whole sessions: octets in, and what becomes of the session, of its routes, and of the session beside it.
 
+mod corpus;
 mod router;
+mod sequence;
 #[path = "../../../bgp-wire/tests/reactions/table.rs"]
 mod table;
 
@@ -95,4 +97,53 @@ fn every_update_has_its_reaction_and_the_session_beside_it_stands() {
 
 fn is_family(reason: DropReason) -> bool {
     matches!(reason, DropReason::Family(_))
+}
+
+/// An announcement of 198.51.100.0/24 with so many octets of an attribute that nobody knows.
+fn with_unknown_octets(count: u16) -> Vec<u8> {
+    let [high, low] = count.to_be_bytes();
+    let attributes =
+        [
+            &[
+                0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9, 0x40, 3, 4, 10, 0, 2, 2, 0xd0, 99, high,
+                low,
+            ][..],
+            &vec![7; usize::from(count)],
+        ]
+        .concat();
+    let length = attributes.len() as u16;
+    update(&[&[0, 0][..], &length.to_be_bytes(), &attributes, &[24, 198, 51, 100]].concat())
+}
+
+#[test]
+fn what_is_too_long_to_be_passed_on_is_withdrawn() {
+    let mut router = Router::new(Wild { extended_messages: true, ..Wild::EBGP });
+    // What fits beside the header, ORIGIN, NEXT_HOP, a path with one AS more, and the longest of prefixes.
+    let most = 4096 - 19 - 4 - 4 - 7 - 13 - 4 - 5;
+    let rows = [(100, true), (u16::MAX - 60, false), (most, true), (most + 1, false), (0, true)];
+    let mut too_long = 0;
+    for (octets, fits) in rows {
+        router.wild_says(&with_unknown_octets(octets));
+        assert!(router.wild_has("198.51.100.0/24"), "{octets}: we have it");
+        too_long += u64::from(!fits);
+        let known = router.clean_knows("198.51.100.0/24");
+        assert_eq!((known, router.pipeline.too_long()), (fits, too_long), "{octets}");
+    }
+    router.assert_clean(3);
+}
+
+#[test]
+fn what_was_dropped_is_told_with_its_prefix_and_how_many_they_were() {
+    let mut router = Router::new(Wild::EBGP);
+    // ORIGIN 7, and three prefixes.
+    let body = [&[0, 0, 0, 4, 0x40, 1, 1, 7][..], &[24, 203, 0, 113, 24, 198, 51, 100, 16, 10, 1]].concat();
+    router.wild_says(&update(&body));
+    let drops = router.pipeline.drops(router.wild_index()).expect("a peer");
+    let told: Vec<_> = drops
+        .last()
+        .map(|it| (it.prefix.map(|it| it.to_string()), it.routes, it.reason.to_string()))
+        .collect();
+    let reason = "treated as withdrawn: ORIGIN: undefined value (RFC 7606 section 7.1)".to_owned();
+    assert_eq!(told, [(Some("203.0.113.0/24".to_owned()), 3, reason)]);
+    assert_eq!(drops.total(), 1);
 }

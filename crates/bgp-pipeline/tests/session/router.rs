@@ -4,6 +4,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
     rc::Rc,
     time::{Duration, Instant},
@@ -16,6 +17,7 @@ use holdfast_bgp_session::{ConnId, Disposition, Input, Negotiated, Output, Peer,
 use holdfast_bgp_wire::{
     Capability, HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MessageType, Notification, Open, RouteRefresh,
     UpdateEncoder, next_message,
+    nlri::prefixes,
     update::{self, AsSets, Checked, Rules, Verdict},
 };
 use holdfast_policy::Program;
@@ -23,7 +25,7 @@ use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Prefix, RouterId};
 
 const OUR_AS: Asn = Asn(65_000);
 /// Routes that the clean peer announces.
-const CLEAN_ROUTES: [&str; 3] = ["198.18.0.0/24", "198.18.1.0/24", "203.0.113.0/24"];
+pub(crate) const CLEAN_ROUTES: [&str; 3] = ["198.18.0.0/24", "198.18.1.0/24", "203.0.113.0/24"];
 
 /// What the wild peer offers.
 #[derive(Copy, Clone, Debug)]
@@ -62,6 +64,8 @@ struct Side {
     negotiated: Option<Negotiated>,
     downs: usize,
     notified: Option<Notification>,
+    /// The routes of IPv4 that it has from us.
+    told: BTreeSet<Prefix>,
 }
 
 pub(crate) struct Router {
@@ -192,7 +196,13 @@ impl Router {
         }
     }
 
-    /// The routes that the wild peer has in the table.
+    /// Whether the clean peer was told of a route of IPv4, and not that it is gone.
+    pub(crate) fn clean_knows(&mut self, text: &str) -> bool {
+        self.settle();
+        self.sides[CLEAN].told.contains(&prefix(text))
+    }
+
+    /// Whether the wild peer has this route in the table.
     pub(crate) fn wild_has(&mut self, text: &str) -> bool {
         let index = self.sides[WILD].index;
         self.pipeline.explain(prefix(text)).iter().any(|path| path.peer == Some(index))
@@ -268,6 +278,7 @@ impl Router {
                 Output::Down { .. } => {
                     side.downs += 1;
                     side.negotiated = None;
+                    side.told.clear();
                     self.pipeline.peer_down(side.index);
                 }
                 Output::Log(event) => assert!(!event.to_string().is_empty()),
@@ -286,6 +297,7 @@ impl Router {
                 let message = next_message(bytes, negotiated.max_sent).expect("sound").expect("whole");
                 bytes = &bytes[message.wire.len()..];
                 assert_sound(message.body, negotiated);
+                note(message.body, &mut self.sides[who].told);
             }
         }
         self.pipeline.pending(index)
@@ -308,6 +320,16 @@ fn assert_sound(body: &[u8], negotiated: &Negotiated) {
     let mut checked = Checked::default();
     update::check(sections.attributes, !sections.nlri.is_empty(), &rules, &mut checked);
     assert_eq!((&checked.verdict, &checked.discarded), (&Verdict::Ok, &Vec::new()));
+}
+
+/// Keeps what an UPDATE says of IPv4.
+fn note(body: &[u8], told: &mut BTreeSet<Prefix>) {
+    let sections = update::sections(body).expect("readable");
+    let read = |bytes| prefixes::<Ipv4Prefix>(bytes).map(|prefix| Prefix::V4(prefix.expect("sound")));
+    for prefix in read(sections.withdrawn) {
+        told.remove(&prefix);
+    }
+    told.extend(read(sections.nlri));
 }
 
 fn prefix(text: &str) -> Prefix {
@@ -354,6 +376,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         negotiated: None,
         downs: 0,
         notified: None,
+        told: BTreeSet::new(),
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::{io, rc::Rc, time::Instant};
 
+use holdfast_bgp_pipeline::{DropReason, Dropped, Drops, PeerIndex};
 use holdfast_bgp_session::{Disposition, Input};
 use holdfast_bgp_wire::{MessageType, Notification, RouteRefresh, next_message};
+use tracing::{debug, warn};
 
-use super::{Key, Read, Speaker};
+use super::{Key, Read, Speaker, may_log};
 use crate::{connection::READ, connection::Received};
 
 impl Speaker {
@@ -132,7 +134,13 @@ impl Speaker {
                     std::process::abort();
                 }
                 self.points.update(body);
-                self.pipeline.update(key.0, body)
+                let before = self.drops(key.0);
+                let taken = self.pipeline.update(key.0, body);
+                let new = self.drops(key.0) - before;
+                if new > 0 {
+                    self.log_drops(key.0, new, body, now);
+                }
+                taken
             }
             MessageType::RouteRefresh => {
                 let refresh = RouteRefresh::parse(body)?;
@@ -150,6 +158,35 @@ impl Speaker {
             MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
         }
     }
+}
+
+impl Speaker {
+    /// Things that were wrong in a peer's UPDATEs so far.
+    fn drops(&self, index: PeerIndex) -> u64 {
+        self.pipeline.drops(index).map_or(0, Drops::total)
+    }
+
+    /// Writes down what of an UPDATE was dropped, with the whole of it (RFC 7606 section 6). A peer can have that
+    /// happen as often as it likes, so these lines are counted apart from its others.
+    #[cold]
+    fn log_drops(&mut self, index: PeerIndex, new: u64, body: &[u8], now: Instant) {
+        let (Some(drops), Some(slot)) = (self.pipeline.drops(index), self.slots.get(&index)) else { return };
+        let new = usize::try_from(new).unwrap_or(usize::MAX);
+        for Dropped { prefix, routes, reason } in drops.last().rev().take(new).rev() {
+            let peer = &slot.neighbor.name;
+            let prefix = prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
+            if matches!(reason, DropReason::Discarded(_)) {
+                debug!(peer, prefix, routes, "{reason}");
+            } else if may_log(&mut self.drop_lines, &slot.neighbor.source.name, now) {
+                let update = hex(body);
+                warn!(event = "routes-dropped", peer, prefix, routes, update, "{reason}");
+            }
+        }
+    }
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 /// Whether an UPDATE has a community, wherever it stands.
