@@ -5,6 +5,7 @@
 //! makes the routes.
 
 pub mod drill;
+pub mod interop;
 pub mod kernel;
 pub mod netns;
 pub mod peers;

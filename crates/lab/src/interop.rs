@@ -1,0 +1,262 @@
+//! The interoperability matrix: every stock router that Debian has, beside every feature that both may have.
+//!
+//! A cell is a session of its own between Holdfast and the stock router, in two fresh hosts, over which routes go both ways.
+//! [`Feature`] says what is asked of either side and how it is judged; a [`Stock`] says how it is configured, and what it
+//! cannot do, with the reason.
+
+use std::{fmt::Write as _, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    netns::Namespace,
+    router::Router,
+    topology::{self, Side},
+    wait,
+};
+
+mod bird;
+mod exabgp;
+mod feature;
+mod frr;
+mod gobgp;
+mod openbgpd;
+mod process;
+
+pub use feature::Feature;
+
+/// Our AS in every cell.
+pub const OUR_ASN: u32 = 65_000;
+/// What the stock router originates, by family.
+pub const THEIRS: [&str; 2] = ["203.0.113.0/24", "2001:db8:113::/48"];
+/// What Holdfast originates, by family.
+pub const OURS: [&str; 2] = ["198.51.100.0/24", "2001:db8:198::/48"];
+/// On the stock router's routes where large communities are asked for.
+pub const THEIR_LARGE: [u32; 3] = [64_500, 1, 2];
+/// On Holdfast's routes then.
+pub const OUR_LARGE: [u32; 3] = [65_000, 7, 9];
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// What a cell asks of the stock router.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Its AS.
+    pub asn: u32,
+    /// The AS that it knows us by.
+    pub our_asn: u32,
+    /// The session and its routes are of IPv6.
+    pub ipv6: bool,
+    /// TCP-MD5 key.
+    pub md5: Option<&'static str>,
+    /// GTSM.
+    pub gtsm: bool,
+    /// Extended messages, where they have to be asked for.
+    pub extended: bool,
+    /// Its route carries [`THEIR_LARGE`].
+    pub large: bool,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self {
+            asn: 65_001,
+            our_asn: OUR_ASN,
+            ipv6: false,
+            md5: None,
+            gtsm: false,
+            extended: false,
+            large: false,
+        }
+    }
+}
+
+impl Wish {
+    /// Its address.
+    pub fn near(&self) -> String {
+        self.address(Side::Second)
+    }
+
+    /// Ours.
+    pub fn far(&self) -> String {
+        self.address(Side::First)
+    }
+
+    fn address(&self, side: Side) -> String {
+        if self.ipv6 { topology::v6(1, side).to_string() } else { topology::v4(1, side).to_string() }
+    }
+
+    /// What it originates.
+    pub fn prefix(&self) -> &'static str {
+        THEIRS[usize::from(self.ipv6)]
+    }
+
+    /// `ipv4` or `ipv6`.
+    pub fn family(&self) -> &'static str {
+        if self.ipv6 { "ipv6" } else { "ipv4" }
+    }
+}
+
+/// A kind of stock router.
+pub trait Stock: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// Debian package and version.
+    fn version(&self) -> Result<String>;
+    /// Why it cannot do this; `None` if it can.
+    fn lacks(&self, feature: Feature) -> Option<&'static str>;
+    /// Starts it in a host with one session to us.
+    fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>>;
+}
+
+/// A stock router that runs.
+pub trait Running {
+    /// What it says of its route to a prefix, in its own words.
+    ///
+    /// # Errors
+    /// It has none.
+    fn route(&self, prefix: &str) -> Result<String>;
+    /// Has it ask us for a refresh of what it was told.
+    fn refresh(&self) -> Result<()>;
+}
+
+/// All of them.
+pub fn stocks() -> [&'static dyn Stock; 5] {
+    [&bird::Bird, &frr::Frr, &gobgp::GoBgp, &openbgpd::OpenBgpd, &exabgp::ExaBgp]
+}
+
+/// What became of a cell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cell {
+    /// Seen to work.
+    Works,
+    /// The stock router cannot do it.
+    Lacking(&'static str),
+    /// It should have worked.
+    Failed(String),
+}
+
+/// Both routers of a cell.
+pub struct Scene<'a> {
+    /// Holdfast.
+    pub router: &'a Router,
+    /// The other.
+    pub stock: &'a dyn Running,
+    /// What was asked of the other.
+    pub wish: &'a Wish,
+}
+
+impl Scene<'_> {
+    /// Waits until we have the stock router's route; what we say of it.
+    pub fn until_ours(&self) -> Result<serde_json::Value> {
+        let prefix = self.wish.prefix();
+        wait::until("their route here", LIMIT, || {
+            let shown = self.router.show(&["bgp", "route", prefix]).map_err(|error| error.to_string())?;
+            shown["paths"].get(0).cloned().ok_or_else(|| shown.to_string())
+        })
+        .with_context(|| self.router.log_tail())
+    }
+
+    /// Waits until the stock router has our route, with text about it for which `wanted` holds.
+    pub fn until_theirs(&self, wanted: impl Fn(&str) -> bool) -> Result<String> {
+        let prefix = OURS[usize::from(self.wish.ipv6)];
+        wait::until("our route there", LIMIT, || {
+            let text = self.stock.route(prefix).map_err(|error| error.to_string())?;
+            if wanted(&text) { Ok(text) } else { Err(text) }
+        })
+        .with_context(|| self.router.log_tail())
+    }
+}
+
+/// Whether these numbers stand one after the other in a text, whatever is between them: every router writes communities and paths in its
+/// own way.
+pub fn mentions(text: &str, numbers: &[u32]) -> bool {
+    let all: Vec<&str> = text.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).collect();
+    let wanted: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    all.windows(wanted.len()).any(|window| window.iter().zip(&wanted).all(|(a, b)| a == b))
+}
+
+/// Runs one cell.
+pub fn cell(stock: &dyn Stock, feature: Feature) -> Cell {
+    if let Some(reason) = stock.lacks(feature) {
+        return Cell::Lacking(reason);
+    }
+    match run(stock, feature) {
+        Ok(()) => Cell::Works,
+        Err(error) => Cell::Failed(format!("{error:#}")),
+    }
+}
+
+fn run(stock: &dyn Stock, feature: Feature) -> Result<()> {
+    let us = Namespace::new("us")?;
+    let them = Namespace::new(stock.name())?;
+    topology::join(1, &us, &them)?;
+    let wish = feature.wish();
+    let running = stock.start(&them, &wish)?;
+    let router = Router::start(&us, &feature.configuration(&wish))?;
+    let scene = Scene { router: &router, stock: &*running, wish: &wish };
+    feature.judge(&scene)
+}
+
+/// The whole matrix: for each feature a cell of each router. Routers are tried side by side.
+pub fn matrix() -> Result<Vec<(Feature, Vec<Cell>)>> {
+    let columns: Vec<Vec<Cell>> = std::thread::scope(|scope| {
+        let column = |stock: &'static dyn Stock| {
+            scope.spawn(move || Feature::ALL.map(|feature| cell(stock, feature)).to_vec())
+        };
+        let running = stocks().map(column);
+        running
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a column panicked")))
+            .collect::<Result<_>>()
+    })?;
+    ensure!(columns.len() == stocks().len());
+    let row = |(at, feature): (usize, Feature)| {
+        (feature, columns.iter().map(|column| column[at].clone()).collect())
+    };
+    Ok(Feature::ALL.into_iter().enumerate().map(row).collect())
+}
+
+/// The page `docs/interop.md`.
+pub fn page(matrix: &[(Feature, Vec<Cell>)]) -> Result<String> {
+    let mut page = String::from(
+        "# Interoperability\n\nWritten by `HOLDFAST_ACCEPT=1 cargo test -p holdfast-lab --test interop`, and compared by `make test`. Each cell is a session between \
+         Holdfast and the router\nas Debian has it, in network namespaces, with routes in both directions; what is judged in each row stands below the table.\n\n",
+    );
+    let names: Vec<_> = stocks().iter().map(|stock| stock.name()).collect();
+    writeln!(page, "| | {} |", names.join(" | "))?;
+    writeln!(page, "|---|{}", "---|".repeat(names.len()))?;
+    let mut notes: Vec<&str> = Vec::new();
+    for (feature, cells) in matrix {
+        let cells: Vec<String> = cells
+            .iter()
+            .map(|cell| match cell {
+                Cell::Works => "yes".to_owned(),
+                Cell::Failed(_) => "**fails**".to_owned(),
+                Cell::Lacking(reason) => {
+                    let known = notes.iter().position(|note| note == reason);
+                    let number = known.unwrap_or_else(|| {
+                        notes.push(reason);
+                        notes.len() - 1
+                    });
+                    format!("no [{}]", number + 1)
+                }
+            })
+            .collect();
+        writeln!(page, "| {} | {} |", feature.title(), cells.join(" | "))?;
+    }
+    writeln!(page)?;
+    for (number, note) in notes.iter().enumerate() {
+        writeln!(page, "[{}] {note}  ", number + 1)?;
+    }
+    writeln!(page, "\n| row | what is judged |\n|---|---|")?;
+    for (feature, _) in matrix {
+        writeln!(page, "| {} | {} |", feature.title(), feature.judgement())?;
+    }
+    let versions: Vec<String> = stocks().iter().map(|stock| stock.version()).collect::<Result<_>>()?;
+    writeln!(page, "\n{TRIED} {}.", versions.join(", "))?;
+    Ok(page)
+}
+
+/// How the page's line begins that may be another on another machine.
+pub const TRIED: &str = "Tried with the Debian packages";

@@ -1,0 +1,68 @@
+//! BIRD 2.
+
+use anyhow::{Result, ensure};
+
+use super::{Feature, Running, Stock, THEIR_LARGE, Wish, process};
+use crate::{netns::Namespace, peers};
+
+/// BIRD 2.
+#[derive(Debug)]
+pub(super) struct Bird;
+
+impl Stock for Bird {
+    fn name(&self) -> &'static str {
+        "BIRD"
+    }
+
+    fn version(&self) -> Result<String> {
+        process::package("bird2")
+    }
+
+    fn lacks(&self, _: Feature) -> Option<&'static str> {
+        None
+    }
+
+    fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
+        let (near, far, family, prefix) = (wish.near(), wish.far(), wish.family(), wish.prefix());
+        let (asn, our_asn) = (wish.asn, wish.our_asn);
+        let [a, b, c] = THEIR_LARGE;
+        let large = if wish.large {
+            format!("{{ bgp_large_community.add(({a}, {b}, {c})); }}")
+        } else {
+            String::new()
+        };
+        let mut session = String::new();
+        let mut say = |line: String| session.push_str(&format!("  {line};\n"));
+        wish.md5.iter().for_each(|key| say(format!("password {key:?}")));
+        if wish.gtsm {
+            say("ttl security yes".into());
+        }
+        if wish.extended {
+            say("enable extended messages yes".into());
+        }
+        let configuration = format!(
+            "router id 10.0.1.2;
+            protocol device {{ }}
+            protocol static {{ {family}; route {prefix} blackhole {large}; }}
+            protocol bgp holdfast {{
+              local {near} as {asn}; neighbor {far} as {our_asn};
+              connect delay time 1; connect retry time 1; error wait time 1, 2;
+              {family} {{ import all; export all; }};
+              {session}
+            }}"
+        );
+        Ok(Box::new(peers::Bird::start(host, &configuration)?))
+    }
+}
+
+impl Running for peers::Bird {
+    fn route(&self, prefix: &str) -> Result<String> {
+        let text = self.birdc(&format!("show route for {prefix} all"))?;
+        ensure!(text.contains("BGP.as_path"), "{text}");
+        Ok(text)
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.birdc("reload in holdfast").map(drop)
+    }
+}

@@ -1,0 +1,74 @@
+//! FRR's bgpd.
+
+use anyhow::{Result, ensure};
+
+use super::{Feature, Running, Stock, THEIR_LARGE, Wish, process};
+use crate::{netns::Namespace, peers};
+
+/// FRR's bgpd.
+#[derive(Debug)]
+pub(super) struct Frr;
+
+impl Stock for Frr {
+    fn name(&self) -> &'static str {
+        "FRR"
+    }
+
+    fn version(&self) -> Result<String> {
+        process::package("frr")
+    }
+
+    fn lacks(&self, _: Feature) -> Option<&'static str> {
+        None
+    }
+
+    fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
+        let (far, family, prefix, asn, our_asn) =
+            (wish.far(), wish.family(), wish.prefix(), wish.asn, wish.our_asn);
+        let [a, b, c] = THEIR_LARGE;
+        let large = if wish.large { format!(" set large-community {a}:{b}:{c}\n") } else { String::new() };
+        let mut session = String::new();
+        let mut say = |line: String| session.push_str(&format!(" neighbor {far} {line}\n"));
+        wish.md5.iter().for_each(|key| say(format!("password {key}")));
+        if wish.gtsm {
+            say("ttl-security hops 1".into());
+        }
+        let configuration = format!(
+            "route-map own permit 10
+{large}exit
+router bgp {asn}
+ bgp router-id 10.0.1.2
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+ no bgp network import-check
+ neighbor {far} remote-as {our_asn}
+ neighbor {far} timers connect 1
+{session} address-family {family} unicast
+  network {prefix} route-map own
+  neighbor {far} activate
+ exit-address-family
+exit
+"
+        );
+        let frr = peers::Frr::start(host, &configuration)?;
+        Ok(Box::new(Started { frr, family: wish.family(), far }))
+    }
+}
+
+struct Started {
+    frr: peers::Frr,
+    family: &'static str,
+    far: String,
+}
+
+impl Running for Started {
+    fn route(&self, prefix: &str) -> Result<String> {
+        let text = self.frr.vtysh(&format!("show bgp {} unicast {prefix}", self.family))?;
+        ensure!(text.contains("BGP routing table entry"), "{text}");
+        Ok(text)
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.frr.vtysh(&format!("clear bgp {} unicast {} soft in", self.family, self.far)).map(drop)
+    }
+}
