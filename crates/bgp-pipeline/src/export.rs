@@ -12,6 +12,7 @@ use crate::{
     PeerConfig, PeerKind, SessionFacts,
     class::Policy,
     core::{Core, family_index},
+    neighbor_routes::Withheld,
     own_next_hop::OwnNextHops,
     path::{Path, SetId},
     rewrite,
@@ -56,6 +57,11 @@ impl Export {
             export.families[index] = true;
         }
         export
+    }
+
+    /// The same for receivers with four-octet AS numbers: what a route is when it is shown.
+    pub(crate) fn with_four_octet_as(self) -> Self {
+        Self { four_octet_as: true, ..self }
     }
 
     /// Whether we have an address to announce ourselves as next hop with.
@@ -144,6 +150,35 @@ impl Group {
         let edits = self.edits(judged.outcome);
         let next_hop = rewrite::exported_next_hop(core, &self.export, P::WIDTH == 32, judged.set, &edits);
         next_hop.map(|_| judged)
+    }
+
+    /// Why a path that [`Self::judge`] does not let pass is kept back.
+    pub(crate) fn refusal(&self, core: &mut Core, prefix: Prefix, path: Path) -> Withheld {
+        let source = core.sources.get(path.source);
+        let internal = source.kind == PeerKind::Ibgp && source.peer.is_some();
+        if internal && self.export.kind == PeerKind::Ibgp {
+            return Withheld::Internal;
+        }
+        let Some(set) = core.effective(prefix, path.set) else { return Withheld::NoNextHop };
+        let flags = core.sets.flags(set);
+        let stays = flags.has(SetFlags::NO_EXPORT) && self.export.kind == PeerKind::Ebgp;
+        if flags.has(SetFlags::NO_ADVERTISE) || stays {
+            return Withheld::Community;
+        }
+        match &self.export.policy {
+            Policy::Missing => Withheld::NoPolicy,
+            Policy::AcceptAll => Withheld::NoNextHop,
+            Policy::Program(program) => {
+                let route = RouteView::exported(core, prefix, set, self.export.receiver);
+                match program.evaluate(&route, &mut Edits::default()) {
+                    Verdict::Accept => Withheld::NoNextHop,
+                    Verdict::Reject(term) => Withheld::Rejected {
+                        policy: program.name().to_owned(),
+                        term: program.term_name(term).to_owned(),
+                    },
+                }
+            }
+        }
     }
 
     /// Whether what was said of a path holds for every prefix.

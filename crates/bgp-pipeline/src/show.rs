@@ -11,6 +11,7 @@ use crate::{
     class::Policy,
     core::Core,
     decision::{Decision, Step},
+    neighbor_routes::Withheld,
     path::{Flags, Path, SourceId},
     route::RouteView,
     sets::SetFlags,
@@ -50,6 +51,8 @@ pub enum PathState {
     Suppressed(Cow<'static, str>),
     /// The session that brought it has ended; it is being swept.
     Stale,
+    /// It is best, but a peer is not told of it.
+    Withheld(Withheld),
 }
 
 impl fmt::Display for PathState {
@@ -67,6 +70,7 @@ impl fmt::Display for PathState {
             Self::UnreachableNextHop => f.write_str("the next hop cannot be reached"),
             Self::Suppressed(why) => f.write_str(why),
             Self::Stale => f.write_str("the session has ended"),
+            Self::Withheld(why) => why.fmt(f),
         }
     }
 }
@@ -108,9 +112,16 @@ impl PathView {
         Attributes(&self.bytes)
     }
 
+    /// Whether import policy refuses it, or it is a loop.
+    pub fn is_filtered(&self) -> bool {
+        use PathState::{AsLoop, NoPolicy, NotStored, ReflectionLoop, Rejected, WrongFirstAs};
+        matches!(self.state, AsLoop | ReflectionLoop | WrongFirstAs | NoPolicy | Rejected { .. } | NotStored)
+    }
+
     /// Whether it takes part in the decision.
     pub fn is_valid(&self) -> bool {
-        matches!(self.state, PathState::Best | PathState::Multipath(_) | PathState::Lost(_))
+        use PathState::{Best, Lost, Multipath, Withheld};
+        matches!(self.state, Best | Multipath(_) | Lost(_) | Withheld(_))
     }
 }
 

@@ -12,8 +12,8 @@ use holdfast_api::{
     bgp::v1::{
         self as api, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply, Dampened,
         Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
-        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary,
-        TracePolicyReply, TracePolicyRequest,
+        ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest,
+        ShutdownRequest, Summary, TracePolicyReply, TracePolicyRequest,
     },
     keeper::v1::KeeperClient,
 };
@@ -302,6 +302,36 @@ impl BgpServer for Server {
                     replies.send(Paths { prefixes, advertised_to: Vec::new() }).await?;
                 }
                 // A reader that is fast enough would otherwise keep everybody else waiting.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn show_neighbor_routes(
+        &self,
+        _: &CallContext,
+        request: ShowNeighborRoutesRequest,
+        mut replies: ReplySink<Paths>,
+    ) -> Result<(), XrlError> {
+        let bgp = self.bgp()?;
+        let index = find(&bgp, &request.peer)?;
+        let view = show::view(request.view());
+        let wanted = |family: &Family| request.afi == 0 || u32::from(family.afi.0) == request.afi;
+        for family in Family::ALL.into_iter().filter(wanted) {
+            let mut after = None;
+            loop {
+                let page =
+                    bgp.speaker.borrow_mut().pipeline.neighbor_routes(index, view, family, after, ROWS);
+                let prefixes = show::neighbor_prefixes(&bgp.speaker.borrow(), view, page.routes);
+                if !prefixes.is_empty() {
+                    replies.send(Paths { prefixes, advertised_to: Vec::new() }).await?;
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+                // A walk over a large table in which the peer has little would otherwise keep everybody else waiting.
                 tokio::task::yield_now().await;
             }
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_api::bgp::v1 as api;
-use holdfast_bgp_pipeline::{Dropped, PathState, PathView, PeerIndex, PeerKind};
+use holdfast_bgp_pipeline::{Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind};
 use holdfast_bgp_session::{History, State};
 use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
 use holdfast_damping::Flaps;
@@ -249,6 +249,37 @@ pub(crate) fn prefixes(
     rows.into_iter().map(prefix).filter(|prefix| !prefix.paths.is_empty()).collect()
 }
 
+/// Routes of one peer; several paths of a prefix stand together. A LOCAL_PREF that the peer is not told is not shown.
+pub(crate) fn neighbor_prefixes(
+    speaker: &Speaker,
+    view: NeighborView,
+    routes: Vec<(Prefix, PathView)>,
+) -> Vec<api::Prefix> {
+    let mut prefixes: Vec<api::Prefix> = Vec::with_capacity(routes.len());
+    for (prefix, shown) in routes {
+        let (prefix, mut path) = (prefix.to_string(), path(speaker, &shown));
+        if view == NeighborView::Advertised {
+            path.local_pref = shown.attributes().local_pref();
+        }
+        match prefixes.last_mut().filter(|last| last.prefix == prefix) {
+            Some(last) => last.paths.push(path),
+            None => prefixes.push(api::Prefix { prefix, paths: vec![path] }),
+        }
+    }
+    prefixes
+}
+
+/// Which of a peer's routes are asked for.
+pub(crate) fn view(asked: api::NeighborView) -> NeighborView {
+    match asked {
+        api::NeighborView::Received => NeighborView::Received,
+        api::NeighborView::Accepted => NeighborView::Accepted,
+        api::NeighborView::Filtered => NeighborView::Filtered,
+        api::NeighborView::Advertised => NeighborView::Advertised,
+        api::NeighborView::Withheld => NeighborView::Withheld,
+    }
+}
+
 /// Routes that have flapped: those that are held back, or all.
 pub(crate) fn dampened(speaker: &Speaker, flaps: &[Flaps], all: bool) -> Vec<api::DampenedRoute> {
     let shown = flaps.iter().filter(|flaps| all || flaps.reuse_in.is_some());
@@ -303,6 +334,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
             .collect(),
         peer_asn: view.peer_asn.0,
         tag: view.tag,
+        filtered: view.is_filtered(),
     }
 }
 

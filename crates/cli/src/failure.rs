@@ -50,6 +50,9 @@ pub enum Failure {
         /// All of them.
         tried: usize,
     },
+    /// A command of FRR's that is not one here.
+    #[error("% Unknown command: {0}")]
+    UnknownCommand(String),
     /// A command of `holdfast configure` that cannot be carried out.
     #[error("{0}")]
     Edit(String),
@@ -104,6 +107,7 @@ impl Failure {
             | Self::NotTaken(_)
             | Self::NotUpgraded(_)
             | Self::NotAsExpected { .. }
+            | Self::UnknownCommand(_)
             | Self::Edit(_)
             | Self::NeedsRestart(_)
             | Self::NothingFound(_)

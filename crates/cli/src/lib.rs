@@ -20,6 +20,7 @@ mod schema;
 mod show;
 mod text;
 mod upgrade;
+mod vtysh;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -28,6 +29,7 @@ use holdfast_xrl::text as xrl_text;
 
 pub use failure::Failure;
 use router::Router;
+pub use vtysh::Vtysh;
 
 /// Where routers are unless the command says otherwise.
 pub const DEFAULT_RUNTIME_DIR: &str = "/run/holdfast";

@@ -11,6 +11,7 @@ mod processes;
 mod routes;
 mod summary;
 mod table;
+pub(crate) mod vtysh;
 
 use std::io::Write;
 
@@ -55,10 +56,15 @@ pub enum What {
 pub enum Bgp {
     /// One line for each session.
     Summary,
-    /// Everything about sessions.
+    /// Everything about sessions, or the routes of one.
     Neighbors {
         /// Name or address; all if left out.
         name: Option<String>,
+        /// Its routes: what it sent, what import policy took and refused, what it is told and what not.
+        routes: Option<routes::OfNeighbor>,
+        /// Which part of the table.
+        #[command(flatten)]
+        family: Family,
     },
     /// The table: every path of every prefix.
     Routes {
@@ -110,7 +116,10 @@ impl What {
     pub(crate) async fn show(self, router: &Router, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Bgp(Bgp::Summary) => summary::show(router, json, out).await,
-            Self::Bgp(Bgp::Neighbors { name }) => neighbors::show(router, name, json, out).await,
+            Self::Bgp(Bgp::Neighbors { name: Some(name), routes: Some(routes), family }) => {
+                routes::show_of_neighbor(router, name, routes.view(), family.afi(), json, out).await
+            }
+            Self::Bgp(Bgp::Neighbors { name, .. }) => neighbors::show(router, name, json, out).await,
             Self::Bgp(Bgp::Routes { family, neighbor }) => {
                 routes::show(router, family.afi(), neighbor, json, out).await
             }

@@ -62,6 +62,7 @@ pub static FILE: Table = Table {
         table("router", &ROUTER),
         table("log", &LOG),
         table("metrics", &METRICS),
+        table("glass", &GLASS),
         table("fea", &FEA),
         table("rib", &RIB),
         table("sandbox", &SANDBOX),
@@ -120,12 +121,18 @@ static LOG_PROCESS: Table = Table {
         key("rib", LEVEL, Else("`level`"), Restart, "of the process that merges routes"),
         key("bgp", LEVEL, Else("`level`"), Restart, "of the process that speaks BGP"),
         key("metrics", LEVEL, Else("`level`"), Restart, "of the process that answers Prometheus"),
+        key("glass", LEVEL, Else("`level`"), Restart, "of the looking glass"),
     ],
 };
 
 static METRICS: Table = Table {
     doc: "A process that answers Prometheus over HTTP (see [metrics](metrics.md)); without this table it does not run.",
     keys: &[key("listen", Text("address with port", "127.0.0.1:9179"), Is("\"127.0.0.1:9179\""), Reload, "where; whoever reaches it may ask")],
+};
+
+static GLASS: Table = Table {
+    doc: "A looking glass: a process that answers alice-lg over HTTP as birdwatcher does (see [glass](glass.md)); without this table it does not run.",
+    keys: &[key("listen", Text("address with port", "127.0.0.1:29184"), Is("\"127.0.0.1:29184\""), Reload, "where; whoever reaches it may ask")],
 };
 
 static FEA: Table = Table {
@@ -173,6 +180,7 @@ static PROCESS_LIMITS: Table = Table {
         table("rib", &LIMITS),
         table("bgp", &LIMITS),
         table("metrics", &LIMITS),
+        table("glass", &LIMITS),
     ],
 };
 

@@ -18,8 +18,8 @@ use crate::{
     Config,
     input::{At, Names, Problem, Report, Section},
     schema::{
-        Backend, Distances, Fea, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib, Router,
-        Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
+        Backend, Distances, Fea, Glass, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib,
+        Router, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
     },
 };
 
@@ -30,7 +30,9 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
     let (policy, policies) = policy::read(&root);
     let router = router(&root);
     let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section));
-    let metrics = root.section("metrics", "[metrics]").map(|section| metrics(&section));
+    let metrics =
+        root.section("metrics", "[metrics]").map(|section| Metrics { listen: listen(&section, 9179) });
+    let glass = root.section("glass", "[glass]").map(|section| Glass { listen: listen(&section, 29184) });
     let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
     let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
     let sandbox =
@@ -40,7 +42,20 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
     let names = bgp::Known { policies: &policies, origins: &origins, rib: rib.enabled };
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
-    Some(Config { router: router?, log, metrics, fea, rib, sandbox, statics, protocols, bgp, policy, xrl })
+    Some(Config {
+        router: router?,
+        log,
+        metrics,
+        glass,
+        fea,
+        rib,
+        sandbox,
+        statics,
+        protocols,
+        bgp,
+        policy,
+        xrl,
+    })
 }
 
 fn router(root: &Section<'_>) -> Option<Router> {
@@ -91,13 +106,13 @@ fn log_levels(section: &Section<'_>, levels: &[(&'static str, LogLevel)]) -> Vec
     Log::PROCESSES.into_iter().filter_map(level).collect()
 }
 
-fn metrics(section: &Section<'_>) -> Metrics {
-    const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9179);
+/// Where to listen; by default at this port, for those on this machine.
+fn listen(section: &Section<'_>, port: u16) -> SocketAddr {
     let listen = section.optional::<SocketAddr>("listen");
     if let Some(at) = listen.as_ref().filter(|at| at.value.port() == 0) {
         section.report.add(&at.span, Problem::new("port 0 is no port to ask at").expected("1 to 65535"));
     }
-    Metrics { listen: listen.map_or(LISTEN, |at| at.value) }
+    listen.map_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), |at| at.value)
 }
 
 fn default_fea() -> Fea {

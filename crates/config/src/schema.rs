@@ -20,6 +20,8 @@ pub struct Config {
     pub log: Log,
     /// `[metrics]`; `None` when the file does not mention it, and no `metrics` process is wanted.
     pub metrics: Option<Metrics>,
+    /// `[glass]`; `None` when the file does not mention it, and no `glass` process is wanted.
+    pub glass: Option<Glass>,
     /// `[fea]`
     pub fea: Fea,
     /// `[rib]`
@@ -95,6 +97,13 @@ pub struct Metrics {
     pub listen: SocketAddr,
 }
 
+/// Where looking glasses are answered.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Glass {
+    /// `127.0.0.1:29184` by default.
+    pub listen: SocketAddr,
+}
+
 /// How events are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
@@ -145,7 +154,7 @@ impl LogLevel {
 
 impl Log {
     /// The processes that may have a level of their own.
-    pub const PROCESSES: [&'static str; 6] = ["keeper", "manager", "fea", "rib", "bgp", "metrics"];
+    pub const PROCESSES: [&'static str; 7] = ["keeper", "manager", "fea", "rib", "bgp", "metrics", "glass"];
 
     /// As the processes take it by environment: `info,bgp=debug`.
     pub fn filter(&self) -> String {
@@ -228,7 +237,7 @@ pub struct Sandbox {
 }
 
 /// The processes that have limits.
-pub const LIMITED: [&str; 5] = ["manager", "fea", "rib", "bgp", "metrics"];
+pub const LIMITED: [&str; 6] = ["manager", "fea", "rib", "bgp", "metrics", "glass"];
 
 /// What a process may use.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

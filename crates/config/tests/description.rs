@@ -18,6 +18,7 @@ id = "10.0.0.1"
 asn = 65001
 [log]
 [metrics]
+[glass]
 [fea]
 [sandbox]
 [rib.distance]

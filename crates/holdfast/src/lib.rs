@@ -77,6 +77,8 @@ enum Process {
     Bgp,
     #[command(hide = true)]
     Metrics,
+    #[command(hide = true)]
+    Glass,
 }
 
 /// The program `holdfast`.
@@ -86,6 +88,10 @@ pub fn main() -> ExitCode {
 
 /// The program `holdfast`, with stages that are plugged into the BGP pipeline.
 pub fn main_with(stages: MakeStages) -> ExitCode {
+    let name = std::env::args_os().next().unwrap_or_default();
+    if holdfast_cli::Vtysh::is_name(&name) {
+        return holdfast_cli::Vtysh::parse().run();
+    }
     match CommandLine::parse().command {
         Command::Run(run) => run.run(),
         Command::Operator(command) => command.run(),
@@ -155,6 +161,7 @@ impl Process {
                 run(Rights::worker("bgp", Network::Handed), |boot| holdfast_bgpd::run_with(boot, stages))
             }
             Self::Metrics => run(Rights::worker("metrics", Network::Handed), holdfast_metrics::run),
+            Self::Glass => run(Rights::worker("glass", Network::Handed), holdfast_glass::run),
         }
     }
 }

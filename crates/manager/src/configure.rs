@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use holdfast_api::{
     bgp::v1::{self as bgp_api, BgpClient},
     fea::v1::{self as fea_api, FeaClient},
+    glass::v1::{self as glass_api, GlassClient},
     metrics::v1::{self as metrics_api, ExporterClient},
     rib::v1::{self as rib_api, RibClient},
     routes::v1::{NextHop, NextHopKind},
@@ -12,7 +13,9 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config,
-    schema::{AsSets, Bgp, Damping, Metrics, Peer, PeerAsn, Redistribute, Remote, StaticRoute, StaticTarget},
+    schema::{
+        AsSets, Bgp, Damping, Glass, Metrics, Peer, PeerAsn, Redistribute, Remote, StaticRoute, StaticTarget,
+    },
 };
 use holdfast_xrl::XrlError;
 
@@ -30,6 +33,7 @@ pub(crate) enum Part {
     Rib(rib_api::Configuration),
     Bgp(Box<bgp_api::Configuration>),
     Metrics(metrics_api::ExporterConfiguration),
+    Glass(glass_api::Configuration),
 }
 
 /// What the process of this name is told, in this order.
@@ -43,6 +47,7 @@ pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Part>, XrlErro
             None => Vec::new(),
         },
         "metrics" => config.metrics.iter().map(|metrics| Part::Metrics(exporter(metrics))).collect(),
+        "glass" => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
         _ => Vec::new(),
     })
 }
@@ -62,6 +67,9 @@ pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, X
         }
         Part::Metrics(part) => {
             resolver.client::<ExporterClient>("metrics").await?.configure(part).await?;
+        }
+        Part::Glass(part) => {
+            resolver.client::<GlassClient>("glass").await?.configure(part).await?;
         }
         Part::Bgp(mut part) => {
             let restart = manager.restart.borrow().clone();
@@ -87,6 +95,11 @@ fn exporter(metrics: &Metrics) -> metrics_api::ExporterConfiguration {
     metrics_api::ExporterConfiguration { address, port }
 }
 
+fn looking_glass(glass: &Glass) -> glass_api::Configuration {
+    let (address, port) = (octets(glass.listen.ip()), glass.listen.port().into());
+    glass_api::Configuration { address, port }
+}
+
 fn fea(config: &Config) -> fea_api::Configuration {
     fea_api::Configuration { backend: config.fea.backend.name().into(), table: config.fea.table }
 }
@@ -100,7 +113,9 @@ fn transport(config: &Config) -> transport_api::Configuration {
         plain: false,
     };
     let peers_listen = config.bgp.iter().flat_map(listeners).map(listener);
-    let others = config.metrics.iter().map(|metrics| metrics.listen).chain(config.xrl.listen.iter().copied());
+    let metrics = config.metrics.iter().map(|metrics| metrics.listen);
+    let glass = config.glass.iter().map(|glass| glass.listen);
+    let others = metrics.chain(glass).chain(config.xrl.listen.iter().copied());
     transport_api::Configuration {
         peers: peers.map(|peer| transport_peer(peer, config)).collect(),
         listen: peers_listen.chain(others.map(plain_listener)).collect(),

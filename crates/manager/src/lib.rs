@@ -87,6 +87,9 @@ fn wanted(config: &Config) -> Vec<&'static str> {
     if config.metrics.is_some() {
         names.push("metrics");
     }
+    if config.glass.is_some() {
+        names.push("glass");
+    }
     names
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Who is told, in this order: who is fed by another comes before it.
-const TOLD: [&str; 5] = ["manager", "fea", "rib", "bgp", "metrics"];
+const TOLD: [&str; 6] = ["manager", "fea", "rib", "bgp", "metrics", "glass"];
 /// Names in one line of what has changed.
 const MOST_NAMES: usize = 10;
 
@@ -242,6 +242,9 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
             .filter(|c| c.0)
             .map(|c| c.1.to_owned()),
     );
+    if old.glass != new.glass {
+        lines.push("[glass] changed".to_owned());
+    }
     if old.xrl.listen != new.xrl.listen {
         lines.push("xrl listeners changed".to_owned());
     }

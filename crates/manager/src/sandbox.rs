@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 /// Who becomes a user of its own, in the order of their numbers: new ones at the end. The manager keeps the router's:
 /// the configuration is that user's.
-const USERS: [&str; 4] = ["fea", "rib", "bgp", "metrics"];
+const USERS: [&str; 5] = ["fea", "rib", "bgp", "metrics", "glass"];
 
 /// How the process of this name is confined.
 pub fn sandbox(name: &str, config: &Config) -> Sandbox {

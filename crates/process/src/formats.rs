@@ -11,6 +11,7 @@ use std::{collections::BTreeMap, io};
 use holdfast_api::{
     bgp::v1::BgpClient,
     fea::v1::FeaClient,
+    glass::v1::GlassClient,
     keeper::v1::KeeperClient,
     manager::v1::ManagerClient,
     metrics::v1::{ExporterClient, MetricsClient},
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::Binary;
 
 /// Every interface of the router.
-const SERVICES: [&ServiceInfo; 11] = [
+const SERVICES: [&ServiceInfo; 12] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
@@ -38,6 +39,7 @@ const SERVICES: [&ServiceInfo; 11] = [
     ProfileClient::SERVICE,
     MetricsClient::SERVICE,
     ExporterClient::SERVICE,
+    GlassClient::SERVICE,
 ];
 
 /// Versions of a format.

@@ -6,6 +6,7 @@ mod faults;
 mod freeze;
 mod journal;
 mod model;
+mod neighbors;
 mod policies;
 mod redistribution;
 mod seams;

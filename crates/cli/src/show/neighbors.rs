@@ -43,7 +43,7 @@ pub(super) async fn show(
     Ok(writeln!(out)?)
 }
 
-fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
+pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
     let mut value = json!({
         "name": peer.name,
         "remoteAs": peer.asn,

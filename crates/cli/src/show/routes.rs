@@ -2,7 +2,11 @@
 
 use std::io::{self, Write};
 
-use holdfast_api::bgp::v1::{BgpClient, Empty, Path, Prefix, ShowRoutesRequest};
+use clap::ValueEnum;
+use holdfast_api::bgp::v1::{
+    BgpClient, Empty, NeighborView, Path, Paths, Prefix, ShowNeighborRoutesRequest, ShowRoutesRequest,
+};
+use holdfast_xrl::ReplyStream;
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,20 +24,68 @@ pub(super) async fn show(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let bgp: BgpClient = router.client("bgp").await?;
-    let request = ShowRoutesRequest { afi, peer: neighbor.unwrap_or_default() };
+    let routes = bgp.show_routes(ShowRoutesRequest { afi, peer: neighbor.unwrap_or_default() });
     match as_json {
-        true => stream_json(&bgp, request, out).await,
-        false => stream_text(&bgp, request, out).await,
+        true => stream_json(&bgp, routes, out).await,
+        false => stream_text(routes, false, out).await,
+    }
+}
+
+/// Which routes of a neighbour.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OfNeighbor {
+    /// All that it has sent, as received.
+    #[value(name = "received-routes")]
+    Received,
+    /// Those that import policy took, as it made them.
+    #[value(name = "accepted-routes")]
+    Accepted,
+    /// Those that import policy refused, and why.
+    #[value(name = "filtered-routes")]
+    Filtered,
+    /// What it is told, as it is told it.
+    #[value(name = "advertised-routes")]
+    Advertised,
+    /// The best routes that it is not told, and why.
+    #[value(name = "withheld-routes")]
+    Withheld,
+}
+
+impl OfNeighbor {
+    pub(super) fn view(self) -> NeighborView {
+        match self {
+            Self::Received => NeighborView::Received,
+            Self::Accepted => NeighborView::Accepted,
+            Self::Filtered => NeighborView::Filtered,
+            Self::Advertised => NeighborView::Advertised,
+            Self::Withheld => NeighborView::Withheld,
+        }
+    }
+}
+
+pub(super) async fn show_of_neighbor(
+    router: &Router,
+    peer: String,
+    view: NeighborView,
+    afi: u32,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    let stream = bgp.show_neighbor_routes(ShowNeighborRoutesRequest { peer, view: view.into(), afi });
+    let with_reason = matches!(view, NeighborView::Filtered | NeighborView::Withheld);
+    match as_json {
+        true => stream_json(&bgp, stream, out).await,
+        false => stream_text(stream, with_reason, out).await,
     }
 }
 
 async fn stream_json(
     bgp: &BgpClient,
-    request: ShowRoutesRequest,
+    mut routes: ReplyStream<Paths>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let summary = answer(bgp.show_summary(Empty {})).await?;
-    let mut routes = bgp.show_routes(request);
     let mut next = answer(routes.next()).await?;
     let mut object = Object::begin(&mut *out)?;
     object.member("vrfId", &0)?;
@@ -58,7 +110,7 @@ async fn stream_json(
     Ok(writeln!(out)?)
 }
 
-fn path_json(prefix: &Prefix, path: &Path) -> Value {
+pub(super) fn path_json(prefix: &Prefix, path: &Path) -> Value {
     let (network, length) = prefix.prefix.split_once('/').unwrap_or((&prefix.prefix, "0"));
     let mut value = json!({
         "valid": path.valid,
@@ -105,11 +157,10 @@ pub(super) fn origin_word(origin: &str) -> &'static str {
 }
 
 async fn stream_text(
-    bgp: &BgpClient,
-    request: ShowRoutesRequest,
+    mut routes: ReplyStream<Paths>,
+    with_reason: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let mut routes = bgp.show_routes(request);
     let mut next = answer(routes.next()).await?;
     writeln!(out, "* valid, > best, = multipath, i internal; origin: i IGP, e EGP, ? incomplete")?;
     let (mut prefixes, mut paths) = (0, 0);
@@ -123,7 +174,7 @@ async fn stream_text(
             }
             prefixes += 1;
             paths += prefix.paths.len();
-            write_prefix(prefix, family, out)?;
+            write_prefix(prefix, family, with_reason, out)?;
         }
         next = answer(routes.next()).await?;
     }
@@ -145,7 +196,7 @@ fn heading(family: &str, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-fn write_prefix(prefix: &Prefix, family: &str, out: &mut dyn Write) -> io::Result<()> {
+fn write_prefix(prefix: &Prefix, family: &str, with_reason: bool, out: &mut dyn Write) -> io::Result<()> {
     let (prefix_width, hop_width) = widths(family);
     for (index, path) in prefix.paths.iter().enumerate() {
         // Further paths of a prefix do not repeat it.
@@ -163,6 +214,9 @@ fn write_prefix(prefix: &Prefix, family: &str, out: &mut dyn Write) -> io::Resul
             if path.as_path.is_empty() { "" } else { " " },
             origin_letter(&path.origin),
         )?;
+        if with_reason {
+            writeln!(out, "      {}", path.reason)?;
+        }
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ fn to_json(summary: &Summary) -> Value {
     Value::Object(families.collect())
 }
 
-fn family_json(summary: &Summary, family: &SummaryFamily) -> Value {
+pub(super) fn family_json(summary: &Summary, family: &SummaryFamily) -> Value {
     let failed = family.peers.iter().filter(|peer| peer.state != ESTABLISHED).count();
     let peers: Map<_, _> = family.peers.iter().map(|peer| (key(peer), peer_json(peer))).collect();
     json!({

@@ -3,10 +3,10 @@
 use holdfast_api::{
     bgp::v1::{
         self as bgp, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, Dampened, DampenedRoute,
-        FamilyState, MessageCount, Neighbor, NsrReply, NsrSession, Path, Paths, PolicyChange, PolicyPlace,
-        PolicyReply, PolicyTrace, Prefix, ShowDampenedRequest, ShowNeighborsRequest, ShowRouteRequest,
-        ShowRoutesRequest, ShutdownRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply,
-        TracePolicyRequest,
+        FamilyState, MessageCount, Neighbor, NeighborView, NsrReply, NsrSession, Path, Paths, PolicyChange,
+        PolicyPlace, PolicyReply, PolicyTrace, Prefix, ShowDampenedRequest, ShowNeighborRoutesRequest,
+        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary, SummaryFamily,
+        SummaryPeer, TracePolicyReply, TracePolicyRequest,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -155,6 +155,23 @@ impl BgpServer for Bgp {
             replies.send(Paths { prefixes, advertised_to: vec![] }).await?;
         }
         Ok(())
+    }
+
+    async fn show_neighbor_routes(
+        &self,
+        _: &CallContext,
+        request: ShowNeighborRoutesRequest,
+        mut replies: ReplySink<Paths>,
+    ) -> Result<(), XrlError> {
+        if request.peer != "transit-1" {
+            return Err(XrlError::not_found(format!("there is no peer {:?}", request.peer)));
+        }
+        let mut shown = paths("198.51.100.0/24".into());
+        shown.paths.truncate(1);
+        if request.view() == NeighborView::Filtered {
+            shown.paths[0].reason = "refused by policy transit-in, term bogons".into();
+        }
+        replies.send(Paths { prefixes: vec![shown], advertised_to: vec![] }).await
     }
 
     async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {

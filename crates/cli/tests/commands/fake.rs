@@ -14,7 +14,7 @@ use clap::Parser;
 use holdfast_api::{
     bgp::v1::BgpDispatcher, fea::v1::FeaDispatcher, manager::v1::ManagerDispatcher, rib::v1::RibDispatcher,
 };
-use holdfast_cli::{Command, Failure};
+use holdfast_cli::{Command, Failure, Vtysh};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity};
 use tokio::{sync::oneshot, task::LocalSet};
 
@@ -105,6 +105,15 @@ impl Router {
 
     pub(crate) fn json(&self, line: &str) -> serde_json::Value {
         serde_json::from_str(&self.text(&format!("{line} --json"))).expect(line)
+    }
+
+    /// What `holdfast-vtysh -c COMMAND` writes.
+    pub(crate) fn vtysh(&self, command: &str) -> Result<String, Failure> {
+        let directory = self.directory.path().to_str().expect("text");
+        let words = ["holdfast-vtysh", "-c", command, "--vty_socket", directory];
+        let mut out = Vec::new();
+        Vtysh::parse_from(words).run_on(&mut out)?;
+        Ok(String::from_utf8(out).expect("text"))
     }
 
     /// Exit code and message; nothing may have been written.

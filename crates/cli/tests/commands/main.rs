@@ -133,6 +133,48 @@ fn neighbors_are_all_or_the_one_that_is_named() {
 }
 
 #[test]
+fn routes_of_a_neighbor_are_shown_with_why_they_are_refused() {
+    let router = Router::start();
+    let text = router.text("show bgp neighbors transit-1 filtered-routes");
+    assert!(text.contains("198.51.100.0/24") && text.contains("policy transit-in, term bogons"), "{text}");
+    let told = router.json("show bgp neighbors transit-1 advertised-routes --ipv4");
+    assert_eq!((&told["totalRoutes"], &told["routerId"]), (&json!(1), &json!("10.0.0.1")));
+    let (code, _) = router.fails("show bgp neighbors nobody received-routes");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn vtysh_answers_as_frr_would() {
+    let router = Router::start();
+    let json = |command: &str| -> Value {
+        serde_json::from_str(&router.vtysh(command).expect(command)).expect(command)
+    };
+    let summary = json("show bgp vrf all ipv4 unicast summary json");
+    let family = &summary["default"];
+    assert_eq!((&family["routerId"], &family["as"]), (&json!("10.0.0.1"), &json!(65001)));
+    for key in ["ribCount", "ribMemory", "peerCount", "peerMemory"] {
+        assert!(family[key].is_number(), "{key}");
+    }
+    let peer = &family["peers"]["10.1.0.2"];
+    assert_eq!((&peer["state"], &peer["remoteAs"]), (&json!("Established"), &json!(65101)));
+    for key in ["msgRcvd", "msgSent", "peerUptimeMsec", "pfxRcd", "pfxSnt"] {
+        assert!(peer[key].is_number(), "{key}");
+    }
+    assert_eq!(json("show bgp vrf all ipv6 unicast summary json")["default"]["peerCount"], 0);
+    assert_eq!(json("show bgp vrf all l2vpn evpn summary json"), json!({}));
+    assert_eq!(json("show bgp vrf all neighbors json")["default"]["10.1.0.2"]["nbrDesc"], "port 7");
+    let told = json("show bgp ipv4 unicast neighbors transit-1 advertised-routes json");
+    assert_eq!(told["totalPrefixCounter"], 1);
+    assert_eq!(json("show bfd peers json"), json!([]));
+    assert!(router.vtysh("show bgp summary").expect("text").contains("transit-1"));
+    let failure = router.vtysh("show frobnicate json").expect_err("unknown");
+    assert_eq!(
+        (failure.exit_code(), failure.to_string()),
+        (1, "% Unknown command: show frobnicate json".into())
+    );
+}
+
+#[test]
 fn routes_are_streamed_with_their_paths() {
     let router = Router::start();
     let text = router.text("show bgp routes --ipv4");

@@ -10,12 +10,13 @@ const DISTANCE: u8 = 120;
 /// Routes of these come from ourselves.
 const OWN_ORIGINS: [&str; 2] = ["static", "connected"];
 /// Names of processes, roles and routes that mean something already.
-const TAKEN: [&str; 13] = [
+const TAKEN: [&str; 14] = [
     "bgp",
     "ebgp",
     "ibgp",
     "fea",
     "finder",
+    "glass",
     "keeper",
     "manager",
     "metrics",

@@ -1,0 +1,94 @@
+//! The routes of one peer, as they are shown.
+
+use holdfast_bgp_pipeline::{NeighborView, PathState, PathView, PeerConfig, PeerIndex, Pipeline, Withheld};
+use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
+use holdfast_types::{Family, Prefix};
+
+use crate::{
+    behaviour::{always, attributes, up},
+    speaker::{Sink, address, announcement, checked, ebgp, facts, ibgp, prefix, settle},
+};
+
+const LIMIT: usize = 2;
+
+/// All pages, joined.
+fn shown(pipeline: &mut Pipeline, peer: PeerIndex, view: NeighborView) -> Vec<(Prefix, PathView)> {
+    let (mut routes, mut after) = (Vec::new(), None);
+    loop {
+        let page = pipeline.neighbor_routes(peer, view, Family::IPV4_UNICAST, after, LIMIT);
+        routes.extend(page.routes);
+        after = page.next;
+        if after.is_none() {
+            return routes;
+        }
+    }
+}
+
+#[test]
+fn what_is_shown_as_told_is_what_was_sent() {
+    let mut pipeline = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let prefixes = ["192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"].map(prefix);
+    pipeline.update(from, &announcement(&attributes(1, &[]), &prefixes)).expect("taken");
+    let secret = prefix("10.0.0.0/8");
+    let hidden = attributes(1, &[community::NO_ADVERTISE]);
+    pipeline.update(from, &announcement(&hidden, &[secret])).expect("taken");
+    let mut sinks = [(to, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    let told = shown(&mut pipeline, to, NeighborView::Advertised);
+    assert_eq!(told.len(), sinks[0].1.routes.len());
+    for (prefix, view) in &told {
+        let sent = &sinks[0].1.routes[prefix];
+        assert_eq!(
+            (&view.bytes, view.next_hop.map(|hop| hop.address)),
+            (&sent.attributes, Some(sent.next_hop))
+        );
+    }
+    let kept = shown(&mut pipeline, to, NeighborView::Withheld);
+    assert_eq!(kept[0].0, secret);
+    assert_eq!(kept[0].1.state, PathState::Withheld(Withheld::Community));
+    let own = shown(&mut pipeline, from, NeighborView::Withheld);
+    assert!(
+        own.len() == 4 && own.iter().all(|(_, view)| view.state == PathState::Withheld(Withheld::Sender))
+    );
+}
+
+#[test]
+fn what_was_received_is_shown_as_it_came_with_what_became_of_it() {
+    let mut pipeline = checked(always());
+    let silent = pipeline.add_peer(PeerConfig { import: None, ..ebgp(1) });
+    pipeline.peer_up(silent, facts(1)).expect("room");
+    let open = up(&mut pipeline, 2);
+    for (peer, n) in [(silent, 1), (open, 2)] {
+        pipeline.update(peer, &announcement(&attributes(n, &[]), &[prefix("192.0.2.0/24")])).expect("taken");
+    }
+    pipeline.update(open, &announcement(&attributes(2, &[]), &[prefix("198.51.100.0/24")])).expect("taken");
+    assert!(shown(&mut pipeline, silent, NeighborView::Accepted).is_empty());
+    let refused = shown(&mut pipeline, silent, NeighborView::Filtered);
+    assert_eq!((refused.len(), &refused[0].1.state), (1, &PathState::NoPolicy));
+    assert_eq!(shown(&mut pipeline, silent, NeighborView::Received).len(), 1);
+    assert_eq!(shown(&mut pipeline, open, NeighborView::Accepted).len(), 2);
+    assert!(shown(&mut pipeline, open, NeighborView::Filtered).is_empty());
+    pipeline.peer_down(open);
+    assert!(shown(&mut pipeline, open, NeighborView::Received).is_empty(), "the session is down");
+}
+
+#[test]
+fn why_a_route_is_kept_back_is_said() {
+    let mut pipeline = checked(always());
+    let inside = pipeline.add_peer(ibgp(1));
+    pipeline.peer_up(inside, facts(1)).expect("room");
+    let other = pipeline.add_peer(ibgp(2));
+    pipeline.peer_up(other, facts(2)).expect("room");
+    let silent = pipeline.add_peer(PeerConfig { export: None, ..ebgp(3) });
+    pipeline.peer_up(silent, facts(3)).expect("room");
+    let internal = AttributesBuilder { local_pref: Some(100), ..AttributesBuilder::new(Origin::Igp) };
+    let internal = AttributesBuilder { next_hop: Some(address(9)), ..internal }.build();
+    pipeline.update(inside, &announcement(&internal, &[prefix("192.0.2.0/24")])).expect("taken");
+    let why = |pipeline: &mut Pipeline, peer| {
+        let shown = shown(pipeline, peer, NeighborView::Withheld);
+        shown.into_iter().map(|(_, view)| view.state).collect::<Vec<_>>()
+    };
+    assert_eq!(why(&mut pipeline, other), [PathState::Withheld(Withheld::Internal)]);
+    assert_eq!(why(&mut pipeline, silent), [PathState::Withheld(Withheld::NoPolicy)]);
+}

@@ -1,0 +1,37 @@
+//! The process `glass`: a looking glass. It answers over HTTP what BGP does, in the words of birdwatcher, so that
+//! alice-lg shows it; octets of HTTP reach no other process, and it can change nothing.
+//!
+//! ```text
+//!  alice-lg ──HTTP──> server ─> request ─> answer ──XRL──> bgp.v1
+//!                        <── chunks ──┘ └─> words
+//! ```
+//!
+//! `request` reads what is asked for, `answer` asks `bgp` and writes, `words` says routes and sessions as birdwatcher does.
+//! Nothing is held that grows with a table: routes are written as `bgp` streams them, and `bgp` waits for who reads. Few
+//! connections are open, fewer walk the table at a time, and who does not read is cut off.
+
+mod answer;
+mod chunks;
+mod request;
+mod server;
+mod service;
+mod time;
+mod words;
+
+use std::rc::Rc;
+
+use holdfast_api::glass::v1::GlassDispatcher;
+use holdfast_process::Boot;
+
+use crate::{answer::Answerer, service::Glass};
+
+/// The life of the process.
+///
+/// # Errors
+/// None: it ends with the keeper.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let answerer = Rc::new(Answerer::new(boot.resolver.clone()));
+    boot.node.serve(GlassDispatcher::new(Glass::new(boot.resolver.clone(), answerer)));
+    boot.join();
+    std::future::pending().await
+}
