@@ -279,13 +279,11 @@ fn watch(manager: &Rc<Manager>, pending: Pending) {
     let task = {
         let manager = Rc::clone(manager);
         spawn_task(async move {
-            let mut left = Some(time_left(pending));
-            while let Some(time) = left {
-                tokio::time::sleep(time).await;
-                left = roll_back(&manager).await.unwrap_or_else(|error| {
-                    warn!(event = "commit-failed", "not rolled back, it is tried again: {}", error.message());
-                    Some(ROLL_BACK_RETRY)
-                });
+            // The deadline is for a manager after this one: here nobody's setting of the clock matters.
+            tokio::time::sleep(time_left(pending)).await;
+            while let Err(error) = roll_back(&manager, pending).await {
+                warn!(event = "commit-failed", "not rolled back, it is tried again: {}", error.message());
+                tokio::time::sleep(ROLL_BACK_RETRY).await;
             }
         })
     };
@@ -299,17 +297,17 @@ fn time_left(pending: Pending) -> Duration {
     Duration::from_secs(pending.deadline.saturating_sub(now()))
 }
 
-/// Rolls back what waits to be confirmed, if anything does; how long it may still wait.
-async fn roll_back(manager: &Rc<Manager>) -> Result<Option<Duration>, XrlError> {
+/// Rolls back what has waited to be confirmed for its time, if it still does.
+async fn roll_back(manager: &Rc<Manager>, waited: Pending) -> Result<(), XrlError> {
     let _turn = manager.reloading.lock().await;
     let history = manager.history()?;
     let Some(pending) = valid_pending(manager, &history) else {
         // Void: it must not come back to life with the same text.
-        history.set_pending(None).map_err(|error| XrlError::internal(error.to_string()))?;
-        return Ok(None);
+        return history.set_pending(None).map_err(|error| XrlError::internal(error.to_string()));
     };
-    if pending.deadline > now() {
-        return Ok(Some(time_left(pending)));
+    if pending != waited {
+        // It has a time of its own.
+        return Ok(());
     }
     let Pending { version, back, .. } = pending;
     warn!(event = "rollback", version, back, "not confirmed: rolling back");
@@ -325,5 +323,5 @@ async fn roll_back(manager: &Rc<Manager>) -> Result<Option<Duration>, XrlError> 
     if done.is_err() {
         manager.rollback.replace(this);
     }
-    done.map(|_| None)
+    done.map(drop)
 }

@@ -1,0 +1,58 @@
+//! Somebody may set the clock on the wall at any time, forwards and backwards: nothing is decided by it. Timers use
+//! the clock that only runs (`Instant`); what is left is for people to read, and listed here.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Who may ask what time it is (a file, or all in a folder), and what for.
+const READERS: [(&str, &str); 8] = [
+    ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
+    ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
+    ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
+    ("cli/src/", "shown"),
+    ("glass/src/", "shown"),
+    (
+        "manager/src/commit.rs",
+        "the time of a version; until when a manager after this one waits for a confirmation",
+    ),
+    ("monitor/src/", "time stamps of BMP and MRT"),
+    ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn only_those_who_show_it_ask_for_the_time_of_day() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut all = Vec::new();
+    for entry in fs::read_dir(&crates).expect("the crates") {
+        let path = entry.expect("an entry").path();
+        // For development only.
+        if !path.ends_with("lab") && !path.ends_with("bench") {
+            sources(&path.join("src"), &mut all);
+        }
+    }
+    let asks = |path: &PathBuf| {
+        let text = fs::read_to_string(path).expect("a source");
+        ["SystemTime::now", "ClockId::Realtime", "CLOCK_REALTIME"].iter().any(|clock| text.contains(clock))
+    };
+    for path in all.iter().filter(|path| asks(path)) {
+        let path = path.strip_prefix(&crates).expect("in there").display().to_string();
+        let known = READERS.iter().any(|(reader, _)| path.starts_with(reader));
+        assert!(
+            known,
+            "{path} asks for the time of day: what for? If nothing is decided by it, list it here"
+        );
+    }
+}
