@@ -8,7 +8,7 @@ UNITDIR ?= /lib/systemd/system
 help:
 	@echo "make demo    build, run a router with a full table in namespaces, kill its bgp, show what survives"
 	@echo "make test    everything CI runs (needs root: namespaces, BIRD and FRR as peers)"
-	@echo "make drills  the long versions of the kill drills"
+	@echo "make drills  the long versions of the kill drills, and of peers that are slow, silent or flapping"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
 	@echo "make install       binary, unit, manual pages, completions, schema; PREFIX and DESTDIR as usual"
@@ -28,6 +28,7 @@ drills:
 	@scripts/install-deps test
 	cargo build --release -p holdfast-holdfast -p holdfast-lab
 	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test kills -- --test-threads=1 --nocapture
+	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test hostile -- --test-threads=1 --nocapture pace
 	@scripts/drills
 
 bench-quick:

@@ -9,6 +9,9 @@
 //! The neighbour is a good one. Whatever happens, its session must never end, no process may die, and when it is over
 //! the router holds no more descriptors than before. Guests come from a listen range and do what the test wants.
 
+mod incidents;
+mod pace;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -166,19 +169,26 @@ fn guest_asn(address: Ipv4Addr) -> Asn {
 fn open(from: Ipv4Addr, hold_time: u16) -> Vec<u8> {
     let asn = guest_asn(from);
     let families = [Family::IPV4_UNICAST, Family::IPV6_UNICAST].map(Capability::Multiprotocol);
-    let capabilities = families.into_iter().chain([Capability::FourOctetAs(asn), Capability::RouteRefresh]);
+    let others = [Capability::FourOctetAs(asn), Capability::RouteRefresh, Capability::ExtendedMessage];
+    let capabilities = families.into_iter().chain(others).collect();
     let router_id = RouterId::new(from.to_bits()).expect("no guest is 0.0.0.0");
-    Open { asn, hold_time, router_id, capabilities: capabilities.collect() }.encode()
+    Open { asn, hold_time, router_id, capabilities }.encode()
 }
 
 /// The next whole message: its type.
 fn receive(stream: &mut TcpStream) -> Result<MessageType> {
+    Ok(receive_whole(stream)?.0)
+}
+
+/// The next whole message: its type and its body.
+fn receive_whole(stream: &mut TcpStream) -> Result<(MessageType, Vec<u8>)> {
     let mut message = vec![0; 19];
     stream.read_exact(&mut message)?;
     message.resize(usize::from(u16::from_be_bytes([message[16], message[17]])), 0);
     stream.read_exact(&mut message[19..])?;
     let message = next_message(&message, MAX_EXTENDED_LEN).map_err(|error| anyhow::anyhow!("{error}"))?;
-    Ok(message.context("a whole message")?.kind)
+    let message = message.context("a whole message")?;
+    Ok((message.kind, message.body.to_vec()))
 }
 
 /// Our side of the handshake.
