@@ -24,6 +24,9 @@
 //! # Time
 //! Single-threaded and bounded: no call does more than its message, its window or its budget asks for.
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod adj_rib_out;
 mod background;
 mod class;

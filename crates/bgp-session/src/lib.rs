@@ -40,6 +40,9 @@
 //! # Ok::<(), holdfast_types::ParseRouterIdError>(())
 //! ```
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod config;
 mod connection;
 mod facts;

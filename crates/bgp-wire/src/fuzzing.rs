@@ -15,10 +15,11 @@ use crate::{
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this crate.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("message", message),
     ("open", open),
     ("notification", notification),
+    ("route_refresh", route_refresh),
     ("update_check", update_check),
     ("attributes_view", attributes_view),
     ("nlri", nlri),
@@ -42,7 +43,8 @@ pub fn message(data: &[u8]) {
     }
 }
 
-fn route_refresh(body: &[u8]) {
+/// A ROUTE-REFRESH body.
+pub fn route_refresh(body: &[u8]) {
     if let Ok(refresh) = RouteRefresh::parse(body) {
         assert_eq!(refresh.encode()[crate::HEADER_LEN..], *body);
     }
@@ -77,14 +79,20 @@ pub fn notification(data: &[u8]) {
 /// Path attributes after an octet that chooses the session's rules.
 pub fn update_check(data: &[u8]) {
     let Some((&choice, attributes)) = data.split_first() else { return };
-    if let Some(rules) = all_rules().nth(usize::from(choice & 0x0f)) {
+    // Members of a confederation are the upper half, behind the bit that says whether there are NLRI.
+    let index = usize::from(choice & 0x0f) + if choice & 0x20 != 0 { 16 } else { 0 };
+    if let Some(rules) = all_rules().nth(index) {
         check_twice(attributes, choice & 0x10 != 0, &rules);
     }
 }
 
 fn all_rules() -> impl Iterator<Item = Rules> {
-    (0..16u8).map(|bits| Rules {
-        kind: if bits & 1 == 0 { PeerKind::Ebgp } else { PeerKind::Ibgp },
+    (0..32u8).map(|bits| Rules {
+        kind: match bits & 17 {
+            0 => PeerKind::Ebgp,
+            1 => PeerKind::Ibgp,
+            _ => PeerKind::ConfedEbgp,
+        },
         four_octet_as: bits & 2 == 0,
         as_sets: if bits & 4 == 0 { AsSets::Reject } else { AsSets::Accept },
         extended_next_hop: bits & 8 != 0,

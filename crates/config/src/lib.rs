@@ -7,6 +7,8 @@
 
 pub mod describe;
 mod diagnostic;
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 #[rustfmt::skip]
 pub mod keys;

@@ -32,6 +32,9 @@
 //! [`Log::create`], [`Log::recover`], [`Log::collect`] and [`Log::usage`]. A session that says little has a page
 //! of its cell, and one each for what comes in, what goes out and its snapshot.
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod cell;
 mod entries;
 mod error;

@@ -1,69 +1,13 @@
 //! Memory that was damaged gives an error or a log that can be used: never a panic, never an endless list.
 
-use holdfast_nsr::{EntryId, Log};
-
-const BLOCK: usize = 4096;
+use holdfast_nsr::{
+    EntryId, Log,
+    fuzzing::{BLOCK, example, use_it},
+};
 
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
     *state >> 33
-}
-
-/// A log with something of everything in it.
-fn example() -> Vec<u8> {
-    let blocks = 48;
-    let memory = vec![0; (3 + blocks) * BLOCK + blocks * 276];
-    let mut log = Log::create_with_blocks(memory, 1, [3; 16], BLOCK).expect("large enough");
-    let mut head = EntryId::NONE;
-    for session in 0..4 {
-        let id = log.open(1000, 2000, &[session; 40]).expect("room");
-        for i in 0..12 {
-            let room = log.room(id, 1000).expect("room");
-            room.into_iter().flatten().take(1000).for_each(|octet| *octet = i);
-            log.received(id, 1000);
-            head = log.append(head, &[i; 300]).expect("room");
-            log.push(id, &[i; 500], Some(head)).expect("room");
-        }
-        log.begin_snapshot(id);
-        (0..30).for_each(|i| log.snapshot_record(id, &[i; 200]).expect("room"));
-        log.commit_snapshot(id, 5000);
-        log.sent(id, 3000);
-    }
-    log.into_memory()
-}
-
-/// Does everything with it that a driver would.
-fn use_it(mut log: Log<Vec<u8>>) {
-    let most = log.usage().blocks * BLOCK as u64;
-    let ids: Vec<_> = log.sessions().collect();
-    for id in ids {
-        assert!(log.record(id).len() <= log.longest_record());
-        let incoming = log.incoming(id);
-        let mut at = incoming.start;
-        while at < incoming.end {
-            at += log.read(id, at).len() as u64;
-        }
-        let unsent: usize = log.unsent(id).map(<[u8]>::len).sum();
-        assert_eq!(unsent as u64, log.outgoing(id).end - log.outgoing(id).start);
-        assert!(log.snapshot(id).map(|record| record.len() as u64).sum::<u64>() <= most);
-        let mut entry = log.passed(id);
-        for _ in 0..=most / 16 {
-            if entry == EntryId::NONE {
-                break;
-            }
-            entry = log.entry(entry).0;
-        }
-        assert_eq!(entry, EntryId::NONE, "a list has an end");
-        let _ =
-            log.append(log.passed(id), &[1; 2000]).and_then(|entry| log.push(id, &[1; 3000], Some(entry)));
-        let _ = log.room(id, 2000);
-        log.begin_snapshot(id);
-        let _ = log.snapshot_record(id, &[1; 100]);
-        log.commit_snapshot(id, incoming.end);
-        log.close(id);
-    }
-    log.collect([]);
-    assert_eq!(log.usage().free, log.usage().blocks);
 }
 
 #[test]

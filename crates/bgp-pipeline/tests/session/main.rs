@@ -1,6 +1,8 @@
 //! Whole sessions: octets in, and what becomes of the session, of its routes, and of the session beside it.
 
 mod corpus;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod router;
 mod sequence;
 #[path = "../../../bgp-wire/tests/reactions/table.rs"]
