@@ -1,6 +1,7 @@
 //! Whole sessions: octets in, and what becomes of the session, of its routes, and of the session beside it.
 
 mod corpus;
+mod others;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod router;

@@ -5,7 +5,11 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_bgp_wire::{MessageType, Notification};
-use holdfast_lab::wait;
+use holdfast_lab::{
+    netns::{End, Namespace, link},
+    peers::Bird,
+    wait,
+};
 use holdfast_types::Prefix;
 
 use crate::{CONFIGURATION, LIMIT, Scene, guest, guest_asn, receive_whole, session};
@@ -148,18 +152,22 @@ fn until_known(scene: &Scene, name: &str, prefix: Prefix, known: bool) -> Result
     })
 }
 
-fn replay(scene: &Scene, number: u8, name: &str, update: Update, outcome: &Outcome) -> Result<()> {
-    let [good, marker] = [0, 1].map(|third| announcement(number, third, &mandatory(number)));
-    let bad = match update {
+/// The message, from a guest.
+fn bad(number: u8, update: Update) -> Vec<u8> {
+    match update {
         With(attributes) => announcement(number, 0, &[mandatory(number), octets(attributes)].concat()),
         Only(attributes) => announcement(number, 0, &octets(attributes)),
         Body(body) => message(&octets(body)),
-    };
+    }
+}
+
+fn replay(scene: &Scene, number: u8, name: &str, update: Update, outcome: &Outcome) -> Result<()> {
+    let [good, marker] = [0, 1].map(|third| announcement(number, third, &mandatory(number)));
     let mut stream = scene.outside.run(move || session(number))??;
     let mut say = |octets: &[u8]| std::io::Write::write_all(&mut stream, octets);
     say(&good)?;
     until_known(scene, name, route(number, 0), true)?;
-    say(&bad)?;
+    say(&bad(number, update))?;
     if let Ended(code, subcode) = *outcome {
         let told = last_word(&mut stream)?;
         ensure!((told.code, told.subcode) == (code, subcode), "told {told}");
@@ -205,4 +213,44 @@ fn what_fits_no_message_of_the_neighbor_is_taken_from_it() -> Result<()> {
     ensure!(*state == "Established", "the guest's session: {state}");
     drop(stream);
     scene.is_unharmed()
+}
+
+#[test]
+fn what_is_passed_on_of_them_is_sound_for_bird() -> Result<()> {
+    let peer = "[[bgp.peer]]\nname = \"bird\"\naddress = \"10.9.0.2\"\nasn = 65009\n\
+        import = \"accept-all\"\nexport = \"accept-all\"\n";
+    let scene = Scene::new(&format!("{CONFIGURATION}{peer}"))?;
+    let host = Namespace::new("bird")?;
+    link(
+        &End { host: &scene.host, interface: "eth1", addresses: &["10.9.0.1/24"] },
+        &End { host: &host, interface: "eth0", addresses: &["10.9.0.2/24"] },
+    )?;
+    let bird = Bird::start(
+        &host,
+        "router id 10.9.0.2;
+        protocol device { }
+        protocol bgp holdfast {
+          local 10.9.0.2 as 65009; neighbor 10.9.0.1 as 65000; connect delay time 1;
+          ipv4 { import all; export all; };
+        }",
+    )?;
+    scene.router.until_established("bird", LIMIT)?;
+    let sent = (1..).zip(&INCIDENTS).filter(|(_, (.., outcome))| !matches!(outcome, Ended(..)));
+    let mut guests = Vec::new();
+    let mut kept = 0;
+    for (number, (_, update, outcome)) in sent {
+        let mut stream = scene.outside.run(move || session(number))??;
+        std::io::Write::write_all(&mut stream, &announcement(number, 0, &mandatory(number)))?;
+        std::io::Write::write_all(&mut stream, &bad(number, *update))?;
+        guests.push(stream);
+        kept += u64::from(matches!(outcome, Kept));
+    }
+    wait::until("what is kept, at BIRD", LIMIT, || {
+        let count = bird.count("table master4").map_err(|error| error.to_string())?;
+        if count == kept { Ok(()) } else { Err(format!("{count} routes, not {kept}")) }
+    })?;
+    let shown = scene.router.neighbor("bird")?;
+    ensure!(shown["bgpState"] == "Established" && shown["connectionsDropped"] == 0, "{shown}");
+    ensure!(!bird.log().contains("<RMT>"), "BIRD has found something wrong: {}", bird.log());
+    Ok(())
 }
