@@ -5,6 +5,8 @@ use std::{fmt, io, time::Duration};
 use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
 use holdfast_types::Family;
 
+use crate::Counted;
+
 /// A transport connection of one peer. The driver numbers those it accepts (below
 /// [`ConnId::FIRST_DIALLED`]), the peer those it dials (from there on); a number is not used again
 /// while its connection lives.
@@ -72,11 +74,13 @@ pub enum StopReason {
     PeerDeconfigured,
     /// Another change of configuration needs a new session. It comes up again.
     OtherConfigChange,
-    /// The peer announced more prefixes than it may.
+    /// There are more prefixes than there may be: of the peer's, or of ours for it.
     MaxPrefixes {
         /// Of which family.
         family: Family,
-        /// How many it may announce.
+        /// Which of them were counted.
+        counted: Counted,
+        /// How many there may be.
         limit: u32,
         /// After which time it is tried again; `None`: Idle until `Start`.
         restart: Option<Duration>,
@@ -128,7 +132,9 @@ impl fmt::Display for StopReason {
             Self::AdminReset(text) => with_text(f, "administrative reset", text),
             Self::PeerDeconfigured => f.write_str("peer removed from the configuration"),
             Self::OtherConfigChange => f.write_str("configuration changed"),
-            Self::MaxPrefixes { family, limit, .. } => write!(f, "more than {limit} prefixes of {family}"),
+            Self::MaxPrefixes { family, counted, limit, .. } => {
+                write!(f, "more than {limit} prefixes of {family} {counted}")
+            }
             Self::OutOfResources => f.write_str("out of resources"),
         }
     }

@@ -46,6 +46,9 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             Fate::Changes(neighbor) => {
                 debug!(peer = name, "changed");
                 changed += 1;
+                if was_up && neighbor.disabled {
+                    ended.push(name);
+                }
                 speaker.change_peer(index, *neighbor, now);
                 continue;
             }

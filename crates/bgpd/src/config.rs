@@ -50,6 +50,7 @@ pub(crate) struct Neighbor {
     pub(crate) disabled: bool,
     pub(crate) import: Option<Program>,
     pub(crate) export: Option<Program>,
+    pub(crate) limits: Vec<session::PrefixLimit>,
     /// As configured, for comparing and showing.
     pub(crate) source: api::Peer,
 }
@@ -195,6 +196,7 @@ impl Neighbor {
             disabled: source.disabled,
             import: policy(&source.import, policies)?,
             export: policy(&source.export, policies)?,
+            limits: source.limits.iter().map(limit).collect::<Result<_, _>>()?,
             source,
         })
     }
@@ -246,8 +248,8 @@ impl Neighbor {
         self.source == other.source && self.import == other.import && self.export == other.export
     }
 
-    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies, words and what
-    /// becomes of it when we die differ.
+    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies, limits, words
+    /// and what becomes of it when we die differ, or whether it is to be down.
     pub(crate) fn keeps_session(&self, other: &Self) -> bool {
         let session = |peer: &api::Peer| api::Peer {
             import: String::new(),
@@ -255,6 +257,10 @@ impl Neighbor {
             description: String::new(),
             nonstop: false,
             damping: false,
+            limits: Vec::new(),
+            shutdown_text: String::new(),
+            group: String::new(),
+            disabled: false,
             ..peer.clone()
         };
         session(&self.source) == session(&other.source)
@@ -277,6 +283,24 @@ impl Neighbor {
             _ => None,
         }
     }
+}
+
+fn limit(message: &api::PrefixLimit) -> Result<session::PrefixLimit, XrlError> {
+    let most = [message.received, message.accepted, message.announced];
+    Ok(session::PrefixLimit {
+        family: message.family.parse().map_err(|_| bad("family of a limit", &message.family))?,
+        most: most.map(|most| (most > 0).then_some(most)),
+        warn_percent: message.warn_percent.min(100) as u8,
+        action: match message.action.as_str() {
+            "idle" => session::LimitAction::Idle,
+            "restart" => {
+                let pause = Duration::from_secs(message.restart_seconds.into());
+                session::LimitAction::Restart(pause)
+            }
+            "warn" => session::LimitAction::Warn,
+            other => return Err(bad("action of a limit", other)),
+        },
+    })
 }
 
 fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {

@@ -13,12 +13,11 @@ use holdfast_api::{
         self as api, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply, Dampened,
         Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
         ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest,
-        ShutdownRequest, Summary, TracePolicyReply, TracePolicyRequest,
+        ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary, TracePolicyReply, TracePolicyRequest,
     },
     keeper::v1::KeeperClient,
 };
 use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
-use holdfast_bgp_session::{Input, StopReason};
 use holdfast_damping::Damping;
 use holdfast_policy::Program;
 use holdfast_process::{Boot, Resolver, profile::Profile, spawn_task};
@@ -355,27 +354,34 @@ impl BgpServer for Server {
 
     async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<ClearReply, XrlError> {
         let bgp = self.bgp()?;
-        let indexes: Vec<_> = match request.peer.as_str() {
-            "*" => bgp.speaker.borrow().slots.keys().copied().collect(),
-            peer => vec![find(&bgp, peer)?],
-        };
-        let cleared = bgp.with(|speaker, now| {
-            let mut cleared = Vec::new();
-            for index in indexes {
-                let Some(slot) = speaker.slots.get(&index) else { continue };
-                cleared.push(slot.neighbor.name.clone());
-                if request.soft {
-                    for family in slot.neighbor.families() {
-                        speaker.pipeline.route_refresh(index, family);
-                    }
-                } else {
-                    let reason = StopReason::AdminReset("cleared by the operator".into());
-                    speaker.input(index, Input::Stop(reason), now);
+        let text = if request.text.is_empty() { "cleared by the operator" } else { &request.text };
+        for_each(&bgp, &request.peer, |speaker, index, now| {
+            if request.soft {
+                let families = speaker.slots.get(&index).map(|slot| slot.neighbor.families());
+                for family in families.unwrap_or_default() {
+                    speaker.pipeline.route_refresh(index, family);
                 }
+            } else {
+                speaker.clear_peer(index, text, now);
             }
-            cleared
-        });
-        Ok(ClearReply { cleared })
+            true
+        })
+    }
+
+    async fn stop_peer(&self, _: &CallContext, request: StopPeerRequest) -> Result<ClearReply, XrlError> {
+        for_each(&self.bgp()?, &request.peer, |speaker, index, now| {
+            speaker.stop_peer(index, &request.text, now);
+            true
+        })
+    }
+
+    async fn start_peer(&self, _: &CallContext, request: StartPeerRequest) -> Result<ClearReply, XrlError> {
+        let bgp = self.bgp()?;
+        let started = for_each(&bgp, &request.peer, |speaker, index, now| speaker.start_peer(index, now))?;
+        match started.cleared.is_empty() && request.peer != "*" {
+            true => Err(XrlError::failed_precondition("the configuration says `disabled = true`")),
+            false => Ok(started),
+        }
     }
 
     async fn show_dampened(
@@ -465,6 +471,30 @@ fn destination(speaker: &Speaker, text: &str) -> Result<Prefix, XrlError> {
 
 fn no_route(text: &str) -> XrlError {
     XrlError::not_found(format!("no route to {text}"))
+}
+
+/// Does something with the peer of this name or address, or with all for `*`; those for which it was done.
+fn for_each(
+    bgp: &Rc<Bgp>,
+    peer: &str,
+    mut act: impl FnMut(&mut Speaker, PeerIndex, Instant) -> bool,
+) -> Result<ClearReply, XrlError> {
+    let indexes: Vec<_> = match peer {
+        "*" => bgp.speaker.borrow().slots.keys().copied().collect(),
+        peer => vec![find(bgp, peer)?],
+    };
+    let cleared = bgp.with(|speaker, now| {
+        let mut done = Vec::new();
+        for index in indexes {
+            let Some(slot) = speaker.slots.get(&index) else { continue };
+            let name = slot.neighbor.name.clone();
+            if act(speaker, index, now) {
+                done.push(name);
+            }
+        }
+        done
+    });
+    Ok(ClearReply { cleared })
 }
 
 fn find(bgp: &Rc<Bgp>, peer: &str) -> Result<PeerIndex, XrlError> {

@@ -13,6 +13,7 @@ use holdfast_damping::Flaps;
 use holdfast_types::{Asn, Family, Prefix, RouterId};
 
 use crate::{
+    config::Neighbor,
     nonstop,
     speaker::{Slot, Speaker},
 };
@@ -112,7 +113,7 @@ fn peer(
         local_asn: speaker.settings.asn.0,
         messages_received: session.counters().received.total(),
         messages_sent: session.counters().sent.total(),
-        state: if slot.neighbor.disabled { "Idle (disabled)".into() } else { session.state().to_string() },
+        state: state(slot),
         uptime_milliseconds: since
             .map_or(0, |since| milliseconds(now.saturating_duration_since(since)).max(1)),
         prefixes_received: counts.iter().map(|count| count.routes.received).sum(),
@@ -123,6 +124,17 @@ fn peer(
         out_queue: (speaker.pipeline.queued(index) + queued) as u64,
         description: slot.neighbor.source.description.clone(),
         last_error: if established { String::new() } else { last_error(history) },
+    }
+}
+
+/// The state, and who keeps it Idle.
+fn state(slot: &Slot) -> String {
+    let state = slot.session.state();
+    match slot {
+        Slot { neighbor: Neighbor { disabled: true, .. }, .. } => "Idle (disabled)".into(),
+        Slot { stopped: true, .. } => "Idle (stopped)".into(),
+        Slot { limited: true, .. } if state == State::Idle => "Idle (too many prefixes)".into(),
+        _ => state.to_string(),
     }
 }
 
@@ -191,6 +203,7 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         last_read_milliseconds: connection.map_or(0, |connection| ago(connection.last_read)),
         last_write_milliseconds: connection.map_or(0, |connection| ago(connection.last_write)),
         in_listen_range: slot.dynamic,
+        group: source.group.clone(),
     })
 }
 
@@ -230,9 +243,15 @@ fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::Fam
         best: counts.routes.best,
         sent: counts.announced,
         end_of_rib_received: counts.end_of_rib_received,
+        limit: limit(speaker, index, family),
         end_of_rib_sent: counts.end_of_rib_sent,
         update_group: speaker.pipeline.update_group(index).unwrap_or(0),
     }
+}
+
+fn limit(speaker: &Speaker, index: PeerIndex, family: Family) -> Option<api::PrefixLimit> {
+    let limits = &speaker.slots.get(&index)?.neighbor.source.limits;
+    limits.iter().find(|limit| limit.family == family.to_string()).cloned()
 }
 
 /// Prefixes with their paths; with a peer, only its paths and the prefixes that have one.

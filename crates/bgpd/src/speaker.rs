@@ -3,6 +3,7 @@
 //! [`Speaker`] owns all state, on one thread. What happens (bytes, timers, calls) enters through its methods; what it
 //! wants done outside (dialling) leaves as [`Effect`]s. The tasks that feed it are in [`crate::tasks`].
 
+mod limits;
 mod protection;
 mod receiving;
 mod sending;
@@ -19,7 +20,7 @@ use std::{
 use bytes::Bytes;
 use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, SessionFacts, TooManySessions};
 use holdfast_bgp_session::{
-    ConnId, Disposition, Input, Negotiated, Output, Peer, SessionEvent, State, StopReason,
+    ConnId, Disposition, Input, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason,
 };
 use holdfast_damping::Damping;
 use holdfast_process::{log::Limits, profile::Profile};
@@ -104,6 +105,12 @@ pub(crate) struct Slot {
     pub(crate) announced: BTreeSet<Family>,
     /// The last change of each of its policies while this session was up.
     pub(crate) policies: BTreeMap<Direction, PolicyChange>,
+    /// The operator keeps it down, beside what is configured.
+    pub(crate) stopped: bool,
+    /// What the log has said of its limits.
+    limits: LimitWatch,
+    /// Its session was ended for too many prefixes, and has not come up since.
+    pub(crate) limited: bool,
     /// When the session came up, or its last UPDATE came.
     last_update: Option<Instant>,
     dialing: HashMap<ConnId, Option<AbortHandle>>,
@@ -121,10 +128,18 @@ impl Slot {
             end_of_rib: BTreeSet::new(),
             announced: BTreeSet::new(),
             policies: BTreeMap::new(),
+            stopped: false,
+            limits: LimitWatch::default(),
+            limited: false,
             last_update: None,
             dialing: HashMap::new(),
             deadline: None,
         }
+    }
+
+    /// Whether somebody wants the session to be down: who has it tried has to say so first.
+    pub(crate) fn is_kept_down(&self) -> bool {
+        self.stopped || self.neighbor.disabled
     }
 
     /// What the process before has received is not in the tables again.
@@ -312,6 +327,7 @@ impl Speaker {
                     slot.end_of_rib.clear();
                     slot.announced.clear();
                     slot.policies.clear();
+                    slot.limits.forget();
                     slot.takeover = None;
                     self.pipeline.peer_down(index);
                 }
@@ -360,6 +376,7 @@ impl Speaker {
         self.protect(index, id, now);
         let Some(slot) = self.slots.get_mut(&index) else { return };
         slot.last_update = Some(now);
+        slot.limited = false;
         let Some(facts) = self.facts(index, id, negotiated) else { return };
         self.warn_of_next_hops(index, &facts, now);
         // The peer of a range is known only now.
@@ -411,7 +428,7 @@ impl Speaker {
     /// Another configuration of a peer whose session stays.
     pub(crate) fn change_peer(&mut self, index: PeerIndex, neighbor: Neighbor, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
-            slot.neighbor = neighbor;
+            let before = std::mem::replace(&mut slot.neighbor, neighbor);
             if !slot.neighbor.source.nonstop
                 && let Some((id, _)) = slot.session.connection()
                 && let Some(connection) = self.connections.get_mut(&(index, id))
@@ -426,6 +443,51 @@ impl Speaker {
                     slot.policies.insert(direction, PolicyChange { started: now, ended: None });
                 }
             }
+            self.change_limits(index, &before.limits, now);
+            self.change_disabled(index, before.disabled, now);
+        }
+    }
+
+    fn change_disabled(&mut self, index: PeerIndex, before: bool, now: Instant) {
+        let Some(slot) = self.slots.get(&index) else { return };
+        match (before, slot.neighbor.disabled) {
+            (false, true) => {
+                let text = slot.neighbor.source.shutdown_text.clone();
+                self.input(index, Input::Stop(StopReason::AdminShutdown(text)), now);
+            }
+            (true, false) if !slot.stopped => _ = self.input(index, Input::Start, now),
+            (true, _) | (false, false) => {}
+        }
+    }
+
+    /// The operator has a peer stopped; the session stays down until [`Self::start_peer`].
+    pub(crate) fn stop_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&index) {
+            slot.stopped = true;
+            self.input(index, Input::Stop(StopReason::AdminShutdown(text.to_owned())), now);
+        }
+    }
+
+    /// The operator has a peer try at once; whether that may be: not where the configuration says `disabled`.
+    pub(crate) fn start_peer(&mut self, index: PeerIndex, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(&index).filter(|slot| !slot.neighbor.disabled) else {
+            return false;
+        };
+        (slot.stopped, slot.limited) = (false, false);
+        self.input(index, Input::Start, now);
+        true
+    }
+
+    /// The operator has a session begin anew: one that is up, or held back.
+    pub(crate) fn clear_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {
+        match self.slots.get(&index) {
+            Some(slot) if slot.session.state() == State::Idle && !slot.is_kept_down() => {
+                self.start_peer(index, now);
+            }
+            Some(_) => {
+                self.input(index, Input::Stop(StopReason::AdminReset(text.to_owned())), now);
+            }
+            None => {}
         }
     }
 
@@ -644,6 +706,7 @@ impl Speaker {
                     if let Some(change) = slot.and_then(|slot| slot.policies.get_mut(&direction)) {
                         change.ended = Some(now);
                     }
+                    self.check_limits(peer, now);
                 }
                 Event::TooSlow { peer } => {
                     if let Some(slot) = self.slots.get(&peer)

@@ -481,3 +481,77 @@ async fn a_peer_that_reads_nothing_is_left_to_its_task_and_holds_up_nobody() {
     assert!(connection.queued() <= 1 << 16, "what it does not read stays in the pipeline");
     scene.speaker.pace();
 }
+
+/// An UPDATE that announces so many prefixes.
+fn prefixes(count: u8) -> Vec<u8> {
+    let attributes = holdfast_bgp_wire::edit::AttributesBuilder {
+        next_hop: Some(Ipv4Addr::new(10, 0, 0, 2)),
+        ..holdfast_bgp_wire::edit::AttributesBuilder::new(holdfast_bgp_wire::Origin::Igp)
+    };
+    let prefix = |n| holdfast_types::Ipv4Prefix::new(Ipv4Addr::new(203, 0, n, 0), 24).expect("a prefix");
+    let mut out = Vec::new();
+    let sent = holdfast_bgp_wire::UpdateEncoder::new(4096).announce(
+        &attributes.build(),
+        (0..count).map(prefix),
+        &mut out,
+    );
+    assert_eq!(sent, Ok(1));
+    out
+}
+
+#[tokio::test]
+async fn above_its_limit_a_peer_is_ended_until_it_is_raised_or_cleared() {
+    for raise in [true, false] {
+        let mut scene = Scene::new();
+        let mut line = scene.connect(scene.peer).await;
+        scene.establish(&mut line).await;
+        scene.speaker.change_peer(scene.peer, limited(&scene, 3), scene.now);
+        scene.says(&mut line, &prefixes(3)).await;
+        assert_eq!(scene.state(scene.peer), Some(State::Established), "a limit may be reached");
+
+        scene.speaker.change_peer(scene.peer, limited(&scene, 2), scene.now);
+        let slot = &scene.speaker.slots[&scene.peer];
+        assert!(slot.limited && slot.session.state() == State::Idle, "a lowered limit acts at once");
+        assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
+        match raise {
+            true => scene.speaker.change_peer(scene.peer, limited(&scene, 5), scene.now),
+            false => scene.speaker.clear_peer(scene.peer, "", scene.now),
+        }
+        assert_eq!(scene.state(scene.peer), Some(State::Active));
+    }
+}
+
+/// The peer with a limit of so many prefixes.
+fn limited(scene: &Scene, received: u32) -> Neighbor {
+    let limit = api::PrefixLimit {
+        family: "ipv4-unicast".into(),
+        received,
+        warn_percent: 75,
+        action: "idle".into(),
+        ..Default::default()
+    };
+    let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+    let message = api::Configuration {
+        router_id: 0x0a00_0001,
+        peers: vec![api::Peer { limits: vec![limit], ..source }],
+        ..Default::default()
+    };
+    let read = Configuration::read(message, &mut Policies::default()).expect("a configuration");
+    read.peers.neighbors[0].clone()
+}
+
+#[tokio::test]
+async fn a_stopped_peer_stays_down_until_it_is_started() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    scene.speaker.stop_peer(scene.peer, "back at 5", scene.now);
+    scene.speaker.transmit(line.key, scene.now);
+    let (kind, body) = line.next().await;
+    let text = Notification::parse(&body).and_then(|said| said.text().map(str::to_owned));
+    assert_eq!((kind, text.as_deref()), (MessageType::Notification, Some("back at 5")));
+    scene.speaker.clear_peer(scene.peer, "", scene.now);
+    assert_eq!(scene.state(scene.peer), Some(State::Idle));
+    assert!(scene.speaker.start_peer(scene.peer, scene.now));
+    assert_eq!(scene.state(scene.peer), Some(State::Active));
+}

@@ -44,6 +44,9 @@ pub struct Sessions {
     /// Keep the session: announce everything again, evaluate policies again.
     #[arg(long)]
     soft: bool,
+    /// What the peer is told (RFC 9003).
+    #[arg(long, conflicts_with = "soft", default_value = "")]
+    text: String,
 }
 
 impl Clear {
@@ -58,7 +61,8 @@ impl Clear {
             }
             None => {
                 let peer = sessions.name.filter(|name| name != "all").unwrap_or_else(|| "*".to_owned());
-                router::answer(bgp.clear(ClearRequest { peer, soft: sessions.soft })).await?.cleared
+                let request = ClearRequest { peer, soft: sessions.soft, text: sessions.text };
+                router::answer(bgp.clear(request)).await?.cleared
             }
         };
         if json {

@@ -13,6 +13,7 @@ mod configure;
 mod diff;
 mod failure;
 mod json;
+mod peer;
 mod policy;
 mod profile;
 mod router;
@@ -61,6 +62,16 @@ pub enum Command {
         /// What to clear.
         #[command(subcommand)]
         what: clear::Clear,
+    },
+    /// Stops peers, and starts them.
+    #[command(infer_subcommands = true)]
+    Peer {
+        /// How to answer.
+        #[command(flatten)]
+        options: Options,
+        /// What to do.
+        #[command(subcommand)]
+        what: peer::Peer,
     },
     /// Has the router read its configuration file again; what has not changed is not touched.
     Reload {
@@ -155,6 +166,7 @@ impl Command {
             Self::Schema(_) => false,
             Self::Show { options, .. }
             | Self::Clear { options, .. }
+            | Self::Peer { options, .. }
             | Self::Reload { options }
             | Self::Profile { options, .. } => options.json,
             Self::Policy(policy) => policy.wants_json(),
@@ -179,6 +191,9 @@ impl Command {
             Self::Clear { options, what } => router::with(&options.runtime_dir, async |router| {
                 what.clear(&router, options.json, out).await
             }),
+            Self::Peer { options, what } => {
+                router::with(&options.runtime_dir, async |router| what.run(&router, options.json, out).await)
+            }
             Self::Reload { options } => {
                 router::with(&options.runtime_dir, async |router| reload(&router, options.json, out).await)
             }

@@ -59,6 +59,9 @@ pub enum Type {
     /// A list of tables `[[…]]`; of each the value of this key is unique, and names it. Empty: they go by their
     /// place.
     Tables(&'static Table, &'static str),
+    /// A list of named tables `[[…]]` from which tables `[[…]]` of this key of the file take what they do not say
+    /// themselves. They have the keys of those, none of them required but the name.
+    Templates(&'static Table, &'static str),
 }
 
 /// What holds where a key is not given.
@@ -115,7 +118,10 @@ impl Type {
     /// The table that the value is or may be, alone or in a list.
     pub fn table(&self) -> Option<&'static Table> {
         match self {
-            Self::Table(table) | Self::Tables(table, _) | Self::Like(table, _) => Some(table),
+            Self::Table(table)
+            | Self::Tables(table, _)
+            | Self::Like(table, _)
+            | Self::Templates(table, _) => Some(table),
             Self::Either(types) => types.iter().find_map(Self::table),
             Self::Moded(_) => Some(&MODES),
             _ => None,
@@ -125,7 +131,7 @@ impl Type {
     /// The same if its keys are described here and nowhere else.
     pub fn inline(&self) -> Option<&'static Table> {
         match self {
-            Self::Like(..) | Self::Moded(_) => None,
+            Self::Like(..) | Self::Moded(_) | Self::Templates(..) => None,
             Self::Either(types) => types.iter().find_map(Self::inline),
             _ => self.table(),
         }
@@ -146,6 +152,7 @@ impl Type {
             Self::Like(_, key) => format!("table as in `{key}`"),
             Self::Table(_) => "table".into(),
             Self::Tables(..) => "list of tables".into(),
+            Self::Templates(_, key) => format!("list of tables with keys of `[[{key}]]`"),
         }
     }
 }

@@ -108,6 +108,8 @@ impl<'a> Report<'a> {
     pub(crate) fn finish(self, config: Option<Config>) -> Result<Config, Diagnostics> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| (problem.span.start, problem.span.end));
+        // What is wrong in a group is found by each of its peers.
+        problems.dedup_by(|a, b| a.span == b.span && a.value.message == b.value.message);
         match config {
             Some(config) if problems.is_empty() => Ok(config),
             _ => Err(Diagnostics(
@@ -135,6 +137,8 @@ pub(crate) struct Section<'a> {
     /// Its header, or the whole of an inline table.
     pub(crate) span: Range<usize>,
     table: &'a DeTable<'a>,
+    /// Where keys are taken from that are not here, and which are not.
+    lender: Option<(&'a DeTable<'a>, &'static [&'static str])>,
     described: &'static Table,
     asked: RefCell<Vec<&'static str>>,
 }
@@ -147,6 +151,7 @@ impl<'a> Section<'a> {
             name: "the file",
             span: 0..0,
             table,
+            lender: None,
             described: &keys::FILE,
             asked: RefCell::default(),
         }
@@ -158,7 +163,21 @@ impl<'a> Section<'a> {
         if !asked.contains(&key) {
             asked.push(key);
         }
-        self.table.get(key)
+        self.find(key)
+    }
+
+    fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(key).or_else(|| self.lender.filter(|lender| !lender.1.contains(&key))?.0.get(key))
+    }
+
+    /// Takes the keys that it does not have from another section, all `but` some.
+    pub(crate) fn borrow(&mut self, other: &Self, but: &'static [&'static str]) {
+        self.lender = Some((other.table, but));
+    }
+
+    /// Has every key that is described count as known, whether it is asked for here or not.
+    pub(crate) fn know_all(&self) {
+        self.asked.borrow_mut().extend(self.described.names());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -167,7 +186,7 @@ impl<'a> Section<'a> {
 
     /// Where the value of a key stands; the section if there is none.
     pub(crate) fn span_of(&self, key: &str) -> Range<usize> {
-        self.table.get(key).map_or(self.span.clone(), Spanned::span)
+        self.find(key).map_or(self.span.clone(), Spanned::span)
     }
 
     pub(crate) fn has(&self, key: &'static str) -> bool {
@@ -285,7 +304,7 @@ impl<'a> Section<'a> {
         debug_assert!(described.is_some(), "`{key}` of {} is no table in keys.rs", self.name);
         if let (DeValue::Table(table), Some(described)) = (value.get_ref(), described) {
             let (report, span, asked) = (self.report, value.span(), RefCell::default());
-            return Some(Section { report, name, span, table, described, asked });
+            return Some(Section { report, name, span, table, lender: None, described, asked });
         }
         let problem = Problem::new(format!("`{key}` is {} here", value::kind(value.get_ref())));
         self.report.add(&value.span(), problem.expected(format!("a table {name}")));

@@ -6,7 +6,7 @@ use crate::describe::{
     Effect,
     Effect::{Reload, Restart, Session},
     Key, Table,
-    Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Tables, Text, Word},
+    Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Tables, Templates, Text, Word},
 };
 
 const fn key(
@@ -44,6 +44,7 @@ const ASN_OR_RANGE: Type = Either(&[Asn, Text("range", "64512-65534")]);
 const SECONDS: Type = Number(0, 65_535);
 const PORT: Type = Number(1, 65_535);
 const U32: Type = Number(0, u32::MAX as u64);
+const COUNT: Type = Number(1, u32::MAX as u64);
 const DISTANCE: Type = Number(0, 255);
 const PREFIX_RANGE: Type = Text("prefix, with `ge` and `le`", "10.0.0.0/8 le 24");
 const COMMUNITY: Type = Text("community", "65001:100");
@@ -227,6 +228,7 @@ static BGP: Table = Table {
         key("nonstop-memory", SIZE, Is("\"1 GiB\""), Restart, "room for what the next `bgp` process needs of them"),
         table("damping", &DAMPING),
         tables("peer", &PEER, "name"),
+        key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
         tables("network", &NETWORK, "prefix"),
         tables("redistribute", &REDISTRIBUTE, "from"),
         key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
@@ -240,6 +242,19 @@ static DAMPING: Table = Table {
         key("suppress", Number(1, u32::MAX as u64), Is("6000"), Restart, "penalty from which on a route is held back; a withdrawal counts 1000, a change of attributes 500"),
         key("reuse", Number(1, u32::MAX as u64), Is("750"), Restart, "penalty below which it is used again; less than `suppress`"),
         key("max-suppress", PORT, Is("3600"), Restart, "seconds after its last flap for which a route is held back at most"),
+    ],
+};
+
+static LIMIT: Table = Table {
+    doc: "How many prefixes of a family a neighbour may have us keep, or be told of.",
+    keys: &[
+        key("family", FAMILY, Required, Reload, "of which; one table for each"),
+        key("received", COUNT, Else("any number"), Reload, "prefixes that it may announce, whatever import policy says of them"),
+        key("accepted", COUNT, Else("any number"), Reload, "of those, prefixes that import policy takes"),
+        key("announced", COUNT, Else("any number"), Reload, "prefixes that it may be told of: a mistake in our own policy stays here"),
+        key("warn-percent", Number(1, 100), Is("75"), Reload, "of a limit: from there on the log says so, once in a session"),
+        key("action", Word(&["idle", "restart", "warn"]), Is("\"idle\""), Reload, "above a limit: `\"idle\"` ends the session until it is cleared or the limit raised, `\"restart\"` until some time has passed, `\"warn\"` says so in the log"),
+        key("restart-after", PORT, Is("300"), Reload, "seconds, with `\"restart\"`"),
     ],
 };
 
@@ -262,13 +277,16 @@ static PEER: Table = Table {
         key("md5", Text("1 to 80 octets", "secret"), Else("none"), Session, "TCP-MD5 key (RFC 2385)"),
         key("ttl-security", Bool, Is("false"), Session, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
         key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Session, "TTL of our packets, for a neighbour several hops away"),
+        key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),
+        tables("limit", &LIMIT, "family"),
+        key("shutdown-text", Text("up to 255 octets", "maintenance until 05:00 UTC"), Else("none"), Reload, "what the neighbour is told when the session ends because of `disabled` (RFC 9003)"),
         key("hold-time", SECONDS, Else("that of `[bgp]`"), Session, "seconds, 0 or 3 and more; the lower of both sides' counts"),
         key("connect-retry", PORT, Else("that of `[bgp]`"), Session, "seconds between attempts to connect"),
         key("enforce-first-as", Bool, Is("true"), Session, "whether a path from another AS must begin with that AS; `false` for route servers"),
         key("next-hop-self", Bool, Is("false"), Session, "announce ourselves as next hop also inside our AS"),
         key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
         key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
-        key("disabled", Bool, Is("false"), Session, "keep the session down"),
+        key("disabled", Bool, Is("false"), Reload, "keep the session down"),
     ],
 };
 

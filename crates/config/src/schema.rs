@@ -447,6 +447,43 @@ pub struct Peer {
     pub damping: bool,
     /// Whether the session is kept down; `false` by default.
     pub disabled: bool,
+
+    /// The `[[bgp.group]]` that it takes what it does not say from; that has been done.
+    pub group: Option<String>,
+    /// `[[bgp.peer.limit]]`, each family once.
+    pub limits: Vec<PrefixLimit>,
+    /// What the neighbour is told of `disabled` (RFC 9003); up to 255 octets.
+    pub shutdown_text: Option<String>,
+}
+
+/// How many prefixes of a family a peer may have; `None`: any number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PrefixLimit {
+    /// Of which family.
+    pub family: Family,
+    /// Announced to us.
+    pub received: Option<u32>,
+    /// Of those, taken by import policy.
+    pub accepted: Option<u32>,
+    /// Announced by us.
+    pub announced: Option<u32>,
+    /// Percent of a limit from which on the log warns; 75 by default.
+    pub warn_percent: u8,
+    /// What happens above a limit; [`LimitAction::Idle`] by default.
+    pub action: LimitAction,
+    /// For [`LimitAction::Restart`]; 300 s by default.
+    pub restart_after: Duration,
+}
+
+/// What happens to a session above a limit of prefixes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LimitAction {
+    /// It ends until somebody clears it or raises the limit.
+    Idle,
+    /// It ends for a while.
+    Restart,
+    /// It stays, and the log says so.
+    Warn,
 }
 
 /// Where a peer is.

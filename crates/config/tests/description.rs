@@ -33,6 +33,9 @@ name = "toy"
 name = "a"
 address = "10.1.0.2"
 asn = 65101
+[[bgp.peer.limit]]
+family = "ipv4-unicast"
+received = 1
 [[bgp.network]]
 prefix = "192.0.2.0/24"
 [[policy]]

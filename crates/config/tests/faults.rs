@@ -25,6 +25,11 @@ fn fault(rest: &str) -> (String, String) {
 #[test]
 fn every_check_points_at_its_text() {
     let peer = |rest: &str| format!("{PEER}{rest}");
+    let group = |rest: &str| {
+        let members =
+            "group = \"g\"\n[[bgp.peer]]\nname = \"b\"\naddress = \"10.1.0.3\"\nasn = 65101\ngroup = \"g\"";
+        format!("[[bgp.group]]\nname = \"g\"\n{rest}\n{PEER}{members}")
+    };
     let redistribution = |from: &str, before: &str| {
         format!("{before}[[bgp.redistribute]]\nfrom = \"{from}\"\npolicy = \"accept-all\"")
     };
@@ -38,6 +43,13 @@ fn every_check_points_at_its_text() {
         (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, description, address"),
         ("[bpg]".into(), "bpg", "did you mean `bgp`?"),
         (peer("passive = \"yes\""), "\"yes\"", "this is a text | true or false"),
+        (peer("group = \"g\""), "\"g\"", "there is no group `g`"),
+        (group("port = 0"), "0", "out of range | 1 to 65535"),
+        (group("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.group]]"),
+        (group("listen-range = \"10.3.0.0/16\""), "\"10.3.0.0/16\"", "cannot be common to several peers"),
+        (peer("limit = [{ family = \"ipv4-unicast\" }]"), "{ family = \"ipv4-unicast\" }", "limits nothing"),
+        (peer("limit = [{ family = \"ipv4-unicast\", received = 0 }]"), "0", "1 to 4294967295"),
+        (peer(&format!("shutdown-text = \"{}\"", "x".repeat(256))), "xxx", "256 octets | up to 255"),
         (peer("port = 0"), "0", "out of range | 1 to 65535"),
         (peer("port = 70000"), "70000", "out of range"),
         (peer("port = 99999999999999999999999999999999999999999999"), "9999", "out of range"),
@@ -308,4 +320,23 @@ proptest! {
     fn arbitrary_bytes_are_survived(text in "\\PC{0,200}") {
         prop_assert!(parse(&text, "x").is_err());
     }
+}
+
+#[test]
+fn a_peer_has_what_its_group_says_unless_it_says_otherwise() {
+    let group =
+        "[[bgp.group]]\nname = \"g\"\nasn = 65101\nhold-time = 30\nport = 1179\nimport = \"accept-all\"
+        limit = [{ family = \"ipv4-unicast\", received = 5 }]\n";
+    let peer = |rest: &str| {
+        let text = format!(
+            "{ROUTER}{group}[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\ngroup = \"g\"\n{rest}"
+        );
+        let config = parse(&text, "router.toml").unwrap_or_else(|wrong| panic!("{wrong}"));
+        config.bgp.expect("BGP").peers.remove(0)
+    };
+    let member = peer("hold-time = 60");
+    assert_eq!((member.hold_time.as_secs(), member.port, member.name.as_str()), (60, 1179, "a"));
+    assert_eq!((member.import.as_deref(), member.group.as_deref()), (Some("accept-all"), Some("g")));
+    assert_eq!(member.limits[0].received, Some(5));
+    assert_eq!(peer("limit = []").limits, [], "a list of one's own is the whole list");
 }

@@ -14,7 +14,8 @@ use holdfast_api::{
 use holdfast_config::{
     Config,
     schema::{
-        AsSets, Bgp, Damping, Glass, Metrics, Peer, PeerAsn, Redistribute, Remote, StaticRoute, StaticTarget,
+        AsSets, Bgp, Damping, Glass, LimitAction, Metrics, Peer, PeerAsn, PrefixLimit, Redistribute, Remote,
+        StaticRoute, StaticTarget,
     },
 };
 use holdfast_xrl::XrlError;
@@ -293,6 +294,26 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         next_hop_v6: peer.next_hop_ipv6.map(|address| address.octets().to_vec()).unwrap_or_default(),
         nonstop: peer.nonstop,
         damping: peer.damping,
+        limits: peer.limits.iter().map(limit).collect(),
+        shutdown_text: peer.shutdown_text.clone().unwrap_or_default(),
+        group: peer.group.clone().unwrap_or_default(),
+    }
+}
+
+fn limit(limit: &PrefixLimit) -> bgp_api::PrefixLimit {
+    let action = match limit.action {
+        LimitAction::Idle => "idle",
+        LimitAction::Restart => "restart",
+        LimitAction::Warn => "warn",
+    };
+    bgp_api::PrefixLimit {
+        family: limit.family.to_string(),
+        received: limit.received.unwrap_or(0),
+        accepted: limit.accepted.unwrap_or(0),
+        announced: limit.announced.unwrap_or(0),
+        warn_percent: limit.warn_percent.into(),
+        action: action.into(),
+        restart_seconds: seconds(limit.restart_after),
     }
 }
 

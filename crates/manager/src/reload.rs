@@ -220,13 +220,18 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
         export: String::new(),
         description: String::new(),
         nonstop: false,
+        damping: false,
+        limits: Vec::new(),
+        shutdown_text: String::new(),
+        group: String::new(),
+        disabled: false,
         ..configure::bgp_peer(peer, config)
     };
     let wanted: HashMap<Remote, Peer> = peers(new).into_iter().map(|peer| (peer.remote, peer)).collect();
     let stays = |peer: &Peer| {
-        wanted
-            .get(&peer.remote)
-            .is_some_and(|wanted| wanted.md5 == peer.md5 && session(wanted, new) == session(peer, old))
+        wanted.get(&peer.remote).is_some_and(|wanted| {
+            !wanted.disabled && wanted.md5 == peer.md5 && session(wanted, new) == session(peer, old)
+        })
     };
     let ends = |peer: &Peer| !peer.disabled && !stays(peer);
     peers(old).into_iter().filter(ends).map(|peer| peer.name).collect()

@@ -3,8 +3,8 @@
 use std::{io, time::Duration};
 
 use holdfast_bgp_session::{
-    ConnId, DownReason, IdleHold, Input, Output, PeerAsn, PeerConfig, Role, SessionEvent, State, StopReason,
-    Timer,
+    ConnId, Counted, DownReason, IdleHold, Input, Output, PeerAsn, PeerConfig, Role, SessionEvent, State,
+    StopReason, Timer,
 };
 use holdfast_bgp_wire::{CeaseSubcode, FsmState, MessageType, Notification};
 use holdfast_types::{Asn, Family};
@@ -125,7 +125,8 @@ fn after_a_reset_both_are_back_within_seconds_whoever_dials() {
 
 #[test]
 fn too_many_prefixes_stop_the_session_for_the_time_given_or_for_good() {
-    let reason = |restart| StopReason::MaxPrefixes { family: Family::IPV6_UNICAST, limit: 500, restart };
+    let (family, counted) = (Family::IPV6_UNICAST, Counted::Received);
+    let reason = |restart| StopReason::MaxPrefixes { family, counted, limit: 500, restart };
     let mut solo = Solo::in_state(State::Established);
     let told = sent_notification(&solo.feed(Input::Stop(reason(Some(secs(600))))));
     assert_eq!((told.code, told.subcode, told.data), (6, 1, vec![0, 2, 1, 0, 0, 1, 244]));

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use holdfast_bgp_session::{ConnId, Disposition, Input, Output, PeerConfig, State, StopReason, Timer};
+use holdfast_bgp_session::{
+    ConnId, Counted, Disposition, Input, Output, PeerConfig, State, StopReason, Timer,
+};
 use holdfast_bgp_wire::{Capability, HEADER_LEN, MessageType, Notification, Open};
 use holdfast_types::Family;
 use proptest::{collection::vec, prelude::*, sample::Index};
@@ -39,6 +41,7 @@ fn any_kind() -> impl Strategy<Value = MessageType> {
 fn any_stop() -> impl Strategy<Value = StopReason> {
     let max = |restart: Option<u64>| StopReason::MaxPrefixes {
         family: Family::IPV4_UNICAST,
+        counted: Counted::Received,
         limit: 9,
         restart: restart.map(Duration::from_secs),
     };

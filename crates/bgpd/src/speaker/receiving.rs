@@ -85,6 +85,9 @@ impl Speaker {
                     {
                         self.input(index, Input::UpdateRefused(id, refused), now);
                     }
+                    if message.kind == MessageType::Update {
+                        self.check_limits(index, now);
+                    }
                     self.drain(index, now);
                     if self.begins_in_log(key) {
                         // What is left was received before the connection was in the log.

@@ -97,6 +97,11 @@ impl Speaker {
                 connection.unprotect(Unprotected::LogFull);
             }
             let entry = EntryId::from_bits(place.0);
+            if let Some(reason) = slot.judge_limits(key.0, &self.pipeline, &mut self.lines, now) {
+                // What was pulled is more than the peer may be told: it does not see it.
+                self.stop_for_limit(key.0, reason, now);
+                return true;
+            }
             let Some(messages) = messages else {
                 // A session that is being taken over has not come so far that anything could have been told.
                 if place != JournalEntry::NONE {

@@ -96,6 +96,7 @@ impl Place {
         self.next = match key.value {
             Type::Table(table) | Type::Like(table, _) => Next::Key(table),
             Type::Tables(table, by) => Next::Name(table, by),
+            Type::Templates(table, _) => Next::Name(table, "name"),
             _ => Next::Value(key),
         };
         Ok(rest)

@@ -24,7 +24,7 @@ pub(super) fn read(kind: &Type, words: &[String]) -> Result<Value, String> {
             Some(kind) => read(kind, words),
             None => Err(format!("`{text}` is no value: expected {}", kind.words())),
         },
-        Type::Table(_) | Type::Tables(..) | Type::Like(..) => {
+        Type::Table(_) | Type::Tables(..) | Type::Templates(..) | Type::Like(..) => {
             Err("this is a table: name one of its keys".to_owned())
         }
     }
@@ -51,6 +51,6 @@ fn fits(kind: &Type, text: &str, words: usize) -> bool {
         Type::List(_) | Type::Moded(_) => words > 1,
         Type::Either(kinds) => kinds.iter().any(|kind| fits(kind, text, words)),
         Type::Text(..) | Type::Name(..) => words == 1,
-        Type::Table(_) | Type::Tables(..) | Type::Like(..) => false,
+        Type::Table(_) | Type::Tables(..) | Type::Templates(..) | Type::Like(..) => false,
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use holdfast_api::bgp::v1::{BgpClient, FamilyState, Neighbor, ShowNeighborsRequest, SummaryPeer};
+use holdfast_api::bgp::v1::{
+    BgpClient, FamilyState, Neighbor, PrefixLimit, ShowNeighborsRequest, SummaryPeer,
+};
 use serde_json::{Map, Value, json};
 
 use super::summary::{ESTABLISHED, established_epoch, key};
@@ -77,6 +79,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         ("nbrDesc", &peer.description),
         ("lastResetDueTo", &neighbor.last_reset),
         ("lastError", &peer.last_error),
+        ("peerGroup", &neighbor.group),
     ];
     for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         value[key] = text.as_str().into();
@@ -165,7 +168,7 @@ fn message_key(kind: &str) -> String {
 
 fn families(neighbor: &Neighbor) -> Map<String, Value> {
     let info = |family: &FamilyState| {
-        json!({
+        let mut info = json!({
             "updateGroupId": family.update_group,
             "receivedPrefixCounter": family.received,
             "acceptedPrefixCounter": family.accepted,
@@ -175,7 +178,20 @@ fn families(neighbor: &Neighbor) -> Map<String, Value> {
             "endOfRibRecv": family.end_of_rib_received,
             "importPolicy": neighbor.import,
             "exportPolicy": neighbor.export,
-        })
+        });
+        if let Some(limit) = &family.limit {
+            let numbers = [
+                ("prefixAllowedMax", limit.received),
+                ("prefixAcceptedMax", limit.accepted),
+                ("prefixOutAllowedMax", limit.announced),
+            ];
+            for (key, most) in numbers.into_iter().filter(|(_, most)| *most > 0) {
+                info[key] = most.into();
+            }
+            info["prefixAllowedMaxWarning"] = (limit.action == "warn").into();
+            info["prefixAllowedWarningThresh"] = limit.warn_percent.into();
+        }
+        info
     };
     neighbor.families.iter().map(|family| (camel(&family.family), info(family))).collect()
 }
@@ -186,6 +202,9 @@ fn write(neighbor: &Neighbor, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{} ({}), AS {}, {link} link", peer.name, or_dash(&peer.address), peer.asn)?;
     if !peer.description.is_empty() {
         writeln!(out, "  Description: {}", peer.description)?;
+    }
+    if !neighbor.group.is_empty() {
+        writeln!(out, "  Group: {}", neighbor.group)?;
     }
     write_state(neighbor, &peer, out)?;
     write_session(neighbor, &peer, out)?;
@@ -261,7 +280,20 @@ fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  {name}: {received} received, {accepted} accepted, {best} best, {sent} sent")?;
     let yes_or_no = |done: bool| if done { "yes" } else { "no" };
     let (sent, received) = (yes_or_no(family.end_of_rib_sent), yes_or_no(family.end_of_rib_received));
-    writeln!(out, "    update group {}, End-of-RIB sent: {sent}, received: {received}", family.update_group)
+    writeln!(out, "    update group {}, End-of-RIB sent: {sent}, received: {received}", family.update_group)?;
+    family.limit.iter().try_for_each(|limit| write_limit(limit, out))
+}
+
+fn write_limit(limit: &PrefixLimit, out: &mut dyn Write) -> io::Result<()> {
+    let numbers =
+        [(limit.received, "received"), (limit.accepted, "accepted"), (limit.announced, "announced")];
+    let numbers: Vec<_> = numbers.into_iter().filter(|(most, _)| *most > 0).collect();
+    let numbers: Vec<_> = numbers.iter().map(|(most, what)| format!("{most} {what}")).collect();
+    let action = match limit.action.as_str() {
+        "restart" => format!("restart after {} s", limit.restart_seconds),
+        action => action.to_owned(),
+    };
+    writeln!(out, "    limit {}, warning at {} %, {action}", numbers.join(", "), limit.warn_percent)
 }
 
 /// Without a policy everything passes inside our AS, nothing to and from another (RFC 8212).

@@ -5,8 +5,8 @@ use holdfast_api::{
         self as bgp, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, Dampened, DampenedRoute,
         FamilyState, MessageCount, Neighbor, NeighborView, NsrReply, NsrSession, Path, Paths, PolicyChange,
         PolicyPlace, PolicyReply, PolicyTrace, Prefix, ShowDampenedRequest, ShowNeighborRoutesRequest,
-        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, Summary, SummaryFamily,
-        SummaryPeer, TracePolicyReply, TracePolicyRequest,
+        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest,
+        StopPeerRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply, TracePolicyRequest,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -193,6 +193,14 @@ impl BgpServer for Bgp {
             true => Err(XrlError::not_found(format!("there is no peer `{}`", request.peer))),
             false => Ok(ClearReply { cleared }),
         }
+    }
+
+    async fn stop_peer(&self, cx: &CallContext, request: StopPeerRequest) -> Result<ClearReply, XrlError> {
+        self.clear(cx, ClearRequest { peer: request.peer, ..ClearRequest::default() }).await
+    }
+
+    async fn start_peer(&self, cx: &CallContext, request: StartPeerRequest) -> Result<ClearReply, XrlError> {
+        self.clear(cx, ClearRequest { peer: request.peer, ..ClearRequest::default() }).await
     }
 
     async fn show_dampened(

@@ -104,5 +104,15 @@ fn value(of: &Type) -> Value {
         Type::Table(of) => table(of),
         Type::Like(_, key) => json!({ "$ref": pointer(key) }),
         Type::Tables(of, _) => json!({ "type": "array", "items": table(of) }),
+        Type::Templates(of, key) => {
+            let place = format!("{}/properties", pointer(key));
+            let key = |key: &Key| (key.name.to_owned(), json!({ "$ref": format!("{place}/{}", key.name) }));
+            json!({ "type": "array", "items": {
+                "type": "object",
+                "additionalProperties": false,
+                "properties": of.keys.iter().map(key).collect::<Map<_, _>>(),
+                "required": ["name"],
+            } })
+        }
     }
 }

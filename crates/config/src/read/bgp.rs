@@ -1,6 +1,6 @@
 //! `[bgp]`, `[[bgp.peer]]`, `[[bgp.network]]`, `[[bgp.redistribute]]`.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix};
@@ -8,7 +8,7 @@ use holdfast_types::{Afi, Asn, Family, Prefix};
 use super::{damping, family_word, is_link_local, seconds, unicast, usable};
 use crate::{
     input::{At, Names, Problem, Section, Value},
-    schema::{AsSets, Bgp, Peer, PeerAsn, Redistribute, Remote, Secret, Size},
+    schema::{AsSets, Bgp, LimitAction, Peer, PeerAsn, PrefixLimit, Redistribute, Remote, Secret, Size},
 };
 
 /// RFC 4271 section 8 and IANA.
@@ -130,8 +130,45 @@ fn networks(section: &Section<'_>) -> Vec<Prefix> {
 fn peers(section: &Section<'_>, context: &Context<'_>) -> Vec<Peer> {
     let mut names = Names::new(section.report, "peer");
     let mut remotes = Names::new(section.report, "a peer with");
-    let sections = section.sections("peer", "[[bgp.peer]]");
+    let groups = Groups::read(section);
+    let mut sections = section.sections("peer", "[[bgp.peer]]");
+    sections.iter_mut().for_each(|peer| groups.lend(peer));
     sections.iter().filter_map(|section| peer(section, context, &mut names, &mut remotes)).collect()
+}
+
+/// `[[bgp.group]]`, by name. What they say is read where a peer takes it over, so a key of peers is one of groups.
+struct Groups<'a> {
+    names: Names<'a>,
+    sections: HashMap<String, Section<'a>>,
+}
+
+impl<'a> Groups<'a> {
+    /// What makes a peer this one.
+    const NOT_LENT: [&'static str; 4] = ["name", "address", "listen-range", "group"];
+
+    fn read(bgp: &Section<'a>) -> Self {
+        let mut groups = Self { names: Names::new(bgp.report, "group"), sections: HashMap::new() };
+        for group in bgp.sections("group", "[[bgp.group]]") {
+            group.know_all();
+            for key in Self::NOT_LENT.into_iter().filter(|key| *key != "name" && group.has(key)) {
+                let problem = Problem::new(format!("`{key}` cannot be common to several peers"));
+                group.add(key, problem.hint("say it in each [[bgp.peer]]"));
+            }
+            if let Some(name) = name(&group, &mut groups.names) {
+                groups.sections.insert(name, group);
+            }
+        }
+        groups
+    }
+
+    /// Lets a peer have what its group says.
+    fn lend(&self, peer: &mut Section<'a>) {
+        let Some(name) = peer.optional::<String>("group") else { return };
+        self.names.refer(&name);
+        if let Some(group) = self.sections.get(&name.value) {
+            peer.borrow(group, &Self::NOT_LENT);
+        }
+    }
 }
 
 /// All keys are read before anything is given up, so that all errors are found.
@@ -162,6 +199,9 @@ fn peer(
     let nonstop = nonstop(section, context);
     let damping = damping_of_peer(section, context);
     let disabled = section.or("disabled", false);
+    let group = section.optional("group").map(|at| at.value);
+    let limits = limits(section);
+    let shutdown_text = shutdown_text(section);
     Some(Peer {
         name: name?,
         description,
@@ -185,7 +225,45 @@ fn peer(
         nonstop,
         damping,
         disabled,
+        group,
+        limits,
+        shutdown_text,
     })
+}
+
+fn limits(section: &Section<'_>) -> Vec<PrefixLimit> {
+    let mut families = Names::new(section.report, "limit of");
+    let sections = section.sections("limit", "[[bgp.peer.limit]]");
+    sections.iter().filter_map(|section| limit(section, &mut families)).collect()
+}
+
+fn limit(section: &Section<'_>, families: &mut Names<'_>) -> Option<PrefixLimit> {
+    let family = section.required::<Family>("family");
+    let [received, accepted, announced] = ["received", "accepted", "announced"]
+        .map(|key| section.has(key).then(|| section.number(key, 1..=u32::MAX, u32::MAX)));
+    if [received, accepted, announced] == [None; 3] {
+        let problem = Problem::new("the limit limits nothing");
+        section.report.add(&section.span, problem.expected("`received`, `accepted` or `announced`"));
+    }
+    let actions =
+        [("idle", LimitAction::Idle), ("restart", LimitAction::Restart), ("warn", LimitAction::Warn)];
+    let warn_percent = section.number("warn-percent", 1..=100, 75);
+    let action = section.word("action", &actions, LimitAction::Idle);
+    let restart_after = Duration::from_secs(section.number("restart-after", 1..=u16::MAX, 300).into());
+    family.iter().for_each(|family| families.declare(family));
+    let family = family?.value;
+    Some(PrefixLimit { family, received, accepted, announced, warn_percent, action, restart_after })
+}
+
+/// RFC 9003 section 2.
+fn shutdown_text(section: &Section<'_>) -> Option<String> {
+    const LONGEST: usize = 255;
+    let at = section.optional::<String>("shutdown-text")?;
+    if at.value.len() > LONGEST {
+        let problem = Problem::new(format!("the text has {} octets", at.value.len()));
+        section.report.add(&at.span, problem.expected("up to 255 octets"));
+    }
+    Some(at.value)
 }
 
 fn name(section: &Section<'_>, names: &mut Names<'_>) -> Option<String> {

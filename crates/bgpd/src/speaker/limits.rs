@@ -1,0 +1,94 @@
+//! How many prefixes peers may have: looked at when an UPDATE came, when something was announced, when a policy has
+//! changed, never by route.
+
+use std::time::Instant;
+
+use holdfast_bgp_pipeline::{FamilyCounts, PeerIndex, Pipeline};
+use holdfast_bgp_session::{Counted, Crossing, Input, Level, PrefixLimit, State, StopReason};
+use holdfast_process::log::Limits;
+use tracing::warn;
+
+use super::{Slot, Speaker, may_log};
+use crate::config::Neighbor;
+
+impl Slot {
+    /// Tells the operator of counts that are near their limits or above; why the session has to end, if it does.
+    pub(super) fn judge_limits(
+        &mut self,
+        index: PeerIndex,
+        pipeline: &Pipeline,
+        lines: &mut Limits,
+        now: Instant,
+    ) -> Option<StopReason> {
+        if self.neighbor.limits.is_empty() || self.session.state() != State::Established {
+            return None;
+        }
+        for limit in &self.neighbor.limits {
+            let counts = pipeline.counts(index, limit.family);
+            for counted in Counted::ALL {
+                let Some(crossing) = self.limits.see(limit, counted, count(&counts, counted)) else {
+                    continue;
+                };
+                log(lines, &self.neighbor, &crossing, now);
+                if let Some(reason) = limit.stop(&crossing) {
+                    return Some(reason);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Speaker {
+    /// Looks at the counts of a peer; ends its session where one is above its limit.
+    pub(super) fn check_limits(&mut self, index: PeerIndex, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&index) else { return };
+        if let Some(reason) = slot.judge_limits(index, &self.pipeline, &mut self.lines, now) {
+            self.stop_for_limit(index, reason, now);
+        }
+    }
+
+    pub(super) fn stop_for_limit(&mut self, index: PeerIndex, reason: StopReason, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&index) {
+            slot.limited = true;
+        }
+        self.input(index, Input::Stop(reason), now);
+    }
+
+    /// Other limits hold: the session may have to end, or may be tried again.
+    pub(super) fn change_limits(&mut self, index: PeerIndex, before: &[PrefixLimit], now: Instant) {
+        let Some(slot) = self.slots.get_mut(&index).filter(|slot| slot.neighbor.limits != before) else {
+            return;
+        };
+        slot.limits.forget();
+        if slot.limited && !slot.is_kept_down() {
+            self.start_peer(index, now);
+        }
+        self.check_limits(index, now);
+    }
+}
+
+fn log(lines: &mut Limits, neighbor: &Neighbor, crossing: &Crossing, now: Instant) {
+    if !may_log(lines, &neighbor.source.name, now) {
+        return;
+    }
+    let Crossing { family, counted, count, limit, level } = *crossing;
+    let peer = &neighbor.name;
+    match level {
+        Level::Fine => {}
+        Level::Near => {
+            warn!(event = "prefixes-near-limit", peer, %family, %counted, count, limit, "{counted} prefixes are near their limit");
+        }
+        Level::Over => {
+            warn!(event = "prefixes-over-limit", peer, %family, %counted, count, limit, "{counted} prefixes are above their limit");
+        }
+    }
+}
+
+fn count(counts: &FamilyCounts, counted: Counted) -> u64 {
+    match counted {
+        Counted::Received => counts.routes.received,
+        Counted::Accepted => counts.routes.accepted,
+        Counted::Announced => counts.announced,
+    }
+}
