@@ -409,6 +409,7 @@ impl<P: IpPrefix> Window<P> {
                 Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
                 None => self.withdrawn.push(prefix),
             },
+            (Some(was), Some(place)) if self.is_renewed(core, (before, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
                 let had_none = self.retract(core, audience, old);
                 self.announce(place, prefix);
@@ -417,6 +418,22 @@ impl<P: IpPrefix> Window<P> {
                 }
             }
         }
+    }
+
+    /// Whether a peer that was away has brought the same again: nobody needs to be told.
+    #[inline]
+    fn is_renewed(
+        &self,
+        core: &Core,
+        (before, was): (Before, Judged),
+        (new, side): (Path, Side),
+        place: Place,
+    ) -> bool {
+        let Before::Path(old, old_side) = before else { return false };
+        old.source != new.source
+            && core.sources.get(old.source).peer == core.sources.get(new.source).peer
+            && old_side == side
+            && self.chains[place.chain as usize].judged == was
     }
 
     /// One prefix of sessions that go on after another process: what they were told, and what they are to be told now.

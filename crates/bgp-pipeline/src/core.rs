@@ -106,7 +106,7 @@ impl Core {
     /// loop, is held back, of a dead session, or without a reachable next hop.
     #[inline]
     pub(crate) fn usable(&mut self, prefix: Prefix, path: Path) -> Option<(SetId, u32)> {
-        if path.is_suppressed() || !self.sources.get(path.source).is_alive() {
+        if path.is_suppressed() || !self.sources.get(path.source).counts() {
             return None;
         }
         let set = self.imported(prefix, path)?;

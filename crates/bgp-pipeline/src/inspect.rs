@@ -13,6 +13,8 @@ pub struct FamilyCounts {
     pub routes: RouteCounts,
     /// Prefixes announced to the peer.
     pub announced: u64,
+    /// Paths of an earlier session that stay until the peer has sent everything (RFC 4724).
+    pub stale: u64,
     /// It has sent its End-of-RIB.
     pub end_of_rib_received: bool,
     /// It was sent ours.
@@ -67,15 +69,19 @@ impl Pipeline {
         v4.chain(self.v6.rib.log.read(ends[1], usize::MAX).map(told)).collect()
     }
 
-    /// Counters of a peer in one family; zero while its session is down.
+    /// Counters of a peer in one family; zero while its session is down, but for what stays of it.
     pub fn counts(&self, index: PeerIndex, family: Family) -> FamilyCounts {
-        let (Some(session), Some(at)) = (self.session(index), family_index(family)) else {
-            return FamilyCounts::default();
+        let Some(at) = family_index(family) else { return FamilyCounts::default() };
+        let stale = self.peers.get(index.index()).and_then(|peer| peer.as_ref()?.stale);
+        let stale = stale.map_or(0, |source| self.core.sources.get(source).counts[at].received);
+        let Some(session) = self.session(index) else {
+            return FamilyCounts { stale, ..FamilyCounts::default() };
         };
         let member = self.members[index.index()].as_ref();
         FamilyCounts {
             routes: self.core.sources.get(session.source).counts[at],
             announced: member.map_or(0, |member| self.streams.announced(member, at)),
+            stale,
             end_of_rib_received: session.end_of_rib[at],
             end_of_rib_sent: session.announced[at],
         }

@@ -189,7 +189,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         match edit {
             Edit::Put(_) | Edit::Suppress(..) => false,
             Edit::Remove(source) => path.source == source,
-            Edit::Visit => !self.core.sources.get(path.source).is_alive(),
+            Edit::Visit => self.core.sources.get(path.source).goes(self.family),
         }
     }
 
@@ -318,7 +318,7 @@ impl<P: IpPrefix> Desk<'_, P> {
     /// whose next hop has changed.
     fn visited(&mut self, prefix: Prefix, path: Path) -> Option<Path> {
         let source = self.core.sources.get(path.source);
-        if !source.is_alive() {
+        if source.goes(self.family) {
             return Some(self.gone(path));
         }
         if source.moving >= self.core.walk

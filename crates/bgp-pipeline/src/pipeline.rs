@@ -40,6 +40,8 @@ use crate::{
 pub(crate) struct Peer {
     pub(crate) config: PeerConfig,
     pub(crate) session: Option<Session>,
+    /// What an earlier session has left while the peer is expected back (RFC 4724).
+    pub(crate) stale: Option<SourceId>,
     pub(crate) drops: Drops,
 }
 
@@ -164,7 +166,7 @@ impl Pipeline {
 
     /// Adds a peer; its session is down.
     pub fn add_peer(&mut self, config: PeerConfig) -> PeerIndex {
-        let peer = Some(Peer { config, session: None, drops: Drops::default() });
+        let peer = Some(Peer { config, session: None, stale: None, drops: Drops::default() });
         match self.peers.iter().position(Option::is_none) {
             Some(free) => {
                 self.peers[free] = peer;
@@ -225,6 +227,7 @@ impl Pipeline {
     /// Forgets a peer, its session ended first. The index may be given out again.
     pub fn remove_peer(&mut self, index: PeerIndex) {
         self.peer_down(index);
+        Family::ALL.into_iter().for_each(|family| self.forget_stale(index, family));
         if let Some(peer) = self.peers.get_mut(index.index()) {
             *peer = None;
             self.stages.peer_removed(index);
@@ -259,7 +262,7 @@ impl Pipeline {
     /// # Errors
     /// As [`Self::peer_up`].
     pub fn peer_resumed(&mut self, index: PeerIndex, facts: SessionFacts) -> Result<(), TooManySessions> {
-        self.peer_down(index);
+        self.end_session(index, [false; 2]);
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return Ok(()) };
         self.stages.set_replaying(index, true);
         let (kind, asn) = (peer.config.kind, peer.config.asn);
@@ -275,6 +278,7 @@ impl Pipeline {
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
+            swept: [false; 2],
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);
@@ -361,9 +365,41 @@ impl Pipeline {
     /// The session has ended. Its routes take part in no decision from now on, and go as [`Self::work`] comes
     /// by; the peer may come up again at once.
     pub fn peer_down(&mut self, index: PeerIndex) {
+        self.peer_away(index, &[]);
+    }
+
+    /// The session has ended, and the peer is expected back (RFC 4724 section 4.2): its routes in these families stay
+    /// until [`Self::forget_stale`], and are replaced or withdrawn by what a new session brings. Others go as with
+    /// [`Self::peer_down`], as does what stayed of an earlier session.
+    pub fn peer_away(&mut self, index: PeerIndex, retained: &[Family]) {
+        self.end_session(index, Family::ALL.map(|family| retained.contains(&family)));
+    }
+
+    /// What stays of an earlier session in a family is to go.
+    pub fn forget_stale(&mut self, index: PeerIndex, family: Family) {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
+        let (Some(source), Some(family)) = (peer.stale, family_index(family)) else { return };
+        if !self.core.sources.sweep(source, family) {
+            peer.stale = None;
+        }
+        self.background.want_walk();
+    }
+
+    /// Ends what there is of a session; of these families what it brought stays. When none is up, what stays of an
+    /// earlier one is left alone if nothing is said to stay: a session begins.
+    fn end_session(&mut self, index: PeerIndex, retained: [bool; 2]) {
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
         if let Some(session) = peer.session.take() {
-            self.core.sources.kill(session.source);
+            // RFC 4724 section 4.2: of two restarts in a row only the last session's routes stay.
+            if let Some(earlier) = peer.stale.take() {
+                self.core.sources.kill(earlier);
+            }
+            if retained.contains(&true) {
+                self.core.sources.keep(session.source, retained);
+                peer.stale = Some(session.source);
+            } else {
+                self.core.sources.kill(session.source);
+            }
             self.background.want_walk();
             self.stages.peer_down(index);
         }
@@ -391,11 +427,14 @@ impl Pipeline {
             }
             return Ok(());
         }
-        let source = session.source;
+        let (source, stale) = (session.source, peer.stale);
         let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
         let mut arrival = self.reader.read(&mut self.core, sections, &mut origin)?;
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
         self.arrive(source, &arrival);
+        if let Some(stale) = stale {
+            self.replace_stale(stale, &arrival);
+        }
         arrival.release(&mut self.core);
         self.trim_if_long();
         Ok(())
@@ -411,6 +450,31 @@ impl Pipeline {
         self.arrive_v4(source, arrival.nlri.0, arrival.nlri.1);
         if let Some((reach, set)) = arrival.reach {
             self.arrive_mp(source, reach.family, reach.nlri, set);
+        }
+    }
+
+    /// What an UPDATE says of a prefix holds in the place of what stayed of the peer's earlier session.
+    fn replace_stale(&mut self, stale: SourceId, arrival: &Arrival<'_>) {
+        for bytes in [arrival.withdrawn, arrival.nlri.0] {
+            self.remove_of(stale, Family::IPV4_UNICAST, bytes);
+        }
+        let unreach = arrival.unreach.map(|unreach| (unreach.family, unreach.nlri));
+        let reach = arrival.reach.map(|(reach, _)| (reach.family, reach.nlri));
+        for (family, bytes) in unreach.into_iter().chain(reach) {
+            self.remove_of(stale, family, bytes);
+        }
+    }
+
+    fn remove_of(&mut self, source: SourceId, family: Family, bytes: &[u8]) {
+        // Checked when the UPDATE was split.
+        if family == Family::IPV4_UNICAST {
+            self.prefixes_v4.clear();
+            let _ = nlri::read(bytes, &mut self.prefixes_v4);
+            self.v4.rib.remove(&mut self.core, &self.prefixes_v4, source);
+        } else {
+            self.prefixes_v6.clear();
+            let _ = nlri::read(bytes, &mut self.prefixes_v6);
+            self.v6.rib.remove(&mut self.core, &self.prefixes_v6, source);
         }
     }
 

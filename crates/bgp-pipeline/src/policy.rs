@@ -47,7 +47,7 @@ impl Pipeline {
         let core = &self.core;
         let wanted = |path: &Path| {
             let sender = core.sources.get(path.source);
-            sender.is_alive() && (from.is_none() || sender.peer == from)
+            sender.counts() && (from.is_none() || sender.peer == from)
         };
         let trace = |path: Path| {
             let route = RouteView::received(core, prefix, path.set);

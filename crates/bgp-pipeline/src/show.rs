@@ -102,6 +102,8 @@ pub struct PathView {
     pub is_redistributed: bool,
     /// The tag it carries between protocols; 0 is none.
     pub tag: u32,
+    /// The session that brought it has ended, and it stays until the peer has sent it again (RFC 4724).
+    pub is_stale: bool,
     /// Whether it is best, used, or why not.
     pub state: PathState,
 }
@@ -171,12 +173,13 @@ impl Core {
             protocol: self.classes.get(self.sets.class(path.set)).protocol,
             is_redistributed: path.source == SourceId::REDISTRIBUTED,
             tag: self.classes.get(self.sets.class(shown)).tag,
+            is_stale: !source.is_alive(),
             state,
         }
     }
 
     fn state(&mut self, stages: &Stages, prefix: Prefix, path: Path, lost: Option<Step>) -> PathState {
-        if !self.sources.get(path.source).is_alive() {
+        if self.sources.get(path.source).goes(usize::from(matches!(prefix, Prefix::V6(_)))) {
             return PathState::Stale;
         }
         let flags = self.sets.flags(path.set);

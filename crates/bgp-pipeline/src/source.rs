@@ -33,13 +33,17 @@ pub(crate) struct Source {
     /// import policy.
     pub(crate) moving: u64,
     pub(crate) counts: [RouteCounts; 2],
+    /// Families whose paths are swept while the others stay.
+    pub(crate) swept: [bool; 2],
 }
 
 /// What becomes of a source.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Life {
     /// Its session is up.
     Alive,
+    /// Its session has ended, and its paths stay for now (RFC 4724), but for families that are swept.
+    Stale,
     /// Its paths count no more and are being swept.
     Dead,
     /// It has no paths; readers of the log may still meet its number.
@@ -49,9 +53,21 @@ pub(crate) enum Life {
 }
 
 impl Source {
+    /// Whether its paths take part in the decision.
     #[inline]
+    pub(crate) fn counts(&self) -> bool {
+        self.life <= Life::Stale
+    }
+
+    /// Whether its session is up.
     pub(crate) fn is_alive(&self) -> bool {
         self.life == Life::Alive
+    }
+
+    /// Whether its paths in a family are to go.
+    #[inline]
+    pub(crate) fn goes(&self, family: usize) -> bool {
+        !self.counts() || self.swept[family]
     }
 
     fn paths(&self) -> u64 {
@@ -79,6 +95,7 @@ impl Sources {
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
+            swept: [false; 2],
         };
         // [`SourceId::LOCAL`] and [`SourceId::REDISTRIBUTED`].
         Self { list: vec![ourselves.clone(), ourselves], free: Vec::new(), dead: 0 }
@@ -103,6 +120,23 @@ impl Sources {
         let id = SourceId(u16::try_from(self.list.len()).ok()?);
         self.list.push(source);
         Some(id)
+    }
+
+    /// Its session has ended, but paths of some families stay until [`Self::sweep`].
+    pub(crate) fn keep(&mut self, id: SourceId, families: [bool; 2]) {
+        let source = self.get_mut(id);
+        (source.life, source.swept) = (Life::Stale, families.map(|kept| !kept));
+    }
+
+    /// Paths of one more family of a source that was [kept](Self::keep) are swept; whether any family is left.
+    pub(crate) fn sweep(&mut self, id: SourceId, family: usize) -> bool {
+        let source = self.get_mut(id);
+        source.swept[family] = true;
+        let left = source.swept.contains(&false);
+        if !left {
+            self.kill(id);
+        }
+        left
     }
 
     /// Its paths count no more, and are swept from now on.

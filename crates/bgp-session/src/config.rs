@@ -30,6 +30,16 @@ pub struct PeerConfig {
     /// Offer IPv6 next hops for IPv4 unicast (RFC 8950), which a session over IPv6 needs to carry
     /// IPv4. Ignored without that family. Default: false.
     pub extended_next_hop: bool,
+    /// What is done about restarts of either side (RFC 4724). Default: [`Graceful::Off`].
+    pub graceful_restart: Graceful,
+    /// With [`Graceful::Full`]: how long we need to come back, below 4096 s. Default: 120 s.
+    pub restart_time: Duration,
+    /// How long routes of a peer that is back wait for its End-of-RIB. Default: 360 s.
+    pub stale_time: Duration,
+    /// We have restarted: the peer need not wait for our End-of-RIB. Default: false.
+    pub restarting: bool,
+    /// What we forwarded before a restart is forwarded still. Default: false.
+    pub forwarding: bool,
     /// Send capabilities at all; without, the session is IPv4 unicast with two-octet AS numbers.
     /// Default: true. A peer that refuses them is tried without in any case (RFC 5492 section 3).
     pub capabilities: bool,
@@ -57,6 +67,11 @@ impl PeerConfig {
             families: vec![Family::IPV4_UNICAST],
             extended_message: true,
             extended_next_hop: false,
+            graceful_restart: Graceful::Off,
+            restart_time: Duration::from_secs(120),
+            stale_time: Duration::from_secs(360),
+            restarting: false,
+            forwarding: false,
             capabilities: true,
             idle_hold: IdleHold::default(),
             send_hold: None,
@@ -70,6 +85,17 @@ impl PeerConfig {
             seconds => seconds.max(MIN_HOLD_TIME),
         }
     }
+}
+
+/// Our part in graceful restart (RFC 4724).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Graceful {
+    /// End-of-RIB is sent, and asked for; nothing else.
+    Off,
+    /// Routes of a peer that restarts stay (section 4.2).
+    Helper,
+    /// And the peer is asked to do so for us (section 4.1).
+    Full,
 }
 
 /// Which AS numbers a peer may have.

@@ -48,6 +48,8 @@ pub enum Input<'a> {
     FramingError(ConnId, Notification),
     /// The pipeline cannot go on with what an UPDATE or ROUTE-REFRESH said (event 28).
     UpdateRefused(ConnId, Notification),
+    /// The pipeline has read the peer's End-of-RIB (RFC 4724 section 2).
+    EndOfRib(Family),
     /// The transport took some of what was queued for the connection: it is not stuck (RFC 9687).
     Sent(ConnId),
     /// The time of [`Peer::poll_timeout`](crate::Peer::poll_timeout) has come.
@@ -112,6 +114,15 @@ impl StopReason {
             Self::OtherConfigChange => Notification::cease(CeaseSubcode::OtherConfigurationChange),
             Self::MaxPrefixes { family, limit, .. } => Notification::maximum_prefixes(*family, *limit),
             Self::OutOfResources => Notification::cease(CeaseSubcode::OutOfResources),
+        }
+    }
+
+    /// Whether routes of the session are of no use any more, on either side.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::AdminShutdown(_) | Self::AdminReset(_) | Self::PeerDeconfigured => true,
+            Self::OtherConfigChange | Self::MaxPrefixes { .. } => true,
+            Self::OutOfResources => false,
         }
     }
 

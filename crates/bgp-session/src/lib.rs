@@ -31,7 +31,8 @@
 //!         Output::Send(id, message) => drop((id, message)), // queue it
 //!         Output::Close(id) => drop(id), // flush what can be, close
 //!         Output::Established(id, negotiated) => drop((id, negotiated)), // start the pipeline
-//!         Output::Down { reason } => drop(reason), // stop it
+//!         Output::Down { reason, .. } => drop(reason), // stop it
+//!         Output::Forget(family) => drop(family), // what stayed of the session before
 //!         Output::Log(event) => println!("{event}"),
 //!     }
 //! }
@@ -54,9 +55,10 @@ mod negotiation;
 mod outbox;
 mod output;
 mod peer;
+mod retention;
 mod timer;
 
-pub use config::{IdleHold, PeerAsn, PeerConfig};
+pub use config::{Graceful, IdleHold, PeerAsn, PeerConfig};
 pub use facts::{Counters, History, Messages, Noted, State};
 pub use frozen::{Frozen, ThawError, Unreadable};
 pub use input::{ConnId, Disposition, Input, StopReason};

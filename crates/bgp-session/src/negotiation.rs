@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_bgp_wire::{Capability, GracefulFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
 use holdfast_types::{Afi, Asn, Family, RouterId};
 
-use crate::PeerConfig;
+use crate::{PeerConfig, config::Graceful};
 
 /// What holds for a session once both OPENs are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Negotiated {
     pub route_refresh: bool,
     /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
     pub graceful_restart: Option<GracefulRestart>,
+    /// We said that we take part in graceful restart after a NOTIFICATION, too (RFC 8538).
+    pub offered_retention: bool,
     /// All that the peer's OPEN listed, for display.
     pub capabilities: Vec<Capability>,
 }
@@ -55,6 +57,11 @@ impl Negotiated {
     /// Messages over 4096 octets may be sent (RFC 8654).
     pub fn extended_message(&self) -> bool {
         self.max_sent > MAX_LEN
+    }
+
+    /// Whether both sides take a NOTIFICATION for a broken connection (RFC 8538 section 2).
+    pub(crate) fn survives_notifications(&self) -> bool {
+        self.offered_retention && self.graceful_restart.as_ref().is_some_and(|theirs| theirs.notification)
     }
 
     /// Whether a new connection of the peer says that it restarted (RFC 4724 section 5).
@@ -123,6 +130,7 @@ impl<'a> Offer<'a> {
             extended_next_hop: self.common_extended_next_hop(&open.capabilities),
             route_refresh: peer_has(Capability::RouteRefresh),
             graceful_restart: graceful_restart(&open.capabilities),
+            offered_retention: config.graceful_restart != Graceful::Off && !self.plain,
             capabilities: open.capabilities,
         })
     }
@@ -134,13 +142,7 @@ impl<'a> Offer<'a> {
         let mut offered = multiprotocol(&self.config.families);
         offered.push(Capability::RouteRefresh);
         offered.push(Capability::FourOctetAs(self.config.local_asn));
-        // RFC 4724 section 3: without a family it promises our End-of-RIB and asks for the peer's.
-        offered.push(Capability::GracefulRestart {
-            restarting: false,
-            notification: false,
-            time: 0,
-            families: Vec::new(),
-        });
+        offered.push(self.graceful_restart());
         if self.extended_message() {
             offered.push(Capability::ExtendedMessage);
         }
@@ -149,6 +151,19 @@ impl<'a> Offer<'a> {
             offered.push(Capability::ExtendedNextHop(next_hops));
         }
         offered
+    }
+
+    /// RFC 4724 section 3: without a family it promises our End-of-RIB and asks for the peer's.
+    fn graceful_restart(&self) -> Capability {
+        let config = self.config;
+        let entry = |family: &Family| GracefulFamily { family: *family, forwarding: config.forwarding };
+        let full = config.graceful_restart == Graceful::Full;
+        Capability::GracefulRestart {
+            restarting: full && config.restarting,
+            notification: config.graceful_restart != Graceful::Off,
+            time: if full { config.restart_time.as_secs().min(4095) as u16 } else { 0 },
+            families: if full { config.families.iter().map(entry).collect() } else { Vec::new() },
+        }
     }
 
     fn extended_message(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use holdfast_bgp_wire::Notification;
+use holdfast_types::Family;
 
 use crate::{ConnId, Negotiated, StopReason};
 
@@ -22,7 +23,12 @@ pub enum Output {
     Down {
         /// Why.
         reason: DownReason,
+        /// Of these families what the peer has sent stays until [`Self::Forget`] (RFC 4724): it is said to come back. What
+        /// had stayed of an earlier session does not.
+        retained: Vec<Family>,
     },
+    /// What stayed of an earlier session in a family is to go, if it did not come again.
+    Forget(Family),
     /// For the log.
     Log(SessionEvent),
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_wire::{Capability, MAX_LEN, MessageType};
+use holdfast_types::Family;
 
 use crate::{
     ConnId, Counters, Disposition, History, Input, Negotiated, Output, PeerConfig, Role, SessionEvent, State,
@@ -11,6 +12,7 @@ use crate::{
     jitter::Jitter,
     negotiation::Offer,
     outbox::Outbox,
+    retention::Retention,
     timer::TimerTable,
 };
 
@@ -50,6 +52,7 @@ pub struct Peer {
     /// The peer refused capabilities: the next OPEN goes without.
     plain: bool,
     history: History,
+    retention: Retention,
     out: Outbox,
 }
 
@@ -67,6 +70,7 @@ impl Peer {
             next_dialled: ConnId::FIRST_DIALLED,
             failures: 0,
             history: History::new(now),
+            retention: Retention::default(),
             out: Outbox::default(),
         }
     }
@@ -87,7 +91,7 @@ impl Peer {
     /// When [`Input::Timeout`] is due; `None`: never.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter().flatten().filter_map(|c| c.link.timers.next());
-        self.timers.next().into_iter().chain(connections).min()
+        self.timers.next().into_iter().chain(connections).chain(self.retention.deadline()).min()
     }
 
     /// Octets of the longest message to accept on a connection: what to frame with.
@@ -131,6 +135,16 @@ impl Peer {
         self.leading().map(|connection| (connection.link.id, connection.role))
     }
 
+    /// Families of which routes of an earlier session stay (RFC 4724).
+    pub fn retained(&self) -> impl Iterator<Item = Family> {
+        self.retention.families()
+    }
+
+    /// We have restarted, and this is over (RFC 4724 section 4.1): the next OPEN does not say so any more.
+    pub fn end_restarting(&mut self) {
+        self.config.restarting = false;
+    }
+
     /// What happened so far.
     pub fn history(&self) -> &History {
         &self.history
@@ -158,6 +172,11 @@ impl Peer {
             Input::Stop(reason) => self.stop(reason, now),
             Input::Accepted(id) => self.accept(id, now),
             Input::Timeout => self.expire(now),
+            Input::EndOfRib(family) => {
+                if self.retention.end_of_rib(family) {
+                    self.out.push(Output::Forget(family));
+                }
+            }
             Input::Connected(id) => return self.event(id, Event::Connected, now),
             Input::ConnectFailed(id, error) => return self.event(id, Event::ConnectFailed(error), now),
             Input::Closed(id, error) => return self.event(id, Event::Lost(error), now),
@@ -272,6 +291,9 @@ impl Peer {
                 Timer::ConnectRetry => self.dial_again(now),
                 Timer::Hold | Timer::Keepalive | Timer::SendHold => {}
             }
+        }
+        for family in self.retention.expire(now) {
+            self.out.push(Output::Forget(family));
         }
         for slot in 0..self.connections.len() {
             while let Some(timer) = self.take_due(slot, now) {

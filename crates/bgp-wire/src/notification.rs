@@ -177,6 +177,25 @@ impl Notification {
         cease
     }
 
+    /// This error as one after which no routes are kept: inside of a Hard Reset (RFC 8538 section 3.1).
+    pub fn hard_reset(&self) -> Self {
+        let mut data = vec![self.code, self.subcode];
+        data.extend_from_slice(&self.data);
+        Self::new(6, CeaseSubcode::HardReset as u8, &data)
+    }
+
+    /// What a Hard Reset is about; `None` for anything else.
+    pub fn inside_hard_reset(&self) -> Option<Self> {
+        let inside = Self::parse(&self.data).filter(|_| self.is_hard_reset())?;
+        // One inside of another is nonsense, and could go on.
+        (!inside.is_hard_reset()).then_some(inside)
+    }
+
+    /// Whether no routes are to be kept after it although both sides keep them after others.
+    pub fn is_hard_reset(&self) -> bool {
+        self.code == 6 && self.subcode == CeaseSubcode::HardReset as u8
+    }
+
     /// The peer has announced more prefixes of the family than `limit` (RFC 4486 section 4).
     pub fn maximum_prefixes(family: Family, limit: u32) -> Self {
         let mut data = family.afi.0.to_be_bytes().to_vec();

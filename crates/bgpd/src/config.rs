@@ -74,6 +74,8 @@ pub(crate) struct Configuration {
     /// For what the rib is given.
     pub(crate) rib_policy: Option<Program>,
     pub(crate) listen: Vec<api::ListenAddress>,
+    /// What ran before has left its routes in the kernel.
+    pub(crate) routes_kept: bool,
 }
 
 /// Whom we speak with.
@@ -122,7 +124,8 @@ impl Configuration {
             |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
         let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
         let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
-        Ok(Self { settings, peers, networks, redistribute, rib_policy, listen: message.listen })
+        let (listen, routes_kept) = (message.listen, message.routes_kept);
+        Ok(Self { settings, peers, networks, redistribute, rib_policy, listen, routes_kept })
     }
 }
 
@@ -219,6 +222,13 @@ impl Neighbor {
             connect_retry: Duration::from_secs(self.source.connect_retry_seconds.max(1).into()),
             families: self.families(),
             extended_next_hop: self.address.is_ipv6(),
+            graceful_restart: match self.source.graceful_restart.as_str() {
+                "helper" => session::Graceful::Helper,
+                "full" => session::Graceful::Full,
+                _ => session::Graceful::Off,
+            },
+            restart_time: Duration::from_secs(self.source.restart_seconds.into()),
+            stale_time: Duration::from_secs(self.source.stale_seconds.into()),
             ..session::PeerConfig::new(settings.asn, settings.router_id, self.asn.clone())
         }
     }

@@ -119,6 +119,7 @@ impl Server {
         let with_rib = settings.rib;
         let mut speaker = Speaker::new(settings, pipeline, now);
         (speaker.nonstop, speaker.damping) = (log.clone(), damping);
+        speaker.set_routes_kept(configuration.routes_kept);
         speaker.points = Points::of(&self.profile);
         let bgp = Bgp::new(speaker, self.resolver.clone(), self.keeper.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
@@ -144,7 +145,7 @@ impl Server {
 impl Running {
     /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
-        let Configuration { settings, peers, networks, redistribute, rib_policy, listen: listeners } =
+        let Configuration { settings, peers, networks, redistribute, rib_policy, listen: listeners, .. } =
             configuration;
         if self.bgp.speaker.borrow().settings != settings {
             return Err(XrlError::failed_precondition(
@@ -377,7 +378,7 @@ impl BgpServer for Server {
 
     async fn start_peer(&self, _: &CallContext, request: StartPeerRequest) -> Result<ClearReply, XrlError> {
         let bgp = self.bgp()?;
-        let started = for_each(&bgp, &request.peer, |speaker, index, now| speaker.start_peer(index, now))?;
+        let started = for_each(&bgp, &request.peer, Speaker::start_peer)?;
         match started.cleared.is_empty() && request.peer != "*" {
             true => Err(XrlError::failed_precondition("the configuration says `disabled = true`")),
             false => Ok(started),

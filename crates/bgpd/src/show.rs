@@ -244,6 +244,7 @@ fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::Fam
         sent: counts.announced,
         end_of_rib_received: counts.end_of_rib_received,
         limit: limit(speaker, index, family),
+        stale: counts.stale,
         end_of_rib_sent: counts.end_of_rib_sent,
         update_group: speaker.pipeline.update_group(index).unwrap_or(0),
     }
@@ -354,6 +355,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         peer_asn: view.peer_asn.0,
         tag: view.tag,
         filtered: view.is_filtered(),
+        stale: view.is_stale,
     }
 }
 

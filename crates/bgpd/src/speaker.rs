@@ -6,6 +6,7 @@
 mod limits;
 mod protection;
 mod receiving;
+mod restart;
 mod sending;
 
 use std::{
@@ -33,6 +34,7 @@ use crate::{
     connection::{Connection, READ},
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
+    speaker::restart::Restart,
 };
 
 /// Octets that the pipeline hands over for one peer before they are written, with one system call.
@@ -197,6 +199,8 @@ pub(crate) struct Speaker {
     buffer: Vec<u8>,
     started: Instant,
     synced: bool,
+    /// What is known of a restart of our own.
+    restart: Restart,
     /// How many lines are written about whom.
     lines: Limits,
     /// The same for what is dropped of their UPDATEs.
@@ -229,6 +233,7 @@ impl Speaker {
             buffer: vec![0; READ],
             started: now,
             synced: false,
+            restart: Restart::default(),
             lines: Limits::default(),
             drop_lines: Limits::default(),
             unknown_connections: 0,
@@ -244,7 +249,7 @@ impl Speaker {
         now: Instant,
     ) -> PeerIndex {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, None));
-        let mut session = Peer::new(neighbor.session(&self.settings), seed, now);
+        let mut session = Peer::new(self.session_config(&neighbor), seed, now);
         if !neighbor.disabled {
             session.handle(Input::Start, now);
         }
@@ -323,14 +328,22 @@ impl Speaker {
                     }
                 }
                 Output::Established(id, negotiated) => self.established(index, id, &negotiated, now),
-                Output::Down { .. } => {
+                Output::Down { retained, .. } => {
                     slot.end_of_rib.clear();
                     slot.announced.clear();
                     slot.policies.clear();
                     slot.limits.forget();
                     slot.takeover = None;
-                    self.pipeline.peer_down(index);
+                    if !retained.is_empty() && may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+                        let peer = &slot.neighbor.name;
+                        info!(
+                            event = "routes-kept",
+                            peer, "its routes stay until it is back and has sent them again"
+                        );
+                    }
+                    self.pipeline.peer_away(index, &retained);
                 }
+                Output::Forget(family) => self.pipeline.forget_stale(index, family),
                 Output::Log(event) => log(&mut self.lines, &slot.neighbor, &event, now),
             }
         }
@@ -340,7 +353,9 @@ impl Speaker {
 
     /// A peer of a listen range has no life beyond its connections: it does not dial, nor wait for others.
     fn end_dynamic(&mut self, index: PeerIndex) {
-        let is_over = |slot: &Slot| slot.dynamic && slot.session.connection().is_none();
+        let is_over = |slot: &Slot| {
+            slot.dynamic && slot.session.connection().is_none() && slot.session.retained().next().is_none()
+        };
         if self.slots.get(&index).is_some_and(is_over) {
             self.forget(index);
         }
@@ -539,7 +554,7 @@ impl Speaker {
 
     /// When [`Self::expire`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|&(at, _)| at)
+        self.deadlines.first().map(|&(at, _)| at).into_iter().chain(self.restart.next_look()).min()
     }
 
     /// Runs the timers that are due.
@@ -695,6 +710,7 @@ impl Speaker {
                     if let Some(slot) = self.slots.get_mut(&peer) {
                         slot.end_of_rib.insert(family);
                     }
+                    self.input(peer, Input::EndOfRib(family), now);
                 }
                 Event::Announced { peer, family } => {
                     if let Some(slot) = self.slots.get_mut(&peer) {
@@ -722,6 +738,7 @@ impl Speaker {
                 }
             }
         }
+        self.look_at_restart(now);
     }
 
     /// Ends every session, with a text for the operator on the other side (RFC 9003).

@@ -454,6 +454,34 @@ pub struct Peer {
     pub limits: Vec<PrefixLimit>,
     /// What the neighbour is told of `disabled` (RFC 9003); up to 255 octets.
     pub shutdown_text: Option<String>,
+    /// Our part in graceful restart; [`GracefulRestart::Helper`] by default.
+    pub graceful_restart: GracefulRestart,
+    /// Time that we may need to come back, with [`GracefulRestart::Full`]; 120 s by default, below 4096 s.
+    pub restart_time: Duration,
+    /// How long routes of a peer that is back wait for its End-of-RIB; 360 s by default.
+    pub stale_time: Duration,
+}
+
+/// Our part in graceful restart (RFC 4724).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum GracefulRestart {
+    /// None; End-of-RIB is sent all the same.
+    Off,
+    /// Routes of a neighbour that restarts stay.
+    Helper,
+    /// And it keeps ours when we restart.
+    Full,
+}
+
+impl GracefulRestart {
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Helper => "helper",
+            Self::Full => "full",
+        }
+    }
 }
 
 /// How many prefixes of a family a peer may have; `None`: any number.

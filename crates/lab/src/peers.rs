@@ -120,16 +120,38 @@ impl Frr {
     /// Starts bgpd with this configuration and waits for its vty.
     pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
         let directory = directory("frr")?;
-        let file = directory.join("bgpd.conf");
         let log = directory.join("log");
-        fs::write(&file, format!("frr defaults traditional\nlog file {}\n{configuration}", log.display()))?;
-        let mut command = host.command("/usr/lib/frr/bgpd");
-        command.arg("-f").arg(&file).arg("-i").arg(directory.join("pid")).arg("--vty_socket").arg(&directory);
-        command.args(["-Z", "-S", "-n", "-P", "0"]);
-        let child = quiet(&mut command).spawn().context("starting bgpd (apt package frr)")?;
+        let configuration = format!("frr defaults traditional\nlog file {}\n{configuration}", log.display());
+        fs::write(directory.join("bgpd.conf"), configuration)?;
+        let child = Self::spawn(host, &directory)?;
         let frr = Self { child, directory };
-        wait::until("frr", Duration::from_secs(15), || frr.vtysh("show version").map_err(|e| e.to_string()))?;
+        frr.wait_running()?;
         Ok(frr)
+    }
+
+    fn spawn(host: &Namespace, directory: &Path) -> Result<Child> {
+        let mut command = host.command("/usr/lib/frr/bgpd");
+        command.arg("-f").arg(directory.join("bgpd.conf")).arg("-i").arg(directory.join("pid"));
+        command.arg("--vty_socket").arg(directory).args(["-Z", "-S", "-n", "-P", "0"]);
+        quiet(&mut command).spawn().context("starting bgpd (apt package frr)")
+    }
+
+    fn wait_running(&self) -> Result<()> {
+        let answers = || self.vtysh("show version").map_err(|error| error.to_string());
+        wait::until("frr", Duration::from_secs(15), answers).map(drop)
+    }
+
+    /// Ends it without a word, as `kill -9` does.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again after [`Self::kill`], with the same configuration.
+    pub fn start_again(&mut self, host: &Namespace) -> Result<()> {
+        self.child = Self::spawn(host, &self.directory)?;
+        self.wait_running()
     }
 
     /// One command of vtysh.

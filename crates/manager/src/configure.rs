@@ -225,6 +225,7 @@ fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlErro
         rib_policy: bgp.rib_policy.clone().unwrap_or_default(),
         nonstop_octets: if bgp.nonstop { bgp.nonstop_memory.octets() } else { 0 },
         damping: bgp.damping.map(damping),
+        routes_kept: config.rib.enabled && config.fea.keep_routes,
     })
 }
 
@@ -297,6 +298,9 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         limits: peer.limits.iter().map(limit).collect(),
         shutdown_text: peer.shutdown_text.clone().unwrap_or_default(),
         group: peer.group.clone().unwrap_or_default(),
+        graceful_restart: peer.graceful_restart.name().into(),
+        restart_seconds: seconds(peer.restart_time),
+        stale_seconds: seconds(peer.stale_time),
     }
 }
 

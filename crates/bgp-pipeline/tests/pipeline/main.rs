@@ -9,6 +9,7 @@ mod model;
 mod neighbors;
 mod policies;
 mod redistribution;
+mod restart;
 mod seams;
 mod speaker;
 mod stages;

@@ -281,6 +281,7 @@ impl Router {
                     side.told.clear();
                     self.pipeline.peer_down(side.index);
                 }
+                Output::Forget(family) => self.pipeline.forget_stale(side.index, family),
                 Output::Log(event) => assert!(!event.to_string().is_empty()),
             }
         }

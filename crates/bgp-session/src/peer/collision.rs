@@ -79,7 +79,9 @@ impl Peer {
         connection.establish(negotiated.clone(), now, &mut cx);
         let (id, role) = (connection.link.id, connection.role);
         self.history.established += 1;
+        let gone = self.retention.peer_is_back(&negotiated, self.config.stale_time, now);
         self.out.push(Output::Established(id, negotiated));
+        gone.into_iter().for_each(|family| self.out.push(Output::Forget(family)));
         self.out.log(SessionEvent::Established(role));
     }
 }

@@ -8,7 +8,7 @@ use holdfast_types::Family;
 use super::{Activity, Peer};
 use crate::{
     DownReason, Noted, Output, SessionEvent, StopReason, Timer,
-    connection::{Connection, Phase},
+    connection::{Connection, Established, Phase},
     input::AfterStop,
 };
 
@@ -19,6 +19,13 @@ impl Peer {
             return;
         }
         self.drop_dial();
+        if reason.is_final() {
+            // Of a session that has ended before, too.
+            for family in self.retention.families().collect::<Vec<_>>() {
+                self.out.push(Output::Forget(family));
+            }
+            self.retention.end();
+        }
         for slot in 0..self.connections.len() {
             self.finish(slot, DownReason::Stopped(reason.clone()), now);
         }
@@ -74,21 +81,22 @@ impl Peer {
     /// Takes a connection away and tells what became of it.
     pub(super) fn finish(&mut self, slot: usize, reason: DownReason, now: Instant) -> Option<Connection> {
         let ended = self.retire(slot, &reason, now)?;
-        match ended.established().map(|session| session.since) {
-            Some(since) => self.down(since, reason, now),
+        match ended.established() {
+            Some(session) => self.down(session, reason, now),
             None => self.failed(SessionEvent::OpenFailed(ended.role, reason), now),
         }
         Some(ended)
     }
 
-    fn down(&mut self, since: Instant, reason: DownReason, now: Instant) {
-        if now.saturating_duration_since(since) >= self.config.idle_hold.forgiven_after {
+    fn down(&mut self, session: &Established, reason: DownReason, now: Instant) {
+        if now.saturating_duration_since(session.since) >= self.config.idle_hold.forgiven_after {
             self.failures = 0;
         }
         // The peer may come back with another software.
         self.plain = !self.config.capabilities;
         self.history.last_down = Some((now, reason.clone()));
-        self.out.push(Output::Down { reason: reason.clone() });
+        let retained = self.retention.begin(&self.config, &session.negotiated, &reason, now);
+        self.out.push(Output::Down { reason: reason.clone(), retained });
         self.out.log(SessionEvent::Down(reason));
     }
 
@@ -96,7 +104,7 @@ impl Peer {
     pub(super) fn retire(&mut self, slot: usize, reason: &DownReason, now: Instant) -> Option<Connection> {
         let ended = self.connections[slot].take()?;
         let id = ended.link.id;
-        if let Some(notification) = farewell(reason) {
+        if let Some(notification) = farewell(reason, ended.established()) {
             self.out.send(id, MessageType::Notification, notification.encode());
             self.history.last_sent = Some(Noted { at: now, notification });
         }
@@ -137,9 +145,11 @@ impl Peer {
     }
 }
 
-/// What the peer is told.
-fn farewell(reason: &DownReason) -> Option<Notification> {
+/// What the peer is told. What is meant to be over says so where a NOTIFICATION would not (RFC 8538 section 3).
+fn farewell(reason: &DownReason, session: Option<&Established>) -> Option<Notification> {
+    let stays = session.is_some_and(|session| session.negotiated.survives_notifications());
     match reason {
+        DownReason::Stopped(reason) if stays && reason.is_final() => Some(reason.notification().hard_reset()),
         DownReason::Stopped(reason) => Some(reason.notification()),
         DownReason::Sent(notification) => Some(notification.clone()),
         DownReason::Replaced => Some(Notification::cease(CeaseSubcode::ConnectionCollisionResolution)),

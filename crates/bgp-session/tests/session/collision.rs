@@ -107,7 +107,7 @@ fn a_gracefully_restarted_peer_replaces_its_session_once_it_confirms_the_new_one
     solo.feed(Input::Accepted(ACCEPTED));
     assert_eq!(closed(&solo.feed_open(ACCEPTED, &graceful_open())), []);
     let outputs = solo.feed_keepalive(ACCEPTED);
-    let down = outputs.iter().position(|o| *o == Output::Down { reason: DownReason::Replaced });
+    let down = outputs.iter().position(|o| matches!(o, Output::Down { reason: DownReason::Replaced, .. }));
     let up = outputs.iter().position(|o| matches!(o, Output::Established(ACCEPTED, _)));
     assert!(down.expect("down") < up.expect("up"), "{outputs:?}");
     assert_eq!(closed(&outputs), [DIALLED]);

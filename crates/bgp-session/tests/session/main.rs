@@ -7,6 +7,7 @@ mod failures;
 mod freeze;
 mod invariants;
 mod negotiation;
+mod restart;
 mod solo;
 mod transitions;
 mod world;

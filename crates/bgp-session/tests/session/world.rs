@@ -162,7 +162,7 @@ impl World {
             Output::Connect(id) => self.dial(who, *id),
             Output::Send(id, bytes) => self.send(who, *id, bytes),
             Output::Close(id) => self.close(who, *id),
-            Output::Established(..) | Output::Down { .. } | Output::Log(_) => {}
+            Output::Established(..) | Output::Down { .. } | Output::Forget(_) | Output::Log(_) => {}
         }
     }
 
@@ -206,7 +206,7 @@ impl World {
     /// When and why the session went down.
     pub(crate) fn downs(&self, who: usize) -> Vec<(Duration, &DownReason)> {
         let downs = self.outputs[who].iter().filter_map(|(at, output)| match output {
-            Output::Down { reason } => Some((*at, reason)),
+            Output::Down { reason, .. } => Some((*at, reason)),
             _ => None,
         });
         downs.collect()

@@ -37,6 +37,9 @@ pub(super) fn describe(error: &Notification, f: &mut fmt::Formatter<'_>) -> fmt:
 }
 
 fn describe_data(error: &Notification, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let Some(inside) = error.inside_hard_reset() {
+        return write!(f, ": {inside}");
+    }
     match (error.code, error.subcode, error.data.as_slice()) {
         (_, _, []) | (6, 2 | 4, [0]) => Ok(()),
         (1, 2, &[high, low]) => write!(f, ": {} octets", u16::from_be_bytes([high, low])),

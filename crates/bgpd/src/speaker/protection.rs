@@ -25,7 +25,8 @@ impl Speaker {
         (frozen, number, end_of_rib, answered): (Frozen, u32, BTreeSet<Family>, u64),
         now: Instant,
     ) -> Result<Key, ThawError> {
-        let session = Peer::thaw(neighbor.session(&self.settings), frozen, seed(), now)?;
+        self.is_no_restart();
+        let session = Peer::thaw(self.session_config(&neighbor), frozen, seed(), now)?;
         let (Some((conn, _)), Some(negotiated)) = (session.connection(), session.negotiated().cloned())
         else {
             return Err(ThawError::Changed);

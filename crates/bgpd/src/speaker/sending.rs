@@ -15,6 +15,9 @@ impl Speaker {
     /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
     /// whether there are more peers than one turn is for.
     pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
+        if self.restart.defers() {
+            return false;
+        }
         for _ in 0..WRITES_PER_TURN {
             let Some(index) = self.pipeline.poll_ready() else { return false };
             let Some((key, connection)) = self.session_connection(index) else { continue };
@@ -85,7 +88,7 @@ impl Speaker {
     fn pull(&mut self, key: Key, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(&key.0) else { return false };
         let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
-        if !on_this || slot.session.state() != State::Established {
+        if !on_this || slot.session.state() != State::Established || self.restart.defers() {
             return false;
         }
         let Some(connection) = self.connections.get_mut(&key) else { return false };

@@ -77,7 +77,7 @@ fn next_hops(path: &Path) -> Value {
 }
 
 /// What is left out where a path does not have it; `null` stands for that.
-fn optional_members(path: &Path) -> [(&'static str, Value); 15] {
+fn optional_members(path: &Path) -> [(&'static str, Value); 16] {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     let flag = |set: bool| if set { true.into() } else { Value::Null };
     let list = |entries: &[String]| match entries {
@@ -90,6 +90,7 @@ fn optional_members(path: &Path) -> [(&'static str, Value); 15] {
         ("weight", if path.weight > 0 { path.weight.into() } else { Value::Null }),
         ("bestpath", if path.best { json!({ "overall": true }) } else { Value::Null }),
         ("multipath", flag(path.multipath)),
+        ("stale", flag(path.stale)),
         ("reason", text(&path.reason)),
         ("local", flag(path.peer_address.is_empty())),
         ("community", list(&path.communities)),
@@ -163,7 +164,8 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
         (false, false, "") => "not best",
         (false, _, reason) => reason,
     };
-    writeln!(out, "    {}{state}", if path.valid { "" } else { "not usable: " })?;
+    let stale = if path.stale { ", stale: of the session before" } else { "" };
+    writeln!(out, "    {}{state}{stale}", if path.valid { "" } else { "not usable: " })?;
     for (title, entries) in [
         ("communities", &path.communities),
         ("large communities", &path.large_communities),

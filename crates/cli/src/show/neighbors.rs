@@ -179,6 +179,9 @@ fn families(neighbor: &Neighbor) -> Map<String, Value> {
             "importPolicy": neighbor.import,
             "exportPolicy": neighbor.export,
         });
+        if family.stale > 0 {
+            info["stalePrefixCounter"] = family.stale.into();
+        }
         if let Some(limit) = &family.limit {
             let numbers = [
                 ("prefixAllowedMax", limit.received),
@@ -281,6 +284,9 @@ fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {
     let yes_or_no = |done: bool| if done { "yes" } else { "no" };
     let (sent, received) = (yes_or_no(family.end_of_rib_sent), yes_or_no(family.end_of_rib_received));
     writeln!(out, "    update group {}, End-of-RIB sent: {sent}, received: {received}", family.update_group)?;
+    if family.stale > 0 {
+        writeln!(out, "    {} stale, of the session before", family.stale)?;
+    }
     family.limit.iter().try_for_each(|limit| write_limit(limit, out))
 }
 

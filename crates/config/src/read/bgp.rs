@@ -8,7 +8,10 @@ use holdfast_types::{Afi, Asn, Family, Prefix};
 use super::{damping, family_word, is_link_local, seconds, unicast, usable};
 use crate::{
     input::{At, Names, Problem, Section, Value},
-    schema::{AsSets, Bgp, LimitAction, Peer, PeerAsn, PrefixLimit, Redistribute, Remote, Secret, Size},
+    schema::{
+        AsSets, Bgp, GracefulRestart, LimitAction, Peer, PeerAsn, PrefixLimit, Redistribute, Remote, Secret,
+        Size,
+    },
 };
 
 /// RFC 4271 section 8 and IANA.
@@ -202,6 +205,11 @@ fn peer(
     let group = section.optional("group").map(|at| at.value);
     let limits = limits(section);
     let shutdown_text = shutdown_text(section);
+    let graceful = [GracefulRestart::Off, GracefulRestart::Helper, GracefulRestart::Full];
+    let graceful = graceful.map(|mode| (mode.name(), mode));
+    let graceful_restart = section.word("graceful-restart", &graceful, GracefulRestart::Helper);
+    let restart_time = Duration::from_secs(section.number("restart-time", 1..=4095, 120_u16).into());
+    let stale_time = Duration::from_secs(section.number("stale-time", 1..=u16::MAX, 360).into());
     Some(Peer {
         name: name?,
         description,
@@ -228,6 +236,9 @@ fn peer(
         group,
         limits,
         shutdown_text,
+        graceful_restart,
+        restart_time,
+        stale_time,
     })
 }
 

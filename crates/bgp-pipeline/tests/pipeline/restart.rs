@@ -1,0 +1,116 @@
+//! Routes of a peer that is away stay until it has sent them again (RFC 4724 section 4.2).
+
+use holdfast_bgp_pipeline::{PathState, PeerIndex, Pipeline};
+use holdfast_types::{Family, Prefix};
+
+use crate::{
+    behaviour::{always, attributes, up},
+    speaker::{Sink, announcement, checked, facts, prefix, settle, withdrawal},
+};
+
+const V4: Family = Family::IPV4_UNICAST;
+const V6: Family = Family::IPV6_UNICAST;
+
+const END_OF_RIB: [u8; 4] = [0; 4];
+
+fn prefixes() -> [Prefix; 3] {
+    ["203.0.113.0/26", "203.0.113.64/26", "203.0.113.128/26"].map(prefix)
+}
+
+/// A peer with three routes, and another that is told of them.
+fn scene() -> (Pipeline, PeerIndex, [(PeerIndex, Sink); 1]) {
+    let mut pipeline = checked(always());
+    let (peer, other) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &prefixes())).expect("taken");
+    let mut sinks = [(other, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 3);
+    (pipeline, peer, sinks)
+}
+
+#[test]
+fn what_comes_again_is_told_to_nobody_and_what_does_not_goes_at_the_end() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    let [same, other, gone] = prefixes();
+    let before = sinks[0].1.messages;
+    pipeline.peer_away(peer, &[V4]);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(pipeline.counts(peer, V4).stale, 3);
+    let view = pipeline.explain(same).remove(0);
+    assert_eq!((view.is_stale, view.state), (true, PathState::Best));
+
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &[same])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.messages, before, "nothing has happened for others");
+    let counts = pipeline.counts(peer, V4);
+    assert_eq!((counts.stale, counts.routes.received, counts.routes.best), (2, 1, 1));
+
+    // Another route in the place of a stale one, and a withdrawal of one.
+    pipeline.update(peer, &announcement(&attributes(1, &[77]), &[other])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((pipeline.counts(peer, V4).stale, sinks[0].1.routes.len()), (1, 3));
+    assert_eq!(pipeline.explain(other).len(), 1);
+
+    pipeline.update(peer, &END_OF_RIB).expect("taken");
+    pipeline.forget_stale(peer, V4);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((pipeline.counts(peer, V4).stale, sinks[0].1.routes.len()), (0, 2));
+    assert!(!sinks[0].1.routes.contains_key(&gone));
+}
+
+#[test]
+fn a_withdrawal_of_the_new_session_takes_the_old_route() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    pipeline.peer_away(peer, &[V4]);
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    pipeline.update(peer, &withdrawal(prefixes()[0])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), pipeline.counts(peer, V4).stale), (2, 2));
+}
+
+#[test]
+fn what_comes_again_worse_does_not_lose_to_what_stayed() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    pipeline.peer_away(peer, &[V4]);
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    let worse = holdfast_bgp_wire::edit::AttributesBuilder {
+        as_path: [65101, 65101, 65101].map(holdfast_types::Asn).to_vec(),
+        next_hop: Some([192, 0, 2, 1].into()),
+        ..holdfast_bgp_wire::edit::AttributesBuilder::new(holdfast_bgp_wire::Origin::Igp)
+    };
+    pipeline.update(peer, &announcement(&worse.build(), &prefixes()[..1])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes[&prefixes()[0]].path(), "65000 65101 65101 65101");
+}
+
+#[test]
+fn only_what_was_said_to_stay_stays_and_not_for_a_second_restart() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    let six = prefix("2001:db8:1::/48");
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &[six])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    pipeline.peer_away(peer, &[V4]);
+    settle(&mut pipeline, &mut sinks);
+    assert!(!sinks[0].1.routes.contains_key(&six) && sinks[0].1.routes.len() == 3);
+    assert_eq!(pipeline.counts(peer, V6).stale, 0);
+
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &prefixes()[..1])).expect("taken");
+    pipeline.peer_away(peer, &[V4]);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 1, "what was not sent again before the second restart goes");
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    pipeline.peer_down(peer);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), pipeline.table_size(V4)), (0, (0, 0)));
+}
+
+#[test]
+fn a_peer_that_is_removed_leaves_nothing() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    pipeline.peer_away(peer, &[V4]);
+    pipeline.remove_peer(peer);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), pipeline.table_size(V4)), (0, (0, 0)));
+}
