@@ -28,7 +28,7 @@ drills:
 	@scripts/install-deps test
 	cargo build --release -p holdfast-holdfast -p holdfast-lab
 	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test kills -- --test-threads=1 --nocapture
-	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test hostile -- --test-threads=1 --nocapture pace
+	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test hostile -- --test-threads=1 --nocapture pace::
 	@scripts/drills
 
 bench-quick:

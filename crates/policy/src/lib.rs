@@ -20,6 +20,9 @@
 //! - Evaluation is bounded: there are no loops, and depth and worst-case steps of nested policies are
 //!   limited when the program is compiled ([`MAX_DEPTH`], [`MAX_STEPS`]).
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod asn_set;
 mod community;
 mod compile;
