@@ -11,12 +11,12 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    CheckStage, Event, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
 };
-use holdfast_bgp_session::{ConnId, Disposition, Input, Negotiated, Output, Peer, PeerAsn, State};
+use holdfast_bgp_session::{ConnId, Disposition, Graceful, Input, Negotiated, Output, Peer, PeerAsn, State};
 use holdfast_bgp_wire::{
-    Capability, HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MessageType, Notification, Open, RouteRefresh,
-    UpdateEncoder, next_message,
+    Capability, GracefulFamily, HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MessageType, Notification, Open,
+    RouteRefresh, UpdateEncoder, next_message,
     nlri::prefixes,
     update::{self, AsSets, Checked, Rules, Verdict},
 };
@@ -35,6 +35,8 @@ pub(crate) struct Wild {
     pub(crate) extended_messages: bool,
     pub(crate) v6_next_hops: bool,
     pub(crate) as_sets: AsSets,
+    /// It says that it comes back, and that it forwards meanwhile.
+    pub(crate) restarts: bool,
 }
 
 impl Wild {
@@ -44,6 +46,7 @@ impl Wild {
         extended_messages: false,
         v6_next_hops: false,
         as_sets: AsSets::Reject,
+        restarts: false,
     };
 
     fn asn(self) -> Asn {
@@ -115,12 +118,17 @@ impl Router {
         self.receive(WILD, octets);
     }
 
-    /// Its connection breaks, and it connects anew.
-    pub(crate) fn wild_reconnects(&mut self) {
+    /// Its connection breaks.
+    pub(crate) fn wild_leaves(&mut self) {
         if std::mem::take(&mut self.sides[WILD].open) {
             let id = self.sides[WILD].connection;
             self.input(WILD, Input::Closed(id, None));
         }
+    }
+
+    /// The same, and it connects anew.
+    pub(crate) fn wild_reconnects(&mut self) {
+        self.wild_leaves();
         let side = &mut self.sides[WILD];
         side.unread.clear();
         side.connection = ConnId((side.connection.0 + 1) % ConnId::FIRST_DIALLED.0);
@@ -173,7 +181,12 @@ impl Router {
             for who in [CLEAN, WILD] {
                 busy |= self.reads(who);
             }
-            while self.pipeline.poll_event().is_some() {}
+            while let Some(event) = self.pipeline.poll_event() {
+                if let Event::EndOfRib { peer, family } = event {
+                    let who = if peer == self.sides[WILD].index { WILD } else { CLEAN };
+                    self.input(who, Input::EndOfRib(family));
+                }
+            }
             if !busy {
                 return;
             }
@@ -189,7 +202,8 @@ impl Router {
         assert_eq!((clean.downs, &clean.notified), (0, &None));
         let held = self.pipeline.counts(clean.index, Family::IPV4_UNICAST).routes;
         assert_eq!((held.received, held.accepted), (routes as u64, routes as u64));
-        if !self.wild_is_up() {
+        let is_gone = !self.wild_is_up() && self.sides[WILD].peer.retained().next().is_none();
+        if is_gone {
             let (_, paths) = self.pipeline.table_size(Family::IPV4_UNICAST);
             assert_eq!(paths, routes as u64, "what is left of a session that has ended");
             assert_eq!(self.pipeline.table_size(Family::IPV6_UNICAST), (0, 0));
@@ -275,11 +289,11 @@ impl Router {
                     side.negotiated = Some(negotiated);
                     self.pipeline.peer_up(side.index, facts).expect("room");
                 }
-                Output::Down { .. } => {
+                Output::Down { retained, .. } => {
                     side.downs += 1;
                     side.negotiated = None;
                     side.told.clear();
-                    self.pipeline.peer_down(side.index);
+                    self.pipeline.peer_away(side.index, &retained);
                 }
                 Output::Forget(family) => self.pipeline.forget_stale(side.index, family),
                 Output::Log(event) => assert!(!event.to_string().is_empty()),
@@ -361,6 +375,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         passive: true,
         families: Family::ALL.to_vec(),
         extended_next_hop: wild.v6_next_hops,
+        graceful_restart: Graceful::Helper,
         ..holdfast_bgp_session::PeerConfig::new(OUR_AS, id(1), PeerAsn::Exact(asn))
     };
     let mut peer = Peer::new(config, number.into(), now);
@@ -409,6 +424,13 @@ fn open(asn: Asn, hold_time: u16, number: u8, wild: Wild) -> Vec<u8> {
     if wild.v6_next_hops {
         capabilities
             .push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, holdfast_types::Afi::IPV6)]));
+    }
+    if wild.restarts {
+        let families = Family::ALL.iter().map(|family| GracefulFamily { family: *family, forwarding: true });
+        let families = families.collect();
+        let restart =
+            Capability::GracefulRestart { restarting: false, notification: false, time: 60, families };
+        capabilities.push(restart);
     }
     Open { asn, hold_time, router_id: id(0x0a00_0100 + u32::from(number)), capabilities }.encode()
 }

@@ -22,6 +22,7 @@ pub(crate) fn session(data: &[u8]) {
         extended_messages: who & 4 != 0,
         v6_next_hops: who & 8 != 0,
         as_sets: if who & 16 == 0 { AsSets::Reject } else { AsSets::Accept },
+        restarts: who & 64 != 0,
     };
     let mut router = if who & 32 == 0 { Router::new(wild) } else { Router::without_wild(wild) };
     let mut routes = CLEAN_ROUTES.len();
@@ -49,8 +50,10 @@ pub(crate) fn session(data: &[u8]) {
         }
     }
     router.assert_clean(routes);
-    // After an hour, whatever the peer did, it can come up again.
+    // After an hour, whatever the peer did, nothing of it is left, and it can come up again.
+    router.wild_leaves();
     router.pass(Duration::from_secs(3600));
+    router.assert_clean(routes);
     router.wild_reconnects();
     router.wild_comes_up();
     assert!(router.wild_is_up());
