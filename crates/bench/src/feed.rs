@@ -16,12 +16,13 @@ pub(crate) fn announce(table: &Table, from: IpAddr, asn: Asn) -> Result<Vec<u8>>
     let (mut out, mut attributes) = (Vec::new(), Vec::new());
     for routes in table.routes.chunk_by(|a, b| (a.0.afi(), a.1) == (b.0.afi(), b.1)) {
         let edit = Edit {
-            prepend: Some((asn, 1)),
+            prepend: &[(asn, 1)],
             next_hop: match from {
                 IpAddr::V4(address) => Change::Set(address),
                 IpAddr::V6(_) => Change::Remove,
             },
             external: true,
+            reflection: Change::Remove,
             four_octet_as: true,
             ..Edit::default()
         };

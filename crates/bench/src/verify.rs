@@ -196,7 +196,7 @@ mod tests {
     fn heard(table: &Table) -> Heard {
         let mut longer = table.clone();
         for set in &mut longer.sets {
-            let edit = holdfast_bgp_wire::edit::Edit { prepend: Some((FEEDER, 1)), ..Default::default() };
+            let edit = holdfast_bgp_wire::edit::Edit { prepend: &[(FEEDER, 1)], ..Default::default() };
             let mut bytes = Vec::new();
             holdfast_bgp_wire::edit::rewrite(&set.bytes, &edit, &mut bytes);
             set.bytes = bytes;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_types::{Asn, Family, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, RouterId};
 
 /// The session parameters of one peer. Plain data: checked by whoever reads the configuration; values
 /// that make no sense are bent to the nearest that does, as each field says.
@@ -49,6 +49,10 @@ pub struct PeerConfig {
     /// is its default: 8 minutes or twice the negotiated hold time, whichever is greater. Zero switches
     /// it off, as does a negotiated hold time of zero; a value below that time counts as that time.
     pub send_hold: Option<Duration>,
+    /// What we are to a peer of another AS (RFC 9234). Default: none.
+    pub role: Option<BgpRole>,
+    /// With `role`: the peer has to say what it is to us. Default: false.
+    pub role_strict: bool,
 }
 
 /// RFC 4271 section 6.2: a hold time of one or two seconds is refused.
@@ -75,6 +79,8 @@ impl PeerConfig {
             capabilities: true,
             idle_hold: IdleHold::default(),
             send_hold: None,
+            role: None,
+            role_strict: false,
         }
     }
 

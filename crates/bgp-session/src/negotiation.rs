@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_bgp_wire::{Capability, GracefulFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
-use holdfast_types::{Afi, Asn, Family, RouterId};
+use holdfast_types::{Afi, Asn, BgpRole, Family, RouterId};
 
 use crate::{PeerConfig, config::Graceful};
 
@@ -110,6 +110,9 @@ impl<'a> Offer<'a> {
         if is_ibgp && open.router_id == config.router_id {
             return Err(Notification::bad_bgp_identifier());
         }
+        if !is_ibgp && !self.roles_fit(&open.capabilities) {
+            return Err(Notification::role_mismatch());
+        }
         let families = self.common_families(&open.capabilities);
         if families.is_empty() {
             return Err(Notification::unsupported_capability(&multiprotocol(&config.families)));
@@ -146,6 +149,9 @@ impl<'a> Offer<'a> {
         if self.extended_message() {
             offered.push(Capability::ExtendedMessage);
         }
+        if let Some(role) = self.config.role {
+            offered.push(Capability::Role(role.octet()));
+        }
         let next_hops = self.extended_next_hops();
         if !next_hops.is_empty() {
             offered.push(Capability::ExtendedNextHop(next_hops));
@@ -163,6 +169,20 @@ impl<'a> Offer<'a> {
             notification: config.graceful_restart != Graceful::Off,
             time: if full { config.restart_time.as_secs().min(4095) as u16 } else { 0 },
             families: if full { config.families.iter().map(entry).collect() } else { Vec::new() },
+        }
+    }
+
+    /// RFC 9234 section 4.2. Several capabilities count as one where they say the same.
+    fn roles_fit(&self, theirs: &[Capability]) -> bool {
+        let Some(ours) = self.config.role.filter(|_| !self.plain) else { return true };
+        let said = theirs.iter().filter_map(|capability| match capability {
+            Capability::Role(role) => Some(*role),
+            _ => None,
+        });
+        let mut said = said.peekable();
+        match said.peek() {
+            Some(_) => said.all(|role| BgpRole::from_octet(role) == Some(ours.opposite())),
+            None => !self.config.role_strict,
         }
     }
 

@@ -48,7 +48,7 @@ fn main() {
     });
 
     let export = Edit {
-        prepend: Some((Asn(65000), 1)),
+        prepend: &[(Asn(65000), 1)],
         next_hop: Change::Set([192, 0, 2, 9].into()),
         med: Change::Remove,
         external: true,

@@ -127,6 +127,11 @@ impl<'a> AsPath<'a> {
         (last.kind == SegmentType::Sequence).then(|| last.asns().next_back())?
     }
 
+    /// How often the number is in the path.
+    pub fn occurrences(self, asn: Asn) -> usize {
+        self.asns().filter(|other| *other == asn).count()
+    }
+
     /// Whether the number is anywhere in the path: the loop check.
     pub fn contains(self, asn: Asn) -> bool {
         self.segments().any(|segment| segment.contains(asn))

@@ -147,6 +147,11 @@ impl<'a> Attributes<'a> {
         self.values::<4>(code::CLUSTER_LIST).iter().map(|octets| u32::from_be_bytes(*octets))
     }
 
+    /// ONLY_TO_CUSTOMER (RFC 9234): the AS after which the route goes to customers only.
+    pub fn only_to_customer(self) -> Option<Asn> {
+        self.number(code::ONLY_TO_CUSTOMER).map(Asn)
+    }
+
     /// Attributes that this crate does not read.
     pub fn unknown(self) -> impl Iterator<Item = Attribute<'a>> + Clone {
         self.iter().filter(|attribute| class(attribute.code).is_none())

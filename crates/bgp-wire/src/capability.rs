@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_types::{Afi, Asn, Family, Safi};
+use holdfast_types::{Afi, Asn, BgpRole, Family, Safi};
 
 use crate::Notification;
 
@@ -68,7 +68,10 @@ impl fmt::Display for Capability {
                 write!(f, "graceful restart {time} s")?;
                 families.iter().try_for_each(|entry| write!(f, " {}", entry.family))
             }
-            Self::Role(role) => write!(f, "role {role}"),
+            Self::Role(role) => match BgpRole::from_octet(*role) {
+                Some(role) => write!(f, "role {role}"),
+                None => write!(f, "role {role}"),
+            },
             Self::AddPath(families) => {
                 f.write_str("add-path")?;
                 families.iter().try_for_each(|(family, mode)| write!(f, " {family}:{mode}"))

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use holdfast_types::{Asn, RouterId};
 
 use crate::{
+    as_path::SegmentType,
     attribute::{Attribute, Walk, class, code, flag, push, push_header},
     attributes::Origin,
 };
@@ -48,6 +49,29 @@ impl<T> Values<'_, T> {
     }
 }
 
+/// What becomes of the numbers that are in AS_PATH, before others come in front.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PathEdit {
+    /// Confederation segments stay inside the confederation (RFC 5065 section 4.1).
+    pub strip_confederation: bool,
+    /// What becomes of private numbers (RFC 6996).
+    pub private: PrivateAsns,
+    /// The first number is replaced by the second wherever it stands.
+    pub replace: Option<(Asn, Asn)>,
+}
+
+/// What becomes of private AS numbers.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PrivateAsns {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They are left out, but for this one: the receiver's, which needs it to find loops.
+    Remove(Asn),
+    /// The second number stands in their place, but for the first.
+    Replace(Asn, Asn),
+}
+
 /// How attributes differ between what was received and what is sent to a peer.
 ///
 /// The default changes nothing for a four-octet iBGP peer, but for what every export does: unknown
@@ -56,8 +80,12 @@ impl<T> Values<'_, T> {
 pub struct Edit<'a> {
     /// ORIGIN.
     pub origin: Option<Origin>,
-    /// This AS number, so many times, in front of AS_PATH.
-    pub prepend: Option<(Asn, u8)>,
+    /// What becomes of AS_PATH as it is.
+    pub path: PathEdit,
+    /// Then these AS numbers, each so many times, in front of it; the first stands outermost.
+    pub prepend: &'a [(Asn, u8)],
+    /// The kind of segment that those go into: AS_CONFED_SEQUENCE towards another member AS (RFC 5065 section 4.1).
+    pub prepend_into: SegmentType,
     /// NEXT_HOP; [`Change::Remove`] for routes that go into MP_REACH_NLRI.
     pub next_hop: Change<Ipv4Addr>,
     /// LOCAL_PREF. Not sent to an external peer whatever this says (RFC 4271 section 5.1.5).
@@ -70,21 +98,25 @@ pub struct Edit<'a> {
     pub ext_communities: Values<'a, [u8; 8]>,
     /// LARGE_COMMUNITIES.
     pub large_communities: Values<'a, (u32, u32, u32)>,
-    /// The peer is in another AS: LOCAL_PREF, ORIGINATOR_ID and CLUSTER_LIST stay inside ours.
+    /// The peer is outside our AS or confederation: LOCAL_PREF stays inside.
     pub external: bool,
     /// The peer reads four-octet AS numbers; if not, AS4_PATH and AS4_AGGREGATOR carry what AS_PATH and
     /// AGGREGATOR then cannot (RFC 6793 section 4.2.2).
     pub four_octet_as: bool,
-    /// Reflect the route (RFC 4456 section 8): ORIGINATOR_ID if there is none yet, and our CLUSTER_ID in front
-    /// of CLUSTER_LIST.
-    pub reflect: Option<(RouterId, u32)>,
+    /// [`Change::Set`] reflects the route (RFC 4456 section 8): ORIGINATOR_ID if there is none yet, and our CLUSTER_ID
+    /// in front of CLUSTER_LIST. [`Change::Remove`] leaves both out: they stay inside the AS.
+    pub reflection: Change<(RouterId, u32)>,
+    /// ONLY_TO_CUSTOMER with this number, if there is none yet (RFC 9234 section 5).
+    pub only_to_customer: Option<Asn>,
 }
 
 impl Default for Edit<'_> {
     fn default() -> Self {
         Self {
             origin: None,
-            prepend: None,
+            path: PathEdit::default(),
+            prepend: &[],
+            prepend_into: SegmentType::Sequence,
             next_hop: Change::Keep,
             local_pref: Change::Keep,
             med: Change::Keep,
@@ -93,7 +125,8 @@ impl Default for Edit<'_> {
             large_communities: Values::default(),
             external: false,
             four_octet_as: true,
-            reflect: None,
+            reflection: Change::Keep,
+            only_to_customer: None,
         }
     }
 }
@@ -126,9 +159,10 @@ impl Edit<'_> {
     /// The type codes whose attributes are not copied as they are, a bit each. All are below 64.
     fn touched(&self) -> u64 {
         let bit = |touched: bool, code: u8| u64::from(touched) << code;
-        let reflection = self.external || self.reflect.is_some();
+        let reflection = self.reflection != Change::Keep;
+        let path = !self.prepend.is_empty() || self.path != PathEdit::default();
         bit(self.origin.is_some(), code::ORIGIN)
-            | bit(self.prepend.is_some() || !self.four_octet_as, code::AS_PATH)
+            | bit(path || !self.four_octet_as, code::AS_PATH)
             | bit(self.next_hop != Change::Keep, code::NEXT_HOP)
             | bit(self.med != Change::Keep, code::MULTI_EXIT_DISC)
             | bit(self.external || self.local_pref != Change::Keep, code::LOCAL_PREF)
@@ -140,6 +174,7 @@ impl Edit<'_> {
             | bit(!self.four_octet_as, code::AS4_PATH)
             | bit(!self.four_octet_as, code::AS4_AGGREGATOR)
             | bit(!self.large_communities.is_noop(), code::LARGE_COMMUNITIES)
+            | bit(self.only_to_customer.is_some(), code::ONLY_TO_CUSTOMER)
     }
 }
 
@@ -184,7 +219,7 @@ impl<'a> Rewrite<'a, '_> {
             }
             code::AS_PATH => {
                 self.as_path = value;
-                path::push(value, edit.prepend, edit.four_octet_as, self.out);
+                path::push(value, edit, self.out);
             }
             code::NEXT_HOP => {
                 self.change(code, flag::TRANSITIVE, edit.next_hop, |address| address.octets(), old);
@@ -204,11 +239,17 @@ impl<'a> Rewrite<'a, '_> {
             code::EXTENDED_COMMUNITIES => {
                 self.values(code, flags, value, &edit.ext_communities, |value| value);
             }
-            code::AS4_PATH => path::push_as4_path(self.as_path, edit.prepend, self.out),
+            code::AS4_PATH => path::push_as4_path(self.as_path, edit, self.out),
             code::AS4_AGGREGATOR => path::push_as4_aggregator(self.aggregator, self.out),
             code::LARGE_COMMUNITIES => {
                 self.values(code, flags, value, &edit.large_communities, large_octets);
             }
+            code::ONLY_TO_CUSTOMER => match (old, edit.only_to_customer) {
+                // RFC 9234 section 5: once set, it is never changed.
+                (Some(old), _) => self.out.extend_from_slice(old.wire),
+                (None, Some(asn)) => push(self.out, flags, code, &asn.0.to_be_bytes()),
+                (None, None) => {}
+            },
             _ => {}
         }
     }
@@ -275,24 +316,21 @@ impl<'a> Rewrite<'a, '_> {
 
     /// RFC 4456 section 8: set once, by the first reflector, and never sent to another AS.
     fn originator_id(&mut self, old: Option<Attribute<'a>>) {
-        match (old, self.edit.reflect) {
-            _ if self.edit.external => {}
+        match (old, self.edit.reflection) {
+            (_, Change::Remove) => {}
             (Some(old), _) => self.out.extend_from_slice(old.wire),
-            (None, Some((id, _))) => {
+            (None, Change::Set((id, _))) => {
                 push(self.out, flag::OPTIONAL, code::ORIGINATOR_ID, &id.bits().to_be_bytes());
             }
-            (None, None) => {}
+            (None, Change::Keep) => {}
         }
     }
 
     fn cluster_list(&mut self, old: &[u8]) {
-        match self.edit.reflect {
-            Some((_, cluster)) if !self.edit.external => {
-                push_header(self.out, flag::OPTIONAL, code::CLUSTER_LIST, old.len() + 4);
-                self.out.extend_from_slice(&cluster.to_be_bytes());
-                self.out.extend_from_slice(old);
-            }
-            _ => {}
+        if let Change::Set((_, cluster)) = self.edit.reflection {
+            push_header(self.out, flag::OPTIONAL, code::CLUSTER_LIST, old.len() + 4);
+            self.out.extend_from_slice(&cluster.to_be_bytes());
+            self.out.extend_from_slice(old);
         }
     }
 }

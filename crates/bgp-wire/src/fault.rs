@@ -37,6 +37,8 @@ pub enum FaultReason {
     AsZero,
     /// Confederation segments from a neighbour outside our confederation.
     ConfedSegment,
+    /// The path from another member of our confederation does not begin with AS_CONFED_SEQUENCE.
+    NoConfedSequence,
     /// AS_SET or AS_CONFED_SET, which no one may send any more.
     AsSet,
     /// The next hop can be no host's address.
@@ -61,6 +63,7 @@ impl Fault {
             FaultReason::MalformedSegment
             | FaultReason::AsZero
             | FaultReason::ConfedSegment
+            | FaultReason::NoConfedSequence
             | FaultReason::AsSet => UpdateSubcode::MalformedAsPath,
             FaultReason::UnusableNextHop => UpdateSubcode::InvalidNextHopAttribute,
             FaultReason::ExternalNeighbor | FaultReason::FourOctetNeighbor => {
@@ -83,7 +86,7 @@ impl Fault {
             FaultReason::MalformedSegment => "RFC 7606 section 7.2",
             FaultReason::AsZero => "RFC 7607 section 2",
             FaultReason::ConfedSegment if self.attribute == code::AS4_PATH => "RFC 6793 section 6",
-            FaultReason::ConfedSegment => "RFC 5065 section 5",
+            FaultReason::ConfedSegment | FaultReason::NoConfedSequence => "RFC 5065 section 5",
             FaultReason::AsSet => "RFC 9774",
             FaultReason::UnusableNextHop => "RFC 4271 section 6.3",
             FaultReason::ExternalNeighbor => external_reference(self.attribute),
@@ -133,6 +136,7 @@ impl fmt::Display for FaultReason {
             Self::MalformedSegment => "malformed segment",
             Self::AsZero => "AS number 0",
             Self::ConfedSegment => "confederation segment from outside the confederation",
+            Self::NoConfedSequence => "does not begin with AS_CONFED_SEQUENCE",
             Self::AsSet => "contains an AS_SET",
             Self::UnusableNextHop => "next hop is not the address of a host",
             Self::ExternalNeighbor => "not allowed from an external neighbor",

@@ -5,7 +5,7 @@ use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     Attributes, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, RouteRefresh,
-    edit::{Change, Edit, Values, rewrite},
+    edit::{Change, Edit, PathEdit, PrivateAsns, Values, rewrite},
     message::{MessageType, next_message},
     nlri,
     update::{AsSets, Checked, PeerKind, Rules, Verdict, check, cut, sections},
@@ -139,14 +139,17 @@ pub fn attributes_view(data: &[u8]) {
 }
 
 fn edits() -> impl Iterator<Item = Edit<'static>> {
-    let asn = holdfast_types::Asn(4_200_000_000);
+    const ASN: holdfast_types::Asn = holdfast_types::Asn(4_200_000_000);
     let values = Values { replace: false, remove: &[0xffff_ff01], add: &[1, 2, 1] };
     let full = Edit {
-        prepend: Some((asn, 3)),
+        path: PathEdit { strip_confederation: true, private: PrivateAsns::Remove(ASN), replace: None },
+        prepend: &[(ASN, 3)],
         next_hop: Change::Set(std::net::Ipv4Addr::new(192, 0, 2, 1)),
         med: Change::Remove,
         communities: values,
         external: true,
+        reflection: Change::Remove,
+        only_to_customer: Some(ASN),
         four_octet_as: false,
         ..Edit::default()
     };

@@ -47,6 +47,8 @@ pub enum PeerKind {
     Ebgp,
     /// Our AS.
     Ibgp,
+    /// Our AS, which is a member of a confederation (RFC 5065).
+    ConfedIbgp,
     /// Another member AS of our confederation (RFC 5065).
     ConfedEbgp,
 }

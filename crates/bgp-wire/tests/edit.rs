@@ -5,7 +5,8 @@ mod hex;
 use hex::hex;
 use holdfast_bgp_wire::{
     Attributes, Origin,
-    edit::{AttributesBuilder, Change, Edit, Values, rewrite},
+    as_path::SegmentType,
+    edit::{AttributesBuilder, Change, Edit, PathEdit, PrivateAsns, Values, rewrite},
 };
 use holdfast_types::{Asn, RouterId};
 use proptest::{collection::vec, prelude::*};
@@ -24,6 +25,7 @@ type Row = (&'static str, String, Edit<'static>, String);
 fn rows() -> Vec<Row> {
     let base = |more: &str| format!("{BASE} {more}");
     let edit = Edit::default();
+    let path = PathEdit::default();
     let id = RouterId::new(0x0a00_0001).expect("not zero");
     vec![
         ("nothing to change", base("c0 08 04 fde90001"), edit, base("c0 08 04 fde90001")),
@@ -36,19 +38,19 @@ fn rows() -> Vec<Row> {
         (
             "our number goes into the first sequence",
             BASE.into(),
-            Edit { prepend: Some((Asn(65000), 2)), ..edit },
+            Edit { prepend: &[(Asn(65000), 2)], ..edit },
             "40 01 01 00  40 02 0e 0203 0000fde8 0000fde8 0000fde9  40 03 04 c0000201".into(),
         ),
         (
             "before a set it is a segment of its own",
             "40 02 06 0101 0000fde9".into(),
-            Edit { prepend: Some((Asn(65000), 1)), ..edit },
+            Edit { prepend: &[(Asn(65000), 1)], ..edit },
             "40 02 0c 0201 0000fde8 0101 0000fde9".into(),
         ),
         (
             "an empty path becomes one segment",
             "40 01 01 00 40 02 00".into(),
-            Edit { prepend: Some((Asn(65000), 1)), ..edit },
+            Edit { prepend: &[(Asn(65000), 1)], ..edit },
             "40 01 01 00 40 02 06 0201 0000fde8".into(),
         ),
         (
@@ -78,19 +80,77 @@ fn rows() -> Vec<Row> {
         (
             "what belongs to our AS stays inside it",
             base("40 05 04 00000007 80 09 04 0a000009 80 0a 04 0a000008"),
-            Edit { external: true, local_pref: Change::Set(1), reflect: Some((id, 7)), ..edit },
+            Edit { external: true, local_pref: Change::Set(1), reflection: Change::Remove, ..edit },
             BASE.into(),
+        ),
+        (
+            "private numbers are left out, but for the receiver's, and with them a segment that had no other",
+            "40 02 18 0102 0000fde9 0000fde8 0203 0000fde9 00000007 0000fde8".into(),
+            Edit { path: PathEdit { private: PrivateAsns::Remove(Asn(0)), ..path }, ..edit },
+            "40 02 06 0201 00000007".into(),
+        ),
+        (
+            "private numbers are replaced, but for the receiver's",
+            "40 02 0e 0203 0000fde9 00000007 0000fde8".into(),
+            Edit { path: PathEdit { private: PrivateAsns::Replace(Asn(65000), Asn(9)), ..path }, ..edit },
+            "40 02 0e 0203 00000009 00000007 0000fde8".into(),
+        ),
+        (
+            "the receiver's number is replaced by ours, and ours goes in front",
+            "40 02 0e 0203 00000005 00000007 00000005".into(),
+            Edit {
+                path: PathEdit { replace: Some((Asn(5), Asn(9))), ..path },
+                prepend: &[(Asn(9), 1)],
+                ..edit
+            },
+            "40 02 12 0204 00000009 00000009 00000007 00000009".into(),
+        ),
+        (
+            "two numbers go in front, the first outermost",
+            BASE.into(),
+            Edit { prepend: &[(Asn(1), 1), (Asn(2), 2)], ..edit },
+            "40 01 01 00  40 02 12 0204 00000001 00000002 00000002 0000fde9  40 03 04 c0000201".into(),
+        ),
+        (
+            "a member AS goes into the confederation sequence",
+            "40 02 0c 0301 00000002 0201 0000fde9".into(),
+            Edit { prepend: &[(Asn(1), 1)], prepend_into: SegmentType::ConfedSequence, ..edit },
+            "40 02 10 0302 00000001 00000002 0201 0000fde9".into(),
+        ),
+        (
+            "a member AS begins a confederation sequence",
+            "40 02 06 0201 0000fde9".into(),
+            Edit { prepend: &[(Asn(1), 1)], prepend_into: SegmentType::ConfedSequence, ..edit },
+            "40 02 0c 0301 00000001 0201 0000fde9".into(),
+        ),
+        (
+            "to the outside the confederation is one number",
+            "40 02 12 0301 00000001 0401 00000002 0201 0000fde9".into(),
+            Edit { path: PathEdit { strip_confederation: true, ..path }, prepend: &[(Asn(9), 1)], ..edit },
+            "40 02 0a 0202 00000009 0000fde9".into(),
+        ),
+        (
+            "what is told to customers only says so once",
+            BASE.into(),
+            Edit { only_to_customer: Some(Asn(7)), ..edit },
+            base("c0 23 04 00000007"),
+        ),
+        (
+            "and the first to say so is not contradicted",
+            base("e0 23 04 00000005"),
+            Edit { only_to_customer: Some(Asn(7)), ..edit },
+            base("e0 23 04 00000005"),
         ),
         (
             "a reflected route names its originator and the cluster",
             BASE.into(),
-            Edit { reflect: Some((id, 7)), ..edit },
+            Edit { reflection: Change::Set((id, 7)), ..edit },
             base("80 09 04 0a000001 80 0a 04 00000007"),
         ),
         (
             "a route reflected twice keeps its originator",
             base("80 09 04 0a000009 80 0a 04 00000008"),
-            Edit { reflect: Some((id, 7)), ..edit },
+            Edit { reflection: Change::Set((id, 7)), ..edit },
             base("80 09 04 0a000009 80 0a 08 00000007 00000008"),
         ),
         (
@@ -130,7 +190,7 @@ fn rows() -> Vec<Row> {
         (
             "an old speaker gets two octets and the rest beside them",
             base("c0 07 08 fa56ea00 c0000201"),
-            Edit { prepend: Some((Asn(4_200_000_000), 1)), four_octet_as: false, ..edit },
+            Edit { prepend: &[(Asn(4_200_000_000), 1)], four_octet_as: false, ..edit },
             "40 01 01 00  40 02 06 0202 5ba0 fde9  40 03 04 c0000201  c0 07 06 5ba0 c0000201
              c0 11 0a 0202 fa56ea00 0000fde9  c0 12 08 fa56ea00 c0000201"
                 .into(),
@@ -155,7 +215,7 @@ fn each_change_does_what_its_name_says() {
 fn a_full_sequence_is_not_overfilled() {
     let builder = AttributesBuilder { as_path: vec![Asn(7); 255], ..AttributesBuilder::new(Origin::Igp) };
     let mut out = Vec::new();
-    rewrite(&builder.build(), &Edit { prepend: Some((Asn(8), 1)), ..Edit::default() }, &mut out);
+    rewrite(&builder.build(), &Edit { prepend: &[(Asn(8), 1)], ..Edit::default() }, &mut out);
     let lengths: Vec<_> = Attributes(&out).as_path().segments().map(|segment| segment.asns().len()).collect();
     assert_eq!(lengths, [1, 255]);
 }

@@ -128,7 +128,7 @@ proptest! {
             next_hop: Some([192, 0, 2, 1].into()),
             ..AttributesBuilder::new(Origin::Igp)
         };
-        let edit = Edit { prepend: Some((Asn(prepend.0), prepend.1)), external: true, ..Edit::default() };
+        let edit = Edit { prepend: &[(Asn(prepend.0), prepend.1)], external: true, ..Edit::default() };
         let (mut old, mut new) = (Vec::new(), Vec::new());
         rewrite(&builder.build(), &Edit { four_octet_as: false, ..edit }, &mut old);
         rewrite(&builder.build(), &edit, &mut new);

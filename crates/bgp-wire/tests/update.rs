@@ -158,6 +158,25 @@ fn paths_are_checked_segment_by_segment() {
 }
 
 #[test]
+fn confederation_segments_are_inside_a_confederation_only_and_another_member_has_to_send_one() {
+    let (member, ours) =
+        (Rules { kind: PeerKind::ConfedEbgp, ..EBGP }, Rules { kind: PeerKind::ConfedIbgp, ..EBGP });
+    // RFC 5065 section 5: the path, and what becomes of it from another member AS and from inside our own.
+    let rows = [
+        ("40 02 06 0301 0000fde9", Fine, Fine),
+        ("40 02 0c 0301 0000fde9 0201 00000007", Fine, Fine),
+        ("40 02 06 0201 00000007", Withdraw(2, Why::NoConfedSequence), Fine),
+        ("40 02 00", Withdraw(2, Why::NoConfedSequence), Fine),
+        ("40 02 06 0202 0000fde9", Withdraw(2, Why::MalformedSegment), Withdraw(2, Why::MalformedSegment)),
+        ("40 02 06 0401 0000fde9", Withdraw(2, Why::AsSet), Withdraw(2, Why::AsSet)),
+    ];
+    for (path, from_member, from_ours) in rows {
+        assert_eq!(with_nlri(&[ORIGIN, path, NEXT_HOP, LOCAL_PREF], &member), from_member, "{path}");
+        assert_eq!(with_nlri(&[ORIGIN, path, NEXT_HOP, LOCAL_PREF], &ours), from_ours, "{path}");
+    }
+}
+
+#[test]
 fn inside_the_as_its_own_attributes_are_read_and_local_pref_is_mandatory() {
     let base = [ORIGIN, AS_PATH, NEXT_HOP].concat();
     let rows = [

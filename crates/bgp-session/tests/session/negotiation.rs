@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_bgp_session::{Negotiated, Output, PeerAsn, PeerConfig, State};
 use holdfast_bgp_wire::{Capability, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
-use holdfast_types::{Afi, Asn, Family};
+use holdfast_types::{Afi, Asn, BgpRole, Family};
 
 use crate::solo::{
     DIALLED, OUR_ASN, PEER_ASN, Solo, config, graceful_open, peer_open, router_id, sent_notification,
@@ -186,4 +186,41 @@ fn of_several_graceful_restart_capabilities_the_last_counts() {
 fn everything_the_peer_said_is_kept_for_display() {
     let theirs = with(&[Capability::Unknown { code: 200, value: vec![1] }, Capability::EnhancedRouteRefresh]);
     assert_eq!(negotiated(config(), &theirs).capabilities, theirs.capabilities);
+}
+
+/// RFC 9234 section 4.2.
+#[test]
+fn a_role_is_told_and_the_peers_has_to_fit() {
+    let ours = |role_strict| PeerConfig { role: Some(BgpRole::Provider), role_strict, ..config() };
+    let mut solo = Solo::new(ours(false));
+    solo.advance_to(State::Connect);
+    let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
+    assert!(open.capabilities.contains(&Capability::Role(0)));
+
+    let said = |roles: &[u8]| {
+        let roles = roles.iter().map(|role| Capability::Role(*role));
+        Open { capabilities: peer_open().capabilities.into_iter().chain(roles).collect(), ..peer_open() }
+    };
+    // What the peer says, whether that fits, and whether it does where something has to be said.
+    let rows: [(&[u8], bool, bool); 7] = [
+        (&[3], true, true),
+        (&[3, 3], true, true),
+        (&[], true, false),
+        (&[0], false, false),
+        (&[4], false, false),
+        (&[3, 4], false, false),
+        (&[200], false, false),
+    ];
+    for (roles, fits, fits_strictly) in rows {
+        for (strict, fits) in [(false, fits), (true, fits_strictly)] {
+            if fits {
+                negotiated(ours(strict), &said(roles));
+            } else {
+                assert_eq!(refusal(ours(strict), &said(roles)), Notification::role_mismatch(), "{roles:?}");
+            }
+        }
+    }
+    // Without a role of ours one of theirs means nothing, but two contradict each other in any case.
+    negotiated(config(), &said(&[0]));
+    assert_eq!(refusal(config(), &said(&[3, 4])), Notification::role_mismatch());
 }

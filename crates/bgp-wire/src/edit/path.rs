@@ -1,7 +1,10 @@
 //! AS_PATH and AGGREGATOR as sent, to four-octet and two-octet speakers (RFC 6793 section 4.2.2).
 
+use std::borrow::Cow;
+
 use holdfast_types::{AS_TRANS, Asn};
 
+use super::{Edit, PathEdit, PrivateAsns};
 use crate::{
     as_path::{AsPath, Segment, SegmentType},
     attribute::{self, code, flag, push_header},
@@ -10,24 +13,27 @@ use crate::{
 const SEQUENCE: u8 = SegmentType::Sequence as u8;
 const AS_TRANS_OCTETS: [u8; 2] = (AS_TRANS.0 as u16).to_be_bytes();
 
-/// A path to be written: `count` times `asn`, then a segment that these numbers joined, then the rest.
+/// A path to be written: numbers in front, then those of a segment that they joined, then the rest.
 struct Prepended<'a> {
-    asn: Asn,
-    count: u8,
-    /// Numbers of the first segment, if it is an AS_SEQUENCE with room for `count` more.
+    front: &'a [(Asn, u8)],
+    kind: u8,
+    /// How many numbers are in front.
+    count: usize,
+    /// Numbers of the first segment, if it is of the same kind and has room.
     joined: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> Prepended<'a> {
-    fn new(value: &'a [u8], prepend: Option<(Asn, u8)>) -> Self {
-        let (asn, count) = prepend.unwrap_or_default();
-        let apart = Self { asn, count, joined: &[], rest: value };
+    fn new(value: &'a [u8], edit: &Edit<'a>) -> Self {
+        let count = edit.prepend.iter().map(|(_, count)| usize::from(*count)).sum();
+        let kind = edit.prepend_into as u8;
+        let apart = Self { front: edit.prepend, kind, count, joined: &[], rest: value };
         if count == 0 {
             return apart;
         }
         match *value {
-            [SEQUENCE, len, ref after @ ..] if len.checked_add(count).is_some() => {
+            [first, len, ref after @ ..] if first == kind && count + usize::from(len) <= 255 => {
                 match after.split_at_checked(4 * usize::from(len)) {
                     Some((joined, rest)) => Self { joined, rest, ..apart },
                     None => apart,
@@ -38,15 +44,29 @@ impl<'a> Prepended<'a> {
     }
 
     fn len(&self) -> usize {
-        let head = if self.count == 0 { 0 } else { 2 + 4 * usize::from(self.count) };
-        head + self.joined.len() + self.rest.len()
+        2 * self.heads() + 4 * self.count + self.joined.len() + self.rest.len()
+    }
+
+    /// How many segments are begun: one, unless the numbers are too many for it.
+    fn heads(&self) -> usize {
+        match self.count {
+            0 => 0,
+            1..=255 => 1,
+            _ => self.front.iter().filter(|(_, count)| *count != 0).count(),
+        }
     }
 
     fn push(&self, out: &mut Vec<u8>) {
-        if self.count != 0 {
-            out.extend_from_slice(&[SEQUENCE, self.count + (self.joined.len() / 4) as u8]);
-            for _ in 0..self.count {
-                out.extend_from_slice(&self.asn.0.to_be_bytes());
+        let one = self.heads() == 1;
+        if one {
+            out.extend_from_slice(&[self.kind, (self.count + self.joined.len() / 4) as u8]);
+        }
+        for &(asn, count) in self.front.iter().filter(|(_, count)| *count != 0) {
+            if !one {
+                out.extend_from_slice(&[self.kind, count]);
+            }
+            for _ in 0..count {
+                out.extend_from_slice(&asn.0.to_be_bytes());
             }
         }
         out.extend_from_slice(self.joined);
@@ -60,11 +80,45 @@ impl<'a> Prepended<'a> {
     }
 }
 
-/// Appends AS_PATH with `prepend` in front. RFC 4271 section 5.1.2: into the first segment if that is an
-/// AS_SEQUENCE with room, else as a segment of its own.
-pub(super) fn push(value: &[u8], prepend: Option<(Asn, u8)>, four_octet_as: bool, out: &mut Vec<u8>) {
-    let path = Prepended::new(value, prepend);
-    if four_octet_as {
+impl PathEdit {
+    fn apply(self, value: &[u8]) -> Cow<'_, [u8]> {
+        if self == Self::default() {
+            return Cow::Borrowed(value);
+        }
+        let mut out = Vec::with_capacity(value.len());
+        for segment in AsPath(value).segments() {
+            if self.strip_confederation && segment.kind.is_confed() {
+                continue;
+            }
+            let start = out.len();
+            out.extend_from_slice(&[segment.kind as u8, 0]);
+            let kept = segment.asns().filter_map(|asn| self.number(asn));
+            kept.for_each(|asn| out.extend_from_slice(&asn.0.to_be_bytes()));
+            match (out.len() - start) / 4 {
+                0 => out.truncate(start),
+                count => out[start + 1] = count as u8,
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// What stands in the place of a number.
+    fn number(self, asn: Asn) -> Option<Asn> {
+        match (self.replace, self.private) {
+            (Some((replaced, by)), _) if asn == replaced => Some(by),
+            (_, PrivateAsns::Remove(except)) if asn.is_private() && asn != except => None,
+            (_, PrivateAsns::Replace(except, by)) if asn.is_private() && asn != except => Some(by),
+            _ => Some(asn),
+        }
+    }
+}
+
+/// Appends AS_PATH, edited and with numbers in front. RFC 4271 section 5.1.2: into the first segment if that is
+/// of their kind and has room, else as a segment of its own.
+pub(super) fn push(value: &[u8], edit: &Edit<'_>, out: &mut Vec<u8>) {
+    let value = edit.path.apply(value);
+    let path = Prepended::new(&value, edit);
+    if edit.four_octet_as {
         push_header(out, flag::TRANSITIVE, code::AS_PATH, path.len());
         path.push(out);
     } else {
@@ -82,8 +136,8 @@ fn two_octets(path: AsPath<'_>) -> Vec<u8> {
 }
 
 /// Appends AS4_PATH if a number of the path does not fit two octets. Confederation segments never go there.
-pub(super) fn push_as4_path(value: &[u8], prepend: Option<(Asn, u8)>, out: &mut Vec<u8>) {
-    let bytes = Prepended::new(value, prepend).bytes();
+pub(super) fn push_as4_path(value: &[u8], edit: &Edit<'_>, out: &mut Vec<u8>) {
+    let bytes = Prepended::new(&edit.path.apply(value), edit).bytes();
     let plain = || AsPath(&bytes).segments().filter(|segment| !segment.kind.is_confed());
     if plain().flat_map(Segment::asns).all(|asn| asn.0 <= u32::from(u16::MAX)) {
         return;

@@ -55,10 +55,15 @@ pub(super) fn fault(value: &[u8], rules: &Rules) -> Option<FaultReason> {
         confed |= segment.kind.is_confed();
         set |= segment.kind.is_set();
     }
-    if confed && rules.kind != PeerKind::ConfedEbgp {
+    if confed && matches!(rules.kind, PeerKind::Ebgp | PeerKind::Ibgp) {
         return Some(FaultReason::ConfedSegment);
     }
-    (set && rules.as_sets == AsSets::Reject).then_some(FaultReason::AsSet)
+    if set && rules.as_sets == AsSets::Reject {
+        return Some(FaultReason::AsSet);
+    }
+    let member = rules.kind == PeerKind::ConfedEbgp;
+    let names_itself = value.first() == Some(&(SegmentType::ConfedSequence as u8));
+    (member && !names_itself).then_some(FaultReason::NoConfedSequence)
 }
 
 /// Malformed segments and AS number 0 (RFC 7607).

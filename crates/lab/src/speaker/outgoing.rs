@@ -139,14 +139,16 @@ impl Outgoing {
             (Family::IPV4_UNICAST, IpAddr::V6(global)) => Some(NextHop::V6 { global, link_local: None }),
             _ => Some(NextHop::V6 { global: config.next_hop_v6, link_local: None }),
         };
+        let ours = [(config.asn, 1)];
         let edit = Edit {
-            prepend: external.then_some((config.asn, 1)),
+            prepend: if external { &ours } else { &[] },
             next_hop: match (mp_next_hop, config.next_hop_v4) {
                 (None, IpAddr::V4(address)) => Change::Set(address),
                 _ => Change::Remove,
             },
             local_pref: if external { Change::Keep } else { Change::Set(LOCAL_PREF) },
             external,
+            reflection: if external { Change::Remove } else { Change::Keep },
             four_octet_as,
             ..Edit::default()
         };
