@@ -17,7 +17,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_bgp_pipeline::{
-    FreezePlace, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    FreezePlace, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts,
+    SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     MAX_LEN,
@@ -261,7 +262,7 @@ impl Speaker {
             import: Some(Program::accept_all()),
             export: Some(Program::accept_all()),
             enforce_first_as: true,
-            next_hop_self: false,
+            paths: PathRules::default(),
         });
         let facts = SessionFacts {
             families: vec![family],

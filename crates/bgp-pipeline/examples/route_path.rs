@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_bgp_pipeline::{PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig};
+use holdfast_bgp_pipeline::{
+    PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+};
 use holdfast_bgp_wire::{
     HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder, next_message,
 };
@@ -192,7 +194,7 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
         enforce_first_as: true,
-        next_hop_self: false,
+        paths: PathRules::default(),
     });
     let facts = SessionFacts {
         families: Family::ALL.to_vec(),

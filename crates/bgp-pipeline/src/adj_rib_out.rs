@@ -332,7 +332,6 @@ pub(crate) struct Window<P> {
     /// Withdrawn from each member that had them.
     forgotten: Vec<P>,
     attributes: Vec<u8>,
-    scratch: Vec<u8>,
     pub(crate) tally: Tally,
 }
 
@@ -347,7 +346,6 @@ impl<P: IpPrefix> Window<P> {
             withdrawn_from: Vec::new(),
             forgotten: Vec::new(),
             attributes: Vec::new(),
-            scratch: Vec::new(),
             tally: Tally::default(),
         }
     }
@@ -498,8 +496,7 @@ impl<P: IpPrefix> Window<P> {
     fn hash(&mut self, core: &Core, audience: &Audience<'_>, chain: u32) -> Option<u64> {
         let chain = &mut self.chains[chain as usize];
         if chain.hash.is_none() {
-            let room = (&mut self.scratch, &mut self.attributes);
-            let (named, _) = attributes::<P>(core, audience, chain, room)?;
+            let (named, _) = attributes::<P>(core, audience, chain, &mut self.attributes)?;
             chain.hash = audience.journal.map(|(hasher, _)| hasher.hash(&self.attributes, named));
         }
         chain.hash
@@ -640,8 +637,7 @@ impl<P: IpPrefix> Window<P> {
             out.close(Target::Nobody);
         }
         for chain in &self.chains {
-            let room = (&mut self.scratch, &mut self.attributes);
-            encode_chain(core, audience, encoder, chain, &self.routes, room, out);
+            encode_chain(core, audience, encoder, chain, &self.routes, &mut self.attributes, out);
         }
     }
 
@@ -657,18 +653,18 @@ fn attributes<P: IpPrefix>(
     core: &Core,
     audience: &Audience<'_>,
     chain: &Chain,
-    (scratch, attributes): (&mut Vec<u8>, &mut Vec<u8>),
+    attributes: &mut Vec<u8>,
 ) -> Option<(ExportedNextHop, NextHop)> {
-    let Judged { set, outcome } = chain.judged;
+    let judged = chain.judged;
     let group = audience.group(chain.side);
-    let (export, edits) = (&group.export, &*group.edits(outcome));
-    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, set, edits)?;
+    let (export, edits) = (&group.export, &*group.edits(judged.outcome));
+    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, judged, edits)?;
     let next_hop = match named {
         ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32)?,
         ExportedNextHop::Other(next_hop) => next_hop,
     };
     attributes.clear();
-    rewrite::export(core, export, set, edits, next_hop, scratch, attributes);
+    rewrite::export(core, export, judged, edits, next_hop, attributes);
     Some((named, next_hop))
 }
 
@@ -679,7 +675,7 @@ fn encode_chain<P: IpPrefix>(
     encoder: UpdateEncoder,
     chain: &Chain,
     routes: &[(P, u32)],
-    (scratch, bytes): (&mut Vec<u8>, &mut Vec<u8>),
+    bytes: &mut Vec<u8>,
     out: &mut Outgoing,
 ) {
     let nobody = chain.member.is_some() && audience.members.len() == 1;
@@ -688,7 +684,7 @@ fn encode_chain<P: IpPrefix>(
     }
     let routes = Routes { routes, next: chain.first };
     let start = out.bytes.len();
-    let named = attributes::<P>(core, audience, chain, (scratch, bytes)).and_then(|(named, next_hop)| {
+    let named = attributes::<P>(core, audience, chain, bytes).and_then(|(named, next_hop)| {
         let sent = match next_hop {
             _ if nobody => Ok(0),
             NextHop::V4(_) => encoder.announce(bytes, ipv4(routes.clone()), &mut out.bytes),

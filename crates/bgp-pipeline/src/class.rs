@@ -7,7 +7,7 @@
 
 use holdfast_bgp_wire::update::Rules;
 use holdfast_policy::{Program, ProgramId, Protocol};
-use holdfast_types::Asn;
+use holdfast_types::{Asn, BgpRole};
 
 /// What import or export policy a peer has.
 #[derive(Clone, Debug)]
@@ -59,6 +59,25 @@ impl ClassId {
     pub(crate) const OURS: Self = Self(0);
 }
 
+/// What is asked of paths, and done to them, before policy is. The default asks that our AS is not in them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Ingress {
+    /// How often our AS may be in the path.
+    pub(crate) allow_own_asn: u8,
+    /// Another number that we have there, which is not to be in the path either.
+    pub(crate) local_asn: Option<Asn>,
+    /// Put in front of the path.
+    pub(crate) prepend: Option<Asn>,
+    /// What we are to the sender (RFC 9234).
+    pub(crate) role: Option<BgpRole>,
+    /// GRACEFUL_SHUTDOWN is obeyed: the sender is outside.
+    pub(crate) external: bool,
+    /// All routes count as marked with it.
+    pub(crate) graceful_shutdown: bool,
+    /// BLACKHOLE is obeyed (RFC 7999).
+    pub(crate) blackhole: bool,
+}
+
 /// How to understand a set.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Class {
@@ -70,6 +89,7 @@ pub(crate) struct Class {
     pub(crate) peer_asn: Asn,
     /// Whether a path must begin with that AS.
     pub(crate) enforce_first_as: bool,
+    pub(crate) ingress: Ingress,
     /// Who brought it, for policies: another protocol's routes may be originated here.
     pub(crate) protocol: Protocol,
     /// The tag it carries between protocols; 0 is none.
@@ -99,6 +119,7 @@ impl Classes {
             multiprotocol: true,
             peer_asn: Asn(0),
             enforce_first_as: false,
+            ingress: Ingress::default(),
             protocol: Protocol::Bgp,
             tag: 0,
             weight: 0,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use holdfast_bgp_wire::update::AsSets;
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, RouterId};
 
 /// A configured peer, as the driver names it. Small and reused after [`crate::Pipeline::remove_peer`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,6 +45,23 @@ pub struct SpeakerConfig {
     pub seed: u64,
     /// Bounds of queues.
     pub limits: Limits,
+    /// Our cluster as a route reflector (RFC 4456 section 7); our BGP identifier by default.
+    pub cluster_id: u32,
+    /// The number by which others know the confederation that our AS is a member of (RFC 5065).
+    pub confederation: Option<Asn>,
+    /// Choices that RFC 4271 leaves open in the decision.
+    pub decision: DecisionRules,
+}
+
+/// What may differ in the decision from one AS to the other, but not inside one. The default is RFC 4271's.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DecisionRules {
+    /// MEDs are compared whatever the neighbouring AS is.
+    pub always_compare_med: bool,
+    /// A route without MED counts as one with the highest, not with 0.
+    pub med_missing_as_worst: bool,
+    /// Only paths of the same neighbouring AS are used beside each other.
+    pub multipath_same_neighbor: bool,
 }
 
 impl SpeakerConfig {
@@ -59,7 +76,15 @@ impl SpeakerConfig {
             local_pref: 100,
             seed,
             limits: Limits::default(),
+            cluster_id: router_id.bits(),
+            confederation: None,
+            decision: DecisionRules::default(),
         }
+    }
+
+    /// Our AS as those outside know it.
+    pub(crate) fn outer_asn(&self) -> Asn {
+        self.confederation.unwrap_or(self.asn)
     }
 }
 
@@ -92,13 +117,15 @@ impl Default for Limits {
     }
 }
 
-/// Inside or outside our AS.
+/// Where a peer is.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum PeerKind {
     /// Another AS.
     Ebgp,
     /// Our own AS.
     Ibgp,
+    /// Another member AS of our confederation (RFC 5065).
+    ConfedEbgp,
 }
 
 /// What is configured about a peer.
@@ -118,8 +145,68 @@ pub struct PeerConfig {
     pub export: Option<Program>,
     /// Whether an eBGP path must start with the peer's AS (RFC 4271 section 6.3; a route server's does not).
     pub enforce_first_as: bool,
-    /// Whether routes to iBGP carry our address as next hop. Routes to eBGP always do.
-    pub next_hop_self: bool,
+    /// What becomes of paths from and to the peer besides.
+    pub paths: PathRules,
+}
+
+/// How the paths of a peer are judged, and how those to it are written, besides policy. The default is RFC 4271's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PathRules {
+    /// It is our client as a route reflector (RFC 4456). Stays as it is while the session is up.
+    pub reflector_client: bool,
+    /// It is our client as a route server (RFC 7947): AS path, next hop and MED go to it as they came.
+    pub transparent: bool,
+    /// Whom routes to it name as next hop.
+    pub next_hop: NextHopRule,
+    /// Another AS number that we have for this peer. Stays as it is while the session is up.
+    pub local_asn: Option<LocalAsn>,
+    /// How often our AS may be in the paths that it sends.
+    pub allow_own_asn: u8,
+    /// What becomes of private AS numbers in paths to it.
+    pub private_asns: PrivateAsnRule,
+    /// Our AS number takes the place of its own in paths to it.
+    pub as_override: bool,
+    /// What we are to it (RFC 9234). Stays as it is while the session is up.
+    pub role: Option<BgpRole>,
+    /// The session is about to end: its routes are the last choice here, and ours are marked for it (RFC 8326).
+    pub graceful_shutdown: bool,
+    /// Packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999).
+    pub blackhole: bool,
+}
+
+/// Whom routes name as next hop where policy does not say.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum NextHopRule {
+    /// Ourselves towards another AS; inside, who it is.
+    #[default]
+    Usual,
+    /// Ourselves also inside, but for reflected routes (RFC 4456 section 10).
+    Ourselves,
+    /// Who it is, also towards another AS; ourselves for our own routes.
+    Unchanged,
+}
+
+/// An AS number besides that of [`SpeakerConfig`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LocalAsn {
+    /// The number.
+    pub asn: Asn,
+    /// Whether it is put in front of the paths that the peer sends, as if that AS lay between us.
+    pub on_import: bool,
+    /// Whether paths to the peer have our real number, too.
+    pub with_real: bool,
+}
+
+/// What becomes of private AS numbers (RFC 6996) in paths to a peer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum PrivateAsnRule {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They are left out.
+    Remove,
+    /// Our own takes their place.
+    Replace,
 }
 
 /// What a session has agreed on, from its OPENs and its socket.

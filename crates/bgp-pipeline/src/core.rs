@@ -42,8 +42,13 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(speaker: SpeakerConfig) -> Self {
-        let identity =
-            Identity { asn: speaker.asn, router_id: speaker.router_id, local_pref: speaker.local_pref };
+        let identity = Identity {
+            asn: speaker.asn,
+            router_id: speaker.router_id,
+            cluster_id: speaker.cluster_id,
+            confederation: speaker.confederation,
+            local_pref: speaker.local_pref,
+        };
         Self {
             sets: AttributeSets::new(identity, speaker.seed),
             classes: Classes::new(),
@@ -133,14 +138,15 @@ impl Core {
             return Verdict::Rejected;
         }
         let Self { sets, classes, next_hops, edits, .. } = self;
-        let program = match &classes.get(sets.class(set)).import {
-            Policy::AcceptAll => return Verdict::Accepted(set),
+        match &classes.get(sets.class(set)).import {
+            Policy::AcceptAll => edits.clear(),
             Policy::Missing => return Verdict::Rejected,
             Policy::Program(program) if program.reads_prefix() => return Verdict::PerRoute,
-            Policy::Program(program) => program,
-        };
-        if !accepts(program, &RouteView::new(sets, classes, next_hops, prefix, set), edits) {
-            return Verdict::Rejected;
+            Policy::Program(program) => {
+                if !accepts(program, &RouteView::new(sets, classes, next_hops, prefix, set), edits) {
+                    return Verdict::Rejected;
+                }
+            }
         }
         self.derive(set).map_or(Verdict::Rejected, Verdict::Accepted)
     }
@@ -152,7 +158,7 @@ impl Core {
         if !accepted {
             return None;
         }
-        if self.edits.is_empty() {
+        if self.is_unchanged(set) {
             return Some(set);
         }
         if let Some(derived) = self.sets.variant(set, &self.edits) {
@@ -163,10 +169,15 @@ impl Core {
         Some(derived)
     }
 
+    /// Whether neither policy, which has left what it would change in `self.edits`, nor the session changes the set.
+    fn is_unchanged(&self, set: SetId) -> bool {
+        self.edits.is_empty() && !self.sets.flags(set).has(SetFlags::AMENDED)
+    }
+
     /// The set after `self.edits`, with one more user unless it is the same. `None` if the result is no
     /// route that could be sent or stored.
     fn derive(&mut self, set: SetId) -> Option<SetId> {
-        if self.edits.is_empty() {
+        if self.is_unchanged(set) {
             return Some(set);
         }
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -181,6 +192,7 @@ impl Core {
         let class = self.derived_class(set)?;
         let received = self.sets.next_hop(set);
         let next_hop = match rewrite::imported_next_hop(&self.edits) {
+            _ if self.sets.flags(set).has(SetFlags::BLACKHOLE) => self.next_hops.retain(NextHopId::DISCARD),
             Some(gateway) => self.next_hops.acquire(gateway),
             None => self.next_hops.retain(received),
         };
@@ -195,11 +207,11 @@ impl Core {
     fn derived_class(&mut self, set: SetId) -> Option<ClassId> {
         let (ours, from) = (self.classes.get(ClassId::OURS), self.classes.get(self.sets.class(set)));
         let (tag, weight) = (self.edits.tag.unwrap_or(from.tag), self.edits.weight.unwrap_or(0));
-        if (from.protocol, tag, weight) == (ours.protocol, ours.tag, ours.weight) {
+        let class = Class { protocol: from.protocol, tag, weight, ..ours.clone() };
+        if class == *ours {
             self.classes.retain(ClassId::OURS);
             return Some(ClassId::OURS);
         }
-        let class = Class { protocol: from.protocol, tag, weight, ..ours.clone() };
         self.classes.acquire(&class)
     }
 

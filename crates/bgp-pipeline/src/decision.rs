@@ -160,15 +160,22 @@ impl Core {
         lost.rank() < best.rank()
     }
 
-    /// Neighbouring AS and MED (section 9.1.2.2 c); no MED counts as 0, our own AS stands for none.
+    /// Neighbouring AS and MED (section 9.1.2.2 c): those with equal numbers are compared by their MEDs.
     fn med(&self, candidate: &Candidate) -> (Asn, u32) {
-        let attributes = self.sets.attributes(candidate.set);
-        let neighbor = attributes.as_path().neighbor_as().unwrap_or(self.speaker.asn);
-        (neighbor, attributes.med().unwrap_or(0))
+        let rules = self.speaker.decision;
+        let missing = if rules.med_missing_as_worst { u32::MAX } else { 0 };
+        let neighbor = if rules.always_compare_med { Asn(0) } else { self.neighbor_as(candidate) };
+        (neighbor, self.sets.attributes(candidate.set).med().unwrap_or(missing))
     }
 
+    /// Our own AS stands for none (RFC 5065 section 5.3).
+    fn neighbor_as(&self, candidate: &Candidate) -> Asn {
+        self.sets.attributes(candidate.set).as_path().neighbor_as().unwrap_or(self.speaker.asn)
+    }
+
+    /// RFC 5065 section 5.3: another member of our confederation counts as internal.
     fn is_internal(&self, candidate: &Candidate) -> bool {
-        self.sources.get(candidate.source).kind == PeerKind::Ibgp
+        self.sources.get(candidate.source).kind != PeerKind::Ebgp
     }
 
     fn router_id(&self, candidate: &Candidate) -> u32 {
@@ -271,6 +278,10 @@ impl Decision {
         let equal = self.candidates.iter().filter(|candidate| candidate.is_equal_cost());
         let mut equal: Vec<&Candidate> = equal.collect();
         equal.sort_by_key(|candidate| core.tie_break(candidate));
+        if core.speaker.decision.multipath_same_neighbor {
+            let best = equal.first().map(|best| core.neighbor_as(best));
+            equal.retain(|candidate| Some(core.neighbor_as(candidate)) == best);
+        }
         equal.iter().take(max).map(|candidate| candidate.index).collect()
     }
 }

@@ -5,11 +5,13 @@ use std::{
     collections::HashMap,
 };
 
+use holdfast_bgp_wire::edit::{PathEdit, PrivateAsns};
 use holdfast_policy::{Edits, Verdict};
-use holdfast_types::{Asn, IpPrefix, Prefix};
+use holdfast_types::{Asn, BgpRole, IpPrefix, Prefix, RouterId};
+use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    PeerConfig, PeerKind, SessionFacts,
+    NextHopRule, PeerConfig, PeerKind, PrivateAsnRule, SessionFacts, SpeakerConfig,
     class::Policy,
     core::{Core, family_index},
     neighbor_routes::Withheld,
@@ -35,12 +37,27 @@ pub(crate) struct Export {
     pub(crate) extended_next_hop: bool,
     /// By family, how long our own address is as next hop; `None` without one.
     own_next_hops: [Option<u8>; 2],
-    pub(crate) next_hop_self: bool,
+    pub(crate) next_hop: NextHopRule,
+    /// Its members are our clients as a route reflector.
+    client: bool,
+    /// AS path, next hop and MED go out as they came.
+    pub(crate) transparent: bool,
+    /// Our AS as the receivers know it.
+    pub(crate) known_as: Asn,
+    /// Our numbers that go in front of the path, the first outermost.
+    pub(crate) own_asns: SmallVec<[Asn; 2]>,
+    pub(crate) path: PathEdit,
+    /// What we are to the receivers (RFC 9234).
+    role: Option<BgpRole>,
+    /// GRACEFUL_SHUTDOWN is added (RFC 8326).
+    pub(crate) graceful_shutdown: bool,
 }
 
 impl Export {
-    pub(crate) fn new(config: &PeerConfig, facts: &SessionFacts) -> Self {
+    pub(crate) fn new(config: &PeerConfig, facts: &SessionFacts, speaker: &SpeakerConfig) -> Self {
         let policy = policy(config.export.as_ref(), config.kind);
+        let (paths, external) = (&config.paths, config.kind == PeerKind::Ebgp);
+        let (known_as, own_asns) = own_asns(config, speaker);
         let mut export = Self {
             receiver: if policy.reads_prefix() { config.asn } else { Asn(0) },
             policy,
@@ -50,7 +67,14 @@ impl Export {
             max_message_len: facts.max_message_len,
             extended_next_hop: facts.extended_next_hop,
             own_next_hops: OwnNextHops::new(facts).octets(),
-            next_hop_self: config.next_hop_self,
+            next_hop: paths.next_hop,
+            client: paths.reflector_client,
+            transparent: paths.transparent && external,
+            path: path_edit(config, speaker, known_as),
+            known_as,
+            own_asns,
+            role: paths.role.filter(|_| external),
+            graceful_shutdown: paths.graceful_shutdown && external,
         };
         // Also without an address of our own to announce: the peer waits for End-of-RIB.
         for index in facts.families.iter().filter_map(|family| family_index(*family)) {
@@ -69,12 +93,32 @@ impl Export {
         self.own_next_hops[usize::from(!ipv4)].is_some()
     }
 
+    /// Why a set with these flags does not go there, whatever policy says.
+    fn keeps(&self, flags: SetFlags) -> Option<Withheld> {
+        let inside = match self.kind {
+            PeerKind::Ibgp => SetFlags::NO_ADVERTISE,
+            PeerKind::ConfedEbgp => SetFlags::NO_ADVERTISE.and(SetFlags::NO_EXPORT_SUBCONFED),
+            PeerKind::Ebgp => SetFlags::STAYS_INSIDE,
+        };
+        // RFC 9234 section 5, egress procedure 2.
+        let upwards = matches!(self.role, Some(BgpRole::Customer | BgpRole::RsClient | BgpRole::Peer));
+        match () {
+            () if flags.has(inside) => Some(Withheld::Community),
+            () if upwards && flags.has(SetFlags::ONLY_TO_CUSTOMER) => Some(Withheld::OnlyToCustomer),
+            () => None,
+        }
+    }
+
+    /// RFC 9234 section 5, egress procedure 1: what goes there is for customers only from then on.
+    pub(crate) fn only_to_customer(&self) -> Option<Asn> {
+        let downwards = matches!(self.role, Some(BgpRole::Provider | BgpRole::RsServer | BgpRole::Peer));
+        downwards.then_some(self.known_as)
+    }
+
     /// What this makes of a set after import policy; the changes are left in `edits`. The next hop is not looked at.
     fn accepts(&self, core: &Core, prefix: Prefix, set: SetId, edits: &mut Edits) -> bool {
         edits.clear();
-        let flags = core.sets.flags(set);
-        let stays = flags.has(SetFlags::NO_EXPORT) && self.kind == PeerKind::Ebgp;
-        if flags.has(SetFlags::NO_ADVERTISE) || stays {
+        if self.keeps(core.sets.flags(set)).is_some() {
             return false;
         }
         match &self.policy {
@@ -101,6 +145,8 @@ pub(crate) struct Group {
 pub(crate) struct Judged {
     pub(crate) set: SetId,
     pub(crate) outcome: Outcome,
+    /// It is reflected (RFC 4456); who brought it into our AS if nobody has said so yet.
+    pub(crate) originator: Option<RouterId>,
 }
 
 impl Group {
@@ -115,55 +161,56 @@ impl Group {
     }
 
     fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
-        if self.export.kind == PeerKind::Ibgp {
-            let source = core.sources.get(path.source);
-            if source.kind == PeerKind::Ibgp && source.peer.is_some() {
-                // RFC 4271 section 9.2: not from one internal peer to another.
-                return None;
-            }
-        }
+        let originator = match self.export.kind {
+            PeerKind::Ibgp => self.originator(core, path)?,
+            PeerKind::Ebgp | PeerKind::ConfedEbgp => None,
+        };
         match core.sets.exported.get(path.set, self.number) {
             Some(REFUSED) => None,
             Some(UNCHANGED) if self.export.has_own_next_hop(P::WIDTH == 32) => {
                 let set = core.sets.accepted(path.set)?;
-                Some(Judged { set, outcome: Outcome(UNCHANGED.into()) })
+                Some(Judged { set, outcome: Outcome(UNCHANGED.into()), originator })
             }
-            answer => self.judge_closely(core, prefix, path.set, answer),
+            answer => self.judge_closely(core, prefix, (path.set, originator), answer),
         }
+    }
+
+    /// Of a path to internal peers: by whom it came if it is reflected. `None` if it is not for them.
+    fn originator(&self, core: &Core, path: Path) -> Option<Option<RouterId>> {
+        let source = core.sources.get(path.source);
+        if source.kind != PeerKind::Ibgp || source.peer.is_none() {
+            return Some(None);
+        }
+        // RFC 4456 section 6: from a client to all, from others to clients; without clients RFC 4271 section 9.2.
+        (source.client || self.export.client).then(|| RouterId::new(source.router_id))
     }
 
     fn judge_closely<P: IpPrefix>(
         &self,
         core: &mut Core,
         prefix: P,
-        received: SetId,
+        (received, originator): (SetId, Option<RouterId>),
         answer: Option<u8>,
     ) -> Option<Judged> {
-        let known = answer.and_then(|answer| {
-            let set = core.sets.accepted(received)?;
-            Some(Judged { set, outcome: Outcome(answer.into()) })
-        });
-        let judged = match known {
-            Some(judged) => judged,
+        let known = answer.and_then(|answer| Some((core.sets.accepted(received)?, Outcome(answer.into()))));
+        let (set, outcome) = match known {
+            Some(known) => known,
             None => self.ask(core, prefix.into(), received)?,
         };
-        let edits = self.edits(judged.outcome);
-        let next_hop = rewrite::exported_next_hop(core, &self.export, P::WIDTH == 32, judged.set, &edits);
+        let judged = Judged { set, outcome, originator };
+        let edits = self.edits(outcome);
+        let next_hop = rewrite::exported_next_hop(core, &self.export, P::WIDTH == 32, judged, &edits);
         next_hop.map(|_| judged)
     }
 
     /// Why a path that [`Self::judge`] does not let pass is kept back.
     pub(crate) fn refusal(&self, core: &mut Core, prefix: Prefix, path: Path) -> Withheld {
-        let source = core.sources.get(path.source);
-        let internal = source.kind == PeerKind::Ibgp && source.peer.is_some();
-        if internal && self.export.kind == PeerKind::Ibgp {
+        if self.export.kind == PeerKind::Ibgp && self.originator(core, path).is_none() {
             return Withheld::Internal;
         }
         let Some(set) = core.effective(prefix, path.set) else { return Withheld::NoNextHop };
-        let flags = core.sets.flags(set);
-        let stays = flags.has(SetFlags::NO_EXPORT) && self.export.kind == PeerKind::Ebgp;
-        if flags.has(SetFlags::NO_ADVERTISE) || stays {
-            return Withheld::Community;
+        if let Some(why) = self.export.keeps(core.sets.flags(set)) {
+            return why;
         }
         match &self.export.policy {
             Policy::Missing => Withheld::NoPolicy,
@@ -187,14 +234,14 @@ impl Group {
     }
 
     /// Asks the policies, and remembers what they say if it is the same for all prefixes.
-    fn ask(&self, core: &mut Core, prefix: Prefix, received: SetId) -> Option<Judged> {
+    fn ask(&self, core: &mut Core, prefix: Prefix, received: SetId) -> Option<(SetId, Outcome)> {
         let outcomes = &mut *self.outcomes.borrow_mut();
         let judged = core.effective(prefix, received).and_then(|set| {
             let accepted = self.export.accepts(core, prefix, set, &mut outcomes.edits);
-            accepted.then(|| Judged { set, outcome: outcomes.number() })
+            accepted.then(|| (set, outcomes.number()))
         });
         if !self.export.policy.reads_prefix() && core.sets.verdict(received) != Imported::PerRoute {
-            let answer = judged.map_or(Some(REFUSED), |judged| judged.outcome.to_keep());
+            let answer = judged.map_or(Some(REFUSED), |(_, outcome)| outcome.to_keep());
             answer.into_iter().for_each(|answer| core.sets.exported.put(received, self.number, answer));
         }
         judged
@@ -273,6 +320,40 @@ pub(crate) fn policy(program: Option<&holdfast_policy::Program>, kind: PeerKind)
     match (program, kind) {
         (Some(program), _) => Policy::Program(program.clone()),
         (None, PeerKind::Ebgp) => Policy::Missing,
-        (None, PeerKind::Ibgp) => Policy::AcceptAll,
+        (None, PeerKind::Ibgp | PeerKind::ConfedEbgp) => Policy::AcceptAll,
+    }
+}
+
+/// Our AS as the peer knows it, and the numbers that go in front of paths to it.
+fn own_asns(config: &PeerConfig, speaker: &SpeakerConfig) -> (Asn, SmallVec<[Asn; 2]>) {
+    let real = speaker.outer_asn();
+    match (config.kind, config.paths.local_asn) {
+        (PeerKind::Ibgp, _) => (speaker.asn, SmallVec::new()),
+        // RFC 5065 section 4: inside the confederation each member goes by its own.
+        (PeerKind::ConfedEbgp, _) => (speaker.asn, smallvec![speaker.asn]),
+        (PeerKind::Ebgp, local) if config.paths.transparent => {
+            (local.map_or(real, |local| local.asn), SmallVec::new())
+        }
+        (PeerKind::Ebgp, None) => (real, smallvec![real]),
+        (PeerKind::Ebgp, Some(local)) if local.with_real => (local.asn, smallvec![local.asn, real]),
+        (PeerKind::Ebgp, Some(local)) => (local.asn, smallvec![local.asn]),
+    }
+}
+
+/// What becomes of a path before those are put in front of it.
+fn path_edit(config: &PeerConfig, speaker: &SpeakerConfig, ours: Asn) -> PathEdit {
+    if config.kind != PeerKind::Ebgp {
+        return PathEdit::default();
+    }
+    // Its own number lets the receiver see a loop; another would only tell groups apart.
+    let except = if config.asn.is_private() { config.asn } else { Asn(0) };
+    PathEdit {
+        strip_confederation: speaker.confederation.is_some(),
+        private: match config.paths.private_asns {
+            PrivateAsnRule::Keep => PrivateAsns::Keep,
+            PrivateAsnRule::Remove => PrivateAsns::Remove(except),
+            PrivateAsnRule::Replace => PrivateAsns::Replace(except, ours),
+        },
+        replace: config.paths.as_override.then_some((config.asn, ours)),
     }
 }

@@ -65,7 +65,10 @@ mod told;
 mod update_group;
 mod verdicts;
 
-pub use config::{Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SessionFacts, SpeakerConfig};
+pub use config::{
+    DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,
+    PrivateAsnRule, SessionFacts, SpeakerConfig,
+};
 pub use decision::{LOCAL_WEIGHT, Step};
 pub use event::{Event, Reachability};
 pub use freeze::FreezePlace;

@@ -40,10 +40,12 @@ pub enum NeighborView {
 pub enum Withheld {
     /// It came from there.
     Sender,
-    /// From one internal peer to another (RFC 4271 section 9.2).
+    /// From one internal peer to another (RFC 4271 section 9.2), neither of them a client (RFC 4456 section 6).
     Internal,
     /// NO_ADVERTISE, or NO_EXPORT towards another AS (RFC 1997).
     Community,
+    /// It is for customers only (RFC 9234 section 5).
+    OnlyToCustomer,
     /// No export policy is configured (RFC 8212).
     NoPolicy,
     /// A term of the export policy refuses it.
@@ -63,6 +65,7 @@ impl fmt::Display for Withheld {
             Self::Sender => f.write_str("it came from this peer"),
             Self::Internal => f.write_str("from one internal peer to another"),
             Self::Community => f.write_str("a well-known community keeps it here"),
+            Self::OnlyToCustomer => f.write_str("it is for customers only (RFC 9234)"),
             Self::NoPolicy => f.write_str("no export policy is configured (RFC 8212)"),
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
             Self::NoNextHop => f.write_str("no own address for the next hop"),
@@ -224,15 +227,15 @@ impl Receiver<'_> {
         };
         let ipv4 = P::WIDTH == 32;
         let edits = self.group.edits(judged.outcome);
-        let named = rewrite::exported_next_hop(core, &self.shown, ipv4, judged.set, &edits);
+        let named = rewrite::exported_next_hop(core, &self.shown, ipv4, judged, &edits);
         let next_hop = match named {
             Some(ExportedNextHop::Ourselves) => self.own.get(ipv4),
             Some(ExportedNextHop::Other(next_hop)) => Some(next_hop),
             None => None,
         };
         let next_hop = next_hop.ok_or(Withheld::NoNextHop)?;
-        let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
-        rewrite::export(core, &self.shown, judged.set, &edits, next_hop, &mut scratch, &mut bytes);
+        let mut bytes = Vec::new();
+        rewrite::export(core, &self.shown, judged, &edits, next_hop, &mut bytes);
         Ok((bytes, Some(Gateway { address: NextHop::address(next_hop), interface: 0 })))
     }
 }

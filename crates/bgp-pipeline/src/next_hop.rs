@@ -18,13 +18,15 @@ use crate::{Event, NextHopMode, Reachability};
 /// from a peer brings half as many.
 const MOST_WAITING: usize = 8192;
 
-/// A next hop in use; 0 stands for ourselves.
+/// A next hop in use; the first two are nobody's.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct NextHopId(pub(crate) u32);
 
 impl NextHopId {
     /// Routes of our own have none.
     pub(crate) const LOCAL: Self = Self(0);
+    /// Packets are dropped.
+    pub(crate) const DISCARD: Self = Self(1);
 
     fn index(self) -> usize {
         self.0 as usize
@@ -85,7 +87,7 @@ pub(crate) struct NextHops {
 
 impl NextHops {
     pub(crate) fn new(mode: NextHopMode, seed: u64) -> Self {
-        let ourselves = NextHop {
+        let nobody = || NextHop {
             gateway: Gateway { address: IpAddr::from([0, 0, 0, 0]), interface: 0 },
             users: 1,
             reachability: Some(Reachability::Reachable { metric: 0 }),
@@ -97,7 +99,8 @@ impl NextHops {
         let index = HashMap::with_hasher(FixedState::with_seed(seed));
         Self {
             mode,
-            hops: vec![ourselves],
+            // [`NextHopId::LOCAL`] and [`NextHopId::DISCARD`].
+            hops: vec![nobody(), nobody()],
             free: Vec::new(),
             index,
             recent: None,
@@ -298,10 +301,10 @@ impl NextHops {
         self.hops.iter().filter(|hop| hop.registered).map(|hop| hop.gateway.address)
     }
 
-    /// Where it is; `None` for ourselves.
+    /// Where it is; `None` for ourselves, and where packets are dropped.
     #[inline]
     pub(crate) fn gateway(&self, id: NextHopId) -> Option<Gateway> {
-        (id != NextHopId::LOCAL).then(|| self.hops[id.index()].gateway)
+        (id > NextHopId::DISCARD).then(|| self.hops[id.index()].gateway)
     }
 
     pub(crate) fn memory(&self) -> usize {

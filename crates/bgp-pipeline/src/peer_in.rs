@@ -18,7 +18,7 @@ use crate::{
     core::{Core, family_index},
     next_hop::Gateway,
     path::{SetId, SourceId},
-    sets::Absent,
+    sets::{Absent, SetFlags},
 };
 
 /// Why something in an UPDATE was not taken as it is.
@@ -36,6 +36,8 @@ pub enum DropReason {
     Family(Family),
     /// No room for another attribute set.
     Full,
+    /// A route leak (RFC 9234 section 5).
+    RouteLeak,
 }
 
 impl fmt::Display for DropReason {
@@ -47,6 +49,7 @@ impl fmt::Display for DropReason {
             Self::UnusableNextHop => f.write_str("treated as withdrawn: unusable next hop in MP_REACH_NLRI"),
             Self::Family(family) => write!(f, "ignored: {family} is not negotiated"),
             Self::Full => f.write_str("treated as withdrawn: no room for more attribute sets"),
+            Self::RouteLeak => f.write_str("not used: a route leak (RFC 9234 section 5)"),
         }
     }
 }
@@ -279,6 +282,17 @@ impl Reader {
 }
 
 impl Arrival<'_> {
+    /// Counts what somebody has told us who must not. The routes are kept, so that an operator sees them.
+    pub(crate) fn count_leaks(&self, core: &Core, drops: &mut Drops) {
+        let nlri = self.nlri.1.map(|set| (set, Concerned::of(Family::IPV4_UNICAST, self.nlri.0)));
+        let reach = self.reach.and_then(|(reach, set)| Some((set?, Concerned::of(reach.family, reach.nlri))));
+        for (set, concerned) in nlri.into_iter().chain(reach) {
+            if core.sets.flags(set).has(SetFlags::ROUTE_LEAK) {
+                drops.add(DropReason::RouteLeak, concerned);
+            }
+        }
+    }
+
     /// Gives the sets back.
     pub(crate) fn release(&self, core: &mut Core) {
         let sets = [self.nlri.1, self.reach.and_then(|(_, set)| set)];

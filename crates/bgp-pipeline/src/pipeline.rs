@@ -16,7 +16,7 @@ use crate::{
     SpeakerConfig, Stage,
     adj_rib_out::Marks,
     background::Background,
-    class::{Class, ClassId},
+    class::{Class, ClassId, Ingress},
     core::{Core, family_index},
     cursor::Encoding,
     export::{self, Export},
@@ -189,7 +189,8 @@ impl Pipeline {
         keep_if_equal(&peer.config.export, &mut config.export);
         peer.config = config;
         let Some(session) = &peer.session else { return };
-        let (source, export) = (session.source, Export::new(&peer.config, &session.facts));
+        let (source, export) =
+            (session.source, Export::new(&peer.config, &session.facts, &self.core.speaker));
         let classes = classes(&peer.config, &session.facts, &self.core);
         self.change_import(source, classes);
         self.change_export(index, export);
@@ -253,7 +254,7 @@ impl Pipeline {
     /// What decides what the peer is told; `None` while its session is down.
     fn export(&self, index: PeerIndex) -> Option<Export> {
         let peer = self.peers.get(index.index())?.as_ref()?;
-        Some(Export::new(&peer.config, &peer.session.as_ref()?.facts))
+        Some(Export::new(&peer.config, &peer.session.as_ref()?.facts, &self.core.speaker))
     }
 
     /// A session that another process has had goes on. Like [`Self::peer_up`], but the peer is told nothing until
@@ -265,12 +266,13 @@ impl Pipeline {
         self.end_session(index, [false; 2]);
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return Ok(()) };
         self.stages.set_replaying(index, true);
-        let (kind, asn) = (peer.config.kind, peer.config.asn);
+        let (kind, asn, client) = (peer.config.kind, peer.config.asn, peer.config.paths.reflector_client);
         let classes = classes(&peer.config, &facts, &self.core);
         let classes = self.acquire_classes(&classes).ok_or(TooManySessions)?;
         let source = Source {
             peer: Some(index),
             kind,
+            client,
             asn,
             router_id: facts.router_id.bits(),
             address: facts.peer_address,
@@ -431,6 +433,9 @@ impl Pipeline {
         let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
         let mut arrival = self.reader.read(&mut self.core, sections, &mut origin)?;
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
+        if peer.config.paths.role.is_some() {
+            arrival.count_leaks(&self.core, &mut peer.drops);
+        }
         self.arrive(source, &arrival);
         if let Some(stale) = stale {
             self.replace_stale(stale, &arrival);
@@ -697,17 +702,30 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
     let rules = Rules {
         kind: match config.kind {
             PeerKind::Ebgp => WireKind::Ebgp,
+            PeerKind::Ibgp if core.speaker.confederation.is_some() => WireKind::ConfedIbgp,
             PeerKind::Ibgp => WireKind::Ibgp,
+            PeerKind::ConfedEbgp => WireKind::ConfedEbgp,
         },
         four_octet_as: facts.four_octet_as,
         as_sets: core.speaker.as_sets,
         extended_next_hop: facts.extended_next_hop,
     };
+    let (paths, external) = (&config.paths, config.kind == PeerKind::Ebgp);
+    let ingress = Ingress {
+        allow_own_asn: paths.allow_own_asn,
+        local_asn: paths.local_asn.map(|local| local.asn),
+        prepend: paths.local_asn.filter(|local| local.on_import).map(|local| local.asn),
+        role: paths.role.filter(|_| external),
+        external,
+        graceful_shutdown: paths.graceful_shutdown,
+        blackhole: paths.blackhole,
+    };
     [false, true].map(|multiprotocol| Class {
         rules: Some(rules),
         multiprotocol,
         peer_asn: config.asn,
-        enforce_first_as: config.enforce_first_as && config.kind == PeerKind::Ebgp,
+        enforce_first_as: config.enforce_first_as && external,
+        ingress,
         protocol: Protocol::Bgp,
         tag: 0,
         weight: 0,

@@ -4,24 +4,51 @@ use std::net::IpAddr;
 
 use holdfast_bgp_wire::{
     NextHop, Origin as WireOrigin,
+    as_path::SegmentType,
+    attributes::community,
     edit::{Change, Edit, Values, rewrite},
 };
 use holdfast_policy::{Edits, ListEdit, MedEdit, NextHopEdit, Origin, Prepend, PrependAs};
 use holdfast_types::Asn;
+use smallvec::SmallVec;
 
-use crate::{PeerKind, core::Core, export::Export, next_hop::Gateway, next_hop::NextHopId, path::SetId};
+use crate::{
+    NextHopRule, PeerKind,
+    core::Core,
+    export::{Export, Judged},
+    next_hop::{Gateway, NextHopId},
+    path::SetId,
+    sets::SetFlags,
+};
 
-/// Appends the set's attributes as import policy changes them.
+/// Appends the set's attributes as import policy changes them, and before it the session.
 pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) {
     let ext_communities = octets(&edits.ext_communities);
+    let class = core.classes.get(core.sets.class(set));
+    let by_policy = edits.prepend.and_then(|prepend| prepended(prepend, core, set, core.speaker.asn));
+    let prepend: Front = by_policy.into_iter().chain(class.ingress.prepend.map(|asn| (asn, 1))).collect();
+    // Where the session lowers it nothing else says so.
+    let kept = match core.sets.flags(set).has(SetFlags::AMENDED) {
+        true => Change::Set(core.sets.preference(set).local_pref),
+        false => Change::Keep,
+    };
+    let mut marked = Vec::new();
+    let mut communities = values(&edits.communities);
+    if core.sets.flags(set).has(SetFlags::BLACKHOLE) {
+        // RFC 7999 section 3.2: it is to go no further.
+        marked.extend_from_slice(communities.add);
+        marked.push(community::NO_EXPORT);
+        communities.add = &marked;
+    }
     let edit = Edit {
         origin: edits.origin.map(origin),
-        prepend: edits.prepend.and_then(|prepend| prepended(prepend, core, set)),
-        local_pref: edits.local_pref.map_or(Change::Keep, Change::Set),
+        prepend: &prepend,
+        local_pref: edits.local_pref.map_or(kept, Change::Set),
         med: edits.med.map_or(Change::Keep, imported_med),
-        communities: values(&edits.communities),
+        communities,
         ext_communities: values(&ext_communities),
         large_communities: values(&edits.large_communities),
+        only_to_customer: class.ingress.marks_only_to_customer().then_some(class.peer_asn),
         ..Edit::default()
     };
     rewrite(core.sets.bytes(set), &edit, out);
@@ -47,12 +74,12 @@ pub(crate) enum ExportedNextHop {
 
 /// The next hop of a route to this group; `None` if we have no address of a kind that the peers take.
 ///
-/// It is always ourselves towards other ASes: third-party next hops (RFC 4271 section 5.1.3 2) are not sent.
+/// Third-party next hops (RFC 4271 section 5.1.3 2) are not sent unless they are asked for.
 pub(crate) fn exported_next_hop(
     core: &Core,
     export: &Export,
     ipv4: bool,
-    set: SetId,
+    judged: Judged,
     edits: &Edits,
 ) -> Option<ExportedNextHop> {
     let ourselves = || export.has_own_next_hop(ipv4).then_some(ExportedNextHop::Ourselves);
@@ -62,10 +89,16 @@ pub(crate) fn exported_next_hop(
         Some(NextHopEdit::SelfAddress) => return ourselves(),
         None => {}
     }
-    if export.kind == PeerKind::Ebgp || export.next_hop_self {
+    let keeps = match export.next_hop {
+        NextHopRule::Unchanged => true,
+        NextHopRule::Usual => export.kind != PeerKind::Ebgp || export.transparent,
+        // RFC 4456 section 10: a reflector is not in the way of packets.
+        NextHopRule::Ourselves => judged.originator.is_some(),
+    };
+    if !keeps {
         return ourselves();
     }
-    let gateway = core.next_hops.gateway(core.sets.next_hop(set));
+    let gateway = core.next_hops.gateway(core.sets.next_hop(judged.set));
     let passed_on = gateway.filter(|gateway| gateway.interface == 0);
     passed_on.and_then(|gateway| other(gateway.address)).or_else(ourselves)
 }
@@ -79,59 +112,70 @@ fn third_party(export: &Export, ipv4: bool, address: IpAddr) -> Option<NextHop> 
     }
 }
 
-/// Appends the set's attributes as this group receives them. `scratch` is for paths that get two AS numbers.
+/// Numbers that go in front of a path.
+type Front = SmallVec<[(Asn, u8); 3]>;
+
+/// Appends the set's attributes as this group receives them.
 pub(crate) fn export(
     core: &Core,
     export: &Export,
-    set: SetId,
+    judged: Judged,
     edits: &Edits,
     next_hop: NextHop,
-    scratch: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) {
+    let set = judged.set;
     let external = export.kind == PeerKind::Ebgp;
     let local_pref = edits.local_pref.unwrap_or(core.sets.preference(set).local_pref);
     // A MED of another AS goes no further than ours (RFC 4271 section 5.1.4); our own routes' may.
     let received = core.sets.next_hop(set) != NextHopId::LOCAL;
-    let kept_med = if external && received { Change::Remove } else { Change::Keep };
+    let stays = external && received && !export.transparent;
+    let kept_med = if stays { Change::Remove } else { Change::Keep };
     let metric = || core.next_hops.metric(core.sets.next_hop(set));
     let ext_communities = octets(&edits.ext_communities);
-    let own = core.speaker.asn;
-    let mut bytes = core.sets.bytes(set);
-    let prepend = match edits.prepend.and_then(|prepend| prepended(prepend, core, set)) {
-        Some((asn, count)) if external && asn == own => Some((own, count.saturating_add(1))),
-        Some(prepend) if external => {
-            scratch.clear();
-            rewrite(bytes, &Edit { prepend: Some(prepend), ..Edit::default() }, scratch);
-            bytes = scratch;
-            Some((own, 1))
-        }
-        None if external => Some((own, 1)),
-        other => other,
-    };
+    let by_policy = edits.prepend.and_then(|prepend| prepended(prepend, core, set, export.known_as));
+    let ours = export.own_asns.iter().map(|asn| (*asn, 1));
+    let prepend: Front = ours.chain(by_policy).collect();
+    let mut marked = Vec::new();
+    let mut communities = values(&edits.communities);
+    if export.graceful_shutdown {
+        marked.extend_from_slice(communities.add);
+        marked.push(community::GRACEFUL_SHUTDOWN);
+        communities.add = &marked;
+    }
     let edit = Edit {
         origin: edits.origin.map(origin),
-        prepend,
+        path: export.path,
+        prepend: &prepend,
+        prepend_into: match export.kind {
+            PeerKind::ConfedEbgp => SegmentType::ConfedSequence,
+            PeerKind::Ebgp | PeerKind::Ibgp => SegmentType::Sequence,
+        },
         next_hop: match next_hop {
             NextHop::V4(address) => Change::Set(address),
             NextHop::V6 { .. } => Change::Remove,
         },
         local_pref: Change::Set(local_pref),
         med: edits.med.map_or(kept_med, |edit| med(edit, metric())),
-        communities: values(&edits.communities),
+        communities,
         ext_communities: values(&ext_communities),
         large_communities: values(&edits.large_communities),
         external,
         four_octet_as: export.four_octet_as,
-        ..Edit::default()
+        reflection: match (judged.originator, export.kind) {
+            (Some(originator), _) => Change::Set((originator, core.speaker.cluster_id)),
+            (None, PeerKind::Ibgp) => Change::Keep,
+            (None, PeerKind::Ebgp | PeerKind::ConfedEbgp) => Change::Remove,
+        },
+        only_to_customer: export.only_to_customer(),
     };
-    rewrite(bytes, &edit, out);
+    rewrite(core.sets.bytes(set), &edit, out);
 }
 
-/// What to put before the path of a set, and how often; `None`: nothing.
-fn prepended(prepend: Prepend, core: &Core, set: SetId) -> Option<(Asn, u8)> {
+/// What to put before the path of a set, and how often; `None`: nothing. `own` is our AS there.
+fn prepended(prepend: Prepend, core: &Core, set: SetId, own: Asn) -> Option<(Asn, u8)> {
     let asn = match prepend.asn {
-        PrependAs::Own => core.speaker.asn,
+        PrependAs::Own => own,
         PrependAs::Last => core.sets.attributes(set).as_path().first_as()?,
         PrependAs::Asn(asn) => asn,
     };

@@ -52,7 +52,7 @@ pub struct RibChanges {
     pub family: Family,
     /// Handles given up: no route uses them any more.
     pub undefine: Vec<u32>,
-    /// Handles that routes here use first, with their next hops. Never 0.
+    /// Handles that routes here use first, with their next hops; without one packets are dropped. Never 0.
     pub define: Vec<(u32, Vec<Gateway>)>,
     /// Network addresses, 4 or 16 octets each.
     pub addresses: Vec<u8>,
@@ -349,7 +349,7 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         } else {
             self.handles.handle(core, &[core.sets.next_hop(set)], self.changes)
         };
-        let internal = self.telling.core.sources.get(best.source).kind == crate::PeerKind::Ibgp;
+        let internal = self.telling.core.sources.get(best.source).kind != crate::PeerKind::Ebgp;
         Some(RibRun { routes: 1, next_hops: handle, internal, tag, metric })
     }
 
@@ -362,6 +362,11 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         let sets = paths.iter().filter_map(|path| core.effective(prefix.into(), path.set));
         let mut hops: Vec<NextHopId> =
             sets.collect::<Vec<_>>().iter().map(|set| core.sets.next_hop(*set)).collect();
+        // Dropping packets is not shared: what the best path does counts.
+        match hops.first() {
+            Some(&NextHopId::DISCARD) => hops.truncate(1),
+            Some(_) | None => hops.retain(|hop| *hop != NextHopId::DISCARD),
+        }
         hops.sort_unstable();
         hops.dedup();
         hops

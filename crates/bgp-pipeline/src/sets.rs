@@ -21,10 +21,10 @@ use holdfast_bgp_wire::{
 };
 use holdfast_policy::Edits;
 use holdfast_prefix_table::{Handle, Pool};
-use holdfast_types::{Asn, RouterId};
+use holdfast_types::{Asn, BgpRole, RouterId};
 
 use crate::{
-    class::{Class, ClassId, Classes},
+    class::{Class, ClassId, Classes, Ingress},
     next_hop::{NextHopId, NextHops},
     path::SetId,
     slab::Slab,
@@ -42,10 +42,14 @@ impl SetFlags {
     pub(crate) const REFLECTION_LOOP: Self = Self(2);
     /// The path does not begin with the sender's AS.
     pub(crate) const WRONG_FIRST_AS: Self = Self(4);
-    /// Any of the three: the path takes no part in the decision.
-    pub(crate) const INVALID: Self = Self(7);
-    /// Not to leave our AS.
+    /// Told to us by somebody who must not (RFC 9234 section 5).
+    pub(crate) const ROUTE_LEAK: Self = Self(512);
+    /// Any of the four: the path takes no part in the decision.
+    pub(crate) const INVALID: Self = Self(7 | 512);
+    /// Not to leave our AS or confederation.
     pub(crate) const NO_EXPORT: Self = Self(8);
+    /// Not to leave our AS, though it may be a member of a confederation.
+    pub(crate) const NO_EXPORT_SUBCONFED: Self = Self(1024);
     /// Not to be told to anyone.
     pub(crate) const NO_ADVERTISE: Self = Self(16);
     /// It has been reflected (RFC 4456): the decision asks by whom.
@@ -57,6 +61,22 @@ impl SetFlags {
     /// Import policy gave it a weight: its class says which.
     pub(crate) const WEIGHTED: Self = Self(256);
 
+    /// It has ONLY_TO_CUSTOMER (RFC 9234).
+    pub(crate) const ONLY_TO_CUSTOMER: Self = Self(2048);
+    /// What counts of it is not what was received, whatever policy says: see [`Ingress`](crate::class::Ingress).
+    pub(crate) const AMENDED: Self = Self(4096);
+    /// Packets are to be dropped (RFC 7999).
+    pub(crate) const BLACKHOLE: Self = Self(8192);
+
+    /// Any that keeps a route from other ASes.
+    pub(crate) const STAYS_INSIDE: Self =
+        Self::NO_ADVERTISE.and(Self::NO_EXPORT).and(Self::NO_EXPORT_SUBCONFED);
+
+    /// These and others.
+    pub(crate) const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
     /// Whether any of these is set.
     pub(crate) fn has(self, flags: Self) -> bool {
         self.0 & flags.0 != 0
@@ -66,20 +86,28 @@ impl SetFlags {
         self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
     }
 
-    fn add_communities(&mut self, values: &[[u8; 4]]) {
+    /// Obeys the well-known communities; whether GRACEFUL_SHUTDOWN is among them.
+    fn add_communities(&mut self, values: &[[u8; 4]], blackhole: bool) -> bool {
+        let mut graceful_shutdown = false;
         for value in values {
             match u32::from_be_bytes(*value) {
                 community::NO_ADVERTISE => self.set(Self::NO_ADVERTISE, true),
-                // Without confederations the two mean the same (RFC 1997).
-                community::NO_EXPORT | community::NO_EXPORT_SUBCONFED => self.set(Self::NO_EXPORT, true),
+                community::NO_EXPORT => self.set(Self::NO_EXPORT, true),
+                community::NO_EXPORT_SUBCONFED => self.set(Self::NO_EXPORT_SUBCONFED, true),
+                community::GRACEFUL_SHUTDOWN => graceful_shutdown = true,
+                community::BLACKHOLE if blackhole => {
+                    self.set(Self::BLACKHOLE, true);
+                    self.set(Self::AMENDED, true);
+                }
                 _ => {}
             }
         }
+        graceful_shutdown
     }
 
     /// What ORIGINATOR_ID or CLUSTER_LIST says.
-    fn add_reflection(&mut self, value: &[u8], ourselves: RouterId) {
-        let loops = value.as_chunks().0.contains(&ourselves.bits().to_be_bytes());
+    fn add_reflection(&mut self, value: &[u8], ourselves: u32) {
+        let loops = value.as_chunks().0.contains(&ourselves.to_be_bytes());
         self.set(Self::REFLECTION_LOOP, loops || self.has(Self::REFLECTION_LOOP));
         self.set(Self::REFLECTED, true);
     }
@@ -149,11 +177,40 @@ const IDLE_ROOM: usize = 1 << 12;
 /// Positions in the change logs of all families.
 pub(crate) type Stamp = [u64; 2];
 
+/// Whether we are in the path (RFC 4271 section 9.1.2, RFC 5065 section 4) more often than that is allowed.
+fn loops(path: AsPath<'_>, identity: Identity, ingress: &Ingress) -> bool {
+    let allowed = ingress.allow_own_asn;
+    let too_often =
+        |asn| path.contains(asn) && (allowed == 0 || path.occurrences(asn) > usize::from(allowed));
+    too_often(identity.asn)
+        || identity.confederation.is_some_and(too_often)
+        || ingress.local_asn.is_some_and(too_often)
+}
+
+impl Ingress {
+    /// RFC 9234 section 5, ingress procedure 1 and 2.
+    fn is_leak(&self, only_to_customer: Option<Asn>, peer: Asn) -> bool {
+        match self.role {
+            Some(BgpRole::Provider | BgpRole::RsServer) => only_to_customer.is_some(),
+            Some(BgpRole::Peer) => only_to_customer.is_some_and(|asn| asn != peer),
+            Some(BgpRole::Customer | BgpRole::RsClient) | None => false,
+        }
+    }
+
+    /// RFC 9234 section 5, ingress procedure 3: what such a neighbour tells is for our customers only.
+    pub(crate) fn marks_only_to_customer(&self) -> bool {
+        matches!(self.role, Some(BgpRole::Customer | BgpRole::RsClient | BgpRole::Peer))
+    }
+}
+
 /// Who we are, as far as sets depend on it.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) asn: Asn,
     pub(crate) router_id: RouterId,
+    pub(crate) cluster_id: u32,
+    /// That of our confederation, if there is one.
+    pub(crate) confederation: Option<Asn>,
     pub(crate) local_pref: u32,
 }
 
@@ -280,25 +337,37 @@ impl AttributeSets {
     }
 
     fn describe(&self, class: &Class, bytes: &[u8]) -> (Preference, SetFlags) {
-        let identity = self.identity;
+        let (identity, ingress) = (self.identity, &class.ingress);
         let (mut flags, mut local_pref, mut origin) = (SetFlags(0), identity.local_pref, 2);
         let mut path = AsPath::default();
+        let (mut only_to_customer, mut graceful_shutdown) = (None, false);
         for Attribute { code, value, .. } in Attributes(bytes).iter() {
             match code {
                 code::ORIGIN => origin = value.first().map_or(2, |origin| *origin),
                 code::AS_PATH => path = AsPath::new(value),
                 code::LOCAL_PREF => local_pref = number(value).unwrap_or(local_pref),
-                code::COMMUNITIES => flags.add_communities(value.as_chunks().0),
-                code::ORIGINATOR_ID | code::CLUSTER_LIST => {
-                    flags.add_reflection(value, identity.router_id);
+                code::COMMUNITIES => {
+                    graceful_shutdown = flags.add_communities(value.as_chunks().0, ingress.blackhole);
                 }
+                code::ORIGINATOR_ID => flags.add_reflection(value, identity.router_id.bits()),
+                code::CLUSTER_LIST => flags.add_reflection(value, identity.cluster_id),
+                code::ONLY_TO_CUSTOMER => only_to_customer = number(value).map(Asn),
                 _ => {}
             }
         }
-        flags.set(SetFlags::AS_LOOP, path.contains(identity.asn));
+        // RFC 8326 section 4.2: from another AS, or for the whole session.
+        if ingress.graceful_shutdown || graceful_shutdown && ingress.external {
+            local_pref = 0;
+            flags.set(SetFlags::AMENDED, true);
+        }
+        flags.set(SetFlags::AS_LOOP, loops(path, identity, ingress));
         flags.set(SetFlags::WEIGHTED, class.weight != 0);
         let enforced = class.enforce_first_as;
         flags.set(SetFlags::WRONG_FIRST_AS, enforced && path.first_as() != Some(class.peer_asn));
+        flags.set(SetFlags::ONLY_TO_CUSTOMER, only_to_customer.is_some());
+        flags.set(SetFlags::ROUTE_LEAK, ingress.is_leak(only_to_customer, class.peer_asn));
+        let marked = ingress.marks_only_to_customer() && only_to_customer.is_none();
+        flags.set(SetFlags::AMENDED, flags.has(SetFlags::AMENDED) || marked || ingress.prepend.is_some());
         (Preference::new(local_pref, path.hops(), origin), flags)
     }
 

@@ -34,6 +34,8 @@ pub enum PathState {
     ReflectionLoop,
     /// Its path does not begin with the peer's AS.
     WrongFirstAs,
+    /// The peer must not tell us of it (RFC 9234 section 5).
+    RouteLeak,
     /// No import policy is configured (RFC 8212).
     NoPolicy,
     /// A term of the import policy refuses it.
@@ -64,6 +66,7 @@ impl fmt::Display for PathState {
             Self::AsLoop => f.write_str("our AS is in the path"),
             Self::ReflectionLoop => f.write_str("we are its originator or in its cluster list"),
             Self::WrongFirstAs => f.write_str("the path does not begin with the peer's AS"),
+            Self::RouteLeak => f.write_str("a route leak (RFC 9234)"),
             Self::NoPolicy => f.write_str("no import policy is configured (RFC 8212)"),
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
             Self::NotStored => f.write_str("no room for what import policy makes of it"),
@@ -191,6 +194,9 @@ impl Core {
         }
         if flags.has(SetFlags::WRONG_FIRST_AS) {
             return PathState::WrongFirstAs;
+        }
+        if flags.has(SetFlags::ROUTE_LEAK) {
+            return PathState::RouteLeak;
         }
         let Some(set) = self.effective(prefix, path.set) else { return self.refusal(prefix, path) };
         if path.flags.has(Flags::SUPPRESSED) {

@@ -23,6 +23,8 @@ pub(crate) struct Source {
     /// `None` for ourselves.
     pub(crate) peer: Option<PeerIndex>,
     pub(crate) kind: PeerKind,
+    /// Our client as a route reflector.
+    pub(crate) client: bool,
     pub(crate) asn: Asn,
     pub(crate) router_id: u32,
     pub(crate) address: IpAddr,
@@ -88,6 +90,7 @@ impl Sources {
         let ourselves = Source {
             peer: None,
             kind: PeerKind::Ibgp,
+            client: false,
             asn,
             router_id: router_id.bits(),
             address: IpAddr::from([0, 0, 0, 0]),

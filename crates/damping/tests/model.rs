@@ -8,8 +8,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    Batch, Cause, CheckStage, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline, Release, RouteChange,
-    SessionFacts, SetNumber, SpeakerConfig, Stage,
+    Batch, Cause, CheckStage, PathRules, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline, Release,
+    RouteChange, SessionFacts, SetNumber, SpeakerConfig, Stage,
 };
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder};
 use holdfast_damping::{BadParameters, CHANGE, Damping, Parameters, WITHDRAWAL};
@@ -285,7 +285,7 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
         enforce_first_as: true,
-        next_hop_self: false,
+        paths: PathRules::default(),
     });
     damping.borrow_mut().set_peer(peer, true);
     let facts = SessionFacts {

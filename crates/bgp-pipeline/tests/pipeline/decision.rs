@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use holdfast_bgp_pipeline::{NextHopMode, PathState, PeerIndex, PeerKind, Pipeline, Reachability, Step};
+use holdfast_bgp_pipeline::{
+    DecisionRules, NextHopMode, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline, Reachability,
+    SpeakerConfig, Step,
+};
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::Asn;
 
@@ -78,8 +81,9 @@ impl Offer {
         let config = match self.kind {
             PeerKind::Ebgp => ebgp(self.peer),
             PeerKind::Ibgp => ibgp(self.peer),
+            PeerKind::ConfedEbgp => PeerConfig { kind: PeerKind::ConfedEbgp, ..ibgp(self.peer) },
         };
-        let peer = pipeline.add_peer(holdfast_bgp_pipeline::PeerConfig { asn: Asn(self.asn), ..config });
+        let peer = pipeline.add_peer(PeerConfig { asn: Asn(self.asn), ..config });
         let facts =
             holdfast_bgp_pipeline::SessionFacts { router_id: router_id(self.router_id), ..facts(self.peer) };
         pipeline.peer_up(peer, facts).expect("room");
@@ -91,7 +95,11 @@ impl Offer {
 
 /// Sends both in this order; returns what became of the second offer of the row.
 fn outcome(offers: [&Offer; 2], loser: &Offer) -> PathState {
-    let mut pipeline = checked(speaker(NextHopMode::Resolved));
+    outcome_of(offers, loser, DecisionRules::default())
+}
+
+fn outcome_of(offers: [&Offer; 2], loser: &Offer, decision: DecisionRules) -> PathState {
+    let mut pipeline = checked(SpeakerConfig { decision, ..speaker(NextHopMode::Resolved) });
     offers.iter().for_each(|offer| offer.send(&mut pipeline));
     let paths = pipeline.explain(prefix("203.0.113.0/24"));
     assert_eq!((paths.len(), &paths[0].state), (2, &PathState::Best));
@@ -138,6 +146,80 @@ fn each_step_decides_when_all_before_it_are_equal() {
         for offers in [[winner, loser], [loser, winner]] {
             assert_eq!(outcome(offers, loser), PathState::Lost(*step), "{step:?}");
         }
+    }
+}
+
+#[test]
+fn what_may_differ_from_as_to_as_does() {
+    let external = |peer| Offer { peer, ..EXTERNAL };
+    let other_as = |peer| Offer { asn: 65002, path: &[65002, 1], ..external(peer) };
+    let always = DecisionRules { always_compare_med: true, ..DecisionRules::default() };
+    let worst = DecisionRules { med_missing_as_worst: true, ..DecisionRules::default() };
+    let rows = [
+        (
+            always,
+            Step::Med,
+            Offer { med: Some(1), metric: 11, ..other_as(2) },
+            Offer { med: Some(9), ..external(1) },
+        ),
+        (
+            worst,
+            Step::Med,
+            Offer { med: Some(9), ..external(2) },
+            Offer { med: None, metric: 1, ..external(1) },
+        ),
+    ];
+    for (rules, step, winner, loser) in &rows {
+        for offers in [[winner, loser], [loser, winner]] {
+            assert_eq!(outcome_of(offers, loser, *rules), PathState::Lost(*step), "{rules:?}");
+        }
+    }
+}
+
+/// RFC 5065 section 5.3.
+#[test]
+fn another_member_of_the_confederation_counts_as_internal() {
+    let member = Offer { kind: PeerKind::ConfedEbgp, asn: 65003, ..INTERNAL };
+    let through_member = |attributes: Vec<u8>| {
+        // (65003) in front of the path.
+        let path = attributes.windows(4).position(|window| window == [0x40, 2, 10, 2]).expect("two numbers");
+        [&attributes[..path], &[0x40, 2, 16, 3, 1, 0, 0, 0xfd, 0xeb], &attributes[path + 3..]].concat()
+    };
+    let config = SpeakerConfig { confederation: Some(Asn(64999)), ..speaker(NextHopMode::Resolved) };
+    let mut pipeline = checked(config);
+    let send = |pipeline: &mut Pipeline, offer: &Offer, attributes: Vec<u8>| {
+        let kind = offer.kind;
+        let peer = pipeline.add_peer(PeerConfig { kind, asn: Asn(offer.asn), ..ibgp(offer.peer) });
+        let facts = holdfast_bgp_pipeline::SessionFacts {
+            router_id: router_id(offer.router_id),
+            ..facts(offer.peer)
+        };
+        pipeline.peer_up(peer, facts).expect("room");
+        pipeline.update(peer, &announcement(&attributes, &[prefix("203.0.113.0/24")])).expect("accepted");
+        pipeline.next_hop(IpAddr::V4(offer.next_hop()), Reachability::Reachable { metric: offer.metric });
+        while pipeline.work(1000) || pipeline.is_waiting() {}
+        peer
+    };
+    let near = Offer { peer: 2, metric: 5, ..INTERNAL };
+    send(&mut pipeline, &member, through_member(member.attributes()));
+    let best = send(&mut pipeline, &near, near.attributes());
+    let paths = pipeline.explain(prefix("203.0.113.0/24"));
+    assert_eq!((paths[0].peer, &paths[1].state), (Some(best), &PathState::Lost(Step::InteriorCost)));
+}
+
+#[test]
+fn paths_of_another_neighbor_share_the_traffic_unless_they_are_not_to() {
+    for multipath_same_neighbor in [false, true] {
+        let decision = DecisionRules { multipath_same_neighbor, ..DecisionRules::default() };
+        let config = SpeakerConfig { decision, max_paths: 4, ..speaker(NextHopMode::Resolved) };
+        let mut pipeline = checked(config);
+        let other = Offer { peer: 2, asn: 65002, path: &[65002, 1], ..EXTERNAL };
+        [&EXTERNAL, &other].into_iter().for_each(|offer| offer.send(&mut pipeline));
+        let lost = pipeline.explain(prefix("203.0.113.0/24")).remove(1).state;
+        let step = Step::PeerAddress;
+        let expected =
+            if multipath_same_neighbor { PathState::Lost(step) } else { PathState::Multipath(step) };
+        assert_eq!(lost, expected);
     }
 }
 

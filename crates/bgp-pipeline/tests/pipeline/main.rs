@@ -7,6 +7,7 @@ mod freeze;
 mod journal;
 mod model;
 mod neighbors;
+mod paths;
 mod policies;
 mod redistribution;
 mod restart;

@@ -28,7 +28,7 @@ fn program(terms: Vec<Term>) -> Program {
     Library::compile(&source(terms), generation).expect("compiles").get("p").expect("is there").clone()
 }
 
-fn changing(actions: Vec<Action>) -> Program {
+pub(crate) fn changing(actions: Vec<Action>) -> Program {
     program(vec![Term { name: "all".into(), from: vec![], then: actions, outcome: Outcome::Accept }])
 }
 

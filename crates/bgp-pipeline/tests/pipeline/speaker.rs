@@ -8,7 +8,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Messages, NextHopMode, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    CheckStage, Messages, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts,
+    SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, UpdateEncoder, next_message,
@@ -53,7 +54,7 @@ pub(crate) fn ebgp(n: u8) -> PeerConfig {
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
         enforce_first_as: true,
-        next_hop_self: false,
+        paths: PathRules::default(),
     }
 }
 
@@ -127,6 +128,8 @@ pub(crate) struct Sink {
     pub(crate) idle_withdrawals: usize,
     pub(crate) messages: usize,
     pub(crate) internal: bool,
+    /// It is in our confederation: in our AS or in another member.
+    pub(crate) confederation: bool,
     /// It reads two-octet AS numbers only.
     pub(crate) two_octet_as: bool,
 }
@@ -154,7 +157,12 @@ impl Sink {
         if let Some(family) = sections.end_of_rib() {
             return self.end_of_rib.push(family);
         }
-        let kind = if self.internal { WireKind::Ibgp } else { WireKind::Ebgp };
+        let kind = match (self.internal, self.confederation) {
+            (true, false) => WireKind::Ibgp,
+            (false, false) => WireKind::Ebgp,
+            (true, true) => WireKind::ConfedIbgp,
+            (false, true) => WireKind::ConfedEbgp,
+        };
         let four_octet_as = !self.two_octet_as;
         let rules = Rules { kind, four_octet_as, as_sets: AsSets::Reject, extended_next_hop: true };
         let mut checked = Checked::default();

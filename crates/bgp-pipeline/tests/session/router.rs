@@ -11,7 +11,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Event, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    CheckStage, Event, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_session::{ConnId, Disposition, Graceful, Input, Negotiated, Output, Peer, PeerAsn, State};
 use holdfast_bgp_wire::{
@@ -369,7 +369,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
         enforce_first_as: true,
-        next_hop_self: false,
+        paths: PathRules::default(),
     });
     let config = holdfast_bgp_session::PeerConfig {
         passive: true,
