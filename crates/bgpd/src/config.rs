@@ -12,7 +12,7 @@ use holdfast_bgp_session as session;
 use holdfast_bgp_wire::update::AsSets;
 use holdfast_damping::Parameters;
 use holdfast_policy::{Library, PolicySource, Program};
-use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
+use holdfast_types::{Afi, Asn, BgpRole, Family, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 /// Peers and ranges of one configuration. The pipeline numbers peers with 16 bits; the rest is for those of ranges.
@@ -39,6 +39,17 @@ pub(crate) struct Settings {
     pub(crate) nonstop: Option<u64>,
     /// Routes of other ASes that flap are damped.
     pub(crate) damping: Option<Parameters>,
+    /// As a route reflector.
+    pub(crate) cluster_id: u32,
+    pub(crate) confederation: Option<Confederation>,
+    pub(crate) decision: pipeline::DecisionRules,
+}
+
+/// The confederation that our AS is a member of (RFC 5065).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Confederation {
+    pub(crate) id: Asn,
+    pub(crate) members: Vec<Asn>,
 }
 
 /// One configured peer, or one of a listen range.
@@ -51,6 +62,7 @@ pub(crate) struct Neighbor {
     pub(crate) import: Option<Program>,
     pub(crate) export: Option<Program>,
     pub(crate) limits: Vec<session::PrefixLimit>,
+    pub(crate) paths: pipeline::PathRules,
     /// As configured, for comparing and showing.
     pub(crate) source: api::Peer,
 }
@@ -164,7 +176,27 @@ impl Settings {
             sync: Duration::from_secs(message.sync_seconds.into()),
             nonstop: message.nonstop.then_some(message.nonstop_octets),
             damping: message.damping.as_ref().map(damping).transpose()?,
+            cluster_id: if message.cluster_id == 0 { message.router_id } else { message.cluster_id },
+            confederation: (message.confederation_id != 0).then(|| Confederation {
+                id: Asn(message.confederation_id),
+                members: message.confederation_members.iter().copied().map(Asn).collect(),
+            }),
+            decision: pipeline::DecisionRules {
+                always_compare_med: message.always_compare_med,
+                med_missing_as_worst: message.med_missing_as_worst,
+                multipath_same_neighbor: message.multipath_same_neighbor,
+            },
         })
+    }
+
+    /// Where a peer with this AS number is.
+    pub(crate) fn kind(&self, asn: Asn) -> pipeline::PeerKind {
+        let members = self.confederation.iter().flat_map(|confederation| &confederation.members);
+        match asn {
+            _ if asn == self.asn => pipeline::PeerKind::Ibgp,
+            _ if members.copied().any(|member| member == asn) => pipeline::PeerKind::ConfedEbgp,
+            _ => pipeline::PeerKind::Ebgp,
+        }
     }
 
     /// What the pipeline needs; `seed` keys its hashes.
@@ -177,6 +209,9 @@ impl Settings {
             },
             max_paths: self.max_paths,
             local_pref: self.local_pref,
+            cluster_id: self.cluster_id,
+            confederation: self.confederation.as_ref().map(|confederation| confederation.id),
+            decision: self.decision,
             ..pipeline::SpeakerConfig::new(self.asn, self.router_id, seed)
         }
     }
@@ -200,6 +235,7 @@ impl Neighbor {
             import: policy(&source.import, policies)?,
             export: policy(&source.export, policies)?,
             limits: source.limits.iter().map(limit).collect::<Result<_, _>>()?,
+            paths: path_rules(&source)?,
             source,
         })
     }
@@ -229,7 +265,24 @@ impl Neighbor {
             },
             restart_time: Duration::from_secs(self.source.restart_seconds.into()),
             stale_time: Duration::from_secs(self.source.stale_seconds.into()),
-            ..session::PeerConfig::new(settings.asn, settings.router_id, self.asn.clone())
+            role: self.paths.role,
+            role_strict: self.source.paths.is_some_and(|paths| paths.role_strict),
+            ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
+        }
+    }
+
+    /// Our AS as this peer knows it. Those of ranges that may be of several are taken to be outside of a confederation.
+    pub(crate) fn local_asn(&self, settings: &Settings) -> Asn {
+        let inside = match self.asn {
+            session::PeerAsn::Exact(asn) => settings.kind(asn) != pipeline::PeerKind::Ebgp,
+            session::PeerAsn::Internal => true,
+            session::PeerAsn::Any | session::PeerAsn::OneOf(_) | session::PeerAsn::External => false,
+        };
+        let outer = settings.confederation.as_ref().map(|confederation| confederation.id);
+        match self.paths.local_asn {
+            _ if inside => settings.asn,
+            Some(local) => local.asn,
+            None => outer.unwrap_or(settings.asn),
         }
     }
 
@@ -245,11 +298,11 @@ impl Neighbor {
             name: self.name.clone(),
             address: self.address,
             asn,
-            kind: if asn == settings.asn { pipeline::PeerKind::Ibgp } else { pipeline::PeerKind::Ebgp },
+            kind: settings.kind(asn),
             import: self.import.clone(),
             export: self.export.clone(),
             enforce_first_as: self.source.enforce_first_as,
-            next_hop_self: self.source.next_hop_self,
+            paths: self.paths.clone(),
         }
     }
 
@@ -271,6 +324,8 @@ impl Neighbor {
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,
+            next_hop_self: false,
+            paths: Some(fixed_path_rules(peer.paths.unwrap_or_default())),
             ..peer.clone()
         };
         session(&self.source) == session(&other.source)
@@ -311,6 +366,57 @@ fn limit(message: &api::PrefixLimit) -> Result<session::PrefixLimit, XrlError> {
             other => return Err(bad("action of a limit", other)),
         },
     })
+}
+
+/// What becomes of paths from and to a peer.
+fn path_rules(peer: &api::Peer) -> Result<pipeline::PathRules, XrlError> {
+    let before = match peer.next_hop_self {
+        true => api::NextHopRule::Ourselves,
+        false => api::NextHopRule::Auto,
+    };
+    let rules = peer.paths.unwrap_or(api::PathRules { next_hop: before.into(), ..api::PathRules::default() });
+    let role = match rules.role.map(|role| u8::try_from(role).ok().and_then(BgpRole::from_octet)) {
+        Some(None) => return Err(bad("role of", &peer.name)),
+        known => known.flatten(),
+    };
+    Ok(pipeline::PathRules {
+        reflector_client: rules.reflector_client,
+        transparent: rules.route_server_client,
+        next_hop: match rules.next_hop() {
+            api::NextHopRule::Auto => pipeline::NextHopRule::Usual,
+            api::NextHopRule::Ourselves => pipeline::NextHopRule::Ourselves,
+            api::NextHopRule::Unchanged => pipeline::NextHopRule::Unchanged,
+        },
+        local_asn: (rules.local_asn != 0).then_some(pipeline::LocalAsn {
+            asn: Asn(rules.local_asn),
+            on_import: rules.local_asn_on_import,
+            with_real: rules.local_asn_with_real,
+        }),
+        allow_own_asn: u8::try_from(rules.allow_own_asn).unwrap_or(u8::MAX),
+        private_asns: match rules.private_asns() {
+            api::PrivateAsns::Keep => pipeline::PrivateAsnRule::Keep,
+            api::PrivateAsns::Remove => pipeline::PrivateAsnRule::Remove,
+            api::PrivateAsns::Replace => pipeline::PrivateAsnRule::Replace,
+        },
+        as_override: rules.as_override,
+        role,
+        graceful_shutdown: rules.graceful_shutdown,
+        blackhole: rules.blackhole,
+    })
+}
+
+/// What of them only another session can change.
+fn fixed_path_rules(rules: api::PathRules) -> api::PathRules {
+    api::PathRules {
+        next_hop: 0,
+        route_server_client: false,
+        allow_own_asn: 0,
+        private_asns: 0,
+        as_override: false,
+        graceful_shutdown: false,
+        blackhole: false,
+        ..rules
+    }
 }
 
 fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {

@@ -187,7 +187,7 @@ fn is_everything_said(speaker: &mut Speaker) -> bool {
 fn encode(changes: RibChanges, settings: &Settings) -> Vec<RouteBatch> {
     let define = |(handle, gateways): (u32, Vec<Gateway>)| NextHopSet {
         handle,
-        kind: NextHopKind::Forward.into(),
+        kind: if gateways.is_empty() { NextHopKind::Blackhole } else { NextHopKind::Forward }.into(),
         members: gateways.into_iter().map(next_hop).collect(),
     };
     let distance = |run: &RibRun| if run.internal { settings.ibgp_distance } else { settings.ebgp_distance };

@@ -110,7 +110,7 @@ fn peer(
         name: slot.neighbor.name.clone(),
         address: slot.neighbor.address.to_string(),
         asn: asn.0,
-        local_asn: speaker.settings.asn.0,
+        local_asn: slot.neighbor.local_asn(&speaker.settings).0,
         messages_received: session.counters().received.total(),
         messages_sent: session.counters().sent.total(),
         state: state(slot),
@@ -162,7 +162,7 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
     let negotiated = slot.session.negotiated();
     let connection = speaker.session_connection(index).map(|(_, connection)| connection);
     let ago = |at: Instant| milliseconds(now.saturating_duration_since(at));
-    let internal = negotiated.map_or(source.asn == speaker.settings.asn.0, |negotiated| negotiated.is_ibgp);
+    let asn = negotiated.map_or(Asn(source.asn), |negotiated| negotiated.asn);
     let drops = speaker.pipeline.drops(index);
     let drop = |(reason, count): &(_, u64)| api::Drop { reason: format!("{reason}"), count: *count };
     Some(api::Neighbor {
@@ -172,7 +172,11 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         remote_port: connection.map_or(0, |connection| connection.remote.port().into()),
         router_id: negotiated.map(|negotiated| negotiated.router_id.to_string()).unwrap_or_default(),
         local_router_id: speaker.settings.router_id.to_string(),
-        link: if internal { "internal".into() } else { "external".into() },
+        link: match speaker.settings.kind(asn) {
+            PeerKind::Ibgp => "internal".into(),
+            PeerKind::Ebgp => "external".into(),
+            PeerKind::ConfedEbgp => "confederation".into(),
+        },
         hold_time: negotiated.map_or(0, |negotiated| negotiated.hold_time.as_secs() as u32),
         keepalive: negotiated.map_or(0, |negotiated| negotiated.keepalive.as_secs() as u32),
         configured_hold_time: source.hold_time,
@@ -204,6 +208,7 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         last_write_milliseconds: connection.map_or(0, |connection| ago(connection.last_write)),
         in_listen_range: slot.dynamic,
         group: source.group.clone(),
+        paths: source.paths,
     })
 }
 

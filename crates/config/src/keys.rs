@@ -231,7 +231,21 @@ static BGP: Table = Table {
         key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
         tables("network", &NETWORK, "prefix"),
         tables("redistribute", &REDISTRIBUTE, "from"),
+        key("cluster-id", Text("IPv4 address", "10.0.0.1"), Else("the router's id"), Restart, "our cluster as a route reflector (RFC 4456)"),
+        key("always-compare-med", Bool, Is("false"), Restart, "compare the MEDs of paths of different neighbouring ASes"),
+        key("med-missing-as-worst", Bool, Is("false"), Restart, "a path without MED is worse than any with one, not better"),
+        key("multipath-relax", Bool, Is("true"), Restart, "with `max-paths`, use paths of different neighbouring ASes at once"),
+        key("graceful-shutdown", Bool, Is("false"), Reload, "for peers that do not say so themselves"),
+        table("confederation", &CONFEDERATION),
         key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
+    ],
+};
+
+static CONFEDERATION: Table = Table {
+    doc: "The confederation (RFC 5065) that our AS, that of `[router]`, is a member of.",
+    keys: &[
+        key("id", Asn, Required, Restart, "the AS number by which others know it"),
+        key("members", List(&Asn), Else("none"), Restart, "AS numbers of the other members that we speak with"),
     ],
 };
 
@@ -286,10 +300,21 @@ static PEER: Table = Table {
         key("hold-time", SECONDS, Else("that of `[bgp]`"), Session, "seconds, 0 or 3 and more; the lower of both sides' counts"),
         key("connect-retry", PORT, Else("that of `[bgp]`"), Session, "seconds between attempts to connect"),
         key("enforce-first-as", Bool, Is("true"), Session, "whether a path from another AS must begin with that AS; `false` for route servers"),
-        key("next-hop-self", Bool, Is("false"), Session, "announce ourselves as next hop also inside our AS"),
         key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
         key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
         key("disabled", Bool, Is("false"), Reload, "keep the session down"),
+        key("next-hop", Word(&["auto", "self", "unchanged"]), Is("\"auto\""), Reload, "whom routes to it name: `\"auto\"`: ourselves to another AS, the received next hop inside ours; `\"self\"`: ourselves, but for reflected routes; `\"unchanged\"`: the received one"),
+        key("route-reflector-client", Bool, Is("false"), Session, "reflect routes to and from it (RFC 4456); inside our AS only"),
+        key("route-server-client", Bool, Is("false"), Reload, "AS path, next hop and MED go to it as they came (RFC 7947)"),
+        key("local-asn", Asn, Else("the router's, or that of the confederation"), Session, "the AS number that we have for this neighbour"),
+        key("local-asn-mode", Word(&["prepend", "no-prepend", "replace"]), Is("\"prepend\""), Session, "where `local-asn` stands: `\"prepend\"`: in front of paths from the neighbour, and of our real number in those to it; `\"no-prepend\"`: only the latter; `\"replace\"`: in the place of our real number in paths to it"),
+        key("allow-own-asn", Number(0, 10), Is("0"), Reload, "how often our own AS may be in its paths"),
+        key("remove-private-asns", Word(&["off", "all", "replace"]), Is("\"off\""), Reload, "private AS numbers (RFC 6996) in paths to it, but for its own: `\"all\"`: are left out; `\"replace\"`: become ours"),
+        key("as-override", Bool, Is("false"), Reload, "our AS number takes the place of its own in paths to it"),
+        key("role", Word(&["provider", "rs-server", "rs-client", "customer", "peer"]), Else("none"), Session, "what we are to it (RFC 9234)"),
+        key("role-strict", Bool, Is("false"), Session, "no session with a neighbour that does not say its role"),
+        key("graceful-shutdown", Bool, Else("that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance"),
+        key("blackhole", Bool, Is("false"), Reload, "packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999), as far as `import` takes them"),
     ],
 };
 

@@ -2,6 +2,7 @@
 
 mod bgp;
 mod damping;
+mod paths;
 mod policy;
 mod protocol;
 mod xrl;
@@ -39,7 +40,8 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
         root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section));
     let statics = statics(&root, rib.enabled);
     let (protocols, origins) = protocol::read(&root, rib.enabled);
-    let names = bgp::Known { policies: &policies, origins: &origins, rib: rib.enabled };
+    let asn = router.map(|router| router.asn);
+    let names = bgp::Known { policies: &policies, origins: &origins, rib: rib.enabled, asn };
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
     Some(Config {

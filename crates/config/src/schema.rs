@@ -7,7 +7,7 @@ use std::{
 };
 
 use holdfast_policy::{AsnRange, PolicySource};
-use holdfast_types::{Asn, Family, Prefix, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 
 pub use crate::size::Size;
 
@@ -349,6 +349,101 @@ pub struct Bgp {
     pub redistribute: Vec<Redistribute>,
     /// Policy for what the rib is given of our best routes; `None`: all of them.
     pub rib_policy: Option<String>,
+    /// Our cluster as a route reflector (RFC 4456); `None`: the router's id.
+    pub cluster_id: Option<RouterId>,
+    /// What the decision makes of MEDs and of equal paths; the keys are those of `[bgp]`.
+    pub decision: Decision,
+    /// `[bgp.confederation]`; `None`: our AS is a member of none.
+    pub confederation: Option<Confederation>,
+}
+
+/// What RFC 4271 leaves to the operator in the decision.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// Whether MEDs of different neighbouring ASes are compared; `false` by default.
+    pub always_compare_med: bool,
+    /// Whether a route without MED is the worst, not the best; `false` by default.
+    pub med_missing_as_worst: bool,
+    /// Whether paths of different neighbouring ASes may be used at once; `true` by default.
+    pub multipath_relax: bool,
+}
+
+/// The confederation that our AS is a member of (RFC 5065).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Confederation {
+    /// The AS number by which others know it; no member has it.
+    pub id: Asn,
+    /// The other members that we speak with.
+    pub members: Vec<Asn>,
+}
+
+/// What becomes of paths from and to a peer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PathRules {
+    /// Whether it is our client as a route reflector; never outside our AS. `false` by default.
+    pub route_reflector_client: bool,
+    /// Whether it is our client as a route server (RFC 7947); `false` by default.
+    pub route_server_client: bool,
+    /// Whom routes to it name as next hop.
+    pub next_hop: NextHopRule,
+    /// Another AS number that we have for it.
+    pub local_asn: Option<LocalAsn>,
+    /// How often our AS may be in its paths; 0 by default, at most 10.
+    pub allow_own_asn: u8,
+    /// What becomes of private AS numbers in paths to it.
+    pub remove_private_asns: PrivateAsns,
+    /// Whether our AS number takes the place of its own in paths to it; `false` by default.
+    pub as_override: bool,
+    /// What we are to it (RFC 9234).
+    pub role: Option<BgpRole>,
+    /// Whether it has to say what it is to us. Never without `role`.
+    pub role_strict: bool,
+    /// Whether the session is about to end (RFC 8326); that of `[bgp]` by default, which is `false`.
+    pub graceful_shutdown: bool,
+    /// Whether packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999); `false` by default.
+    pub blackhole: bool,
+}
+
+/// Whom routes name as next hop.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NextHopRule {
+    /// `auto` (default): ourselves to another AS, the received one inside and to clients of a route server.
+    Auto,
+    /// `self`: ourselves, but for reflected routes.
+    Ourselves,
+    /// `unchanged`: the received one.
+    Unchanged,
+}
+
+/// Another AS number of ours.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LocalAsn {
+    /// `local-asn`
+    pub asn: Asn,
+    /// `local-asn-mode`
+    pub mode: LocalAsnMode,
+}
+
+/// Where another AS number of ours stands in paths.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LocalAsnMode {
+    /// `prepend` (default): in front of paths from the peer, and in front of our real number in paths to it.
+    Prepend,
+    /// `no-prepend`: only the latter.
+    NoPrepend,
+    /// `replace`: in the place of our real number in paths to the peer.
+    Replace,
+}
+
+/// What becomes of private AS numbers (RFC 6996).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum PrivateAsns {
+    /// `off` (default): they stay.
+    Keep,
+    /// `all`: they are left out.
+    Remove,
+    /// `replace`: ours stands in their place.
+    Replace,
 }
 
 /// Routes of another protocol as routes of our own.
@@ -437,8 +532,8 @@ pub struct Peer {
     pub next_hop_ipv4: Option<Ipv4Addr>,
     /// Our address that we announce as next hop for IPv6 prefixes where the session runs over IPv4.
     pub next_hop_ipv6: Option<Ipv6Addr>,
-    /// Whether we announce ourselves as the next hop also inside our AS; `false` by default.
-    pub next_hop_self: bool,
+    /// What becomes of paths from and to it besides policy; the keys are the peer's own.
+    pub paths: PathRules,
     /// Whether the session outlives the `bgp` process; that of [`Bgp`] by default, and never `true` where that is
     /// `false`.
     pub nonstop: bool,

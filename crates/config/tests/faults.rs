@@ -30,6 +30,7 @@ fn every_check_points_at_its_text() {
             "group = \"g\"\n[[bgp.peer]]\nname = \"b\"\naddress = \"10.1.0.3\"\nasn = 65101\ngroup = \"g\"";
         format!("[[bgp.group]]\nname = \"g\"\n{rest}\n{PEER}{members}")
     };
+    let inside = |rest: &str| format!("{}{rest}", PEER.replace("65101", "65001"));
     let redistribution = |from: &str, before: &str| {
         format!("{before}[[bgp.redistribute]]\nfrom = \"{from}\"\npolicy = \"accept-all\"")
     };
@@ -58,6 +59,22 @@ fn every_check_points_at_its_text() {
         ("[rib]\ndistance = 3".into(), "3", "`distance` is a number here | a table [rib.distance]"),
         ("[bgp]\npeer = 3".into(), "3", "`peer` is a number here | a table [[bgp.peer]] for each"),
         ("[rib.distance]\nospf = 110".into(), "ospf", "one of connected, static, ebgp, ibgp"),
+        // Paths.
+        (peer("route-reflector-client = true"), "true", "only a neighbour of our own AS"),
+        (inside("role = \"peer\""), "\"peer\"", "`role` has no effect inside our AS | remove it"),
+        (inside("as-override = true"), "true", "no effect inside our AS"),
+        (peer("role-strict = true"), "true", "no effect without `role`"),
+        (peer("role = \"transit\""), "\"transit\"", "\"provider\" or \"rs-server\""),
+        (peer("local-asn = 65101"), "65101", "AS 65101 is the neighbour's own | another number"),
+        (peer("local-asn = 65001"), "65001", "AS 65001 is ours in any case"),
+        (peer("local-asn-mode = \"replace\""), "\"replace\"", "no effect without `local-asn`"),
+        (peer("allow-own-asn = 11"), "11", "out of range | 0 to 10"),
+        ("[bgp.confederation]\nid = 65001".into(), "65001", "AS 65001 is the confederation and a member of it"),
+        (
+            format!("[bgp.confederation]\nid = 65009\nmembers = [65101]\n{}", peer("route-reflector-client = true")),
+            "true",
+            "only a neighbour of our own AS",
+        ),
         // Protocols of others.
         ("[[protocol]]\nname = \"Toy\"".into(), "\"Toy\"", "no name for a protocol | a letter, then up to 14"),
         ("[[protocol]]\nname = \"bgp\"".into(), "\"bgp\"", "the name of a part of this router | another name"),

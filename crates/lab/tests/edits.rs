@@ -137,12 +137,12 @@ impl Peer {
         let mut text = format!(
             "[[bgp.peer]]\nname = \"peer{number}\"\naddress = \"10.0.{number}.2\"\nasn = 6500{number}\n\
              description = \"edit {}\"\nexport = \"accept-all\"\nimport = \"{}\"\nnonstop = {}\n\
-             disabled = {}\nnext-hop-self = {}\n",
+             disabled = {}\n{}",
             self.description,
             if self.import { "accept-all" } else { "in" },
             !self.mortal,
             self.disabled,
-            self.next_hop_self,
+            if self.next_hop_self { "next-hop = \"self\"\n" } else { "" },
         );
         if let Some(hold_time) = self.hold_time {
             text += &format!("hold-time = {hold_time}\n");

@@ -14,8 +14,8 @@ use holdfast_api::{
 use holdfast_config::{
     Config,
     schema::{
-        AsSets, Bgp, Damping, Glass, LimitAction, Metrics, Peer, PeerAsn, PrefixLimit, Redistribute, Remote,
-        StaticRoute, StaticTarget,
+        AsSets, Bgp, Damping, Glass, LimitAction, LocalAsnMode, Metrics, NextHopRule, PathRules, Peer,
+        PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote, StaticRoute, StaticTarget,
     },
 };
 use holdfast_xrl::XrlError;
@@ -226,6 +226,16 @@ fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlErro
         nonstop_octets: if bgp.nonstop { bgp.nonstop_memory.octets() } else { 0 },
         damping: bgp.damping.map(damping),
         routes_kept: config.rib.enabled && config.fea.keep_routes,
+        cluster_id: bgp.cluster_id.map_or(0, holdfast_types::RouterId::bits),
+        confederation_id: bgp.confederation.as_ref().map_or(0, |confederation| confederation.id.0),
+        confederation_members: bgp
+            .confederation
+            .iter()
+            .flat_map(|confederation| confederation.members.iter().map(|asn| asn.0))
+            .collect(),
+        always_compare_med: bgp.decision.always_compare_med,
+        med_missing_as_worst: bgp.decision.med_missing_as_worst,
+        multipath_same_neighbor: !bgp.decision.multipath_relax,
     })
 }
 
@@ -287,7 +297,7 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         connect_retry_seconds: seconds(peer.connect_retry),
         ttl_security: peer.ttl_security,
         enforce_first_as: peer.enforce_first_as,
-        next_hop_self: peer.next_hop_self,
+        next_hop_self: peer.paths.next_hop == NextHopRule::Ourselves,
         disabled: peer.disabled,
         description: peer.description.clone().unwrap_or_default(),
         ttl: ttl(peer, config),
@@ -295,6 +305,7 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         next_hop_v6: peer.next_hop_ipv6.map(|address| address.octets().to_vec()).unwrap_or_default(),
         nonstop: peer.nonstop,
         damping: peer.damping,
+        paths: Some(path_rules(&peer.paths)),
         limits: peer.limits.iter().map(limit).collect(),
         shutdown_text: peer.shutdown_text.clone().unwrap_or_default(),
         group: peer.group.clone().unwrap_or_default(),
@@ -318,6 +329,49 @@ fn limit(limit: &PrefixLimit) -> bgp_api::PrefixLimit {
         warn_percent: limit.warn_percent.into(),
         action: action.into(),
         restart_seconds: seconds(limit.restart_after),
+    }
+}
+
+fn path_rules(rules: &PathRules) -> bgp_api::PathRules {
+    let mode = rules.local_asn.map(|local| local.mode);
+    let next_hop = match rules.next_hop {
+        NextHopRule::Auto => bgp_api::NextHopRule::Auto,
+        NextHopRule::Ourselves => bgp_api::NextHopRule::Ourselves,
+        NextHopRule::Unchanged => bgp_api::NextHopRule::Unchanged,
+    };
+    let private_asns = match rules.remove_private_asns {
+        PrivateAsns::Keep => bgp_api::PrivateAsns::Keep,
+        PrivateAsns::Remove => bgp_api::PrivateAsns::Remove,
+        PrivateAsns::Replace => bgp_api::PrivateAsns::Replace,
+    };
+    bgp_api::PathRules {
+        reflector_client: rules.route_reflector_client,
+        route_server_client: rules.route_server_client,
+        next_hop: next_hop.into(),
+        local_asn: rules.local_asn.map_or(0, |local| local.asn.0),
+        local_asn_on_import: mode == Some(LocalAsnMode::Prepend),
+        local_asn_with_real: matches!(mode, Some(LocalAsnMode::Prepend | LocalAsnMode::NoPrepend)),
+        allow_own_asn: rules.allow_own_asn.into(),
+        private_asns: private_asns.into(),
+        as_override: rules.as_override,
+        role: rules.role.map(|role| role.octet().into()),
+        role_strict: rules.role_strict,
+        graceful_shutdown: rules.graceful_shutdown,
+        blackhole: rules.blackhole,
+    }
+}
+
+/// What of a peer's paths only another session can change.
+pub(crate) fn fixed_path_rules(rules: bgp_api::PathRules) -> bgp_api::PathRules {
+    bgp_api::PathRules {
+        next_hop: 0,
+        route_server_client: false,
+        allow_own_asn: 0,
+        private_asns: 0,
+        as_override: false,
+        graceful_shutdown: false,
+        blackhole: false,
+        ..rules
     }
 }
 

@@ -182,6 +182,7 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         old.bgp.as_ref().zip(new.bgp.as_ref()).is_some_and(|(old, new)| setting(old) != setting(new))
     };
     let damping = |config: &Config| config.bgp.as_ref().map(|bgp| bgp.damping);
+    let confederation = |config: &Config| config.bgp.as_ref().map(|bgp| bgp.confederation.clone());
     let (near, far) = (old.rib.distance, new.rib.distance);
     let fixed = [
         ("`id` in [router]", old.router.id != new.router.id),
@@ -200,6 +201,11 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("`nonstop` in [bgp]", speaker(|bgp| bgp.nonstop.into())),
         ("`nonstop-memory` in [bgp]", speaker(|bgp| bgp.nonstop_memory.octets())),
         ("[bgp.damping]", damping(old) != damping(new)),
+        ("`cluster-id` in [bgp]", speaker(|bgp| bgp.cluster_id.map_or(0, |id| id.bits().into()))),
+        ("`always-compare-med` in [bgp]", speaker(|bgp| bgp.decision.always_compare_med.into())),
+        ("`med-missing-as-worst` in [bgp]", speaker(|bgp| bgp.decision.med_missing_as_worst.into())),
+        ("`multipath-relax` in [bgp]", speaker(|bgp| bgp.decision.multipath_relax.into())),
+        ("[bgp.confederation]", confederation(old) != confederation(new)),
     ];
     fixed.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
@@ -215,17 +221,22 @@ fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
 /// Peers and ranges whose sessions cannot stay: `bgp` decides the same way, by what it is told of them.
 fn ending(old: &Config, new: &Config) -> Vec<String> {
     let peers = |config: &Config| config.bgp.clone().map(|bgp| bgp.peers).unwrap_or_default();
-    let session = |peer: &Peer, config| bgp_api::Peer {
-        import: String::new(),
-        export: String::new(),
-        description: String::new(),
-        nonstop: false,
-        damping: false,
-        limits: Vec::new(),
-        shutdown_text: String::new(),
-        group: String::new(),
-        disabled: false,
-        ..configure::bgp_peer(peer, config)
+    let session = |peer: &Peer, config| {
+        let told = configure::bgp_peer(peer, config);
+        bgp_api::Peer {
+            import: String::new(),
+            export: String::new(),
+            description: String::new(),
+            nonstop: false,
+            damping: false,
+            limits: Vec::new(),
+            shutdown_text: String::new(),
+            group: String::new(),
+            disabled: false,
+            next_hop_self: false,
+            paths: told.paths.map(configure::fixed_path_rules),
+            ..told
+        }
     };
     let wanted: HashMap<Remote, Peer> = peers(new).into_iter().map(|peer| (peer.remote, peer)).collect();
     let stays = |peer: &Peer| {

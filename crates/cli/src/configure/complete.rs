@@ -171,7 +171,7 @@ mod tests {
     fn a_value_that_cannot_be_offered_is_explained() {
         let document: DocumentMut = TEXT.parse().expect("TOML");
         assert!(explain(&document, "set bgp.peer.tram.hold-time ").contains("0 to 65535"));
-        assert!(explain(&document, "set bgp.").contains("local-preference  of routes"));
+        assert!(explain(&document, "set bgp.").contains("  of routes that neither the peer"));
         assert!(explain(&document, "set nothing.").contains("nothing fits"));
     }
 }

@@ -3,8 +3,10 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, FamilyState, Neighbor, PrefixLimit, ShowNeighborsRequest, SummaryPeer,
+    BgpClient, FamilyState, Neighbor, NextHopRule, PathRules, PrefixLimit, PrivateAsns, ShowNeighborsRequest,
+    SummaryPeer,
 };
+use holdfast_types::BgpRole;
 use serde_json::{Map, Value, json};
 
 use super::summary::{ESTABLISHED, established_epoch, key};
@@ -72,6 +74,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         "passive": neighbor.passive,
         "ttlSecurity": neighbor.ttl_security,
         "dynamicPeer": neighbor.in_listen_range,
+        "pathRules": neighbor.paths.iter().flat_map(path_rules).collect::<Vec<_>>(),
         "drops": neighbor.drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect::<Map<_, _>>(),
         "faults": neighbor.faults,
     });
@@ -83,6 +86,9 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
     ];
     for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         value[key] = text.as_str().into();
+    }
+    if let Some(role) = neighbor.paths.and_then(role) {
+        value["localRole"] = role.name().into();
     }
     if let Some(epoch) = established_epoch(peer) {
         value["bgpTimerUpMsec"] = peer.uptime_milliseconds.into();
@@ -103,7 +109,7 @@ fn exchange(sent: bool, received: bool) -> &'static str {
 
 /// FRR's key of a capability that is shown as text, and the family it is about where it stands for one.
 fn capability_key(text: &str) -> (String, Option<&str>) {
-    const KEYS: [(&str, &str); 8] = [
+    const KEYS: [(&str, &str); 9] = [
         ("four-octet AS", "4byteAs"),
         ("route refresh", "routeRefresh"),
         ("enhanced route refresh", "enhancedRouteRefresh"),
@@ -112,6 +118,7 @@ fn capability_key(text: &str) -> (String, Option<&str>) {
         ("graceful restart", "gracefulRestart"),
         ("add-path", "addPath"),
         ("host name", "hostName"),
+        ("role", "role"),
     ];
     if let Some(family) = text.strip_prefix("multiprotocol ") {
         return ("multiprotocolExtensions".to_owned(), Some(family));
@@ -241,6 +248,39 @@ fn write_state(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> 
     writeln!(out, "  Connections: {up} established, {down} dropped")
 }
 
+fn role(rules: PathRules) -> Option<BgpRole> {
+    BgpRole::from_octet(u8::try_from(rules.role?).ok()?)
+}
+
+/// What differs from the default in what becomes of paths, in the words of the configuration.
+fn path_rules(rules: &PathRules) -> Vec<String> {
+    let next_hop = match rules.next_hop() {
+        NextHopRule::Auto => None,
+        NextHopRule::Ourselves => Some("next-hop self"),
+        NextHopRule::Unchanged => Some("next-hop unchanged"),
+    };
+    let private = match rules.private_asns() {
+        PrivateAsns::Keep => None,
+        PrivateAsns::Remove => Some("remove-private-asns all"),
+        PrivateAsns::Replace => Some("remove-private-asns replace"),
+    };
+    let words = [
+        rules.reflector_client.then_some("route-reflector-client"),
+        rules.route_server_client.then_some("route-server-client"),
+        next_hop,
+        private,
+        rules.as_override.then_some("as-override"),
+        rules.graceful_shutdown.then_some("graceful-shutdown"),
+        rules.blackhole.then_some("blackhole"),
+    ];
+    let numbers = [
+        (rules.local_asn != 0).then(|| format!("local-asn {}", rules.local_asn)),
+        (rules.allow_own_asn != 0).then(|| format!("allow-own-asn {}", rules.allow_own_asn)),
+        role(*rules).map(|role| format!("role {role}{}", if rules.role_strict { ", strict" } else { "" })),
+    ];
+    words.into_iter().flatten().map(str::to_owned).chain(numbers.into_iter().flatten()).collect()
+}
+
 /// Nothing while there is no connection.
 fn write_connection(neighbor: &Neighbor, remote: &str, out: &mut dyn Write) -> io::Result<()> {
     let Neighbor { local_address: local, local_port, remote_port, .. } = neighbor;
@@ -264,7 +304,8 @@ fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -
         (neighbor.ttl_security, "ttl-security"),
         (neighbor.in_listen_range, "from a listen-range"),
     ];
-    let flags: Vec<_> = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect();
+    let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_owned());
+    let flags: Vec<_> = flags.chain(neighbor.paths.iter().flat_map(path_rules)).collect();
     if !flags.is_empty() {
         writeln!(out, "  Options: {}", flags.join(", "))?;
     }

@@ -3,9 +3,9 @@
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use holdfast_policy::AsnRange;
-use holdfast_types::{Afi, Asn, Family, Prefix};
+use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 
-use super::{damping, family_word, is_link_local, seconds, unicast, usable};
+use super::{damping, family_word, is_link_local, paths, seconds, unicast, usable};
 use crate::{
     input::{At, Names, Problem, Section, Value},
     schema::{
@@ -25,6 +25,8 @@ pub(super) struct Known<'a> {
     pub(super) origins: &'a Names<'a>,
     /// Whether there is a rib.
     pub(super) rib: bool,
+    /// Our AS.
+    pub(super) asn: Option<Asn>,
 }
 
 /// What peers need to know of the rest.
@@ -34,6 +36,8 @@ struct Context<'a> {
     connect_retry: Duration,
     nonstop: bool,
     damping: bool,
+    ourselves: paths::Ourselves,
+    graceful_shutdown: bool,
 }
 
 pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
@@ -43,6 +47,11 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         connect_retry: connect_retry(section, Duration::from_secs(5)),
         nonstop: section.or("nonstop", true),
         damping: section.has("damping"),
+        ourselves: paths::Ourselves {
+            asn: known.asn,
+            confederation: paths::confederation(section, known.asn),
+        },
+        graceful_shutdown: section.or("graceful-shutdown", false),
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
     Bgp {
@@ -62,6 +71,9 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         networks: networks(section),
         redistribute: redistribute(section, known),
         rib_policy: rib_policy(section, known),
+        cluster_id: section.optional::<RouterId>("cluster-id").map(|at| at.value),
+        decision: paths::decision(section),
+        confederation: context.ourselves.confederation,
     }
 }
 
@@ -198,7 +210,7 @@ fn peer(
     let enforce_first_as = section.or("enforce-first-as", true);
     let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
     let next_hop_ipv6 = own_address(section, "next-hop-ipv6");
-    let next_hop_self = section.or("next-hop-self", false);
+    let paths = paths::peer(section, &context.ourselves, asn.as_ref(), context.graceful_shutdown);
     let nonstop = nonstop(section, context);
     let damping = damping_of_peer(section, context);
     let disabled = section.or("disabled", false);
@@ -229,7 +241,7 @@ fn peer(
         enforce_first_as,
         next_hop_ipv4,
         next_hop_ipv6,
-        next_hop_self,
+        paths,
         nonstop,
         damping,
         disabled,
