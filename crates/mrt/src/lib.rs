@@ -2,7 +2,7 @@
 //!
 //! Bytes in, borrowed views out; nothing is copied and attributes are not interpreted. [`records`] cuts a dump
 //! into [`Record`]s, [`Record::body`] reads one: a [`PeerIndex`], a prefix with its [`Rib`] entries, a BGP
-//! [`Message`] or a [`StateChange`]. Files, compression and what to make of the routes are the caller's.
+//! [`Message`] or a [`StateChange`]; [`write`] makes them. Files, compression and what to make of the routes are the caller's.
 //! No input makes it panic.
 
 mod bgp4mp;
@@ -12,8 +12,10 @@ pub mod fuzzing;
 mod reader;
 mod record;
 mod table;
+pub mod write;
 
 pub use bgp4mp::{Message, Session, StateChange};
 pub use error::{Error, Fault};
 pub use record::{Body, Record, Records, records};
 pub use table::{Peer, PeerIndex, Peers, Rib, RibEntries, RibEntry};
+pub use write::{Stamp, TooLong};
