@@ -25,13 +25,21 @@ impl Lcg {
     }
 }
 
-/// The seeds of `fuzz/corpus/TARGET`.
+/// The seeds of `fuzz/corpus/TARGET`, and what fuzzers have found beside them.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.sort();
-    files.iter().map(|path| fs::read(path).expect("a readable file")).collect()
+    let seeds = files.iter().map(|path| fs::read(path).expect("a readable file"));
+    // Not there for every target.
+    let found = fs::read_to_string(folder.with_extension("found")).unwrap_or_default();
+    seeds.chain(found.lines().map(octets)).collect()
+}
+
+fn octets(line: &str) -> Vec<u8> {
+    let octet = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("hex");
+    line.as_bytes().as_chunks().0.iter().map(octet).collect()
 }
 
 /// Runs the body of a target over its seeds and so many mutations of them.
