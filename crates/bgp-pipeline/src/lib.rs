@@ -34,6 +34,7 @@ mod config;
 mod core;
 mod cursor;
 mod decision;
+mod dump;
 mod event;
 mod export;
 mod fanout;
@@ -70,6 +71,7 @@ pub use config::{
     PrivateAsnRule, SessionFacts, SpeakerConfig,
 };
 pub use decision::{LOCAL_WEIGHT, Step};
+pub use dump::{DumpPage, DumpView, DumpedPath};
 pub use event::{Event, Reachability};
 pub use freeze::FreezePlace;
 pub use holdfast_bgp_wire::update::AsSets;

@@ -41,6 +41,9 @@ pub(crate) struct Connection {
     pub(crate) unprotected: Unprotected,
     /// The most octets that were queued.
     pub(crate) most_queued: High,
+    /// The OPENs of this connection, whole messages, for those who watch; empty after a takeover.
+    pub(crate) sent_open: Vec<u8>,
+    pub(crate) received_open: Vec<u8>,
     out: VecDeque<Bytes>,
     queued: usize,
     /// The beginning of a message whose end has not come.
@@ -82,6 +85,8 @@ impl Connection {
             held: None,
             unprotected: Unprotected::NotConfigured,
             most_queued: High::default(),
+            sent_open: Vec::new(),
+            received_open: Vec::new(),
             out: VecDeque::new(),
             queued: 0,
             partial: Vec::new(),

@@ -21,6 +21,7 @@ mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::rc::Rc;
 

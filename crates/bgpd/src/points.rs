@@ -60,11 +60,13 @@ impl Speaker {
     /// The pipeline is about to change.
     pub(crate) fn watch_changes(&mut self) {
         self.points.changing(&self.pipeline);
+        self.watchers.changing(&self.pipeline);
     }
 
     /// It has changed.
     pub(crate) fn note_changes(&mut self) {
         self.points.changed(&self.pipeline);
+        self.watchers.changed(&mut self.pipeline);
     }
 }
 

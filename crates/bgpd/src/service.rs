@@ -14,6 +14,7 @@ use holdfast_api::{
         Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
         ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest,
         ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary, TracePolicyReply, TracePolicyRequest,
+        WatchRequest, Watched,
     },
     keeper::v1::KeeperClient,
 };
@@ -38,6 +39,7 @@ use crate::{
     speaker::Speaker,
     takeover,
     tasks::{Bgp, listen, seed},
+    watch,
 };
 
 /// Prefixes in one reply of a stream.
@@ -336,6 +338,15 @@ impl BgpServer for Server {
             }
         }
         Ok(())
+    }
+
+    async fn watch(
+        &self,
+        _: &CallContext,
+        request: WatchRequest,
+        replies: ReplySink<Watched>,
+    ) -> Result<(), XrlError> {
+        watch::serve(&self.bgp()?, request, replies).await
     }
 
     async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {

@@ -23,6 +23,7 @@ use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, Ses
 use holdfast_bgp_session::{
     ConnId, Disposition, Input, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason,
 };
+use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
 use holdfast_process::{log::Limits, profile::Profile};
 use holdfast_types::{Asn, Family};
@@ -35,6 +36,7 @@ use crate::{
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
     speaker::restart::Restart,
+    watch::Watchers,
 };
 
 /// Octets that the pipeline hands over for one peer before they are written, with one system call.
@@ -113,6 +115,8 @@ pub(crate) struct Slot {
     limits: LimitWatch,
     /// Its session was ended for too many prefixes, and has not come up since.
     pub(crate) limited: bool,
+    /// The state that those who watch know of.
+    pub(crate) watched: Option<State>,
     /// When the session came up, or its last UPDATE came.
     last_update: Option<Instant>,
     dialing: HashMap<ConnId, Option<AbortHandle>>,
@@ -133,6 +137,7 @@ impl Slot {
             stopped: false,
             limits: LimitWatch::default(),
             limited: false,
+            watched: None,
             last_update: None,
             dialing: HashMap::new(),
             deadline: None,
@@ -177,11 +182,13 @@ pub(crate) struct Speaker {
     range_sizes: HashMap<String, usize>,
     /// Peers that are gone while connections of theirs still say goodbye, and how many do. Nobody else gets their index.
     leaving: HashMap<PeerIndex, usize>,
-    connections: HashMap<Key, Connection>,
+    pub(crate) connections: HashMap<Key, Connection>,
     /// Peers whose sockets may hold octets that are not acknowledged.
     unacknowledged: BTreeSet<PeerIndex>,
     /// Where it is noted that routes pass; to be set to those of the process.
     pub(crate) points: Points,
+    /// Who is told what happens.
+    pub(crate) watchers: Watchers,
     /// Where sessions are protected.
     pub(crate) nonstop: Option<Rc<ReplicationLog>>,
     /// The stage that damps, if one is plugged into the pipeline.
@@ -221,6 +228,7 @@ impl Speaker {
             connections: HashMap::new(),
             unacknowledged: BTreeSet::new(),
             points: Points::of(&Profile::default()),
+            watchers: Watchers::default(),
             nonstop: None,
             damping: None,
             unparsed: (0, 0),
@@ -323,12 +331,18 @@ impl Speaker {
                 Output::Close(id) => self.close(index, id),
                 Output::Send(id, bytes) => {
                     if let Some(connection) = self.connections.get_mut(&(index, id)) {
+                        if is_open(&bytes) {
+                            connection.sent_open.clone_from(&bytes);
+                        }
                         connection.queue(Bytes::from(bytes), None);
                         connection.wake.notify_one();
                     }
                 }
-                Output::Established(id, negotiated) => self.established(index, id, &negotiated, now),
-                Output::Down { retained, .. } => {
+                Output::Established(id, negotiated) => {
+                    self.established(index, id, &negotiated, now);
+                    self.watch_up(index);
+                }
+                Output::Down { retained, reason } => {
                     slot.end_of_rib.clear();
                     slot.announced.clear();
                     slot.policies.clear();
@@ -342,10 +356,14 @@ impl Speaker {
                         );
                     }
                     self.pipeline.peer_away(index, &retained);
+                    self.watch_down(index, &reason);
                 }
                 Output::Forget(family) => self.pipeline.forget_stale(index, family),
                 Output::Log(event) => log(&mut self.lines, &slot.neighbor, &event, now),
             }
+        }
+        if !self.watchers.is_empty() {
+            self.watch_state(index);
         }
         self.arm(index);
         self.end_dynamic(index);
@@ -753,6 +771,11 @@ impl Speaker {
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.is_empty()
     }
+}
+
+/// Whether a message is an OPEN.
+fn is_open(message: &[u8]) -> bool {
+    message.get(HEADER_LEN - 1) == Some(&1)
 }
 
 /// Whether routes of a family can be announced with an address of ours.

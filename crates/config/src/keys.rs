@@ -123,6 +123,7 @@ static LOG_PROCESS: Table = Table {
         key("bgp", LEVEL, Else("`level`"), Restart, "of the process that speaks BGP"),
         key("metrics", LEVEL, Else("`level`"), Restart, "of the process that answers Prometheus"),
         key("glass", LEVEL, Else("`level`"), Restart, "of the looking glass"),
+        key("monitor", LEVEL, Else("`level`"), Restart, "of the process that writes dumps and feeds collectors"),
     ],
 };
 
@@ -182,6 +183,7 @@ static PROCESS_LIMITS: Table = Table {
         table("bgp", &LIMITS),
         table("metrics", &LIMITS),
         table("glass", &LIMITS),
+        table("monitor", &LIMITS),
     ],
 };
 
@@ -237,6 +239,8 @@ static BGP: Table = Table {
         key("multipath-relax", Bool, Is("true"), Restart, "with `max-paths`, use paths of different neighbouring ASes at once"),
         key("graceful-shutdown", Bool, Is("false"), Reload, "for peers that do not say so themselves"),
         table("confederation", &CONFEDERATION),
+        tables("mrt", &MRT, "file"),
+        tables("bmp", &BMP, "name"),
         key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
     ],
 };
@@ -246,6 +250,27 @@ static CONFEDERATION: Table = Table {
     keys: &[
         key("id", Asn, Required, Restart, "the AS number by which others know it"),
         key("members", List(&Asn), Else("none"), Restart, "AS numbers of the other members that we speak with"),
+    ],
+};
+
+static MRT: Table = Table {
+    doc: "Dumps on disk (see [monitoring](monitoring.md)).",
+    keys: &[
+        key("what", Word(&["updates", "table"]), Is("\"updates\""), Reload, "`\"updates\"`: messages received and changes of state; `\"table\"`: all routes, as received"),
+        key("file", Text("absolute path", "/var/lib/holdfast/updates.%Y%m%d.%H%M%S.mrt"), Required, Reload, "in its last part, fields of the time (UTC): `%Y` `%m` `%d` `%H` `%M` `%S` `%s` `%%`; unique"),
+        key("interval", Number(1, 86_400), Is("900"), Reload, "seconds between tables, or until the next file"),
+        key("max-size", SIZE, Else("none"), Reload, "of a file of messages: then the next one begins"),
+    ],
+};
+
+static BMP: Table = Table {
+    doc: "A collector that is told by BMP (see [monitoring](monitoring.md)).",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique"),
+        key("address", ADDRESS, Required, Reload, "where it listens; unique"),
+        key("port", PORT, Is("11019"), Reload, "where it listens"),
+        key("send", List(&Word(&["pre-policy", "adj-rib-out", "loc-rib"])), Is("[\"pre-policy\"]"), Reload, "what peers send, before import policy; what they are told; the best routes"),
+        key("statistics", Number(0, 86_400), Is("60"), Reload, "seconds between statistics reports; 0: none"),
     ],
 };
 

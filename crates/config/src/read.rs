@@ -2,6 +2,7 @@
 
 mod bgp;
 mod damping;
+mod monitor;
 mod paths;
 mod policy;
 mod protocol;

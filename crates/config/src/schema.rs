@@ -154,7 +154,8 @@ impl LogLevel {
 
 impl Log {
     /// The processes that may have a level of their own.
-    pub const PROCESSES: [&'static str; 7] = ["keeper", "manager", "fea", "rib", "bgp", "metrics", "glass"];
+    pub const PROCESSES: [&'static str; 8] =
+        ["keeper", "manager", "fea", "rib", "bgp", "metrics", "glass", "monitor"];
 
     /// As the processes take it by environment: `info,bgp=debug`.
     pub fn filter(&self) -> String {
@@ -237,7 +238,7 @@ pub struct Sandbox {
 }
 
 /// The processes that have limits.
-pub const LIMITED: [&str; 6] = ["manager", "fea", "rib", "bgp", "metrics", "glass"];
+pub const LIMITED: [&str; 7] = ["manager", "fea", "rib", "bgp", "metrics", "glass", "monitor"];
 
 /// What a process may use.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -349,12 +350,78 @@ pub struct Bgp {
     pub redistribute: Vec<Redistribute>,
     /// Policy for what the rib is given of our best routes; `None`: all of them.
     pub rib_policy: Option<String>,
+    /// `[[bgp.mrt]]`: dumps; files are unique.
+    pub mrt: Vec<Mrt>,
+    /// `[[bgp.bmp]]`: collectors; names and addresses are unique.
+    pub bmp: Vec<Bmp>,
     /// Our cluster as a route reflector (RFC 4456); `None`: the router's id.
     pub cluster_id: Option<RouterId>,
     /// What the decision makes of MEDs and of equal paths; the keys are those of `[bgp]`.
     pub decision: Decision,
     /// `[bgp.confederation]`; `None`: our AS is a member of none.
     pub confederation: Option<Confederation>,
+}
+
+/// Dumps on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mrt {
+    /// `updates` by default.
+    pub what: MrtKind,
+    /// An absolute path, with fields of strftime(3) in its last part.
+    pub file: String,
+    /// Between tables, or until the next file; 15 minutes by default.
+    pub interval: Duration,
+    /// Of a file of messages; `None`: as large as it gets.
+    pub max_size: Option<Size>,
+}
+
+/// What a dump has in it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum MrtKind {
+    /// Messages received, and changes of state.
+    Updates,
+    /// All routes, as received.
+    Table,
+}
+
+/// A collector that is told by BMP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bmp {
+    /// For the log.
+    pub name: String,
+    /// Where it listens.
+    pub address: IpAddr,
+    /// 11019 by default.
+    pub port: u16,
+    /// `pre-policy` by default.
+    pub send: Vec<BmpTable>,
+    /// Between statistics reports, 0 for none; a minute by default.
+    pub statistics: Duration,
+}
+
+/// What a collector is told of.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BmpTable {
+    /// What peers send, before import policy.
+    PrePolicy,
+    /// What peers are told.
+    AdjRibOut,
+    /// The best routes.
+    LocRib,
+}
+
+impl BmpTable {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::PrePolicy, Self::AdjRibOut, Self::LocRib];
+
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PrePolicy => "pre-policy",
+            Self::AdjRibOut => "adj-rib-out",
+            Self::LocRib => "loc-rib",
+        }
+    }
 }
 
 /// What RFC 4271 leaves to the operator in the decision.

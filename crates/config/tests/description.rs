@@ -38,6 +38,11 @@ family = "ipv4-unicast"
 received = 1
 [[bgp.network]]
 prefix = "192.0.2.0/24"
+[[bgp.mrt]]
+file = "/var/lib/holdfast/updates.mrt"
+[[bgp.bmp]]
+name = "collector"
+address = "192.0.2.9"
 [[policy]]
 name = "p"
 [[policy.term]]

@@ -79,6 +79,8 @@ enum Process {
     Metrics,
     #[command(hide = true)]
     Glass,
+    #[command(hide = true)]
+    Monitor,
 }
 
 /// The program `holdfast`.
@@ -162,6 +164,7 @@ impl Process {
             }
             Self::Metrics => run(Rights::worker("metrics", Network::Handed), holdfast_metrics::run),
             Self::Glass => run(Rights::worker("glass", Network::Handed), holdfast_glass::run),
+            Self::Monitor => run(Rights::writer("monitor"), holdfast_monitor::run),
         }
     }
 }

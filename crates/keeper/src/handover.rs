@@ -67,7 +67,7 @@ impl Handed {
             runtime_directory: path(&state.runtime_directory),
             log_level: state.log_level.clone(),
             log_format: state.log_format.clone(),
-            sandbox: state.sandbox.unwrap_or_default(),
+            sandbox: state.sandbox.clone().unwrap_or_default(),
         };
         Ok(Self { options, lock: descriptors.remove(0), state, descriptors })
     }
@@ -193,7 +193,7 @@ impl Keeper {
             kept: store.iter().map(kept).collect(),
             records: children.records.iter().map(record).collect(),
             build: build.name.clone(),
-            sandbox: Some(self.options.sandbox),
+            sandbox: Some(self.options.sandbox.clone()),
         };
         let mut descriptors = vec![self.lock.as_fd()];
         descriptors.extend(channels.iter().map(AsFd::as_fd));

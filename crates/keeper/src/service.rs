@@ -38,7 +38,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(365 * 86_400);
 /// How the death of a process is described that is started again from another binary.
 const UPGRADE: &str = "upgrade";
 /// The processes that can be started.
-const NAMES: [&str; 5] = ["fea", "rib", "bgp", "metrics", "glass"];
+const NAMES: [&str; 6] = ["fea", "rib", "bgp", "metrics", "glass", "monitor"];
 
 /// All state.
 pub(crate) struct Keeper {
@@ -133,7 +133,7 @@ impl Keeper {
             arguments.extend(["--config".into(), file.into_os_string()]);
         }
         let build = Rc::clone(&self.build.borrow());
-        let limits = limits(sandbox);
+        let limits = limits(&sandbox);
         let mut settings = settings(sandbox);
         if self.cgroup.get().is_none() {
             settings.memory = limits.memory;
@@ -157,7 +157,7 @@ impl Keeper {
     }
 
     pub(crate) fn spawn_manager(&self) -> Result<()> {
-        let (pid, manager) = self.spawn("manager", self.options.sandbox)?;
+        let (pid, manager) = self.spawn("manager", self.options.sandbox.clone())?;
         info!(event = "process-started", process = "manager", pid, "manager started");
         self.manager.replace(Some(ManagerClient::new(manager.channel)));
         self.manager_changed.notify_waiters();
@@ -297,10 +297,11 @@ fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, XrlError> {
 /// What a process is told of its sandbox.
 fn settings(sandbox: api::Sandbox) -> Settings {
     let user = Some(sandbox.user).filter(|user| *user != 0);
-    Settings { enforce: !sandbox.open, user, memory: None }
+    let directories = sandbox.directories.into_iter().map(Into::into).collect();
+    Settings { enforce: !sandbox.open, user, memory: None, directories }
 }
 
-fn limits(sandbox: api::Sandbox) -> Limits {
+fn limits(sandbox: &api::Sandbox) -> Limits {
     let memory = Some(sandbox.memory_octets).filter(|octets| *octets != 0);
     Limits { memory, cpu: Some(sandbox.cpu_percent).filter(|percent| *percent != 0) }
 }

@@ -7,6 +7,7 @@ use holdfast_api::{
     fea::v1::{self as fea_api, FeaClient},
     glass::v1::{self as glass_api, GlassClient},
     metrics::v1::{self as metrics_api, ExporterClient},
+    monitor::v1::{self as monitor_api, MonitorClient},
     rib::v1::{self as rib_api, RibClient},
     routes::v1::{NextHop, NextHopKind},
     transport::v1::{self as transport_api, TransportClient},
@@ -14,8 +15,9 @@ use holdfast_api::{
 use holdfast_config::{
     Config,
     schema::{
-        AsSets, Bgp, Damping, Glass, LimitAction, LocalAsnMode, Metrics, NextHopRule, PathRules, Peer,
-        PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote, StaticRoute, StaticTarget,
+        AsSets, Bgp, Bmp, BmpTable, Damping, Glass, LimitAction, LocalAsnMode, Metrics, Mrt, MrtKind,
+        NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote, Size,
+        StaticRoute, StaticTarget,
     },
 };
 use holdfast_xrl::XrlError;
@@ -35,6 +37,7 @@ pub(crate) enum Part {
     Bgp(Box<bgp_api::Configuration>),
     Metrics(metrics_api::ExporterConfiguration),
     Glass(glass_api::Configuration),
+    Monitor(monitor_api::Configuration),
 }
 
 /// What the process of this name is told, in this order.
@@ -49,6 +52,7 @@ pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Part>, XrlErro
         },
         "metrics" => config.metrics.iter().map(|metrics| Part::Metrics(exporter(metrics))).collect(),
         "glass" => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
+        "monitor" => config.bgp.iter().map(|bgp| Part::Monitor(monitor(config, bgp))).collect(),
         _ => Vec::new(),
     })
 }
@@ -71,6 +75,9 @@ pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, X
         }
         Part::Glass(part) => {
             resolver.client::<GlassClient>("glass").await?.configure(part).await?;
+        }
+        Part::Monitor(part) => {
+            resolver.client::<MonitorClient>("monitor").await?.configure(part).await?;
         }
         Part::Bgp(mut part) => {
             let restart = manager.restart.borrow().clone();
@@ -96,6 +103,43 @@ fn exporter(metrics: &Metrics) -> metrics_api::ExporterConfiguration {
     metrics_api::ExporterConfiguration { address, port }
 }
 
+fn monitor(config: &Config, bgp: &Bgp) -> monitor_api::Configuration {
+    let dump = |mrt: &Mrt| monitor_api::Dump {
+        file: mrt.file.clone(),
+        table: mrt.what == MrtKind::Table,
+        interval_seconds: seconds(mrt.interval),
+        most_octets: mrt.max_size.map_or(0, Size::octets),
+    };
+    let collector = |bmp: &Bmp| monitor_api::Collector {
+        name: bmp.name.clone(),
+        peer: collector_peer(bmp),
+        adj_rib_in: bmp.send.contains(&BmpTable::PrePolicy),
+        adj_rib_out: bmp.send.contains(&BmpTable::AdjRibOut),
+        loc_rib: bmp.send.contains(&BmpTable::LocRib),
+        statistics_seconds: seconds(bmp.statistics),
+    };
+    monitor_api::Configuration {
+        router_id: config.router.id.bits(),
+        asn: config.router.asn.0,
+        dumps: bgp.mrt.iter().map(dump).collect(),
+        collectors: bgp.bmp.iter().map(collector).collect(),
+    }
+}
+
+/// What `transport` calls a collector: no name of a peer has a space.
+fn collector_peer(bmp: &Bmp) -> String {
+    format!("collector {}", bmp.name)
+}
+
+fn transport_collector(bmp: &Bmp) -> transport_api::Peer {
+    transport_api::Peer {
+        name: collector_peer(bmp),
+        address: octets(bmp.address),
+        port: bmp.port.into(),
+        ..transport_api::Peer::default()
+    }
+}
+
 fn looking_glass(glass: &Glass) -> glass_api::Configuration {
     let (address, port) = (octets(glass.listen.ip()), glass.listen.port().into());
     glass_api::Configuration { address, port }
@@ -107,6 +151,7 @@ fn fea(config: &Config) -> fea_api::Configuration {
 
 fn transport(config: &Config) -> transport_api::Configuration {
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    let collectors = config.bgp.iter().flat_map(|bgp| &bgp.bmp).map(transport_collector);
     let listener = |address: bgp_api::ListenAddress| transport_api::ListenRequest {
         address: address.address,
         afi: address.afi,
@@ -118,7 +163,7 @@ fn transport(config: &Config) -> transport_api::Configuration {
     let glass = config.glass.iter().map(|glass| glass.listen);
     let others = metrics.chain(glass).chain(config.xrl.listen.iter().copied());
     transport_api::Configuration {
-        peers: peers.map(|peer| transport_peer(peer, config)).collect(),
+        peers: peers.map(|peer| transport_peer(peer, config)).chain(collectors).collect(),
         listen: peers_listen.chain(others.map(plain_listener)).collect(),
     }
 }

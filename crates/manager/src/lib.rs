@@ -90,6 +90,9 @@ fn wanted(config: &Config) -> Vec<&'static str> {
     if config.glass.is_some() {
         names.push("glass");
     }
+    if config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()) {
+        names.push("monitor");
+    }
     names
 }
 
@@ -321,7 +324,13 @@ async fn spawn(manager: &Rc<Manager>, name: &'static str) {
 
 impl Manager {
     /// Starts what a new configuration wants besides, and ends what it does not.
-    pub(crate) fn want(&self, config: &Config) {
+    pub(crate) fn want(&self, old: &Config, config: &Config) {
+        // Where it may write is decided at its birth.
+        if sandbox::directories(old) != sandbox::directories(config) {
+            let life = self.supervisor.borrow().process("monitor").and_then(|process| process.state.life());
+            self.supervisor.borrow_mut().forgive("monitor");
+            life.into_iter().for_each(|(pid, _)| self.signal(pid, Signal::TERM, "other directories"));
+        }
         for pid in self.supervisor.borrow_mut().want(&wanted(config), Instant::now()) {
             self.signal(pid, Signal::TERM, "not wanted any more");
         }

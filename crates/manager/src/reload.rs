@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Who is told, in this order: who is fed by another comes before it.
-const TOLD: [&str; 6] = ["manager", "fea", "rib", "bgp", "metrics", "glass"];
+const TOLD: [&str; 7] = ["manager", "fea", "rib", "bgp", "metrics", "glass", "monitor"];
 /// Names in one line of what has changed.
 const MOST_NAMES: usize = 10;
 
@@ -112,7 +112,7 @@ pub(crate) async fn replace(
     // Whoever is born from now on is told the new one.
     manager.config.replace(Rc::clone(&new));
     manager.text.replace(text.into());
-    manager.want(&new);
+    manager.want(&old, &new);
     let mut problems = protocols::follow(manager).await;
     problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
     let mut reply = ReloadReply { changes: changes(&old, &new), problems };
@@ -283,6 +283,8 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
         if old.rib_policy != new.rib_policy {
             lines.push("rib-policy changed".to_owned());
         }
+        compare(&mut lines, "dumps", &old.mrt, &new.mrt, |mrt| mrt.file.clone());
+        compare(&mut lines, "collectors", &old.bmp, &new.bmp, |bmp| bmp.name.clone());
         compare(&mut lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
     }
     lines

@@ -1,5 +1,7 @@
 //! How each process is confined, as far as the configuration has a say.
 
+use std::{collections::BTreeSet, path::Path};
+
 use holdfast_api::{
     keeper::v1::Sandbox,
     manager::v1::{Limits, Process},
@@ -9,7 +11,7 @@ use holdfast_process::{Closed, status};
 use tracing::{info, warn};
 
 /// Who becomes a user of its own, in the order of their numbers: new ones at the end. The manager keeps the router's:
-/// the configuration is that user's.
+/// the configuration is that user's; and so does the monitor: the dumps are, too.
 const USERS: [&str; 5] = ["fea", "rib", "bgp", "metrics", "glass"];
 
 /// How the process of this name is confined.
@@ -23,7 +25,15 @@ pub fn sandbox(name: &str, config: &Config) -> Sandbox {
         user: user.unwrap_or(0),
         memory_octets: limits.memory.map_or(0, holdfast_config::schema::Size::octets),
         cpu_percent: limits.cpu.unwrap_or(0),
+        directories: if name == "monitor" { directories(config) } else { Vec::new() },
     }
+}
+
+/// Where dumps are written.
+pub(crate) fn directories(config: &Config) -> Vec<String> {
+    let dumps = config.bgp.iter().flat_map(|bgp| &bgp.mrt);
+    let parents = dumps.filter_map(|mrt| Some(Path::new(&mrt.file).parent()?.to_str()?.to_owned()));
+    parents.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Says once what closes the processes.

@@ -41,7 +41,7 @@ use crate::{
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// The order of stopping: who feeds another stops first.
-const STOP_ORDER: [&str; 5] = ["metrics", "glass", "bgp", "rib", "fea"];
+const STOP_ORDER: [&str; 6] = ["metrics", "glass", "monitor", "bgp", "rib", "fea"];
 
 /// All state.
 pub(crate) struct Manager {

@@ -15,6 +15,7 @@ use holdfast_api::{
     keeper::v1::KeeperClient,
     manager::v1::ManagerClient,
     metrics::v1::{ExporterClient, MetricsClient},
+    monitor::v1::MonitorClient,
     profile::v1::ProfileClient,
     rib::v1::RibClient,
     transport::v1::TransportClient,
@@ -27,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::Binary;
 
 /// Every interface of the router.
-const SERVICES: [&ServiceInfo; 12] = [
+const SERVICES: [&ServiceInfo; 13] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
@@ -40,6 +41,7 @@ const SERVICES: [&ServiceInfo; 12] = [
     MetricsClient::SERVICE,
     ExporterClient::SERVICE,
     GlassClient::SERVICE,
+    MonitorClient::SERVICE,
 ];
 
 /// Versions of a format.

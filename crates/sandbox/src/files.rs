@@ -1,5 +1,7 @@
 //! Landlock: files, TCP ports, and signals to processes outside.
 
+use std::path::{Path, PathBuf};
+
 use crate::{Files, Network, Rights};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -12,21 +14,25 @@ const WANTED: ABI = ABI::V7;
 const KERNEL: [&str; 2] = ["/proc", "/sys/fs/cgroup"];
 
 /// Closes what the process has no right to; by which version of Landlock, 0 if there is none.
-pub(crate) fn close(rights: &Rights) -> Result<u32, RulesetError> {
+pub(crate) fn close(rights: &Rights, output: &[PathBuf]) -> Result<u32, RulesetError> {
     let mut ruleset =
         Ruleset::default().handle_access(AccessFs::from_all(WANTED))?.scope(Scope::from_all(WANTED))?;
     if let Network::None | Network::Handed = rights.network {
         ruleset = ruleset.handle_access(AccessNet::from_all(WANTED))?;
     }
     let mut ruleset = ruleset.create()?;
-    if let Files::Configuration(directories) = &rights.files {
-        let kept = directories.iter().map(|path| (path.as_path(), configuration()));
-        let read = KERNEL.iter().map(|path| (path.as_ref(), reading()));
-        for (path, access) in kept.chain(read) {
-            // What is not there cannot be opened later either.
-            if let Ok(directory) = PathFd::new(path) {
-                ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
-            }
+    let open: Vec<(&Path, _)> = match &rights.files {
+        Files::Handed => Vec::new(),
+        Files::Configuration(directories) => {
+            let kept = directories.iter().map(|path| (path.as_path(), configuration()));
+            kept.chain(KERNEL.iter().map(|path| (path.as_ref(), reading()))).collect()
+        }
+        Files::Output => output.iter().map(|path| (path.as_path(), writing())).collect(),
+    };
+    for (path, access) in open {
+        // What is not there cannot be opened later either.
+        if let Ok(directory) = PathFd::new(path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
         }
     }
     Ok(match ruleset.restrict_self()?.landlock {
@@ -37,6 +43,12 @@ pub(crate) fn close(rights: &Rights) -> Result<u32, RulesetError> {
 
 fn reading() -> BitFlags<AccessFs> {
     AccessFs::ReadFile | AccessFs::ReadDir
+}
+
+/// Making files, and giving them another name.
+fn writing() -> BitFlags<AccessFs> {
+    let renaming = AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer;
+    AccessFs::WriteFile | AccessFs::Truncate | renaming
 }
 
 /// Reading, and replacing a file by another as a whole.

@@ -81,7 +81,7 @@ impl Sandbox {
         if !self.settings.enforce {
             return Ok(Closed::default());
         }
-        let landlock = files::close(&self.rights)?;
+        let landlock = files::close(&self.rights, &self.settings.directories)?;
         syscalls::close(&self.rights)?;
         Ok(Closed { landlock })
     }

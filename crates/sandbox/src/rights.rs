@@ -41,6 +41,8 @@ pub enum Files {
     /// Those in these directories and below, for reading, writing and replacing; and, for reading, what the kernel says of
     /// processes and cgroups. Nothing is executed.
     Configuration(Vec<PathBuf>),
+    /// Those in the directories of its [`Settings`](crate::Settings) and below, for writing and renaming; none is read.
+    Output,
 }
 
 impl Rights {
@@ -52,6 +54,11 @@ impl Rights {
     /// The process that asks the kernel, and opens sockets for others, with these rights.
     pub fn fea(capabilities: CapabilitySet) -> Self {
         Self { capabilities, ..Self::worker("fea", Network::InternetAndNetlink) }
+    }
+
+    /// A process that writes files where its settings say, and is handed its sockets.
+    pub fn writer(name: &'static str) -> Self {
+        Self { files: Files::Output, ..Self::worker(name, Network::Handed) }
     }
 
     /// The manager of the router with this configuration file. It opens sockets when no fea runs.

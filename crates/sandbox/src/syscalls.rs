@@ -83,8 +83,9 @@ fn allowed(rights: &Rights) -> Vec<Call> {
         Network::Internet => lists.extend([lists::SESSIONS, lists::DOOR, lists::INTERNET]),
         Network::InternetAndNetlink => lists.extend([lists::SESSIONS, lists::DOOR, lists::NETLINK]),
     }
-    if let Files::Configuration(_) = rights.files {
-        lists.push(lists::FILES);
+    match rights.files {
+        Files::Handed => {}
+        Files::Configuration(_) | Files::Output => lists.push(lists::FILES),
     }
     lists.concat()
 }

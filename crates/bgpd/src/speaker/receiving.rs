@@ -79,6 +79,14 @@ impl Speaker {
                     let at = start + (all.len() - bytes.len()) as u64;
                     bytes = &bytes[message.wire.len()..];
                     self.unparsed = (bytes.len(), at);
+                    if message.kind == MessageType::Open
+                        && let Some(connection) = self.connections.get_mut(&key)
+                    {
+                        connection.received_open = message.wire.to_vec();
+                    }
+                    if !self.watchers.is_empty() {
+                        self.watchers.received(key, message.kind, message.wire);
+                    }
                     if slot.session.handle(Input::Message(id, message.kind, message.body), now)
                         == Disposition::Deliver
                         && let Err(refused) = self.deliver(key, message.kind, message.body, now)

@@ -113,6 +113,9 @@ impl Speaker {
                 break;
             };
             slot.session.count_sent(MessageType::Update, messages.count);
+            if self.watchers.want_sent() {
+                self.watchers.sent(key.0, &messages.bytes);
+            }
             queued += messages.bytes.len();
             connection.queue(messages.bytes, Some(entry));
         }

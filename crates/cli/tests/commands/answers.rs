@@ -7,6 +7,7 @@ use holdfast_api::{
         PolicyPlace, PolicyReply, PolicyTrace, Prefix, ShowDampenedRequest, ShowNeighborRoutesRequest,
         ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest,
         StopPeerRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply, TracePolicyRequest,
+        WatchRequest, Watched,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -172,6 +173,10 @@ impl BgpServer for Bgp {
             shown.paths[0].reason = "refused by policy transit-in, term bogons".into();
         }
         replies.send(Paths { prefixes: vec![shown], advertised_to: vec![] }).await
+    }
+
+    async fn watch(&self, _: &CallContext, _: WatchRequest, _: ReplySink<Watched>) -> Result<(), XrlError> {
+        Err(XrlError::denied("no operator watches"))
     }
 
     async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {

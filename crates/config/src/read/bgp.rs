@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::IpAddr, time::Duration};
 use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 
-use super::{damping, family_word, is_link_local, paths, seconds, unicast, usable};
+use super::{damping, family_word, is_link_local, monitor, paths, seconds, unicast, usable};
 use crate::{
     input::{At, Names, Problem, Section, Value},
     schema::{
@@ -71,6 +71,8 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         networks: networks(section),
         redistribute: redistribute(section, known),
         rib_policy: rib_policy(section, known),
+        mrt: monitor::mrt(section),
+        bmp: monitor::bmp(section),
         cluster_id: section.optional::<RouterId>("cluster-id").map(|at| at.value),
         decision: paths::decision(section),
         confederation: context.ourselves.confederation,

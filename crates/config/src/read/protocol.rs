@@ -10,7 +10,7 @@ const DISTANCE: u8 = 120;
 /// Routes of these come from ourselves.
 const OWN_ORIGINS: [&str; 2] = ["static", "connected"];
 /// Names of processes, roles and routes that mean something already.
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "bgp",
     "ebgp",
     "ibgp",
@@ -20,6 +20,7 @@ const TAKEN: [&str; 14] = [
     "keeper",
     "manager",
     "metrics",
+    "monitor",
     "operator",
     "process",
     "protocol",

@@ -1,0 +1,184 @@
+//! Files that are written by a thread of their own: a disk that is slow or full holds up nobody else.
+//!
+//! A file is written under its name with `.tmp` behind it and gets its name when it is whole. Between the thread and those who
+//! write stands a queue with a bound; what does not fit is dropped and counted.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread,
+};
+
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+/// Pieces that wait for the disk, each of a few hundred KiB at most.
+const MOST_WAITING: usize = 32;
+
+/// What is to be done.
+enum Job {
+    /// These octets, in the file of this name. Another name ends the file before.
+    Write(PathBuf, Vec<u8>),
+    /// The file is whole.
+    End,
+}
+
+/// What has become of what was to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Octets on disk.
+    pub(crate) written: AtomicU64,
+    /// Pieces that found the queue full, or the disk.
+    pub(crate) dropped: AtomicU64,
+}
+
+/// The way to the thread. Dropped, it ends what is being written in order.
+pub(crate) struct Output {
+    jobs: SyncSender<Job>,
+    counts: Arc<Counts>,
+    /// It has been said that the disk does not keep up.
+    said: bool,
+}
+
+impl Output {
+    /// Starts the thread; the second says when it has ended.
+    pub(crate) fn new(counts: Arc<Counts>) -> io::Result<(Self, oneshot::Receiver<()>)> {
+        let (jobs, queue) = sync_channel(MOST_WAITING);
+        let (ended, end) = oneshot::channel();
+        let writer = Writer { counts: Arc::clone(&counts), file: None, failed: false };
+        thread::Builder::new().name("mrt".into()).spawn(move || {
+            writer.run(queue);
+            let _ = ended.send(());
+        })?;
+        Ok((Self { jobs, counts, said: false }, end))
+    }
+
+    /// Has octets written into a file; `false` if there is no room for them now.
+    pub(crate) fn write(&mut self, file: PathBuf, octets: Vec<u8>) -> bool {
+        self.give(Job::Write(file, octets))
+    }
+
+    /// The file is whole.
+    pub(crate) fn end(&mut self) -> bool {
+        self.give(Job::End)
+    }
+
+    fn give(&mut self, job: Job) -> bool {
+        match self.jobs.try_send(job) {
+            Ok(()) => {
+                self.said = false;
+                true
+            }
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                if !std::mem::replace(&mut self.said, true) {
+                    warn!(event = "mrt-dropped", "the disk does not keep up: records are left out");
+                }
+                false
+            }
+        }
+    }
+}
+
+struct Writer {
+    counts: Arc<Counts>,
+    file: Option<(PathBuf, File)>,
+    /// The last attempt has failed, and that has been said.
+    failed: bool,
+}
+
+impl Writer {
+    fn run(mut self, queue: Receiver<Job>) {
+        for job in queue {
+            let done = match job {
+                Job::Write(name, octets) => self.write(name, &octets),
+                Job::End => self.end(),
+            };
+            if let Err(error) = done {
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                if !std::mem::replace(&mut self.failed, true) {
+                    warn!(event = "mrt-failed", "writing a dump: {error}");
+                }
+            }
+        }
+        if let Err(error) = self.end() {
+            warn!(event = "mrt-failed", "ending a dump: {error}");
+        }
+    }
+
+    fn write(&mut self, name: PathBuf, octets: &[u8]) -> io::Result<()> {
+        if self.file.as_ref().is_none_or(|(open, _)| *open != name) {
+            self.end()?;
+            let file = File::create(temporary(&name))?;
+            self.file = Some((name, file));
+        }
+        if let Some((_, file)) = &mut self.file {
+            file.write_all(octets)?;
+            self.failed = false;
+            self.counts.written.fetch_add(octets.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some((name, file)) = self.file.take() else { return Ok(()) };
+        drop(file);
+        fs::rename(temporary(&name), &name)?;
+        info!(event = "mrt-written", file = %name.display(), "dump written");
+        Ok(())
+    }
+}
+
+fn temporary(name: &std::path::Path) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(".tmp");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_whole() {
+        let directory = std::env::temp_dir().join(format!("holdfast-mrt-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("made");
+        let (first, second) = (directory.join("a"), directory.join("b"));
+        let counts = Arc::new(Counts::default());
+        let writer = |jobs: Vec<Job>| {
+            let (sender, queue) = sync_channel(MOST_WAITING);
+            jobs.into_iter().for_each(|job| sender.send(job).expect("room"));
+            drop(sender);
+            Writer { counts: Arc::clone(&counts), file: None, failed: false }.run(queue);
+        };
+        let write = |name: &PathBuf, octets: &[u8]| Job::Write(name.clone(), octets.to_vec());
+        writer(vec![write(&first, b"12"), write(&first, b"3"), write(&second, b"4"), Job::End]);
+        assert_eq!(
+            (fs::read(&first).expect("a"), fs::read(&second).expect("b")),
+            (b"123".to_vec(), b"4".to_vec())
+        );
+        assert!(!temporary(&first).exists() && !temporary(&second).exists());
+        // A directory that is not there costs what was to be written, and no more.
+        writer(vec![write(&directory.join("none/c"), b"5"), write(&first, b"6")]);
+        assert_eq!(fs::read(&first).expect("a"), b"6");
+        assert_eq!(counts.dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(counts.written.load(Ordering::Relaxed), 5);
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn what_the_queue_has_no_room_for_is_dropped_and_counted() {
+        let (jobs, _queue) = sync_channel(1);
+        let counts = Arc::new(Counts::default());
+        let mut output = Output { jobs, counts: Arc::clone(&counts), said: false };
+        assert!(output.write("x".into(), vec![1]));
+        assert!(!output.write("x".into(), vec![2]) && !output.end());
+        assert_eq!(counts.dropped.load(Ordering::Relaxed), 2);
+    }
+}
