@@ -24,6 +24,8 @@ use holdfast_policy::Program;
 use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Prefix, RouterId};
 
 const OUR_AS: Asn = Asn(65_000);
+/// What others know our confederation by, where there is one.
+const CONFEDERATION: Asn = Asn(65_100);
 /// Routes that the clean peer announces.
 pub(crate) const CLEAN_ROUTES: [&str; 3] = ["198.18.0.0/24", "198.18.1.0/24", "203.0.113.0/24"];
 
@@ -50,13 +52,18 @@ impl Wild {
     };
 
     fn asn(self) -> Asn {
-        if self.kind == PeerKind::Ibgp { OUR_AS } else { Asn(65_001) }
+        match self.kind {
+            PeerKind::Ebgp => Asn(65_001),
+            PeerKind::Ibgp => OUR_AS,
+            PeerKind::ConfedEbgp => Asn(64_513),
+        }
     }
 }
 
 /// One peer, as the router has it.
 struct Side {
     index: PeerIndex,
+    kind: PeerKind,
     number: u8,
     peer: Peer,
     /// Its connection, of which it may have had many.
@@ -93,7 +100,11 @@ impl Router {
     /// The wild peer has connected, and said nothing.
     pub(crate) fn without_wild(wild: Wild) -> Self {
         let now = Instant::now();
-        let speaker = SpeakerConfig { as_sets: wild.as_sets, ..SpeakerConfig::new(OUR_AS, id(1), 42) };
+        let speaker = SpeakerConfig {
+            as_sets: wild.as_sets,
+            confederation: (wild.kind == PeerKind::ConfedEbgp).then_some(CONFEDERATION),
+            ..SpeakerConfig::new(OUR_AS, id(1), 42)
+        };
         let mut pipeline = Pipeline::new(speaker);
         pipeline.observe(Rc::new(RefCell::new(CheckStage::default())));
         let clean = side(&mut pipeline, 1, Wild::EBGP, Asn(65_010), now);
@@ -311,7 +322,7 @@ impl Router {
             while !bytes.is_empty() {
                 let message = next_message(bytes, negotiated.max_sent).expect("sound").expect("whole");
                 bytes = &bytes[message.wire.len()..];
-                assert_sound(message.body, negotiated);
+                assert_sound(message.body, self.sides[who].kind, negotiated);
                 note(message.body, &mut self.sides[who].told);
             }
         }
@@ -320,12 +331,16 @@ impl Router {
 }
 
 /// What we send passes our own check without a word.
-fn assert_sound(body: &[u8], negotiated: &Negotiated) {
+fn assert_sound(body: &[u8], kind: PeerKind, negotiated: &Negotiated) {
     let sections = update::sections(body).expect("readable");
     if sections.end_of_rib().is_some() {
         return;
     }
-    let kind = if negotiated.is_ibgp { update::PeerKind::Ibgp } else { update::PeerKind::Ebgp };
+    let kind = match kind {
+        PeerKind::Ebgp => update::PeerKind::Ebgp,
+        PeerKind::Ibgp => update::PeerKind::Ibgp,
+        PeerKind::ConfedEbgp => update::PeerKind::ConfedEbgp,
+    };
     let rules = Rules {
         kind,
         four_octet_as: negotiated.four_octet_as,
@@ -384,6 +399,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
     peer.handle(Input::Accepted(connection), now);
     Side {
         index,
+        kind: wild.kind,
         number,
         peer,
         connection,

@@ -17,7 +17,11 @@ const MOST_STEPS: usize = 200;
 pub(crate) fn session(data: &[u8]) {
     let Some((&who, mut steps)) = data.split_first() else { return };
     let wild = Wild {
-        kind: if who & 1 == 0 { PeerKind::Ebgp } else { PeerKind::Ibgp },
+        kind: match who & 0x81 {
+            0 => PeerKind::Ebgp,
+            1 => PeerKind::Ibgp,
+            _ => PeerKind::ConfedEbgp,
+        },
         four_octet_as: who & 2 == 0,
         extended_messages: who & 4 != 0,
         v6_next_hops: who & 8 != 0,
