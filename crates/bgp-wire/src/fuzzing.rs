@@ -91,7 +91,8 @@ fn all_rules() -> impl Iterator<Item = Rules> {
         kind: match bits & 17 {
             0 => PeerKind::Ebgp,
             1 => PeerKind::Ibgp,
-            _ => PeerKind::ConfedEbgp,
+            16 => PeerKind::ConfedEbgp,
+            _ => PeerKind::ConfedIbgp,
         },
         four_octet_as: bits & 2 == 0,
         as_sets: if bits & 4 == 0 { AsSets::Reject } else { AsSets::Accept },

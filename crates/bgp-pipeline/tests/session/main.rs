@@ -25,7 +25,8 @@ fn wild(from: From) -> Wild {
         From::EbgpWithSets => Wild { as_sets: AsSets::Accept, ..Wild::EBGP },
         From::EbgpWithV6Hops => Wild { v6_next_hops: true, ..Wild::EBGP },
         From::Ibgp => Wild { kind: PeerKind::Ibgp, ..Wild::EBGP },
-        From::Confed => Wild { kind: PeerKind::ConfedEbgp, ..Wild::EBGP },
+        From::Confed => Wild { kind: PeerKind::ConfedEbgp, confederation: true, ..Wild::EBGP },
+        From::Member => Wild { kind: PeerKind::Ibgp, confederation: true, ..Wild::EBGP },
     }
 }
 

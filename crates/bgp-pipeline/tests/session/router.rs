@@ -37,6 +37,8 @@ pub(crate) struct Wild {
     pub(crate) extended_messages: bool,
     pub(crate) v6_next_hops: bool,
     pub(crate) as_sets: AsSets,
+    /// Our AS is a member of a confederation.
+    pub(crate) confederation: bool,
     /// It says that it comes back, and that it forwards meanwhile.
     pub(crate) restarts: bool,
 }
@@ -48,6 +50,7 @@ impl Wild {
         extended_messages: false,
         v6_next_hops: false,
         as_sets: AsSets::Reject,
+        confederation: false,
         restarts: false,
     };
 
@@ -102,7 +105,7 @@ impl Router {
         let now = Instant::now();
         let speaker = SpeakerConfig {
             as_sets: wild.as_sets,
-            confederation: (wild.kind == PeerKind::ConfedEbgp).then_some(CONFEDERATION),
+            confederation: wild.confederation.then_some(CONFEDERATION),
             ..SpeakerConfig::new(OUR_AS, id(1), 42)
         };
         let mut pipeline = Pipeline::new(speaker);
@@ -313,6 +316,16 @@ impl Router {
         disposition
     }
 
+    /// What we are to a peer.
+    fn wire_kind(&self, who: usize) -> update::PeerKind {
+        match self.sides[who].kind {
+            PeerKind::Ebgp => update::PeerKind::Ebgp,
+            PeerKind::Ibgp if self.wild.confederation => update::PeerKind::ConfedIbgp,
+            PeerKind::Ibgp => update::PeerKind::Ibgp,
+            PeerKind::ConfedEbgp => update::PeerKind::ConfedEbgp,
+        }
+    }
+
     /// Takes what the pipeline has for a peer: sound messages, short enough for it.
     fn reads(&mut self, who: usize) -> bool {
         let index = self.sides[who].index;
@@ -322,7 +335,7 @@ impl Router {
             while !bytes.is_empty() {
                 let message = next_message(bytes, negotiated.max_sent).expect("sound").expect("whole");
                 bytes = &bytes[message.wire.len()..];
-                assert_sound(message.body, self.sides[who].kind, negotiated);
+                assert_sound(message.body, self.wire_kind(who), negotiated);
                 note(message.body, &mut self.sides[who].told);
             }
         }
@@ -331,16 +344,11 @@ impl Router {
 }
 
 /// What we send passes our own check without a word.
-fn assert_sound(body: &[u8], kind: PeerKind, negotiated: &Negotiated) {
+fn assert_sound(body: &[u8], kind: update::PeerKind, negotiated: &Negotiated) {
     let sections = update::sections(body).expect("readable");
     if sections.end_of_rib().is_some() {
         return;
     }
-    let kind = match kind {
-        PeerKind::Ebgp => update::PeerKind::Ebgp,
-        PeerKind::Ibgp => update::PeerKind::Ibgp,
-        PeerKind::ConfedEbgp => update::PeerKind::ConfedEbgp,
-    };
     let rules = Rules {
         kind,
         four_octet_as: negotiated.four_octet_as,

@@ -19,13 +19,14 @@ pub(crate) fn session(data: &[u8]) {
     let wild = Wild {
         kind: match who & 0x81 {
             0 => PeerKind::Ebgp,
-            1 => PeerKind::Ibgp,
-            _ => PeerKind::ConfedEbgp,
+            0x80 => PeerKind::ConfedEbgp,
+            _ => PeerKind::Ibgp,
         },
         four_octet_as: who & 2 == 0,
         extended_messages: who & 4 != 0,
         v6_next_hops: who & 8 != 0,
         as_sets: if who & 16 == 0 { AsSets::Reject } else { AsSets::Accept },
+        confederation: who & 0x80 != 0,
         restarts: who & 64 != 0,
     };
     let mut router = if who & 32 == 0 { Router::new(wild) } else { Router::without_wild(wild) };

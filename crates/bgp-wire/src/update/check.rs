@@ -250,7 +250,7 @@ impl<'a> Check<'a, '_> {
     /// RFC 7606 section 3 d, for an UPDATE that announces something.
     fn mandatory(&mut self) {
         // RFC 4271 section 5.1.5; between members of a confederation it may be sent (RFC 5065 section 5.2).
-        let internal = self.rules.kind == PeerKind::Ibgp;
+        let internal = matches!(self.rules.kind, PeerKind::Ibgp | PeerKind::ConfedIbgp);
         let needed = [
             (code::ORIGIN, true),
             (code::AS_PATH, true),

@@ -20,6 +20,7 @@ fn rules(from: From) -> Rules {
         From::EbgpWithV6Hops => Rules { extended_next_hop: true, ..ebgp },
         From::Ibgp => Rules { kind: PeerKind::Ibgp, ..ebgp },
         From::Confed => Rules { kind: PeerKind::ConfedEbgp, ..ebgp },
+        From::Member => Rules { kind: PeerKind::ConfedIbgp, ..ebgp },
     }
 }
 

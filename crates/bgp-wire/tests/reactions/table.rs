@@ -9,6 +9,7 @@ pub(crate) enum From {
     EbgpWithV6Hops,
     Ibgp,
     Confed,
+    Member,
 }
 
 /// What becomes of the UPDATE.
@@ -60,6 +61,7 @@ fn row(line: usize, text: &str) -> Row {
         "v6hop" => From::EbgpWithV6Hops,
         "ibgp" => From::Ibgp,
         "confed" => From::Confed,
+        "member" => From::Member,
         other => panic!("line {line}: from `{other}`"),
     };
     let body = match carries {
@@ -101,10 +103,11 @@ fn good(carries: &str, from: From) -> Vec<Vec<u8>> {
         From::Ebgp | From::EbgpWithSets | From::EbgpWithV6Hops => "40020a 0202 0000fde9 0000fdf2",
         From::TwoOctetEbgp => "400206 0202 fde9 fdf2",
         From::Ibgp => "400206 0201 0000fdf2",
-        From::Confed => "40020c 0301 0000fc01 0201 0000fdf2",
+        From::Confed | From::Member => "40020c 0301 0000fc01 0201 0000fdf2",
     };
     let next_hop = if matches!(carries, "v6" | "gone") { "" } else { "400304 c0000201" };
-    let local_pref = if matches!(from, From::Ibgp | From::Confed) { "400504 00000064" } else { "" };
+    let local_pref =
+        if matches!(from, From::Ibgp | From::Confed | From::Member) { "400504 00000064" } else { "" };
     let all = [mp, "400101 00", path, next_hop, local_pref];
     all.into_iter().filter(|attribute| !attribute.is_empty()).map(octets).collect()
 }
