@@ -17,8 +17,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_bgp_pipeline::{
-    FreezePlace, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts,
-    SpeakerConfig,
+    FreezePlace, Identifiers, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths,
+    SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     MAX_LEN,
@@ -193,12 +193,7 @@ fn announcement(table: &Table, number: u8) -> Result<Vec<u8>> {
 }
 
 fn rules() -> Rules {
-    Rules {
-        kind: update::PeerKind::Ebgp,
-        four_octet_as: true,
-        as_sets: AsSets::Accept,
-        extended_next_hop: false,
-    }
+    Rules::new(update::PeerKind::Ebgp, AsSets::Accept)
 }
 
 fn decode() -> Result<usize> {
@@ -263,12 +258,15 @@ impl Speaker {
             export: Some(Program::accept_all()),
             enforce_first_as: true,
             paths: PathRules::default(),
+            send_paths: SendPaths::All,
         });
         let facts = SessionFacts {
             families: vec![family],
             four_octet_as: true,
             max_message_len: MAX_LEN,
             extended_next_hop: false,
+            identifiers_received: Identifiers::NONE,
+            identifiers_sent: Identifiers::NONE,
             router_id: RouterId::new(0x0a00_0100 + u32::from(number)).context("not zero")?,
             peer_address: address(number),
             next_hop_v4: Some(Ipv4Addr::new(10, 0, number, 1)),

@@ -51,12 +51,7 @@ impl Heard {
     pub(crate) fn read(octets: &[u8]) -> Result<Self> {
         let mut heard = Self::default();
         let mut rest = Vec::new();
-        let rules = Rules {
-            kind: PeerKind::Ebgp,
-            four_octet_as: true,
-            as_sets: AsSets::Accept,
-            extended_next_hop: false,
-        };
+        let rules = Rules::new(PeerKind::Ebgp, AsSets::Accept);
         for body in updates(octets) {
             let sections = sections(body)?;
             let mp = cut(sections.attributes, &mut rest).context("attributes")?.parse(&rules)?;

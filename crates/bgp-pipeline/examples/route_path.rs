@@ -12,7 +12,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    Identifiers, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder, next_message,
@@ -195,12 +195,15 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         export: Some(Program::accept_all()),
         enforce_first_as: true,
         paths: PathRules::default(),
+        send_paths: SendPaths::All,
     });
     let facts = SessionFacts {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
         extended_next_hop: false,
+        identifiers_received: Identifiers::NONE,
+        identifiers_sent: Identifiers::NONE,
         router_id: RouterId::new(0x0a00_0100 + u32::from(n)).unwrap_or_else(|| unreachable!("not zero")),
         peer_address: address,
         next_hop_v4: Some(Ipv4Addr::new(10, 0, n, 1)),

@@ -3,11 +3,13 @@
 //! Nothing is stored of what was announced: a change names the old path too, and whether that one was
 //! announced is found out again. Changes of one prefix in a window are merged, keeping the first `old`;
 //! prefixes announced with the same attributes share messages.
+//!
+//! A group that is sent several paths of a prefix (RFC 7911) has a route for each source, under the source's number.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use holdfast_bgp_wire::{NextHop, UpdateEncoder, encode};
+use holdfast_bgp_wire::{NextHop, UpdateEncoder, encode, nlri::Identified};
 use holdfast_types::{IpPrefix, Ipv4Prefix};
 
 use crate::{
@@ -153,6 +155,28 @@ impl Audience<'_> {
         }
     }
 
+    /// Whether several paths of a prefix are told.
+    fn tells_each<P: IpPrefix>(&self) -> bool {
+        self.current.export.paths::<P>() != 0
+    }
+
+    /// The path if it is one of those that are told.
+    #[inline]
+    pub(crate) fn select<P: IpPrefix>(&self, side: Side, path: Path) -> Path {
+        match self.group(side).export.paths::<P>() {
+            0 => path,
+            most => path.within(most),
+        }
+    }
+
+    /// The lane of a path.
+    fn lane<P: IpPrefix>(&self, source: SourceId) -> Lane {
+        match self.lane {
+            Lane::Group(group) if self.tells_each::<P>() => Lane::GroupPath(group, source.0),
+            lane => lane,
+        }
+    }
+
     /// Whether the path would be announced.
     pub(crate) fn passes<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> bool {
         self.current.judge(core, prefix, path).is_some()
@@ -172,7 +196,8 @@ impl Audience<'_> {
             Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
             Before::Unknown => Old::Unknown,
         };
-        core.seams.pass(Seam::FanoutToExport, self.lane, prefix, old, RouteNumber::of(new));
+        let lane = self.lane::<P>(new.source);
+        core.seams.pass(Seam::FanoutToExport, lane, prefix, old, RouteNumber::of(new));
     }
 
     /// Whether nobody needs to know of routes that come from the one member: not even the journal, for those that may
@@ -252,6 +277,8 @@ struct Chain {
     member: Option<PeerIndex>,
     /// What the journal calls the source.
     source: PeerNumber,
+    /// Under which its routes are announced; `None`: without.
+    identifier: Option<u32>,
     side: Side,
     judged: Judged,
     /// Of the attributes as sent, where that was asked for.
@@ -331,6 +358,8 @@ pub(crate) struct Window<P> {
     withdrawn_from: Vec<(Target, P)>,
     /// Withdrawn from each member that had them.
     forgotten: Vec<P>,
+    /// Where several paths are told: the one under this identifier.
+    withdrawn_paths: Vec<(Target, Identified<P>)>,
     attributes: Vec<u8>,
     pub(crate) tally: Tally,
 }
@@ -345,6 +374,7 @@ impl<P: IpPrefix> Window<P> {
             withdrawn: Vec::new(),
             withdrawn_from: Vec::new(),
             forgotten: Vec::new(),
+            withdrawn_paths: Vec::new(),
             attributes: Vec::new(),
             tally: Tally::default(),
         }
@@ -361,12 +391,19 @@ impl<P: IpPrefix> Window<P> {
         self.withdrawn.clear();
         self.withdrawn_from.clear();
         self.forgotten.clear();
+        self.withdrawn_paths.clear();
         self.tally.restart();
     }
 
     /// One change for each prefix, from the first `old` to the last `new`.
-    pub(crate) fn merge(&mut self, changes: impl ExactSizeIterator<Item = Change<P>>) -> Vec<Change<P>> {
-        self.merge.run(changes)
+    ///
+    /// `only`: there may be changes of both kinds, wanted are those of [each path](Change::is_each), or the others.
+    pub(crate) fn merge(
+        &mut self,
+        changes: impl ExactSizeIterator<Item = Change<P>>,
+        only: Option<bool>,
+    ) -> Vec<Change<P>> {
+        self.merge.run(changes, only)
     }
 
     /// Gives a merged list back, for its memory.
@@ -391,28 +428,30 @@ impl<P: IpPrefix> Window<P> {
         };
         let now = self.place(core, marks, audience, prefix, (new, side));
         if core.seams.are_watched() {
-            self.pass(core, audience, prefix, (before, was), now.map(|place| (new, place)));
+            self.pass(core, audience, prefix, (before, was), (new, now));
         }
         match (was, now) {
-            (None, None) if matches!(before, Before::Unknown) => self.withdrawn.push(prefix),
+            (None, None) if matches!(before, Before::Unknown) => {
+                self.retire(audience, Target::All, new.source, prefix);
+            }
             (None, None) => {}
             (None, Some(place)) => {
                 self.announce(place, prefix);
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
-                    self.withdrawn_from.push((Target::Only(peer), prefix));
+                    self.retire(audience, Target::Only(peer), new.source, prefix);
                 }
             }
             (Some(_), None) => match self.retract(core, audience, old) {
                 Some(_) if audience.is_alone_and_silent() => {}
-                Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
-                None => self.withdrawn.push(prefix),
+                Some(peer) => self.retire(audience, Target::Except(peer), old.source, prefix),
+                None => self.retire(audience, Target::All, old.source, prefix),
             },
             (Some(was), Some(place)) if self.is_renewed(core, (before, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
                 let had_none = self.retract(core, audience, old);
                 self.announce(place, prefix);
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
-                    self.withdrawn_from.push((Target::Only(peer), prefix));
+                    self.retire(audience, Target::Only(peer), new.source, prefix);
                 }
             }
         }
@@ -434,6 +473,21 @@ impl<P: IpPrefix> Window<P> {
             && self.chains[place.chain as usize].judged == was
     }
 
+    /// The prefix is withdrawn; where several paths are told, that of the source.
+    #[inline]
+    fn retire(&mut self, audience: &Audience<'_>, target: Target, source: SourceId, prefix: P) {
+        match target {
+            _ if audience.tells_each::<P>() => {
+                let identifier = identifier(source);
+                self.withdrawn_paths.push((target, Identified { identifier, prefix }));
+            }
+            Target::All => self.withdrawn.push(prefix),
+            Target::Except(_) | Target::Only(_) | Target::Nobody => {
+                self.withdrawn_from.push((target, prefix));
+            }
+        }
+    }
+
     /// One prefix of sessions that go on after another process: what they were told, and what they are to be told now.
     pub(crate) fn resume(
         &mut self,
@@ -446,7 +500,7 @@ impl<P: IpPrefix> Window<P> {
     ) {
         let now = self.place(core, marks, audience, prefix, (best, Side::Current));
         if core.seams.are_watched() {
-            self.pass(core, audience, prefix, (Before::Unknown, None), now.map(|place| (best, place)));
+            self.pass(core, audience, prefix, (Before::Unknown, None), (best, now));
         }
         let (told, place) = match (told, now) {
             (None, None) => return,
@@ -509,15 +563,15 @@ impl<P: IpPrefix> Window<P> {
         audience: &Audience<'_>,
         prefix: P,
         (before, was): (Before, Option<Judged>),
-        now: Option<(Path, Place)>,
+        (new, now): (Path, Option<Place>),
     ) {
         let number = |path: Path, judged: Judged| RouteNumber::new(path.source, judged.set);
         let was = match before {
             Before::Path(old, _) => Old::Is(was.map(|judged| number(old, judged))),
             Before::Unknown => Old::Unknown,
         };
-        let now = now.map(|(new, place)| number(new, self.chains[place.chain as usize].judged));
-        core.seams.pass(Seam::ExportToAdjRibOut, audience.lane, prefix, was, now);
+        let now = now.map(|place| number(new, self.chains[place.chain as usize].judged));
+        core.seams.pass(Seam::ExportToAdjRibOut, audience.lane::<P>(new.source), prefix, was, now);
     }
 
     /// The path is not announced any more. Returns the member that was not told of it, being its source.
@@ -579,30 +633,39 @@ impl<P: IpPrefix> Window<P> {
         let judged = group.judge(core, prefix, path)?;
         let member = audience.member(core, path.source);
         let source = audience.source_number(core, path.source);
-        let chain = self.chain(marks.chain(path.set), (member, source, side, judged));
+        let identifier = audience.tells_each::<P>().then(|| identifier(path.source));
+        let chain = self.chain(marks.chain(path.set), (member, source, identifier, side, judged));
         let place = Place { chain, member };
         self.latest =
             group.remembers(core, path).then_some(Latest { set: path.set, source: path.source, side, place });
         Some(place)
     }
 
-    /// A prefix that nobody may have any more, whatever was announced; not counted.
-    pub(crate) fn withdraw(&mut self, core: &Core, audience: &Audience<'_>, prefix: P) {
+    /// A prefix that nobody may have any more, whatever was announced; not counted. Where several paths are told, that
+    /// of the source.
+    pub(crate) fn withdraw(&mut self, core: &Core, audience: &Audience<'_>, source: SourceId, prefix: P) {
         for seam in [Seam::FanoutToExport, Seam::ExportToAdjRibOut] {
-            core.seams.pass(seam, audience.lane, prefix, Old::Unknown, None);
+            core.seams.pass(seam, audience.lane::<P>(source), prefix, Old::Unknown, None);
         }
-        self.withdrawn.push(prefix);
+        self.retire(audience, Target::All, source, prefix);
     }
 
     /// The chain of routes that are announced in this way.
     fn chain(
         &mut self,
         head: &mut u32,
-        (member, source, side, judged): (Option<PeerIndex>, PeerNumber, Side, Judged),
+        (member, source, identifier, side, judged): (
+            Option<PeerIndex>,
+            PeerNumber,
+            Option<u32>,
+            Side,
+            Judged,
+        ),
     ) -> u32 {
         let mut at = *head;
         while let Some(chain) = self.chains.get(at as usize) {
-            if (chain.member, chain.source, chain.side, chain.judged) == (member, source, side, judged) {
+            let known = (chain.member, chain.source, chain.identifier, chain.side, chain.judged);
+            if known == (member, source, identifier, side, judged) {
                 return at;
             }
             at = chain.next;
@@ -611,6 +674,7 @@ impl<P: IpPrefix> Window<P> {
         self.chains.push(Chain {
             member,
             source,
+            identifier,
             side,
             judged,
             hash: None,
@@ -635,6 +699,11 @@ impl<P: IpPrefix> Window<P> {
         if let Some(recorder) = out.recorder.as_mut().filter(|_| !self.forgotten.is_empty()) {
             recorder.withdrawn(self.forgotten.iter().copied());
             out.close(Target::Nobody);
+        }
+        self.withdrawn_paths.sort_unstable();
+        for part in self.withdrawn_paths.chunk_by(|a, b| a.0 == b.0) {
+            withdraw_paths(encoder, part.iter().map(|(_, path)| *path), out);
+            out.close(part[0].0);
         }
         for chain in &self.chains {
             encode_chain(core, audience, encoder, chain, &self.routes, &mut self.attributes, out);
@@ -685,10 +754,19 @@ fn encode_chain<P: IpPrefix>(
     let routes = Routes { routes, next: chain.first };
     let start = out.bytes.len();
     let named = attributes::<P>(core, audience, chain, bytes).and_then(|(named, next_hop)| {
-        let sent = match next_hop {
+        let out_bytes = &mut out.bytes;
+        let sent = match (next_hop, chain.identifier) {
             _ if nobody => Ok(0),
-            NextHop::V4(_) => encoder.announce(bytes, ipv4(routes.clone()), &mut out.bytes),
-            NextHop::V6 { .. } => encoder.announce_mp(bytes, next_hop, routes.clone(), &mut out.bytes),
+            (NextHop::V4(_), None) => encoder.announce(bytes, ipv4(routes.clone()), out_bytes),
+            (NextHop::V6 { .. }, None) => encoder.announce_mp(bytes, next_hop, routes.clone(), out_bytes),
+            (NextHop::V4(_), Some(identifier)) => {
+                let paths = ipv4(routes.clone()).map(|prefix| Identified { identifier, prefix });
+                encoder.announce(bytes, paths, out_bytes)
+            }
+            (NextHop::V6 { .. }, Some(identifier)) => {
+                let paths = routes.clone().map(|prefix| Identified { identifier, prefix });
+                encoder.announce_mp(bytes, next_hop, paths, out_bytes)
+            }
         };
         out.messages += *sent.as_ref().unwrap_or(&0) as u64;
         sent.is_ok().then_some(named)
@@ -706,7 +784,13 @@ fn encode_chain<P: IpPrefix>(
         None => {
             // What cannot be said must not leave the old route standing.
             out.too_long += routes.clone().count() as u64;
-            withdraw(encoder, routes, out);
+            match chain.identifier {
+                None => withdraw(encoder, routes, out),
+                Some(identifier) => {
+                    let paths = routes.map(|prefix| Identified { identifier, prefix });
+                    withdraw_paths(encoder, paths, out);
+                }
+            }
         }
     }
     out.close(chain.member.map_or(Target::All, Target::Except));
@@ -750,6 +834,27 @@ fn withdraw<P: IpPrefix>(
     } as u64;
 }
 
+/// The same for paths under identifiers, of which there is no journal.
+fn withdraw_paths<P: IpPrefix>(
+    encoder: UpdateEncoder,
+    paths: impl Iterator<Item = Identified<P>>,
+    out: &mut Outgoing,
+) {
+    out.messages += if P::WIDTH == 32 {
+        let path = |Identified { identifier, prefix }: Identified<P>| {
+            Some(Identified { identifier, prefix: Ipv4Prefix::from_prefix(prefix.into())? })
+        };
+        encoder.withdraw(paths.filter_map(path), &mut out.bytes)
+    } else {
+        encoder.withdraw_mp(paths, &mut out.bytes)
+    } as u64;
+}
+
+/// The path identifier of a source's paths: 0 is none, as some receivers take it for that.
+fn identifier(source: SourceId) -> u32 {
+    u32::from(source.0) + 1
+}
+
 /// Finds changes of the same prefix within a window.
 #[derive(Debug)]
 struct Merge<P> {
@@ -764,10 +869,17 @@ impl<P: IpPrefix> Merge<P> {
         Self { changes: Vec::new(), slots: Vec::new(), hasher: FixedState::with_seed(seed) }
     }
 
-    fn run(&mut self, changes: impl ExactSizeIterator<Item = Change<P>>) -> Vec<Change<P>> {
+    fn run(
+        &mut self,
+        changes: impl ExactSizeIterator<Item = Change<P>>,
+        only: Option<bool>,
+    ) -> Vec<Change<P>> {
         let mut merged = std::mem::take(&mut self.changes);
         merged.clear();
         merged.extend(changes);
+        if let Some(each) = only {
+            merged.retain(|change| change.is_each() == each);
+        }
         if !are_distinct(&merged) {
             self.unite(&mut merged);
         }
@@ -780,7 +892,7 @@ impl<P: IpPrefix> Merge<P> {
         let mut kept = 0;
         for at in 0..changes.len() {
             let change = changes[at];
-            match self.find(&changes[..kept], change.prefix) {
+            match self.find(&changes[..kept], &change) {
                 Ok(place) => changes[place].new = change.new,
                 Err(slot) => {
                     changes[kept] = change;
@@ -792,14 +904,14 @@ impl<P: IpPrefix> Merge<P> {
         changes.truncate(kept);
     }
 
-    /// Where the prefix is among those before, or else the slot to note it in.
-    fn find(&self, before: &[Change<P>], prefix: P) -> Result<usize, usize> {
+    /// Where a change of the same is among those before, or else the slot to note it in.
+    fn find(&self, before: &[Change<P>], change: &Change<P>) -> Result<usize, usize> {
         let mask = self.slots.len() - 1;
-        let mut slot = self.hasher.hash_one(prefix) as usize & mask;
+        let mut slot = self.hasher.hash_one(change.prefix) as usize & mask;
         loop {
             match self.slots[slot] {
                 0 => return Err(slot),
-                place if before[place as usize - 1].prefix == prefix => return Ok(place as usize - 1),
+                place if before[place as usize - 1].concerns(change) => return Ok(place as usize - 1),
                 _ => slot = (slot + 1) & mask,
             }
         }

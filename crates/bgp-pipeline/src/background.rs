@@ -300,7 +300,7 @@ impl Pipeline {
     /// Sessions of which more was lost than can be remembered end.
     fn give_up_slow_peers(&mut self) {
         let limit = self.core.speaker.limits.withdrawn;
-        let [v4, v6] = [self.v4.gone.len() > limit, self.v6.gone.len() > limit];
+        let [v4, v6] = [self.v4.forgets_too_much(limit), self.v6.forgets_too_much(limit)];
         if !v4 && !v6 {
             return;
         }
@@ -327,20 +327,27 @@ impl<P: IpPrefix> Table<P> {
     /// more.
     fn shorten(&mut self, to: u64, some_lost: bool) {
         if !some_lost {
-            self.gone.clear();
+            self.forget_gone(true);
             return self.rib.log.trim(to);
         }
         while self.rib.log.start() < to {
             let Some(change) = self.rib.log.pop() else { return };
-            if !change.new.is_some() {
-                self.gone.insert(change.prefix);
+            match change.is_each() {
+                _ if change.new.is_some() => {}
+                true => _ = self.gone_paths.insert((change.prefix, change.new.source)),
+                false => _ = self.gone.insert(change.prefix),
             }
         }
+    }
+
+    fn forgets_too_much(&self, limit: usize) -> bool {
+        self.gone.len() + self.gone_paths.len() > limit
     }
 
     fn forget_gone(&mut self, too_many: bool) {
         if too_many {
             self.gone.clear();
+            self.gone_paths.clear();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use holdfast_bgp_wire::update::AsSets;
+use holdfast_bgp_wire::update::{AsSets, Identifiers};
 use holdfast_policy::Program;
 use holdfast_types::{Asn, BgpRole, Family, RouterId};
 
@@ -128,6 +128,22 @@ pub enum PeerKind {
     ConfedEbgp,
 }
 
+/// Which paths of a prefix are announced under path identifiers (RFC 7911): of those that take part in the decision,
+/// whatever export policy lets pass.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SendPaths {
+    /// All.
+    #[default]
+    All,
+    /// So many of the best, at most [`Self::MOST_BEST`].
+    Best(u8),
+}
+
+impl SendPaths {
+    /// The most paths that are put in order.
+    pub const MOST_BEST: u8 = 16;
+}
+
 /// What is configured about a peer.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
@@ -147,6 +163,8 @@ pub struct PeerConfig {
     pub enforce_first_as: bool,
     /// What becomes of paths from and to the peer besides.
     pub paths: PathRules,
+    /// Which paths of a prefix are announced where the session has agreed on path identifiers.
+    pub send_paths: SendPaths,
 }
 
 /// How the paths of a peer are judged, and how those to it are written, besides policy. The default is RFC 4271's.
@@ -220,6 +238,10 @@ pub struct SessionFacts {
     pub max_message_len: usize,
     /// IPv4 routes with IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
+    /// Where the peer's prefixes have path identifiers (RFC 7911): it may send several paths of each.
+    pub identifiers_received: Identifiers,
+    /// Where it takes such prefixes from us.
+    pub identifiers_sent: Identifiers,
     /// The peer's BGP identifier.
     pub router_id: RouterId,
     /// The peer's address on this session.

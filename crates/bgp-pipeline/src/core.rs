@@ -35,6 +35,10 @@ pub(crate) struct Core {
     pub(crate) walk: u64,
     /// Whether it has changed next hops to settle.
     pub(crate) next_hops_moving: bool,
+    /// Some group is sent several paths of a prefix: changes of each are told.
+    pub(crate) tells_each: bool,
+    /// How many of the best are put in order for that.
+    pub(crate) ranked: u8,
     pub(crate) seams: Seams,
     edits: Edits,
     bytes: Vec<u8>,
@@ -56,6 +60,8 @@ impl Core {
             sources: Sources::new(speaker.asn, speaker.router_id),
             walk: 0,
             next_hops_moving: false,
+            tells_each: false,
+            ranked: 0,
             seams: Seams::default(),
             edits: Edits::default(),
             bytes: Vec::new(),

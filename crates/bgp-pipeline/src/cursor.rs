@@ -10,7 +10,8 @@ use crate::{
     Limits,
     adj_rib_out::{Audience, Before, Marks, Outgoing, Side},
     core::Core,
-    path::Path,
+    fanout::Change,
+    path::{Path, SourceId},
     table::Table,
     told::ToldFamily,
 };
@@ -164,25 +165,28 @@ impl<P: IpPrefix> Table<P> {
     fn read_log(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &mut Encoding<'_>) {
         let Encoding { core, marks, limits } = encoding;
         let changes = self.rib.log.read(cursor.position, limits.window);
+        let each = audience.current.export.paths::<P>() != 0;
+        let is_mixed = each || self.rib.log.is_mixed(cursor.position);
         cursor.position += changes.len() as u64;
-        let merged = self.window.merge(changes);
-        for change in merged.iter().filter(|change| !change.old.same_route(change.new)) {
-            let (prefix, old, new) = (change.prefix, change.old, change.new);
-            let side = match cursor.walk {
-                Some(walk) if !walk.has_done(prefix) => match walk.kind {
-                    // The walk will come by.
-                    WalkKind::Dump | WalkKind::Resume => continue,
-                    WalkKind::Lost => {
-                        if !audience.passes(core, prefix, new) {
-                            self.window.withdraw(core, audience, prefix);
-                        }
-                        continue;
+        let merged = self.window.merge(changes, is_mixed.then_some(each));
+        for change in &merged {
+            let prefix = change.prefix;
+            let pending = cursor.walk.filter(|walk| !walk.has_done(prefix)).map(|walk| walk.kind);
+            let side = if pending == Some(WalkKind::Policy) { Side::Previous } else { Side::Current };
+            let (old, new) = (audience.select::<P>(side, change.old), audience.select::<P>(side, change.new));
+            match pending {
+                // The walk will come by.
+                Some(WalkKind::Dump | WalkKind::Resume) => continue,
+                // Also where none of these paths is told now: they may have been.
+                Some(WalkKind::Lost) => {
+                    if !audience.passes(core, prefix, new) {
+                        self.window.withdraw(core, audience, new.source, prefix);
                     }
-                    WalkKind::Policy => Side::Previous,
-                    WalkKind::Refresh => Side::Current,
-                },
-                Some(_) | None => Side::Current,
-            };
+                    continue;
+                }
+                Some(WalkKind::Policy | WalkKind::Refresh) | None if old.same_route(new) => continue,
+                Some(WalkKind::Policy | WalkKind::Refresh) | None => {}
+            }
             // A walk has come by while it was not there: only now is what was told of it compared.
             if let Some(told) = cursor.told.as_mut().and_then(|told| told.take(prefix)) {
                 audience.read(core, prefix, Before::Unknown, new);
@@ -208,10 +212,14 @@ impl<P: IpPrefix> Table<P> {
         let from = walk.after.map_or(Unbounded, Excluded);
         let mut last = None;
         self.window.tally.restarted = walk.after.is_none();
-        for &prefix in self.gone.range((from, Unbounded)).take(encoding.limits.window) {
-            last = Some(prefix);
-            if !self.rib.best(prefix).is_some() {
-                self.window.withdraw(encoding.core, audience, prefix);
+        if audience.current.export.paths::<P>() != 0 {
+            last = self.withdraw_gone_paths(walk.after, audience, encoding);
+        } else {
+            for &prefix in self.gone.range((from, Unbounded)).take(encoding.limits.window) {
+                last = Some(prefix);
+                if !self.rib.best(prefix).is_some() {
+                    self.window.withdraw(encoding.core, audience, SourceId::LOCAL, prefix);
+                }
             }
         }
         cursor.walk = Some(match last {
@@ -219,6 +227,29 @@ impl<P: IpPrefix> Table<P> {
             None => Walk { after: None, withdrawing: false, ..walk },
         });
         Advance::Some
+    }
+
+    /// The same where several paths are told; returns the last prefix. The walk comes by those that are back.
+    fn withdraw_gone_paths(
+        &mut self,
+        after: Option<P>,
+        audience: &Audience<'_>,
+        encoding: &Encoding<'_>,
+    ) -> Option<P> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, |after| Excluded((after, SourceId::LAST)));
+        let mut last = None;
+        for (count, &(prefix, source)) in self.gone_paths.range((from, Unbounded)).enumerate() {
+            // All of a prefix at once: that is where the walk goes on.
+            if count >= encoding.limits.window && last != Some(prefix) {
+                break;
+            }
+            last = Some(prefix);
+            if self.rib.path_of(prefix, source).standing() == 0 {
+                self.window.withdraw(encoding.core, audience, source, prefix);
+            }
+        }
+        last
     }
 
     /// The prefixes that an earlier process has announced, and that are not there any more.
@@ -236,6 +267,67 @@ impl<P: IpPrefix> Table<P> {
         audience: &Audience<'_>,
         encoding: &mut Encoding<'_>,
     ) -> Advance {
+        let (last, done) = match audience.current.export.paths::<P>() {
+            0 => self.walk_best(walk, cursor, audience, encoding),
+            _ => self.walk_each(walk, cursor, audience, encoding),
+        };
+        match last {
+            Some(_) => {
+                cursor.walk = Some(Walk { after: last, done: walk.done + done as u64, ..walk });
+                Advance::Some
+            }
+            None if cursor.told.as_mut().is_some_and(|told| told.is_left()) => {
+                self.withdraw_left(cursor, audience, encoding);
+                Advance::Some
+            }
+            None => {
+                cursor.walk = None;
+                let had_end_of_rib = cursor.told.take().is_some_and(|told| told.end_of_rib);
+                match walk.kind {
+                    WalkKind::Resume if !had_end_of_rib => Advance::Synced,
+                    WalkKind::Resume => Advance::Some,
+                    WalkKind::Dump | WalkKind::Lost => Advance::Synced,
+                    WalkKind::Refresh | WalkKind::Policy => Advance::Some,
+                }
+            }
+        }
+    }
+
+    /// A page of the walk, each path of it; the last prefix, and how many there were.
+    fn walk_each(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> (Option<P>, usize) {
+        let Encoding { core, marks, limits } = encoding;
+        let Self { rib, window, .. } = self;
+        let page = rib.page_of_each(core, walk.after, limits.window);
+        // All had been read: what was logged now is of the page.
+        cursor.position = rib.log.end();
+        for Change { prefix, old, new } in page.paths {
+            let before = match walk.kind {
+                WalkKind::Dump => Before::Path(old.absent(), Side::Current),
+                WalkKind::Refresh => Before::Path(audience.select::<P>(Side::Current, old), Side::Current),
+                WalkKind::Policy => Before::Path(audience.select::<P>(Side::Previous, old), Side::Previous),
+                WalkKind::Lost | WalkKind::Resume => Before::Unknown,
+            };
+            let new = audience.select::<P>(Side::Current, new);
+            audience.read(core, prefix, before, new);
+            window.add(core, marks, audience, prefix, before, (new, Side::Current));
+        }
+        (page.last, page.prefixes)
+    }
+
+    /// The same of the best paths.
+    fn walk_best(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits } = encoding;
         let Self { rib, window, .. } = self;
         let page = rib.page(walk.after, limits.window);
@@ -256,26 +348,6 @@ impl<P: IpPrefix> Table<P> {
             audience.read(core, prefix, before, best);
             window.add(core, marks, audience, prefix, before, (best, Side::Current));
         }
-        let last = page.last().map(|(prefix, _)| *prefix);
-        match last {
-            Some(_) => {
-                cursor.walk = Some(Walk { after: last, done: walk.done + page.len() as u64, ..walk });
-                Advance::Some
-            }
-            None if cursor.told.as_mut().is_some_and(|told| told.is_left()) => {
-                self.withdraw_left(cursor, audience, encoding);
-                Advance::Some
-            }
-            None => {
-                cursor.walk = None;
-                let had_end_of_rib = cursor.told.take().is_some_and(|told| told.end_of_rib);
-                match walk.kind {
-                    WalkKind::Resume if !had_end_of_rib => Advance::Synced,
-                    WalkKind::Resume => Advance::Some,
-                    WalkKind::Dump | WalkKind::Lost => Advance::Synced,
-                    WalkKind::Refresh | WalkKind::Policy => Advance::Some,
-                }
-            }
-        }
+        (page.last().map(|(prefix, _)| *prefix), page.len())
     }
 }

@@ -45,6 +45,8 @@ pub enum Step {
     ClusterList,
     /// RFC 4271 section 9.1.2.2 g).
     PeerAddress,
+    /// Of several paths of one session (RFC 7911) that are equal up to here, the one that it sent first stays.
+    Path,
 }
 
 impl fmt::Display for Step {
@@ -61,6 +63,7 @@ impl fmt::Display for Step {
             Self::RouterId => "f) higher router id",
             Self::ClusterList => "longer cluster list",
             Self::PeerAddress => "g) higher peer address",
+            Self::Path => "another path of the same peer came first",
         })
     }
 }
@@ -96,7 +99,7 @@ impl Candidate {
 
     /// Whether it may be used beside the best: everything up to step e) was equal.
     fn is_equal_cost(&self) -> bool {
-        matches!(self.lost, None | Some(Step::RouterId | Step::ClusterList | Step::PeerAddress))
+        matches!(self.lost, None | Some(Step::RouterId | Step::ClusterList | Step::PeerAddress | Step::Path))
     }
 }
 
@@ -193,7 +196,7 @@ impl Core {
         reflected.then(|| self.sets.attributes(candidate.set))
     }
 
-    /// Steps d) to g); lower wins.
+    /// Steps d) to g) and what follows; lower wins.
     fn tie_break(&self, candidate: &Candidate) -> impl Ord + use<> {
         (
             self.is_internal(candidate),
@@ -201,6 +204,7 @@ impl Core {
             self.router_id(candidate),
             self.cluster_list(candidate),
             self.sources.get(candidate.source).address,
+            self.sources.get(candidate.source).place,
         )
     }
 }
@@ -240,6 +244,7 @@ impl Decision {
         self.keep_least(Step::RouterId, |c| core.router_id(c));
         self.keep_least(Step::ClusterList, |c| core.cluster_list(c));
         self.keep_least(Step::PeerAddress, |c| core.sources.get(c.source).address);
+        self.keep_least(Step::Path, |c| core.sources.get(c.source).place);
     }
 
     fn left(&self) -> usize {

@@ -7,11 +7,11 @@ use std::{
 
 use holdfast_bgp_wire::edit::{PathEdit, PrivateAsns};
 use holdfast_policy::{Edits, Verdict};
-use holdfast_types::{Asn, BgpRole, IpPrefix, Prefix, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, IpPrefix, Prefix, RouterId};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    NextHopRule, PeerConfig, PeerKind, PrivateAsnRule, SessionFacts, SpeakerConfig,
+    NextHopRule, PeerConfig, PeerKind, PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
     class::Policy,
     core::{Core, family_index},
     neighbor_routes::Withheld,
@@ -51,6 +51,9 @@ pub(crate) struct Export {
     role: Option<BgpRole>,
     /// GRACEFUL_SHUTDOWN is added (RFC 8326).
     pub(crate) graceful_shutdown: bool,
+    /// By family, how many of the best paths are told ([`Path::BEYOND`]: all), under path identifiers; 0: the best,
+    /// without.
+    pub(crate) paths: [u8; 2],
 }
 
 impl Export {
@@ -75,6 +78,11 @@ impl Export {
             own_asns,
             role: paths.role.filter(|_| external),
             graceful_shutdown: paths.graceful_shutdown && external,
+            paths: Family::ALL.map(|family| match config.send_paths {
+                _ if !facts.identifiers_sent.of(family) => 0,
+                SendPaths::All => Path::BEYOND,
+                SendPaths::Best(most) => most.clamp(1, SendPaths::MOST_BEST),
+            }),
         };
         // Also without an address of our own to announce: the peer waits for End-of-RIB.
         for index in facts.families.iter().filter_map(|family| family_index(*family)) {
@@ -86,6 +94,11 @@ impl Export {
     /// The same for receivers with four-octet AS numbers: what a route is when it is shown.
     pub(crate) fn with_four_octet_as(self) -> Self {
         Self { four_octet_as: true, ..self }
+    }
+
+    /// How many paths of a prefix are told, as in `paths`.
+    pub(crate) fn paths<P: IpPrefix>(&self) -> u8 {
+        self.paths[usize::from(P::WIDTH != 32)]
     }
 
     /// Whether we have an address to announce ourselves as next hop with.
@@ -152,6 +165,15 @@ pub(crate) struct Judged {
 impl Group {
     pub(crate) fn new(export: Export, number: GroupNumber) -> Self {
         Self { export, number, outcomes: RefCell::default() }
+    }
+
+    /// Whether the path is one that is told, if export policy lets it pass: the best, or one of several.
+    pub(crate) fn tells<P: IpPrefix>(&self, path: Path) -> bool {
+        let is_selected = match self.export.paths::<P>() {
+            0 => path.is_best(),
+            most => path.within(most).is_some(),
+        };
+        is_selected && self.export.families[usize::from(P::WIDTH != 32)]
     }
 
     /// Whether the path is announced to this group, and how.

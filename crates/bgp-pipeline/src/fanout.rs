@@ -1,5 +1,9 @@
 //! The Fanout stage: one log of changes of the best paths, read by cursors.
 //!
+//! While groups are sent several paths (RFC 7911) it has the changes of each path that takes part in the decision, too,
+//! and of its standing among them. Both kinds are in one log: readers skip what is not for them, and all that depends
+//! on how far readers have come holds for both.
+//!
 //! Every update group and the RIB hold a position in the log and nothing else: a slow reader costs no copy
 //! (XORP, section 5.1.1). The log is bounded; who is too far behind loses its place ([`Log::start`] has
 //! passed it) and starts again from a walk over the table.
@@ -8,7 +12,8 @@ use std::collections::VecDeque;
 
 use crate::path::Path;
 
-/// The best path of a prefix is another one. Paths carry the attributes as received.
+/// The best path of a prefix is another one; or one of its paths, that of a source, has changed. Paths carry the
+/// attributes as received.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change<P> {
     pub(crate) prefix: P,
@@ -18,11 +23,30 @@ pub(crate) struct Change<P> {
     pub(crate) new: Path,
 }
 
+impl<P: Copy + Eq> Change<P> {
+    /// What has become of one path; those that are not there have the source all the same.
+    pub(crate) fn each(prefix: P, old: Path, new: Path) -> Self {
+        Self { prefix, old: old.as_each(), new: new.as_each() }
+    }
+
+    /// Whether it is about one of several paths, not about which is best.
+    pub(crate) fn is_each(&self) -> bool {
+        self.new.is_each()
+    }
+
+    /// Whether both are about the same. Both are of one kind.
+    pub(crate) fn concerns(&self, other: &Self) -> bool {
+        self.prefix == other.prefix && (!self.is_each() || self.new.source == other.new.source)
+    }
+}
+
 /// The changes of one family that some reader has not seen.
 #[derive(Debug)]
 pub(crate) struct Log<P> {
     changes: VecDeque<Change<P>>,
     start: u64,
+    /// After the last change of one of several paths.
+    mixed_to: u64,
 }
 
 /// Entries of room that are kept when the log is empty.
@@ -30,7 +54,7 @@ const SHRINK_ABOVE: usize = 1 << 14;
 
 impl<P: Copy> Log<P> {
     pub(crate) fn new() -> Self {
-        Self { changes: VecDeque::new(), start: 0 }
+        Self { changes: VecDeque::new(), start: 0, mixed_to: 0 }
     }
 
     /// The position of the oldest change.
@@ -47,8 +71,20 @@ impl<P: Copy> Log<P> {
         self.changes.len()
     }
 
+    /// Adds a change of the best path.
     pub(crate) fn push(&mut self, change: Change<P>) {
         self.changes.push_back(change);
+    }
+
+    /// Adds a change of one of several.
+    pub(crate) fn push_each(&mut self, change: Change<P>) {
+        self.push(change);
+        self.mixed_to = self.end();
+    }
+
+    /// Whether there may be changes of both kinds from a position on.
+    pub(crate) fn is_mixed(&self, from: u64) -> bool {
+        from < self.mixed_to
     }
 
     /// At most `count` changes from a position on.

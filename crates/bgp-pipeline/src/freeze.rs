@@ -5,27 +5,34 @@
 //!
 //! ```text
 //!  1 version
-//!  1 where the prefixes are: 0 in an NLRI field, 1 in MP_REACH_NLRI
+//!  1 where the prefixes are: 0 in an NLRI field, 1 in MP_REACH_NLRI; 2 more where they have path identifiers
 //!  2 octets of attributes, and these in canonical form
 //!    the NLRI field of an UPDATE (IPv4), or the value of MP_REACH_NLRI
 //! ```
 
-use holdfast_bgp_wire::{Attributes, MpReach, NextHop, nlri, update::Rules};
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_bgp_wire::{
+    Attributes, MpReach, NextHop,
+    nlri::{self, Identified, Nlri as _},
+    update::Rules,
+};
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     DropReason, PeerIndex, Pipeline,
     class::ClassId,
     core::Core,
     next_hop::Gateway,
-    path::{Path, SetId},
+    path::{Path, SetId, SourceId},
     peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
+    pipeline::Peer,
     table::Table,
     told::Unreadable,
 };
 
 /// The form of records.
 const VERSION: u8 = 1;
+/// Prefixes have path identifiers.
+const IDENTIFIED: u8 = 2;
 
 /// Where a walk that freezes routes goes on; the beginning by default.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -60,11 +67,11 @@ impl Pipeline {
     ) -> Option<FreezePlace> {
         let next = match from.0 {
             Place::Ipv4(after) => {
-                let next = self.v4.freeze(&self.core, after, budget, wanted, sink);
+                let next = self.v4.freeze(&self.core, &self.peers, after, budget, wanted, sink);
                 Some(next.map_or(Place::Ipv6(None), |next| Place::Ipv4(Some(next))))
             }
             Place::Ipv6(after) => {
-                let next = self.v6.freeze(&self.core, after, budget, wanted, sink);
+                let next = self.v6.freeze(&self.core, &self.peers, after, budget, wanted, sink);
                 next.map(|next| Place::Ipv6(Some(next)))
             }
         };
@@ -80,12 +87,19 @@ impl Pipeline {
     /// It is no such record; nothing of it is taken.
     pub fn thaw_routes(&mut self, index: PeerIndex, record: &[u8]) -> Result<(), Unreadable> {
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
-        let Some(session) = &peer.session else { return Ok(()) };
-        let source = session.source;
+        let Some(session) = &mut peer.session else { return Ok(()) };
+        let (source, places) = (session.source, session.places.take());
         let mut origin = Origin { source, facts: &session.facts, drops: &mut peer.drops };
-        let mut arrival = read(&mut self.core, record, &mut origin)?;
+        let read = read(&mut self.core, record, &mut origin);
+        let Ok(mut arrival) = read else {
+            session.places = places;
+            return Err(Unreadable);
+        };
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
-        self.arrive(source, &arrival);
+        match places {
+            None => self.arrive(source, &arrival),
+            Some(places) => self.arrive_identified(index, places, &arrival),
+        }
         arrival.release(&mut self.core);
         self.trim_if_long();
         Ok(())
@@ -150,17 +164,27 @@ impl<P: IpPrefix> Slice<P> {
         }
     }
 
-    fn write(&self, core: &Core, sink: &mut dyn FnMut(PeerIndex, &[u8])) {
+    fn write(&self, core: &Core, peers: &[Option<Peer>], sink: &mut dyn FnMut(PeerIndex, &[u8])) {
         let mut record = Vec::new();
         for group in &self.groups {
             record.clear();
-            if !begin::<P>(core, group.set, &mut record) {
+            let session = peers[group.peer.index()].as_ref().and_then(|peer| peer.session.as_ref());
+            let places = session.and_then(|session| session.places.as_ref());
+            let places = places.filter(|places| places.families.of(P::UNICAST));
+            if !begin::<P>(core, group.set, places.is_some(), &mut record) {
                 continue;
             }
+            let place = core.sources.get(SourceId((group.key >> 32) as u16)).place;
             let mut at = group.first;
             loop {
                 let (prefix, next) = self.prefixes[at as usize];
-                nlri::push_prefix(&mut record, prefix);
+                match places.map(|places| places.identifier(prefix.into(), place)) {
+                    None => prefix.push(&mut record),
+                    Some(identifier) => {
+                        let identifier = identifier.unwrap_or_default();
+                        Identified { identifier, prefix }.push(&mut record);
+                    }
+                }
                 if next == at {
                     break;
                 }
@@ -175,6 +199,7 @@ impl<P: IpPrefix> Table<P> {
     fn freeze(
         &self,
         core: &Core,
+        peers: &[Option<Peer>],
         after: Option<P>,
         budget: usize,
         wanted: impl Fn(PeerIndex) -> bool,
@@ -194,19 +219,20 @@ impl<P: IpPrefix> Table<P> {
             });
             looked_at < budget
         });
-        slice.write(core, sink);
+        slice.write(core, peers, sink);
         next
     }
 }
 
 /// Writes a record up to its prefixes; `false` for a set that no session brought.
-fn begin<P: IpPrefix>(core: &Core, set: SetId, record: &mut Vec<u8>) -> bool {
+fn begin<P: IpPrefix>(core: &Core, set: SetId, identified: bool, record: &mut Vec<u8>) -> bool {
     let Some(gateway) = core.next_hops.gateway(core.sets.next_hop(set)) else { return false };
     let (attributes, multiprotocol) =
         (core.sets.bytes(set), core.classes.get(core.sets.class(set)).multiprotocol);
     // A set has at most 65,535 octets.
     let [high, low] = (attributes.len() as u16).to_be_bytes();
-    record.extend_from_slice(&[VERSION, u8::from(multiprotocol), high, low]);
+    let place = u8::from(multiprotocol) | if identified { IDENTIFIED } else { 0 };
+    record.extend_from_slice(&[VERSION, place, high, low]);
     record.extend_from_slice(attributes);
     if multiprotocol {
         begin_reach::<P>(gateway, record);
@@ -280,16 +306,31 @@ impl<'a> Record<'a> {
         if version != VERSION || !is_ascending(attributes) {
             return None;
         }
-        let routes = match place {
-            0 if nlri::count::<Ipv4Prefix>(routes).is_ok_and(|count| count > 0) => {
+        let identified = place & IDENTIFIED != 0;
+        let routes = match place & !IDENTIFIED {
+            0 if identified == rules.identifiers.of(Family::IPV4_UNICAST)
+                && has_prefixes(routes, identified) =>
+            {
                 Attributes(attributes).next_hop()?;
                 Routes::Nlri(routes)
             }
-            1 => Routes::Reach(MpReach::parse(routes, rules).ok().filter(is_frozen)?),
+            1 => {
+                let reach = MpReach::parse(routes, rules).ok().filter(is_frozen)?;
+                (identified == rules.identifiers.of(reach.family)).then_some(Routes::Reach(reach))?
+            }
             _ => return None,
         };
         Some(Self { attributes, routes })
     }
+}
+
+/// Whether the list can be read, and has something.
+fn has_prefixes(nlri: &[u8], identified: bool) -> bool {
+    let count = match identified {
+        true => nlri::count_identified::<Ipv4Prefix>(nlri),
+        false => nlri::count::<Ipv4Prefix>(nlri),
+    };
+    count.is_ok_and(|count| count > 0)
 }
 
 /// Whether it has a next hop and a prefix.

@@ -3,7 +3,11 @@
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    Drops, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts, core::family_index, fanout::Change,
+    Drops, PathState, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts,
+    core::{Core, family_index},
+    fanout::Change,
+    table::Table,
+    update_group::{Stream, Streams},
 };
 
 /// What a peer has and gets, in one family.
@@ -65,21 +69,25 @@ impl Pipeline {
     /// The prefixes whose best route changed after [`changes_end`](Self::changes_end) said this, and whether there is
     /// one now. Changes that every reader has passed may be missing.
     pub fn changes_since(&self, ends: [u64; 2]) -> Vec<(Prefix, bool)> {
-        let v4 = self.v4.rib.log.read(ends[0], usize::MAX).map(told);
-        v4.chain(self.v6.rib.log.read(ends[1], usize::MAX).map(told)).collect()
+        let v4 = self.v4.rib.log.read(ends[0], usize::MAX).filter_map(told);
+        v4.chain(self.v6.rib.log.read(ends[1], usize::MAX).filter_map(told)).collect()
     }
 
     /// Counters of a peer in one family; zero while its session is down, but for what stays of it.
     pub fn counts(&self, index: PeerIndex, family: Family) -> FamilyCounts {
         let Some(at) = family_index(family) else { return FamilyCounts::default() };
-        let stale = self.peers.get(index.index()).and_then(|peer| peer.as_ref()?.stale);
-        let stale = stale.map_or(0, |source| self.core.sources.get(source).counts[at].received);
+        let stale = self.peers.get(index.index()).and_then(Option::as_ref).map(|peer| &peer.stale);
+        let stale =
+            stale.into_iter().flatten().map(|source| self.core.sources.get(*source).counts[at].received);
+        let stale = stale.sum();
         let Some(session) = self.session(index) else {
             return FamilyCounts { stale, ..FamilyCounts::default() };
         };
         let member = self.members[index.index()].as_ref();
+        let mut routes = RouteCounts::default();
+        session.sources().iter().for_each(|source| routes += self.core.sources.get(*source).counts[at]);
         FamilyCounts {
-            routes: self.core.sources.get(session.source).counts[at],
+            routes,
             announced: member.map_or(0, |member| self.streams.announced(member, at)),
             stale,
             end_of_rib_received: session.end_of_rib[at],
@@ -109,9 +117,20 @@ impl Pipeline {
 
     /// All paths to a prefix, the best first, and why each is or is not used. Empty if there is none.
     pub fn explain(&mut self, prefix: Prefix) -> Vec<PathView> {
-        match prefix {
+        let mut paths = match prefix {
             Prefix::V4(prefix) => self.v4.explain(&mut self.core, &self.stages, prefix),
             Prefix::V6(prefix) => self.v6.explain(&mut self.core, &self.stages, prefix),
+        };
+        self.identify(prefix, &mut paths);
+        paths
+    }
+
+    /// Adds their path identifiers.
+    pub(crate) fn identify(&self, prefix: Prefix, paths: &mut [PathView]) {
+        for path in paths.iter_mut().filter(|path| path.state != PathState::Stale) {
+            let session = path.peer.and_then(|peer| self.session(peer));
+            let places = session.and_then(|session| session.places.as_ref());
+            path.identifier = places.and_then(|places| places.identifier(prefix, path.place));
         }
     }
 
@@ -131,7 +150,7 @@ impl Pipeline {
         after: Option<Prefix>,
         limit: usize,
     ) -> Vec<(Prefix, Vec<PathView>)> {
-        match family_index(family) {
+        let mut routes = match family_index(family) {
             Some(0) => {
                 self.v4.show(&mut self.core, &self.stages, after.and_then(Ipv4Prefix::from_prefix), limit)
             }
@@ -139,30 +158,19 @@ impl Pipeline {
                 self.v6.show(&mut self.core, &self.stages, after.and_then(Ipv6Prefix::from_prefix), limit)
             }
             None => Vec::new(),
-        }
+        };
+        routes.iter_mut().for_each(|(prefix, paths)| self.identify(*prefix, paths));
+        routes
     }
 
-    /// The peers that are told of the prefix's best path.
+    /// The peers that are told of the prefix's best path, or of others if they are sent several.
     pub fn advertised_to(&mut self, prefix: Prefix) -> Vec<PeerIndex> {
-        let (best, at) = match prefix {
-            Prefix::V4(prefix) => (self.v4.rib.best(prefix), 0),
-            Prefix::V6(prefix) => (self.v6.rib.best(prefix), 1),
+        let mut told = match prefix {
+            Prefix::V4(prefix) => advertised(&self.v4, &mut self.core, &self.streams, prefix),
+            Prefix::V6(prefix) => advertised(&self.v6, &mut self.core, &self.streams, prefix),
         };
-        let mut told = Vec::new();
-        if best.is_some() {
-            for (_, stream) in self.streams.iter() {
-                let passes = match prefix {
-                    Prefix::V4(prefix) => stream.group.judge(&mut self.core, prefix, best).is_some(),
-                    Prefix::V6(prefix) => stream.group.judge(&mut self.core, prefix, best).is_some(),
-                };
-                if stream.group.export.families[at] && passes {
-                    told.extend(stream.members.iter());
-                }
-            }
-        }
-        let from = self.core.sources.get(best.source).peer;
-        told.retain(|peer| Some(*peer) != from);
         told.sort_unstable();
+        told.dedup();
         told
     }
 
@@ -181,6 +189,25 @@ impl Pipeline {
     }
 }
 
-fn told<P: IpPrefix>(change: Change<P>) -> (Prefix, bool) {
-    (change.prefix.into(), change.new.is_some())
+fn told<P: IpPrefix>(change: Change<P>) -> Option<(Prefix, bool)> {
+    (!change.is_each()).then(|| (change.prefix.into(), change.new.is_some()))
+}
+
+/// Who is told of some path to the prefix.
+fn advertised<P: IpPrefix>(
+    table: &Table<P>,
+    core: &mut Core,
+    streams: &Streams,
+    prefix: P,
+) -> Vec<PeerIndex> {
+    let mut told = Vec::new();
+    for path in table.rib.paths(prefix) {
+        let from = core.sources.get(path.source).peer;
+        for (_, Stream { group, members, .. }) in streams.iter() {
+            if group.tells::<P>(path) && group.judge(core, prefix, path).is_some() {
+                told.extend(members.iter().filter(|peer| Some(*peer) != from));
+            }
+        }
+    }
+    told
 }

@@ -49,6 +49,7 @@ mod path;
 mod peer_in;
 mod peer_set;
 mod pipeline;
+mod places;
 mod policy;
 mod redistribution;
 mod rewrite;
@@ -68,19 +69,20 @@ mod verdicts;
 
 pub use config::{
     DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,
-    PrivateAsnRule, SessionFacts, SpeakerConfig,
+    PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
 };
 pub use decision::{LOCAL_WEIGHT, Step};
 pub use dump::{DumpPage, DumpView, DumpedPath};
 pub use event::{Event, Reachability};
 pub use freeze::FreezePlace;
-pub use holdfast_bgp_wire::update::AsSets;
+pub use holdfast_bgp_wire::update::{AsSets, Identifiers};
 pub use inspect::{FamilyCounts, Memory};
 pub use journal::{Journal, JournalEntry};
 pub use neighbor_routes::{NeighborPage, NeighborView, Withheld};
 pub use next_hop::Gateway;
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};
+pub use places::MOST_PATHS;
 pub use policy::{Direction, Progress};
 pub use redistribution::{ForeignRoute, NoRoom};
 pub use rib_out::{RibChanges, RibRun};

@@ -49,6 +49,18 @@ struct Room {
     before: Vec<Path>,
     visited: Vec<Path>,
     decision: Decision,
+    each: Each,
+}
+
+/// The same for telling of each path.
+#[derive(Debug, Default)]
+struct Each {
+    /// Before, by source.
+    before: Vec<Path>,
+    after: Vec<Path>,
+    /// Those that have no standing yet.
+    left: Vec<Path>,
+    decision: Decision,
 }
 
 impl<P: IpPrefix> LocRib<P> {
@@ -82,6 +94,12 @@ impl<P: IpPrefix> LocRib<P> {
     fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
+        if desk.core.tells_each {
+            for prefix in prefixes {
+                table.update(*prefix, |word| desk.revise_each(*prefix, word, Some(edit)));
+            }
+            return;
+        }
         for prefix in prefixes {
             table.update(*prefix, |word| desk.revise(*prefix, word, edit));
         }
@@ -97,6 +115,11 @@ impl<P: IpPrefix> LocRib<P> {
     ) -> Option<P> {
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
+        if desk.core.tells_each {
+            return table.retain(from, budget, |prefix, word| {
+                desk.revise_each(prefix, Some(word), Some(Edit::Visit))
+            });
+        }
         table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
     }
 
@@ -105,7 +128,10 @@ impl<P: IpPrefix> LocRib<P> {
         let Self { family, table, lists, log, room } = self;
         let moving = std::mem::replace(&mut core.next_hops_moving, true);
         let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
-        table.update(prefix, |word| desk.revise(prefix, word, Edit::Visit));
+        table.update(prefix, |word| match desk.core.tells_each {
+            true => desk.revise_each(prefix, word, Some(Edit::Visit)),
+            false => desk.revise(prefix, word, Edit::Visit),
+        });
         core.next_hops_moving = moving;
     }
 
@@ -137,9 +163,38 @@ impl<P: IpPrefix> LocRib<P> {
         }
     }
 
+    /// Up to `max` prefixes after one (or from the first), with each of their paths as it was told and as it is to be told
+    /// now; and the last of them. Changes come into the log as well: who was told of these prefixes before reads them there.
+    pub(crate) fn page_of_each(&mut self, core: &mut Core, after: Option<P>, max: usize) -> EachPage<P> {
+        let prefixes: Vec<P> = match after {
+            Some(after) => self.table.iter_from(after, false).take(max).map(|(prefix, _)| prefix).collect(),
+            None => self.table.iter().take(max).map(|(prefix, _)| prefix).collect(),
+        };
+        let Self { family, table, lists, log, room } = self;
+        let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
+        let mut page =
+            EachPage { paths: Vec::new(), prefixes: prefixes.len(), last: prefixes.last().copied() };
+        for prefix in prefixes {
+            table.update(prefix, |word| {
+                let word = desk.revise_each(prefix, word, None);
+                desk.room.each.for_each_told(|old, new| page.paths.push(Change::each(prefix, old, new)));
+                word
+            });
+        }
+        page
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.table.memory() + self.lists.memory() + self.log.memory()
     }
+}
+
+/// What [`LocRib::page_of_each`] finds.
+pub(crate) struct EachPage<P> {
+    pub(crate) paths: Vec<Change<P>>,
+    /// How many prefixes.
+    pub(crate) prefixes: usize,
+    pub(crate) last: Option<P>,
 }
 
 /// The parts of a [`LocRib`] beside its table, and what else an event on a prefix needs.
@@ -171,6 +226,57 @@ impl<P: IpPrefix> Desk<'_, P> {
                 Some(_) | None => self.revise_among(prefix, word, edit),
             },
         }
+    }
+
+    /// The same, or no event at all, while groups are sent several paths: all that take part are looked at again, and
+    /// what has changed about each is told.
+    fn revise_each(&mut self, prefix: P, word: Option<u64>, edit: Option<Edit>) -> Option<u64> {
+        let mut room = std::mem::take(&mut self.room.each);
+        let Each { before, after, .. } = &mut room;
+        before.clear();
+        after.clear();
+        word.iter().for_each(|word| self.lists.load(*word, before));
+        let word = edit.map_or(word, |edit| self.revise(prefix, word, edit));
+        word.iter().for_each(|word| self.lists.load(*word, after));
+        let is_other = self.rank(prefix.into(), &mut room);
+        let word = match word {
+            Some(word) if is_other => self.lists.store(word, &room.after),
+            word => word,
+        };
+        room.before.sort_unstable_by_key(|path| path.source);
+        room.after.sort_unstable_by_key(|path| path.source);
+        self.room.each = room;
+        let log = &mut *self.log;
+        self.room.each.for_each_told(|old, new| {
+            if old.standing() != new.standing() || old.set != new.set {
+                log.push_each(Change::each(prefix, old, new));
+            }
+        });
+        word
+    }
+
+    /// Gives each path its standing; whether any has another than it bears.
+    fn rank(&mut self, prefix: Prefix, room: &mut Each) -> bool {
+        let Each { after, left, decision, .. } = room;
+        let mut is_other = false;
+        let mut stand = |path: &mut Path, standing| {
+            is_other |= path.standing() != standing;
+            path.set_standing(standing);
+        };
+        left.clear();
+        left.extend_from_slice(after);
+        for standing in 1..=self.core.ranked {
+            let Some(best) = decision.choose(self.core, prefix, left) else { break };
+            stand(&mut after[best], standing);
+            left[best] = Path::NONE;
+        }
+        for (path, left) in after.iter_mut().zip(left) {
+            if left.is_some() {
+                let takes_part = self.core.usable(prefix, *left).is_some();
+                stand(path, if takes_part { Path::BEYOND } else { 0 });
+            }
+        }
+        is_other
     }
 
     /// The shortest way: the first path to the prefix.
@@ -427,6 +533,37 @@ impl<P: IpPrefix> Desk<'_, P> {
         }
         if new.is_some() {
             self.counts(new.source).best += 1;
+        }
+    }
+}
+
+impl Each {
+    /// What was told of each path of the prefix that was looked at last, and what is to be told now.
+    fn for_each_told(&self, mut show: impl FnMut(Path, Path)) {
+        let (mut before, mut after) = (self.before.as_slice(), self.after.as_slice());
+        loop {
+            let (old, new) = match (before, after) {
+                ([], []) => return,
+                (&[old, ref rest @ ..], &[new, ..]) if old.source < new.source => {
+                    before = rest;
+                    (old, old.absent())
+                }
+                (&[old, ref rest @ ..], []) => {
+                    before = rest;
+                    (old, old.absent())
+                }
+                (&[old, ref old_rest @ ..], &[new, ref new_rest @ ..]) if old.source == new.source => {
+                    (before, after) = (old_rest, new_rest);
+                    (old, new)
+                }
+                (_, &[new, ref rest @ ..]) => {
+                    after = rest;
+                    (new.absent(), new)
+                }
+            };
+            if old.standing() != 0 || new.standing() != 0 {
+                show(old, new);
+            }
         }
     }
 }

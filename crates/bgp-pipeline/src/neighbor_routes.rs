@@ -104,7 +104,7 @@ impl Pipeline {
     ) -> NeighborPage {
         let nothing = NeighborPage { next: None, routes: Vec::new() };
         let Some(session) = self.session(index) else { return nothing };
-        let (source, own) = (session.source, OwnNextHops::new(&session.facts));
+        let (sources, own) = (session.sources().to_vec(), OwnNextHops::new(&session.facts));
         let member = self.members.get(index.index()).and_then(Option::as_ref);
         let stream = member.and_then(|member| self.streams.get(member.stream));
         let receiver = stream.map(|stream| Receiver {
@@ -114,8 +114,8 @@ impl Pipeline {
             shown: stream.group.export.clone().with_four_octet_as(),
         });
         let (core, stages) = (&mut self.core, &self.stages);
-        let asked = (view, source, receiver.as_ref());
-        match family_index(family) {
+        let asked = (view, &*sources, receiver.as_ref());
+        let mut page = match family_index(family) {
             Some(0) => {
                 self.v4.neighbor_page(core, stages, asked, after.and_then(Ipv4Prefix::from_prefix), limit)
             }
@@ -123,7 +123,11 @@ impl Pipeline {
                 self.v6.neighbor_page(core, stages, asked, after.and_then(Ipv6Prefix::from_prefix), limit)
             }
             None => nothing,
-        }
+        };
+        page.routes
+            .iter_mut()
+            .for_each(|(prefix, shown)| self.identify(*prefix, std::slice::from_mut(shown)));
+        page
     }
 }
 
@@ -132,7 +136,7 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         core: &mut Core,
         stages: &Stages,
-        (view, source, receiver): (NeighborView, SourceId, Option<&Receiver<'_>>),
+        (view, sources, receiver): (NeighborView, &[SourceId], Option<&Receiver<'_>>),
         after: Option<P>,
         limit: usize,
     ) -> NeighborPage {
@@ -142,7 +146,7 @@ impl<P: IpPrefix> Table<P> {
         for (prefix, best) in page {
             match view {
                 NeighborView::Received | NeighborView::Accepted | NeighborView::Filtered => {
-                    let shown = self.received(core, stages, prefix, source, view);
+                    let shown = self.received(core, stages, prefix, sources, view);
                     routes.extend(shown.into_iter().map(|shown| (prefix.into(), shown)));
                 }
                 NeighborView::Advertised | NeighborView::Withheld => {
@@ -150,40 +154,41 @@ impl<P: IpPrefix> Table<P> {
                     else {
                         continue;
                     };
-                    let told = receiver.told(core, prefix, best);
-                    let shown = match (view, told) {
-                        (NeighborView::Advertised, Ok((bytes, next_hop))) => {
-                            let shown = self.explain(core, stages, prefix).into_iter().next();
-                            shown.map(|shown| PathView { bytes, next_hop, ..shown })
-                        }
-                        (NeighborView::Withheld, Err(why)) => {
-                            let shown = self.explain(core, stages, prefix).into_iter().next();
-                            shown.map(|shown| PathView { state: PathState::Withheld(why), ..shown })
-                        }
-                        _ => None,
-                    };
-                    routes.extend(shown.map(|shown| (prefix.into(), shown)));
+                    // One path, or those that it is told of several.
+                    let paths = self.rib.paths(prefix).into_iter().zip(self.explain(core, stages, prefix));
+                    for (path, shown) in paths.filter(|(path, _)| receiver.group.tells::<P>(*path)) {
+                        let shown = match (view, receiver.told(core, prefix, path)) {
+                            (NeighborView::Advertised, Ok((bytes, next_hop))) => {
+                                Some(PathView { bytes, next_hop, ..shown })
+                            }
+                            (NeighborView::Withheld, Err(why)) => {
+                                Some(PathView { state: PathState::Withheld(why), ..shown })
+                            }
+                            _ => None,
+                        };
+                        routes.extend(shown.map(|shown| (prefix.into(), shown)));
+                    }
                 }
             }
         }
         NeighborPage { next, routes }
     }
 
-    /// What a source has sent for a prefix, if it belongs into the view.
+    /// What these sources have sent for a prefix, if it belongs into the view.
     fn received(
         &mut self,
         core: &mut Core,
         stages: &Stages,
         prefix: P,
-        source: SourceId,
+        sources: &[SourceId],
         view: NeighborView,
     ) -> Vec<PathView> {
-        if !self.rib.path_of(prefix, source).is_some() {
+        let paths = self.rib.paths(prefix);
+        if !paths.iter().any(|path| sources.contains(&path.source)) {
             return Vec::new();
         }
-        let paths = self.rib.paths(prefix);
         let views = self.explain(core, stages, prefix);
-        let of_source = paths.into_iter().zip(views).filter(|(path, _)| path.source == source);
+        let of_source = paths.into_iter().zip(views).filter(|(path, _)| sources.contains(&path.source));
         let shown = of_source.filter_map(|(path, shown)| {
             let accepted = core.imported(prefix.into(), path).is_some();
             match view {

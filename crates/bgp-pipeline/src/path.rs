@@ -19,7 +19,7 @@ impl SetId {
 
 /// A peer's session, or ourselves: a peer that comes back is another source, so that what is left of the
 /// session before can be swept meanwhile.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct SourceId(pub(crate) u16);
 
 impl SourceId {
@@ -27,6 +27,9 @@ impl SourceId {
     pub(crate) const LOCAL: Self = Self(0);
     /// Routes of other protocols that we originate.
     pub(crate) const REDISTRIBUTED: Self = Self(1);
+
+    /// After all others.
+    pub(crate) const LAST: Self = Self(u16::MAX);
 
     /// Whether the route begins here.
     #[inline]
@@ -52,6 +55,10 @@ impl Flags {
     pub(crate) const ACCEPTED: Self = Self(4);
     /// A plugged-in stage holds it back.
     pub(crate) const SUPPRESSED: Self = Self(8);
+    /// Five bits for [`Path::standing`].
+    const STANDING: u16 = 4;
+    /// In a log only: the change is that of one path, best or not.
+    const EACH: Self = Self(1 << 9);
     /// In the table's word only: not a path but a list.
     const LIST: Self = Self(1 << 15);
 
@@ -116,6 +123,44 @@ impl Path {
     pub(crate) fn chosen(mut self) -> Self {
         self.flags.set(Flags::BEST, true);
         self
+    }
+
+    /// Where it stands among the paths of its prefix that take part in the decision, as those were told who are sent
+    /// several: 0 for none of them, 1 for the best, up to [`Self::BEYOND`]. Stale where nobody is.
+    pub(crate) fn standing(self) -> u8 {
+        (self.flags.0 >> Flags::STANDING) as u8 & Self::BEYOND
+    }
+
+    /// The standing of all that were not put in order.
+    pub(crate) const BEYOND: u8 = 31;
+
+    pub(crate) fn set_standing(&mut self, standing: u8) {
+        let bits = u16::from(Self::BEYOND) << Flags::STANDING;
+        self.flags.0 = self.flags.0 & !bits | u16::from(standing) << Flags::STANDING & bits;
+    }
+
+    /// As one of several paths that are told, if it stands so high; else what is in its place when it is not there.
+    pub(crate) fn within(mut self, most: u8) -> Self {
+        if self.standing() == 0 || self.standing() > most {
+            self.set = SetId::NONE;
+        }
+        self
+    }
+
+    /// For a log: one of several.
+    pub(crate) fn as_each(self) -> Self {
+        let mut path = self.within(Self::BEYOND);
+        path.flags.set(Flags::EACH, true);
+        path
+    }
+
+    pub(crate) fn is_each(self) -> bool {
+        self.flags.has(Flags::EACH)
+    }
+
+    /// The path itself, as if no stage and no decision had marked it.
+    pub(crate) fn absent(self) -> Self {
+        Self { set: SetId::NONE, flags: Flags::default(), ..self }
     }
 
     /// Whether both are the same route, whatever the decision made of it.

@@ -7,10 +7,10 @@ use std::{collections::VecDeque, fmt, net::IpAddr};
 
 use holdfast_bgp_wire::{
     Attributes, Fault, MpReach, MpUnreach, NextHop, Notification,
-    nlri::{count, prefixes},
-    update::{self, Checked, Cut, Mp, Rules, Sections, Verdict},
+    nlri::{NlriError, count, count_identified, identified, prefixes},
+    update::{self, Checked, Cut, Identifiers, Mp, Rules, Sections, Verdict},
 };
-use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
     SessionFacts,
@@ -38,6 +38,8 @@ pub enum DropReason {
     Full,
     /// A route leak (RFC 9234 section 5).
     RouteLeak,
+    /// The session has [`crate::MOST_PATHS`] paths to the prefix already.
+    TooManyPaths,
 }
 
 impl fmt::Display for DropReason {
@@ -50,6 +52,7 @@ impl fmt::Display for DropReason {
             Self::Family(family) => write!(f, "ignored: {family} is not negotiated"),
             Self::Full => f.write_str("treated as withdrawn: no room for more attribute sets"),
             Self::RouteLeak => f.write_str("not used: a route leak (RFC 9234 section 5)"),
+            Self::TooManyPaths => write!(f, "ignored: more than {} paths to the prefix", crate::MOST_PATHS),
         }
     }
 }
@@ -121,17 +124,27 @@ pub(crate) struct Concerned {
 
 impl Concerned {
     /// Those of a list, in the families that we can read.
-    fn of(family: Family, nlri: &[u8]) -> Self {
-        let (prefix, routes) = match family {
-            Family::IPV4_UNICAST => {
-                (prefixes::<Ipv4Prefix>(nlri).next().map(|it| it.map(Prefix::V4)), count::<Ipv4Prefix>(nlri))
+    fn of(family: Family, nlri: &[u8], identifiers: Identifiers) -> Self {
+        match family {
+            Family::IPV4_UNICAST => Self::of_list::<Ipv4Prefix>(nlri, identifiers),
+            Family::IPV6_UNICAST => Self::of_list::<Ipv6Prefix>(nlri, identifiers),
+            _ => Self::default(),
+        }
+    }
+
+    fn of_list<P: IpPrefix>(nlri: &[u8], identifiers: Identifiers) -> Self {
+        let (first, routes): (Option<Result<P, NlriError>>, _) = match identifiers.of(P::UNICAST) {
+            false => (prefixes(nlri).next(), count::<P>(nlri)),
+            true => {
+                (identified(nlri).next().map(|it| it.map(|path| path.prefix)), count_identified::<P>(nlri))
             }
-            Family::IPV6_UNICAST => {
-                (prefixes::<Ipv6Prefix>(nlri).next().map(|it| it.map(Prefix::V6)), count::<Ipv6Prefix>(nlri))
-            }
-            _ => return Self::default(),
         };
-        Self { prefix: prefix.and_then(Result::ok), routes: routes.unwrap_or(0) }
+        Self { prefix: first.and_then(Result::ok).map(Into::into), routes: routes.unwrap_or(0) }
+    }
+
+    /// One route.
+    pub(crate) fn one(prefix: Prefix) -> Self {
+        Self { prefix: Some(prefix), routes: 1 }
     }
 
     fn and(self, other: Self) -> Self {
@@ -238,8 +251,12 @@ impl Reader {
     ) -> Result<Arrival<'a>, Notification> {
         let has_nlri = !sections.nlri.is_empty();
         let Mp { reach, unreach } = update::check(sections.attributes, has_nlri, rules, &mut self.checked);
-        let classic = || Concerned::of(Family::IPV4_UNICAST, sections.nlri);
-        let mp = || reach.map_or(Concerned::default(), |reach| Concerned::of(reach.family, reach.nlri));
+        let classic = || Concerned::of(Family::IPV4_UNICAST, sections.nlri, rules.identifiers);
+        let mp = || {
+            reach.map_or(Concerned::default(), |reach| {
+                Concerned::of(reach.family, reach.nlri, rules.identifiers)
+            })
+        };
         for fault in &self.checked.discarded {
             origin.drops.add(DropReason::Discarded(*fault), classic().and(mp()));
         }
@@ -283,9 +300,10 @@ impl Reader {
 
 impl Arrival<'_> {
     /// Counts what somebody has told us who must not. The routes are kept, so that an operator sees them.
-    pub(crate) fn count_leaks(&self, core: &Core, drops: &mut Drops) {
-        let nlri = self.nlri.1.map(|set| (set, Concerned::of(Family::IPV4_UNICAST, self.nlri.0)));
-        let reach = self.reach.and_then(|(reach, set)| Some((set?, Concerned::of(reach.family, reach.nlri))));
+    pub(crate) fn count_leaks(&self, core: &Core, identifiers: Identifiers, drops: &mut Drops) {
+        let of = |family, nlri| Concerned::of(family, nlri, identifiers);
+        let nlri = self.nlri.1.map(|set| (set, of(Family::IPV4_UNICAST, self.nlri.0)));
+        let reach = self.reach.and_then(|(reach, set)| Some((set?, of(reach.family, reach.nlri))));
         for (set, concerned) in nlri.into_iter().chain(reach) {
             if core.sets.flags(set).has(SetFlags::ROUTE_LEAK) {
                 drops.add(DropReason::RouteLeak, concerned);
@@ -343,7 +361,7 @@ fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
 fn refused(family: Family, nlri: &[u8], facts: &SessionFacts, drops: &mut Drops) -> bool {
     let negotiated = facts.families.contains(&family) && family_index(family).is_some();
     if !negotiated {
-        drops.add(DropReason::Family(family), Concerned::of(family, nlri));
+        drops.add(DropReason::Family(family), Concerned::of(family, nlri, facts.identifiers_received));
     }
     !negotiated
 }

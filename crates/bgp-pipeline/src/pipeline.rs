@@ -6,7 +6,7 @@ use holdfast_bgp_wire::{
     Notification, Origin,
     edit::AttributesBuilder,
     nlri,
-    update::{self, PeerKind as WireKind, Rules},
+    update::{self, Identifiers, PeerKind as WireKind, Rules},
 };
 use holdfast_policy::{Program, Protocol};
 use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -23,8 +23,9 @@ use crate::{
     journal::{Journal, JournalEntry},
     next_hop::{Concerned, NextHopId},
     own_next_hop::OwnNextHops,
-    path::{SetId, SourceId},
+    path::{Path, SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
+    places::Places,
     rib_out::{RibOut, Telling},
     rib_policy::RibPolicy,
     seam::{Lane, Seams},
@@ -41,7 +42,7 @@ pub(crate) struct Peer {
     pub(crate) config: PeerConfig,
     pub(crate) session: Option<Session>,
     /// What an earlier session has left while the peer is expected back (RFC 4724).
-    pub(crate) stale: Option<SourceId>,
+    pub(crate) stale: Vec<SourceId>,
     pub(crate) drops: Drops,
 }
 
@@ -49,6 +50,8 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) source: SourceId,
+    /// If it may send several paths of a prefix.
+    pub(crate) places: Option<Box<Places>>,
     pub(crate) facts: SessionFacts,
     pub(crate) end_of_rib: [bool; 2],
     pub(crate) announced: [bool; 2],
@@ -58,6 +61,13 @@ pub(crate) struct Session {
     pub(crate) patience: u32,
     /// Families asked for again while the session was not yet told anything by this process.
     refresh: [bool; 2],
+}
+
+impl Session {
+    /// All its sources.
+    pub(crate) fn sources(&self) -> &[SourceId] {
+        self.places.as_ref().map_or(std::slice::from_ref(&self.source), |places| places.sources())
+    }
 }
 
 /// There are as many sessions, dead ones not yet swept included, as can be told apart (65,534).
@@ -166,7 +176,7 @@ impl Pipeline {
 
     /// Adds a peer; its session is down.
     pub fn add_peer(&mut self, config: PeerConfig) -> PeerIndex {
-        let peer = Some(Peer { config, session: None, stale: None, drops: Drops::default() });
+        let peer = Some(Peer { config, session: None, stale: Vec::new(), drops: Drops::default() });
         match self.peers.iter().position(Option::is_none) {
             Some(free) => {
                 self.peers[free] = peer;
@@ -189,19 +199,19 @@ impl Pipeline {
         keep_if_equal(&peer.config.export, &mut config.export);
         peer.config = config;
         let Some(session) = &peer.session else { return };
-        let (source, export) =
-            (session.source, Export::new(&peer.config, &session.facts, &self.core.speaker));
+        let sources = session.sources().to_vec();
+        let export = Export::new(&peer.config, &session.facts, &self.core.speaker);
         let classes = classes(&peer.config, &session.facts, &self.core);
-        self.change_import(source, classes);
+        sources.into_iter().for_each(|source| self.change_import(source, &classes));
         self.change_export(index, export);
     }
 
-    fn change_import(&mut self, source: SourceId, classes: [Class; 2]) {
+    fn change_import(&mut self, source: SourceId, classes: &[Class; 2]) {
         let old = self.core.sources.get(source).classes;
-        if old.iter().zip(&classes).all(|(old, new)| self.core.classes.get(*old) == new) {
+        if old.iter().zip(classes).all(|(old, new)| self.core.classes.get(*old) == new) {
             return;
         }
-        let Some(new) = self.acquire_classes(&classes) else { return };
+        let Some(new) = self.acquire_classes(classes) else { return };
         old.into_iter().for_each(|class| self.core.classes.release(class));
         let moving = self.core.walk + 1;
         let source = self.core.sources.get_mut(source);
@@ -219,8 +229,15 @@ impl Pipeline {
         self.make_room();
     }
 
+    /// Whether each path of a prefix is to be told of, and how many in order, follows from the groups there are.
+    fn count_paths(&mut self) {
+        self.core.tells_each = self.streams.paths().any(|paths| paths > 0);
+        self.core.ranked = self.streams.paths().filter(|paths| *paths < Path::BEYOND).max().unwrap_or(0);
+    }
+
     /// There may be more who ask about sets: groups of peers, and the RIB's policy.
     pub(crate) fn make_room(&mut self) {
+        self.count_paths();
         let asking = self.streams.groups() + usize::from(self.rib_policy.is_some());
         self.core.sets.exported.make_room(asking);
     }
@@ -277,6 +294,7 @@ impl Pipeline {
             router_id: facts.router_id.bits(),
             address: facts.peer_address,
             classes,
+            place: 0,
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
@@ -284,8 +302,11 @@ impl Pipeline {
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);
+        let several = (facts.identifiers_received != Identifiers::NONE)
+            .then(|| Box::new(Places::new(facts.identifiers_received, source, self.core.speaker.seed)));
         let session = Session {
             source,
+            places: several,
             facts,
             end_of_rib: [false; 2],
             announced: [false; 2],
@@ -301,6 +322,7 @@ impl Pipeline {
 
     /// Sessions that [`Self::peer_resumed`] has announced are told again what changes: `told` is what all of them have
     /// been told up to `passed`. To be called when the table is what it will be: what is missing in it is withdrawn.
+    /// Not for sessions that are sent several paths of a prefix: what they were told is in no journal.
     pub fn resume(&mut self, peers: &[PeerIndex], told: Told, passed: JournalEntry) {
         let mut groups: Vec<(Export, Vec<_>)> = Vec::new();
         for &index in peers {
@@ -380,10 +402,8 @@ impl Pipeline {
     /// What stays of an earlier session in a family is to go.
     pub fn forget_stale(&mut self, index: PeerIndex, family: Family) {
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
-        let (Some(source), Some(family)) = (peer.stale, family_index(family)) else { return };
-        if !self.core.sources.sweep(source, family) {
-            peer.stale = None;
-        }
+        let Some(family) = family_index(family).filter(|_| !peer.stale.is_empty()) else { return };
+        peer.stale.retain(|source| self.core.sources.sweep(*source, family));
         self.background.want_walk();
     }
 
@@ -393,20 +413,21 @@ impl Pipeline {
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
         if let Some(session) = peer.session.take() {
             // RFC 4724 section 4.2: of two restarts in a row only the last session's routes stay.
-            if let Some(earlier) = peer.stale.take() {
-                self.core.sources.kill(earlier);
-            }
-            if retained.contains(&true) {
-                self.core.sources.keep(session.source, retained);
-                peer.stale = Some(session.source);
-            } else {
-                self.core.sources.kill(session.source);
+            peer.stale.drain(..).for_each(|earlier| self.core.sources.kill(earlier));
+            for &source in session.sources() {
+                if retained.contains(&true) {
+                    self.core.sources.keep(source, retained);
+                    peer.stale.push(source);
+                } else {
+                    self.core.sources.kill(source);
+                }
             }
             self.background.want_walk();
             self.stages.peer_down(index);
         }
         if let Some(member) = self.members[index.index()].take() {
             self.streams.leave(index, &member);
+            self.count_paths();
         }
     }
 
@@ -420,7 +441,8 @@ impl Pipeline {
     pub fn update(&mut self, index: PeerIndex, body: &[u8]) -> Result<(), Notification> {
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
         let Some(session) = &mut peer.session else { return Ok(()) };
-        let sections = update::sections(body)?;
+        let identified = session.facts.identifiers_received.of(Family::IPV4_UNICAST);
+        let sections = if identified { update::sections_identified(body)? } else { update::sections(body)? };
         if let Some(family) = sections.end_of_rib() {
             if let Some(at) = family_index(family)
                 && !std::mem::replace(&mut session.end_of_rib[at], true)
@@ -429,16 +451,20 @@ impl Pipeline {
             }
             return Ok(());
         }
-        let (source, stale) = (session.source, peer.stale);
+        let (source, stale) = (session.source, peer.stale.clone());
+        let identifiers = session.facts.identifiers_received;
         let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
         let mut arrival = self.reader.read(&mut self.core, sections, &mut origin)?;
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
         if peer.config.paths.role.is_some() {
-            arrival.count_leaks(&self.core, &mut peer.drops);
+            arrival.count_leaks(&self.core, identifiers, &mut peer.drops);
         }
-        self.arrive(source, &arrival);
-        if let Some(stale) = stale {
-            self.replace_stale(stale, &arrival);
+        match session.places.take() {
+            None => self.arrive(source, &arrival),
+            Some(places) => self.arrive_identified(index, places, &arrival),
+        }
+        if !stale.is_empty() {
+            self.replace_stale(&stale, identifiers, &arrival);
         }
         arrival.release(&mut self.core);
         self.trim_if_long();
@@ -458,32 +484,37 @@ impl Pipeline {
         }
     }
 
-    /// What an UPDATE says of a prefix holds in the place of what stayed of the peer's earlier session.
-    fn replace_stale(&mut self, stale: SourceId, arrival: &Arrival<'_>) {
+    /// What an UPDATE says of a prefix holds in the place of what stayed of the peer's earlier session: of all its paths
+    /// where there were several, as identifiers may be others now.
+    fn replace_stale(&mut self, stale: &[SourceId], identifiers: Identifiers, arrival: &Arrival<'_>) {
         for bytes in [arrival.withdrawn, arrival.nlri.0] {
-            self.remove_of(stale, Family::IPV4_UNICAST, bytes);
+            self.remove_of(stale, identifiers, Family::IPV4_UNICAST, bytes);
         }
         let unreach = arrival.unreach.map(|unreach| (unreach.family, unreach.nlri));
         let reach = arrival.reach.map(|(reach, _)| (reach.family, reach.nlri));
         for (family, bytes) in unreach.into_iter().chain(reach) {
-            self.remove_of(stale, family, bytes);
+            self.remove_of(stale, identifiers, family, bytes);
         }
     }
 
-    fn remove_of(&mut self, source: SourceId, family: Family, bytes: &[u8]) {
+    fn remove_of(&mut self, sources: &[SourceId], identifiers: Identifiers, family: Family, bytes: &[u8]) {
         // Checked when the UPDATE was split.
         if family == Family::IPV4_UNICAST {
             self.prefixes_v4.clear();
-            let _ = nlri::read(bytes, &mut self.prefixes_v4);
-            self.v4.rib.remove(&mut self.core, &self.prefixes_v4, source);
+            let _ = nlri::read_either(bytes, identifiers.of(family), &mut self.prefixes_v4);
+            for source in sources {
+                self.v4.rib.remove(&mut self.core, &self.prefixes_v4, *source);
+            }
         } else {
             self.prefixes_v6.clear();
-            let _ = nlri::read(bytes, &mut self.prefixes_v6);
-            self.v6.rib.remove(&mut self.core, &self.prefixes_v6, source);
+            let _ = nlri::read_either(bytes, identifiers.of(family), &mut self.prefixes_v6);
+            for source in sources {
+                self.v6.rib.remove(&mut self.core, &self.prefixes_v6, *source);
+            }
         }
     }
 
-    fn arrive_mp(&mut self, source: SourceId, family: Family, bytes: &[u8], set: Option<SetId>) {
+    pub(crate) fn arrive_mp(&mut self, source: SourceId, family: Family, bytes: &[u8], set: Option<SetId>) {
         if family == Family::IPV4_UNICAST {
             return self.arrive_v4(source, bytes, set);
         }
@@ -557,11 +588,12 @@ impl Pipeline {
     }
 
     pub(crate) fn set_suppressed(&mut self, index: PeerIndex, prefix: Prefix, on: bool) {
-        let Some(session) = self.session(index) else { return };
-        let source = session.source;
-        match prefix {
-            Prefix::V4(prefix) => self.v4.rib.suppress(&mut self.core, prefix, source, on),
-            Prefix::V6(prefix) => self.v6.rib.suppress(&mut self.core, prefix, source, on),
+        let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
+        for &source in peer.session.iter().flat_map(Session::sources) {
+            match prefix {
+                Prefix::V4(prefix) => self.v4.rib.suppress(&mut self.core, prefix, source, on),
+                Prefix::V6(prefix) => self.v6.rib.suppress(&mut self.core, prefix, source, on),
+            }
         }
     }
 
@@ -685,7 +717,7 @@ impl Pipeline {
         self.peers.get(index.index())?.as_ref()?.session.as_ref()
     }
 
-    fn session_mut(&mut self, index: PeerIndex) -> Option<&mut Session> {
+    pub(crate) fn session_mut(&mut self, index: PeerIndex) -> Option<&mut Session> {
         self.peers.get_mut(index.index())?.as_mut()?.session.as_mut()
     }
 }
@@ -709,6 +741,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         four_octet_as: facts.four_octet_as,
         as_sets: core.speaker.as_sets,
         extended_next_hop: facts.extended_next_hop,
+        identifiers: facts.identifiers_received,
     };
     let (paths, external) = (&config.paths, config.kind == PeerKind::Ebgp);
     let ingress = Ingress {

@@ -279,9 +279,13 @@ impl<P: IpPrefix> Table<P> {
         let mut teller = Teller { rib: &self.rib, telling, handles, changes, said: None };
         if cursor.position < self.rib.log.end() {
             let read = self.rib.log.read(cursor.position, max);
+            let is_mixed = self.rib.log.is_mixed(cursor.position);
             cursor.position += read.len() as u64;
             teller.changes.reserve::<P>(read.len());
             for change in read {
+                if is_mixed && change.is_each() {
+                    continue;
+                }
                 if cursor.walk.is_none_or(|walk| walk.has_done(change.prefix)) {
                     teller.say(change);
                 }

@@ -11,7 +11,7 @@
 use std::{
     borrow::Cow,
     cell::RefCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     rc::Rc,
     time::Instant,
@@ -63,12 +63,14 @@ impl Seam {
 pub enum Lane {
     /// Of one session (0: our own).
     Session(u16),
-    /// Of one peer, whatever its session: what plugged-in stages see.
-    Peer(u16),
+    /// Of one peer, whatever its session, which of its paths to a prefix: what plugged-in stages see.
+    Peer(u16, u8),
     /// The best of all.
     LocRib,
     /// Those for a position of an update group.
     Group(u32),
+    /// The same of one source, where a group is sent several paths of a prefix. Goes the ways of [`Self::Group`].
+    GroupPath(u32, u16),
     /// Those for the RIB.
     Rib,
 }
@@ -221,22 +223,39 @@ impl Observer for CheckStage {
     }
 
     fn fork(&mut self, from: Lane, to: Lane) {
-        for seam in Seam::ALL {
-            let held = self.held.get(&(seam, from)).cloned().unwrap_or_default();
-            self.held.insert((seam, to), held);
-        }
+        let held = self
+            .held
+            .iter()
+            .filter_map(|((seam, lane), held)| Some(((*seam, lane.moved(from, to)?), held.clone())));
+        let held: Vec<_> = held.collect();
+        self.held.extend(held);
     }
 
     fn join(&mut self, lane: Lane, into: Lane) {
-        for seam in Seam::ALL {
+        let lanes = self.held.keys().filter_map(|(seam, at)| Some((*seam, at.moved(lane, into)?)));
+        let lanes = lanes.chain(self.held.keys().filter(|(_, at)| at.moved(into, into).is_some()).copied());
+        for (seam, other) in lanes.collect::<BTreeSet<_>>() {
+            let lane = other.moved(into, lane).unwrap_or(lane);
             let held = self.held.remove(&(seam, lane)).unwrap_or_default();
-            let other = self.held.entry((seam, into)).or_default();
+            let other = self.held.entry((seam, other)).or_default();
             assert_eq!(held, *other, "contract between stages: {lane:?} joins {into:?} at {seam:?}");
         }
     }
 
     fn end(&mut self, lane: Lane) {
-        self.held.retain(|(_, other), _| *other != lane);
+        self.held.retain(|(_, other), _| other.moved(lane, lane).is_none());
+    }
+}
+
+impl Lane {
+    /// What `to` has in the place of this lane, if this is `from` or one of its parts.
+    fn moved(self, from: Self, to: Self) -> Option<Self> {
+        match (self, from, to) {
+            (Self::GroupPath(group, source), Self::Group(from), Self::Group(to)) if group == from => {
+                Some(Self::GroupPath(to, source))
+            }
+            (lane, from, to) => (lane == from).then_some(to),
+        }
     }
 }
 
@@ -245,7 +264,7 @@ impl Stage for CheckStage {
         for change in batch.changes.iter() {
             self.pass(&Passage {
                 seam: Seam::ImportToSlot,
-                lane: Lane::Peer(batch.peer.0),
+                lane: Lane::Peer(batch.peer.0, batch.path),
                 prefix: change.prefix,
                 old: Old::Is(change.old.map(|set| RouteNumber(set.0))),
                 new: change.new.map(|set| RouteNumber(set.0)),
@@ -254,7 +273,7 @@ impl Stage for CheckStage {
     }
 
     fn peer_down(&mut self, peer: PeerIndex) {
-        self.end(Lane::Peer(peer.0));
+        self.held.retain(|(_, lane), _| !matches!(lane, Lane::Peer(of, _) if *of == peer.0));
     }
 
     fn holds(&self, _: Instant, _: PeerIndex, _: Prefix) -> Option<Cow<'static, str>> {

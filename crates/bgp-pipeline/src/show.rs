@@ -83,6 +83,10 @@ impl fmt::Display for PathState {
 pub struct PathView {
     /// Who sent it; `None` for our own routes.
     pub peer: Option<PeerIndex>,
+    /// Its path identifier (RFC 7911), if it came with one.
+    pub identifier: Option<u32>,
+    /// Which of its session's paths it is.
+    pub(crate) place: u8,
     /// Inside or outside our AS.
     pub kind: PeerKind,
     /// The sender's AS.
@@ -165,6 +169,8 @@ impl Core {
         let source = self.sources.get(path.source);
         PathView {
             peer: source.peer,
+            identifier: None,
+            place: source.place,
             kind: source.kind,
             peer_asn: source.asn,
             peer_router_id: source.router_id,

@@ -1,4 +1,5 @@
-//! Sources of routes: one for each session of a peer, and ourselves.
+//! Sources of routes: one for each session of a peer, and ourselves. A session that may send several paths of a prefix
+//! has as many as it uses ([`Places`](crate::places::Places)).
 
 use std::net::IpAddr;
 
@@ -17,6 +18,14 @@ pub struct RouteCounts {
     pub best: u64,
 }
 
+impl std::ops::AddAssign for RouteCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.accepted += other.accepted;
+        self.best += other.best;
+    }
+}
+
 /// What the decision asks about the sender of a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
@@ -30,6 +39,8 @@ pub(crate) struct Source {
     pub(crate) address: IpAddr,
     /// Classes of its sets: next hop in NEXT_HOP, and in MP_REACH_NLRI.
     pub(crate) classes: [ClassId; 2],
+    /// Which of its session's it is; 0 for the first.
+    pub(crate) place: u8,
     pub(crate) life: Life,
     /// The walk over the table that moves its paths to sets of its present classes, after a change of
     /// import policy.
@@ -95,6 +106,7 @@ impl Sources {
             router_id: router_id.bits(),
             address: IpAddr::from([0, 0, 0, 0]),
             classes: [ClassId::OURS; 2],
+            place: 0,
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),

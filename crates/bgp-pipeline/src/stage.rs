@@ -64,13 +64,15 @@ pub struct Batch<'a> {
     pub peer: PeerIndex,
     /// Of which family.
     pub family: Family,
+    /// Which of the peer's paths to each prefix; always 0 where it sends one only.
+    pub path: u8,
     /// What all announced routes of the batch have in common, as received; `None` if none is announced.
     pub attributes: Option<Attributes<'a>>,
     /// In the order of the UPDATE.
     pub changes: &'a mut [RouteChange],
 }
 
-/// A route that a stage lets go: it takes part in the decision again, unless another stage holds it back.
+/// A route that a stage lets go, with all paths of the peer to its prefix: it takes part in the decision again, unless another stage holds it back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Release {
     /// Whose.
@@ -148,6 +150,7 @@ pub(crate) struct Occasion {
     pub(crate) cause: Cause,
     pub(crate) peer: PeerIndex,
     pub(crate) family: Family,
+    pub(crate) path: u8,
 }
 
 /// The plugged-in stages, and what time it is for them.
@@ -198,9 +201,9 @@ impl Stages {
         changes: &mut [RouteChange],
     ) {
         let Some(now) = self.now else { return };
-        let Occasion { cause, peer, family } = occasion;
+        let Occasion { cause, peer, family, path } = occasion;
         for stage in &mut self.list {
-            stage.push(&mut Batch { now, cause, peer, family, attributes, changes });
+            stage.push(&mut Batch { now, cause, peer, family, path, attributes, changes });
         }
     }
 
@@ -221,7 +224,8 @@ impl Stages {
         };
         let attributes = is.map(|_| Attributes(core.sets.bytes(new.set)));
         let mut changes = [change];
-        self.push(Occasion { cause: Cause::Policy, peer, family }, attributes, &mut changes);
+        let path = core.sources.get(new.source).place;
+        self.push(Occasion { cause: Cause::Policy, peer, family, path }, attributes, &mut changes);
         changes[0].suppress
     }
 

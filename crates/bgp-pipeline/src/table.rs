@@ -35,6 +35,8 @@ pub(crate) struct Table<P> {
     pub(crate) rib: LocRib<P>,
     /// Prefixes withdrawn by changes that some update group lost; they may be back.
     pub(crate) gone: BTreeSet<P>,
+    /// The same of each path, for groups that are sent several.
+    pub(crate) gone_paths: BTreeSet<(P, SourceId)>,
     pub(crate) window: Window<P>,
     changes: Vec<RouteChange>,
 }
@@ -44,6 +46,7 @@ impl<P: IpPrefix> Table<P> {
         Self {
             rib: LocRib::new(family, seed),
             gone: BTreeSet::new(),
+            gone_paths: BTreeSet::new(),
             window: Window::new(seed),
             changes: Vec::new(),
         }
@@ -100,7 +103,8 @@ impl<P: IpPrefix> Table<P> {
             };
             self.changes.extend(RouteChange::new(core, (*prefix).into(), old, new));
         }
-        let occasion = Occasion { cause: stages.cause_of_update(peer), peer, family: P::UNICAST };
+        let path = core.sources.get(arriving.source).place;
+        let occasion = Occasion { cause: stages.cause_of_update(peer), peer, family: P::UNICAST, path };
         let attributes = arriving.set.map(|set| Attributes(core.sets.bytes(set)));
         stages.push(occasion, attributes, &mut self.changes);
         let changes = std::mem::take(&mut self.changes);
@@ -138,7 +142,9 @@ impl<P: IpPrefix> Table<P> {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.rib.memory() + self.window.memory() + self.gone.len() * size_of::<P>() * 2
+        self.rib.memory()
+            + self.window.memory()
+            + (self.gone.len() + self.gone_paths.len()) * size_of::<P>() * 2
     }
 }
 

@@ -251,6 +251,11 @@ impl Streams {
         number
     }
 
+    /// What groups are sent: [`Export::paths`] of each family.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = u8> {
+        self.iter().flat_map(|(_, stream)| stream.group.export.paths)
+    }
+
     /// How many groups there are.
     pub(crate) fn groups(&self) -> usize {
         let numbers: BTreeSet<_> = self.iter().map(|(_, stream)| stream.group.number).collect();
@@ -538,6 +543,8 @@ impl Stream {
     }
 
     fn empty(group: Rc<Group>, own: OwnNextHops, ends: [u64; 2]) -> Self {
+        // Path identifiers are those of this process: what was announced under them is of no use to another.
+        let head = if group.export.paths == [0; 2] { JournalEntry::NONE } else { JournalEntry::LOST };
         Self {
             previous: Rc::clone(&group),
             changing: false,
@@ -551,7 +558,7 @@ impl Stream {
             queued: 0,
             joins: true,
             announced: [0; 2],
-            head: JournalEntry::NONE,
+            head,
         }
     }
 
@@ -646,6 +653,9 @@ impl Stream {
         members: &mut [Option<Member>],
     ) -> Option<Ended> {
         out.clear();
+        let is_entered = self.group.export.paths == [0; 2];
+        let ledger = ledger.filter(|_| is_entered);
+        let recorder = if is_entered { None } else { out.recorder.take() };
         let [with_v4, with_v6] = self.group.export.families;
         let (current, previous) = (&*self.group, &*self.previous);
         let journal = ledger.as_ref().map(|ledger| (&ledger.hasher, &ledger.names));
@@ -664,6 +674,7 @@ impl Stream {
             members,
         );
         self.enqueue(family == 0, out, ledger);
+        out.recorder = out.recorder.take().or(recorder);
         (advance == Advance::Synced).then(|| (self.members.clone(), family))
     }
 

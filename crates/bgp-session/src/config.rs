@@ -40,6 +40,10 @@ pub struct PeerConfig {
     pub restarting: bool,
     /// What we forwarded before a restart is forwarded still. Default: false.
     pub forwarding: bool,
+    /// Offer to receive several paths of a prefix, in all families (RFC 7911). Default: false.
+    pub receive_paths: bool,
+    /// Offer to send them. Default: false.
+    pub send_paths: bool,
     /// Send capabilities at all; without, the session is IPv4 unicast with two-octet AS numbers.
     /// Default: true. A peer that refuses them is tried without in any case (RFC 5492 section 3).
     pub capabilities: bool,
@@ -76,6 +80,8 @@ impl PeerConfig {
             stale_time: Duration::from_secs(360),
             restarting: false,
             forwarding: false,
+            receive_paths: false,
+            send_paths: false,
             capabilities: true,
             idle_hold: IdleHold::default(),
             send_hold: None,

@@ -50,6 +50,8 @@ pub(crate) struct Agreed {
     extended: [bool; 2],
     families: Vec<Family>,
     extended_next_hop: Vec<Family>,
+    /// Prefixes have path identifiers on their way to us, and from us: in which families, the peer's OPEN says.
+    identifiers: [bool; 2],
 }
 
 impl From<&Negotiated> for Agreed {
@@ -61,6 +63,8 @@ impl From<&Negotiated> for Agreed {
             extended: [negotiated.max_sent, negotiated.max_received].map(|most| most > MAX_LEN),
             families: negotiated.families.clone(),
             extended_next_hop: negotiated.extended_next_hop.clone(),
+            identifiers: [&negotiated.identifiers_received, &negotiated.identifiers_sent]
+                .map(|families| !families.is_empty()),
         }
     }
 }
@@ -90,7 +94,9 @@ const PLAIN: u8 = 2;
 const FOUR_OCTET_AS: u8 = 4;
 const EXTENDED_SENT: u8 = 8;
 const EXTENDED_RECEIVED: u8 = 16;
-const ALL_FLAGS: u8 = 31;
+const IDENTIFIERS_RECEIVED: u8 = 32;
+const IDENTIFIERS_SENT: u8 = 64;
+const ALL_FLAGS: u8 = 127;
 
 impl Frozen {
     /// It has been Established for so much longer: it was frozen a while ago.
@@ -126,6 +132,8 @@ impl Frozen {
             | flag(self.agreed.four_octet_as, FOUR_OCTET_AS)
             | flag(self.agreed.extended[0], EXTENDED_SENT)
             | flag(self.agreed.extended[1], EXTENDED_RECEIVED)
+            | flag(self.agreed.identifiers[0], IDENTIFIERS_RECEIVED)
+            | flag(self.agreed.identifiers[1], IDENTIFIERS_SENT)
     }
 
     /// Reads what [`Self::to_bytes`] has written.
@@ -160,6 +168,7 @@ impl Frozen {
             extended: [has(EXTENDED_SENT), has(EXTENDED_RECEIVED)],
             families,
             extended_next_hop,
+            identifiers: [has(IDENTIFIERS_RECEIVED), has(IDENTIFIERS_SENT)],
         };
         is_sound.then_some(Self {
             id,

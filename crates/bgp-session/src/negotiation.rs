@@ -30,6 +30,10 @@ pub struct Negotiated {
     pub max_received: usize,
     /// Families for which both sides take an IPv6 next hop although they are not IPv6 (RFC 8950).
     pub extended_next_hop: Vec<Family>,
+    /// Families in which the peer's prefixes have path identifiers: it may send several paths of each (RFC 7911).
+    pub identifiers_received: Vec<Family>,
+    /// Families in which ours for the peer have them.
+    pub identifiers_sent: Vec<Family>,
     /// The peer answers ROUTE-REFRESH (RFC 2918).
     pub route_refresh: bool,
     /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
@@ -68,6 +72,12 @@ impl Negotiated {
     pub(crate) fn peer_restarts_gracefully(&self) -> bool {
         self.graceful_restart.as_ref().is_some_and(|restart| !restart.families.is_empty())
     }
+}
+
+/// Bits of the ADD-PATH capability's Send/Receive field (RFC 7911 section 4).
+mod add_path {
+    pub(super) const RECEIVE: u8 = 1;
+    pub(super) const SEND: u8 = 2;
 }
 
 /// Our side of the negotiation.
@@ -120,7 +130,13 @@ impl<'a> Offer<'a> {
         let peer_has = |capability| open.capabilities.contains(&capability);
         let hold_time = Duration::from_secs(config.proposed_hold_time().min(open.hold_time).into());
         let extended = self.extended_message() && peer_has(Capability::ExtendedMessage);
+        let identified =
+            |ours, theirs| self.common_identifiers(&families, (ours, theirs), &open.capabilities);
+        let (identifiers_received, identifiers_sent) =
+            (identified(add_path::RECEIVE, add_path::SEND), identified(add_path::SEND, add_path::RECEIVE));
         Ok(Negotiated {
+            identifiers_received,
+            identifiers_sent,
             asn: open.asn,
             router_id: open.router_id,
             is_ibgp,
@@ -151,6 +167,12 @@ impl<'a> Offer<'a> {
         }
         if let Some(role) = self.config.role {
             offered.push(Capability::Role(role.octet()));
+        }
+        let mode = self.add_path();
+        if mode != 0 {
+            offered.push(Capability::AddPath(
+                self.config.families.iter().map(|family| (*family, mode)).collect(),
+            ));
         }
         let next_hops = self.extended_next_hops();
         if !next_hops.is_empty() {
@@ -188,6 +210,34 @@ impl<'a> Offer<'a> {
 
     fn extended_message(&self) -> bool {
         self.config.extended_message && !self.plain
+    }
+
+    /// Send/Receive of the ADD-PATH capability (RFC 7911 section 4); 0: none.
+    fn add_path(&self) -> u8 {
+        let mode = |wanted, mode| if wanted && !self.plain { mode } else { 0 };
+        mode(self.config.receive_paths, add_path::RECEIVE) | mode(self.config.send_paths, add_path::SEND)
+    }
+
+    /// The families in which we offer one direction and the peer the other.
+    fn common_identifiers(
+        &self,
+        families: &[Family],
+        (ours, theirs): (u8, u8),
+        capabilities: &[Capability],
+    ) -> Vec<Family> {
+        let peer_offers = |family: &&Family| {
+            let modes = capabilities.iter().filter_map(|capability| match capability {
+                Capability::AddPath(entries) => Some(entries),
+                _ => None,
+            });
+            // RFC 7911 says nothing of several entries for a family: the first counts.
+            let first = modes.flatten().find(|(offered, _)| offered == *family);
+            first.is_some_and(|(_, mode)| mode & theirs != 0)
+        };
+        if self.add_path() & ours == 0 {
+            return Vec::new();
+        }
+        families.iter().filter(peer_offers).copied().collect()
     }
 
     fn extended_next_hops(&self) -> Vec<(Family, Afi)> {

@@ -10,8 +10,7 @@ use holdfast_bgp_wire::{
 };
 use holdfast_types::{Asn, IpPrefix, Ipv4Prefix};
 
-const RULES: Rules =
-    Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: false };
+const RULES: Rules = Rules::new(PeerKind::Ebgp, AsSets::Reject);
 
 /// The best of some batches of calls, each of which does `items` things: what others do on the machine is not ours.
 fn measure(what: &str, items: usize, mut work: impl FnMut()) {

@@ -6,7 +6,7 @@ use crate::{
     MessageType, NextHop,
     attribute::{Walk, code, flag},
     message::{begin, finish},
-    nlri::{max_octets, push_prefix},
+    nlri::Nlri,
 };
 
 /// Header and both length fields.
@@ -24,7 +24,7 @@ pub struct AttributesTooLong {
 }
 
 /// Builds UPDATEs for sessions with one message limit. Everything is appended to one buffer; attribute bytes
-/// come from [`crate::edit::rewrite`]. Each function returns how many messages it has appended.
+/// come from [`crate::edit::rewrite`]. Prefixes may have path identifiers ([`crate::nlri::Identified`]). Each function returns how many messages it has appended.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct UpdateEncoder {
     max_len: usize,
@@ -40,13 +40,13 @@ impl UpdateEncoder {
     ///
     /// # Errors
     /// Not even one prefix fits; nothing is appended.
-    pub fn announce(
+    pub fn announce<N: Nlri<Prefix = Ipv4Prefix>>(
         &self,
         attributes: &[u8],
-        prefixes: impl IntoIterator<Item = Ipv4Prefix>,
+        prefixes: impl IntoIterator<Item = N>,
         out: &mut Vec<u8>,
     ) -> Result<usize, AttributesTooLong> {
-        self.check_room(attributes.len(), max_octets::<Ipv4Prefix>())?;
+        self.check_room(attributes.len(), N::MAX_OCTETS)?;
         let begin_message = |out: &mut Vec<u8>| {
             out.extend_from_slice(&[0, 0]);
             out.extend_from_slice(&(attributes.len() as u16).to_be_bytes());
@@ -61,18 +61,18 @@ impl UpdateEncoder {
     ///
     /// # Errors
     /// Not even one prefix fits; nothing is appended.
-    pub fn announce_mp<P: IpPrefix>(
+    pub fn announce_mp<N: Nlri>(
         &self,
         attributes: &[u8],
         next_hop: NextHop,
-        prefixes: impl IntoIterator<Item = P>,
+        prefixes: impl IntoIterator<Item = N>,
         out: &mut Vec<u8>,
     ) -> Result<usize, AttributesTooLong> {
         // Attribute header, family, length of the next hop, reserved octet.
         let mp_octets = 4 + 3 + 1 + usize::from(next_hop.octets()) + 1;
-        self.check_room(attributes.len() + mp_octets, max_octets::<P>())?;
+        self.check_room(attributes.len() + mp_octets, N::MAX_OCTETS)?;
         let begin_message = |out: &mut Vec<u8>| {
-            push_mp_header(code::MP_REACH_NLRI, P::UNICAST, out);
+            push_mp_header(code::MP_REACH_NLRI, N::Prefix::UNICAST, out);
             out.push(next_hop.octets());
             next_hop.push(out);
             out.push(0);
@@ -86,7 +86,11 @@ impl UpdateEncoder {
     }
 
     /// Withdraws IPv4 prefixes in the Withdrawn Routes field.
-    pub fn withdraw(&self, prefixes: impl IntoIterator<Item = Ipv4Prefix>, out: &mut Vec<u8>) -> usize {
+    pub fn withdraw<N: Nlri<Prefix = Ipv4Prefix>>(
+        &self,
+        prefixes: impl IntoIterator<Item = N>,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let end_message = |out: &mut Vec<u8>, start: usize| {
             let withdrawn = out.len() - start - 21;
             out[start + 19..start + 21].copy_from_slice(&(withdrawn as u16).to_be_bytes());
@@ -96,12 +100,9 @@ impl UpdateEncoder {
     }
 
     /// Withdraws prefixes of either family in MP_UNREACH_NLRI.
-    pub fn withdraw_mp<P: IpPrefix>(
-        &self,
-        prefixes: impl IntoIterator<Item = P>,
-        out: &mut Vec<u8>,
-    ) -> usize {
-        let begin_message = |out: &mut Vec<u8>| push_mp_header(code::MP_UNREACH_NLRI, P::UNICAST, out);
+    pub fn withdraw_mp<N: Nlri>(&self, prefixes: impl IntoIterator<Item = N>, out: &mut Vec<u8>) -> usize {
+        let begin_message =
+            |out: &mut Vec<u8>| push_mp_header(code::MP_UNREACH_NLRI, N::Prefix::UNICAST, out);
         let end_message = |out: &mut Vec<u8>, start: usize| {
             set_mp_length(start, out);
             set_attributes_length(start, out);
@@ -119,9 +120,9 @@ impl UpdateEncoder {
     /// Messages full of prefixes. `begin_message` writes what comes between header and prefixes, `end_message`
     /// what comes after them (`tail` octets) and is given where the message starts. A prefix fits every
     /// message: [`Self::check_room`], or a message with no attributes of others.
-    fn fill<P: IpPrefix>(
+    fn fill<N: Nlri>(
         &self,
-        prefixes: impl IntoIterator<Item = P>,
+        prefixes: impl IntoIterator<Item = N>,
         tail: usize,
         out: &mut Vec<u8>,
         begin_message: impl Fn(&mut Vec<u8>),
@@ -134,11 +135,11 @@ impl UpdateEncoder {
         while let Some(first) = next {
             let start = begin(out, MessageType::Update);
             begin_message(out);
-            push_prefix(out, first);
+            first.push(out);
             next = prefixes.next();
             while let Some(prefix) = next {
                 let end = out.len();
-                push_prefix(out, prefix);
+                prefix.push(out);
                 if out.len() - start > room {
                     out.truncate(end);
                     break;

@@ -1,14 +1,14 @@
 //! Bodies of the fuzz targets in `fuzz/`, here so that the tests replay their corpora too. Each takes any
 //! bytes; what must hold is asserted.
 
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     Attributes, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, RouteRefresh,
     edit::{Change, Edit, PathEdit, PrivateAsns, Values, rewrite},
     message::{MessageType, next_message},
     nlri,
-    update::{AsSets, Checked, PeerKind, Rules, Verdict, check, cut, sections},
+    update::{AsSets, Checked, PeerKind, Rules, Verdict, check, cut, sections, sections_identified},
 };
 
 /// A fuzz target: its name in `fuzz/` and its body.
@@ -56,6 +56,10 @@ fn update(body: &[u8]) {
         assert!(nlri::prefixes::<Ipv4Prefix>(sections.nlri).all(|prefix| prefix.is_ok()));
         all_rules().for_each(|rules| check_twice(sections.attributes, !sections.nlri.is_empty(), &rules));
     }
+    if let Ok(sections) = sections_identified(body) {
+        assert!(nlri::identified::<Ipv4Prefix>(sections.withdrawn).all(|prefix| prefix.is_ok()));
+        assert!(nlri::identified::<Ipv4Prefix>(sections.nlri).all(|prefix| prefix.is_ok()));
+    }
 }
 
 /// An OPEN body: what was understood survives being sent.
@@ -79,15 +83,16 @@ pub fn notification(data: &[u8]) {
 /// Path attributes after an octet that chooses the session's rules.
 pub fn update_check(data: &[u8]) {
     let Some((&choice, attributes)) = data.split_first() else { return };
-    // Members of a confederation are the upper half, behind the bit that says whether there are NLRI.
-    let index = usize::from(choice & 0x0f) + if choice & 0x20 != 0 { 16 } else { 0 };
+    // Members of a confederation are the upper half, behind the bit that says whether there are NLRI; path identifiers
+    // double all that.
+    let index = usize::from(choice & 0x0f | (choice & 0x60) >> 1);
     if let Some(rules) = all_rules().nth(index) {
         check_twice(attributes, choice & 0x10 != 0, &rules);
     }
 }
 
 fn all_rules() -> impl Iterator<Item = Rules> {
-    (0..32u8).map(|bits| Rules {
+    (0..64u8).map(|bits| Rules {
         kind: match bits & 17 {
             0 => PeerKind::Ebgp,
             1 => PeerKind::Ibgp,
@@ -97,6 +102,7 @@ fn all_rules() -> impl Iterator<Item = Rules> {
         four_octet_as: bits & 2 == 0,
         as_sets: if bits & 4 == 0 { AsSets::Reject } else { AsSets::Accept },
         extended_next_hop: bits & 8 != 0,
+        identifiers: Family::ALL.into_iter().filter(|_| bits & 32 != 0).collect(),
     })
 }
 

@@ -118,7 +118,8 @@ pub struct MpReach<'a> {
     /// `None` if the next hop can be no host's address, or the family is none of [`Family::ALL`]: the routes
     /// are to be treated as withdrawn.
     pub next_hop: Option<NextHop>,
-    /// Prefixes, checked for the families of [`Family::ALL`]: [`nlri::prefixes`] reads them to their end.
+    /// Prefixes, checked for the families of [`Family::ALL`]: [`nlri::prefixes`] reads them to their end, or
+    /// [`nlri::identified`] where the rules say that they have path identifiers.
     pub nlri: &'a [u8],
 }
 
@@ -144,7 +145,7 @@ impl<'a> MpReach<'a> {
         let (next_hop, rest) = rest.split_at_checked(usize::from(len)).ok_or_else(error)?;
         // A reserved octet follows, which is ignored.
         let (_, nlri) = rest.split_first().ok_or_else(error)?;
-        if !expected_length(family, len, rules) || !sound(family, nlri) {
+        if !expected_length(family, len, rules) || !sound(family, nlri, rules) {
             return Err(error());
         }
         let next_hop = known(family).then(|| NextHop::parse(next_hop)).flatten();
@@ -157,8 +158,8 @@ impl<'a> MpUnreach<'a> {
     ///
     /// # Errors
     /// The prefixes cannot be read, so the session must end (RFC 7606 section 5.3).
-    pub fn parse(value: &'a [u8]) -> Result<Self, Notification> {
-        let read = split_family(value).filter(|(family, nlri)| sound(*family, nlri));
+    pub fn parse(value: &'a [u8], rules: &Rules) -> Result<Self, Notification> {
+        let read = split_family(value).filter(|(family, nlri)| sound(*family, nlri, rules));
         let (family, nlri) =
             read.ok_or_else(|| Notification::update(UpdateSubcode::OptionalAttributeError, value))?;
         Ok(Self { family, nlri })
@@ -184,10 +185,12 @@ fn expected_length(family: Family, len: u8, rules: &Rules) -> bool {
 }
 
 /// Whether the prefixes can be read; those of a family we do not know are not looked at.
-fn sound(family: Family, nlri: &[u8]) -> bool {
-    match family {
-        Family::IPV4_UNICAST => nlri::count::<Ipv4Prefix>(nlri).is_ok(),
-        Family::IPV6_UNICAST => nlri::count::<Ipv6Prefix>(nlri).is_ok(),
+fn sound(family: Family, nlri: &[u8], rules: &Rules) -> bool {
+    match (family, rules.identifiers.of(family)) {
+        (Family::IPV4_UNICAST, false) => nlri::count::<Ipv4Prefix>(nlri).is_ok(),
+        (Family::IPV4_UNICAST, true) => nlri::count_identified::<Ipv4Prefix>(nlri).is_ok(),
+        (Family::IPV6_UNICAST, false) => nlri::count::<Ipv6Prefix>(nlri).is_ok(),
+        (Family::IPV6_UNICAST, true) => nlri::count_identified::<Ipv6Prefix>(nlri).is_ok(),
         _ => true,
     }
 }

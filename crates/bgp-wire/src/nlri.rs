@@ -1,4 +1,5 @@
-//! NLRI: lists of prefixes as length octet and as many octets as hold it (RFC 4271 section 4.3, RFC 4760 section 5).
+//! NLRI: lists of prefixes as length octet and as many octets as hold it (RFC 4271 section 4.3, RFC 4760 section 5),
+//! each behind a path identifier where the session has agreed on that (RFC 7911 section 3).
 
 use std::marker::PhantomData;
 
@@ -54,6 +55,99 @@ pub fn read<P: IpPrefix>(bytes: &[u8], into: &mut Vec<P>) -> Result<(), NlriErro
     Ok(())
 }
 
+/// A prefix and, in front of it, which of several paths to it is meant (RFC 7911 section 3).
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Identified<P> {
+    /// The path identifier: any number, with no meaning but to its sender.
+    pub identifier: u32,
+    /// Where the path leads.
+    pub prefix: P,
+}
+
+/// Octets of a path identifier.
+const IDENTIFIER: usize = 4;
+
+/// Reads a list of prefixes with path identifiers. After an error the iterator ends.
+pub fn identified<P: IpPrefix>(bytes: &[u8]) -> impl Iterator<Item = Result<Identified<P>, NlriError>> {
+    let mut list = prefixes::<P>(bytes);
+    std::iter::from_fn(move || {
+        if list.rest.is_empty() {
+            return None;
+        }
+        let Some((identifier, rest)) = list.rest.split_first_chunk() else {
+            list.rest = &[];
+            return Some(Err(NlriError::Truncated));
+        };
+        list.rest = rest;
+        let prefix = list.next().unwrap_or(Err(NlriError::Truncated));
+        Some(prefix.map(|prefix| Identified { identifier: u32::from_be_bytes(*identifier), prefix }))
+    })
+}
+
+/// How many prefixes a list has in which each is behind a path identifier.
+///
+/// # Errors
+/// What [`identified`] would stop at.
+pub fn count_identified<P: IpPrefix>(bytes: &[u8]) -> Result<usize, NlriError> {
+    identified::<P>(bytes).try_fold(0, |count, prefix| prefix.map(|_| count + 1))
+}
+
+/// Appends all prefixes of such a list.
+///
+/// # Errors
+/// As [`identified`]; those before are appended.
+pub fn read_identified<P: IpPrefix>(bytes: &[u8], into: &mut Vec<Identified<P>>) -> Result<(), NlriError> {
+    for prefix in identified::<P>(bytes) {
+        into.push(prefix?);
+    }
+    Ok(())
+}
+
+/// Appends the prefixes of a list of either form, without their path identifiers.
+///
+/// # Errors
+/// As [`prefixes`] or [`identified`]; those before are appended.
+pub fn read_either<P: IpPrefix>(bytes: &[u8], identifiers: bool, into: &mut Vec<P>) -> Result<(), NlriError> {
+    if !identifiers {
+        return read(bytes, into);
+    }
+    for path in identified::<P>(bytes) {
+        into.push(path?.prefix);
+    }
+    Ok(())
+}
+
+/// What stands in a list of a session: prefixes, or prefixes with path identifiers.
+pub trait Nlri: Copy {
+    /// The prefix.
+    type Prefix: IpPrefix;
+    /// The most octets that [`Self::push`] appends.
+    const MAX_OCTETS: usize;
+
+    /// Appends it.
+    fn push(self, out: &mut Vec<u8>);
+}
+
+impl<P: IpPrefix> Nlri for P {
+    type Prefix = P;
+    const MAX_OCTETS: usize = 1 + P::WIDTH as usize / 8;
+
+    #[inline]
+    fn push(self, out: &mut Vec<u8>) {
+        push_prefix(out, self);
+    }
+}
+
+impl<P: IpPrefix> Nlri for Identified<P> {
+    type Prefix = P;
+    const MAX_OCTETS: usize = IDENTIFIER + P::MAX_OCTETS;
+
+    fn push(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.identifier.to_be_bytes());
+        push_prefix(out, self.prefix);
+    }
+}
+
 /// Appends one prefix.
 pub fn push_prefix<P: IpPrefix>(out: &mut Vec<u8>, prefix: P) {
     let length = prefix.length();
@@ -67,11 +161,6 @@ pub fn push_prefix<P: IpPrefix>(out: &mut Vec<u8>, prefix: P) {
         out.extend_from_slice(&prefix.bits().to_be_bytes());
     }
     out.truncate(end);
-}
-
-/// The most octets that [`push_prefix`] appends.
-pub(crate) const fn max_octets<P: IpPrefix>() -> usize {
-    1 + P::WIDTH as usize / 8
 }
 
 /// Octets of the address part.
@@ -121,6 +210,6 @@ impl<P: IpPrefix> Iterator for PrefixIter<'_, P> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.rest.len().div_ceil(max_octets::<P>()), Some(self.rest.len()))
+        (self.rest.len().div_ceil(P::MAX_OCTETS), Some(self.rest.len()))
     }
 }

@@ -7,8 +7,7 @@
 //! # fn main() -> Result<(), holdfast_bgp_wire::Notification> {
 //! # let body = [0, 0, 0, 0];
 //! # let known = |_: &[u8]| false;
-//! let rules =
-//!     Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: false };
+//! let rules = Rules::new(PeerKind::Ebgp, AsSets::Reject);
 //! let sections = update::sections(&body)?;
 //! let (mut rest, mut checked) = (Vec::new(), Checked::default());
 //! let mp = match update::cut(sections.attributes, &mut rest) {
@@ -31,7 +30,7 @@ use crate::{
     MpReach, MpUnreach, Notification,
     attribute::{Walk, class, code, flag, push},
     fault::Fault,
-    nlri,
+    nlri::{self, NlriError},
     notification::UpdateSubcode,
 };
 
@@ -74,9 +73,45 @@ pub struct Rules {
     pub as_sets: AsSets,
     /// IPv4 prefixes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
+    /// Where prefixes have path identifiers (RFC 7911).
+    pub identifiers: Identifiers,
 }
 
-/// The fields of an UPDATE. Both lists of prefixes are sound: [`nlri::prefixes`] reads them to their end.
+impl Rules {
+    /// Those of a session with four-octet AS numbers and nothing else.
+    pub const fn new(kind: PeerKind, as_sets: AsSets) -> Self {
+        let identifiers = Identifiers::NONE;
+        Self { kind, four_octet_as: true, as_sets, extended_next_hop: false, identifiers }
+    }
+}
+
+/// In which families each prefix is behind a path identifier, in one direction of a session (RFC 7911 section 3).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Identifiers([bool; Family::ALL.len()]);
+
+impl Identifiers {
+    /// In none.
+    pub const NONE: Self = Self([false; Family::ALL.len()]);
+
+    /// Whether prefixes of the family have one.
+    pub fn of(self, family: Family) -> bool {
+        Family::ALL.iter().zip(self.0).any(|(known, has)| *known == family && has)
+    }
+}
+
+impl FromIterator<Family> for Identifiers {
+    fn from_iter<T: IntoIterator<Item = Family>>(families: T) -> Self {
+        let mut identifiers = Self::NONE;
+        for family in families {
+            let known = Family::ALL.iter().zip(&mut identifiers.0).filter(|(known, _)| **known == family);
+            known.for_each(|(_, has)| *has = true);
+        }
+        identifiers
+    }
+}
+
+/// The fields of an UPDATE. Both lists of prefixes are sound: [`nlri::prefixes`] reads them to their end, or
+/// [`nlri::identified`] after [`sections_identified`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Sections<'a> {
     /// Withdrawn Routes, IPv4 unicast.
@@ -92,12 +127,26 @@ pub struct Sections<'a> {
 /// # Errors
 /// The prefixes cannot be located (RFC 7606 section 3 b) or read (section 5.3): the session must end.
 pub fn sections(body: &[u8]) -> Result<Sections<'_>, Notification> {
+    split(body, nlri::count::<Ipv4Prefix>)
+}
+
+/// The same where IPv4 prefixes have path identifiers (RFC 7911).
+///
+/// # Errors
+/// As [`sections`].
+pub fn sections_identified(body: &[u8]) -> Result<Sections<'_>, Notification> {
+    split(body, nlri::count_identified::<Ipv4Prefix>)
+}
+
+fn split(
+    body: &[u8],
+    count: impl Fn(&[u8]) -> Result<usize, NlriError>,
+) -> Result<Sections<'_>, Notification> {
     let malformed = || Notification::update(UpdateSubcode::MalformedAttributeList, &[]);
     let (withdrawn, rest) = split_field(body).ok_or_else(malformed)?;
     let (attributes, nlri) = split_field(rest).ok_or_else(malformed)?;
     for field in [withdrawn, nlri] {
-        nlri::count::<Ipv4Prefix>(field)
-            .map_err(|_| Notification::update(UpdateSubcode::InvalidNetworkField, &[]))?;
+        count(field).map_err(|_| Notification::update(UpdateSubcode::InvalidNetworkField, &[]))?;
     }
     Ok(Sections { withdrawn, attributes, nlri })
 }
@@ -153,7 +202,7 @@ impl<'a> Cut<'a> {
     /// As [`MpReach::parse`] and [`MpUnreach::parse`]: the session must end.
     pub fn parse(self, rules: &Rules) -> Result<Mp<'a>, Notification> {
         let reach = self.reach.map(|value| MpReach::parse(value, rules)).transpose()?;
-        Ok(Mp { reach, unreach: self.unreach.map(MpUnreach::parse).transpose()? })
+        Ok(Mp { reach, unreach: self.unreach.map(|value| MpUnreach::parse(value, rules)).transpose()? })
     }
 }
 

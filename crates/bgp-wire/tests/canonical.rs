@@ -7,8 +7,7 @@ use holdfast_bgp_wire::{
 };
 use proptest::{collection::vec, prelude::*};
 
-const RULES: Rules =
-    Rules { kind: PeerKind::Ibgp, four_octet_as: true, as_sets: AsSets::Accept, extended_next_hop: true };
+const RULES: Rules = Rules { extended_next_hop: true, ..Rules::new(PeerKind::Ibgp, AsSets::Accept) };
 
 fn octets(len: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(1..=223u8, len)

@@ -4,14 +4,14 @@ use holdfast_bgp_wire::{
     MAX_EXTENDED_LEN, MAX_LEN, Message, NextHop, Origin, UpdateEncoder,
     edit::AttributesBuilder,
     encode::{end_of_rib, next_hops},
-    next_message, nlri,
-    update::{AsSets, Checked, PeerKind, Rules, Verdict, check, sections},
+    next_message,
+    nlri::{self, Identified},
+    update::{AsSets, Checked, PeerKind, Rules, Verdict, check, sections, sections_identified},
 };
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use proptest::{collection::vec, prelude::*};
 
-const RULES: Rules =
-    Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: true };
+const RULES: Rules = Rules { extended_next_hop: true, ..Rules::new(PeerKind::Ebgp, AsSets::Reject) };
 
 fn attributes(next_hop: bool, communities: u32) -> Vec<u8> {
     let next_hop = next_hop.then_some([192, 0, 2, 1].into());
@@ -171,5 +171,36 @@ fn end_of_rib_is_recognised() {
         end_of_rib(family, &mut out);
         let sections = sections(messages(&out, MAX_LEN)[0].body).expect("sound");
         assert_eq!(sections.end_of_rib(), Some(family));
+    }
+}
+
+proptest! {
+    #[test]
+    fn prefixes_with_path_identifiers_come_back_as_they_were_sent(
+        v4s in vec((any::<u32>(), v4()), 1..2000),
+        v6s in vec((any::<u32>(), v6()), 1..2000),
+    ) {
+        let encoder = UpdateEncoder::new(MAX_LEN);
+        let v4s: Vec<_> = v4s.into_iter().map(|(identifier, prefix)| Identified { identifier, prefix }).collect();
+        let v6s: Vec<_> = v6s.into_iter().map(|(identifier, prefix)| Identified { identifier, prefix }).collect();
+        let rules = Rules { identifiers: Family::ALL.into_iter().collect(), ..RULES };
+        let mut out = Vec::new();
+        encoder.announce(&attributes(true, 1), v4s.iter().copied(), &mut out).expect("it fits");
+        encoder.announce_mp(&attributes(false, 1), v6_next_hop(false), v6s.iter().copied(), &mut out).expect("it fits");
+        encoder.withdraw(v4s.iter().copied(), &mut out);
+        encoder.withdraw_mp(v6s.iter().copied(), &mut out);
+        let (mut announced, mut withdrawn) = ((vec![], vec![]), (vec![], vec![]));
+        for message in messages(&out, MAX_LEN) {
+            let sections = sections_identified(message.body).expect("sound");
+            let mut checked = Checked::default();
+            let mp = check(sections.attributes, !sections.nlri.is_empty(), &rules, &mut checked);
+            prop_assert_eq!(checked.verdict, Verdict::Ok);
+            nlri::read_identified(sections.nlri, &mut announced.0).expect("sound");
+            nlri::read_identified(sections.withdrawn, &mut withdrawn.0).expect("sound");
+            mp.reach.iter().for_each(|reach| nlri::read_identified(reach.nlri, &mut announced.1).expect("sound"));
+            mp.unreach.iter().for_each(|gone| nlri::read_identified(gone.nlri, &mut withdrawn.1).expect("sound"));
+        }
+        prop_assert_eq!((&announced.0, &announced.1), (&v4s, &v6s));
+        prop_assert_eq!((withdrawn.0, withdrawn.1), (v4s, v6s));
     }
 }

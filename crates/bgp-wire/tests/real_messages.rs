@@ -12,8 +12,7 @@ use holdfast_bgp_wire::{
 };
 use serde_json::Value;
 
-const RULES: Rules =
-    Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: false };
+const RULES: Rules = Rules::new(PeerKind::Ebgp, AsSets::Reject);
 
 fn folder(name: &str) -> Option<PathBuf> {
     let Some(data) = std::env::var_os("HOLDFAST_DATA") else {

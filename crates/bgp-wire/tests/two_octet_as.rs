@@ -11,8 +11,7 @@ use holdfast_bgp_wire::{
 use holdfast_types::Asn;
 use proptest::{collection::vec, prelude::*};
 
-const OLD: Rules =
-    Rules { kind: PeerKind::Ebgp, four_octet_as: false, as_sets: AsSets::Accept, extended_next_hop: false };
+const OLD: Rules = Rules { four_octet_as: false, ..Rules::new(PeerKind::Ebgp, AsSets::Accept) };
 
 fn received(attributes: &str, rules: &Rules) -> Checked {
     let mut checked = Checked::default();

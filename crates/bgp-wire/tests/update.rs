@@ -4,13 +4,15 @@ mod hex;
 
 use hex::hex;
 use holdfast_bgp_wire::{
-    FaultReason, NextHop,
-    update::{AsSets, Checked, MAX_DISCARDED, Mp, PeerKind, Rules, Verdict, check, cut, sections},
+    FaultReason, MpUnreach, NextHop, nlri,
+    update::{
+        AsSets, Checked, MAX_DISCARDED, Mp, PeerKind, Rules, Verdict, check, cut, sections,
+        sections_identified,
+    },
 };
-use holdfast_types::Family;
+use holdfast_types::{Family, Ipv4Prefix};
 
-const EBGP: Rules =
-    Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Reject, extended_next_hop: false };
+const EBGP: Rules = Rules::new(PeerKind::Ebgp, AsSets::Reject);
 const IBGP: Rules = Rules { kind: PeerKind::Ibgp, ..EBGP };
 
 const ORIGIN: &str = "40 01 01 00";
@@ -371,6 +373,28 @@ fn an_update_is_split_by_its_lengths() {
         let error = sections(&hex(body)).expect_err(body);
         assert_eq!((error.code, error.subcode), (3, subcode), "{body}");
     }
+}
+
+#[test]
+fn where_prefixes_have_path_identifiers_they_are_read_with_them_or_not_at_all() {
+    let body = hex("0008 00000007 18 c00002 0004 40010100 ffffffff 18 c63364 00000000 00");
+    let split = sections_identified(&body).expect("sound");
+    let read = |bytes| {
+        let paths = nlri::identified::<Ipv4Prefix>(bytes).map(|path| path.expect("sound"));
+        paths.map(|path| (path.identifier, path.prefix.to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(read(split.withdrawn), [(7, "192.0.2.0/24".into())]);
+    assert_eq!(read(split.nlri), [(u32::MAX, "198.51.100.0/24".into()), (0, "0.0.0.0/0".into())]);
+    for nlri in ["00", "000000", "00000001", "00000001 21 0102030405", "00000001 18 c633"] {
+        let error = sections_identified(&hex(&["0000 0000", nlri].concat())).expect_err(nlri);
+        assert_eq!((error.code, error.subcode), (3, 10), "{nlri}");
+    }
+    let rules = Rules { identifiers: [Family::IPV6_UNICAST].into_iter().collect(), ..EBGP };
+    for (nlri, sound) in [("00000001 20 20010db8", true), ("20 20010db8", false), ("00000001", false)] {
+        let unreach = hex(&["0002 01", nlri].concat());
+        assert_eq!(MpUnreach::parse(&unreach, &rules).is_ok(), sound, "{nlri}");
+    }
+    assert!(MpUnreach::parse(&hex("0001 01 18 c00002"), &rules).is_ok(), "the other family has none");
 }
 
 #[test]

@@ -265,6 +265,8 @@ impl Neighbor {
             },
             restart_time: Duration::from_secs(self.source.restart_seconds.into()),
             stale_time: Duration::from_secs(self.source.stale_seconds.into()),
+            receive_paths: self.source.receive_paths,
+            send_paths: self.source.send_all_paths || self.source.send_best_paths > 0,
             role: self.paths.role,
             role_strict: self.source.paths.is_some_and(|paths| paths.role_strict),
             ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
@@ -303,6 +305,10 @@ impl Neighbor {
             export: self.export.clone(),
             enforce_first_as: self.source.enforce_first_as,
             paths: self.paths.clone(),
+            send_paths: match u8::try_from(self.source.send_best_paths) {
+                Ok(most @ 1..) => pipeline::SendPaths::Best(most),
+                Ok(0) | Err(_) => pipeline::SendPaths::All,
+            },
         }
     }
 
@@ -326,6 +332,9 @@ impl Neighbor {
             disabled: false,
             next_hop_self: false,
             paths: Some(fixed_path_rules(peer.paths.unwrap_or_default())),
+            // Which of several: what the session has agreed on is that there may be several.
+            send_all_paths: peer.send_all_paths || peer.send_best_paths > 0,
+            send_best_paths: 0,
             ..peer.clone()
         };
         session(&self.source) == session(&other.source)

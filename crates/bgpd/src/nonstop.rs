@@ -57,6 +57,8 @@ pub(crate) enum Unprotected {
     Ending,
     /// There was no room.
     LogFull,
+    /// The peer is sent several paths of a prefix, under identifiers that only this process knows.
+    SeveralPaths,
     /// The kernel would not say how far the socket was read, or the keeper would not keep it.
     NoCustody,
 }
@@ -67,6 +69,9 @@ impl Unprotected {
             Self::NotConfigured => "nonstop is off, or was when the session came up",
             Self::Ending => "the session is ending",
             Self::LogFull => "the log was full: set a larger nonstop-memory",
+            Self::SeveralPaths => {
+                "it is sent several paths of a prefix: their identifiers end with the process"
+            }
             Self::NoCustody => "its socket could not be given to the keeper",
         }
     }

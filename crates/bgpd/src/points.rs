@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use holdfast_bgp_pipeline::Pipeline;
 use holdfast_bgp_wire::{
     nlri,
-    update::{self, AsSets, PeerKind, Rules},
+    update::{self, AsSets, Identifiers, PeerKind, Rules},
 };
 use holdfast_process::profile::{BGP_IN, BGP_QUEUED, BGP_SENT, Point, Profile};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -41,8 +41,8 @@ impl Points {
     }
 
     /// Among what was read is this UPDATE.
-    pub(crate) fn update(&self, body: &[u8]) {
-        self.entering.passed(self.read, || routes_of(body));
+    pub(crate) fn update(&self, body: &[u8], identifiers: impl FnOnce() -> Identifiers) {
+        self.entering.passed(self.read, || routes_of(body, identifiers()));
     }
 
     fn changing(&mut self, pipeline: &Pipeline) {
@@ -71,35 +71,38 @@ impl Speaker {
 }
 
 /// The routes of an UPDATE and whether they come or go; none of one that cannot be read.
-fn routes_of(body: &[u8]) -> Vec<(Prefix, bool)> {
-    let Ok(sections) = update::sections(body) else { return Vec::new() };
+fn routes_of(body: &[u8], identifiers: Identifiers) -> Vec<(Prefix, bool)> {
+    let sections = match identifiers.of(Family::IPV4_UNICAST) {
+        true => update::sections_identified(body),
+        false => update::sections(body),
+    };
+    let Ok(sections) = sections else { return Vec::new() };
     let cut = update::cut(sections.attributes, &mut Vec::new()).unwrap_or_default();
-    // What was negotiated decides what is allowed, not where the prefixes are.
-    let rules =
-        Rules { kind: PeerKind::Ebgp, four_octet_as: true, as_sets: AsSets::Accept, extended_next_hop: true };
+    // What else was negotiated decides what is allowed, not where the prefixes are.
+    let rules = Rules { extended_next_hop: true, identifiers, ..Rules::new(PeerKind::Ebgp, AsSets::Accept) };
     let Ok(mp) = cut.parse(&rules) else { return Vec::new() };
     let mut routes: Vec<(Prefix, bool)> = Vec::new();
-    routes.extend(prefixes::<Ipv4Prefix>(sections.withdrawn, false));
-    if let Some(unreach) = mp.unreach {
-        routes.extend(multiprotocol(unreach.family, unreach.nlri, false));
-    }
-    routes.extend(prefixes::<Ipv4Prefix>(sections.nlri, true));
-    if let Some(reach) = mp.reach {
-        routes.extend(multiprotocol(reach.family, reach.nlri, true));
-    }
+    let ipv4 = Family::IPV4_UNICAST;
+    let mut add = |family, octets, comes| {
+        let prefixes = match family {
+            Family::IPV4_UNICAST => prefixes::<Ipv4Prefix>(octets, identifiers),
+            Family::IPV6_UNICAST => prefixes::<Ipv6Prefix>(octets, identifiers),
+            _ => Vec::new(),
+        };
+        routes.extend(prefixes.into_iter().map(|prefix| (prefix, comes)));
+    };
+    add(ipv4, sections.withdrawn, false);
+    mp.unreach.iter().for_each(|unreach| add(unreach.family, unreach.nlri, false));
+    add(ipv4, sections.nlri, true);
+    mp.reach.iter().for_each(|reach| add(reach.family, reach.nlri, true));
     routes
 }
 
-fn multiprotocol(family: Family, octets: &[u8], comes: bool) -> Vec<(Prefix, bool)> {
-    match family {
-        Family::IPV4_UNICAST => prefixes::<Ipv4Prefix>(octets, comes).collect(),
-        Family::IPV6_UNICAST => prefixes::<Ipv6Prefix>(octets, comes).collect(),
-        _ => Vec::new(),
+fn prefixes<P: IpPrefix>(octets: &[u8], identifiers: Identifiers) -> Vec<Prefix> {
+    match identifiers.of(P::UNICAST) {
+        true => nlri::identified::<P>(octets).map_while(Result::ok).map(|path| path.prefix.into()).collect(),
+        false => nlri::prefixes::<P>(octets).map_while(Result::ok).map(Into::into).collect(),
     }
-}
-
-fn prefixes<P: IpPrefix>(octets: &[u8], comes: bool) -> impl Iterator<Item = (Prefix, bool)> {
-    nlri::prefixes::<P>(octets).map_while(Result::ok).map(move |prefix| (prefix.into(), comes))
 }
 
 #[cfg(test)]
@@ -129,7 +132,7 @@ mod tests {
             route("11.1.0.0/16", true),
             route("2001::/16", true),
         ];
-        assert_eq!(routes_of(&body), expected);
-        assert_eq!(routes_of(&body[..9]), []);
+        assert_eq!(routes_of(&body, Identifiers::NONE), expected);
+        assert_eq!(routes_of(&body[..9], Identifiers::NONE), []);
     }
 }

@@ -241,6 +241,7 @@ fn messages(slot: &Slot) -> Vec<api::MessageCount> {
 
 fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::FamilyState {
     let counts = speaker.pipeline.counts(index, family);
+    let negotiated = speaker.slots.get(&index).and_then(|slot| slot.session.negotiated());
     api::FamilyState {
         family: family.to_string(),
         received: counts.routes.received,
@@ -252,6 +253,8 @@ fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::Fam
         stale: counts.stale,
         end_of_rib_sent: counts.end_of_rib_sent,
         update_group: speaker.pipeline.update_group(index).unwrap_or(0),
+        identifiers_received: negotiated.is_some_and(|both| both.identifiers_received.contains(&family)),
+        identifiers_sent: negotiated.is_some_and(|both| both.identifiers_sent.contains(&family)),
     }
 }
 
@@ -337,6 +340,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         med: attributes.med(),
         local_pref: Some(view.local_pref),
         weight: view.weight,
+        path_id: view.identifier,
         communities: attributes.communities().map(|c| format!("{}:{}", c >> 16, c & 0xffff)).collect(),
         large_communities: attributes.large_communities().map(|(a, b, c)| format!("{a}:{b}:{c}")).collect(),
         ext_communities: attributes.ext_communities().map(|octets| hex(&octets)).collect(),

@@ -437,6 +437,8 @@ impl Speaker {
             four_octet_as: negotiated.four_octet_as,
             max_message_len: negotiated.max_sent,
             extended_next_hop: negotiated.extended_next_hop.contains(&Family::IPV4_UNICAST),
+            identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
+            identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
             router_id: negotiated.router_id,
             peer_address: connection.remote.ip(),
             next_hop_v4: slot.neighbor.next_hop_v4(local),

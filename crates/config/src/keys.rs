@@ -340,6 +340,15 @@ static PEER: Table = Table {
         key("role-strict", Bool, Is("false"), Session, "no session with a neighbour that does not say its role"),
         key("graceful-shutdown", Bool, Else("that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance"),
         key("blackhole", Bool, Is("false"), Reload, "packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999), as far as `import` takes them"),
+        table("add-path", &ADD_PATH),
+    ],
+};
+
+static ADD_PATH: Table = Table {
+    doc: "Several paths of one prefix on a session (RFC 7911), in all its families, if the neighbour agrees.",
+    keys: &[
+        key("receive", Bool, Is("false"), Session, "take several paths from the neighbour, 64 of a prefix at most"),
+        key("send", Either(&[Word(&["all"]), Number(1, 16)]), Else("the best, as ever"), Session, "which paths it is sent: all that can be used, or so many of the best; `export` is asked about each. Another number needs no new session"),
     ],
 };
 

@@ -622,6 +622,10 @@ pub struct Peer {
     pub restart_time: Duration,
     /// How long routes of a peer that is back wait for its End-of-RIB; 360 s by default.
     pub stale_time: Duration,
+    /// Whether it may send several paths of a prefix (RFC 7911); `false` by default.
+    pub receive_paths: bool,
+    /// Which paths it is sent; `None`: the best, without path identifiers.
+    pub send_paths: Option<SendPaths>,
 }
 
 /// Our part in graceful restart (RFC 4724).
@@ -674,6 +678,15 @@ pub enum LimitAction {
     Restart,
     /// It stays, and the log says so.
     Warn,
+}
+
+/// Which paths of a prefix a peer is sent that takes several (RFC 7911).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SendPaths {
+    /// All that take part in the decision.
+    All,
+    /// So many of the best, 1 to 16.
+    Best(u8),
 }
 
 /// Where a peer is.

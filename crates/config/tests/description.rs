@@ -33,6 +33,7 @@ name = "toy"
 name = "a"
 address = "10.1.0.2"
 asn = 65101
+add-path = {}
 [[bgp.peer.limit]]
 family = "ipv4-unicast"
 received = 1

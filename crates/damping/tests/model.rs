@@ -8,8 +8,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    Batch, Cause, CheckStage, PathRules, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline, Release,
-    RouteChange, SessionFacts, SetNumber, SpeakerConfig, Stage,
+    Batch, Cause, CheckStage, Identifiers, PathRules, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline,
+    Release, RouteChange, SendPaths, SessionFacts, SetNumber, SpeakerConfig, Stage,
 };
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder};
 use holdfast_damping::{BadParameters, CHANGE, Damping, Parameters, WITHDRAWAL};
@@ -162,6 +162,7 @@ impl World {
             cause,
             peer: PeerIndex(peer),
             family: Family::IPV4_UNICAST,
+            path: 0,
             attributes: None,
             changes: std::slice::from_mut(&mut change),
         });
@@ -286,6 +287,7 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         export: Some(Program::accept_all()),
         enforce_first_as: true,
         paths: PathRules::default(),
+        send_paths: SendPaths::All,
     });
     damping.borrow_mut().set_peer(peer, true);
     let facts = SessionFacts {
@@ -293,6 +295,8 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         four_octet_as: true,
         max_message_len: MAX_LEN,
         extended_next_hop: false,
+        identifiers_received: Identifiers::NONE,
+        identifiers_sent: Identifiers::NONE,
         router_id: id(2),
         peer_address: [192, 0, 2, 1].into(),
         next_hop_v4: Some([192, 0, 2, 2].into()),

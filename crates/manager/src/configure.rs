@@ -16,8 +16,8 @@ use holdfast_config::{
     Config,
     schema::{
         AsSets, Bgp, Bmp, BmpTable, Damping, Glass, LimitAction, LocalAsnMode, Metrics, Mrt, MrtKind,
-        NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote, Size,
-        StaticRoute, StaticTarget,
+        NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote, SendPaths,
+        Size, StaticRoute, StaticTarget,
     },
 };
 use holdfast_xrl::XrlError;
@@ -357,6 +357,12 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         graceful_restart: peer.graceful_restart.name().into(),
         restart_seconds: seconds(peer.restart_time),
         stale_seconds: seconds(peer.stale_time),
+        receive_paths: peer.receive_paths,
+        send_all_paths: peer.send_paths == Some(SendPaths::All),
+        send_best_paths: match peer.send_paths {
+            Some(SendPaths::Best(most)) => most.into(),
+            Some(SendPaths::All) | None => 0,
+        },
     }
 }
 

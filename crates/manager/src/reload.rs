@@ -234,6 +234,8 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
             group: String::new(),
             disabled: false,
             next_hop_self: false,
+            send_all_paths: peer.send_paths.is_some(),
+            send_best_paths: 0,
             paths: told.paths.map(configure::fixed_path_rules),
             ..told
         }
@@ -465,6 +467,14 @@ mod tests {
         let ended = |changed: &[(&str, &str)]| ending(&config(&[]), &config(changed));
         assert!(ended(&[("accept-all", "reject-all")]).is_empty());
         assert!(ended(&[("asn = 65001", "asn = 65001\ndescription = \"x\"\nnonstop = false")]).is_empty());
+        let sends = |all: &str, few: &str| {
+            let sent =
+                |paths: &str| config(&[("asn = 65001", &format!("asn = 65001\nadd-path = {{ {paths} }}"))]);
+            ending(&sent(all), &sent(few))
+        };
+        assert!(sends("send = \"all\"", "send = 2").is_empty(), "several stay several");
+        assert_eq!(sends("", "send = 2"), ["a"]);
+        assert_eq!(sends("send = 2", "send = 2, receive = true"), ["a"]);
         assert_eq!(ended(&[("first", "second")]), ["b"]);
         assert_eq!(ended(&[("65001", "65003"), ("10.0.2.2", "10.0.2.3")]), ["a", "b"]);
         assert_eq!(ended(&[("\"a\"", "\"c\"")]), ["a"]);

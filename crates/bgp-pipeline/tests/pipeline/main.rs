@@ -1,5 +1,6 @@
 //! The pipeline from the outside: UPDATE bytes in, UPDATE bytes out.
 
+mod add_path;
 mod behaviour;
 mod decision;
 mod faults;

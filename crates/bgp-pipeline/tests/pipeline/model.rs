@@ -7,8 +7,9 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex,
-    Pipeline, Reachability, RibChanges, RibRun, SessionFacts, SpeakerConfig,
+    CheckStage, Identifiers, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode, OriginateAttributes,
+    PeerConfig, PeerIndex, Pipeline, Reachability, RibChanges, RibRun, SendPaths, SessionFacts,
+    SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_policy::{
@@ -19,12 +20,14 @@ use proptest::prelude::*;
 
 use crate::journal::Entries;
 use crate::speaker::{
-    Held, OUR_AS, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
+    Held, OUR_AS, Sink, announcement_of, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal_of,
 };
 
 const PEERS: usize = 5;
 /// The last of the peers is internal, as is the one before.
 const FIRST_INTERNAL: usize = 3;
+/// One of those that are sent several paths.
+const LAST: usize = PEERS - 1;
 const PREFIXES: usize = 12;
 pub(crate) const POLICIES: usize = 5;
 /// The last is for export only.
@@ -42,13 +45,16 @@ struct Offer {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Announce(usize, Vec<usize>, Offer),
-    Withdraw(usize, usize),
+    /// Under an identifier, where the session has agreed on these.
+    Announce(usize, Vec<usize>, u32, Offer),
+    Withdraw(usize, usize, u32),
     Down(usize),
     Up(usize),
     NextHop(u8, Option<u8>),
     Import(usize, usize),
     Export(usize, usize),
+    /// So many of the best paths for the last peer; 0: all.
+    SendPaths(u8),
     Refresh(usize),
     Originate(usize),
     WithdrawOrigin(usize),
@@ -73,9 +79,11 @@ fn offer() -> impl Strategy<Value = Offer> {
 fn op() -> impl Strategy<Value = Op> {
     let peer = || 0..PEERS;
     prop_oneof![
-        12 => (peer(), prop::collection::vec(0..PREFIXES, 1..6), offer())
-            .prop_map(|(peer, routes, offer)| Op::Announce(peer, routes, offer)),
-        4 => (peer(), 0..PREFIXES).prop_map(|(peer, route)| Op::Withdraw(peer, route)),
+        12 => (peer(), prop::collection::vec(0..PREFIXES, 1..6), 0..3u32, offer())
+            .prop_map(|(peer, routes, identifier, offer)| Op::Announce(peer, routes, identifier, offer)),
+        4 => (peer(), 0..PREFIXES, 0..3u32)
+            .prop_map(|(peer, route, identifier)| Op::Withdraw(peer, route, identifier)),
+        1 => (0..4u8).prop_map(Op::SendPaths),
         1 => peer().prop_map(Op::Down),
         2 => peer().prop_map(Op::Up),
         2 => (0..3u8, prop::option::of(0..3u8)).prop_map(|(hop, metric)| Op::NextHop(hop, metric)),
@@ -112,9 +120,27 @@ fn link(n: usize) -> SessionFacts {
         next_hop_v4: Some(Ipv4Addr::new(10, 9, n as u8, 1)),
         next_hop_v6: Some(format!("2001:db8:9:{n}::1").parse().expect("an address")),
         number: n as u32 + 1,
+        identifiers_received: identifiers_of(n)[0],
+        identifiers_sent: identifiers_of(n)[1],
         link_local: (n >= FIRST_INTERNAL).then(|| format!("fe80::{n}").parse().expect("an address")),
         ..facts(n as u8)
     }
+}
+
+/// Where a peer's prefixes have path identifiers, and where ours for it have them.
+fn identifiers_of(n: usize) -> [Identifiers; 2] {
+    let all: Identifiers = Family::ALL.into_iter().collect();
+    match n {
+        0 => [[Family::IPV4_UNICAST].into_iter().collect(), Identifiers::NONE],
+        1 => [all, all],
+        LAST => [Identifiers::NONE, all],
+        _ => [Identifiers::NONE; 2],
+    }
+}
+
+/// Whether a peer is sent several paths.
+fn takes_several(n: usize) -> bool {
+    identifiers_of(n)[1] != Identifiers::NONE
 }
 
 /// Whom policy 5 names as next hop.
@@ -275,7 +301,10 @@ struct Model {
     up: [bool; PEERS],
     import: [usize; PEERS],
     export: [usize; PEERS],
-    received: BTreeMap<(usize, Prefix), Route>,
+    /// By peer, prefix and place, with their identifiers.
+    received: BTreeMap<(usize, Prefix, usize), (Option<u32>, Route)>,
+    /// For the last peer; 0: all.
+    send_paths: u8,
     own: BTreeMap<Prefix, Route>,
     metrics: BTreeMap<IpAddr, Option<u32>>,
 }
@@ -285,13 +314,25 @@ impl Model {
         route.next_hop.map_or(Some(0), |hop| self.metrics[&hop])
     }
 
-    fn best(&self, to: Prefix) -> Option<Route> {
-        self.equal(to).into_iter().next()
+    /// Where the path with this identifier is, or the first free place.
+    fn place(&self, peer: usize, to: Prefix, identifier: Option<u32>) -> usize {
+        let at = |place: &usize| self.received.get(&(peer, to, *place));
+        let known = (0..4).find(|place| at(place).is_some_and(|(known, _)| *known == identifier));
+        known.or_else(|| (0..4).find(|place| at(place).is_none())).expect("three identifiers")
     }
 
-    /// The routes equal up to the metric, the best first.
-    fn equal(&self, to: Prefix) -> Vec<Route> {
-        let accepted = |(&(peer, at), route): (&(usize, Prefix), &Route)| {
+    /// The paths that take part in the decision, the best first.
+    fn order(&self, to: Prefix) -> Vec<Route> {
+        let (mut left, mut order) = (self.candidates(to), Vec::new());
+        while let Some(best) = self.equal(left.clone()).into_iter().next() {
+            let at = left.iter().position(|route| *route == best).expect("one of them");
+            order.push(left.remove(at));
+        }
+        order
+    }
+
+    fn candidates(&self, to: Prefix) -> Vec<Route> {
+        let accepted = |(&(peer, at, _), (_, route)): (&(usize, Prefix, usize), &(Option<u32>, Route))| {
             let external = peer < FIRST_INTERNAL;
             if at != to {
                 None
@@ -302,6 +343,11 @@ impl Model {
         let mut left: Vec<Route> = self.received.iter().filter_map(accepted).collect();
         left.extend(self.own.get(&to).cloned());
         left.retain(|route| self.metric(route).is_some());
+        left
+    }
+
+    /// The routes equal up to the metric, the best first.
+    fn equal(&self, mut left: Vec<Route>) -> Vec<Route> {
         keep(&mut left, |route| u32::MAX - route.weight);
         keep(&mut left, |route| route.peer.is_some());
         keep(&mut left, |route| u32::MAX - route.local_pref);
@@ -310,12 +356,23 @@ impl Model {
         left.retain(|m| !all.iter().any(|n| n.neighbor() == m.neighbor() && n.med < m.med));
         keep(&mut left, Route::is_internal);
         keep(&mut left, |route| self.metric(route));
-        // Router ids ascend with the peers, and so does the map.
+        // Router ids ascend with the peers, and so does the map; places do behind that.
         left
     }
 
-    fn expected(&self, receiver: usize, to: Prefix) -> Option<Held> {
-        let best = self.best(to)?;
+    fn expected(&self, receiver: usize, to: Prefix) -> Vec<Held> {
+        let most = match (receiver, self.send_paths) {
+            (receiver, _) if !takes_several(receiver) => 1,
+            (LAST, most @ 1..) => most.into(),
+            _ => usize::MAX,
+        };
+        let told = self.order(to).into_iter().take(most);
+        let mut held: Vec<Held> = told.filter_map(|route| self.exported(receiver, to, route)).collect();
+        held.sort();
+        held
+    }
+
+    fn exported(&self, receiver: usize, to: Prefix, best: Route) -> Option<Held> {
         let internal = receiver >= FIRST_INTERNAL;
         let looped = internal && best.peer.is_some_and(|peer| peer >= FIRST_INTERNAL);
         let kept_in = !internal && best.community == 3;
@@ -418,6 +475,12 @@ struct World {
     staged: bool,
 }
 
+/// The identifier if the peer has agreed on such for the family.
+fn identifier_of(peer: usize, to: Prefix, identifier: u32) -> Option<u32> {
+    let family = if matches!(to, Prefix::V4(_)) { Family::IPV4_UNICAST } else { Family::IPV6_UNICAST };
+    identifiers_of(peer)[0].of(family).then_some(identifier)
+}
+
 fn config(n: usize) -> PeerConfig {
     let n = n as u8;
     if usize::from(n) >= FIRST_INTERNAL {
@@ -425,6 +488,10 @@ fn config(n: usize) -> PeerConfig {
     } else {
         PeerConfig { asn: Asn(65101 + u32::from(n) % 2), ..ebgp(n) }
     }
+}
+
+fn sink(n: usize) -> Sink {
+    Sink { internal: n >= FIRST_INTERNAL, identifiers: identifiers_of(n)[1], ..Sink::default() }
 }
 
 fn started(limits: Limits, max_paths: usize, staged: bool, journal: &Entries) -> Pipeline {
@@ -455,7 +522,7 @@ impl World {
         for n in 0..PEERS {
             let peer = pipeline.add_peer(config(n));
             (model.import[n], model.export[n]) = if n < FIRST_INTERNAL { (0, 0) } else { (2, 2) };
-            sinks.push((peer, Sink { internal: n >= FIRST_INTERNAL, ..Sink::default() }));
+            sinks.push((peer, sink(n)));
         }
         pipeline.rib_resync();
         Self {
@@ -474,7 +541,10 @@ impl World {
     }
 
     fn restart(&mut self, rewritten: bool) {
-        let up: Vec<usize> = (0..PEERS).filter(|peer| self.model.up[*peer]).collect();
+        // Sessions that are sent several paths begin anew.
+        let (up, anew): (Vec<usize>, Vec<usize>) =
+            (0..PEERS).filter(|peer| self.model.up[*peer]).partition(|peer| !takes_several(*peer));
+        anew.iter().for_each(|peer| self.down(*peer));
         let mut places: BTreeMap<JournalEntry, Vec<PeerIndex>> = BTreeMap::new();
         for peer in &up {
             let index = self.sinks[*peer].0;
@@ -491,9 +561,11 @@ impl World {
             self.pipeline.peer_resumed(self.sinks[peer].0, link(peer)).expect("room");
             (self.tangled[peer], self.sinks[peer].1.idle_withdrawals) = (false, 0);
         }
-        for ((peer, to), sent) in self.model.received.clone() {
-            let body = announcement(&sent.bytes(peer >= FIRST_INTERNAL), &[to]);
+        for ((peer, to, _), (identifier, sent)) in std::mem::take(&mut self.model.received) {
+            let body = announcement_of(identifier, &sent.bytes(peer >= FIRST_INTERNAL), &[to]);
             self.pipeline.update(self.sinks[peer].0, &body).expect("taken");
+            let place = self.model.place(peer, to, identifier);
+            self.model.received.insert((peer, to, place), (identifier, sent));
         }
         for to in self.model.own.keys() {
             self.pipeline.originate(*to, &OriginateAttributes::default());
@@ -504,14 +576,22 @@ impl World {
             let told = if rewritten { self.journal.rewritten(place) } else { self.journal.told(place) };
             self.pipeline.resume(&peers, told, place);
         }
+        anew.into_iter().for_each(|peer| self.up(peer));
     }
 
     fn run(&mut self, op: &Op) {
         match op {
-            Op::Announce(peer, routes, offer) => self.announce(*peer, routes, offer),
-            Op::Withdraw(peer, to) if self.model.up[*peer] => {
-                self.pipeline.update(self.sinks[*peer].0, &withdrawal(route(*to))).expect("taken");
-                self.model.received.remove(&(*peer, route(*to)));
+            Op::Announce(peer, routes, identifier, offer) => self.announce(*peer, routes, *identifier, offer),
+            Op::Withdraw(peer, to, identifier) if self.model.up[*peer] => {
+                let (to, identifier) = (route(*to), identifier_of(*peer, route(*to), *identifier));
+                self.pipeline.update(self.sinks[*peer].0, &withdrawal_of(identifier, to)).expect("taken");
+                let place = self.model.place(*peer, to, identifier);
+                self.model.received.remove(&(*peer, to, place));
+            }
+            Op::SendPaths(most) => {
+                self.tangled[LAST] |= self.pipeline.pending(self.sinks[LAST].0);
+                self.model.send_paths = *most;
+                self.configure(LAST);
             }
             Op::Withdraw(..) => {}
             Op::Down(peer) => self.down(*peer),
@@ -566,7 +646,7 @@ impl World {
         self.answer_events();
     }
 
-    fn announce(&mut self, peer: usize, routes: &[usize], offer: &Offer) {
+    fn announce(&mut self, peer: usize, routes: &[usize], identifier: u32, offer: &Offer) {
         if !self.model.up[peer] {
             return;
         }
@@ -575,17 +655,19 @@ impl World {
         let to: Vec<Prefix> =
             routes.iter().filter(|n| (**n < PREFIXES / 2) == v4).map(|n| route(*n)).collect();
         let sent = Route::received(peer, to[0], offer);
-        let body = announcement(&sent.bytes(peer >= FIRST_INTERNAL), &to);
+        let identifier = identifier_of(peer, to[0], identifier);
+        let body = announcement_of(identifier, &sent.bytes(peer >= FIRST_INTERNAL), &to);
         self.pipeline.update(self.sinks[peer].0, &body).expect("taken");
         for to in to {
-            self.model.received.insert((peer, to), sent.clone());
+            let place = self.model.place(peer, to, identifier);
+            self.model.received.insert((peer, to, place), (identifier, sent.clone()));
         }
     }
 
     fn down(&mut self, peer: usize) {
         self.pipeline.peer_down(self.sinks[peer].0);
         self.model.up[peer] = false;
-        self.model.received.retain(|(from, _), _| *from != peer);
+        self.model.received.retain(|(from, ..), _| *from != peer);
     }
 
     fn up(&mut self, peer: usize) {
@@ -593,14 +675,18 @@ impl World {
         self.pipeline.peer_up(self.sinks[peer].0, link(peer)).expect("room");
         self.model.up[peer] = true;
         self.tangled[peer] = false;
-        let internal = peer >= FIRST_INTERNAL;
-        self.sinks[peer].1 = Sink { internal, ..Sink::default() };
+        self.sinks[peer].1 = sink(peer);
     }
 
     fn configure(&mut self, peer: usize) {
         let import = self.programs[self.model.import[peer]].clone();
         let export = self.programs[self.model.export[peer]].clone();
-        self.pipeline.configure_peer(self.sinks[peer].0, PeerConfig { import, export, ..config(peer) });
+        let send_paths = match self.model.send_paths {
+            most @ 1.. if peer == LAST => SendPaths::Best(most),
+            _ => SendPaths::All,
+        };
+        let config = PeerConfig { import, export, send_paths, ..config(peer) };
+        self.pipeline.configure_peer(self.sinks[peer].0, config);
     }
 
     fn answer(&mut self, address: IpAddr) {
@@ -632,24 +718,25 @@ impl World {
             }
         }
         for n in (0..PEERS).filter(|n| self.model.up[*n]) {
-            let expected: BTreeMap<Prefix, Held> = (0..PREFIXES)
-                .filter_map(|to| Some((route(to), self.model.expected(n, route(to))?)))
-                .collect();
+            let expected = (0..PREFIXES).map(|to| (route(to), self.model.expected(n, route(to))));
+            let expected: BTreeMap<Prefix, Vec<Held>> =
+                expected.filter(|(_, paths)| !paths.is_empty()).collect();
             let (peer, sink) = &self.sinks[n];
-            assert_eq!(sink.routes, expected, "peer {n}");
+            assert_eq!(sink.held(), expected, "peer {n}");
             let exact = !self.tight && !self.tangled[n];
             assert!(!exact || sink.idle_withdrawals == 0, "peer {n}: withdrawals of what it did not have");
             assert!(Family::ALL.iter().all(|family| sink.end_of_rib.contains(family)), "peer {n}");
             let announced: u64 =
                 Family::ALL.iter().map(|family| self.pipeline.counts(*peer, *family).announced).sum();
-            assert_eq!(announced, expected.len() as u64, "peer {n}");
+            let paths: usize = expected.values().map(Vec::len).sum();
+            assert_eq!(announced, paths as u64, "peer {n}");
         }
         self.check_rib();
     }
 
     fn check_rib(&self) {
         let expected = (0..PREFIXES).filter_map(|to| {
-            let used = self.model.equal(route(to)).into_iter().take(self.max_paths);
+            let used = self.model.equal(self.model.candidates(route(to))).into_iter().take(self.max_paths);
             let mut hops: Vec<IpAddr> = used.filter_map(|route| route.next_hop).collect();
             hops.sort_unstable();
             hops.dedup();

@@ -8,12 +8,12 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Messages, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts,
-    SpeakerConfig,
+    CheckStage, Identifiers, Messages, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline,
+    SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, UpdateEncoder, next_message,
-    nlri::prefixes,
+    nlri::{self, Identified, prefixes},
     update::{self, AsSets, Checked, PeerKind as WireKind, Rules, Verdict},
 };
 use holdfast_policy::Program;
@@ -55,6 +55,7 @@ pub(crate) fn ebgp(n: u8) -> PeerConfig {
         export: Some(Program::accept_all()),
         enforce_first_as: true,
         paths: PathRules::default(),
+        send_paths: SendPaths::All,
     }
 }
 
@@ -68,6 +69,8 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         four_octet_as: true,
         max_message_len: MAX_LEN,
         extended_next_hop: false,
+        identifiers_received: Identifiers::NONE,
+        identifiers_sent: Identifiers::NONE,
         router_id: router_id(0x0a00_0100 + u32::from(n)),
         peer_address: IpAddr::V4(address(n)),
         next_hop_v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
@@ -94,6 +97,37 @@ pub(crate) fn announcement(attributes: &[u8], routes: &[Prefix]) -> Vec<u8> {
     out.split_off(HEADER_LEN)
 }
 
+/// The same with a path identifier for all (RFC 7911), if there is one.
+pub(crate) fn announcement_of(identifier: Option<u32>, attributes: &[u8], routes: &[Prefix]) -> Vec<u8> {
+    let Some(identifier) = identifier else { return announcement(attributes, routes) };
+    let encoder = UpdateEncoder::new(MAX_LEN);
+    let mut out = Vec::new();
+    let v4 = routes.iter().filter_map(|p| Ipv4Prefix::from_prefix(*p));
+    let v4 = v4.map(|prefix| Identified { identifier, prefix });
+    let v6 = routes.iter().filter_map(|p| Ipv6Prefix::from_prefix(*p));
+    let v6: Vec<_> = v6.map(|prefix| Identified { identifier, prefix }).collect();
+    let sent = if v6.is_empty() {
+        encoder.announce(attributes, v4, &mut out)
+    } else {
+        let global = "2001:db8:ffff::1".parse().expect("an address");
+        encoder.announce_mp(attributes, NextHop::V6 { global, link_local: None }, v6, &mut out)
+    };
+    assert_eq!(sent, Ok(1), "one message");
+    out.split_off(HEADER_LEN)
+}
+
+/// The same with a path identifier, if there is one.
+pub(crate) fn withdrawal_of(identifier: Option<u32>, route: Prefix) -> Vec<u8> {
+    let Some(identifier) = identifier else { return withdrawal(route) };
+    let encoder = UpdateEncoder::new(MAX_LEN);
+    let mut out = Vec::new();
+    match route {
+        Prefix::V4(prefix) => encoder.withdraw([Identified { identifier, prefix }], &mut out),
+        Prefix::V6(prefix) => encoder.withdraw_mp([Identified { identifier, prefix }], &mut out),
+    };
+    out.split_off(HEADER_LEN)
+}
+
 /// The body of an UPDATE that withdraws.
 pub(crate) fn withdrawal(route: Prefix) -> Vec<u8> {
     let encoder = UpdateEncoder::new(MAX_LEN);
@@ -106,7 +140,7 @@ pub(crate) fn withdrawal(route: Prefix) -> Vec<u8> {
 }
 
 /// A route as a peer holds it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Held {
     /// Canonical attributes.
     pub(crate) attributes: Vec<u8>,
@@ -123,6 +157,10 @@ impl Held {
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) routes: BTreeMap<Prefix, Held>,
+    /// What came under path identifiers.
+    pub(crate) paths: BTreeMap<(Prefix, u32), Held>,
+    /// Where prefixes have them.
+    pub(crate) identifiers: Identifiers,
     pub(crate) end_of_rib: Vec<Family>,
     /// Withdrawals of routes it did not have.
     pub(crate) idle_withdrawals: usize,
@@ -152,8 +190,21 @@ impl Sink {
         }
     }
 
+    /// All routes, by prefix, in no particular order of paths.
+    pub(crate) fn held(&self) -> BTreeMap<Prefix, Vec<Held>> {
+        let mut held: BTreeMap<Prefix, Vec<Held>> = BTreeMap::new();
+        let routes = self.routes.iter().map(|(prefix, route)| (*prefix, route));
+        for (prefix, route) in routes.chain(self.paths.iter().map(|((prefix, _), route)| (*prefix, route))) {
+            held.entry(prefix).or_default().push(route.clone());
+        }
+        held.values_mut().for_each(|paths| paths.sort());
+        held
+    }
+
     fn update(&mut self, body: &[u8]) {
-        let sections = update::sections(body).expect("readable");
+        let identified = self.identifiers.of(Family::IPV4_UNICAST);
+        let sections = if identified { update::sections_identified(body) } else { update::sections(body) };
+        let sections = sections.expect("readable");
         if let Some(family) = sections.end_of_rib() {
             return self.end_of_rib.push(family);
         }
@@ -164,36 +215,60 @@ impl Sink {
             (false, true) => WireKind::ConfedEbgp,
         };
         let four_octet_as = !self.two_octet_as;
-        let rules = Rules { kind, four_octet_as, as_sets: AsSets::Reject, extended_next_hop: true };
+        let rules = Rules {
+            four_octet_as,
+            extended_next_hop: true,
+            identifiers: self.identifiers,
+            ..Rules::new(kind, AsSets::Reject)
+        };
         let mut checked = Checked::default();
         let mp = update::check(sections.attributes, !sections.nlri.is_empty(), &rules, &mut checked);
         assert_eq!((&checked.verdict, &checked.discarded), (&Verdict::Ok, &Vec::new()));
-        self.withdraw(prefixes::<Ipv4Prefix>(sections.withdrawn).map(|p| p.expect("sound").into()));
+        self.withdraw::<Ipv4Prefix>(sections.withdrawn);
         if let Some(unreach) = mp.unreach {
-            self.withdraw(prefixes::<Ipv6Prefix>(unreach.nlri).map(|p| p.expect("sound").into()));
+            self.withdraw::<Ipv6Prefix>(unreach.nlri);
         }
         let attributes = checked.canonical;
         if let Some(next_hop) = Attributes(&attributes).next_hop() {
             let held = Held { attributes: attributes.clone(), next_hop: next_hop.into() };
-            let routes = prefixes::<Ipv4Prefix>(sections.nlri).map(|p| p.expect("sound").into());
-            self.routes.extend(routes.map(|route| (route, held.clone())));
+            self.announce::<Ipv4Prefix>(sections.nlri, &held);
         }
         if let Some(reach) = mp.reach {
             let next_hop = reach.next_hop.expect("usable").address();
             let held = Held { attributes, next_hop };
-            let routes: Vec<Prefix> = if reach.family == Family::IPV4_UNICAST {
-                prefixes::<Ipv4Prefix>(reach.nlri).map(|p| p.expect("sound").into()).collect()
+            if reach.family == Family::IPV4_UNICAST {
+                self.announce::<Ipv4Prefix>(reach.nlri, &held);
             } else {
-                prefixes::<Ipv6Prefix>(reach.nlri).map(|p| p.expect("sound").into()).collect()
-            };
-            self.routes.extend(routes.into_iter().map(|route| (route, held.clone())));
+                self.announce::<Ipv6Prefix>(reach.nlri, &held);
+            }
         }
     }
 
-    fn withdraw(&mut self, routes: impl Iterator<Item = Prefix>) {
-        for route in routes {
-            self.idle_withdrawals += usize::from(self.routes.remove(&route).is_none());
+    fn announce<P: IpPrefix>(&mut self, nlri: &[u8], held: &Held) {
+        for (identifier, prefix) in self.read::<P>(nlri) {
+            match identifier {
+                Some(identifier) => self.paths.insert((prefix, identifier), held.clone()),
+                None => self.routes.insert(prefix, held.clone()),
+            };
         }
+    }
+
+    fn withdraw<P: IpPrefix>(&mut self, nlri: &[u8]) {
+        for (identifier, prefix) in self.read::<P>(nlri) {
+            let known = match identifier {
+                Some(identifier) => self.paths.remove(&(prefix, identifier)),
+                None => self.routes.remove(&prefix),
+            };
+            self.idle_withdrawals += usize::from(known.is_none());
+        }
+    }
+
+    fn read<P: IpPrefix>(&self, nlri: &[u8]) -> Vec<(Option<u32>, Prefix)> {
+        if self.identifiers.of(P::UNICAST) {
+            let paths = nlri::identified::<P>(nlri).map(|path| path.expect("sound"));
+            return paths.map(|path| (Some(path.identifier), path.prefix.into())).collect();
+        }
+        prefixes::<P>(nlri).map(|prefix| (None, prefix.expect("sound").into())).collect()
     }
 }
 

@@ -11,7 +11,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Event, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SessionFacts, SpeakerConfig,
+    CheckStage, Event, Identifiers, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths,
+    SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_session::{ConnId, Disposition, Graceful, Input, Negotiated, Output, Peer, PeerAsn, State};
 use holdfast_bgp_wire::{
@@ -350,10 +351,9 @@ fn assert_sound(body: &[u8], kind: update::PeerKind, negotiated: &Negotiated) {
         return;
     }
     let rules = Rules {
-        kind,
         four_octet_as: negotiated.four_octet_as,
-        as_sets: AsSets::Accept,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
+        ..Rules::new(kind, AsSets::Accept)
     };
     let mut checked = Checked::default();
     update::check(sections.attributes, !sections.nlri.is_empty(), &rules, &mut checked);
@@ -393,6 +393,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         export: Some(Program::accept_all()),
         enforce_first_as: true,
         paths: PathRules::default(),
+        send_paths: SendPaths::All,
     });
     let config = holdfast_bgp_session::PeerConfig {
         passive: true,
@@ -426,6 +427,8 @@ fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
         four_octet_as: negotiated.four_octet_as,
         max_message_len: negotiated.max_sent,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
+        identifiers_received: Identifiers::NONE,
+        identifiers_sent: Identifiers::NONE,
         router_id: negotiated.router_id,
         peer_address: IpAddr::V4(address(number)),
         next_hop_v4: Some(Ipv4Addr::new(10, 0, number, 1)),

@@ -94,12 +94,14 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
     let configured = PeerConfig {
         families: Family::ALL.to_vec(),
         extended_next_hop: true,
+        receive_paths: true,
         peer_asn: PeerAsn::External,
         ..config()
     };
     let mut open = peer_open();
     open.capabilities.push(Capability::Multiprotocol(Family::IPV6_UNICAST));
     open.capabilities.push(Capability::ExtendedMessage);
+    open.capabilities.push(Capability::AddPath(vec![(Family::IPV6_UNICAST, 3)]));
     open.capabilities
         .push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, Family::IPV6_UNICAST.afi)]));
     let solo = up(configured.clone(), &open);
@@ -120,6 +122,8 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
         PeerConfig { families: vec![Family::IPV4_UNICAST], ..configured.clone() },
         PeerConfig { extended_message: false, ..configured.clone() },
         PeerConfig { extended_next_hop: false, ..configured.clone() },
+        PeerConfig { receive_paths: false, ..configured.clone() },
+        PeerConfig { send_paths: true, ..configured.clone() },
     ];
     for other in other {
         assert_eq!(thawed(&solo, other.clone(), secs(1)).err(), Some(ThawError::Changed), "{other:?}");

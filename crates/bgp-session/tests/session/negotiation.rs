@@ -172,6 +172,38 @@ fn ipv6_next_hops_for_ipv4_need_both() {
 }
 
 #[test]
+fn path_identifiers_need_one_who_sends_and_one_who_receives() {
+    const RECEIVE: u8 = 1;
+    const SEND: u8 = 2;
+    let (v4, v6): (&[Family], &[Family]) = (&[V4], &[V6]);
+    type Row<'a> = (bool, bool, &'a [(Family, u8)], &'a [Family], &'a [Family]);
+    let rows: [Row<'_>; 7] = [
+        (true, true, &[(V4, RECEIVE | SEND), (V6, RECEIVE)], v4, &[V4, V6]),
+        (true, false, &[(V4, RECEIVE), (V6, SEND)], v6, &[]),
+        (false, true, &[(V4, RECEIVE), (V6, SEND)], &[], v4),
+        (true, true, &[], &[], &[]),
+        (false, false, &[(V4, RECEIVE | SEND)], &[], &[]),
+        (true, true, &[(V4, SEND), (V4, RECEIVE)], v4, &[]),
+        (true, true, &[(V4, 7)], &[], &[]),
+    ];
+    for (receive_paths, send_paths, theirs, received, sent) in rows {
+        let ours = PeerConfig { receive_paths, send_paths, ..both_families() };
+        let offer = [
+            Capability::Multiprotocol(V4),
+            Capability::Multiprotocol(V6),
+            Capability::AddPath(theirs.to_vec()),
+        ];
+        let both = negotiated(ours, &with(&offer));
+        assert_eq!((&*both.identifiers_received, &*both.identifiers_sent), (received, sent), "{theirs:?}");
+    }
+    let mut solo = Solo::new(PeerConfig { receive_paths: true, ..both_families() });
+    solo.advance_to(State::Connect);
+    let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
+    let offered = open.capabilities.iter().find(|capability| matches!(capability, Capability::AddPath(_)));
+    assert_eq!(offered, Some(&Capability::AddPath(vec![(V4, RECEIVE), (V6, RECEIVE)])));
+}
+
+#[test]
 fn of_several_graceful_restart_capabilities_the_last_counts() {
     let mut open = graceful_open();
     let last =

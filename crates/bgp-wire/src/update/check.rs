@@ -195,7 +195,7 @@ impl<'a> Check<'a, '_> {
     }
 
     fn unreach(&mut self, value: &'a [u8]) -> Treatment {
-        match MpUnreach::parse(value) {
+        match MpUnreach::parse(value, self.rules) {
             Ok(unreach) => {
                 self.mp.unreach = Some(unreach);
                 Treatment::Take

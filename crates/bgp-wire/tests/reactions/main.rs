@@ -7,12 +7,7 @@ use holdfast_types::Family;
 use table::{From, Reaction, Row, rows};
 
 fn rules(from: From) -> Rules {
-    let ebgp = Rules {
-        kind: PeerKind::Ebgp,
-        four_octet_as: true,
-        as_sets: AsSets::Reject,
-        extended_next_hop: false,
-    };
+    let ebgp = Rules::new(PeerKind::Ebgp, AsSets::Reject);
     match from {
         From::Ebgp => ebgp,
         From::TwoOctetEbgp => Rules { four_octet_as: false, ..ebgp },

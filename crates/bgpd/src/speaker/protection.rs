@@ -62,6 +62,10 @@ impl Speaker {
         if !slot.neighbor.source.nonstop {
             return;
         }
+        if slot.session.negotiated().is_some_and(|negotiated| !negotiated.identifiers_sent.is_empty()) {
+            connection.unprotected = Unprotected::SeveralPaths;
+            return;
+        }
         let Some(frozen) = slot.session.freeze(now) else { return };
         let address = slot.neighbor.address;
         let record = |number| nonstop::record(address, number, frozen.to_bytes(), [].into_iter(), 0);

@@ -144,7 +144,10 @@ impl Speaker {
                 if self.poison.is_some_and(|community| carries(body, community)) {
                     std::process::abort();
                 }
-                self.points.update(body);
+                let negotiated = self.slots.get(&key.0).and_then(|slot| slot.session.negotiated());
+                self.points.update(body, || {
+                    negotiated.iter().flat_map(|both| &both.identifiers_received).copied().collect()
+                });
                 let before = self.drops(key.0);
                 let taken = self.pipeline.update(key.0, body);
                 let new = self.drops(key.0) - before;

@@ -77,7 +77,7 @@ fn next_hops(path: &Path) -> Value {
 }
 
 /// What is left out where a path does not have it; `null` stands for that.
-fn optional_members(path: &Path) -> [(&'static str, Value); 16] {
+fn optional_members(path: &Path) -> [(&'static str, Value); 17] {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     let flag = |set: bool| if set { true.into() } else { Value::Null };
     let list = |entries: &[String]| match entries {
@@ -87,6 +87,7 @@ fn optional_members(path: &Path) -> [(&'static str, Value); 16] {
     [
         ("metric", path.med.into()),
         ("locPrf", path.local_pref.into()),
+        ("pathId", path.path_id.into()),
         ("weight", if path.weight > 0 { path.weight.into() } else { Value::Null }),
         ("bestpath", if path.best { json!({ "overall": true }) } else { Value::Null }),
         ("multipath", flag(path.multipath)),
@@ -148,7 +149,8 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     let as_path = if path.as_path.is_empty() { "Local" } else { &path.as_path };
     writeln!(out, "\n{} {as_path}", flags(path))?;
     let (address, router_id) = (or_dash(&path.peer_address), or_dash(&path.peer_router_id));
-    writeln!(out, "    from {} ({address}, router id {router_id}, AS {})", path.peer, path.peer_asn)?;
+    let id = path.path_id.map(|id| format!(", path id {id}")).unwrap_or_default();
+    writeln!(out, "    from {} ({address}, router id {router_id}, AS {}){id}", path.peer, path.peer_asn)?;
     if !path.next_hop.is_empty() {
         let metric = path.igp_metric.map_or("unreachable".to_owned(), |metric| format!("metric {metric}"));
         writeln!(out, "    next hop {} ({metric})", path.next_hop)?;

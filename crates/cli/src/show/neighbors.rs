@@ -177,6 +177,8 @@ fn families(neighbor: &Neighbor) -> Map<String, Value> {
     let info = |family: &FamilyState| {
         let mut info = json!({
             "updateGroupId": family.update_group,
+            "addPathRx": family.identifiers_received,
+            "addPathTx": family.identifiers_sent,
             "receivedPrefixCounter": family.received,
             "acceptedPrefixCounter": family.accepted,
             "bestPrefixCounter": family.best,
@@ -324,6 +326,12 @@ fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  {name}: {received} received, {accepted} accepted, {best} best, {sent} sent")?;
     let yes_or_no = |done: bool| if done { "yes" } else { "no" };
     let (sent, received) = (yes_or_no(family.end_of_rib_sent), yes_or_no(family.end_of_rib_received));
+    match (family.identifiers_received, family.identifiers_sent) {
+        (false, false) => {}
+        (true, false) => writeln!(out, "    several paths of a prefix: received")?,
+        (false, true) => writeln!(out, "    several paths of a prefix: sent")?,
+        (true, true) => writeln!(out, "    several paths of a prefix: received and sent")?,
+    }
     writeln!(out, "    update group {}, End-of-RIB sent: {sent}, received: {received}", family.update_group)?;
     if family.stale > 0 {
         writeln!(out, "    {} stale, of the session before", family.stale)?;

@@ -10,7 +10,7 @@ use crate::{
     input::{At, Names, Problem, Section, Value},
     schema::{
         AsSets, Bgp, GracefulRestart, LimitAction, Peer, PeerAsn, PrefixLimit, Redistribute, Remote, Secret,
-        Size,
+        SendPaths, Size,
     },
 };
 
@@ -224,6 +224,7 @@ fn peer(
     let graceful_restart = section.word("graceful-restart", &graceful, GracefulRestart::Helper);
     let restart_time = Duration::from_secs(section.number("restart-time", 1..=4095, 120_u16).into());
     let stale_time = Duration::from_secs(section.number("stale-time", 1..=u16::MAX, 360).into());
+    let (receive_paths, send_paths) = add_path(section);
     Some(Peer {
         name: name?,
         description,
@@ -253,6 +254,8 @@ fn peer(
         graceful_restart,
         restart_time,
         stale_time,
+        receive_paths,
+        send_paths,
     })
 }
 
@@ -289,6 +292,17 @@ fn shutdown_text(section: &Section<'_>) -> Option<String> {
         section.report.add(&at.span, problem.expected("up to 255 octets"));
     }
     Some(at.value)
+}
+
+fn add_path(section: &Section<'_>) -> (bool, Option<SendPaths>) {
+    let Some(section) = section.section("add-path", "[bgp.peer.add-path]") else { return (false, None) };
+    let receive = section.or("receive", false);
+    let send = match () {
+        () if !section.has("send") => None,
+        () if section.is_text("send", "all") => Some(SendPaths::All),
+        () => Some(SendPaths::Best(section.number("send", 1..=16, 1))),
+    };
+    (receive, send)
 }
 
 fn name(section: &Section<'_>, names: &mut Names<'_>) -> Option<String> {

@@ -220,10 +220,9 @@ impl Peer {
         outgoing.end_of_rib();
         let hold = self.config.hold_time.min(open.hold_time);
         let rules = Rules {
-            kind: if external { PeerKind::Ebgp } else { PeerKind::Ibgp },
             four_octet_as: self.config.four_octet_as && four_octet_as(&open),
-            as_sets: AsSets::Accept,
             extended_next_hop: true,
+            ..Rules::new(if external { PeerKind::Ebgp } else { PeerKind::Ibgp }, AsSets::Accept)
         };
         self.shared.change(|state| {
             state.status.established = true;

@@ -172,12 +172,7 @@ mod tests {
     #[test]
     fn every_set_is_without_fault_and_in_canonical_form() {
         let table = Synthetic { seed: 1, ipv4: 20_000, ipv6: 20_000, as_sets: true }.build();
-        let rules = Rules {
-            kind: PeerKind::Ebgp,
-            four_octet_as: true,
-            as_sets: AsSets::Accept,
-            extended_next_hop: false,
-        };
+        let rules = Rules::new(PeerKind::Ebgp, AsSets::Accept);
         let mut checked = Checked::default();
         for set in &table.sets {
             check(&set.bytes, false, &rules, &mut checked);

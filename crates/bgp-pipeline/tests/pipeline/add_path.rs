@@ -1,0 +1,217 @@
+//! Several paths of one prefix on a session (RFC 7911), both ways.
+
+use std::collections::BTreeMap;
+
+use holdfast_bgp_pipeline::{
+    DropReason, FreezePlace, Identifiers, MOST_PATHS, NeighborView, NextHopMode, PeerConfig, PeerIndex,
+    Pipeline, Reachability, SendPaths, SessionFacts,
+};
+use holdfast_bgp_wire::Attributes;
+use holdfast_types::{Family, Prefix};
+
+use crate::behaviour::{always, attributes, up};
+use crate::speaker::{
+    Sink, announcement, announcement_of, checked, ebgp, facts, prefix, settle, speaker, withdrawal,
+    withdrawal_of,
+};
+
+const P: &str = "203.0.113.0/24";
+const Q: &str = "198.51.100.0/24";
+
+fn all() -> Identifiers {
+    Family::ALL.into_iter().collect()
+}
+
+/// A session whose prefixes have path identifiers.
+fn sender(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
+    let peer = pipeline.add_peer(ebgp(n));
+    pipeline.peer_up(peer, SessionFacts { identifiers_received: all(), ..facts(n) }).expect("room");
+    peer
+}
+
+/// One that is sent several paths.
+fn receiver(pipeline: &mut Pipeline, n: u8, send_paths: SendPaths) -> (PeerIndex, Sink) {
+    let peer = pipeline.add_peer(PeerConfig { send_paths, ..ebgp(n) });
+    pipeline.peer_up(peer, SessionFacts { identifiers_sent: all(), ..facts(n) }).expect("room");
+    (peer, Sink { identifiers: all(), ..Sink::default() })
+}
+
+fn announce(pipeline: &mut Pipeline, from: PeerIndex, identifier: u32, communities: &[u32], to: &str) {
+    let body = announcement_of(Some(identifier), &attributes(1, communities), &[prefix(to)]);
+    pipeline.update(from, &body).expect("taken");
+}
+
+fn withdraw(pipeline: &mut Pipeline, from: PeerIndex, identifier: u32, to: &str) {
+    pipeline.update(from, &withdrawal_of(Some(identifier), prefix(to))).expect("taken");
+}
+
+/// The paths to a prefix: identifier and first community, by identifier.
+fn shown(pipeline: &mut Pipeline, to: &str) -> BTreeMap<Option<u32>, Option<u32>> {
+    let paths = pipeline.explain(prefix(to));
+    paths.iter().map(|path| (path.identifier, path.attributes().communities().next())).collect()
+}
+
+/// The first communities of what a receiver holds, sorted.
+fn held(sink: &Sink, to: &str) -> Vec<Option<u32>> {
+    let of_prefix = sink.paths.iter().filter(|((at, _), _)| *at == prefix(to));
+    let mut held: Vec<_> =
+        of_prefix.map(|(_, held)| Attributes(&held.attributes).communities().next()).collect();
+    held.sort_unstable();
+    held
+}
+
+#[test]
+fn a_path_is_replaced_and_withdrawn_under_its_identifier_and_no_other() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    announce(&mut pipeline, from, 0, &[1], P);
+    announce(&mut pipeline, from, u32::MAX, &[2], P);
+    announce(&mut pipeline, from, 7, &[3], Q);
+    assert_eq!(pipeline.counts(from, Family::IPV4_UNICAST).routes.received, 3);
+    announce(&mut pipeline, from, u32::MAX, &[4], P);
+    let expected = BTreeMap::from([(Some(0), Some(1)), (Some(u32::MAX), Some(4))]);
+    assert_eq!(shown(&mut pipeline, P), expected);
+    withdraw(&mut pipeline, from, 5, P);
+    withdraw(&mut pipeline, from, 0, P);
+    assert_eq!(shown(&mut pipeline, P), BTreeMap::from([(Some(u32::MAX), Some(4))]));
+    assert_eq!(shown(&mut pipeline, Q), BTreeMap::from([(Some(7), Some(3))]));
+    let counts = pipeline.counts(from, Family::IPV4_UNICAST).routes;
+    assert_eq!((counts.received, counts.accepted, counts.best), (2, 2, 2));
+    let page = pipeline.neighbor_routes(from, NeighborView::Received, Family::IPV4_UNICAST, None, 10);
+    let identifiers: Vec<_> = page.routes.iter().map(|(_, path)| path.identifier).collect();
+    assert_eq!(identifiers, [Some(7), Some(u32::MAX)]);
+}
+
+#[test]
+fn the_end_of_the_session_takes_all_its_paths_and_another_policy_reaches_each() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    (0..5).for_each(|identifier| announce(&mut pipeline, from, identifier, &[identifier], P));
+    pipeline.configure_peer(from, PeerConfig { import: None, ..ebgp(1) });
+    settle(&mut pipeline, &mut []);
+    let counts = pipeline.counts(from, Family::IPV4_UNICAST).routes;
+    assert_eq!((counts.received, counts.accepted), (5, 0));
+    pipeline.peer_down(from);
+    settle(&mut pipeline, &mut []);
+    while pipeline.work(1000) {}
+    assert_eq!((pipeline.table_size(Family::IPV4_UNICAST), pipeline.attribute_sets()), ((0, 0), 0));
+}
+
+#[test]
+fn paths_for_which_there_is_no_place_are_dropped_and_named() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    let most = MOST_PATHS as u32;
+    (0..most + 2).for_each(|identifier| announce(&mut pipeline, from, identifier, &[], P));
+    assert_eq!(pipeline.counts(from, Family::IPV4_UNICAST).routes.received, u64::from(most));
+    let drops = pipeline.drops(from).expect("a peer");
+    assert_eq!(drops.counts(), [(DropReason::TooManyPaths, 2)]);
+    assert_eq!(drops.last().next().and_then(|drop| drop.prefix), Some(prefix(P)));
+    // One that goes makes room for another.
+    withdraw(&mut pipeline, from, 3, P);
+    announce(&mut pipeline, from, most, &[9], P);
+    assert_eq!(shown(&mut pipeline, P).get(&Some(most)), Some(&Some(9)));
+}
+
+#[test]
+fn who_takes_several_paths_is_told_each_and_a_plain_peer_what_it_always_was() {
+    let mut pipeline = checked(always());
+    let (one, two) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let (peer, sink) = receiver(&mut pipeline, 3, SendPaths::All);
+    let plain = up(&mut pipeline, 4);
+    let mut sinks = [(peer, sink), (plain, Sink::default())];
+    pipeline.update(one, &announcement(&attributes(1, &[1]), &[prefix(P)])).expect("taken");
+    pipeline.update(two, &announcement(&attributes(2, &[2]), &[prefix(P)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(1), Some(2)]);
+    assert_eq!(sinks[1].1.routes.len(), 1);
+    assert_eq!(pipeline.counts(peer, Family::IPV4_UNICAST).announced, 2);
+    assert_eq!(pipeline.advertised_to(prefix(P)), [two, peer, plain]);
+    let told = pipeline.neighbor_routes(peer, NeighborView::Advertised, Family::IPV4_UNICAST, None, 10);
+    assert_eq!(told.routes.len(), 2);
+    let told = sinks[1].1.messages;
+    pipeline.update(two, &announcement(&attributes(2, &[3]), &[prefix(P)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(1), Some(3)]);
+    assert_eq!(sinks[1].1.messages, told, "the best is the same");
+    // The sender of a path is not told of it, and the others lose one path each.
+    pipeline.peer_down(one);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(3)]);
+    pipeline.update(two, &withdrawal(prefix(P))).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((held(&sinks[0].1, P), sinks[1].1.routes.len()), (vec![], 0));
+    assert_eq!((sinks[0].1.idle_withdrawals, sinks[1].1.idle_withdrawals), (0, 0));
+}
+
+#[test]
+fn so_many_of_the_best_are_told_and_another_number_needs_no_new_session() {
+    let mut pipeline = checked(always());
+    let senders: Vec<PeerIndex> = (1..=4).map(|n| up(&mut pipeline, n)).collect();
+    let (peer, sink) = receiver(&mut pipeline, 5, SendPaths::Best(2));
+    let mut sinks = [(peer, sink)];
+    for (n, from) in (1..).zip(&senders) {
+        pipeline.update(*from, &announcement(&attributes(n, &[n.into()]), &[prefix(P)])).expect("taken");
+    }
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(1), Some(2)], "lower router ids come first");
+    pipeline.update(senders[0], &withdrawal(prefix(P))).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(2), Some(3)]);
+    for (send_paths, expected) in [
+        (SendPaths::Best(3), &[Some(2), Some(3), Some(4)][..]),
+        (SendPaths::Best(1), &[Some(2)]),
+        (SendPaths::All, &[Some(2), Some(3), Some(4)]),
+    ] {
+        pipeline.configure_peer(peer, PeerConfig { send_paths, ..ebgp(5) });
+        settle(&mut pipeline, &mut sinks);
+        assert_eq!(held(&sinks[0].1, P), expected, "{send_paths:?}");
+    }
+    assert_eq!(sinks[0].1.idle_withdrawals, 0);
+}
+
+#[test]
+fn a_path_whose_next_hop_is_lost_is_withdrawn_and_comes_back_with_it() {
+    let mut pipeline = checked(speaker(NextHopMode::Resolved));
+    let (one, two) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let (peer, sink) = receiver(&mut pipeline, 3, SendPaths::All);
+    let mut sinks = [(peer, sink)];
+    let reach = |pipeline: &mut Pipeline, n: u8, reachability| {
+        pipeline.next_hop(std::net::IpAddr::from([192, 0, 2, n]), reachability);
+    };
+    for (from, n) in [(one, 1), (two, 2)] {
+        pipeline.update(from, &announcement(&attributes(n, &[n.into()]), &[prefix(P)])).expect("taken");
+        reach(&mut pipeline, n, Reachability::Reachable { metric: 0 });
+    }
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(1), Some(2)]);
+    reach(&mut pipeline, 2, Reachability::Unreachable);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(1)]);
+    reach(&mut pipeline, 2, Reachability::Reachable { metric: 5 });
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), [Some(1), Some(2)]);
+}
+
+#[test]
+fn paths_are_frozen_with_their_identifiers() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    announce(&mut pipeline, from, 9, &[1], P);
+    announce(&mut pipeline, from, 8, &[2], P);
+    let v6: Prefix = prefix("2001:db8:1::/48");
+    pipeline.update(from, &announcement_of(Some(4), &attributes(1, &[3]), &[v6])).expect("taken");
+    let (mut records, mut place) = (Vec::new(), Some(FreezePlace::default()));
+    while let Some(from) = place {
+        place = pipeline.freeze_routes(from, 100, |_| true, &mut |_, record| records.push(record.to_vec()));
+    }
+    let mut next = checked(always());
+    let thawed = sender(&mut next, 1);
+    records.iter().for_each(|record| next.thaw_routes(thawed, record).expect("readable"));
+    for to in [P, "2001:db8:1::/48"] {
+        assert_eq!(shown(&mut next, to), shown(&mut pipeline, to), "{to}");
+    }
+    let plain = up(&mut next, 2);
+    assert!(records.iter().all(|record| next.thaw_routes(plain, record).is_err()), "a session without");
+    assert_eq!(next.counts(plain, Family::IPV4_UNICAST).routes.received, 0);
+}
