@@ -215,3 +215,29 @@ fn paths_are_frozen_with_their_identifiers() {
     assert!(records.iter().all(|record| next.thaw_routes(plain, record).is_err()), "a session without");
     assert_eq!(next.counts(plain, Family::IPV4_UNICAST).routes.received, 0);
 }
+
+#[test]
+fn what_stayed_of_an_earlier_session_goes_as_the_next_one_speaks_of_its_prefix() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    let (peer, sink) = receiver(&mut pipeline, 2, SendPaths::All);
+    let mut sinks = [(peer, sink)];
+    for (identifier, to) in [(1, P), (2, P), (1, Q), (2, Q)] {
+        announce(&mut pipeline, from, identifier, &[identifier], to);
+    }
+    pipeline.peer_away(from, &[Family::IPV4_UNICAST]);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((held(&sinks[0].1, P).len(), held(&sinks[0].1, Q).len()), (2, 2), "they stay");
+    pipeline.peer_up(from, SessionFacts { identifiers_received: all(), ..facts(1) }).expect("room");
+    announce(&mut pipeline, from, 7, &[7], P);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((held(&sinks[0].1, P), held(&sinks[0].1, Q).len()), (vec![Some(7)], 2));
+    assert_eq!(pipeline.counts(from, Family::IPV4_UNICAST).stale, 2);
+    pipeline.forget_stale(from, Family::IPV4_UNICAST);
+    pipeline.forget_stale(from, Family::IPV6_UNICAST);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((held(&sinks[0].1, P), held(&sinks[0].1, Q)), (vec![Some(7)], vec![]));
+    pipeline.peer_down(from);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((held(&sinks[0].1, P), sinks[0].1.idle_withdrawals), (vec![], 0));
+}
