@@ -43,6 +43,8 @@ pub(crate) struct Background {
     wanted: bool,
     /// And that one has changed next hops to look at.
     next_hops: bool,
+    /// And it has every choice to make anew.
+    decision: bool,
     /// Swept sources, with the place in the logs that readers have to pass.
     graves: VecDeque<(SourceId, Stamp)>,
     waiting: bool,
@@ -73,6 +75,11 @@ impl Background {
     /// One that looks at next hops, too.
     pub(crate) fn want_next_hops(&mut self) {
         (self.wanted, self.next_hops) = (true, true);
+    }
+
+    /// One that makes every choice anew.
+    pub(crate) fn want_decision(&mut self) {
+        (self.wanted, self.decision) = (true, true);
     }
 }
 
@@ -164,6 +171,7 @@ impl Pipeline {
     fn start_walk(&mut self) -> Place {
         self.core.walk += 1;
         self.core.next_hops_moving = std::mem::take(&mut self.background.next_hops);
+        self.core.deciding_anew = std::mem::take(&mut self.background.decision);
         self.background.wanted = false;
         self.background.walked = 0;
         Place::Ipv4(None)
@@ -172,6 +180,7 @@ impl Pipeline {
     fn end_walk(&mut self) {
         let moved = self.background.ended + 1..=self.core.walk;
         self.background.ended = self.core.walk;
+        self.core.deciding_anew = false;
         let moved =
             self.core.sources.iter().filter(|source| source.is_alive() && moved.contains(&source.moving));
         let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Import };

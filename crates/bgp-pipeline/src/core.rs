@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) tells_each: bool,
     /// How many of the best are put in order for that.
     pub(crate) ranked: u8,
+    /// Whether it has every choice made anew.
+    pub(crate) deciding_anew: bool,
     pub(crate) seams: Seams,
     edits: Edits,
     bytes: Vec<u8>,
@@ -62,6 +64,7 @@ impl Core {
             next_hops_moving: false,
             tells_each: false,
             ranked: 0,
+            deciding_anew: false,
             seams: Seams::default(),
             edits: Edits::default(),
             bytes: Vec::new(),

@@ -351,7 +351,7 @@ impl<P: IpPrefix> Desk<'_, P> {
     fn revise_all(&mut self, prefix: P, word: u64) -> Option<u64> {
         let mut paths = std::mem::take(&mut self.room.visited);
         self.lists.load(word, &mut paths);
-        let mut changed = false;
+        let mut changed = self.core.deciding_anew;
         paths.retain_mut(|path| {
             let Some(new) = self.edited(prefix.into(), *path, Edit::Visit) else { return true };
             self.exchange(prefix.into(), path.unchosen(), new.unchosen());

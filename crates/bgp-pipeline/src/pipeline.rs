@@ -12,8 +12,8 @@ use holdfast_policy::{Program, Protocol};
 use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    Direction, Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges, SessionFacts,
-    SpeakerConfig, Stage,
+    DecisionRules, Direction, Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges,
+    SessionFacts, SpeakerConfig, Stage,
     adj_rib_out::Marks,
     background::Background,
     class::{Class, ClassId, Ingress},
@@ -240,6 +240,14 @@ impl Pipeline {
         self.count_paths();
         let asking = self.streams.groups() + usize::from(self.rib_policy.is_some());
         self.core.sets.exported.make_room(asking);
+    }
+
+    /// Other rules for the decision: at once for what changes, and for the rest as [`Self::work`] comes by.
+    pub fn set_decision(&mut self, rules: DecisionRules) {
+        if self.core.speaker.decision != rules {
+            self.core.speaker.decision = rules;
+            self.background.want_decision();
+        }
     }
 
     /// Forgets a peer, its session ended first. The index may be given out again.

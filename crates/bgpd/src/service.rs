@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::{
     MakeStages, apply,
-    config::{Configuration, Policies, listen_address},
+    config::{Configuration, Policies, Settings, listen_address},
     freeze,
     nonstop::LogJournal,
     points::Points,
@@ -149,12 +149,16 @@ impl Running {
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
         let Configuration { settings, peers, networks, redistribute, rib_policy, listen: listeners, .. } =
             configuration;
-        if self.bgp.speaker.borrow().settings != settings {
+        let decision = settings.decision;
+        let fixed = Settings { decision, ..self.bgp.speaker.borrow().settings.clone() };
+        if fixed != settings {
             return Err(XrlError::failed_precondition(
                 "AS number, router id and the other settings of the whole speaker change with a restart of bgp only",
             ));
         }
         let ended = self.bgp.with(|speaker, now| {
+            speaker.settings.decision = decision;
+            speaker.pipeline.set_decision(decision);
             let ended = apply::peers(speaker, &peers, now);
             apply::networks(speaker, &self.networks, &networks);
             ended

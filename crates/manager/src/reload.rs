@@ -202,9 +202,6 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("`nonstop-memory` in [bgp]", speaker(|bgp| bgp.nonstop_memory.octets())),
         ("[bgp.damping]", damping(old) != damping(new)),
         ("`cluster-id` in [bgp]", speaker(|bgp| bgp.cluster_id.map_or(0, |id| id.bits().into()))),
-        ("`always-compare-med` in [bgp]", speaker(|bgp| bgp.decision.always_compare_med.into())),
-        ("`med-missing-as-worst` in [bgp]", speaker(|bgp| bgp.decision.med_missing_as_worst.into())),
-        ("`multipath-relax` in [bgp]", speaker(|bgp| bgp.decision.multipath_relax.into())),
         ("[bgp.confederation]", confederation(old) != confederation(new)),
     ];
     fixed.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

@@ -176,6 +176,21 @@ fn what_may_differ_from_as_to_as_does() {
     }
 }
 
+#[test]
+fn another_rule_decides_anew_what_is_there() {
+    let far = Offer { med: Some(1), metric: 11, asn: 65002, path: &[65002, 1], peer: 2, ..EXTERNAL };
+    let near = Offer { med: Some(9), ..EXTERNAL };
+    let mut pipeline = checked(speaker(NextHopMode::Resolved));
+    [&far, &near].into_iter().for_each(|offer| offer.send(&mut pipeline));
+    let mut best_under = |always_compare_med| {
+        pipeline.set_decision(DecisionRules { always_compare_med, ..DecisionRules::default() });
+        while pipeline.work(1000) || pipeline.is_waiting() {}
+        pipeline.explain(prefix("203.0.113.0/24")).remove(0).next_hop.expect("of a peer").address
+    };
+    let best = [false, true, false].map(&mut best_under);
+    assert_eq!(best, [near.next_hop(), far.next_hop(), near.next_hop()].map(IpAddr::V4));
+}
+
 /// RFC 5065 section 5.3.
 #[test]
 fn another_member_of_the_confederation_counts_as_internal() {
