@@ -11,8 +11,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Event, Identifiers, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths,
-    SessionFacts, SpeakerConfig,
+    CheckStage, Event, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths, SessionFacts,
+    SpeakerConfig,
 };
 use holdfast_bgp_session::{ConnId, Disposition, Graceful, Input, Negotiated, Output, Peer, PeerAsn, State};
 use holdfast_bgp_wire::{
@@ -38,6 +38,8 @@ pub(crate) struct Wild {
     pub(crate) extended_messages: bool,
     pub(crate) v6_next_hops: bool,
     pub(crate) as_sets: AsSets,
+    /// It sends and takes several paths of a prefix (RFC 7911).
+    pub(crate) paths: bool,
     /// Our AS is a member of a confederation.
     pub(crate) confederation: bool,
     /// It says that it comes back, and that it forwards meanwhile.
@@ -51,6 +53,7 @@ impl Wild {
         extended_messages: false,
         v6_next_hops: false,
         as_sets: AsSets::Reject,
+        paths: false,
         confederation: false,
         restarts: false,
     };
@@ -337,7 +340,9 @@ impl Router {
                 let message = next_message(bytes, negotiated.max_sent).expect("sound").expect("whole");
                 bytes = &bytes[message.wire.len()..];
                 assert_sound(message.body, self.wire_kind(who), negotiated);
-                note(message.body, &mut self.sides[who].told);
+                if who == CLEAN {
+                    note(message.body, &mut self.sides[who].told);
+                }
             }
         }
         self.pipeline.pending(index)
@@ -346,13 +351,16 @@ impl Router {
 
 /// What we send passes our own check without a word.
 fn assert_sound(body: &[u8], kind: update::PeerKind, negotiated: &Negotiated) {
-    let sections = update::sections(body).expect("readable");
+    let identified = negotiated.identifiers_sent.contains(&Family::IPV4_UNICAST);
+    let split = if identified { update::sections_identified } else { update::sections };
+    let sections = split(body).expect("readable");
     if sections.end_of_rib().is_some() {
         return;
     }
     let rules = Rules {
         four_octet_as: negotiated.four_octet_as,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
+        identifiers: negotiated.identifiers_sent.iter().copied().collect(),
         ..Rules::new(kind, AsSets::Accept)
     };
     let mut checked = Checked::default();
@@ -400,6 +408,8 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         families: Family::ALL.to_vec(),
         extended_next_hop: wild.v6_next_hops,
         graceful_restart: Graceful::Helper,
+        receive_paths: true,
+        send_paths: true,
         ..holdfast_bgp_session::PeerConfig::new(OUR_AS, id(1), PeerAsn::Exact(asn))
     };
     let mut peer = Peer::new(config, number.into(), now);
@@ -427,8 +437,8 @@ fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
         four_octet_as: negotiated.four_octet_as,
         max_message_len: negotiated.max_sent,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
-        identifiers_received: Identifiers::NONE,
-        identifiers_sent: Identifiers::NONE,
+        identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
+        identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
         router_id: negotiated.router_id,
         peer_address: IpAddr::V4(address(number)),
         next_hop_v4: Some(Ipv4Addr::new(10, 0, number, 1)),
@@ -451,6 +461,10 @@ fn open(asn: Asn, hold_time: u16, number: u8, wild: Wild) -> Vec<u8> {
     if wild.v6_next_hops {
         capabilities
             .push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, holdfast_types::Afi::IPV6)]));
+    }
+    if wild.paths {
+        // In both directions.
+        capabilities.push(Capability::AddPath(Family::ALL.iter().map(|family| (*family, 3)).collect()));
     }
     if wild.restarts {
         let families = Family::ALL.iter().map(|family| GracefulFamily { family: *family, forwarding: true });

@@ -26,6 +26,8 @@ pub(crate) fn session(data: &[u8]) {
         extended_messages: who & 4 != 0,
         v6_next_hops: who & 8 != 0,
         as_sets: if who & 16 == 0 { AsSets::Reject } else { AsSets::Accept },
+        // There is no bit left: where there is both of the above.
+        paths: who & 12 == 12,
         confederation: who & 0x80 != 0,
         restarts: who & 64 != 0,
     };
