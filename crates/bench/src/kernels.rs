@@ -261,6 +261,7 @@ impl Speaker {
             send_paths: SendPaths::All,
         });
         let facts = SessionFacts {
+            long_lived: false,
             families: vec![family],
             four_octet_as: true,
             max_message_len: MAX_LEN,

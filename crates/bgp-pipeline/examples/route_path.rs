@@ -201,6 +201,7 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
+        long_lived: false,
         extended_next_hop: false,
         identifiers_received: Identifiers::NONE,
         identifiers_sent: Identifiers::NONE,

@@ -96,6 +96,8 @@ pub(crate) struct Class {
     pub(crate) tag: u32,
     /// The weight that import policy gave it.
     pub(crate) weight: u32,
+    /// Its routes are the last resort (RFC 9494 section 4.3).
+    pub(crate) long_lived: bool,
     pub(crate) import: Policy,
 }
 
@@ -123,6 +125,7 @@ impl Classes {
             protocol: Protocol::Bgp,
             tag: 0,
             weight: 0,
+            long_lived: false,
             import: Policy::AcceptAll,
         };
         Self { slots: vec![Slot { class: ours, users: 1 }] }

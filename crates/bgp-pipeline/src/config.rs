@@ -238,6 +238,8 @@ pub struct SessionFacts {
     pub max_message_len: usize,
     /// IPv4 routes with IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
+    /// The peer knows what to do with routes that are the last resort (RFC 9494).
+    pub long_lived: bool,
     /// Where the peer's prefixes have path identifiers (RFC 7911): it may send several paths of each.
     pub identifiers_received: Identifiers,
     /// Where it takes such prefixes from us.

@@ -3,6 +3,7 @@
 //! Import policy is asked once for each attribute set, when its first route arrives, and the verdict stays
 //! with the set. Policies that look at the prefix are asked for each route.
 
+use holdfast_bgp_wire::attributes::community;
 use holdfast_policy::{Edits, Program, Verdict as PolicyVerdict};
 use holdfast_types::{Family, Prefix};
 
@@ -167,6 +168,9 @@ impl Core {
         if !accepted {
             return None;
         }
+        if !self.grow_old(set) {
+            return None;
+        }
         if self.is_unchanged(set) {
             return Some(set);
         }
@@ -183,9 +187,27 @@ impl Core {
         self.edits.is_empty() && !self.sets.flags(set).has(SetFlags::AMENDED)
     }
 
+    /// Adds to `self.edits` what RFC 9494 section 4.3 asks for where the routes are the last resort; whether they may be.
+    fn grow_old(&mut self, set: SetId) -> bool {
+        if !self.classes.get(self.sets.class(set)).long_lived {
+            return true;
+        }
+        let received = self.sets.attributes(set);
+        let has = |wanted| received.communities().any(|value| value == wanted);
+        let (may_stay, marked) = (!has(community::NO_LLGR), has(community::LLGR_STALE));
+        let edits = &mut self.edits.communities;
+        let add = (!marked || edits.replace) && !edits.add.contains(&community::LLGR_STALE);
+        edits.remove.retain(|value| *value != community::LLGR_STALE);
+        edits.add.extend(add.then_some(community::LLGR_STALE));
+        may_stay
+    }
+
     /// The set after `self.edits`, with one more user unless it is the same. `None` if the result is no
     /// route that could be sent or stored.
     fn derive(&mut self, set: SetId) -> Option<SetId> {
+        if !self.grow_old(set) {
+            return None;
+        }
         if self.is_unchanged(set) {
             return Some(set);
         }

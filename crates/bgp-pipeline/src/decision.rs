@@ -23,6 +23,8 @@ pub const LOCAL_WEIGHT: u32 = 32_768;
 /// Why a candidate lost: the first step at which another was better.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Step {
+    /// It is the last resort: its peer has been away for long (RFC 9494 section 4.3).
+    LongLivedStale,
     /// The weight that import policy gave; a route of our own has [`LOCAL_WEIGHT`].
     Weight,
     /// The other is a route of our own.
@@ -52,6 +54,7 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::LongLivedStale => "stale for long, another is not",
             Self::Weight => "lower weight",
             Self::LocalRoute => "another is our own route",
             Self::LocalPref => "lower local preference",
@@ -76,6 +79,8 @@ pub(crate) struct Candidate {
     /// The attributes after import policy.
     pub(crate) set: SetId,
     source: SourceId,
+    /// Not the last resort (RFC 9494 section 4.3).
+    is_fresh: bool,
     weight: u32,
     preference: Preference,
     metric: u32,
@@ -93,8 +98,8 @@ impl Candidate {
         }
     }
 
-    fn rank(&self) -> (u32, u8, Preference) {
-        (self.weight, self.precedence(), self.preference)
+    fn rank(&self) -> (bool, u32, u8, Preference) {
+        (self.is_fresh, self.weight, self.precedence(), self.preference)
     }
 
     /// Whether it may be used beside the best: everything up to step e) was equal.
@@ -121,7 +126,8 @@ impl Core {
         let (set, metric) = self.usable(prefix, path)?;
         let preference = self.sets.preference(set);
         let weight = self.weight(set, path.source);
-        Some(Candidate { index, set, source: path.source, weight, preference, metric, lost: None })
+        let is_fresh = !self.sets.flags(set).has(SetFlags::LLGR_STALE);
+        Some(Candidate { index, set, source: path.source, is_fresh, weight, preference, metric, lost: None })
     }
 
     /// The weight of a route with this set after import policy.
@@ -227,6 +233,9 @@ impl Decision {
     }
 
     fn eliminate(&mut self, core: &Core) {
+        if self.candidates.iter().any(|candidate| !candidate.is_fresh) {
+            self.keep_least(Step::LongLivedStale, |c| !c.is_fresh);
+        }
         // Said of most routes that lose to our own, and more telling than their weights.
         if self.candidates.iter().all(|candidate| candidate.weight <= LOCAL_WEIGHT) {
             self.keep_least(Step::LocalRoute, |c| std::cmp::Reverse(c.precedence()));

@@ -51,6 +51,8 @@ pub(crate) struct Export {
     role: Option<BgpRole>,
     /// GRACEFUL_SHUTDOWN is added (RFC 8326).
     pub(crate) graceful_shutdown: bool,
+    /// They know what the last resort is (RFC 9494).
+    long_lived: bool,
     /// By family, how many of the best paths are told ([`Path::BEYOND`]: all), under path identifiers; 0: the best,
     /// without.
     pub(crate) paths: [u8; 2],
@@ -78,6 +80,7 @@ impl Export {
             own_asns,
             role: paths.role.filter(|_| external),
             graceful_shutdown: paths.graceful_shutdown && external,
+            long_lived: facts.long_lived,
             paths: Family::ALL.map(|family| match config.send_paths {
                 _ if !facts.identifiers_sent.of(family) => 0,
                 SendPaths::All => Path::BEYOND,
@@ -117,6 +120,7 @@ impl Export {
         let upwards = matches!(self.role, Some(BgpRole::Customer | BgpRole::RsClient | BgpRole::Peer));
         match () {
             () if flags.has(inside) => Some(Withheld::Community),
+            () if flags.has(SetFlags::LLGR_STALE) && !self.long_lived => Some(Withheld::Community),
             () if upwards && flags.has(SetFlags::ONLY_TO_CUSTOMER) => Some(Withheld::OnlyToCustomer),
             () => None,
         }

@@ -42,7 +42,7 @@ pub enum Withheld {
     Sender,
     /// From one internal peer to another (RFC 4271 section 9.2), neither of them a client (RFC 4456 section 6).
     Internal,
-    /// NO_ADVERTISE, or NO_EXPORT towards another AS (RFC 1997).
+    /// NO_ADVERTISE, NO_EXPORT towards another AS (RFC 1997), or LLGR_STALE where that is not known (RFC 9494).
     Community,
     /// It is for customers only (RFC 9234 section 5).
     OnlyToCustomer,

@@ -415,6 +415,20 @@ impl Pipeline {
         self.background.want_walk();
     }
 
+    /// What stays of an earlier session in a family stays on as the last resort, and is told only to peers that know what
+    /// that is (RFC 9494 section 4.3); so does what stays of other families. Routes with NO_LLGR are not used any more.
+    pub fn keep_long(&mut self, index: PeerIndex, family: Family) {
+        let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
+        let Some(family) = family_index(family) else { return };
+        for source in peer.stale.clone() {
+            let source_now = self.core.sources.get(source);
+            if !source_now.goes(family) {
+                let classes = source_now.classes.map(|id| self.core.classes.get(id).clone());
+                self.change_import(source, &classes.map(|class| Class { long_lived: true, ..class }));
+            }
+        }
+    }
+
     /// Ends what there is of a session; of these families what it brought stays. When none is up, what stays of an
     /// earlier one is left alone if nothing is said to stay: a session begins.
     fn end_session(&mut self, index: PeerIndex, retained: [bool; 2]) {
@@ -770,6 +784,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         protocol: Protocol::Bgp,
         tag: 0,
         weight: 0,
+        long_lived: false,
         import: export::policy(config.import.as_ref(), config.kind),
     })
 }

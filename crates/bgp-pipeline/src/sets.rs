@@ -76,6 +76,8 @@ impl SetFlags {
     pub(crate) const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
+    /// The last resort (RFC 9494 section 4.3).
+    pub(crate) const LLGR_STALE: Self = Self(1 << 14);
 
     /// Whether any of these is set.
     pub(crate) fn has(self, flags: Self) -> bool {
@@ -99,6 +101,7 @@ impl SetFlags {
                     self.set(Self::BLACKHOLE, true);
                     self.set(Self::AMENDED, true);
                 }
+                community::LLGR_STALE => self.set(Self::LLGR_STALE, true),
                 _ => {}
             }
         }

@@ -36,6 +36,9 @@ pub struct PeerConfig {
     pub restart_time: Duration,
     /// How long routes of a peer that is back wait for its End-of-RIB. Default: 360 s.
     pub stale_time: Duration,
+    /// How long routes of a peer may stay when its restart time is over, as the last resort; and ours there (RFC 9494).
+    /// Below 2^24 s. Default: zero, which leaves it out.
+    pub long_lived: Duration,
     /// We have restarted: the peer need not wait for our End-of-RIB. Default: false.
     pub restarting: bool,
     /// What we forwarded before a restart is forwarded still. Default: false.
@@ -78,6 +81,7 @@ impl PeerConfig {
             graceful_restart: Graceful::Off,
             restart_time: Duration::from_secs(120),
             stale_time: Duration::from_secs(360),
+            long_lived: Duration::ZERO,
             restarting: false,
             forwarding: false,
             receive_paths: false,

@@ -32,6 +32,7 @@
 //!         Output::Close(id) => drop(id), // flush what can be, close
 //!         Output::Established(id, negotiated) => drop((id, negotiated)), // start the pipeline
 //!         Output::Down { reason, .. } => drop(reason), // stop it
+//!         Output::LongLived(family) => drop(family), // it is the last resort
 //!         Output::Forget(family) => drop(family), // what stayed of the session before
 //!         Output::Log(event) => println!("{event}"),
 //!     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdfast_bgp_wire::{Capability, GracefulFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
+use holdfast_bgp_wire::{
+    Capability, GracefulFamily, LongLivedFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open,
+};
 use holdfast_types::{Afi, Asn, BgpRole, Family, RouterId};
 
 use crate::{PeerConfig, config::Graceful};
@@ -38,6 +40,9 @@ pub struct Negotiated {
     pub route_refresh: bool,
     /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
     pub graceful_restart: Option<GracefulRestart>,
+    /// Families of which the peer has us keep routes for so long as the last resort (RFC 9494); `None`: one of us does not
+    /// know of that.
+    pub long_lived: Option<Vec<LongLivedFamily>>,
     /// We said that we take part in graceful restart after a NOTIFICATION, too (RFC 8538).
     pub offered_retention: bool,
     /// All that the peer's OPEN listed, for display.
@@ -149,6 +154,7 @@ impl<'a> Offer<'a> {
             extended_next_hop: self.common_extended_next_hop(&open.capabilities),
             route_refresh: peer_has(Capability::RouteRefresh),
             graceful_restart: graceful_restart(&open.capabilities),
+            long_lived: self.is_long_lived().then(|| long_lived(&open.capabilities)).flatten(),
             offered_retention: config.graceful_restart != Graceful::Off && !self.plain,
             capabilities: open.capabilities,
         })
@@ -162,6 +168,7 @@ impl<'a> Offer<'a> {
         offered.push(Capability::RouteRefresh);
         offered.push(Capability::FourOctetAs(self.config.local_asn));
         offered.push(self.graceful_restart());
+        offered.extend(self.long_lived());
         if self.extended_message() {
             offered.push(Capability::ExtendedMessage);
         }
@@ -206,6 +213,25 @@ impl<'a> Offer<'a> {
             Some(_) => said.all(|role| BgpRole::from_octet(role) == Some(ours.opposite())),
             None => !self.config.role_strict,
         }
+    }
+
+    fn is_long_lived(&self) -> bool {
+        let config = self.config;
+        !self.plain && config.graceful_restart != Graceful::Off && !config.long_lived.is_zero()
+    }
+
+    /// RFC 9494 section 4.1: without a family it asks for the routes of others that stay.
+    fn long_lived(&self) -> Option<Capability> {
+        const LONGEST: u64 = (1 << 24) - 1;
+        let config = self.config;
+        let time = config.long_lived.as_secs().min(LONGEST) as u32;
+        let entry =
+            |family: &Family| LongLivedFamily { family: *family, forwarding: config.forwarding, time };
+        let families = match config.graceful_restart {
+            Graceful::Full => config.families.iter().map(entry).collect(),
+            Graceful::Off | Graceful::Helper => Vec::new(),
+        };
+        self.is_long_lived().then_some(Capability::LongLivedGracefulRestart(families))
     }
 
     fn extended_message(&self) -> bool {
@@ -275,6 +301,13 @@ fn multiprotocol(families: &[Family]) -> Vec<Capability> {
 
 fn has_four_octet_as(capabilities: &[Capability]) -> bool {
     capabilities.iter().any(|capability| matches!(capability, Capability::FourOctetAs(_)))
+}
+
+fn long_lived(capabilities: &[Capability]) -> Option<Vec<LongLivedFamily>> {
+    capabilities.iter().rev().find_map(|capability| match capability {
+        Capability::LongLivedGracefulRestart(families) => Some(families.clone()),
+        _ => None,
+    })
 }
 
 /// RFC 4724 section 3: of several, the last counts.

@@ -27,6 +27,8 @@ pub enum Output {
         /// had stayed of an earlier session does not.
         retained: Vec<Family>,
     },
+    /// What stayed of an earlier session in a family stays on, as the last resort (RFC 9494).
+    LongLived(Family),
     /// What stayed of an earlier session in a family is to go, if it did not come again.
     Forget(Family),
     /// For the log.

@@ -12,7 +12,7 @@ use crate::{
     jitter::Jitter,
     negotiation::Offer,
     outbox::Outbox,
-    retention::Retention,
+    retention::{Expired, Retention},
     timer::TimerTable,
 };
 
@@ -292,8 +292,11 @@ impl Peer {
                 Timer::Hold | Timer::Keepalive | Timer::SendHold => {}
             }
         }
-        for family in self.retention.expire(now) {
-            self.out.push(Output::Forget(family));
+        for (family, expired) in self.retention.expire(now) {
+            self.out.push(match expired {
+                Expired::LongLived => Output::LongLived(family),
+                Expired::Over => Output::Forget(family),
+            });
         }
         for slot in 0..self.connections.len() {
             while let Some(timer) = self.take_due(slot, now) {

@@ -1,10 +1,11 @@
 //! Routes of a peer whose session has ended and who is to come back: how long they stay (RFC 4724 section 4.2).
 //!
 //! ```text
-//!  session ends ──> Away ──restart timer──> forgotten
-//!                    │
+//!  session ends ──> Away ──restart timer──> LongLived ──its timer──> forgotten
+//!                    │                          │
 //!                  session up, F bit set ──> Back ──End-of-RIB, or stale timer──> forgotten
 //! ```
+//! Without a time of RFC 9494 there is no LongLived: they are forgotten when the restart timer expires.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,27 @@ use holdfast_types::Family;
 
 use crate::{DownReason, Negotiated, PeerConfig, config::Graceful};
 
-/// The families of which routes stay, each until then. A time after the end of time is none.
+/// The families of which routes stay.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Retention(Vec<(Family, Option<Instant>)>);
+pub(crate) struct Retention(Vec<Kept>);
+
+#[derive(Clone, Debug)]
+struct Kept {
+    family: Family,
+    /// The next timer; none that would expire after the end of time.
+    until: Option<Instant>,
+    /// How long they stay when the peer is away for too long.
+    long_lived: Duration,
+}
+
+/// What a timer means for a family.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// Its routes are the last resort from now on (RFC 9494 section 4.3).
+    LongLived,
+    /// They go.
+    Over,
+}
 
 impl Retention {
     /// The session has ended: what stays of it. What stayed of an earlier one does not any more (RFC 4724 section 4.2).
@@ -30,41 +49,65 @@ impl Retention {
         if config.graceful_restart == Graceful::Off || !survives(agreed, reason) {
             return Vec::new();
         }
-        let common = theirs.families.iter().map(|entry| entry.family);
-        let common: Vec<_> = common.filter(|family| agreed.families.contains(family)).collect();
-        self.0 = common.iter().map(|family| (*family, now.checked_add(theirs.time))).collect();
-        common
+        let kept = |family: &Family| {
+            let long = agreed.long_lived.iter().flatten().find(|entry| entry.family == *family);
+            let long = long.map_or(Duration::ZERO, |entry| Duration::from_secs(entry.time.into()));
+            let long_lived = long.min(config.long_lived);
+            // RFC 9494 section 4.2: of a family that only the newer capability names, the restart time is zero.
+            let named = theirs.families.iter().any(|entry| entry.family == *family);
+            let time = if named { theirs.time } else { Duration::ZERO };
+            let until = now.checked_add(time);
+            (named || !long_lived.is_zero()).then_some(Kept { family: *family, until, long_lived })
+        };
+        self.0 = agreed.families.iter().filter_map(kept).collect();
+        self.families().collect()
     }
 
     /// The peer is back: what does not stay, as it has not kept its forwarding state.
     pub(crate) fn peer_is_back(&mut self, agreed: &Negotiated, stale: Duration, now: Instant) -> Vec<Family> {
+        let restart = agreed.graceful_restart.as_ref().map(|theirs| &theirs.families);
         let preserved = |family: Family| {
-            let theirs = agreed.graceful_restart.as_ref();
-            let entry = theirs.and_then(|theirs| theirs.families.iter().find(|entry| entry.family == family));
-            agreed.families.contains(&family) && entry.is_some_and(|entry| entry.forwarding)
+            let restart = restart.into_iter().flatten().find(|entry| entry.family == family);
+            let long = agreed.long_lived.iter().flatten().find(|entry| entry.family == family);
+            agreed.families.contains(&family)
+                && (restart.is_some_and(|entry| entry.forwarding)
+                    || long.is_some_and(|entry| entry.forwarding))
         };
-        let gone = self.0.extract_if(.., |(family, _)| !preserved(*family));
-        let gone = gone.map(|(family, _)| family).collect();
-        self.0.iter_mut().for_each(|(_, until)| *until = now.checked_add(stale));
+        let gone = self.0.extract_if(.., |kept| !preserved(kept.family));
+        let gone = gone.map(|kept| kept.family).collect();
+        for kept in &mut self.0 {
+            (kept.until, kept.long_lived) = (now.checked_add(stale), Duration::ZERO);
+        }
         gone
     }
 
     /// The peer has sent everything of a family; whether something of it had stayed.
     pub(crate) fn end_of_rib(&mut self, family: Family) -> bool {
         let before = self.0.len();
-        self.0.retain(|(kept, _)| *kept != family);
+        self.0.retain(|kept| kept.family != family);
         self.0.len() < before
     }
 
-    /// The next time at which something does not stay any more.
+    /// The next time at which something does not stay any more, or not as it was.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|(_, until)| *until).min()
+        self.0.iter().filter_map(|kept| kept.until).min()
     }
 
     /// What has stayed for too long.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Family> {
-        let over = self.0.extract_if(.., |(_, until)| until.is_some_and(|until| until <= now));
-        over.map(|(family, _)| family).collect()
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(Family, Expired)> {
+        let is_due = |kept: &Kept| kept.until.is_some_and(|until| until <= now);
+        let mut expired = Vec::new();
+        for kept in self.0.iter_mut().filter(|kept| is_due(kept)) {
+            match std::mem::take(&mut kept.long_lived) {
+                Duration::ZERO => expired.push((kept.family, Expired::Over)),
+                time => {
+                    kept.until = now.checked_add(time);
+                    expired.push((kept.family, Expired::LongLived));
+                }
+            }
+        }
+        self.0.retain(|kept| !is_due(kept));
+        expired
     }
 
     /// Nothing stays.
@@ -74,7 +117,7 @@ impl Retention {
 
     /// The families of which something stays.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
-        self.0.iter().map(|(family, _)| *family)
+        self.0.iter().map(|kept| kept.family)
     }
 }
 

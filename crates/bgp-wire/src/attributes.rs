@@ -41,10 +41,12 @@ impl Origin {
     }
 }
 
-/// Values of COMMUNITIES that every speaker obeys (RFC 1997, RFC 3765, RFC 7999, RFC 8326).
+/// Values of COMMUNITIES that every speaker obeys (RFC 1997, RFC 3765, RFC 7999, RFC 8326, RFC 9494).
 #[allow(missing_docs, reason = "the names are the RFCs'")]
 pub mod community {
     pub const GRACEFUL_SHUTDOWN: u32 = 0xffff_0000;
+    pub const LLGR_STALE: u32 = 0xffff_0006;
+    pub const NO_LLGR: u32 = 0xffff_0007;
     pub const BLACKHOLE: u32 = 0xffff_029a;
     pub const NO_EXPORT: u32 = 0xffff_ff01;
     pub const NO_ADVERTISE: u32 = 0xffff_ff02;

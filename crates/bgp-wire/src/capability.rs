@@ -32,6 +32,8 @@ pub enum Capability {
         /// Families whose forwarding state the sender can preserve.
         families: Vec<GracefulFamily>,
     },
+    /// RFC 9494 section 4.1.
+    LongLivedGracefulRestart(Vec<LongLivedFamily>),
     /// RFC 9234.
     Role(u8),
     /// For each family, whether the sender wants to receive (1), send (2) or both (3) (RFC 7911).
@@ -68,6 +70,10 @@ impl fmt::Display for Capability {
                 write!(f, "graceful restart {time} s")?;
                 families.iter().try_for_each(|entry| write!(f, " {}", entry.family))
             }
+            Self::LongLivedGracefulRestart(families) => {
+                f.write_str("long-lived graceful restart")?;
+                families.iter().try_for_each(|entry| write!(f, " {}:{} s", entry.family, entry.time))
+            }
             Self::Role(role) => match BgpRole::from_octet(*role) {
                 Some(role) => write!(f, "role {role}"),
                 None => write!(f, "role {role}"),
@@ -92,6 +98,17 @@ pub struct GracefulFamily {
     pub forwarding: bool,
 }
 
+/// A family inside the Long-Lived Graceful Restart capability.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LongLivedFamily {
+    /// The family.
+    pub family: Family,
+    /// Its forwarding state was preserved over the restart.
+    pub forwarding: bool,
+    /// Seconds that its routes may stay after the restart time, below 2^24.
+    pub time: u32,
+}
+
 impl Capability {
     /// Capability code, as numbered by IANA.
     pub fn code(&self) -> u8 {
@@ -105,6 +122,7 @@ impl Capability {
             Self::FourOctetAs(_) => 65,
             Self::AddPath(_) => 69,
             Self::EnhancedRouteRefresh => 70,
+            Self::LongLivedGracefulRestart(_) => 71,
             Self::Fqdn { .. } => 73,
             Self::Unknown { code, .. } => *code,
         }
@@ -126,6 +144,7 @@ impl Capability {
             64 => graceful_restart(value),
             69 => add_path(value),
             70 if value.is_empty() => Some(Self::EnhancedRouteRefresh),
+            71 => long_lived(value),
             73 => fqdn(value),
             _ => None,
         };
@@ -162,6 +181,13 @@ impl Capability {
                 for entry in families.iter().take(253 / 4) {
                     push_family(entry.family, out);
                     out.push(u8::from(entry.forwarding) << 7);
+                }
+            }
+            Self::LongLivedGracefulRestart(families) => {
+                for entry in families.iter().take(255 / 7) {
+                    push_family(entry.family, out);
+                    out.push(u8::from(entry.forwarding) << 7);
+                    out.extend_from_slice(&entry.time.to_be_bytes()[1..]);
                 }
             }
             Self::Role(role) => out.push(*role),
@@ -230,6 +256,16 @@ fn graceful_restart(value: &[u8]) -> Option<Capability> {
     })
 }
 
+fn long_lived(value: &[u8]) -> Option<Capability> {
+    let (entries, []) = value.as_chunks::<7>() else { return None };
+    let entry = |&[a, b, safi, flags, high, middle, low]: &[u8; 7]| LongLivedFamily {
+        family: family([a, b], safi),
+        forwarding: flags & 0x80 != 0,
+        time: u32::from_be_bytes([0, high, middle, low]),
+    };
+    Some(Capability::LongLivedGracefulRestart(entries.iter().map(entry).collect()))
+}
+
 fn add_path(value: &[u8]) -> Option<Capability> {
     let (entries, []) = value.as_chunks::<4>() else { return None };
     // RFC 7911 section 4: an entry with another mode is ignored.
@@ -272,6 +308,14 @@ mod tests {
             (Capability::Role(3), &[9, 1, 3]),
             (graceful, &[64, 6, 0xc0, 120, 0, 2, 1, 0x80]),
             (Capability::FourOctetAs(Asn(65536)), &[65, 4, 0, 1, 0, 0]),
+            (
+                Capability::LongLivedGracefulRestart(vec![LongLivedFamily {
+                    family: v6,
+                    forwarding: true,
+                    time: 65_537,
+                }]),
+                &[71, 7, 0, 2, 1, 0x80, 1, 0, 1],
+            ),
             (Capability::AddPath(vec![(v4, 3)]), &[69, 4, 0, 1, 1, 3]),
             (Capability::EnhancedRouteRefresh, &[70, 0]),
             (fqdn, &[73, 7, 2, b'r', b'1', 3, b'l', b'a', b'b']),

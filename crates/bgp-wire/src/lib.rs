@@ -29,7 +29,7 @@ mod mp;
 
 pub use as_path::AsPath;
 pub use attributes::{Attributes, Origin};
-pub use capability::{Capability, GracefulFamily};
+pub use capability::{Capability, GracefulFamily, LongLivedFamily};
 pub use encode::UpdateEncoder;
 pub use fault::{Fault, FaultReason};
 pub use message::{HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MAX_LEN, Message, MessageType, next_message};

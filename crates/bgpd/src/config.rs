@@ -265,6 +265,7 @@ impl Neighbor {
             },
             restart_time: Duration::from_secs(self.source.restart_seconds.into()),
             stale_time: Duration::from_secs(self.source.stale_seconds.into()),
+            long_lived: Duration::from_secs(self.source.long_lived_stale_seconds.into()),
             receive_paths: self.source.receive_paths,
             send_paths: self.source.send_all_paths || self.source.send_best_paths > 0,
             role: self.paths.role,

@@ -358,6 +358,7 @@ impl Speaker {
                     self.pipeline.peer_away(index, &retained);
                     self.watch_down(index, &reason);
                 }
+                Output::LongLived(family) => self.pipeline.keep_long(index, family),
                 Output::Forget(family) => self.pipeline.forget_stale(index, family),
                 Output::Log(event) => log(&mut self.lines, &slot.neighbor, &event, now),
             }
@@ -437,6 +438,7 @@ impl Speaker {
             four_octet_as: negotiated.four_octet_as,
             max_message_len: negotiated.max_sent,
             extended_next_hop: negotiated.extended_next_hop.contains(&Family::IPV4_UNICAST),
+            long_lived: negotiated.long_lived.is_some(),
             identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
             identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
             router_id: negotiated.router_id,

@@ -620,6 +620,8 @@ pub struct Peer {
     pub graceful_restart: GracefulRestart,
     /// Time that we may need to come back, with [`GracefulRestart::Full`]; 120 s by default, below 4096 s.
     pub restart_time: Duration,
+    /// How long routes of a peer that stays away are kept as the last resort; zero by default, below 2^24 s.
+    pub long_lived_stale_time: Duration,
     /// How long routes of a peer that is back wait for its End-of-RIB; 360 s by default.
     pub stale_time: Duration,
     /// Whether it may send several paths of a prefix (RFC 7911); `false` by default.

@@ -104,3 +104,30 @@ fn a_neighbor_keeps_our_routes_while_we_restart() -> Result<()> {
     ensure!(has_route(&star)?);
     Ok(())
 }
+
+#[test]
+fn routes_of_a_router_that_stays_away_are_the_last_resort() -> Result<()> {
+    let star = Star::new(2)?;
+    let session = "graceful restart on; graceful restart time 1;
+        long lived graceful restart on; long lived stale time 3600;";
+    let bird = star.bird(1, 65001, &[PREFIX], session)?;
+    let long = peer("bird", 1, "long-lived-stale-time = 3600");
+    let router = Router::start(&star.router, &[ROUTER, &long, &peer("sink", 2, "")].concat())?;
+    let sink = star.speaker(2, 65002, |_| {})?;
+    let prefix = PREFIX.parse()?;
+    wait::until("the route at the sink", LIMIT, || match sink.route(prefix) {
+        Some(_) => Ok(()),
+        None => Err("it has none".to_owned()),
+    })?;
+    // Killed, without a word.
+    drop(bird);
+    wait::until("the withdrawal for who does not know of it", LIMIT, || match sink.route(prefix) {
+        Some(_) => Err("it has the route".to_owned()),
+        None => Ok(()),
+    })?;
+    ensure!(has_route(&star)?, "the kernel forwards on");
+    let shown = router.show(&["bgp", "route", PREFIX])?;
+    ensure!(shown["paths"][0]["stale"] == true, "{shown}");
+    ensure!(shown["paths"][0]["community"]["string"] == "65535:6", "{shown}");
+    Ok(())
+}

@@ -357,6 +357,7 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         graceful_restart: peer.graceful_restart.name().into(),
         restart_seconds: seconds(peer.restart_time),
         stale_seconds: seconds(peer.stale_time),
+        long_lived_stale_seconds: seconds(peer.long_lived_stale_time),
         receive_paths: peer.receive_paths,
         send_all_paths: peer.send_paths == Some(SendPaths::All),
         send_best_paths: match peer.send_paths {

@@ -1,11 +1,12 @@
 //! Routes of a peer that is away stay until it has sent them again (RFC 4724 section 4.2).
 
-use holdfast_bgp_pipeline::{PathState, PeerIndex, Pipeline};
-use holdfast_types::{Family, Prefix};
+use holdfast_bgp_pipeline::{PathState, PeerIndex, Pipeline, SessionFacts, Step};
+use holdfast_bgp_wire::{Attributes, Origin, attributes::community, edit::AttributesBuilder};
+use holdfast_types::{Asn, Family, Prefix};
 
 use crate::{
     behaviour::{always, attributes, up},
-    speaker::{Sink, announcement, checked, facts, prefix, settle, withdrawal},
+    speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
 };
 
 const V4: Family = Family::IPV4_UNICAST;
@@ -74,10 +75,10 @@ fn what_comes_again_worse_does_not_lose_to_what_stayed() {
     let (mut pipeline, peer, mut sinks) = scene();
     pipeline.peer_away(peer, &[V4]);
     pipeline.peer_up(peer, facts(1)).expect("room");
-    let worse = holdfast_bgp_wire::edit::AttributesBuilder {
-        as_path: [65101, 65101, 65101].map(holdfast_types::Asn).to_vec(),
+    let worse = AttributesBuilder {
+        as_path: vec![Asn(65101); 3],
         next_hop: Some([192, 0, 2, 1].into()),
-        ..holdfast_bgp_wire::edit::AttributesBuilder::new(holdfast_bgp_wire::Origin::Igp)
+        ..AttributesBuilder::new(Origin::Igp)
     };
     pipeline.update(peer, &announcement(&worse.build(), &prefixes()[..1])).expect("taken");
     settle(&mut pipeline, &mut sinks);
@@ -104,6 +105,49 @@ fn only_what_was_said_to_stay_stays_and_not_for_a_second_restart() {
     pipeline.peer_down(peer);
     settle(&mut pipeline, &mut sinks);
     assert_eq!((sinks[0].1.routes.len(), pipeline.table_size(V4)), (0, (0, 0)));
+}
+
+#[test]
+fn the_last_resort_is_marked_loses_to_anything_and_is_told_to_those_who_know_it() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    let [plain, other, never] = prefixes();
+    pipeline.update(peer, &announcement(&attributes(1, &[community::NO_LLGR]), &[never])).expect("taken");
+    let knows = pipeline.add_peer(ebgp(3));
+    pipeline.peer_up(knows, SessionFacts { long_lived: true, ..facts(3) }).expect("room");
+    let mut sinks = [(sinks[0].0, std::mem::take(&mut sinks[0].1)), (knows, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    pipeline.peer_away(peer, &[V4]);
+    pipeline.keep_long(peer, V4);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 0, "it does not know");
+    assert_eq!(sinks[1].1.routes.len(), 2);
+    let marked = |sink: &Sink, prefix| {
+        let told = Attributes(&sink.routes[&prefix].attributes).communities().collect::<Vec<_>>();
+        told.contains(&community::LLGR_STALE)
+    };
+    assert!(marked(&sinks[1].1, plain) && marked(&sinks[1].1, other));
+    assert!(matches!(pipeline.explain(never)[0].state, PathState::Rejected { .. } | PathState::NotStored));
+
+    // A much longer path is better, as long as it is there.
+    let rival = up(&mut pipeline, 4);
+    let long = AttributesBuilder {
+        as_path: vec![Asn(65104); 20],
+        next_hop: Some([192, 0, 2, 4].into()),
+        ..AttributesBuilder::new(Origin::Igp)
+    };
+    pipeline.update(rival, &announcement(&long.build(), &[plain])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert!(!marked(&sinks[1].1, plain) && sinks[0].1.routes.len() == 1);
+    assert_eq!(pipeline.explain(plain)[1].state, PathState::Lost(Step::LongLivedStale));
+
+    // The peer is back: what it sends is as good as ever.
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &[plain, other])).expect("taken");
+    pipeline.forget_stale(peer, V4);
+    settle(&mut pipeline, &mut sinks);
+    assert!(!marked(&sinks[1].1, plain) && !marked(&sinks[1].1, other));
+    assert_eq!(sinks[1].1.routes[&plain].path(), "65000 65101");
+    assert_eq!(pipeline.counts(peer, V4).stale, 0);
 }
 
 #[test]

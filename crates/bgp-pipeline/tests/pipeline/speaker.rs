@@ -68,6 +68,7 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
+        long_lived: false,
         extended_next_hop: false,
         identifiers_received: Identifiers::NONE,
         identifiers_sent: Identifiers::NONE,

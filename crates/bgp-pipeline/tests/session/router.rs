@@ -313,6 +313,7 @@ impl Router {
                     side.told.clear();
                     self.pipeline.peer_away(side.index, &retained);
                 }
+                Output::LongLived(family) => self.pipeline.keep_long(side.index, family),
                 Output::Forget(family) => self.pipeline.forget_stale(side.index, family),
                 Output::Log(event) => assert!(!event.to_string().is_empty()),
             }
@@ -433,6 +434,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
 
 fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
     SessionFacts {
+        long_lived: negotiated.long_lived.is_some(),
         families: negotiated.families.clone(),
         four_octet_as: negotiated.four_octet_as,
         max_message_len: negotiated.max_sent,

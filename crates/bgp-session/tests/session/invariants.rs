@@ -246,7 +246,7 @@ impl Judge {
             Output::Down { .. } => {
                 self.up.take().expect("Down once for each Established");
             }
-            Output::Forget(_) | Output::Log(_) => {}
+            Output::LongLived(_) | Output::Forget(_) | Output::Log(_) => {}
         }
     }
 

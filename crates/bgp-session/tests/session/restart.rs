@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_bgp_session::{DownReason, Graceful, Input, Output, PeerConfig, State, StopReason};
-use holdfast_bgp_wire::{Capability, CeaseSubcode, GracefulFamily, Notification, Open};
+use holdfast_bgp_wire::{Capability, CeaseSubcode, GracefulFamily, LongLivedFamily, Notification, Open};
 use holdfast_types::Family;
 
 use crate::solo::{ACCEPTED, DIALLED, Solo, config, peer_open, sent_notification, sent_open};
@@ -64,6 +64,29 @@ fn routes_stay_for_the_restart_time() {
     assert_eq!(forgotten(&solo.pass(TIME - Duration::from_millis(1))), 0);
     assert_eq!(forgotten(&solo.pass(Duration::from_millis(1))), 1);
     assert_eq!(solo.peer.retained().count(), 0);
+}
+
+#[test]
+fn where_both_know_of_it_they_stay_longer_as_the_last_resort() {
+    let long = Duration::from_secs(600);
+    for (ours, theirs, stays) in [(1000, 600, true), (600, 5000, true), (0, 600, false), (600, 0, false)] {
+        let long_lived = Duration::from_secs(ours);
+        let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Helper, long_lived, ..config() });
+        solo.advance_to(State::OpenSent);
+        let mut open = open(false, true);
+        let entry = LongLivedFamily { family: V4, forwarding: true, time: theirs };
+        open.capabilities.push(Capability::LongLivedGracefulRestart(vec![entry]));
+        solo.feed_open(DIALLED, &open);
+        solo.feed_keepalive(DIALLED);
+        solo.feed(Input::Closed(DIALLED, None));
+        let outputs = solo.pass(TIME);
+        assert_eq!(outputs.contains(&Output::LongLived(V4)), stays, "{ours} {theirs}");
+        assert_eq!(forgotten(&outputs), usize::from(!stays));
+        if stays {
+            assert_eq!(forgotten(&solo.pass(long - Duration::from_millis(1))), 0);
+            assert_eq!(forgotten(&solo.pass(Duration::from_millis(1))), 1);
+        }
+    }
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn word(output: &Output) -> Option<String> {
         }
         Output::Established(..) => "up".into(),
         Output::Down { .. } => "down".into(),
+        Output::LongLived(_) => "long-lived".into(),
         Output::Forget(_) => "forget".into(),
         Output::Log(_) => return None,
     })

@@ -162,7 +162,11 @@ impl World {
             Output::Connect(id) => self.dial(who, *id),
             Output::Send(id, bytes) => self.send(who, *id, bytes),
             Output::Close(id) => self.close(who, *id),
-            Output::Established(..) | Output::Down { .. } | Output::Forget(_) | Output::Log(_) => {}
+            Output::Established(..)
+            | Output::Down { .. }
+            | Output::LongLived(_)
+            | Output::Forget(_)
+            | Output::Log(_) => {}
         }
     }
 

@@ -109,7 +109,8 @@ fn exchange(sent: bool, received: bool) -> &'static str {
 
 /// FRR's key of a capability that is shown as text, and the family it is about where it stands for one.
 fn capability_key(text: &str) -> (String, Option<&str>) {
-    const KEYS: [(&str, &str); 9] = [
+    const KEYS: [(&str, &str); 10] = [
+        ("long-lived graceful restart", "longLivedGracefulRestart"),
         ("four-octet AS", "4byteAs"),
         ("route refresh", "routeRefresh"),
         ("enhanced route refresh", "enhancedRouteRefresh"),

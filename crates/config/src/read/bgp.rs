@@ -223,6 +223,8 @@ fn peer(
     let graceful = graceful.map(|mode| (mode.name(), mode));
     let graceful_restart = section.word("graceful-restart", &graceful, GracefulRestart::Helper);
     let restart_time = Duration::from_secs(section.number("restart-time", 1..=4095, 120_u16).into());
+    let long_lived = section.number("long-lived-stale-time", 0..=(1 << 24) - 1, 0_u32);
+    let long_lived_stale_time = Duration::from_secs(long_lived.into());
     let stale_time = Duration::from_secs(section.number("stale-time", 1..=u16::MAX, 360).into());
     let (receive_paths, send_paths) = add_path(section);
     Some(Peer {
@@ -253,6 +255,7 @@ fn peer(
         shutdown_text,
         graceful_restart,
         restart_time,
+        long_lived_stale_time,
         stale_time,
         receive_paths,
         send_paths,
