@@ -12,7 +12,7 @@ use std::{
     collections::VecDeque,
     net::IpAddr,
     rc::{Rc, Weak},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use holdfast_api::bgp::v1::{
@@ -24,7 +24,7 @@ use holdfast_bgp_session::{DownReason, State};
 use holdfast_bgp_wire::{MessageType, Open};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{ReplySink, XrlError};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::sleep};
 
 use crate::{
     config::octets,
@@ -41,6 +41,8 @@ const EVENT_OCTETS: usize = 96;
 const MOST_WATCHERS: usize = 16;
 /// Octets in one item of the stream, more or less.
 const ITEM_OCTETS: usize = 256 << 10;
+/// Pause while a takeover is not complete.
+const REPLAY: Duration = Duration::from_millis(50);
 /// Prefixes in one item.
 const ROWS: usize = 256;
 
@@ -150,13 +152,13 @@ impl Watchers {
         });
     }
 
-    /// A message has come on a connection.
+    /// A message has come on a connection; or `again`, having come to the process before.
     #[cold]
-    pub(crate) fn received(&mut self, (index, _): Key, kind: MessageType, wire: &[u8]) {
+    pub(crate) fn received(&mut self, (index, _): Key, kind: MessageType, wire: &[u8], again: bool) {
         let octets = wire.to_vec();
         let what = What::Received(api::WatchedMessage { number: index.0.into(), octets });
         let is_update = kind == MessageType::Update;
-        self.tell(|wants| wants.received_all || is_update && wants.received_updates, &what);
+        self.tell(|wants| wants.received_all && !again || is_update && wants.received_updates, &what);
     }
 
     /// UPDATEs go to a peer.
@@ -402,6 +404,11 @@ pub(crate) async fn serve(
         while let Some(watched) = watcher.take() {
             replies.send(watched).await?;
         }
+        // What the process before has received comes into the tables without a word.
+        if bgp.speaker.borrow().slots.values().any(Slot::is_replaying) {
+            sleep(REPLAY).await;
+            continue;
+        }
         let page = walk.next(&mut bgp.speaker.borrow_mut().pipeline);
         match page {
             Some(page) => {
@@ -450,7 +457,8 @@ mod tests {
             watchers.add(WatchRequest { sent_updates: true, ..WatchRequest::default() }).expect("room");
         let all = watchers.add(WatchRequest { received_all: true, ..WatchRequest::default() }).expect("room");
         let key = (PeerIndex(3), holdfast_bgp_session::ConnId(0));
-        watchers.received(key, MessageType::KeepAlive, &[1]);
+        watchers.received(key, MessageType::KeepAlive, &[1], false);
+        watchers.received(key, MessageType::Update, &[1], true);
         watchers.sent(PeerIndex(3), &[2]);
         assert_eq!(
             (sent.take().map(|it| it.events.len()), all.take().map(|it| it.events.len())),

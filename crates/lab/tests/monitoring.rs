@@ -101,16 +101,19 @@ fn dumps_are_read_by_bgpdump_and_a_disk_that_fails_harms_nobody() -> Result<()> 
     let left = star.bird(1, 65001, &PREFIXES, "")?;
     router.until_established("left", LIMIT)?;
 
-    let state = until_line(&directory, "updates.", &["|STATE|10.0.1.2|65001|", "|5|6"])?;
-    ensure!(state.starts_with("BGP4MP"), "{state}");
     for prefix in PREFIXES {
-        let parts = ["|A|10.0.1.2|65001|", prefix, "|65001|IGP|10.0.1.2|"];
-        until_line(&directory, "updates.", &parts)?;
         until_line(
             &directory,
             "rib.",
             &["TABLE_DUMP2|", "|B|10.0.1.2|65001|", prefix, "|65001|IGP|10.0.1.2|"],
         )?;
+    }
+    // The session may have been up before anybody watched; now somebody does.
+    left.birdc("restart holdfast")?;
+    let state = until_line(&directory, "updates.", &["|STATE|10.0.1.2|65001|", "|5|6"])?;
+    ensure!(state.starts_with("BGP4MP"), "{state}");
+    for prefix in PREFIXES {
+        until_line(&directory, "updates.", &["|A|10.0.1.2|65001|", prefix, "|65001|IGP|10.0.1.2|"])?;
     }
     let failures = |router: &Router| router.log().matches("writing a dump").count();
     wait::until("the failure", LIMIT, || {
@@ -256,6 +259,58 @@ statistics = 1
     left.stop();
     until(&told, "a Peer Down", |told| told.iter().any(|message| message.kind == 2))?;
     router.stop()
+}
+
+#[test]
+fn a_collector_that_does_not_read_is_cut_off_and_harms_nobody() -> Result<()> {
+    /// Routes with attributes of their own each: some MB for the collector.
+    const ROUTES: u16 = 20_000;
+    /// The collector has half a minute.
+    const CUT_OFF: Duration = Duration::from_secs(90);
+    let star = Star::new(3)?;
+    let accepted: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+    let kept = Arc::clone(&accepted);
+    star.neighbor(3).run(move || {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 11019))?;
+        thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                kept.lock().expect("no panic").push(stream);
+            }
+        });
+        Ok::<_, anyhow::Error>(())
+    })??;
+    let collector =
+        "[[bgp.bmp]]\nname = \"deaf\"\naddress = \"10.0.3.2\"\nsend = [\"pre-policy\", \"loc-rib\"]\n";
+    let router = Router::start(&star.router, &[ROUTER, PEERS, collector].concat())?;
+    let left = star.speaker(1, 65001, |_| ())?;
+    let right = star.speaker(2, 65002, |_| ())?;
+    let set = |number: u16| {
+        let communities = (0..50).map(|low| u32::from(number) << 16 | low).collect();
+        let attributes = AttributesBuilder {
+            as_path: [Asn(7)].into(),
+            communities,
+            ..AttributesBuilder::new(Origin::Igp)
+        };
+        AttributeSet { bytes: attributes.build() }
+    };
+    let prefix = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        Prefix::new(Ipv4Addr::new(100, high, low, 0).into(), 24).expect("a length of IPv4")
+    };
+    let sets = (0..ROUTES).map(set).collect();
+    let routes = (0..ROUTES).map(|number| (prefix(number), number.into())).collect();
+    left.announce(Arc::new(Table { sets, routes }));
+    right.wait_routes(ROUTES.into(), LIMIT)?;
+    wait::until("another attempt", CUT_OFF, || {
+        let attempts = accepted.lock().map_err(|error| error.to_string())?.len();
+        if attempts > 1 { Ok(()) } else { Err(format!("{attempts}, {}", router.log_tail())) }
+    })?;
+    for name in ["left", "right"] {
+        let shown = router.neighbor(name)?;
+        ensure!(shown["bgpState"] == "Established" && shown["connectionsDropped"] == 0, "{shown}");
+    }
+    ensure!(router.show(&["processes"])?["monitor"]["restarts"] == 0, "the process lives");
+    Ok(())
 }
 
 /// pmacct's collector.

@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 use crate::{date, file::Output, routes, station::Own, unix_microseconds};
 
 /// Pause before `bgp` is asked again.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(100);
 /// Families that a table has.
 const FAMILIES: usize = Family::ALL.len();
 /// Octets that are handed to the thread at once, more or less.

@@ -85,7 +85,8 @@ impl Speaker {
                         connection.received_open = message.wire.to_vec();
                     }
                     if !self.watchers.is_empty() {
-                        self.watchers.received(key, message.kind, message.wire);
+                        let again = slot.is_replaying();
+                        self.watchers.received(key, message.kind, message.wire, again);
                     }
                     if slot.session.handle(Input::Message(id, message.kind, message.body), now)
                         == Disposition::Deliver
