@@ -278,6 +278,12 @@ impl Group {
         Ref::map(self.outcomes.borrow(), |outcomes| &outcomes.known[outcome.0 as usize])
     }
 
+    /// How many outcomes are kept.
+    #[cfg(test)]
+    pub(crate) fn outcomes(&self) -> usize {
+        self.outcomes.borrow().known.len()
+    }
+
     /// Forgets the outcomes of the window before that will not be met again by their number.
     pub(crate) fn begin_window(&self) {
         self.outcomes.borrow_mut().begin_window();

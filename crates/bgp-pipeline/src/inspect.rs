@@ -142,8 +142,8 @@ impl Pipeline {
         }
     }
 
-    /// Up to `limit` prefixes of a family after one (or from the first) in address order, with their paths.
-    /// The last prefix is where to go on; the table may change between.
+    /// Up to `limit` prefixes of a family after one (or from the first) in address order, with their paths; fewer where
+    /// they have many. The last prefix is where to go on, until there is none; the table may change between.
     pub fn routes(
         &mut self,
         family: Family,

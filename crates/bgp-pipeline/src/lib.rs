@@ -78,7 +78,7 @@ pub use freeze::FreezePlace;
 pub use holdfast_bgp_wire::update::{AsSets, Identifiers};
 pub use inspect::{FamilyCounts, Memory};
 pub use journal::{Journal, JournalEntry};
-pub use neighbor_routes::{NeighborPage, NeighborView, Withheld};
+pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession, Withheld};
 pub use next_hop::Gateway;
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};

@@ -3,9 +3,9 @@
 //! Nothing of this is stored by peer: the table is walked, and what a peer is told is found out again, as it is when
 //! routes are announced.
 
-use std::fmt;
+use std::{fmt, rc::Rc};
 
-use holdfast_bgp_wire::NextHop;
+use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     own_next_hop::OwnNextHops,
     path::{Path, SourceId},
     rewrite::{self, ExportedNextHop},
-    show::{PathState, PathView},
+    show::{PATHS_A_PREFIX, PathState, PathView},
     stage::Stages,
     table::Table,
 };
@@ -29,10 +29,19 @@ pub enum NeighborView {
     Accepted,
     /// Those that import policy refuses, or that are loops, as received.
     Filtered,
-    /// The best routes that it is told, as it is told them.
+    /// The best routes that it is told, as it is told them, when all that waits has been sent.
     Advertised,
     /// The best routes that it is not told, and why.
     Withheld,
+}
+
+impl NeighborView {
+    fn is_of_what_it_sent(self) -> bool {
+        match self {
+            Self::Received | Self::Accepted | Self::Filtered => true,
+            Self::Advertised | Self::Withheld => false,
+        }
+    }
 }
 
 /// Why a best route is not told to a peer.
@@ -57,6 +66,8 @@ pub enum Withheld {
     },
     /// We have no address of our own to name as next hop.
     NoNextHop,
+    /// Its attributes fit into no message that the peer takes.
+    TooLong,
 }
 
 impl fmt::Display for Withheld {
@@ -69,8 +80,17 @@ impl fmt::Display for Withheld {
             Self::NoPolicy => f.write_str("no export policy is configured (RFC 8212)"),
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
             Self::NoNextHop => f.write_str("no own address for the next hop"),
+            Self::TooLong => f.write_str("too long for a message to this peer"),
         }
     }
+}
+
+/// The session whose routes are shown: where it ends, another one's do not go on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ShownSession {
+    index: PeerIndex,
+    source: SourceId,
+    serial: u64,
 }
 
 /// A part of a peer's routes.
@@ -83,36 +103,49 @@ pub struct NeighborPage {
 }
 
 /// What says which best routes a peer is told.
-struct Receiver<'a> {
+struct Receiver {
     index: PeerIndex,
-    group: &'a Group,
+    group: Rc<Group>,
     own: OwnNextHops,
     /// What it is told, with AS numbers as they are shown.
     shown: Export,
 }
 
 impl Pipeline {
-    /// Some of a peer's routes: of `limit` prefixes after one (or from the first) in address order. Empty while the
-    /// session is down; the table may change between pages.
+    /// Whose routes [`Self::neighbor_routes`] shows: those of the peer's session; of what it has sent, also what an
+    /// earlier session has left while the peer is expected back (RFC 4724). `None` if there is neither.
+    pub fn shown_session(&self, index: PeerIndex, view: NeighborView) -> Option<ShownSession> {
+        let peer = self.peers.get(index.index())?.as_ref()?;
+        let left = if view.is_of_what_it_sent() { peer.stale.first().copied() } else { None };
+        let source = peer.session.as_ref().map(|session| session.source).or(left)?;
+        Some(ShownSession { index, source, serial: self.core.sources.get(source).serial })
+    }
+
+    /// Some of a peer's routes: of up to `limit` prefixes after one (or from the first) in address order. The table may
+    /// change between pages; `None` when the session is not the one any more.
     pub fn neighbor_routes(
         &mut self,
-        index: PeerIndex,
+        shown: ShownSession,
         view: NeighborView,
         family: Family,
         after: Option<Prefix>,
         limit: usize,
-    ) -> NeighborPage {
+    ) -> Option<NeighborPage> {
+        let index = shown.index;
+        self.shown_session(index, view).filter(|present| *present == shown)?;
         let nothing = NeighborPage { next: None, routes: Vec::new() };
-        let Some(session) = self.session(index) else { return nothing };
-        let (sources, own) = (session.sources().to_vec(), OwnNextHops::new(&session.facts));
-        let member = self.members.get(index.index()).and_then(Option::as_ref);
-        let stream = member.and_then(|member| self.streams.get(member.stream));
-        let receiver = stream.map(|stream| Receiver {
-            index,
-            group: &stream.group,
-            own,
-            shown: stream.group.export.clone().with_four_octet_as(),
-        });
+        let receiver = match view.is_of_what_it_sent() {
+            true => None,
+            // A session that goes on after another process is told nothing yet.
+            false => match self.receiver(index) {
+                Some(receiver) => Some(receiver),
+                None => return Some(nothing),
+            },
+        };
+        let sources = match self.session(index) {
+            Some(session) => session.sources().to_vec(),
+            None => self.stale_sources(index),
+        };
         let (core, stages) = (&mut self.core, &self.stages);
         let asked = (view, &*sources, receiver.as_ref());
         let mut page = match family_index(family) {
@@ -124,80 +157,125 @@ impl Pipeline {
             }
             None => nothing,
         };
+        // What was found out for those who only look is not kept until the group is told something.
+        if let Some(receiver) = receiver {
+            receiver.group.begin_window();
+        }
         page.routes
             .iter_mut()
             .for_each(|(prefix, shown)| self.identify(*prefix, std::slice::from_mut(shown)));
-        page
+        Some(page)
+    }
+
+    fn stale_sources(&self, index: PeerIndex) -> Vec<SourceId> {
+        let peer = self.peers.get(index.index()).and_then(Option::as_ref);
+        peer.map(|peer| peer.stale.clone()).unwrap_or_default()
+    }
+
+    fn receiver(&self, index: PeerIndex) -> Option<Receiver> {
+        let own = OwnNextHops::new(&self.session(index)?.facts);
+        let member = self.members.get(index.index())?.as_ref()?;
+        let group = Rc::clone(&self.streams.get(member.stream)?.group);
+        let shown = group.export.clone().with_four_octet_as();
+        Some(Receiver { index, group, own, shown })
     }
 }
 
 impl<P: IpPrefix> Table<P> {
+    /// The page ends early where prefixes have many paths: those are what takes time.
     fn neighbor_page(
         &mut self,
         core: &mut Core,
         stages: &Stages,
-        (view, sources, receiver): (NeighborView, &[SourceId], Option<&Receiver<'_>>),
+        (view, sources, receiver): (NeighborView, &[SourceId], Option<&Receiver>),
         after: Option<P>,
         limit: usize,
     ) -> NeighborPage {
         let page = self.rib.page(after, limit);
-        let next = page.last().filter(|_| page.len() == limit).map(|(prefix, _)| (*prefix).into());
-        let mut routes = Vec::new();
+        let last = page.last().filter(|_| page.len() == limit).map(|(prefix, _)| (*prefix).into());
+        let (mut routes, mut left) = (Vec::new(), limit * PATHS_A_PREFIX);
         for (prefix, best) in page {
-            match view {
-                NeighborView::Received | NeighborView::Accepted | NeighborView::Filtered => {
-                    let shown = self.received(core, stages, prefix, sources, view);
-                    routes.extend(shown.into_iter().map(|shown| (prefix.into(), shown)));
+            let shown = match receiver {
+                None => self.received(core, stages, prefix, (view, sources), &mut left),
+                Some(receiver) => {
+                    let paths =
+                        if receiver.is_told_several::<P>() { self.rib.paths(prefix) } else { vec![best] };
+                    left = left.saturating_sub(paths.len().saturating_sub(1));
+                    let shown = paths
+                        .into_iter()
+                        .filter_map(|path| told_or_not(core, stages, prefix, path, (view, receiver)));
+                    shown.collect()
                 }
-                NeighborView::Advertised | NeighborView::Withheld => {
-                    let Some(receiver) = receiver.filter(|receiver| receiver.wants::<P>() && best.is_some())
-                    else {
-                        continue;
-                    };
-                    // One path, or those that it is told of several.
-                    let paths = self.rib.paths(prefix).into_iter().zip(self.explain(core, stages, prefix));
-                    for (path, shown) in paths.filter(|(path, _)| receiver.group.tells::<P>(*path)) {
-                        let shown = match (view, receiver.told(core, prefix, path)) {
-                            (NeighborView::Advertised, Ok((bytes, next_hop))) => {
-                                Some(PathView { bytes, next_hop, ..shown })
-                            }
-                            (NeighborView::Withheld, Err(why)) => {
-                                Some(PathView { state: PathState::Withheld(why), ..shown })
-                            }
-                            _ => None,
-                        };
-                        routes.extend(shown.map(|shown| (prefix.into(), shown)));
-                    }
-                }
+            };
+            routes.extend(shown.into_iter().map(|shown| (prefix.into(), shown)));
+            if left == 0 {
+                return NeighborPage { next: Some(prefix.into()), routes };
             }
         }
-        NeighborPage { next, routes }
+        NeighborPage { next: last, routes }
     }
 
-    /// What these sources have sent for a prefix, if it belongs into the view.
+    /// What these sources have sent for a prefix, if it belongs into the view. Only to say why a path has lost are the
+    /// others looked at.
     fn received(
         &mut self,
         core: &mut Core,
         stages: &Stages,
         prefix: P,
-        sources: &[SourceId],
-        view: NeighborView,
+        (view, sources): (NeighborView, &[SourceId]),
+        left: &mut usize,
     ) -> Vec<PathView> {
-        let paths = self.rib.paths(prefix);
-        if !paths.iter().any(|path| sources.contains(&path.source)) {
-            return Vec::new();
-        }
-        let views = self.explain(core, stages, prefix);
-        let of_source = paths.into_iter().zip(views).filter(|(path, _)| sources.contains(&path.source));
-        let shown = of_source.filter_map(|(path, shown)| {
-            let accepted = core.imported(prefix.into(), path).is_some();
-            match view {
-                NeighborView::Accepted => accepted.then_some(shown),
-                NeighborView::Filtered => (!accepted).then_some(shown),
-                _ => Some(core.as_received(path, shown)),
+        let (mut views, mut decided) = (Vec::new(), None);
+        for &source in sources {
+            let path = self.rib.path_of(prefix, source);
+            if !path.is_some() {
+                continue;
             }
-        });
-        shown.collect()
+            let accepted = core.imported(prefix.into(), path).is_some();
+            if let (NeighborView::Accepted, false) | (NeighborView::Filtered, true) = (view, accepted) {
+                continue;
+            }
+            let lost = if !accepted || path.is_best() {
+                None
+            } else {
+                let (paths, lost) = decided.get_or_insert_with(|| {
+                    let paths = self.rib.paths(prefix);
+                    *left = left.saturating_sub(paths.len());
+                    let lost = core.lost(prefix.into(), &paths);
+                    (paths, lost)
+                });
+                let at = paths.iter().position(|other| other.source == source);
+                at.and_then(|at| lost[at])
+            };
+            let shown = core.view(stages, prefix.into(), path, lost);
+            let accepted = view == NeighborView::Accepted;
+            views.push(if accepted { shown } else { core.as_received(path, shown) });
+        }
+        views
+    }
+}
+
+/// The best path to a prefix, or one of several, if it belongs into the view of what a peer is told or not.
+fn told_or_not<P: IpPrefix>(
+    core: &mut Core,
+    stages: &Stages,
+    prefix: P,
+    path: Path,
+    (view, receiver): (NeighborView, &Receiver),
+) -> Option<PathView> {
+    if !path.is_some() || !receiver.group.tells::<P>(path) {
+        return None;
+    }
+    match (view, receiver.told(core, prefix, path)) {
+        (NeighborView::Withheld, Err(why)) => {
+            let shown = core.view(stages, prefix.into(), path, None);
+            Some(PathView { state: PathState::Withheld(why), ..shown })
+        }
+        (NeighborView::Advertised, Ok((bytes, next_hop))) => {
+            let shown = core.view(stages, prefix.into(), path, None);
+            Some(PathView { bytes, next_hop, ..shown })
+        }
+        _ => None,
     }
 }
 
@@ -212,9 +290,9 @@ impl Core {
     }
 }
 
-impl Receiver<'_> {
-    fn wants<P: IpPrefix>(&self) -> bool {
-        self.group.export.families[usize::from(P::WIDTH != 32)]
+impl Receiver {
+    fn is_told_several<P: IpPrefix>(&self) -> bool {
+        self.group.export.paths::<P>() != 0
     }
 
     /// The attributes and next hop that it is told, or why not.
@@ -239,8 +317,103 @@ impl Receiver<'_> {
             None => None,
         };
         let next_hop = next_hop.ok_or(Withheld::NoNextHop)?;
-        let mut bytes = Vec::new();
-        rewrite::export(core, &self.shown, judged, &edits, next_hop, &mut bytes);
+        let write = |export: &Export| {
+            let mut bytes = Vec::new();
+            rewrite::export(core, export, judged, &edits, next_hop, &mut bytes);
+            bytes
+        };
+        let export = &self.group.export;
+        let bytes = write(&self.shown);
+        let sent = if export.four_octet_as { &bytes } else { &write(export) };
+        let encoder = UpdateEncoder::new(export.max_message_len);
+        let out = &mut Vec::new();
+        let fits = match (next_hop, self.is_told_several::<P>()) {
+            (NextHop::V4(_), false) => encoder.announce(sent, [] as [Ipv4Prefix; 0], out),
+            (NextHop::V4(_), true) => encoder.announce(sent, [] as [Identified<Ipv4Prefix>; 0], out),
+            (NextHop::V6 { .. }, false) => encoder.announce_mp(sent, next_hop, [] as [P; 0], out),
+            (NextHop::V6 { .. }, true) => encoder.announce_mp(sent, next_hop, [] as [Identified<P>; 0], out),
+        };
+        fits.map_err(|_| Withheld::TooLong)?;
         Ok((bytes, Some(Gateway { address: NextHop::address(next_hop), interface: 0 })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, edit::AttributesBuilder};
+    use holdfast_policy::{Action, Library, Outcome, Policy, PolicySource, Program, Term};
+    use holdfast_types::{Asn, RouterId};
+
+    use super::*;
+    use crate::{
+        Identifiers, NextHopMode, PathRules, PeerConfig, PeerKind, SendPaths, SessionFacts, SpeakerConfig,
+    };
+
+    fn up(pipeline: &mut Pipeline, n: u8, export: Program) -> PeerIndex {
+        let address = Ipv4Addr::new(10, 0, n, 2);
+        let peer = pipeline.add_peer(PeerConfig {
+            name: n.to_string(),
+            address: IpAddr::V4(address),
+            asn: Asn(65100 + u32::from(n)),
+            kind: PeerKind::Ebgp,
+            import: Some(Program::accept_all()),
+            export: Some(export),
+            enforce_first_as: false,
+            paths: PathRules::default(),
+            send_paths: SendPaths::All,
+        });
+        let facts = SessionFacts {
+            families: Family::ALL.to_vec(),
+            four_octet_as: true,
+            max_message_len: MAX_LEN,
+            extended_next_hop: false,
+            router_id: RouterId::new(u32::from(n)).expect("not 0"),
+            peer_address: IpAddr::V4(address),
+            next_hop_v4: Some(Ipv4Addr::new(10, 0, n, 1)),
+            next_hop_v6: None,
+            link_local: None,
+            interface: 0,
+            number: 0,
+            identifiers_received: Identifiers::NONE,
+            identifiers_sent: Identifiers::NONE,
+        };
+        pipeline.peer_up(peer, facts).expect("room");
+        peer
+    }
+
+    /// A policy that takes from each of many routes something else, which is not kept for those who look.
+    #[test]
+    fn a_walk_leaves_nothing_behind() {
+        const ROUTES: u32 = 600;
+        let remove = Action::RemoveCommunities(vec!["65000:*".parse().expect("a pattern")]);
+        let term = Term { name: "all".into(), from: vec![], then: vec![remove], outcome: Outcome::Accept };
+        let policy = Policy { name: "p".into(), first: vec![], terms: vec![term], last: None };
+        let source = PolicySource { policies: vec![policy], ..PolicySource::default() };
+        let export = Library::compile(&source, 1).expect("compiles").get("p").expect("is there").clone();
+        let speaker = SpeakerConfig::new(Asn(65000), RouterId::new(1).expect("not 0"), 42);
+        let next_hops = NextHopMode::AlwaysReachable;
+        let mut pipeline = Pipeline::new(SpeakerConfig { next_hops, ..speaker });
+        let (from, to) = (up(&mut pipeline, 1, export.clone()), up(&mut pipeline, 2, export));
+        for n in 0..ROUTES {
+            let attributes = AttributesBuilder {
+                as_path: vec![Asn(65101)],
+                next_hop: Some(Ipv4Addr::new(10, 0, 1, 2)),
+                communities: vec![65000 << 16 | n],
+                ..AttributesBuilder::new(Origin::Igp)
+            };
+            let route = Ipv4Prefix::new(Ipv4Addr::from_bits(0x0b00_0000 | n << 8), 24).expect("a prefix");
+            let mut update = Vec::new();
+            let sent = UpdateEncoder::new(MAX_LEN).announce(&attributes.build(), [route], &mut update);
+            assert_eq!(sent, Ok(1));
+            pipeline.update(from, &update.split_off(HEADER_LEN)).expect("taken");
+        }
+        let view = NeighborView::Advertised;
+        let session = pipeline.shown_session(to, view).expect("it is up");
+        let page = pipeline.neighbor_routes(session, view, Family::IPV4_UNICAST, None, ROUTES as usize);
+        assert_eq!(page.map(|page| page.routes.len()), Some(ROUTES as usize));
+        let group = pipeline.receiver(to).expect("it is up").group;
+        assert!(group.outcomes() <= usize::from(u8::MAX), "{}", group.outcomes());
     }
 }

@@ -307,6 +307,7 @@ impl Pipeline {
             moving: 0,
             counts: Default::default(),
             swept: [false; 2],
+            serial: 0,
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);

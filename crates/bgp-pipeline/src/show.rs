@@ -111,6 +111,10 @@ pub struct PathView {
     pub tag: u32,
     /// The session that brought it has ended, and it stays until the peer has sent it again (RFC 4724).
     pub is_stale: bool,
+    /// It was chosen, also where [`Self::state`] says why a peer is not told of it.
+    pub is_best: bool,
+    /// Import policy took it, and it is no loop.
+    pub is_accepted: bool,
     /// Whether it is best, used, or why not.
     pub state: PathState,
 }
@@ -121,12 +125,6 @@ impl PathView {
         Attributes(&self.bytes)
     }
 
-    /// Whether import policy refuses it, or it is a loop.
-    pub fn is_filtered(&self) -> bool {
-        use PathState::{AsLoop, NoPolicy, NotStored, ReflectionLoop, Rejected, WrongFirstAs};
-        matches!(self.state, AsLoop | ReflectionLoop | WrongFirstAs | NoPolicy | Rejected { .. } | NotStored)
-    }
-
     /// Whether it takes part in the decision.
     pub fn is_valid(&self) -> bool {
         use PathState::{Best, Lost, Multipath, Withheld};
@@ -134,21 +132,20 @@ impl PathView {
     }
 }
 
+/// Paths that are looked at for each prefix that may be asked for at once, on average: what takes time is them.
+pub(crate) const PATHS_A_PREFIX: usize = 16;
+
 impl<P: IpPrefix> Table<P> {
     /// All paths of a prefix, the best first.
     pub(crate) fn explain(&mut self, core: &mut Core, stages: &Stages, prefix: P) -> Vec<PathView> {
         let paths = self.rib.paths(prefix);
-        let mut decision = Decision::default();
-        decision.choose(core, prefix.into(), &paths);
-        let mut lost = vec![None; paths.len()];
-        for candidate in &decision.candidates {
-            lost[candidate.index] = candidate.lost;
-        }
+        let lost = core.lost(prefix.into(), &paths);
         let views = paths.iter().zip(lost);
         views.map(|(path, lost)| core.view(stages, prefix.into(), *path, lost)).collect()
     }
 
-    /// Up to `limit` prefixes after one (or from the first) in address order, with their paths.
+    /// Up to `limit` prefixes after one (or from the first) in address order, with their paths; fewer, but at least one,
+    /// where they have many paths.
     pub(crate) fn show(
         &mut self,
         core: &mut Core,
@@ -156,14 +153,41 @@ impl<P: IpPrefix> Table<P> {
         after: Option<P>,
         limit: usize,
     ) -> Vec<(Prefix, Vec<PathView>)> {
-        let page = self.rib.page(after, limit);
-        page.iter().map(|(prefix, _)| ((*prefix).into(), self.explain(core, stages, *prefix))).collect()
+        let mut shown = Vec::new();
+        let mut left = limit * PATHS_A_PREFIX;
+        for (prefix, _) in self.rib.page(after, limit) {
+            let views = self.explain(core, stages, prefix);
+            left = left.saturating_sub(views.len());
+            shown.push((prefix.into(), views));
+            if left == 0 {
+                break;
+            }
+        }
+        shown
     }
 }
 
 impl Core {
-    fn view(&mut self, stages: &Stages, prefix: Prefix, path: Path, lost: Option<Step>) -> PathView {
+    /// At which step each of a prefix's paths has lost; `None` for the best, and for those that take no part.
+    pub(crate) fn lost(&mut self, prefix: Prefix, paths: &[Path]) -> Vec<Option<Step>> {
+        let mut decision = Decision::default();
+        decision.choose(self, prefix, paths);
+        let mut lost = vec![None; paths.len()];
+        for candidate in &decision.candidates {
+            lost[candidate.index] = candidate.lost;
+        }
+        lost
+    }
+
+    pub(crate) fn view(
+        &mut self,
+        stages: &Stages,
+        prefix: Prefix,
+        path: Path,
+        lost: Option<Step>,
+    ) -> PathView {
         let state = self.state(stages, prefix, path, lost);
+        let is_accepted = self.imported(prefix, path).is_some();
         let shown = self.effective(prefix, path.set).unwrap_or(path.set);
         let hop = self.sets.next_hop(shown);
         let source = self.sources.get(path.source);
@@ -183,6 +207,8 @@ impl Core {
             is_redistributed: path.source == SourceId::REDISTRIBUTED,
             tag: self.classes.get(self.sets.class(shown)).tag,
             is_stale: !source.is_alive(),
+            is_accepted,
+            is_best: path.is_best(),
             state,
         }
     }

@@ -48,6 +48,8 @@ pub(crate) struct Source {
     pub(crate) counts: [RouteCounts; 2],
     /// Families whose paths are swept while the others stay.
     pub(crate) swept: [bool; 2],
+    /// No other source has it, not even one that gets this one's number; given by [`Sources::add`].
+    pub(crate) serial: u64,
 }
 
 /// What becomes of a source.
@@ -94,6 +96,8 @@ pub(crate) struct Sources {
     list: Vec<Source>,
     free: Vec<SourceId>,
     dead: usize,
+    /// Sources that there ever were.
+    added: u64,
 }
 
 impl Sources {
@@ -111,9 +115,10 @@ impl Sources {
             moving: 0,
             counts: Default::default(),
             swept: [false; 2],
+            serial: 0,
         };
         // [`SourceId::LOCAL`] and [`SourceId::REDISTRIBUTED`].
-        Self { list: vec![ourselves.clone(), ourselves], free: Vec::new(), dead: 0 }
+        Self { list: vec![ourselves.clone(), ourselves], free: Vec::new(), dead: 0, added: 0 }
     }
 
     #[inline]
@@ -128,6 +133,8 @@ impl Sources {
 
     /// `None` when all 65,536 are taken: then those that died have to be swept first.
     pub(crate) fn add(&mut self, source: Source) -> Option<SourceId> {
+        self.added += 1;
+        let source = Source { serial: self.added, ..source };
         if let Some(id) = self.free.pop() {
             self.list[id.index()] = source;
             return Some(id);

@@ -44,6 +44,8 @@ use crate::{
 
 /// Prefixes in one reply of a stream.
 const ROWS: usize = 256;
+/// Pages without a route in a row; then there is a sign of life.
+const SILENT_PAGES: usize = 64;
 /// How long sessions may take to say goodbye at a shutdown.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -294,6 +296,7 @@ impl BgpServer for Server {
             "" => None,
             peer => Some(find(&bgp, peer)?),
         };
+        let mut silent = 0;
         for family in Family::ALL {
             if request.afi != 0 && u32::from(family.afi.0) != request.afi {
                 continue;
@@ -304,9 +307,7 @@ impl BgpServer for Server {
                 let Some((last, _)) = rows.last() else { break };
                 after = Some(*last);
                 let prefixes = show::prefixes(&bgp.speaker.borrow(), rows, peer);
-                if !prefixes.is_empty() {
-                    replies.send(Paths { prefixes, advertised_to: Vec::new() }).await?;
-                }
+                send_page(&mut replies, prefixes, &mut silent).await?;
                 // A reader that is fast enough would otherwise keep everybody else waiting.
                 tokio::task::yield_now().await;
             }
@@ -323,16 +324,18 @@ impl BgpServer for Server {
         let bgp = self.bgp()?;
         let index = find(&bgp, &request.peer)?;
         let view = show::view(request.view());
+        let session = bgp.speaker.borrow().pipeline.shown_session(index, view);
+        let Some(session) = session else { return Ok(()) };
         let wanted = |family: &Family| request.afi == 0 || u32::from(family.afi.0) == request.afi;
+        let mut silent = 0;
         for family in Family::ALL.into_iter().filter(wanted) {
             let mut after = None;
             loop {
                 let page =
-                    bgp.speaker.borrow_mut().pipeline.neighbor_routes(index, view, family, after, ROWS);
+                    bgp.speaker.borrow_mut().pipeline.neighbor_routes(session, view, family, after, ROWS);
+                let page = page.ok_or_else(|| XrlError::unavailable("the session has ended"))?;
                 let prefixes = show::neighbor_prefixes(&bgp.speaker.borrow(), view, page.routes);
-                if !prefixes.is_empty() {
-                    replies.send(Paths { prefixes, advertised_to: Vec::new() }).await?;
-                }
+                send_page(&mut replies, prefixes, &mut silent).await?;
                 after = page.next;
                 if after.is_none() {
                     break;
@@ -511,6 +514,20 @@ fn for_each(
         done
     });
     Ok(ClearReply { cleared })
+}
+
+/// Sends a page of a walk if there is anything in it, or if nothing was for so many that the reader might think us dead.
+async fn send_page(
+    replies: &mut ReplySink<Paths>,
+    prefixes: Vec<holdfast_api::bgp::v1::Prefix>,
+    silent: &mut usize,
+) -> Result<(), XrlError> {
+    *silent += 1;
+    if prefixes.is_empty() && *silent < SILENT_PAGES {
+        return Ok(());
+    }
+    *silent = 0;
+    replies.send(Paths { prefixes, advertised_to: Vec::new() }).await
 }
 
 fn find(bgp: &Rc<Bgp>, peer: &str) -> Result<PeerIndex, XrlError> {

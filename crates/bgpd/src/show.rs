@@ -351,7 +351,8 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         atomic_aggregate: attributes.atomic_aggregate(),
         originator_id: attributes.originator_id().map(|id| id.to_string()).unwrap_or_default(),
         cluster_list: attributes.cluster_list().map(|id| Ipv4Addr::from_bits(id).to_string()).collect(),
-        best: view.state == PathState::Best,
+        // What a peer is not told of is best all the same.
+        best: view.state == PathState::Best || matches!(view.state, PathState::Withheld(_)) && view.is_best,
         multipath: matches!(view.state, PathState::Multipath(_)),
         valid: view.is_valid(),
         reason: if view.state == PathState::Best { String::new() } else { view.state.to_string() },
@@ -363,7 +364,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
             .collect(),
         peer_asn: view.peer_asn.0,
         tag: view.tag,
-        filtered: view.is_filtered(),
+        filtered: !view.is_accepted,
         stale: view.is_stale,
     }
 }

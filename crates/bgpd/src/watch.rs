@@ -368,12 +368,16 @@ impl Walk {
             Told::Sent(index) => {
                 watched.sent_to = Some(index.0.into());
                 let view = NeighborView::Advertised;
-                let page = pipeline.neighbor_routes(index, view, family, self.after, ROWS);
+                // That a session has ended is told besides; then there is nothing more of it.
+                let session = pipeline.shown_session(index, view);
+                let page = session
+                    .and_then(|session| pipeline.neighbor_routes(session, view, family, self.after, ROWS));
+                let (next, routes) = page.map_or((None, Vec::new()), |page| (page.next, page.routes));
                 let path = |(prefix, view): (Prefix, PathView)| {
                     let next_hop = view.next_hop.map(|gateway| gateway.address);
                     (prefix, vec![TablePath { peer: view.peer, bytes: view.bytes, next_hop }])
                 };
-                (page.next, page.routes.into_iter().map(path).collect())
+                (next, routes.into_iter().map(path).collect())
             }
         };
         let row = |(prefix, paths): (Prefix, Vec<TablePath>)| DumpedPrefix {

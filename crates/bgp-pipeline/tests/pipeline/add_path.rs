@@ -77,7 +77,9 @@ fn a_path_is_replaced_and_withdrawn_under_its_identifier_and_no_other() {
     assert_eq!(shown(&mut pipeline, Q), BTreeMap::from([(Some(7), Some(3))]));
     let counts = pipeline.counts(from, Family::IPV4_UNICAST).routes;
     assert_eq!((counts.received, counts.accepted, counts.best), (2, 2, 2));
-    let page = pipeline.neighbor_routes(from, NeighborView::Received, Family::IPV4_UNICAST, None, 10);
+    let session = pipeline.shown_session(from, NeighborView::Received).expect("up");
+    let page = pipeline.neighbor_routes(session, NeighborView::Received, Family::IPV4_UNICAST, None, 10);
+    let page = page.expect("up");
     let identifiers: Vec<_> = page.routes.iter().map(|(_, path)| path.identifier).collect();
     assert_eq!(identifiers, [Some(7), Some(u32::MAX)]);
 }
@@ -127,7 +129,9 @@ fn who_takes_several_paths_is_told_each_and_a_plain_peer_what_it_always_was() {
     assert_eq!(sinks[1].1.routes.len(), 1);
     assert_eq!(pipeline.counts(peer, Family::IPV4_UNICAST).announced, 2);
     assert_eq!(pipeline.advertised_to(prefix(P)), [two, peer, plain]);
-    let told = pipeline.neighbor_routes(peer, NeighborView::Advertised, Family::IPV4_UNICAST, None, 10);
+    let session = pipeline.shown_session(peer, NeighborView::Advertised).expect("up");
+    let told = pipeline.neighbor_routes(session, NeighborView::Advertised, Family::IPV4_UNICAST, None, 10);
+    let told = told.expect("up");
     assert_eq!(told.routes.len(), 2);
     let told = sinks[1].1.messages;
     pipeline.update(two, &announcement(&attributes(2, &[3]), &[prefix(P)])).expect("taken");

@@ -1,8 +1,12 @@
 //! The routes of one peer, as they are shown.
 
-use holdfast_bgp_pipeline::{NeighborView, PathState, PathView, PeerConfig, PeerIndex, Pipeline, Withheld};
-use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
-use holdfast_types::{Family, Prefix};
+use holdfast_bgp_pipeline::{
+    NeighborView, PathState, PathView, PeerConfig, PeerIndex, Pipeline, SessionFacts, Step, Withheld,
+};
+use holdfast_bgp_wire::{
+    HEADER_LEN, MAX_EXTENDED_LEN, Origin, UpdateEncoder, attributes::community, edit::AttributesBuilder,
+};
+use holdfast_types::{Family, Ipv4Prefix, Prefix};
 
 use crate::{
     behaviour::{always, attributes, up},
@@ -14,8 +18,10 @@ const LIMIT: usize = 2;
 /// All pages, joined.
 fn shown(pipeline: &mut Pipeline, peer: PeerIndex, view: NeighborView) -> Vec<(Prefix, PathView)> {
     let (mut routes, mut after) = (Vec::new(), None);
+    let Some(session) = pipeline.shown_session(peer, view) else { return routes };
     loop {
-        let page = pipeline.neighbor_routes(peer, view, Family::IPV4_UNICAST, after, LIMIT);
+        let page = pipeline.neighbor_routes(session, view, Family::IPV4_UNICAST, after, LIMIT);
+        let page = page.expect("the session goes on");
         routes.extend(page.routes);
         after = page.next;
         if after.is_none() {
@@ -91,4 +97,74 @@ fn why_a_route_is_kept_back_is_said() {
     };
     assert_eq!(why(&mut pipeline, other), [PathState::Withheld(Withheld::Internal)]);
     assert_eq!(why(&mut pipeline, silent), [PathState::Withheld(Withheld::NoPolicy)]);
+}
+
+#[test]
+fn a_page_does_not_go_on_with_another_session() {
+    let mut pipeline = checked(always());
+    let peer = up(&mut pipeline, 1);
+    let prefixes = ["192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"].map(prefix);
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &prefixes)).expect("taken");
+    let received = NeighborView::Received;
+    let session = pipeline.shown_session(peer, received).expect("it is up");
+    let page = |pipeline: &mut Pipeline, after| {
+        pipeline.neighbor_routes(session, received, Family::IPV4_UNICAST, after, LIMIT)
+    };
+    let first = page(&mut pipeline, None).expect("it is up");
+    assert!(first.routes.len() == 2 && first.next.is_some());
+    pipeline.peer_down(peer);
+    assert_eq!(page(&mut pipeline, first.next), None, "it has ended");
+    // Swept, buried: its number is free again, and so is the peer's.
+    settle(&mut pipeline, &mut []);
+    pipeline.remove_peer(peer);
+    let other = up(&mut pipeline, 2);
+    assert_eq!(other, peer);
+    assert_eq!(page(&mut pipeline, first.next), None, "that is another peer");
+}
+
+#[test]
+fn a_page_ends_early_where_many_have_sent_the_same() {
+    let mut pipeline = checked(always());
+    let prefixes = ["192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"].map(prefix);
+    // The last peer has the highest router id.
+    let peers: Vec<_> = (1..=40).map(|n| up(&mut pipeline, n)).collect();
+    for (peer, n) in peers.iter().zip(1..) {
+        pipeline.update(*peer, &announcement(&attributes(n, &[]), &prefixes)).expect("taken");
+    }
+    let (first, last) = (peers[0], peers[39]);
+    let page = |pipeline: &mut Pipeline, peer, view| {
+        let session = pipeline.shown_session(peer, view).expect("it is up");
+        let page = pipeline.neighbor_routes(session, view, Family::IPV4_UNICAST, None, LIMIT);
+        page.expect("it is up").routes.len()
+    };
+    assert_eq!(page(&mut pipeline, first, NeighborView::Accepted), 2, "the best is known to be the best");
+    assert_eq!(page(&mut pipeline, last, NeighborView::Accepted), 1);
+    assert_eq!(page(&mut pipeline, last, NeighborView::Advertised), 2, "no other path is looked at");
+    let lost = shown(&mut pipeline, last, NeighborView::Accepted);
+    assert_eq!(lost.len(), 3);
+    assert!(lost.iter().all(|(_, view)| view.state == PathState::Lost(Step::RouterId)), "{lost:?}");
+    assert_eq!(pipeline.routes(Family::IPV4_UNICAST, None, LIMIT).len(), 1);
+}
+
+#[test]
+fn what_fits_no_message_is_withheld_and_says_so() {
+    let mut pipeline = checked(always());
+    let from = pipeline.add_peer(ebgp(1));
+    pipeline.peer_up(from, SessionFacts { max_message_len: MAX_EXTENDED_LEN, ..facts(1) }).expect("room");
+    let to = up(&mut pipeline, 2);
+    let long: Vec<u32> = (0..1100).collect();
+    let mut update = Vec::new();
+    let sent = UpdateEncoder::new(MAX_EXTENDED_LEN).announce(
+        &attributes(1, &long),
+        ["192.0.2.0/24".parse::<Ipv4Prefix>().expect("a prefix")],
+        &mut update,
+    );
+    assert_eq!(sent, Ok(1));
+    pipeline.update(from, &update.split_off(HEADER_LEN)).expect("taken");
+    let mut sinks = [(to, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    assert!(sinks[0].1.routes.is_empty() && pipeline.too_long() == 1);
+    assert!(shown(&mut pipeline, to, NeighborView::Advertised).is_empty());
+    let kept = shown(&mut pipeline, to, NeighborView::Withheld);
+    assert_eq!((kept.len(), &kept[0].1.state), (1, &PathState::Withheld(Withheld::TooLong)));
 }
