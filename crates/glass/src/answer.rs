@@ -1,15 +1,13 @@
 //! Asks `bgp`, and writes what it says.
 
 use std::{
-    cell::RefCell,
     io::{self, Write},
-    rc::Rc,
     time::{Duration, Instant, SystemTime},
 };
 
 use holdfast_api::bgp::v1::{
     BgpClient, Empty, Neighbor, NeighborView, Path, Paths, Prefix, ShowNeighborRoutesRequest,
-    ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, SummaryFamily,
+    ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, Summary, SummaryFamily, SummaryPeer,
 };
 use holdfast_process::Resolver;
 use holdfast_xrl::{ErrorKind, ReplyStream, XrlError};
@@ -17,14 +15,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     chunks::Writer,
+    kept::{Kept, Said},
     request::{Counted, Request},
     time, words,
 };
 
 /// How long `bgp` may take for its next word.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer about sessions serves for those who ask next.
-const FRESH: Duration = Duration::from_secs(5);
 /// How long whoever asks may keep an answer.
 const TTL: Duration = Duration::from_secs(60);
 /// The version of birdwatcher whose answers these are.
@@ -33,17 +30,9 @@ const BIRDWATCHER: &str = "2.2.5";
 /// Who has the answers.
 pub(crate) struct Answerer {
     resolver: Resolver,
-    started: SystemTime,
-    /// The last word about the sessions.
-    neighbors: RefCell<Option<Asked>>,
-}
-
-/// The sessions as they were.
-#[derive(Clone)]
-struct Asked {
-    since: Instant,
-    at: SystemTime,
-    neighbors: Rc<Vec<Neighbor>>,
+    neighbors: Kept<Vec<Neighbor>>,
+    /// Without peers.
+    summary: Kept<Summary>,
 }
 
 /// The beginning of an answer that streams, and the streams.
@@ -82,7 +71,8 @@ fn filtered(path: &Path) -> bool {
     path.filtered
 }
 
-async fn within<T>(call: impl Future<Output = Result<T, XrlError>>) -> Result<T, XrlError> {
+/// What takes longer than `bgp` may is an error.
+pub(crate) async fn within<T>(call: impl Future<Output = Result<T, XrlError>>) -> Result<T, XrlError> {
     let answer = tokio::time::timeout(PATIENCE, call).await;
     answer.unwrap_or_else(|_| Err(XrlError::timeout("bgp does not answer")))
 }
@@ -110,7 +100,7 @@ fn whole(at: SystemTime, from_cache: bool, key: &str, value: Value) -> Value {
 
 impl Answerer {
     pub(crate) fn new(resolver: Resolver) -> Self {
-        Self { resolver, started: SystemTime::now(), neighbors: RefCell::default() }
+        Self { resolver, neighbors: Kept::default(), summary: Kept::default() }
     }
 
     async fn bgp(&self) -> Result<BgpClient, XrlError> {
@@ -121,7 +111,7 @@ impl Answerer {
     pub(crate) async fn answer(&self, request: &Request) -> Result<Answer, XrlError> {
         let now = SystemTime::now();
         let value = match request {
-            Request::Status => whole(now, false, "status", self.status(now).await?),
+            Request::Status => self.status(now).await?,
             Request::Protocols => self.protocols(words::protocol).await?,
             Request::ProtocolsShort => self.protocols(words::short).await?,
             Request::Symbols => {
@@ -131,10 +121,8 @@ impl Answerer {
             }
             Request::SymbolTables => whole(now, false, "symbols", json!(["master4", "master6"])),
             Request::SymbolProtocols => whole(now, false, "symbols", json!(self.names().await?)),
-            Request::NeighborCount(name, counted) => {
-                whole(now, false, "routes", self.count(name, *counted).await?.into())
-            }
-            Request::TableCount { afi } => whole(now, false, "routes", self.table_count(*afi).await?.into()),
+            Request::NeighborCount(name, counted) => self.count(name, *counted).await?,
+            Request::TableCount { afi } => self.table_count(*afi).await?,
             Request::Route(destination) => whole(now, false, "routes", self.route(destination).await?),
             Request::Pipe => whole(now, false, "routes", json!([])),
             Request::PipeCount => whole(now, false, "routes", 0.into()),
@@ -145,67 +133,75 @@ impl Answerer {
         Ok(Answer::Whole(value))
     }
 
+    /// When `bgp` began and was last configured is not known here.
     async fn status(&self, now: SystemTime) -> Result<Value, XrlError> {
-        let summary = within(self.bgp().await?.show_summary(Empty {})).await?;
-        Ok(json!({
+        let (said, from_cache) = self.summary().await?;
+        let status = json!({
             "version": concat!("holdfast ", env!("CARGO_PKG_VERSION")),
-            "router_id": summary.router_id,
+            "router_id": said.value.router_id,
             "current_server": time::short(now),
-            "last_reboot": time::short(self.started),
-            "last_reconfig": time::short(self.started),
+            "last_reboot": "",
+            "last_reconfig": "",
             "message": "Daemon is up and running",
-        }))
+        });
+        Ok(whole(said.at, from_cache, "status", status))
+    }
+
+    async fn summary(&self) -> Result<(Said<Summary>, bool), XrlError> {
+        let ask = async || {
+            let mut summary = within(self.bgp().await?.show_summary(Empty {})).await?;
+            summary.families.iter_mut().for_each(|family| family.peers = Vec::new());
+            Ok(summary)
+        };
+        self.summary.get(Instant::now(), ask).await
     }
 
     /// All sessions, as they are or were a moment ago; and which of the two.
-    async fn neighbors(&self) -> Result<(Asked, bool), XrlError> {
-        let known = self.neighbors.borrow().clone().filter(|asked| asked.since.elapsed() < FRESH);
-        if let Some(asked) = known {
-            return Ok((asked, true));
-        }
-        let (since, at) = (Instant::now(), SystemTime::now());
-        let mut stream = self.bgp().await?.show_neighbors(ShowNeighborsRequest::default());
-        let mut neighbors = Vec::new();
-        while let Some(neighbor) = within(stream.next()).await? {
-            neighbors.push(neighbor);
-        }
-        let asked = Asked { since, at, neighbors: Rc::new(neighbors) };
-        self.neighbors.replace(Some(asked.clone()));
-        Ok((asked, false))
+    async fn neighbors(&self) -> Result<(Said<Vec<Neighbor>>, bool), XrlError> {
+        let ask = async || {
+            let mut stream = self.bgp().await?.show_neighbors(ShowNeighborsRequest::default());
+            let mut neighbors = Vec::new();
+            while let Some(neighbor) = within(stream.next()).await? {
+                neighbors.push(neighbor);
+            }
+            Ok(neighbors)
+        };
+        self.neighbors.get(Instant::now(), ask).await
     }
 
-    async fn protocols(&self, word: fn(&Neighbor) -> (String, Value)) -> Result<Value, XrlError> {
-        let (asked, from_cache) = self.neighbors().await?;
-        let protocols: Map<_, _> = asked.neighbors.iter().map(word).collect();
-        Ok(whole(asked.at, from_cache, "protocols", protocols.into()))
+    async fn protocols(&self, word: fn(&Neighbor, SystemTime) -> (String, Value)) -> Result<Value, XrlError> {
+        let (said, from_cache) = self.neighbors().await?;
+        let protocols: Map<_, _> = said.value.iter().map(|neighbor| word(neighbor, said.at)).collect();
+        Ok(whole(said.at, from_cache, "protocols", protocols.into()))
     }
 
     async fn names(&self) -> Result<Vec<String>, XrlError> {
-        let (Asked { neighbors, .. }, _) = self.neighbors().await?;
-        Ok(neighbors.iter().filter_map(|neighbor| Some(neighbor.peer.as_ref()?.name.clone())).collect())
+        let (said, _) = self.neighbors().await?;
+        Ok(said.value.iter().filter_map(|neighbor| Some(neighbor.peer.as_ref()?.name.clone())).collect())
     }
 
-    async fn count(&self, name: &str, counted: Counted) -> Result<u64, XrlError> {
-        let request = ShowNeighborsRequest { peer: name.to_owned() };
-        let mut stream = self.bgp().await?.show_neighbors(request);
-        let neighbor = within(stream.next()).await?.unwrap_or_default();
+    async fn count(&self, name: &str, counted: Counted) -> Result<Value, XrlError> {
+        let (said, from_cache) = self.neighbors().await?;
+        let neighbor = named(&said.value, name)
+            .ok_or_else(|| XrlError::not_found(format!("there is no peer {name:?}")))?;
         let counts = neighbor.families.iter().map(|family| match counted {
             Counted::Accepted => family.accepted,
             Counted::Best => family.best,
             Counted::Filtered => family.received.saturating_sub(family.accepted),
             Counted::Exported => family.sent,
         });
-        Ok(counts.sum())
+        Ok(whole(said.at, from_cache, "routes", counts.sum::<u64>().into()))
     }
 
-    async fn table_count(&self, afi: u32) -> Result<u64, XrlError> {
-        let summary = within(self.bgp().await?.show_summary(Empty {})).await?;
+    async fn table_count(&self, afi: u32) -> Result<Value, XrlError> {
+        let (said, from_cache) = self.summary().await?;
         let wanted = |family: &&SummaryFamily| match afi {
             0 => true,
             1 => family.family.starts_with("ipv4"),
             _ => family.family.starts_with("ipv6"),
         };
-        Ok(summary.families.iter().filter(wanted).map(|family| family.paths).sum())
+        let paths = said.value.families.iter().filter(wanted).map(|family| family.paths);
+        Ok(whole(said.at, from_cache, "routes", paths.sum::<u64>().into()))
     }
 
     /// No route is an answer, too.
@@ -248,6 +244,14 @@ impl Answerer {
     }
 }
 
+/// A peer by its name, else by its address.
+fn named<'a>(neighbors: &'a [Neighbor], name: &str) -> Option<&'a Neighbor> {
+    let by = |is: fn(&SummaryPeer) -> &str| {
+        neighbors.iter().find(|neighbor| neighbor.peer.as_ref().is_some_and(|peer| is(peer) == name))
+    };
+    by(|peer| &peer.name).or_else(|| by(|peer| &peer.address))
+}
+
 fn routes(prefix: &Prefix, wanted: Wanted, except: &str) -> impl Iterator<Item = Value> {
     let shown = prefix.paths.iter().filter(move |path| {
         wanted(path) && (except.is_empty() || path.peer != except && path.peer_address != except)
@@ -281,12 +285,14 @@ impl Streamed {
             write!(out, ",\"{key}\":[").map_err(failed)?;
             let (mut next, mut separator) = (first, "");
             while let Some(Paths { prefixes, .. }) = next {
-                for route in prefixes.iter().flat_map(|prefix| routes(prefix, wanted, &except)) {
-                    write!(out, "{separator}{route}").map_err(failed)?;
-                    separator = ",";
-                }
-                if out.pace().await.is_none() {
-                    return Ok(None);
+                for prefix in &prefixes {
+                    for route in routes(prefix, wanted, &except) {
+                        write!(out, "{separator}{route}").map_err(failed)?;
+                        separator = ",";
+                    }
+                    if out.pace().await.is_none() {
+                        return Ok(None);
+                    }
                 }
                 next = within(rest.next()).await?;
             }
@@ -294,5 +300,23 @@ impl Streamed {
         }
         write!(out, "}}").map_err(failed)?;
         Ok(Some(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_found_by_its_name_before_its_address() {
+        let peer = |name: &str, address: &str| Neighbor {
+            peer: Some(SummaryPeer { name: name.into(), address: address.into(), ..SummaryPeer::default() }),
+            ..Neighbor::default()
+        };
+        let peers = [peer("a", "10.0.0.1"), peer("10.0.0.1", "10.0.0.2")];
+        assert_eq!(named(&peers, "10.0.0.1"), Some(&peers[1]));
+        assert_eq!(named(&peers, "10.0.0.2"), Some(&peers[1]));
+        assert_eq!(named(&peers, "a"), Some(&peers[0]));
+        assert_eq!(named(&peers, "b"), None);
     }
 }

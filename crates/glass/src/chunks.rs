@@ -4,19 +4,16 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::sync::mpsc;
 
 /// Octets of a chunk, more or less.
 const CHUNK: usize = 16 << 10;
 /// Chunks that wait for the socket.
 const AHEAD: usize = 4;
-/// Who takes no chunk for so long is cut off.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the reader is sent; an error ends the connection, so that it knows that the answer is not whole.
 #[derive(Debug)]
@@ -81,7 +78,7 @@ impl io::Write for Writer {
 }
 
 impl Writer {
-    /// Waits for the reader if there is a chunk; `None` if it is gone, or too slow.
+    /// Waits for the reader if there is a chunk; `None` if it is gone.
     pub(crate) async fn pace(&mut self) -> Option<()> {
         if self.buffer.len() < CHUNK { Some(()) } else { self.push().await }
     }
@@ -93,11 +90,11 @@ impl Writer {
 
     /// It is not, and never will be.
     pub(crate) async fn abandon(self) {
-        let _ = timeout(PATIENCE, self.chunks.send(Err(Broken))).await;
+        let _ = self.chunks.send(Err(Broken)).await;
     }
 
     async fn push(&mut self) -> Option<()> {
         let chunk = std::mem::take(&mut self.buffer).into();
-        timeout(PATIENCE, self.chunks.send(Ok(chunk))).await.ok()?.ok()
+        self.chunks.send(Ok(chunk)).await.ok()
     }
 }

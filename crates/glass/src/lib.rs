@@ -8,10 +8,13 @@
 //!
 //! `request` reads what is asked for, `answer` asks `bgp` and writes, `words` says routes and sessions as birdwatcher does.
 //! Nothing is held that grows with a table: routes are written as `bgp` streams them, and `bgp` waits for who reads. Few
-//! connections are open, fewer walk the table at a time, and who does not read is cut off.
+//! connections are open, fewer walk the table at a time, and who does not read is cut off (`patient`). What everybody asks
+//! for is asked for once (`kept`).
 
 mod answer;
 mod chunks;
+mod kept;
+mod patient;
 mod request;
 mod server;
 mod service;

@@ -43,6 +43,17 @@ pub(crate) enum Counted {
     Exported,
 }
 
+/// What a question costs `bgp`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// As good as nothing: the answer serves for all who ask.
+    Nothing,
+    /// All paths of a prefix, and all peers.
+    LookUp,
+    /// Walks over a table.
+    Walks(u32),
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
@@ -62,8 +73,8 @@ impl Request {
             .collect::<Option<_>>()
             .ok_or_else(|| Wrong::Value("the path is no text".to_owned()))?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-        let neighbor = |name: &str, view| Ok(Self::Neighbor(name.to_owned(), view));
-        let count = |name: &str, counted| Ok(Self::NeighborCount(name.to_owned(), counted));
+        let neighbor = |name: &str, view| Ok(Self::Neighbor(named(name), view));
+        let count = |name: &str, counted| Ok(Self::NeighborCount(named(name), counted));
         match parts.as_slice() {
             ["status"] => Ok(Self::Status),
             ["protocols"] | ["protocols", "bgp"] => Ok(Self::Protocols),
@@ -96,9 +107,23 @@ impl Request {
         }
     }
 
-    /// Whether it walks a table.
-    pub(crate) fn is_long(&self) -> bool {
-        matches!(self, Self::Neighbor(..) | Self::Table { .. } | Self::Dump)
+    /// What it costs `bgp`.
+    pub(crate) fn cost(&self) -> Cost {
+        match self {
+            Self::Neighbor(..) | Self::Table { .. } => Cost::Walks(1),
+            Self::Dump => Cost::Walks(2),
+            Self::Route(_) => Cost::LookUp,
+            Self::Status
+            | Self::Protocols
+            | Self::ProtocolsShort
+            | Self::Symbols
+            | Self::SymbolTables
+            | Self::SymbolProtocols
+            | Self::NeighborCount(..)
+            | Self::TableCount { .. }
+            | Self::Pipe
+            | Self::PipeCount => Cost::Nothing,
+        }
     }
 }
 
@@ -114,6 +139,11 @@ fn afi(table: &str) -> Result<u32, Wrong> {
         "master6" => Ok(2),
         _ => Err(Wrong::Value(format!("there is no table {table:?}"))),
     }
+}
+
+/// A peer's name, or its address as it is written everywhere.
+fn named(text: &str) -> String {
+    text.parse::<IpAddr>().map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
 fn host(text: &str) -> Result<String, Wrong> {
@@ -170,6 +200,11 @@ mod tests {
             ("/protocols/short", "uncached=true", Request::ProtocolsShort),
             ("/routes/protocol/transit-1", "", Request::Neighbor("transit-1".into(), NeighborView::Accepted)),
             ("/routes/filtered/a%2Db", "", Request::Neighbor("a-b".into(), NeighborView::Filtered)),
+            (
+                "/routes/noexport/2001:DB8::1",
+                "",
+                Request::Neighbor("2001:db8::1".into(), NeighborView::Withheld),
+            ),
             ("/routes/noexport/a", "", Request::Neighbor("a".into(), NeighborView::Withheld)),
             ("/routes/peer/2001:DB8::1", "", Request::Neighbor("2001:db8::1".into(), NeighborView::Accepted)),
             ("/routes/count/primary/a", "", Request::NeighborCount("a".into(), Counted::Best)),

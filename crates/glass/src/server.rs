@@ -7,7 +7,7 @@ use holdfast_xrl::{ErrorKind, XrlError};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
     server::conn::http1,
     service::service_fn,
 };
@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -24,13 +24,20 @@ use tracing::{debug, warn};
 use crate::{
     answer::{Answer, Answerer},
     chunks::{self, Chunks},
-    request::{self, Wrong},
+    patient::Patient,
+    request::{self, Cost, Wrong},
 };
 
 /// Connections at a time; the next ones wait in the listener's backlog.
 const MOST_CONNECTIONS: usize = 32;
+/// Connections that neither look up a prefix nor walk a table, nor wait to: the others leave room for them.
+const KEPT_FREE: usize = 8;
 /// Walks over a table at a time; the next ones wait for their turn.
 const MOST_WALKS: usize = 4;
+/// Prefixes that are looked up at a time.
+const MOST_LOOK_UPS: usize = 2;
+/// Whoever has waited so long for a turn may come again later.
+const TURN_LIMIT: Duration = Duration::from_secs(5);
 /// Until the request is there.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// From the connection to the end of the answer, however large.
@@ -43,12 +50,50 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What all connections share.
 struct Server {
     answerer: Rc<Answerer>,
+    turns: Turns,
+}
+
+/// Who may have `bgp` work.
+struct Turns {
+    long: Arc<Semaphore>,
     walks: Arc<Semaphore>,
+    look_ups: Arc<Semaphore>,
+}
+
+/// A turn lasts until it is dropped.
+struct Turn {
+    _long: OwnedSemaphorePermit,
+    _kind: OwnedSemaphorePermit,
+}
+
+/// Too many others are at it.
+#[derive(Debug)]
+struct Busy;
+
+impl Turns {
+    fn new() -> Self {
+        let turns = |most| Arc::new(Semaphore::new(most));
+        let long = turns(MOST_CONNECTIONS - KEPT_FREE);
+        Self { long, walks: turns(MOST_WALKS), look_ups: turns(MOST_LOOK_UPS) }
+    }
+
+    /// Waits for a turn; none is needed for what costs nothing.
+    async fn take(&self, cost: Cost, limit: Duration) -> Result<Option<Turn>, Busy> {
+        let (kind, count) = match cost {
+            Cost::Nothing => return Ok(None),
+            Cost::LookUp => (&self.look_ups, 1),
+            Cost::Walks(count) => (&self.walks, count),
+        };
+        let long = Arc::clone(&self.long).try_acquire_owned().map_err(|_| Busy)?;
+        let kind = timeout(limit, Arc::clone(kind).acquire_many_owned(count)).await;
+        let kind = kind.ok().and_then(Result::ok).ok_or(Busy)?;
+        Ok(Some(Turn { _long: long, _kind: kind }))
+    }
 }
 
 /// Answers those who connect. Connections end with it.
 pub(crate) async fn serve(listener: TcpListener, answerer: Rc<Answerer>) {
-    let server = Rc::new(Server { answerer, walks: Arc::new(Semaphore::new(MOST_WALKS)) });
+    let server = Rc::new(Server { answerer, turns: Turns::new() });
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -72,7 +117,7 @@ async fn connection(stream: TcpStream, server: Rc<Server>) {
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST_LIMIT);
     http.keep_alive(false).max_buf_size(MOST_HEAD);
     let service = service_fn(|request| answer(request, Rc::clone(&server)));
-    let served = http.serve_connection(TokioIo::new(stream), service);
+    let served = http.serve_connection(TokioIo::new(Patient::new(stream)), service);
     match timeout(CONNECTION_LIMIT, served).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!("a connection: {error}"),
@@ -91,9 +136,9 @@ async fn answer(request: Request<Incoming>, server: Rc<Server>) -> Result<Respon
         Err(Wrong::Value(why)) => return Ok(refusal(StatusCode::BAD_REQUEST, &why)),
     };
     // A walk's turn lasts until its last octet is on its way, or the reader is gone.
-    let turn = match asked.is_long() {
-        true => Arc::clone(&server.walks).acquire_owned().await.ok(),
-        false => None,
+    let turn = match server.turns.take(asked.cost(), TURN_LIMIT).await {
+        Ok(turn) => turn,
+        Err(Busy) => return Ok(busy()),
     };
     Ok(match server.answerer.answer(&asked).await {
         Ok(Answer::Whole(value)) => response(StatusCode::OK, Chunks::whole(value.to_string())),
@@ -125,6 +170,12 @@ fn refusal(status: StatusCode, text: &str) -> Response<Chunks> {
     response
 }
 
+fn busy() -> Response<Chunks> {
+    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many ask at once");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(TURN_LIMIT.as_secs()));
+    response
+}
+
 fn failure(error: &XrlError) -> Response<Chunks> {
     let status = match error.kind() {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -132,4 +183,29 @@ fn failure(error: &XrlError) -> Response<Chunks> {
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     refusal(status, error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_walks_leaves_room_for_others() {
+        let turns = Turns::new();
+        let at_once = Duration::ZERO;
+        let take = |cost| turns.take(cost, at_once);
+        let mut walks = vec![take(Cost::Walks(2)).await.expect("free")];
+        walks.push(take(Cost::Walks(1)).await.expect("free"));
+        assert!(take(Cost::Walks(2)).await.is_err(), "a dump is two walks");
+        walks.push(take(Cost::Walks(1)).await.expect("free"));
+        assert!(take(Cost::Walks(1)).await.is_err());
+        let looks_up = [take(Cost::LookUp).await.expect("free"), take(Cost::LookUp).await.expect("free")];
+        assert!(take(Cost::LookUp).await.is_err());
+        assert!(take(Cost::Nothing).await.expect("always").is_none());
+        drop((walks, looks_up));
+        let all = Arc::clone(&turns.long).try_acquire_many_owned((MOST_CONNECTIONS - KEPT_FREE) as u32);
+        assert!(all.is_ok(), "who has not got a turn has left");
+        assert!(take(Cost::LookUp).await.is_err(), "there would be no room for others");
+        assert!(take(Cost::Nothing).await.is_ok());
+    }
 }

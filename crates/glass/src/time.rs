@@ -14,9 +14,9 @@ pub(crate) fn short(at: SystemTime) -> String {
     format!("{date} {time}")
 }
 
-/// So long before now.
-pub(crate) fn ago(milliseconds: u64) -> SystemTime {
-    SystemTime::now().checked_sub(Duration::from_millis(milliseconds)).unwrap_or(UNIX_EPOCH)
+/// So long before.
+pub(crate) fn before(at: SystemTime, milliseconds: u64) -> SystemTime {
+    at.checked_sub(Duration::from_millis(milliseconds)).unwrap_or(UNIX_EPOCH)
 }
 
 fn parts(at: SystemTime) -> (String, String) {

@@ -1,5 +1,7 @@
 //! Sessions and routes in birdwatcher's words: what alice-lg reads of them, and what people look for.
 
+use std::time::SystemTime;
+
 use holdfast_api::bgp::v1::{Neighbor, Path, SummaryPeer};
 use serde_json::{Map, Value, json};
 
@@ -25,12 +27,12 @@ fn table(neighbor: &Neighbor) -> &'static str {
 }
 
 /// When the session came up, or was lost.
-fn since(peer: &SummaryPeer) -> String {
-    time::short(time::ago(peer.uptime_milliseconds))
+fn since(peer: &SummaryPeer, at: SystemTime) -> String {
+    time::short(time::before(at, peer.uptime_milliseconds))
 }
 
-/// A session as in `/protocols/bgp`.
-pub(crate) fn protocol(neighbor: &Neighbor) -> (String, Value) {
+/// A session as in `/protocols/bgp`, as it was then.
+pub(crate) fn protocol(neighbor: &Neighbor, at: SystemTime) -> (String, Value) {
     let peer = peer(neighbor);
     let sum =
         |count: fn(&holdfast_api::bgp::v1::FamilyState) -> u64| neighbor.families.iter().map(count).sum();
@@ -41,7 +43,7 @@ pub(crate) fn protocol(neighbor: &Neighbor) -> (String, Value) {
         "bird_protocol": "BGP",
         "table": table(neighbor),
         "state": state(&peer),
-        "state_changed": since(&peer),
+        "state_changed": since(&peer, at),
         "connection": peer.state,
         "bgp_state": peer.state,
         "description": peer.description,
@@ -68,14 +70,14 @@ pub(crate) fn protocol(neighbor: &Neighbor) -> (String, Value) {
     (peer.name, value)
 }
 
-/// A session as in `/protocols/short`.
-pub(crate) fn short(neighbor: &Neighbor) -> (String, Value) {
+/// A session as in `/protocols/short`, as it was then.
+pub(crate) fn short(neighbor: &Neighbor, at: SystemTime) -> (String, Value) {
     let peer = peer(neighbor);
     let value = json!({
         "proto": "BGP",
         "table": table(neighbor),
         "state": state(&peer),
-        "since": since(&peer),
+        "since": since(&peer, at),
         "info": peer.state,
     });
     (peer.name, value)
@@ -165,6 +167,8 @@ fn ext_community(text: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn path() -> Path {
@@ -221,10 +225,12 @@ mod tests {
             address: "10.0.1.2".into(),
             asn: 65001,
             state: ESTABLISHED.into(),
+            uptime_milliseconds: 5000,
             ..SummaryPeer::default()
         };
         let neighbor = Neighbor { peer: Some(peer), families: vec![family], ..Neighbor::default() };
-        let (name, value) = protocol(&neighbor);
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+        let (name, value) = protocol(&neighbor, at);
         assert_eq!(
             (name.as_str(), &value["state"], &value["neighbor_as"]),
             ("rs-a", &json!("up"), &json!(65001))
@@ -237,6 +243,7 @@ mod tests {
         {
             assert!(value[key].is_string(), "{key}");
         }
-        assert!(short(&neighbor).1["since"].is_string());
+        assert_eq!(short(&neighbor, at).1["since"], "1970-01-01 00:00:02");
+        assert_eq!(value["state_changed"], "1970-01-01 00:00:02");
     }
 }

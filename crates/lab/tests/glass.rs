@@ -153,6 +153,8 @@ fn a_looking_glass_sees_what_was_taken_refused_told_and_kept_back() -> Result<()
     ensure!(networks(&star, "/routes/filtered/left")? == ["192.0.2.128/25"]);
     ensure!(networks(&star, "/routes/export/right")? == ["198.51.100.0/24"]);
     ensure!(networks(&star, "/routes/noexport/right")? == ["203.0.113.0/24"]);
+    let kept_back = get(&star, "/routes/noexport/right")?;
+    ensure!(kept_back["routes"][0]["primary"] == true, "it is best all the same: {kept_back}");
     ensure!(networks(&star, "/routes/noexport/left")?.is_empty(), "its own are not worth a word");
     ensure!(networks(&star, "/routes/prefix?prefix=198.51.100.0/24")? == ["198.51.100.0/24"]);
     ensure!(networks(&star, "/routes/prefix?prefix=198.51.0.0/16")?.is_empty());
