@@ -494,7 +494,7 @@ pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenA
         address: request.address,
         afi: request.afi,
         port: request.port,
-        plain: false,
+        ..transport::ListenRequest::default()
     };
     loop {
         let (client, listener) = listener(&bgp.resolver, &request, address).await;

@@ -156,25 +156,27 @@ fn transport(config: &Config) -> transport_api::Configuration {
         address: address.address,
         afi: address.afi,
         port: address.port,
-        plain: false,
+        ..transport_api::ListenRequest::default()
     };
     let peers_listen = config.bgp.iter().flat_map(listeners).map(listener);
-    let metrics = config.metrics.iter().map(|metrics| metrics.listen);
-    let glass = config.glass.iter().map(|glass| glass.listen);
-    let others = metrics.chain(glass).chain(config.xrl.listen.iter().copied());
+    let metrics = config.metrics.iter().map(|metrics| (metrics.listen, "metrics"));
+    let glass = config.glass.iter().map(|glass| (glass.listen, "glass"));
+    let xrl = config.xrl.listen.iter().map(|address| (*address, "manager"));
+    let others = metrics.chain(glass).chain(xrl).map(|(address, role)| plain_listener(address, role));
     transport_api::Configuration {
         peers: peers.map(|peer| transport_peer(peer, config)).chain(collectors).collect(),
-        listen: peers_listen.chain(others.map(plain_listener)).collect(),
+        listen: peers_listen.chain(others).collect(),
     }
 }
 
-/// What is asked for to listen where no peers are expected.
-pub(crate) fn plain_listener(address: SocketAddr) -> transport_api::ListenRequest {
+/// What is asked for to listen where no peers are expected, and who may.
+pub(crate) fn plain_listener(address: SocketAddr, role: &str) -> transport_api::ListenRequest {
     transport_api::ListenRequest {
         address: octets(address.ip()),
         afi: if address.is_ipv4() { 1 } else { 2 },
         port: address.port().into(),
         plain: true,
+        role: role.into(),
     }
 }
 

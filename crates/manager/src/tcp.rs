@@ -83,7 +83,7 @@ async fn listen(manager: Rc<Manager>, address: SocketAddr) {
 
 async fn open(manager: &Manager, address: SocketAddr) -> Result<TcpListener, XrlError> {
     let transport: TransportClient = manager.resolver.wait_for("transport").await?;
-    let (_, descriptors) = transport.listen(plain_listener(address)).await?;
+    let (_, descriptors) = transport.listen(plain_listener(address, "manager")).await?;
     let listener = descriptors.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))?;
     TcpListener::from_std(StdListener::from(listener)).map_err(|error| XrlError::internal(error.to_string()))
 }

@@ -47,6 +47,7 @@ impl Exporter {
             afi: if address.is_ipv4() { 1 } else { 2 },
             port: address.port().into(),
             plain: true,
+            ..ListenRequest::default()
         };
         let (_, fds) = transport.listen(request).await?;
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))?;

@@ -3,7 +3,8 @@
 //! A [`Door`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out
 //! as descriptors; [`TransportService`] serves it as `transport.v1`, in whichever process stands at the
 //! door. The protocol that gets a descriptor never sees a secret and needs no rights. Nothing here reads or
-//! writes a connection, and nothing waits: a dialled socket is still connecting when it is handed out.
+//! writes a connection, and nothing waits but for the first configuration: a dialled socket is still connecting when
+//! it is handed out.
 //!
 //! The protocol keeps one duty: a listener serves peers with and without GTSM (RFC 5082), so the minimum TTL
 //! of an accepted connection is for the acceptor to set

@@ -8,6 +8,7 @@ use std::{
 
 use holdfast_api::transport::v1::{Configuration, DialRequest, Empty, ListenRequest, TransportServer};
 use holdfast_xrl::{CallContext, XrlError};
+use tokio::sync::Notify;
 
 use crate::{Door, Peer, TransportError, peer};
 
@@ -15,12 +16,47 @@ use crate::{Door, Peer, TransportError, peer};
 #[derive(Debug, Default)]
 pub struct TransportService {
     door: RefCell<Door>,
+    /// `None` until the first configuration.
+    plain: RefCell<Option<Vec<Plain>>>,
+    configured: Notify,
+}
+
+/// A plain listener, and the role it is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Plain {
+    address: SocketAddr,
+    role: String,
 }
 
 impl TransportService {
     /// With a door that knows no peers yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn allow(&self, plain: Vec<Plain>) {
+        self.plain.replace(Some(plain));
+        self.configured.notify_waiters();
+    }
+
+    /// Whether a role may listen there. Where peers are expected is said by `bgp`, and the manager writes the
+    /// configuration; all others get what is configured for them.
+    async fn admit(&self, role: &str, address: SocketAddr, plain: bool) -> Result<(), XrlError> {
+        match (role, plain) {
+            ("bgp", false) | ("manager", true) => return Ok(()),
+            (_, true) => {}
+            (_, false) => {
+                return Err(XrlError::denied(format!("the role {role} may only have plain listeners")));
+            }
+        }
+        while self.plain.borrow().is_none() {
+            self.configured.notified().await;
+        }
+        let wanted = Plain { address, role: role.to_owned() };
+        match self.plain.borrow().iter().flatten().any(|plain| *plain == wanted) {
+            true => Ok(()),
+            false => Err(XrlError::denied(format!("nothing at {address} is for the role {role}"))),
+        }
     }
 }
 
@@ -29,8 +65,12 @@ impl TransportServer for TransportService {
         let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
         let peers = peers.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
+        let plain = request.listen.iter().zip(&listen).filter(|(request, _)| request.plain);
+        let plain =
+            plain.map(|(request, address)| Plain { address: *address, role: request.role.clone() }).collect();
         tracing::info!(event = "transport-configured", peers = peers.len(), "peers configured");
         self.door.borrow_mut().configure(peers, &listen).map_err(refused)?;
+        self.allow(plain);
         Ok(Empty {})
     }
 
@@ -40,10 +80,7 @@ impl TransportServer for TransportService {
         request: ListenRequest,
     ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let address = listen_address(&request)?;
-        let role = &cx.peer().role;
-        if role != "bgp" && !request.plain {
-            return Err(XrlError::denied(format!("the role {role} may only have plain listeners")));
-        }
+        self.admit(&cx.peer().role, address, request.plain).await?;
         let socket = self.door.borrow_mut().listen(address, request.plain).map_err(refused)?;
         tracing::info!(event = "socket-opened", %address, "listening");
         Ok((Empty {}, vec![socket]))
@@ -84,7 +121,7 @@ mod tests {
     use super::*;
 
     fn request(address: &[u8], afi: u32, port: u32) -> ListenRequest {
-        ListenRequest { address: address.to_vec(), afi, port, plain: false }
+        ListenRequest { address: address.to_vec(), afi, port, ..ListenRequest::default() }
     }
 
     #[test]
@@ -100,5 +137,22 @@ mod tests {
         for request in [request(&[], 0, 0), request(&[1], 1, 0), request(&[], 1, 70_000)] {
             assert!(listen_address(&request).is_err(), "{request:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_plain_listener_is_for_the_role_that_it_is_configured_for() {
+        let service = TransportService::new();
+        let [metrics, glass, other] = [9100, 29184, 22].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let plain = |address, role: &str| Plain { address, role: role.to_owned() };
+        let early = service.admit("glass", glass, true);
+        let configure = async { service.allow(vec![plain(metrics, "metrics"), plain(glass, "glass")]) };
+        let (early, ()) = tokio::join!(early, configure);
+        assert_eq!(early, Ok(()), "it waits for the configuration");
+        for (role, address) in [("glass", metrics), ("glass", other), ("metrics", glass), ("bgp", glass)] {
+            assert!(service.admit(role, address, true).await.is_err(), "{role} {address}");
+        }
+        assert!(service.admit("glass", glass, false).await.is_err(), "not with peers' keys");
+        assert_eq!(service.admit("manager", other, true).await, Ok(()));
+        assert_eq!(service.admit("bgp", other, false).await, Ok(()));
     }
 }
