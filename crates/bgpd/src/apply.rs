@@ -34,6 +34,8 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     let indexes: Vec<PeerIndex> = speaker.slots.keys().copied().collect();
     let (mut ended, mut removed, mut changed) = (Vec::new(), 0, 0);
     let mut restarts: HashSet<IpAddr> = HashSet::new();
+    // By the operator, who has not said that a reload may start them.
+    let mut stopped: HashSet<IpAddr> = HashSet::new();
     for index in indexes {
         let Some(slot) = speaker.slots.get(&index) else { continue };
         let fate = match slot.dynamic {
@@ -54,6 +56,7 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             }
             Fate::Restarts(neighbor) => {
                 restarts.insert(neighbor.address);
+                stopped.extend(slot.stopped.then_some(neighbor.address));
                 StopReason::OtherConfigChange
             }
             Fate::Goes => {
@@ -72,7 +75,10 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
         if speaker.peer_at(neighbor.address).is_none() {
             debug!(peer = neighbor.name, address = %neighbor.address, "configured");
             added += usize::from(!restarts.contains(&neighbor.address));
-            speaker.add_peer(neighbor.clone(), false, seed(), now);
+            let index = speaker.add_peer(neighbor.clone(), false, seed(), now);
+            if stopped.contains(&neighbor.address) {
+                speaker.stop_peer(index, "", now);
+            }
         }
     }
     info!(

@@ -149,6 +149,22 @@ impl Slot {
         self.stopped || self.neighbor.disabled
     }
 
+    /// Whether the peer has sent everything it has, as far as one can tell, or will not come.
+    fn has_sent_all(&self, now: Instant) -> bool {
+        if let Some(takeover) = self.takeover {
+            return takeover == Takeover::Done;
+        }
+        let Some(negotiated) = self.session.negotiated() else { return self.is_kept_down() || self.limited };
+        let said = negotiated.families.iter().all(|family| self.end_of_rib.contains(family));
+        let quiet = if negotiated.graceful_restart.is_some() { QUIET_FOR_ALL } else { QUIET };
+        said || self.last_update.is_some_and(|at| now.saturating_duration_since(at) > quiet)
+    }
+
+    /// Its session may not come up for now: for the operator, or for too many prefixes.
+    fn is_held_back(&self) -> bool {
+        self.session.state() == State::Idle && (self.stopped || self.limited)
+    }
+
     /// What the process before has received is not in the tables again.
     pub(crate) fn is_replaying(&self) -> bool {
         self.takeover == Some(Takeover::Replaying)
@@ -370,10 +386,12 @@ impl Speaker {
         self.end_dynamic(index);
     }
 
-    /// A peer of a listen range has no life beyond its connections: it does not dial, nor wait for others.
+    /// A peer of a listen range has no life beyond its connections: it does not dial, nor wait for others. One that is
+    /// held back stays as long as it is: in its place a new one could come at once.
     fn end_dynamic(&mut self, index: PeerIndex) {
         let is_over = |slot: &Slot| {
-            slot.dynamic && slot.session.connection().is_none() && slot.session.retained().next().is_none()
+            let is_gone = slot.session.connection().is_none() && slot.session.retained().next().is_none();
+            slot.dynamic && is_gone && !slot.is_held_back()
         };
         if self.slots.get(&index).is_some_and(is_over) {
             self.forget(index);
@@ -515,10 +533,14 @@ impl Speaker {
         true
     }
 
-    /// The operator has a session begin anew: one that is up, or held back.
+    /// The operator has a session begin anew: one that is up, or held back. What stayed of an earlier one goes.
     pub(crate) fn clear_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {
+        let is_held = |slot: &Slot| {
+            let leaves_nothing = slot.session.retained().next().is_none();
+            slot.session.state() == State::Idle && !slot.is_kept_down() && leaves_nothing
+        };
         match self.slots.get(&index) {
-            Some(slot) if slot.session.state() == State::Idle && !slot.is_kept_down() => {
+            Some(slot) if is_held(slot) => {
                 self.start_peer(index, now);
             }
             Some(_) => {
@@ -558,18 +580,9 @@ impl Speaker {
     /// without End-of-RIB is taken to be done when it has been quiet.
     pub(crate) fn is_synced(&mut self, now: Instant) -> bool {
         if !self.synced {
-            let done = |slot: &Slot| {
-                if let Some(takeover) = slot.takeover {
-                    return takeover == Takeover::Done;
-                }
-                let Some(negotiated) = slot.session.negotiated() else { return slot.neighbor.disabled };
-                let said = negotiated.families.iter().all(|family| slot.end_of_rib.contains(family));
-                let quiet = if negotiated.graceful_restart.is_some() { QUIET_FOR_ALL } else { QUIET };
-                said || slot.last_update.is_some_and(|at| now.saturating_duration_since(at) > quiet)
-            };
             let over = now.saturating_duration_since(self.started) >= self.settings.sync;
             self.synced = over && !self.slots.values().any(Slot::is_replaying)
-                || self.slots.values().filter(|slot| !slot.dynamic).all(done);
+                || self.slots.values().filter(|slot| !slot.dynamic).all(|slot| slot.has_sent_all(now));
         }
         self.synced
     }

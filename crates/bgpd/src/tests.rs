@@ -1,6 +1,8 @@
 //! The speaker with peers that the test plays, over real sockets on loopback: what it decides about connections,
 //! and that nothing of them is left when they are over. No task runs here: the test reads and writes by hand.
 
+mod restart;
+
 use std::{
     net::{IpAddr, Ipv4Addr},
     time::{Duration, Instant},

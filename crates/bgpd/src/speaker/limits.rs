@@ -41,7 +41,7 @@ impl Slot {
 
 impl Speaker {
     /// Looks at the counts of a peer; ends its session where one is above its limit.
-    pub(super) fn check_limits(&mut self, index: PeerIndex, now: Instant) {
+    pub(crate) fn check_limits(&mut self, index: PeerIndex, now: Instant) {
         let Some(slot) = self.slots.get_mut(&index) else { return };
         if let Some(reason) = slot.judge_limits(index, &self.pipeline, &mut self.lines, now) {
             self.stop_for_limit(index, reason, now);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, rc::Rc, time::Instant};
 
 use holdfast_bgp_pipeline::PeerIndex;
-use holdfast_bgp_session::{ConnId, Frozen, Input, Peer, StopReason, ThawError};
+use holdfast_bgp_session::{ConnId, Frozen, Input, Peer, PeerConfig, StopReason, ThawError};
 use holdfast_nsr::SessionId;
 use holdfast_types::Family;
 use tokio::net::TcpStream;
@@ -25,8 +25,9 @@ impl Speaker {
         (frozen, number, end_of_rib, answered): (Frozen, u32, BTreeSet<Family>, u64),
         now: Instant,
     ) -> Result<Key, ThawError> {
-        self.is_no_restart();
-        let session = Peer::thaw(self.session_config(&neighbor), frozen, seed(), now)?;
+        // What goes on has not restarted, for the peer to see; others may have.
+        let config = PeerConfig { restarting: false, ..self.session_config(&neighbor) };
+        let session = Peer::thaw(config, frozen, seed(), now)?;
         let (Some((conn, _)), Some(negotiated)) = (session.connection(), session.negotiated().cloned())
         else {
             return Err(ThawError::Changed);

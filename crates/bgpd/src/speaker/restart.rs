@@ -1,8 +1,8 @@
 //! We have restarted, and the kernel forwards as before (RFC 4724 section 4.1).
 //!
-//! Neighbours that were asked to help are told so in OPEN, and keep what we had announced. Nobody is told anything new
-//! until the tables are what they were: all have sent their End-of-RIB, or have had their time. Sessions that go on
-//! where another process has left them need nothing of this.
+//! Neighbours that were asked to help are told so in OPEN, and keep what we had announced. They are told nothing new
+//! until the tables are what they were: all have sent their End-of-RIB, or have had their time. Others have kept
+//! nothing, and hear at once what there is; sessions that go on where another process has left them need nothing of this.
 
 use std::{
     rc::Rc,
@@ -12,7 +12,7 @@ use std::{
 use holdfast_bgp_session as session;
 use tracing::info;
 
-use super::Speaker;
+use super::{Slot, Speaker};
 use crate::config::Neighbor;
 
 /// How often it is looked at whether the restart is over.
@@ -27,12 +27,23 @@ pub(crate) struct Restart {
     next_look: Option<Instant>,
 }
 
-impl Restart {
-    /// Whether announcements wait.
+impl Slot {
+    /// The peer keeps what it was told before our restart: what it is to be told waits.
     pub(super) fn defers(&self) -> bool {
-        self.next_look.is_some()
+        self.session.config().restarting
     }
 
+    /// Whether our restart waits for what the peer has to send. One that restarts itself waits for us (RFC 4724 section
+    /// 4.1), and a peer of a range is not waited for before it is there.
+    fn holds_restart_up(&self, now: Instant) -> bool {
+        let theirs = self.session.negotiated().map(|negotiated| negotiated.graceful_restart.as_ref());
+        let restarts = theirs.flatten().is_some_and(|theirs| theirs.restarting);
+        let is_awaited = !self.dynamic || theirs.is_some();
+        is_awaited && !restarts && !self.has_sent_all(now)
+    }
+}
+
+impl Restart {
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
     }
@@ -46,16 +57,23 @@ impl Speaker {
 
     /// What a new session of a peer begins with.
     pub(super) fn session_config(&self, neighbor: &Neighbor) -> session::PeerConfig {
+        let config = neighbor.session(&self.settings);
+        let helped = config.graceful_restart == session::Graceful::Full;
         session::PeerConfig {
-            restarting: self.restart.defers(),
+            restarting: helped && self.restart.next_look.is_some(),
             forwarding: self.restart.routes_kept,
-            ..neighbor.session(&self.settings)
+            ..config
         }
     }
 
-    /// Sessions go on where another process has left them: there was no restart for anybody to see.
-    pub(super) fn is_no_restart(&mut self) {
-        self.restart.next_look = None;
+    /// Whether the tables are what they were before our restart, or there was time enough for that. Where all peers are
+    /// of ranges nobody knows who is missing.
+    fn is_restart_over(&self, now: Instant) -> bool {
+        let slots = || self.slots.values();
+        if now.saturating_duration_since(self.started) >= self.settings.sync {
+            return !slots().any(Slot::is_replaying);
+        }
+        slots().any(|slot| !slot.dynamic) && !slots().any(|slot| slot.holds_restart_up(now))
     }
 
     /// Ends the restart if everybody has sent what they have, or had their time.
@@ -64,11 +82,14 @@ impl Speaker {
         if !due {
             return;
         }
-        if self.slots.is_empty() || !self.is_synced(now) {
+        if !self.is_restart_over(now) {
             self.restart.next_look = Some(now + LOOK);
             return;
         }
         self.restart.next_look = None;
+        if !self.slots.values().any(Slot::defers) {
+            return;
+        }
         self.slots.values_mut().for_each(|slot| slot.session.end_restarting());
         for connection in self.connections.values() {
             Rc::clone(&connection.wake).notify_one();

@@ -15,9 +15,6 @@ impl Speaker {
     /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
     /// whether there are more peers than one turn is for.
     pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
-        if self.restart.defers() {
-            return false;
-        }
         for _ in 0..WRITES_PER_TURN {
             let Some(index) = self.pipeline.poll_ready() else { return false };
             let Some((key, connection)) = self.session_connection(index) else { continue };
@@ -32,7 +29,9 @@ impl Speaker {
     /// Whether nothing should be read for a moment: the rib, or a peer that takes what it is sent, is far behind.
     pub(crate) fn is_pressed(&self) -> bool {
         self.pipeline.is_pressed(|index| {
-            self.session_connection(index).is_some_and(|(_, connection)| connection.queued() == 0)
+            // Who is behind because nothing is written to it is not waited for.
+            let is_told = self.slots.get(&index).is_some_and(|slot| !slot.defers());
+            is_told && self.session_connection(index).is_some_and(|(_, connection)| connection.queued() == 0)
         })
     }
 
@@ -88,7 +87,7 @@ impl Speaker {
     fn pull(&mut self, key: Key, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(&key.0) else { return false };
         let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
-        if !on_this || slot.session.state() != State::Established || self.restart.defers() {
+        if !on_this || slot.session.state() != State::Established || slot.defers() {
             return false;
         }
         let Some(connection) = self.connections.get_mut(&key) else { return false };

@@ -1,0 +1,149 @@
+//! After a start where the kernel has kept our routes: who waits for whom.
+
+use std::time::Duration;
+
+use holdfast_api::bgp::v1 as api;
+use holdfast_bgp_pipeline::{Limits, OriginateAttributes, Pipeline, SpeakerConfig};
+use holdfast_bgp_session::State;
+use holdfast_bgp_wire::{Capability, GracefulFamily, KEEPALIVE, MessageType, Open};
+use holdfast_types::{Asn, Family, RouterId};
+
+use super::{END_OF_RIB, Line, Scene, limited, open};
+use crate::{config::Neighbor, speaker::Speaker};
+
+/// A scene after a restart: the peer has been asked to help, or has not.
+fn restarted(mode: &str) -> Scene {
+    let mut scene = Scene::new();
+    let settings = scene.speaker.settings.clone();
+    let speaker = SpeakerConfig { limits: Limits { log: 16, ..Limits::default() }, ..settings.pipeline(1) };
+    let configured = scene.speaker.slots[&scene.peer].neighbor.clone();
+    let source =
+        api::Peer { graceful_restart: mode.into(), restart_seconds: 120, ..configured.source.clone() };
+    let neighbor = Neighbor { source, ..configured };
+    scene.speaker = Speaker::new(settings, Pipeline::new(speaker), scene.now);
+    scene.speaker.set_routes_kept(true);
+    scene.peer = scene.speaker.add_peer(neighbor, false, 1, scene.now);
+    scene
+}
+
+/// The OPEN of a peer that takes part, and says whether it has restarted.
+fn graceful(restarting: bool) -> Vec<u8> {
+    let capabilities = vec![
+        Capability::Multiprotocol(Family::IPV4_UNICAST),
+        Capability::GracefulRestart {
+            restarting,
+            notification: false,
+            time: 120,
+            families: vec![GracefulFamily { family: Family::IPV4_UNICAST, forwarding: true }],
+        },
+    ];
+    let router_id = RouterId::new(0x0a00_0002).expect("not 0");
+    Open { asn: Asn(65_001), hold_time: 90, router_id, capabilities }.encode()
+}
+
+/// The peer comes up; it has heard OPEN and KEEPALIVE.
+async fn up(scene: &mut Scene, open: &[u8]) -> Line {
+    let mut line = scene.connect(scene.peer).await;
+    scene.says(&mut line, &[open, &KEEPALIVE].concat()).await;
+    assert_eq!(scene.state(scene.peer), Some(State::Established));
+    let heard = scene.hears(&mut line).await;
+    assert_eq!(heard, [MessageType::Open, MessageType::KeepAlive]);
+    line
+}
+
+fn queued(scene: &mut Scene, line: &Line) -> u64 {
+    scene.speaker.transmit(line.key, scene.now);
+    scene.speaker.slots[&scene.peer].session.counters().sent.of(MessageType::Update)
+}
+
+#[tokio::test]
+async fn who_was_asked_to_help_is_told_nothing_before_everybody_has_sent_theirs_and_holds_up_nobody() {
+    let mut scene = restarted("full");
+    let mut line = up(&mut scene, &graceful(false)).await;
+    for n in 0..32 {
+        let route = format!("10.9.{n}.0/24").parse().expect("a prefix");
+        let attributes = OriginateAttributes { med: Some(n), ..OriginateAttributes::default() };
+        scene.speaker.pipeline.originate(route, &attributes);
+    }
+    assert!(!scene.speaker.write_ready(scene.now));
+    assert_eq!(queued(&mut scene, &line), 0);
+    assert!(!scene.speaker.is_pressed(), "it is not the one to be waited for");
+    scene.says(&mut line, &END_OF_RIB).await;
+    scene.speaker.drain_pipeline(scene.now);
+    assert!(queued(&mut scene, &line) > 0);
+}
+
+#[tokio::test]
+async fn who_was_not_asked_to_help_is_told_at_once() {
+    let mut scene = restarted("helper");
+    let line = up(&mut scene, &graceful(false)).await;
+    scene.speaker.drain_pipeline(scene.now);
+    assert!(queued(&mut scene, &line) > 0);
+}
+
+#[tokio::test]
+async fn two_that_restart_do_not_wait_for_each_other() {
+    let mut scene = restarted("full");
+    let line = up(&mut scene, &graceful(true)).await;
+    scene.speaker.drain_pipeline(scene.now);
+    assert!(!scene.speaker.is_synced(scene.now), "it has sent nothing");
+    assert!(queued(&mut scene, &line) > 0);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_peer_that_the_operator_keeps_down() {
+    let mut scene = restarted("full");
+    assert!(!scene.speaker.is_synced(scene.now));
+    scene.speaker.stop_peer(scene.peer, "", scene.now);
+    assert!(scene.speaker.is_synced(scene.now));
+}
+
+#[tokio::test]
+async fn without_a_peer_a_restart_ends_when_its_time_is_over() {
+    let mut scene = restarted("full");
+    scene.speaker.remove_peer(scene.peer, holdfast_bgp_session::StopReason::PeerDeconfigured, scene.now);
+    scene.speaker.drain_pipeline(scene.now);
+    assert!(scene.speaker.next_deadline().is_some());
+    scene.speaker.drain_pipeline(scene.now + Duration::from_secs(120));
+    assert_eq!(scene.speaker.next_deadline(), None);
+}
+
+#[tokio::test]
+async fn a_guest_that_was_stopped_or_had_too_many_prefixes_is_not_let_in_again() {
+    for stop in [true, false] {
+        let mut scene = Scene::new();
+        scene.range.limits = limited(&scene, 2).limits;
+        let mut line = scene.guest().await;
+        let guest = line.key.0;
+        scene.establish(&mut line).await;
+        match stop {
+            true => scene.speaker.stop_peer(guest, "", scene.now),
+            false => _ = scene.says(&mut line, &super::prefixes(3)).await,
+        }
+        assert_eq!(scene.state(guest), Some(State::Idle), "it is remembered (stopped: {stop})");
+        let again = scene.connect(guest).await;
+        assert!(scene.speaker.connection(again.key).is_some_and(|connection| connection.closing));
+        scene.speaker.drop_connection(again.key);
+        assert!(scene.speaker.start_peer(guest, scene.now));
+        assert_eq!(scene.state(guest), None, "its next connection makes a new one");
+    }
+    // Without the operator, nothing is left of the others either.
+    let mut scene = Scene::new();
+    let mut line = scene.guest().await;
+    scene.says(&mut line, &open()).await;
+    drop(line.far);
+    scene.reads(line.key).await;
+    assert_eq!(scene.speaker.slots.len(), 1);
+}
+
+#[tokio::test]
+async fn a_reload_that_needs_another_session_does_not_start_a_stopped_peer() {
+    let mut scene = Scene::new();
+    scene.speaker.stop_peer(scene.peer, "", scene.now);
+    let mut wanted = super::configuration().peers;
+    wanted.neighbors[0].source.hold_time = 30;
+    crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
+    let slot = scene.speaker.slots.values().next().expect("a peer");
+    assert_eq!(slot.neighbor.source.hold_time, 30);
+    assert!(slot.stopped && slot.session.state() == State::Idle);
+}
