@@ -118,10 +118,11 @@ impl Core {
     }
 
     /// The path's set after import policy if it takes part in the decision; `None` if it was refused, is a
-    /// loop, is held back, of a dead session, or without a reachable next hop.
+    /// loop, is held back, of a dead session, swept, or without a reachable next hop.
     #[inline]
     pub(crate) fn usable(&mut self, prefix: Prefix, path: Path) -> Option<(SetId, u32)> {
-        if path.is_suppressed() || !self.sources.get(path.source).counts() {
+        let family = usize::from(matches!(prefix, Prefix::V6(_)));
+        if path.is_suppressed() || self.sources.get(path.source).goes(family) {
             return None;
         }
         let set = self.imported(prefix, path)?;

@@ -198,6 +198,13 @@ impl Pipeline {
         keep_if_equal(&peer.config.import, &mut config.import);
         keep_if_equal(&peer.config.export, &mut config.export);
         peer.config = config;
+        // Of what stayed of an earlier session: its policy. The rest of what was configured then was part of its reading.
+        let import = export::policy(peer.config.import.as_ref(), peer.config.kind);
+        for stale in peer.stale.clone() {
+            let classes = self.core.sources.get(stale).classes.map(|id| self.core.classes.get(id).clone());
+            self.change_import(stale, &classes.map(|class| Class { import: import.clone(), ..class }));
+        }
+        let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
         let Some(session) = &peer.session else { return };
         let sources = session.sources().to_vec();
         let export = Export::new(&peer.config, &session.facts, &self.core.speaker);
@@ -253,7 +260,6 @@ impl Pipeline {
     /// Forgets a peer, its session ended first. The index may be given out again.
     pub fn remove_peer(&mut self, index: PeerIndex) {
         self.peer_down(index);
-        Family::ALL.into_iter().for_each(|family| self.forget_stale(index, family));
         if let Some(peer) = self.peers.get_mut(index.index()) {
             *peer = None;
             self.stages.peer_removed(index);
@@ -405,7 +411,14 @@ impl Pipeline {
     /// until [`Self::forget_stale`], and are replaced or withdrawn by what a new session brings. Others go as with
     /// [`Self::peer_down`], as does what stayed of an earlier session.
     pub fn peer_away(&mut self, index: PeerIndex, retained: &[Family]) {
+        let peer = self.peers.get(index.index()).and_then(Option::as_ref);
+        let was_up = peer.is_some_and(|peer| peer.session.is_some());
         self.end_session(index, Family::ALL.map(|family| retained.contains(&family)));
+        if !was_up {
+            // There was no room for the session that has ended: what stayed before it came may be there still.
+            let gone = Family::ALL.into_iter().filter(|family| !retained.contains(family));
+            gone.for_each(|family| self.forget_stale(index, family));
+        }
     }
 
     /// What stays of an earlier session in a family is to go.

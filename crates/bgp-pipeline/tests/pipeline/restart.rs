@@ -1,6 +1,6 @@
 //! Routes of a peer that is away stay until it has sent them again (RFC 4724 section 4.2).
 
-use holdfast_bgp_pipeline::{PathState, PeerIndex, Pipeline, SessionFacts, Step};
+use holdfast_bgp_pipeline::{PathState, PeerConfig, PeerIndex, Pipeline, SessionFacts, Step};
 use holdfast_bgp_wire::{Attributes, Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
 
@@ -157,4 +157,53 @@ fn a_peer_that_is_removed_leaves_nothing() {
     pipeline.remove_peer(peer);
     settle(&mut pipeline, &mut sinks);
     assert_eq!((sinks[0].1.routes.len(), pipeline.table_size(V4)), (0, (0, 0)));
+}
+
+#[test]
+fn what_stayed_goes_also_when_a_session_ends_for_which_there_was_no_room() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    pipeline.peer_away(peer, &[V4]);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(pipeline.counts(peer, V4).stale, 3);
+    pipeline.peer_away(peer, &[]);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), pipeline.counts(peer, V4).stale), (0, 0));
+}
+
+#[test]
+fn a_family_that_does_not_stay_takes_part_in_no_decision_from_then_on() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    let other = up(&mut pipeline, 3);
+    let six = prefix("2001:db8:1::/48");
+    pipeline.update(peer, &announcement(&attributes(1, &[]), &[six])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    pipeline.peer_away(peer, &[V4]);
+    // Before any walk: a longer path, which would lose.
+    let longer = AttributesBuilder {
+        as_path: [65103, 65103, 65103].map(Asn).to_vec(),
+        next_hop: Some([192, 0, 2, 1].into()),
+        ..AttributesBuilder::new(Origin::Igp)
+    };
+    pipeline.update(other, &announcement(&longer.build(), &[six])).expect("taken");
+    let states: Vec<_> =
+        pipeline.explain(six).iter().map(|view| (view.is_stale, view.state.clone())).collect();
+    assert!(states.contains(&(false, PathState::Best)), "{states:?}");
+}
+
+#[test]
+fn a_policy_that_changes_while_the_peer_is_away_holds_for_what_stayed() {
+    let (mut pipeline, peer, mut sinks) = scene();
+    let import = Some(holdfast_policy::Program::reject_all());
+    pipeline.peer_away(peer, &[V4]);
+    settle(&mut pipeline, &mut sinks);
+    pipeline.configure_peer(peer, PeerConfig { import: import.clone(), ..ebgp(1) });
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((sinks[0].1.routes.len(), pipeline.counts(peer, V4).stale), (0, 3));
+    pipeline.configure_peer(peer, ebgp(1));
+    pipeline.peer_up(peer, facts(1)).expect("room");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 3);
+    pipeline.configure_peer(peer, PeerConfig { import, ..ebgp(1) });
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes.len(), 0, "also when it is back");
 }
