@@ -34,14 +34,15 @@ pub struct PeerConfig {
     pub graceful_restart: Graceful,
     /// With [`Graceful::Full`]: how long we need to come back, below 4096 s. Default: 120 s.
     pub restart_time: Duration,
-    /// How long routes of a peer that is back wait for its End-of-RIB. Default: 360 s.
+    /// The longest that routes of a peer stay while it is away, and again that they wait for its End-of-RIB when it is
+    /// back. Default: 360 s.
     pub stale_time: Duration,
     /// How long routes of a peer may stay when its restart time is over, as the last resort; and ours there (RFC 9494).
     /// Below 2^24 s. Default: zero, which leaves it out.
     pub long_lived: Duration,
     /// We have restarted: the peer need not wait for our End-of-RIB. Default: false.
     pub restarting: bool,
-    /// What we forwarded before a restart is forwarded still. Default: false.
+    /// What we forwarded before a restart is forwarded still; after the first session it is in any case. Default: false.
     pub forwarding: bool,
     /// Offer to receive several paths of a prefix, in all families (RFC 7911). Default: false.
     pub receive_paths: bool,

@@ -27,6 +27,8 @@ pub struct Frozen {
     pub(crate) role: Role,
     /// Our OPEN went without capabilities.
     pub(crate) plain: bool,
+    /// It said that we take part in graceful restart after a NOTIFICATION, too.
+    pub(crate) offered_retention: bool,
     /// Who we said we are.
     pub(crate) local: (Asn, RouterId),
     pub(crate) agreed: Agreed,
@@ -96,7 +98,8 @@ const EXTENDED_SENT: u8 = 8;
 const EXTENDED_RECEIVED: u8 = 16;
 const IDENTIFIERS_RECEIVED: u8 = 32;
 const IDENTIFIERS_SENT: u8 = 64;
-const ALL_FLAGS: u8 = 127;
+/// A process that did not know of it did not offer it.
+const OFFERED_RETENTION: u8 = 128;
 
 impl Frozen {
     /// It has been Established for so much longer: it was frozen a while ago.
@@ -134,6 +137,7 @@ impl Frozen {
             | flag(self.agreed.extended[1], EXTENDED_RECEIVED)
             | flag(self.agreed.identifiers[0], IDENTIFIERS_RECEIVED)
             | flag(self.agreed.identifiers[1], IDENTIFIERS_SENT)
+            | flag(self.offered_retention, OFFERED_RETENTION)
     }
 
     /// Reads what [`Self::to_bytes`] has written.
@@ -158,10 +162,8 @@ impl Frozen {
         let counters = Counters { sent: from.messages()?, received: from.messages()? };
         let (families, extended_next_hop) = (from.families()?, from.families()?);
         let peer_open: Box<[u8]> = from.0.into();
-        let is_sound = flags & !ALL_FLAGS == 0
-            && id.is_dialled() == has(OUTGOING)
-            && next_dialled.is_dialled()
-            && Open::parse(&peer_open).is_ok();
+        let is_sound =
+            id.is_dialled() == has(OUTGOING) && next_dialled.is_dialled() && Open::parse(&peer_open).is_ok();
         let agreed = Agreed {
             hold_time,
             four_octet_as: has(FOUR_OCTET_AS),
@@ -175,6 +177,7 @@ impl Frozen {
             next_dialled,
             role: if has(OUTGOING) { Role::Outgoing } else { Role::Incoming },
             plain: has(PLAIN),
+            offered_retention: has(OFFERED_RETENTION),
             local,
             agreed,
             peer_open,

@@ -55,7 +55,8 @@ impl Retention {
             let long_lived = long.min(config.long_lived);
             // RFC 9494 section 4.2: of a family that only the newer capability names, the restart time is zero.
             let named = theirs.families.iter().any(|entry| entry.family == *family);
-            let time = if named { theirs.time } else { Duration::ZERO };
+            // RFC 8538 section 4.1: the stale timer bounds what the peer asks for.
+            let time = if named { theirs.time.min(config.stale_time) } else { Duration::ZERO };
             let until = now.checked_add(time);
             (named || !long_lived.is_zero()).then_some(Kept { family: *family, until, long_lived })
         };

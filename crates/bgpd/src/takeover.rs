@@ -20,7 +20,7 @@ use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
 use holdfast_bgp_session::{Frozen, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
-use holdfast_process::spawn_task;
+use holdfast_process::{formats::NSR_LOGS, spawn_task};
 use holdfast_sys::memory::SharedMemory;
 use holdfast_xrl::XrlError;
 use prost::Message;
@@ -118,7 +118,7 @@ async fn recover(keeper: &KeeperClient) -> Result<Option<Rc<ReplicationLog>>, Xr
     match recovered {
         // Nobody is in it: it may as well be of the size that is configured now.
         Ok(log) if log.sessions().next().is_none() => Ok(None),
-        Ok(log) if log.formats() == FORMATS => Ok(Some(ReplicationLog::new(log))),
+        Ok(log) if NSR_LOGS.map(u64::from).contains(&log.formats()) => Ok(Some(ReplicationLog::new(log))),
         Ok(log) => {
             let theirs = log.formats();
             error!(
@@ -385,6 +385,8 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
             slot.takeover = Some(Takeover::Done);
             info!(event = "session-resumed", peer = slot.neighbor.name, "session resumed");
             log.log.borrow_mut().absolve(id);
+            // They may be others than those of the process before.
+            speaker.check_limits(key.0, now);
         } else {
             // Not all that was received is known any more.
             speaker.restart(key.0, now);

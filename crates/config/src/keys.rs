@@ -321,7 +321,7 @@ static PEER: Table = Table {
         key("graceful-restart", Word(&["off", "helper", "full"]), Is("\"helper\""), Session, "`\"helper\"`: when the neighbour restarts, its routes stay until it has sent them again (RFC 4724, RFC 8538); `\"full\"`: and the neighbour is asked to do so for us"),
         key("restart-time", Number(1, 4095), Is("120"), Session, "seconds that we may need to come back, with `\"full\"`"),
         key("long-lived-stale-time", Number(0, (1 << 24) - 1), Is("0"), Session, "seconds that routes of a neighbour that stays away for longer are kept as the last resort, and ours there with `\"full\"` (RFC 9494); 0: not at all"),
-        key("stale-time", PORT, Is("360"), Session, "seconds that routes of a neighbour that is back wait for its End-of-RIB"),
+        key("stale-time", PORT, Is("360"), Session, "seconds that routes of a neighbour stay at most while it is away, and again until its End-of-RIB when it is back"),
         key("shutdown-text", Text("up to 255 octets", "maintenance until 05:00 UTC"), Else("none"), Reload, "what the neighbour is told when the session ends because of `disabled` (RFC 9003)"),
         key("hold-time", SECONDS, Else("that of `[bgp]`"), Session, "seconds, 0 or 3 and more; the lower of both sides' counts"),
         key("connect-retry", PORT, Else("that of `[bgp]`"), Session, "seconds between attempts to connect"),

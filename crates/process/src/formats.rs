@@ -54,7 +54,9 @@ pub struct Versions {
 }
 
 /// The replication log of the sessions: its own form, and that of all that `bgp` writes into it.
-pub const NSR_LOG: u32 = 1;
+pub const NSR_LOG: u32 = 2;
+/// Those that are read. In the first sessions do not say what was offered about restarts: nothing was.
+pub const NSR_LOGS: [u32; 2] = [1, NSR_LOG];
 /// What a keeper hands to its successor (`keeper.v1.State`).
 pub const KEEPER_STATE: u32 = 1;
 
@@ -88,7 +90,7 @@ impl Formats {
         Ok(Self {
             build: Binary::own()?.build(env!("CARGO_PKG_VERSION"))?,
             xrl: FRAME_VERSION,
-            nsr_log: only(NSR_LOG),
+            nsr_log: Versions { reads: NSR_LOGS.to_vec(), writes: NSR_LOG },
             keeper_state: only(KEEPER_STATE),
             interfaces: SERVICES.into_iter().map(methods).collect(),
         })
@@ -149,9 +151,9 @@ mod tests {
     fn what_is_written_has_to_be_read() {
         let own = Formats::own().expect("readable");
         let mut newer = own.clone();
-        newer.nsr_log = Versions { reads: vec![1, 2], writes: 2 };
+        newer.nsr_log = Versions { reads: vec![1, 2, 3], writes: 3 };
         assert!(newer.obstacles(&own).is_empty());
-        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 2"]);
+        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 3"]);
         newer.xrl = 9;
         assert_eq!(newer.obstacles(&own), ["it speaks frames of version 9, not 1"]);
     }

@@ -79,6 +79,8 @@ impl Peer {
         connection.establish(negotiated.clone(), now, &mut cx);
         let (id, role) = (connection.link.id, connection.role);
         self.history.established += 1;
+        // What this session brings is forwarded when it is lost, too: the next OPEN says so (RFC 8538 section 4).
+        self.config.forwarding = true;
         let gone = self.retention.peer_is_back(&negotiated, self.config.stale_time, now);
         self.out.push(Output::Established(id, negotiated));
         gone.into_iter().for_each(|family| self.out.push(Output::Forget(family)));

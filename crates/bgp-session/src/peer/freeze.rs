@@ -23,6 +23,7 @@ impl Peer {
             next_dialled: self.next_dialled,
             role: connection.role,
             plain: connection.plain,
+            offered_retention: session.negotiated.offered_retention,
             local: (self.config.local_asn, self.config.router_id),
             agreed: Agreed::from(&session.negotiated),
             peer_open: connection.peer_open.clone(),
@@ -51,14 +52,16 @@ impl Peer {
     pub fn thaw(config: PeerConfig, frozen: Frozen, seed: u64, now: Instant) -> Result<Self, ThawError> {
         let Frozen { id, role, plain, peer_open, .. } = frozen;
         let open = Open::parse(&peer_open).map_err(|_| ThawError::Changed)?;
-        let negotiated = Offer::new(&config, plain).negotiate(open).map_err(|_| ThawError::Changed)?;
+        let mut negotiated = Offer::new(&config, plain).negotiate(open).map_err(|_| ThawError::Changed)?;
+        // Whatever is configured now: the peer knows what the OPEN has said.
+        negotiated.offered_retention = frozen.offered_retention;
         let is_same = frozen.local == (config.local_asn, config.router_id)
             && frozen.agreed == Agreed::from(&negotiated);
         if !is_same {
             return Err(ThawError::Changed);
         }
         let since = now.checked_sub(frozen.up_for).unwrap_or(now);
-        let mut peer = Self::new(config, seed, now);
+        let mut peer = Self::new(PeerConfig { forwarding: true, ..config }, seed, now);
         (peer.activity, peer.plain) = (Activity::Running, plain);
         (peer.next_dialled, peer.failures) = (frozen.next_dialled, frozen.failures);
         peer.history =

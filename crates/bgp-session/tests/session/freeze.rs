@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_session::{
-    Frozen, Input, Output, Peer, PeerAsn, PeerConfig, Role, State, StopReason, ThawError, Timer, Unreadable,
+    Frozen, Graceful, Input, Output, Peer, PeerAsn, PeerConfig, Role, State, StopReason, ThawError, Timer,
+    Unreadable,
 };
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Open};
 use holdfast_types::{Asn, Family};
@@ -128,6 +129,17 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
     for other in other {
         assert_eq!(thawed(&solo, other.clone(), secs(1)).err(), Some(ThawError::Changed), "{other:?}");
     }
+}
+
+#[test]
+fn what_our_open_has_said_of_restarts_holds_whatever_is_configured_now() {
+    let mode = |graceful_restart| PeerConfig { graceful_restart, ..config() };
+    let offers = |solo: &Solo| solo.peer.negotiated().is_some_and(|negotiated| negotiated.offered_retention);
+    let solo = up(mode(Graceful::Off), &peer_open());
+    let helper = thawed(&solo, mode(Graceful::Helper), secs(1)).expect("the peer is asked for nothing");
+    assert!(!offers(&helper), "the peer does not know");
+    let solo = up(mode(Graceful::Helper), &peer_open());
+    assert!(offers(&thawed(&solo, mode(Graceful::Off), secs(1)).expect("it has heard")));
 }
 
 #[test]

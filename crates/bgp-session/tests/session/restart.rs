@@ -186,3 +186,31 @@ fn who_restarts_says_so_until_it_is_over() {
     solo.peer.end_restarting();
     assert!(solo.peer.offered().contains(&said(false)));
 }
+
+#[test]
+fn what_was_forwarded_in_a_session_is_forwarded_when_it_is_back() {
+    let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Full, ..config() });
+    solo.advance_to(State::OpenSent);
+    let forwards = |solo: &Solo| {
+        solo.peer.offered().iter().any(|capability| match capability {
+            Capability::GracefulRestart { families, .. } => families.iter().all(|family| family.forwarding),
+            _ => false,
+        })
+    };
+    assert!(!forwards(&solo));
+    solo.feed_open(DIALLED, &open(false, true));
+    solo.feed_keepalive(DIALLED);
+    solo.feed(Input::Closed(DIALLED, None));
+    assert!(forwards(&solo));
+}
+
+#[test]
+fn the_stale_timer_bounds_what_the_peer_asks_for() {
+    let stale_time = TIME / 2;
+    let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Helper, stale_time, ..config() });
+    solo.advance_to(State::OpenSent);
+    solo.feed_open(DIALLED, &open(false, true));
+    solo.feed_keepalive(DIALLED);
+    solo.feed(Input::Closed(DIALLED, None));
+    assert_eq!(forgotten(&solo.pass(stale_time)), 1);
+}

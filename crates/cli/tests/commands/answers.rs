@@ -201,7 +201,10 @@ impl BgpServer for Bgp {
     }
 
     async fn stop_peer(&self, cx: &CallContext, request: StopPeerRequest) -> Result<ClearReply, XrlError> {
-        self.clear(cx, ClearRequest { peer: request.peer, ..ClearRequest::default() }).await
+        let mut reply =
+            self.clear(cx, ClearRequest { peer: request.peer, ..ClearRequest::default() }).await?;
+        reply.cleared.iter_mut().for_each(|name| name.push_str(&format!(" ({})", request.text)));
+        Ok(reply)
     }
 
     async fn start_peer(&self, cx: &CallContext, request: StartPeerRequest) -> Result<ClearReply, XrlError> {

@@ -308,7 +308,7 @@ fn an_upgrade_says_each_step_and_what_was_not_done() {
 #[test]
 fn peers_are_stopped_and_started_by_name() {
     let router = Router::start();
-    assert_eq!(router.text("peer stop transit-1 --text maintenance"), "stopped transit-1\n");
+    assert_eq!(router.text("peer stop transit-1 --text maintenance"), "stopped transit-1 (maintenance)\n");
     assert_eq!(router.json("peer start all"), json!({ "started": ["transit-1", "down-1"] }));
 }
 
