@@ -369,6 +369,7 @@ mod tests {
             four_octet_as: true,
             max_message_len: MAX_LEN,
             extended_next_hop: false,
+            long_lived: false,
             router_id: RouterId::new(u32::from(n)).expect("not 0"),
             peer_address: IpAddr::V4(address),
             next_hop_v4: Some(Ipv4Addr::new(10, 0, n, 1)),
