@@ -186,6 +186,21 @@ impl Bgp {
     }
 }
 
+/// FRR's numbers have 32 bits, and exporters give up at larger ones.
+fn memory(octets: u64) -> Value {
+    u32::try_from(octets).unwrap_or(u32::MAX).into()
+}
+
+/// A peer of a summary with FRR's word for one that is kept down, and counters that wrap as FRR's do.
+fn as_frr(peer: &mut Value) {
+    for key in ["msgRcvd", "msgSent"] {
+        peer[key] = (peer[key].as_u64().unwrap_or(0) as u32).into();
+    }
+    if peer["state"].as_str().is_some_and(|state| ["Idle (disabled)", "Idle (stopped)"].contains(&state)) {
+        peer["state"] = "Idle (Admin)".into();
+    }
+}
+
 /// With what FRR has besides, and in its words.
 async fn summary(bgp: &BgpClient, place: &Place) -> Result<Value, Failure> {
     let summary = answer(bgp.show_summary(Empty {})).await?;
@@ -193,16 +208,12 @@ async fn summary(bgp: &BgpClient, place: &Place) -> Result<Value, Failure> {
         let mut value = family_json(&summary, family);
         let more = [
             ("tableVersion", 0.into()),
-            ("ribMemory", summary.memory_bytes.into()),
+            ("ribMemory", memory(summary.memory_bytes)),
             ("peerMemory", 0.into()),
             ("dynamicPeers", 0.into()),
         ];
         more.into_iter().for_each(|(key, more)| value[key] = more);
-        for peer in value["peers"].as_object_mut().into_iter().flat_map(Map::values_mut) {
-            if peer["state"].as_str().is_some_and(|state| state.contains("disabled")) {
-                peer["state"] = "Idle (Admin)".into();
-            }
-        }
+        value["peers"].as_object_mut().into_iter().flat_map(Map::values_mut).for_each(as_frr);
         value
     };
     match place.family {
@@ -310,6 +321,16 @@ mod tests {
             ["", "configure terminal", "show", "show bgp frobnicate", "clear bgp *", "show running-config"]
         {
             assert_eq!(Command::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_fit_frrs_and_a_peer_that_was_stopped_is_down_by_hand() {
+        assert_eq!(memory(5 << 30), json!(u32::MAX));
+        for state in ["Idle (disabled)", "Idle (stopped)"] {
+            let mut peer = json!({ "state": state, "msgRcvd": (1_u64 << 32) + 7, "msgSent": 3 });
+            as_frr(&mut peer);
+            assert_eq!(peer, json!({ "state": "Idle (Admin)", "msgRcvd": 7, "msgSent": 3 }));
         }
     }
 }
