@@ -285,8 +285,9 @@ impl Pipeline {
             self.lose_readers(ends.map(|end| end.saturating_sub(limit)));
         }
         let [v4, v6] = self.passed();
-        self.v4.shorten(v4, self.streams.iter().any(|(_, stream)| stream.v4.is_lost()));
-        self.v6.shorten(v6, self.streams.iter().any(|(_, stream)| stream.v6.is_lost()));
+        let [lost_v4, lost_v6] = self.lost();
+        self.v4.shorten(v4, lost_v4);
+        self.v6.shorten(v6, lost_v6);
         self.give_up_slow_peers();
         let length = self.v4.rib.log.len() + self.v6.rib.log.len();
         self.background.trim_at = TRIM_ABOVE.max(2 * length).min(self.core.speaker.limits.log);
@@ -306,23 +307,37 @@ impl Pipeline {
         }
     }
 
+    /// By family, whether some stream has lost its place: one that is told of the best paths, one that is told of each.
+    fn lost(&self) -> [[bool; 2]; 2] {
+        let mut lost = [[false; 2]; 2];
+        for (_, stream) in self.streams.iter() {
+            for (family, is_lost) in stream.is_lost().into_iter().enumerate() {
+                lost[family][stream.kind(family)] |= is_lost;
+            }
+        }
+        lost
+    }
+
     /// Sessions of which more was lost than can be remembered end.
     fn give_up_slow_peers(&mut self) {
         let limit = self.core.speaker.limits.withdrawn;
-        let [v4, v6] = [self.v4.forgets_too_much(limit), self.v6.forgets_too_much(limit)];
-        if !v4 && !v6 {
+        let too_many = [self.v4.forgets_too_much(limit), self.v6.forgets_too_much(limit)];
+        if too_many == [[false; 2]; 2] {
             return;
         }
-        let lost =
-            self.streams.iter().filter(|(_, stream)| v4 && stream.v4.is_lost() || v6 && stream.v6.is_lost());
+        let lost = self.streams.iter().filter(|(_, stream)| {
+            let mut families = stream.is_lost().into_iter().enumerate();
+            families.any(|(family, is_lost)| is_lost && too_many[family][stream.kind(family)])
+        });
         for peer in lost.flat_map(|(_, stream)| stream.members.iter()).collect::<Vec<_>>() {
             if let Some(member) = self.members[peer.index()].take() {
                 self.streams.leave(peer, &member);
                 self.events.push_back(Event::TooSlow { peer });
             }
         }
-        self.v4.forget_gone(v4);
-        self.v6.forget_gone(v6);
+        self.v4.forget_gone(too_many[0]);
+        self.v6.forget_gone(too_many[1]);
+        self.count_paths();
     }
 }
 
@@ -333,29 +348,34 @@ fn place<P>(cursor: &Cursor<P>) -> Option<u64> {
 
 impl<P: IpPrefix> Table<P> {
     /// Drops changes before a position. Readers that have lost them have to withdraw what is not there any
-    /// more.
-    fn shorten(&mut self, to: u64, some_lost: bool) {
-        if !some_lost {
-            self.forget_gone(true);
+    /// more: `lost` says whether there are any of the best paths, and of each.
+    fn shorten(&mut self, to: u64, lost: [bool; 2]) {
+        self.forget_gone(lost.map(|some_lost| !some_lost));
+        let [some_best, some_each] = lost;
+        if !some_best && !some_each {
             return self.rib.log.trim(to);
         }
         while self.rib.log.start() < to {
             let Some(change) = self.rib.log.pop() else { return };
             match change.is_each() {
                 _ if change.new.is_some() => {}
-                true => _ = self.gone_paths.insert((change.prefix, change.new.source)),
-                false => _ = self.gone.insert(change.prefix),
+                true if some_each => _ = self.gone_paths.insert((change.prefix, change.new.source)),
+                false if some_best => _ = self.gone.insert(change.prefix),
+                true | false => {}
             }
         }
     }
 
-    fn forgets_too_much(&self, limit: usize) -> bool {
-        self.gone.len() + self.gone_paths.len() > limit
+    /// Of prefixes, and of paths.
+    fn forgets_too_much(&self, limit: usize) -> [bool; 2] {
+        [self.gone.len() > limit, self.gone_paths.len() > limit]
     }
 
-    fn forget_gone(&mut self, too_many: bool) {
-        if too_many {
+    fn forget_gone(&mut self, [prefixes, paths]: [bool; 2]) {
+        if prefixes {
             self.gone.clear();
+        }
+        if paths {
             self.gone_paths.clear();
         }
     }

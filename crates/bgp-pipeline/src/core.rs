@@ -11,7 +11,7 @@ use crate::{
     SpeakerConfig,
     class::{Class, ClassId, Classes, Policy},
     next_hop::{NextHopId, NextHops},
-    path::{Flags, Path, SetId},
+    path::{Flags, Mosts, Path, SetId},
     rewrite,
     route::RouteView,
     seam::Seams,
@@ -36,10 +36,8 @@ pub(crate) struct Core {
     pub(crate) walk: u64,
     /// Whether it has changed next hops to settle.
     pub(crate) next_hops_moving: bool,
-    /// Some group is sent several paths of a prefix: changes of each are told.
-    pub(crate) tells_each: bool,
-    /// How many of the best are put in order for that.
-    pub(crate) ranked: u8,
+    /// By family, what groups are sent that are sent several paths of a prefix: changes of each are told.
+    pub(crate) mosts: [Mosts; 2],
     /// Whether it has every choice made anew.
     pub(crate) deciding_anew: bool,
     pub(crate) seams: Seams,
@@ -63,8 +61,7 @@ impl Core {
             sources: Sources::new(speaker.asn, speaker.router_id),
             walk: 0,
             next_hops_moving: false,
-            tells_each: false,
-            ranked: 0,
+            mosts: Default::default(),
             deciding_anew: false,
             seams: Seams::default(),
             edits: Edits::default(),

@@ -11,7 +11,7 @@ use crate::{
     adj_rib_out::{Audience, Before, Marks, Outgoing, Side},
     core::Core,
     fanout::Change,
-    path::{Path, SourceId},
+    path::{Mosts, Path, SourceId},
     table::Table,
     told::ToldFamily,
 };
@@ -106,6 +106,16 @@ impl<P: IpPrefix> Cursor<P> {
         self.lost || self.walk.is_some_and(|walk| walk.withdrawing)
     }
 
+    /// Whether its members have been told nothing of what comes after this prefix, in address order.
+    fn knows_nothing_after(&self, after: Option<P>) -> bool {
+        self.walk.is_some_and(|walk| walk.kind == WalkKind::Dump && walk.after <= after)
+    }
+
+    /// Whether this cursor's walk may find changes that have to be told at the other.
+    pub(crate) fn tells(&self, other: &Self) -> bool {
+        self.walk.is_some_and(|walk| !other.knows_nothing_after(walk.after))
+    }
+
     /// Whether nothing is left to read.
     pub(crate) fn is_at_end(&self, end: u64) -> bool {
         !self.lost && self.walk.is_none() && self.position == end
@@ -117,6 +127,8 @@ pub(crate) struct Encoding<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) marks: &'a mut Marks,
     pub(crate) limits: Limits,
+    /// By family, what is read by other streams of the changes that a walk finds, for those that are sent several paths.
+    pub(crate) others: [Mosts; 2],
 }
 
 /// What became of an attempt to encode more.
@@ -163,7 +175,7 @@ impl<P: IpPrefix> Table<P> {
     }
 
     fn read_log(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &mut Encoding<'_>) {
-        let Encoding { core, marks, limits } = encoding;
+        let Encoding { core, marks, limits, .. } = encoding;
         let changes = self.rib.log.read(cursor.position, limits.window);
         let each = audience.current.export.paths::<P>() != 0;
         let is_mixed = each || self.rib.log.is_mixed(cursor.position);
@@ -301,9 +313,9 @@ impl<P: IpPrefix> Table<P> {
         audience: &Audience<'_>,
         encoding: &mut Encoding<'_>,
     ) -> (Option<P>, usize) {
-        let Encoding { core, marks, limits } = encoding;
+        let Encoding { core, marks, limits, others } = encoding;
         let Self { rib, window, .. } = self;
-        let page = rib.page_of_each(core, walk.after, limits.window);
+        let page = rib.page_of_each(core, walk.after, limits.window, others[usize::from(P::WIDTH != 32)]);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
         for Change { prefix, old, new } in page.paths {
@@ -328,7 +340,7 @@ impl<P: IpPrefix> Table<P> {
         audience: &Audience<'_>,
         encoding: &mut Encoding<'_>,
     ) -> (Option<P>, usize) {
-        let Encoding { core, marks, limits } = encoding;
+        let Encoding { core, marks, limits, .. } = encoding;
         let Self { rib, window, .. } = self;
         let page = rib.page(walk.after, limits.window);
         window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();

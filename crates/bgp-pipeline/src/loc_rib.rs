@@ -11,7 +11,7 @@ use crate::{
     core::Core,
     decision::{Candidate, Comparison, Decision},
     fanout::{Change, Log},
-    path::{Flags, Path, PathLists, SourceId},
+    path::{Flags, Mosts, Path, PathLists, SourceId},
     seam::{Lane, Old, RouteNumber, Seam},
     source::RouteCounts,
     stage::Stages,
@@ -94,9 +94,10 @@ impl<P: IpPrefix> LocRib<P> {
     fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
-        if desk.core.tells_each {
+        let mosts = desk.mosts();
+        if !mosts.is_empty() {
             for prefix in prefixes {
-                table.update(*prefix, |word| desk.revise_each(*prefix, word, Some(edit)));
+                table.update(*prefix, |word| desk.revise_each(*prefix, word, Some(edit), mosts));
             }
             return;
         }
@@ -115,9 +116,10 @@ impl<P: IpPrefix> LocRib<P> {
     ) -> Option<P> {
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
-        if desk.core.tells_each {
+        let mosts = desk.mosts();
+        if !mosts.is_empty() {
             return table.retain(from, budget, |prefix, word| {
-                desk.revise_each(prefix, Some(word), Some(Edit::Visit))
+                desk.revise_each(prefix, Some(word), Some(Edit::Visit), mosts)
             });
         }
         table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
@@ -128,9 +130,10 @@ impl<P: IpPrefix> LocRib<P> {
         let Self { family, table, lists, log, room } = self;
         let moving = std::mem::replace(&mut core.next_hops_moving, true);
         let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
-        table.update(prefix, |word| match desk.core.tells_each {
-            true => desk.revise_each(prefix, word, Some(Edit::Visit)),
-            false => desk.revise(prefix, word, Edit::Visit),
+        let mosts = desk.mosts();
+        table.update(prefix, |word| match mosts.is_empty() {
+            false => desk.revise_each(prefix, word, Some(Edit::Visit), mosts),
+            true => desk.revise(prefix, word, Edit::Visit),
         });
         core.next_hops_moving = moving;
     }
@@ -164,8 +167,14 @@ impl<P: IpPrefix> LocRib<P> {
     }
 
     /// Up to `max` prefixes after one (or from the first), with each of their paths as it was told and as it is to be told
-    /// now; and the last of them. Changes come into the log as well: who was told of these prefixes before reads them there.
-    pub(crate) fn page_of_each(&mut self, core: &mut Core, after: Option<P>, max: usize) -> EachPage<P> {
+    /// now; and the last of them. Changes come into the log for `others`, who were told of these prefixes before.
+    pub(crate) fn page_of_each(
+        &mut self,
+        core: &mut Core,
+        after: Option<P>,
+        max: usize,
+        others: Mosts,
+    ) -> EachPage<P> {
         let prefixes: Vec<P> = match after {
             Some(after) => self.table.iter_from(after, false).take(max).map(|(prefix, _)| prefix).collect(),
             None => self.table.iter().take(max).map(|(prefix, _)| prefix).collect(),
@@ -176,7 +185,7 @@ impl<P: IpPrefix> LocRib<P> {
             EachPage { paths: Vec::new(), prefixes: prefixes.len(), last: prefixes.last().copied() };
         for prefix in prefixes {
             table.update(prefix, |word| {
-                let word = desk.revise_each(prefix, word, None);
+                let word = desk.revise_each(prefix, word, None, others);
                 desk.room.each.for_each_told(|old, new| page.paths.push(Change::each(prefix, old, new)));
                 word
             });
@@ -210,6 +219,11 @@ struct Desk<'a, P> {
 }
 
 impl<P: IpPrefix> Desk<'_, P> {
+    /// What groups are sent of this family that are sent several paths of a prefix.
+    fn mosts(&self) -> Mosts {
+        self.core.mosts[self.family]
+    }
+
     /// One event on one prefix: from the table's word before to the one after.
     #[inline(always)]
     fn revise(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
@@ -229,8 +243,14 @@ impl<P: IpPrefix> Desk<'_, P> {
     }
 
     /// The same, or no event at all, while groups are sent several paths: all that take part are looked at again, and
-    /// what has changed about each is told.
-    fn revise_each(&mut self, prefix: P, word: Option<u64>, edit: Option<Edit>) -> Option<u64> {
+    /// what has changed about each is told to those whom it concerns.
+    fn revise_each(
+        &mut self,
+        prefix: P,
+        word: Option<u64>,
+        edit: Option<Edit>,
+        readers: Mosts,
+    ) -> Option<u64> {
         let mut room = std::mem::take(&mut self.room.each);
         let Each { before, after, .. } = &mut room;
         before.clear();
@@ -248,7 +268,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         self.room.each = room;
         let log = &mut *self.log;
         self.room.each.for_each_told(|old, new| {
-            if old.standing() != new.standing() || old.set != new.set {
+            if readers.concerns(old, new) {
                 log.push_each(Change::each(prefix, old, new));
             }
         });
@@ -265,7 +285,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         };
         left.clear();
         left.extend_from_slice(after);
-        for standing in 1..=self.core.ranked {
+        for standing in 1..=self.mosts().ranked() {
             let Some(best) = decision.choose(self.core, prefix, left) else { break };
             stand(&mut after[best], standing);
             left[best] = Path::NONE;

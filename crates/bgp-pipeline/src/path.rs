@@ -195,6 +195,50 @@ impl Path {
     }
 }
 
+/// How many of the best paths of a prefix groups are told, as for [`Path::within`]: a bit for each number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Mosts(u32);
+
+impl Mosts {
+    /// Only this; 0 is none.
+    pub(crate) fn one(most: u8) -> Self {
+        Self(1 << most & !1)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// How many paths have to be put in order.
+    pub(crate) fn ranked(self) -> u8 {
+        (self.0 & !Self::one(Path::BEYOND).0).checked_ilog2().unwrap_or(0) as u8
+    }
+
+    /// Those that are told of a path.
+    fn told(self, path: Path) -> Self {
+        match path.standing() {
+            0 => Self::default(),
+            standing => Self(self.0 & u32::MAX << standing),
+        }
+    }
+
+    /// Whether the change of a path is to be logged for any of them. That it comes and goes always is: who has lost
+    /// its place must not miss the end of a path that it was told before that one fell back.
+    pub(crate) fn concerns(self, old: Path, new: Path) -> bool {
+        let (was, is) = (self.told(old), self.told(new));
+        let comes_or_goes = (old.standing() == 0) != (new.standing() == 0);
+        !self.is_empty() && (comes_or_goes || was != is || old.set != new.set && !is.is_empty())
+    }
+}
+
+impl std::ops::BitOr for Mosts {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 /// The lists of prefixes with several paths.
 #[derive(Debug, Default)]
 pub(crate) struct PathLists {

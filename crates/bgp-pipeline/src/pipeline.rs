@@ -23,7 +23,7 @@ use crate::{
     journal::{Journal, JournalEntry},
     next_hop::{Concerned, NextHopId},
     own_next_hop::OwnNextHops,
-    path::{Path, SetId, SourceId},
+    path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
     places::Places,
     rib_out::{RibOut, Telling},
@@ -237,9 +237,8 @@ impl Pipeline {
     }
 
     /// Whether each path of a prefix is to be told of, and how many in order, follows from the groups there are.
-    fn count_paths(&mut self) {
-        self.core.tells_each = self.streams.paths().any(|paths| paths > 0);
-        self.core.ranked = self.streams.paths().filter(|paths| *paths < Path::BEYOND).max().unwrap_or(0);
+    pub(crate) fn count_paths(&mut self) {
+        self.core.mosts = self.streams.mosts();
     }
 
     /// There may be more who ask about sets: groups of peers, and the RIB's policy.
@@ -638,12 +637,17 @@ impl Pipeline {
     /// The next messages for a peer's socket, some ten thousand octets most often. Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
     /// means that what was encoded is for others: call again, now or in the next round.
     pub fn pull(&mut self, index: PeerIndex) -> Option<Messages> {
-        let mut encoding =
-            Encoding { limits: self.core.speaker.limits, core: &mut self.core, marks: &mut self.marks };
+        let limits = self.core.speaker.limits;
+        let (core, marks) = (&mut self.core, &mut self.marks);
+        let mut encoding = Encoding { limits, core, marks, others: Default::default() };
         let tables = (&mut self.v4, &mut self.v6);
         let messages = self.streams.pull(index, &mut self.members, tables, &mut encoding);
         for (peers, family) in std::mem::take(&mut self.streams.ended) {
             peers.iter().for_each(|peer| self.report_announced(peer, family));
+        }
+        if !self.streams.applied.is_empty() {
+            // What was sent before is of no interest any more.
+            self.count_paths();
         }
         for peers in std::mem::take(&mut self.streams.applied) {
             let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Export };

@@ -25,6 +25,7 @@ use crate::{
     export::{Export, Group},
     journal::{self, AttributeHasher, Journal, JournalEntry, Names, PeerNumber, Recorder, Whom},
     own_next_hop::OwnNextHops,
+    path::Mosts,
     peer_set::PeerSet,
     seam::{Lane, Seams},
     table::Table,
@@ -251,9 +252,22 @@ impl Streams {
         number
     }
 
-    /// What groups are sent: [`Export::paths`] of each family.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = u8> {
-        self.iter().flat_map(|(_, stream)| stream.group.export.paths)
+    /// By family, what groups are sent that are sent several paths of a prefix.
+    pub(crate) fn mosts(&self) -> [Mosts; 2] {
+        self.iter().fold(Default::default(), |mosts, (_, stream)| unite(mosts, stream.mosts()))
+    }
+
+    /// The same of those who have to be told what a walk of this stream finds.
+    fn others(&self, id: StreamId) -> [Mosts; 2] {
+        let Some(stream) = self.get(id).filter(|stream| stream.tells_each()) else {
+            return Default::default();
+        };
+        let others = self.iter().filter(|(other, _)| *other != id).map(|(_, other)| {
+            let [v4, v6] = other.mosts();
+            let told = |mosts, is_told| if is_told { mosts } else { Mosts::default() };
+            [told(v4, stream.v4.tells(&other.v4)), told(v6, stream.v6.tells(&other.v6))]
+        });
+        others.fold(Default::default(), unite)
     }
 
     /// How many groups there are.
@@ -448,6 +462,7 @@ impl Streams {
         }
         let mut outgoing = std::mem::take(&mut self.outgoing);
         let mut ledger = self.ledger.take();
+        encoding.others = self.others(id);
         let stream = self.get_mut(id)?;
         let ended = stream.fill(id.lane(), tables, encoding, (&mut outgoing, ledger.as_mut()), members);
         let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member));
@@ -533,6 +548,11 @@ impl Streams {
     }
 }
 
+/// Both, by family.
+fn unite([v4, v6]: [Mosts; 2], [more_v4, more_v6]: [Mosts; 2]) -> [Mosts; 2] {
+    [v4 | more_v4, v6 | more_v6]
+}
+
 impl Stream {
     /// For members that have been told nothing.
     fn new(group: Rc<Group>, own: OwnNextHops, ends: [u64; 2]) -> Self {
@@ -560,6 +580,27 @@ impl Stream {
             announced: [0; 2],
             head,
         }
+    }
+
+    /// Whether several paths of a prefix are sent, in some family.
+    fn tells_each(&self) -> bool {
+        self.group.export.paths != [0; 2]
+    }
+
+    /// By family, what is sent if several paths of a prefix are; while a change of policy is under way, also before it.
+    fn mosts(&self) -> [Mosts; 2] {
+        let now = self.group.export.paths.map(Mosts::one);
+        if self.changing { unite(now, self.previous.export.paths.map(Mosts::one)) } else { now }
+    }
+
+    /// Whether it reads, of a family, changes of the best paths (0) or of each (1).
+    pub(crate) fn kind(&self, family: usize) -> usize {
+        usize::from(self.group.export.paths[family] != 0)
+    }
+
+    /// By family, whether it has lost its place.
+    pub(crate) fn is_lost(&self) -> [bool; 2] {
+        [self.v4.is_lost(), self.v6.is_lost()]
     }
 
     fn start_walk(&mut self, family: usize, kind: WalkKind) {
@@ -653,7 +694,7 @@ impl Stream {
         members: &mut [Option<Member>],
     ) -> Option<Ended> {
         out.clear();
-        let is_entered = self.group.export.paths == [0; 2];
+        let is_entered = !self.tells_each();
         let ledger = ledger.filter(|_| is_entered);
         let recorder = if is_entered { None } else { out.recorder.take() };
         let [with_v4, with_v6] = self.group.export.families;

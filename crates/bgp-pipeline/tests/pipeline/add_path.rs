@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_bgp_pipeline::{
-    DropReason, FreezePlace, Identifiers, MOST_PATHS, NeighborView, NextHopMode, PeerConfig, PeerIndex,
-    Pipeline, Reachability, SendPaths, SessionFacts,
+    DropReason, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView, NextHopMode, PeerConfig,
+    PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Family, Prefix};
@@ -244,4 +244,138 @@ fn what_stayed_of_an_earlier_session_goes_as_the_next_one_speaks_of_its_prefix()
     pipeline.peer_down(from);
     settle(&mut pipeline, &mut sinks);
     assert_eq!((held(&sinks[0].1, P), sinks[0].1.idle_withdrawals), (vec![], 0));
+}
+
+fn route(n: u8) -> String {
+    format!("10.{n}.0.0/16")
+}
+
+/// So many changes are kept for readers, in windows of one.
+fn short_log(log: usize) -> SpeakerConfig {
+    let limits = Limits { log, window: 1, ..Limits::default() };
+    SpeakerConfig { limits, ..always() }
+}
+
+/// Two peers have announced these prefixes.
+fn announced_twice(pipeline: &mut Pipeline, prefixes: u8) -> [PeerIndex; 2] {
+    [1, 2].map(|n| {
+        let from = up(pipeline, n);
+        for at in 0..prefixes {
+            let body = announcement(&attributes(n, &[n.into()]), &[prefix(&route(at))]);
+            pipeline.update(from, &body).expect("taken");
+        }
+        from
+    })
+}
+
+#[test]
+fn the_table_that_a_new_peer_is_given_costs_nobody_its_place() {
+    let mut pipeline = checked(short_log(20));
+    let from = announced_twice(&mut pipeline, 50);
+    let mut sinks = Vec::from(from.map(|peer| (peer, Sink::default())));
+    sinks.push((up(&mut pipeline, 3), Sink::default()));
+    settle(&mut pipeline, &mut sinks);
+    pipeline.rib_resync();
+    while pipeline.pull_rib(100).is_some() {}
+    // Three new ones at once, and then a fourth: none of them reads less than it can, all others read nothing.
+    let new = [SendPaths::All, SendPaths::Best(1), SendPaths::Best(2)];
+    let mut receivers: Vec<_> =
+        (4..).zip(new).map(|(n, send_paths)| receiver(&mut pipeline, n, send_paths)).collect();
+    settle(&mut pipeline, &mut receivers);
+    receivers.push(receiver(&mut pipeline, 7, SendPaths::Best(3)));
+    settle(&mut pipeline, &mut receivers);
+    let told: Vec<_> = receivers.iter().map(|(_, sink)| sink.paths.len()).collect();
+    assert_eq!(told, [100, 50, 100, 100]);
+    assert!(pipeline.pull_rib(100).is_none(), "nothing has changed for the RIB");
+    settle(&mut pipeline, &mut sinks);
+    let ends: Vec<_> = sinks.iter().map(|(_, sink)| sink.end_of_rib.len()).collect();
+    assert_eq!(ends, [Family::ALL.len(); 3], "nobody was given the table again");
+}
+
+#[test]
+fn paths_that_change_places_out_of_sight_are_nobodys_concern() {
+    let mut pipeline = checked(short_log(1000));
+    let senders: Vec<PeerIndex> = (1..=9).map(|n| up(&mut pipeline, n)).collect();
+    let (peer, sink) = receiver(&mut pipeline, 10, SendPaths::Best(8));
+    let plain = up(&mut pipeline, 11);
+    let mut sinks = [(peer, sink), (plain, Sink::default())];
+    for (n, from) in (1..).zip(&senders) {
+        pipeline.update(*from, &announcement(&attributes(n, &[n.into()]), &[prefix(P)])).expect("taken");
+    }
+    settle(&mut pipeline, &mut sinks);
+    pipeline.update(senders[0], &withdrawal(prefix(P))).expect("taken");
+    // The best is another, one path is gone, and one has come into sight.
+    assert_eq!(windows(&mut pipeline, plain), 3);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1, P), (2..=9).map(Some).collect::<Vec<_>>());
+}
+
+/// How many changes a peer has to read.
+fn windows(pipeline: &mut Pipeline, peer: PeerIndex) -> usize {
+    let mut count = 0;
+    while pipeline.pending(peer) {
+        pipeline.pull(peer);
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_family_of_which_nobody_is_sent_several_paths_has_no_changes_of_each() {
+    let mut pipeline = checked(short_log(1000));
+    let v6 = prefix("2001:db8:1::/48");
+    let [one, two] = [up(&mut pipeline, 1), up(&mut pipeline, 2)];
+    let peer = pipeline.add_peer(ebgp(3));
+    let identifiers_sent = [Family::IPV4_UNICAST].into_iter().collect();
+    pipeline.peer_up(peer, SessionFacts { identifiers_sent, ..facts(3) }).expect("room");
+    let plain = up(&mut pipeline, 4);
+    let mut sinks = [(plain, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    for (n, from) in [(1, one), (2, two)] {
+        pipeline.update(from, &announcement(&attributes(n, &[]), &[v6])).expect("taken");
+    }
+    assert_eq!(windows(&mut pipeline, plain), 1, "the second is not the best");
+}
+
+#[test]
+fn nothing_is_told_of_each_path_when_the_only_peer_that_took_several_was_too_slow() {
+    let limits = Limits { log: 10, withdrawn: 20, window: 1, shared_bytes: 0, ..Limits::default() };
+    let mut pipeline = checked(SpeakerConfig { limits, ..always() });
+    let [one, two] = [up(&mut pipeline, 1), up(&mut pipeline, 2)];
+    let (slow, _) = receiver(&mut pipeline, 3, SendPaths::All);
+    let plain = up(&mut pipeline, 4);
+    let mut sinks = [(one, Sink::default()), (two, Sink::default()), (plain, Sink::default())];
+    for n in 0..60 {
+        let body = announcement(&attributes(1, &[]), &[prefix(&route(n))]);
+        pipeline.update(one, &body).expect("taken");
+        pipeline.update(one, &withdrawal(prefix(&route(n)))).expect("taken");
+        settle(&mut pipeline, &mut sinks);
+    }
+    let events: Vec<_> = std::iter::from_fn(|| pipeline.poll_event()).collect();
+    assert!(events.contains(&Event::TooSlow { peer: slow }));
+    for (n, from) in [(1, one), (2, two)] {
+        pipeline.update(from, &announcement(&attributes(n, &[]), &[prefix(P)])).expect("taken");
+    }
+    assert_eq!(windows(&mut pipeline, plain), 1);
+}
+
+#[test]
+fn what_is_remembered_for_slow_peers_of_the_one_kind_ends_none_of_the_other() {
+    let limits = Limits { log: 10, withdrawn: 60, shared_bytes: 0, ..Limits::default() };
+    let mut pipeline = checked(SpeakerConfig { limits, ..always() });
+    let from = announced_twice(&mut pipeline, 50);
+    let (peer, sink) = receiver(&mut pipeline, 3, SendPaths::All);
+    let slow = up(&mut pipeline, 4);
+    let mut sinks = [(from[0], Sink::default()), (from[1], Sink::default()), (peer, sink)];
+    settle(&mut pipeline, &mut [(slow, Sink::default())]);
+    settle(&mut pipeline, &mut sinks);
+    for at in 0..50 {
+        for from in from {
+            pipeline.update(from, &withdrawal(prefix(&route(at)))).expect("taken");
+        }
+        settle(&mut pipeline, &mut sinks);
+    }
+    let events: Vec<_> = std::iter::from_fn(|| pipeline.poll_event()).collect();
+    assert!(!events.contains(&Event::TooSlow { peer: slow }), "50 prefixes are not too many");
+    assert_eq!(sinks[2].1.paths.len(), 0);
 }
