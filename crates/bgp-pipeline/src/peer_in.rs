@@ -40,6 +40,8 @@ pub enum DropReason {
     RouteLeak,
     /// The session has [`crate::MOST_PATHS`] paths to the prefix already.
     TooManyPaths,
+    /// All sessions together have so many paths of one prefix that no room is left but for further sessions.
+    NoPlace,
 }
 
 impl fmt::Display for DropReason {
@@ -53,6 +55,7 @@ impl fmt::Display for DropReason {
             Self::Full => f.write_str("treated as withdrawn: no room for more attribute sets"),
             Self::RouteLeak => f.write_str("not used: a route leak (RFC 9234 section 5)"),
             Self::TooManyPaths => write!(f, "ignored: more than {} paths to the prefix", crate::MOST_PATHS),
+            Self::NoPlace => f.write_str("ignored: no room for more paths of one prefix"),
         }
     }
 }

@@ -70,7 +70,8 @@ impl Session {
     }
 }
 
-/// There are as many sessions, dead ones not yet swept included, as can be told apart (65,534).
+/// There are as many sessions, dead ones not yet swept included, as can be told apart: 65,534, less what sessions use for
+/// several paths of one prefix, which is never all but 8,192.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many sessions at once: routes of earlier ones are still being swept")]
 pub struct TooManySessions;

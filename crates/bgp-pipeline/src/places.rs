@@ -26,6 +26,9 @@ use crate::{
 /// Paths of one prefix that a session may have. Further ones are dropped ([`crate::DropReason::TooManyPaths`]).
 pub const MOST_PATHS: usize = u64::BITS as usize;
 
+/// So many numbers of sources are for sessions, and not for further paths of one.
+const RESERVED: usize = 8192;
+
 /// The places of a session.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -83,24 +86,29 @@ impl Places {
         taken.identifiers.get(usize::from(place)).copied()
     }
 
-    /// The source of a path that is announced: as before, or at the first free place. `None` if there is none.
-    fn announced(&mut self, core: &mut Core, identifier: u32, prefix: Prefix) -> Option<SourceId> {
+    /// The source of a path that is announced: as before, or at the first free place; else why there is none.
+    fn announced(
+        &mut self,
+        core: &mut Core,
+        identifier: u32,
+        prefix: Prefix,
+    ) -> Result<SourceId, DropReason> {
         let taken = self.taken.entry(prefix).or_default();
         let place = match taken.find(identifier) {
             Some(place) => place,
             None => {
-                let place = taken.take(identifier)?;
+                let place = taken.take(identifier).ok_or(DropReason::TooManyPaths)?;
                 if place == self.sources.len() {
                     let Some(source) = another(core, self.sources[0], place as u8) else {
                         self.withdrawn(identifier, prefix);
-                        return None;
+                        return Err(DropReason::NoPlace);
                     };
                     self.sources.push(source);
                 }
                 place
             }
         };
-        Some(self.sources[place])
+        Ok(self.sources[place])
     }
 
     /// The source of a path that is withdrawn; `None` if there was none.
@@ -115,24 +123,23 @@ impl Places {
     }
 
     /// The paths of one list in an UPDATE, those of a source together. `refuse` is shown those for which there is no
-    /// place.
+    /// place, and why.
     pub(crate) fn sort<P: IpPrefix>(
         &mut self,
         core: &mut Core,
         paths: &[Identified<P>],
         are_announced: bool,
-        mut refuse: impl FnMut(Prefix),
+        mut refuse: impl FnMut(Prefix, DropReason),
     ) -> Vec<(SourceId, P)> {
         let mut sorted = Vec::with_capacity(paths.len());
         for &Identified { identifier, prefix } in paths {
-            let source = match are_announced {
-                true => self.announced(core, identifier, prefix.into()),
-                false => self.withdrawn(identifier, prefix.into()),
-            };
-            match source {
-                Some(source) => sorted.push((source, prefix)),
-                None if are_announced => refuse(prefix.into()),
-                None => {}
+            if !are_announced {
+                sorted.extend(self.withdrawn(identifier, prefix.into()).map(|source| (source, prefix)));
+                continue;
+            }
+            match self.announced(core, identifier, prefix.into()) {
+                Ok(source) => sorted.push((source, prefix)),
+                Err(reason) => refuse(prefix.into(), reason),
             }
         }
         sorted.sort_by_key(|(source, _)| *source);
@@ -140,8 +147,11 @@ impl Places {
     }
 }
 
-/// Another source for the session of this one.
+/// Another source for the session of this one, if that leaves numbers for further sessions.
 fn another(core: &mut Core, first: SourceId, place: u8) -> Option<SourceId> {
+    if core.sources.room() <= RESERVED {
+        return None;
+    }
     let source = Source { place, counts: Default::default(), ..core.sources.get(first).clone() };
     let classes = source.classes;
     let added = core.sources.add(source)?;
@@ -202,7 +212,7 @@ fn arrive<P: IpPrefix>(
     let mut paths = Vec::new();
     // Checked when the UPDATE was split.
     let _ = nlri::read_identified(nlri, &mut paths);
-    let refuse = |prefix| drops.add(DropReason::TooManyPaths, Concerned::one(prefix));
+    let refuse = |prefix, reason| drops.add(reason, Concerned::one(prefix));
     let sorted = places.sort::<P>(core, &paths, set.is_some(), refuse);
     let mut prefixes = Vec::with_capacity(sorted.len());
     for of_source in sorted.chunk_by(|a, b| a.0 == b.0) {

@@ -144,6 +144,11 @@ impl Sources {
         Some(id)
     }
 
+    /// How many more there may be.
+    pub(crate) fn room(&self) -> usize {
+        self.free.len() + (usize::from(u16::MAX) + 1 - self.list.len())
+    }
+
     /// Its session has ended, but paths of some families stay until [`Self::sweep`].
     pub(crate) fn keep(&mut self, id: SourceId, families: [bool; 2]) {
         let source = self.get_mut(id);

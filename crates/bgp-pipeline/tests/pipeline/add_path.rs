@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_bgp_pipeline::{
-    DropReason, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView, NextHopMode, PeerConfig,
-    PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
+    DropReason, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView, NextHopMode,
+    PeerConfig, PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Family, Prefix};
@@ -378,4 +378,19 @@ fn what_is_remembered_for_slow_peers_of_the_one_kind_ends_none_of_the_other() {
     let events: Vec<_> = std::iter::from_fn(|| pipeline.poll_event()).collect();
     assert!(!events.contains(&Event::TooSlow { peer: slow }), "50 prefixes are not too many");
     assert_eq!(sinks[2].1.paths.len(), 0);
+}
+
+#[test]
+fn many_paths_of_many_sessions_leave_room_for_further_sessions() {
+    let mut pipeline = Pipeline::new(always());
+    let senders: Vec<_> = (0..900).map(|_| sender(&mut pipeline, 1)).collect();
+    for (n, from) in senders.iter().enumerate() {
+        let to = format!("10.{}.{}.0/24", n / 250, n % 250);
+        for identifier in 0..MOST_PATHS as u32 {
+            announce(&mut pipeline, *from, identifier, &[], &to);
+        }
+    }
+    let drops = pipeline.drops(senders[899]).expect("a peer");
+    assert_eq!(drops.counts(), [(DropReason::NoPlace, MOST_PATHS as u64 - 1)]);
+    (0..8000).for_each(|_| _ = up(&mut pipeline, 2));
 }

@@ -49,7 +49,9 @@ fn reaction(router: &Router) -> Reaction {
         DropReason::Withdrawn(fault) => Reaction::Withdraw(fault.attribute),
         DropReason::Discarded(fault) => Reaction::Discard(fault.attribute),
         DropReason::UnusableNextHop | DropReason::OwnNextHop | DropReason::Full => Reaction::Withdraw(0),
-        DropReason::Family(_) | DropReason::RouteLeak | DropReason::TooManyPaths => Reaction::Fine,
+        DropReason::Family(_) | DropReason::RouteLeak | DropReason::TooManyPaths | DropReason::NoPlace => {
+            Reaction::Fine
+        }
     };
     let all: Vec<_> = drops.counts().iter().map(reaction).collect();
     // The strongest one (RFC 7606 section 3 h).
