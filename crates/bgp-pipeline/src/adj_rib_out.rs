@@ -907,7 +907,8 @@ impl<P: IpPrefix> Merge<P> {
     /// Where a change of the same is among those before, or else the slot to note it in.
     fn find(&self, before: &[Change<P>], change: &Change<P>) -> Result<usize, usize> {
         let mask = self.slots.len() - 1;
-        let mut slot = self.hasher.hash_one(change.prefix) as usize & mask;
+        let source = change.is_each().then_some(change.new.source);
+        let mut slot = self.hasher.hash_one((change.prefix, source)) as usize & mask;
         loop {
             match self.slots[slot] {
                 0 => return Err(slot),

@@ -184,6 +184,8 @@ impl Pipeline {
         let moved =
             self.core.sources.iter().filter(|source| source.is_alive() && moved.contains(&source.moving));
         let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Import };
+        // Of those of a session, one.
+        let moved = moved.filter(|source| source.place == 0);
         self.events.extend(moved.filter_map(|source| source.peer).map(applied));
         let now = self.ends();
         let swept = self.core.sources.take_swept();

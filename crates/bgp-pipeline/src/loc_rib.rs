@@ -166,7 +166,7 @@ impl<P: IpPrefix> LocRib<P> {
         }
     }
 
-    /// Up to `max` prefixes after one (or from the first), with each of their paths as it was told and as it is to be told
+    /// Prefixes after one (or from the first) until they have `max` paths, with each as it was told and as it is to be told
     /// now; and the last of them. Changes come into the log for `others`, who were told of these prefixes before.
     pub(crate) fn page_of_each(
         &mut self,
@@ -181,9 +181,12 @@ impl<P: IpPrefix> LocRib<P> {
         };
         let Self { family, table, lists, log, room } = self;
         let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
-        let mut page =
-            EachPage { paths: Vec::new(), prefixes: prefixes.len(), last: prefixes.last().copied() };
+        let mut page = EachPage { paths: Vec::new(), prefixes: 0, last: None };
         for prefix in prefixes {
+            if page.paths.len() >= max {
+                break;
+            }
+            (page.prefixes, page.last) = (page.prefixes + 1, Some(prefix));
             table.update(prefix, |word| {
                 let word = desk.revise_each(prefix, word, None, others);
                 desk.room.each.for_each_told(|old, new| page.paths.push(Change::each(prefix, old, new)));
@@ -258,6 +261,12 @@ impl<P: IpPrefix> Desk<'_, P> {
         word.iter().for_each(|word| self.lists.load(*word, before));
         let word = edit.map_or(word, |edit| self.revise(prefix, word, edit));
         word.iter().for_each(|word| self.lists.load(*word, after));
+        let all_anew = self.core.next_hops_moving || self.core.deciding_anew;
+        if matches!(edit, Some(Edit::Visit)) && !all_anew && before == after {
+            // Most often a walk finds nothing, and comparing all paths is dear.
+            self.room.each = room;
+            return word;
+        }
         let is_other = self.rank(prefix.into(), &mut room);
         let word = match word {
             Some(word) if is_other => self.lists.store(word, &room.after),

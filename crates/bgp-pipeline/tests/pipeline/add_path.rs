@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_bgp_pipeline::{
-    DropReason, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView, NextHopMode,
+    Direction, DropReason, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView, NextHopMode,
     PeerConfig, PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::Attributes;
@@ -393,4 +393,33 @@ fn many_paths_of_many_sessions_leave_room_for_further_sessions() {
     let drops = pipeline.drops(senders[899]).expect("a peer");
     assert_eq!(drops.counts(), [(DropReason::NoPlace, MOST_PATHS as u64 - 1)]);
     (0..8000).for_each(|_| _ = up(&mut pipeline, 2));
+}
+
+#[test]
+fn a_change_of_import_policy_is_told_once_however_many_paths_a_session_has() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    (0..5).for_each(|identifier| announce(&mut pipeline, from, identifier, &[identifier], P));
+    pipeline.configure_peer(from, PeerConfig { import: None, ..ebgp(1) });
+    settle(&mut pipeline, &mut []);
+    let applied = Event::PolicyApplied { peer: from, direction: Direction::Import };
+    let events = std::iter::from_fn(|| pipeline.poll_event());
+    assert_eq!(events.filter(|event| *event == applied).count(), 1);
+}
+
+#[test]
+fn a_page_of_the_table_is_as_long_as_its_paths_are_many() {
+    let limits = Limits { window: 10, ..Limits::default() };
+    let mut pipeline = checked(SpeakerConfig { limits, ..always() });
+    let from = sender(&mut pipeline, 1);
+    for at in 0..10 {
+        (0..5).for_each(|identifier| announce(&mut pipeline, from, identifier, &[identifier], &route(at)));
+    }
+    let (peer, mut sink) = receiver(&mut pipeline, 2, SendPaths::All);
+    while pipeline.pending(peer) {
+        let before = sink.paths.len();
+        pipeline.pull(peer).iter().for_each(|messages| sink.take(messages));
+        assert!(sink.paths.len() - before <= 10);
+    }
+    assert_eq!(sink.paths.len(), 50);
 }
