@@ -47,7 +47,8 @@ pub enum Step {
     ClusterList,
     /// RFC 4271 section 9.1.2.2 g).
     PeerAddress,
-    /// Of several paths of one session (RFC 7911) that are equal up to here, the one that it sent first stays.
+    /// Of several paths of one session (RFC 7911) that are equal up to here, the one at the lowest place. A new path takes
+    /// the first that is free: that may be one which an older path has left.
     Path,
 }
 
@@ -66,7 +67,7 @@ impl fmt::Display for Step {
             Self::RouterId => "f) higher router id",
             Self::ClusterList => "longer cluster list",
             Self::PeerAddress => "g) higher peer address",
-            Self::Path => "another path of the same peer came first",
+            Self::Path => "another path of the same peer has a lower place",
         })
     }
 }
