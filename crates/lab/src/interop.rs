@@ -31,6 +31,10 @@ pub const OUR_ASN: u32 = 65_000;
 pub const THEIRS: [&str; 2] = ["203.0.113.0/24", "2001:db8:113::/48"];
 /// What Holdfast originates, by family.
 pub const OURS: [&str; 2] = ["198.51.100.0/24", "2001:db8:198::/48"];
+/// The confederation of those who are in one.
+pub const CONFEDERATION: u32 = 64_999;
+/// Announced to us by others than the stock router, where that is asked for.
+pub const OTHERS: &str = "192.0.2.0/24";
 /// On the stock router's routes where large communities are asked for.
 pub const THEIR_LARGE: [u32; 3] = [64_500, 1, 2];
 /// On Holdfast's routes then.
@@ -55,6 +59,14 @@ pub struct Wish {
     pub extended: bool,
     /// Its route carries [`THEIR_LARGE`].
     pub large: bool,
+    /// It and we are members of [`CONFEDERATION`].
+    pub confederation: bool,
+    /// Several paths of a prefix each way.
+    pub add_path: bool,
+    /// It is our customer, and says so (RFC 9234).
+    pub customer: bool,
+    /// It keeps our routes when we restart, and we are to keep its own when it does.
+    pub graceful_restart: bool,
 }
 
 impl Default for Wish {
@@ -67,6 +79,10 @@ impl Default for Wish {
             gtsm: false,
             extended: false,
             large: false,
+            confederation: false,
+            add_path: false,
+            customer: false,
+            graceful_restart: false,
         }
     }
 }
@@ -118,6 +134,8 @@ pub trait Running {
     fn route(&self, prefix: &str) -> Result<String>;
     /// Has it ask us for a refresh of what it was told.
     fn refresh(&self) -> Result<()>;
+    /// kill -9.
+    fn kill(&mut self) -> Result<()>;
 }
 
 /// All of them.
@@ -141,9 +159,11 @@ pub struct Scene<'a> {
     /// Holdfast.
     pub router: &'a Router,
     /// The other.
-    pub stock: &'a dyn Running,
+    pub stock: &'a mut dyn Running,
     /// What was asked of the other.
     pub wish: &'a Wish,
+    /// Hosts of further neighbours of ours, in networks 2 and 3.
+    pub others: &'a [Namespace; 2],
 }
 
 impl Scene<'_> {
@@ -159,7 +179,11 @@ impl Scene<'_> {
 
     /// Waits until the stock router has our route, with text about it for which `wanted` holds.
     pub fn until_theirs(&self, wanted: impl Fn(&str) -> bool) -> Result<String> {
-        let prefix = OURS[usize::from(self.wish.ipv6)];
+        self.until_there(OURS[usize::from(self.wish.ipv6)], wanted)
+    }
+
+    /// The same of any route.
+    pub fn until_there(&self, prefix: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
         wait::until("our route there", LIMIT, || {
             let text = self.stock.route(prefix).map_err(|error| error.to_string())?;
             if wanted(&text) { Ok(text) } else { Err(text) }
@@ -190,12 +214,15 @@ pub fn cell(stock: &dyn Stock, feature: Feature) -> Cell {
 fn run(stock: &dyn Stock, feature: Feature) -> Result<()> {
     let us = Namespace::new("us")?;
     let them = Namespace::new(stock.name())?;
+    let others = [Namespace::new("other")?, Namespace::new("other")?];
     topology::join(1, &us, &them)?;
+    topology::join(2, &us, &others[0])?;
+    topology::join(3, &us, &others[1])?;
     let wish = feature.wish();
-    let running = stock.start(&them, &wish)?;
+    let mut running = stock.start(&them, &wish)?;
     let router = Router::start(&us, &feature.configuration(&wish))?;
-    let scene = Scene { router: &router, stock: &*running, wish: &wish };
-    feature.judge(&scene)
+    let mut scene = Scene { router: &router, stock: &mut *running, wish: &wish, others: &others };
+    feature.judge(&mut scene)
 }
 
 /// The whole matrix: for each feature a cell of each router. Routers are tried side by side.

@@ -81,6 +81,13 @@ impl Bird {
         self.signal(Signal::CONT)
     }
 
+    /// kill -9.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     fn signal(&self, signal: Signal) -> Result<()> {
         // `ip netns exec` replaces itself with the program.
         let pid = Pid::from_raw(self.child.id() as i32).context("pid of bird")?;
@@ -164,6 +171,13 @@ impl Frr {
         let mut vtysh = Command::new("vtysh");
         vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", "bgpd"]);
         output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Its log.

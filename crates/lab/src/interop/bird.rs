@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Feature, Running, Stock, THEIR_LARGE, Wish, process};
+use super::{CONFEDERATION, Feature, Running, Stock, THEIR_LARGE, Wish, process};
 use crate::{netns::Namespace, peers};
 
 /// BIRD 2.
@@ -40,6 +40,17 @@ impl Stock for Bird {
         if wish.extended {
             say("enable extended messages yes".into());
         }
+        if wish.confederation {
+            say(format!("confederation {CONFEDERATION}"));
+            say("confederation member yes".into());
+        }
+        if wish.customer {
+            say("local role customer".into());
+        }
+        if wish.graceful_restart {
+            say("graceful restart on".into());
+        }
+        let paths = if wish.add_path { "add paths on;" } else { "" };
         let configuration = format!(
             "router id 10.0.1.2;
             protocol device {{ }}
@@ -47,7 +58,7 @@ impl Stock for Bird {
             protocol bgp holdfast {{
               local {near} as {asn}; neighbor {far} as {our_asn};
               connect delay time 1; connect retry time 1; error wait time 1, 2;
-              {family} {{ import all; export all; }};
+              {family} {{ import all; export all; {paths} }};
               {session}
             }}"
         );
@@ -64,5 +75,9 @@ impl Running for peers::Bird {
 
     fn refresh(&self) -> Result<()> {
         self.birdc("reload in holdfast").map(drop)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.kill()
     }
 }

@@ -23,8 +23,12 @@ impl Stock for ExaBgp {
         process::package("exabgp")
     }
 
-    fn lacks(&self, _: Feature) -> Option<&'static str> {
-        None
+    fn lacks(&self, feature: Feature) -> Option<&'static str> {
+        match feature {
+            Feature::Confederation => Some("has no confederations"),
+            Feature::Role => Some("this version does not have roles"),
+            _ => None,
+        }
     }
 
     fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
@@ -47,12 +51,21 @@ impl Stock for ExaBgp {
             say("outgoing-ttl 255".into());
             say("incoming-ttl 255".into());
         }
+        let (mut capabilities, mut paths) = ("route-refresh enable;".to_owned(), String::new());
+        if wish.add_path {
+            capabilities += " add-path send/receive;";
+            paths = format!("add-path {{ {family} unicast; }}");
+        }
+        if wish.graceful_restart {
+            capabilities += " graceful-restart 60;";
+        }
         let configuration = format!(
             "process log {{ run {}; encoder json; }}
 neighbor {far} {{
   router-id 10.0.1.2; local-address {near}; local-as {asn}; peer-as {our_asn};
   family {{ {family} unicast; }}
-  capability {{ route-refresh enable; }}
+  capability {{ {capabilities} }}
+  {paths}
   api {{ processes [ log ]; receive {{ parsed; update; }} }}
   static {{ route {prefix} next-hop self {large}; }}
 {session}}}
@@ -65,12 +78,12 @@ neighbor {far} {{
         command.envs([("exabgp.daemon.user", "root"), ("exabgp.daemon.drop", "false")]);
         command.envs([("exabgp.api.cli", "false"), ("exabgp.log.level", "WARNING")]);
         let process = Process::start(&mut command, &directory.path("log"))?;
-        Ok(Box::new(Started { _process: process, family, far, directory }))
+        Ok(Box::new(Started { process, family, far, directory }))
     }
 }
 
 struct Started {
-    _process: Process,
+    process: Process,
     family: &'static str,
     far: String,
     directory: Directory,
@@ -79,14 +92,18 @@ struct Started {
 impl Running for Started {
     fn route(&self, prefix: &str) -> Result<String> {
         let all = fs::read_to_string(self.directory.path("received"))?;
-        let about = all.lines().rfind(|line| line.contains(prefix)).unwrap_or_default();
-        ensure!(about.contains("\"announce\""), "{about:?}");
-        Ok(about.to_owned())
+        let about: Vec<_> = all.lines().filter(|line| line.contains(prefix)).collect();
+        ensure!(about.last().is_some_and(|last| last.contains("\"announce\"")), "{about:?}");
+        Ok(about.join("\n"))
     }
 
     fn refresh(&self) -> Result<()> {
         let mut commands = fs::OpenOptions::new().append(true).open(self.directory.path("commands"))?;
         writeln!(commands, "neighbor {} announce route-refresh {} unicast", self.far, self.family)?;
         Ok(())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.process.kill()
     }
 }

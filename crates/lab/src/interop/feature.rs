@@ -1,11 +1,20 @@
 //! The rows of the matrix.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
+use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use serde_json::Value;
 
-use super::{OUR_ASN, OUR_LARGE, OURS, Scene, THEIR_LARGE, Wish, mentions};
+use super::{CONFEDERATION, OTHERS, OUR_ASN, OUR_LARGE, OURS, Scene, THEIR_LARGE, Wish, mentions};
+use crate::{
+    speaker::{Speaker, SpeakerConfig},
+    table::{AttributeSet, Table},
+    topology::{Side, v4},
+};
 
 const LIMIT: Duration = Duration::from_secs(40);
 /// Large communities that make an UPDATE longer than 4096 octets.
@@ -30,11 +39,23 @@ pub enum Feature {
     LargeCommunities,
     /// RFC 8654.
     ExtendedMessages,
+    /// RFC 4456.
+    Reflection,
+    /// RFC 5065.
+    Confederation,
+    /// RFC 7911.
+    AddPath,
+    /// RFC 4724, the stock router restarting.
+    RestartThere,
+    /// RFC 4724, we restarting.
+    RestartHere,
+    /// RFC 9234.
+    Role,
 }
 
 impl Feature {
     /// All rows.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Md5,
@@ -43,6 +64,12 @@ impl Feature {
         Self::RouteRefresh,
         Self::LargeCommunities,
         Self::ExtendedMessages,
+        Self::Reflection,
+        Self::Confederation,
+        Self::AddPath,
+        Self::RestartThere,
+        Self::RestartHere,
+        Self::Role,
     ];
 
     /// As in the first column.
@@ -56,6 +83,12 @@ impl Feature {
             Self::RouteRefresh => "route refresh",
             Self::LargeCommunities => "large communities",
             Self::ExtendedMessages => "extended messages",
+            Self::Reflection => "route reflection",
+            Self::Confederation => "confederation",
+            Self::AddPath => "ADD-PATH",
+            Self::RestartThere => "graceful restart, it restarts",
+            Self::RestartHere => "graceful restart, we restart",
+            Self::Role => "roles",
         }
     }
 
@@ -74,6 +107,18 @@ impl Feature {
             Self::ExtendedMessages => {
                 "a route with 400 large communities, over 4096 octets, arrives there whole"
             }
+            Self::Reflection => {
+                "it is our client: a route of another client arrives there with originator and our cluster"
+            }
+            Self::Confederation => {
+                "another member: our member AS stands in parentheses in the path there, and its own here"
+            }
+            Self::AddPath => "both of two paths of one prefix arrive there; its own comes with an identifier",
+            Self::RestartThere => "its process is killed with -9: its route stays here as stale",
+            Self::RestartHere => {
+                "`bgp` is killed with -9 and nothing taken over (`nonstop = false`): our route is never missing there"
+            }
+            Self::Role => "it is our customer: our route arrives there with OTC",
         }
     }
 
@@ -88,6 +133,11 @@ impl Feature {
             Self::FourOctetAs => Wish { asn: 4_200_000_001, ..wish },
             Self::LargeCommunities => Wish { large: true, ..wish },
             Self::ExtendedMessages => Wish { extended: true, ..wish },
+            Self::Reflection => Wish { asn: OUR_ASN, ..wish },
+            Self::Confederation => Wish { confederation: true, ..wish },
+            Self::AddPath => Wish { add_path: true, ..wish },
+            Self::RestartThere | Self::RestartHere => Wish { graceful_restart: true, ..wish },
+            Self::Role => Wish { customer: true, ..wish },
         }
     }
 
@@ -101,6 +151,27 @@ impl Feature {
         if wish.gtsm {
             say("ttl-security = true".into());
         }
+        let mut more = String::new();
+        match self {
+            Self::Reflection => {
+                say("route-reflector-client = true".into());
+                more += &other(2, OUR_ASN, "route-reflector-client = true");
+            }
+            Self::AddPath => {
+                say("add-path = { receive = true, send = \"all\" }".into());
+                more += &(other(2, 65_011, "") + &other(3, 65_012, ""));
+            }
+            Self::Role => say("role = \"provider\"".into()),
+            Self::RestartThere => say("graceful-restart = \"helper\"".into()),
+            Self::RestartHere => {
+                say("graceful-restart = \"full\"\nnonstop = false".into());
+            }
+            Self::Confederation => {
+                more += &format!("[bgp.confederation]\nid = {CONFEDERATION}\nmembers = [{asn}]\n");
+            }
+            _ => {}
+        }
+        let cluster = if self == Self::Reflection { "cluster-id = \"10.99.98.97\"\n" } else { "" };
         let [a, b, c] = OUR_LARGE;
         let then = match self {
             Self::LargeCommunities => {
@@ -113,9 +184,9 @@ impl Feature {
             _ => "then = \"accept\"".into(),
         };
         format!(
-            "[router]\nid = \"10.0.0.1\"\nasn = {OUR_ASN}\n[rib]\nenabled = false\n[bgp]\nconnect-retry = 1\n\
+            "[router]\nid = \"10.0.0.1\"\nasn = {OUR_ASN}\n[rib]\nenabled = false\n[bgp]\nconnect-retry = 1\n{cluster}\
              [[bgp.peer]]\nname = \"stock\"\nimport = \"accept-all\"\nexport = \"out\"\n{peer}\
-             [[bgp.network]]\nprefix = \"{network}\"\n[[policy]]\nname = \"out\"\n[[policy.term]]\n{then}\n"
+             [[bgp.network]]\nprefix = \"{network}\"\n[[policy]]\nname = \"out\"\n[[policy.term]]\n{then}\n{more}"
         )
     }
 
@@ -123,7 +194,7 @@ impl Feature {
     ///
     /// # Errors
     /// It does not work.
-    pub fn judge(self, scene: &Scene<'_>) -> Result<()> {
+    pub fn judge(self, scene: &mut Scene<'_>) -> Result<()> {
         let path = scene.until_ours()?;
         let ours = |text: &str| mentions(text, &[OUR_ASN]);
         match self {
@@ -151,7 +222,65 @@ impl Feature {
                 })?;
                 scene.until_theirs(ours)?;
             }
+            Self::Reflection => {
+                let _other = speaker(scene, 2, OUR_ASN)?;
+                scene.until_there(OTHERS, |text| {
+                    mentions(text, &[10, 99, 98, 97]) && mentions(text, &[10, 0, 2, 2])
+                })?;
+            }
+            Self::Confederation => {
+                scene.until_theirs(|text| text.contains(&format!("({OUR_ASN})")))?;
+                let text = path.to_string();
+                ensure!(text.contains(&format!("({})", scene.wish.asn)), "{text}");
+            }
+            Self::AddPath => {
+                let _others = [speaker(scene, 2, 65_011)?, speaker(scene, 3, 65_012)?];
+                scene.until_there(OTHERS, |text| mentions(text, &[65_011]) && mentions(text, &[65_012]))?;
+                ensure!(path["pathIdentifier"].is_u64(), "{path}");
+            }
+            Self::Role => drop(scene.until_theirs(|text| text.to_lowercase().contains("otc"))?),
+            Self::RestartThere => {
+                scene.stock.kill()?;
+                let down = |shown: &Value| shown["bgpState"] != "Established";
+                scene.router.until_neighbor("stock", LIMIT, down)?;
+                let path = scene.until_ours()?;
+                ensure!(path["stale"] == true, "{path}");
+            }
+            Self::RestartHere => {
+                scene.until_theirs(ours)?;
+                scene.router.kill("bgp")?;
+                let start = Instant::now();
+                loop {
+                    scene.stock.route(OURS[0])?;
+                    let shown = scene.router.neighbor("stock");
+                    if shown.is_ok_and(|shown| shown["bgpState"] == "Established") {
+                        break;
+                    }
+                    ensure!(start.elapsed() < LIMIT, "not up again");
+                }
+                scene.until_theirs(ours)?;
+            }
         }
         Ok(())
     }
+}
+
+/// A further peer of ours, in another network.
+fn other(network: u8, asn: u32, more: &str) -> String {
+    format!(
+        "[[bgp.peer]]\nname = \"other-{network}\"\naddress = \"{}\"\nasn = {asn}\npassive = true\nimport = \"accept-all\"\n{more}\n",
+        v4(network, Side::Second)
+    )
+}
+
+/// That peer, which announces [`OTHERS`].
+fn speaker(scene: &Scene<'_>, network: u8, asn: u32) -> Result<Speaker> {
+    let (near, us) = (v4(network, Side::Second), v4(network, Side::First));
+    let mut config = SpeakerConfig::connect(near.into(), us.into(), asn);
+    let attributes = AttributesBuilder::new(Origin::Igp).build();
+    let routes = vec![(OTHERS.parse()?, 0)];
+    config.tables = vec![Arc::new(Table { sets: vec![AttributeSet { bytes: attributes }], routes })];
+    let speaker = scene.others[usize::from(network) - 2].run(move || Speaker::spawn(config))??;
+    speaker.wait_established(LIMIT)?;
+    Ok(speaker)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Feature, Running, Stock, THEIR_LARGE, Wish, process};
+use super::{CONFEDERATION, Feature, Running, Stock, THEIR_LARGE, Wish, process};
 use crate::{netns::Namespace, peers};
 
 /// FRR's bgpd.
@@ -33,6 +33,20 @@ impl Stock for Frr {
         if wish.gtsm {
             say("ttl-security hops 1".into());
         }
+        if wish.customer {
+            say("local-role customer".into());
+        }
+        let mut speaker = String::new();
+        if wish.confederation {
+            speaker += &format!(
+                " bgp confederation identifier {CONFEDERATION}\n bgp confederation peers {our_asn}\n"
+            );
+        }
+        if wish.graceful_restart {
+            speaker += " bgp graceful-restart\n bgp graceful-restart preserve-fw-state\n";
+        }
+        let paths =
+            if wish.add_path { format!("  neighbor {far} addpath-tx-all-paths\n") } else { String::new() };
         let configuration = format!(
             "route-map own permit 10
 {large}exit
@@ -43,10 +57,10 @@ router bgp {asn}
  no bgp network import-check
  neighbor {far} remote-as {our_asn}
  neighbor {far} timers connect 1
-{session} address-family {family} unicast
+{speaker}{session} address-family {family} unicast
   network {prefix} route-map own
   neighbor {far} activate
- exit-address-family
+{paths} exit-address-family
 exit
 "
         );
@@ -70,5 +84,9 @@ impl Running for Started {
 
     fn refresh(&self) -> Result<()> {
         self.frr.vtysh(&format!("clear bgp {} unicast {} soft in", self.family, self.far)).map(drop)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.frr.kill()
     }
 }

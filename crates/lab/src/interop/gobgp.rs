@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::{
-    Feature, Running, Stock, THEIR_LARGE, Wish,
+    CONFEDERATION, Feature, Running, Stock, THEIR_LARGE, Wish,
     process::{self, Directory, Process},
 };
 use crate::netns::Namespace;
@@ -24,6 +24,7 @@ impl Stock for GoBgp {
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         match feature {
             Feature::RouteRefresh => Some("keeps what it was sent, and asks for no refresh"),
+            Feature::Role => Some("this version does not have roles"),
             Feature::ExtendedMessages => Some("this version does not have extended messages"),
             _ => None,
         }
@@ -36,20 +37,40 @@ impl Stock for GoBgp {
         let password = wish.md5.map(|key| format!("auth-password = \"{key}\"\n")).unwrap_or_default();
         let gtsm =
             if wish.gtsm { "[neighbors.ttl-security.config]\nenabled = true\nttl-min = 255\n" } else { "" };
+        let confederation = if wish.confederation {
+            format!(
+                "[global.confederation.config]\nenabled = true\nidentifier = {CONFEDERATION}\nmember-as-list = [{our_asn}]\n"
+            )
+        } else {
+            String::new()
+        };
+        let (restart, family_restart) = if wish.graceful_restart {
+            (
+                "[neighbors.graceful-restart.config]\nenabled = true\nrestart-time = 60\n",
+                "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n",
+            )
+        } else {
+            ("", "")
+        };
+        let paths = if wish.add_path {
+            "[neighbors.afi-safis.add-paths.config]\nreceive = true\nsend-max = 8\n"
+        } else {
+            ""
+        };
         let configuration = format!(
             "[global.config]
 as = {asn}
 router-id = \"10.0.1.2\"
-[[neighbors]]
+{confederation}[[neighbors]]
 [neighbors.config]
 neighbor-address = \"{far}\"
 peer-as = {our_asn}
 {password}[neighbors.transport.config]
 local-address = \"{near}\"
-{gtsm}[[neighbors.afi-safis]]
+{gtsm}{restart}[[neighbors.afi-safis]]
 [neighbors.afi-safis.config]
 afi-safi-name = \"{family}-unicast\"
-"
+{family_restart}{paths}"
         );
         let file = directory.write("gobgpd.toml", 0o600, &configuration)?;
         let mut command = process::command(host, "gobgpd");
@@ -91,5 +112,9 @@ impl Running for Started {
 
     fn refresh(&self) -> Result<()> {
         self.gobgp(&["neighbor", &self.far, "softresetin"]).map(drop)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.process.kill()
     }
 }

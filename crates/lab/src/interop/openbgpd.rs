@@ -25,6 +25,7 @@ impl Stock for OpenBgpd {
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         match feature {
+            Feature::Confederation => Some("has no confederations"),
             Feature::ExtendedMessages => Some("this version does not have extended messages"),
             _ => None,
         }
@@ -43,6 +44,14 @@ impl Stock for OpenBgpd {
         wish.md5.iter().for_each(|key| say(format!("tcp md5sig password {key}")));
         if wish.gtsm {
             say("ttl-security yes".into());
+        }
+        if wish.add_path {
+            say("announce add-path recv yes".into());
+            say("announce add-path send all".into());
+        }
+        if wish.customer {
+            say("announce policy yes".into());
+            say("role customer".into());
         }
         let socket = directory.path("ctl");
         let configuration = format!(
@@ -97,5 +106,9 @@ impl Running for Started {
 
     fn refresh(&self) -> Result<()> {
         self.bgpctl(&["neighbor", &self.far, "refresh"]).map(drop)
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.process.kill()
     }
 }
