@@ -25,16 +25,24 @@ use crate::{
 pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) {
     let ext_communities = octets(&edits.ext_communities);
     let class = core.classes.get(core.sets.class(set));
-    let by_policy = edits.prepend.and_then(|prepend| prepended(prepend, core, set, core.speaker.asn));
+    // A member's number would leave the confederation, and be a loop inside.
+    let own = |prepend: &Prepend| prepend.asn == PrependAs::Own && core.speaker.confederation.is_some();
+    let by_policy = edits
+        .prepend
+        .filter(|prepend| !own(prepend))
+        .and_then(|prepend| prepended(prepend, core, set, core.speaker.asn));
     let prepend: Front = by_policy.into_iter().chain(class.ingress.prepend.map(|asn| (asn, 1))).collect();
-    // Where the session lowers it nothing else says so.
-    let kept = match core.sets.flags(set).has(SetFlags::AMENDED) {
-        true => Change::Set(core.sets.preference(set).local_pref),
-        false => Change::Keep,
+    let flags = core.sets.flags(set);
+    let local_pref = match edits.local_pref {
+        // Most policies say how good a neighbour is: they must not keep traffic where it will be lost.
+        _ if flags.has(SetFlags::GRACEFUL_SHUTDOWN) => Change::Set(0),
+        Some(value) => Change::Set(value),
+        None if flags.has(SetFlags::AMENDED) => Change::Set(core.sets.preference(set).local_pref),
+        None => Change::Keep,
     };
     let mut marked = Vec::new();
     let mut communities = values(&edits.communities);
-    if core.sets.flags(set).has(SetFlags::BLACKHOLE) {
+    if flags.has(SetFlags::BLACKHOLE) {
         // RFC 7999 section 3.2: it is to go no further.
         marked.extend_from_slice(communities.add);
         marked.push(community::NO_EXPORT);
@@ -43,7 +51,7 @@ pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) 
     let edit = Edit {
         origin: edits.origin.map(origin),
         prepend: &prepend,
-        local_pref: edits.local_pref.map_or(kept, Change::Set),
+        local_pref,
         med: edits.med.map_or(Change::Keep, imported_med),
         communities,
         ext_communities: values(&ext_communities),

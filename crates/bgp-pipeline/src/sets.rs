@@ -15,7 +15,7 @@ use std::{
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use holdfast_bgp_wire::{
-    as_path::AsPath,
+    as_path::{AsPath, Segment},
     attribute::{Attribute, code},
     attributes::{Attributes, community},
 };
@@ -76,6 +76,8 @@ impl SetFlags {
     pub(crate) const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
+    /// It is about to go (RFC 8326): no policy makes more of it.
+    pub(crate) const GRACEFUL_SHUTDOWN: Self = Self(1 << 15);
     /// The last resort (RFC 9494 section 4.3).
     pub(crate) const LLGR_STALE: Self = Self(1 << 14);
 
@@ -185,9 +187,16 @@ fn loops(path: AsPath<'_>, identity: Identity, ingress: &Ingress) -> bool {
     let allowed = ingress.allow_own_asn;
     let too_often =
         |asn| path.contains(asn) && (allowed == 0 || path.occurrences(asn) > usize::from(allowed));
-    too_often(identity.asn)
-        || identity.confederation.is_some_and(too_often)
-        || ingress.local_asn.is_some_and(too_often)
+    let member = || {
+        let confed = path.segments().filter(|segment| segment.kind.is_confed());
+        confed.flat_map(Segment::asns).filter(|asn| *asn == identity.asn).count() > usize::from(allowed)
+    };
+    let ours = match identity.confederation {
+        // A member's number says nothing outside of the confederation's segments.
+        Some(confederation) => member() || too_often(confederation),
+        None => too_often(identity.asn),
+    };
+    ours || ingress.local_asn.is_some_and(too_often)
 }
 
 impl Ingress {
@@ -361,7 +370,7 @@ impl AttributeSets {
         // RFC 8326 section 4.2: from another AS, or for the whole session.
         if ingress.graceful_shutdown || graceful_shutdown && ingress.external {
             local_pref = 0;
-            flags.set(SetFlags::AMENDED, true);
+            flags.set(SetFlags::AMENDED.and(SetFlags::GRACEFUL_SHUTDOWN), true);
         }
         flags.set(SetFlags::AS_LOOP, loops(path, identity, ingress));
         flags.set(SetFlags::WEIGHTED, class.weight != 0);

@@ -203,7 +203,7 @@ impl<'a> Offer<'a> {
 
     /// RFC 9234 section 4.2. Several capabilities count as one where they say the same.
     fn roles_fit(&self, theirs: &[Capability]) -> bool {
-        let Some(ours) = self.config.role.filter(|_| !self.plain) else { return true };
+        let Some(ours) = self.config.role else { return true };
         let said = theirs.iter().filter_map(|capability| match capability {
             Capability::Role(role) => Some(*role),
             _ => None,

@@ -29,7 +29,8 @@ impl SegmentType {
         })
     }
 
-    pub(crate) fn is_confed(self) -> bool {
+    /// Whether it is one of a confederation (RFC 5065).
+    pub fn is_confed(self) -> bool {
         matches!(self, Self::ConfedSequence | Self::ConfedSet)
     }
 

@@ -289,6 +289,11 @@ impl Neighbor {
         }
     }
 
+    /// Where the peer is that says this AS number: outside, whatever it says, if it knows us by a number of the outside.
+    pub(crate) fn kind(&self, settings: &Settings, asn: Asn) -> pipeline::PeerKind {
+        if self.local_asn(settings) == settings.asn { settings.kind(asn) } else { pipeline::PeerKind::Ebgp }
+    }
+
     /// What the pipeline needs; `asn` is what the peer's OPEN says, as far as one has come.
     pub(crate) fn pipeline(&self, settings: &Settings, asn: Option<Asn>) -> pipeline::PeerConfig {
         let configured = match self.asn {
@@ -301,7 +306,7 @@ impl Neighbor {
             name: self.name.clone(),
             address: self.address,
             asn,
-            kind: settings.kind(asn),
+            kind: self.kind(settings, asn),
             import: self.import.clone(),
             export: self.export.clone(),
             enforce_first_as: self.source.enforce_first_as,

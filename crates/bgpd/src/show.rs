@@ -172,7 +172,7 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         remote_port: connection.map_or(0, |connection| connection.remote.port().into()),
         router_id: negotiated.map(|negotiated| negotiated.router_id.to_string()).unwrap_or_default(),
         local_router_id: speaker.settings.router_id.to_string(),
-        link: match speaker.settings.kind(asn) {
+        link: match slot.neighbor.kind(&speaker.settings, asn) {
             PeerKind::Ibgp => "internal".into(),
             PeerKind::Ebgp => "external".into(),
             PeerKind::ConfedEbgp => "confederation".into(),

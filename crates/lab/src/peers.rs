@@ -173,13 +173,6 @@ impl Frr {
         output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
     }
 
-    /// kill -9.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
     /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()

@@ -339,6 +339,13 @@ fn a_confederation_is_one_as_to_others_and_members_are_named_inside() {
 }
 
 #[test]
+fn a_member_s_number_outside_of_the_confederation_is_somebody_else() {
+    let mut scene = member();
+    scene.announce(3, &external(&[65103, 65000]));
+    assert_eq!(scene.told(), [1, 2]);
+}
+
+#[test]
 fn member_and_confederation_are_both_looked_for_in_paths() {
     for path in [from_member(&[65001, 65000], &[9]), from_member(&[65001], &[64999])] {
         let mut scene = member();
@@ -427,6 +434,15 @@ fn a_route_that_is_about_to_go_is_the_last_choice() {
     assert_eq!(scene.attributes(3).local_pref(), Some(0));
     scene.announce(2, &external(&[65102, 8, 9]));
     assert_eq!(scene.path(3).as_deref(), Some("65102 8 9"), "the longer one, which stays");
+}
+
+#[test]
+fn no_policy_keeps_traffic_on_a_route_that_is_about_to_go() {
+    let preferred = PeerConfig { import: crate::model::programs()[3].clone(), ..ebgp(1) };
+    let mut scene = Scene::new(always(), vec![preferred, ebgp(2), ibgp(3)]);
+    let communities = vec![community::GRACEFUL_SHUTDOWN, 65000 << 16 | 1];
+    scene.announce(1, &AttributesBuilder { communities, ..builder(&[65101]) }.build());
+    assert_eq!(scene.attributes(3).local_pref(), Some(0));
 }
 
 #[test]

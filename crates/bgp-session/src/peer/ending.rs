@@ -68,9 +68,10 @@ impl Peer {
     }
 
     /// RFC 5492 section 3: the next OPEN goes without capabilities; if that one was refused too, with them
-    /// again. Only IPv4 unicast works without.
+    /// again. Only IPv4 unicast works without, and no role can be told.
     fn change_capabilities(&mut self, refused: &Connection) {
-        if self.config.capabilities && self.config.families.contains(&Family::IPV4_UNICAST) {
+        let needed = self.config.role.is_some() && self.config.role_strict;
+        if self.config.capabilities && !needed && self.config.families.contains(&Family::IPV4_UNICAST) {
             self.plain = !refused.plain;
             if self.plain {
                 self.out.log(SessionEvent::WithoutCapabilities);

@@ -157,7 +157,11 @@ impl<'a> Check<'a, '_> {
         let Some(class) = class(code) else { return unknown(flags, wire) };
         let external = self.rules.kind == PeerKind::Ebgp;
         match code {
-            code::LOCAL_PREF | code::ORIGINATOR_ID | code::CLUSTER_LIST if external => {
+            code::LOCAL_PREF if external => Treatment::Discard(FaultReason::ExternalNeighbor),
+            // RFC 4456 section 8: they mean something in one AS, which another member of a confederation is not.
+            code::ORIGINATOR_ID | code::CLUSTER_LIST
+                if external || self.rules.kind == PeerKind::ConfedEbgp =>
+            {
                 Treatment::Discard(FaultReason::ExternalNeighbor)
             }
             code::AS4_PATH | code::AS4_AGGREGATOR if self.rules.four_octet_as => {
