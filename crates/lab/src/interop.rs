@@ -276,6 +276,10 @@ pub fn page(matrix: &[(Feature, Vec<Cell>)]) -> Result<String> {
     for (number, note) in notes.iter().enumerate() {
         writeln!(page, "[{}] {note}  ", number + 1)?;
     }
+    writeln!(
+        page,
+        "\nSessions over link-local addresses (unnumbered) have no row: Holdfast does not have them yet."
+    )?;
     writeln!(page, "\n| row | what is judged |\n|---|---|")?;
     for (feature, _) in matrix {
         writeln!(page, "| {} | {} |", feature.title(), feature.judgement())?;

@@ -171,6 +171,9 @@ impl Feature {
             }
             _ => {}
         }
+        if self == Self::RestartHere {
+            more += "[fea]\nkeep-routes = true\n";
+        }
         let cluster = if self == Self::Reflection { "cluster-id = \"10.99.98.97\"\n" } else { "" };
         let [a, b, c] = OUR_LARGE;
         let then = match self {
@@ -236,7 +239,7 @@ impl Feature {
             Self::AddPath => {
                 let _others = [speaker(scene, 2, 65_011)?, speaker(scene, 3, 65_012)?];
                 scene.until_there(OTHERS, |text| mentions(text, &[65_011]) && mentions(text, &[65_012]))?;
-                ensure!(path["pathIdentifier"].is_u64(), "{path}");
+                ensure!(path["pathId"].is_u64(), "{path}");
             }
             Self::Role => drop(scene.until_theirs(|text| text.to_lowercase().contains("otc"))?),
             Self::RestartThere => {

@@ -26,6 +26,9 @@ impl Stock for OpenBgpd {
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         match feature {
             Feature::Confederation => Some("has no confederations"),
+            Feature::RestartThere | Feature::RestartHere => {
+                Some("of graceful restart only the End-of-RIB marker is supported (bgpd.conf(5))")
+            }
             Feature::ExtendedMessages => Some("this version does not have extended messages"),
             _ => None,
         }
@@ -50,8 +53,7 @@ impl Stock for OpenBgpd {
             say("announce add-path send all".into());
         }
         if wish.customer {
-            say("announce policy yes".into());
-            say("role customer".into());
+            say("announce policy customer".into());
         }
         let socket = directory.path("ctl");
         let configuration = format!(
