@@ -171,9 +171,11 @@ impl Feature {
             }
             _ => {}
         }
-        if self == Self::RestartHere {
-            more += "[fea]\nkeep-routes = true\n";
-        }
+        // Only who keeps forwarding may say so: with the kernel's routes kept.
+        let forwarding = match self {
+            Self::RestartHere => "[rib]\nenabled = true\n[fea]\nkeep-routes = true",
+            _ => "[rib]\nenabled = false",
+        };
         let cluster = if self == Self::Reflection { "cluster-id = \"10.99.98.97\"\n" } else { "" };
         let [a, b, c] = OUR_LARGE;
         let then = match self {
@@ -187,7 +189,7 @@ impl Feature {
             _ => "then = \"accept\"".into(),
         };
         format!(
-            "[router]\nid = \"10.0.0.1\"\nasn = {OUR_ASN}\n[rib]\nenabled = false\n[bgp]\nconnect-retry = 1\n{cluster}\
+            "[router]\nid = \"10.0.0.1\"\nasn = {OUR_ASN}\n{forwarding}\n[bgp]\nconnect-retry = 1\n{cluster}\
              [[bgp.peer]]\nname = \"stock\"\nimport = \"accept-all\"\nexport = \"out\"\n{peer}\
              [[bgp.network]]\nprefix = \"{network}\"\n[[policy]]\nname = \"out\"\n[[policy.term]]\n{then}\n{more}"
         )
