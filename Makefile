@@ -7,7 +7,7 @@ UNITDIR ?= /lib/systemd/system
 
 help:
 	@echo "make demo    build, run a router with a full table in namespaces, kill its bgp, show what survives"
-	@echo "make test    everything CI runs (needs root: namespaces, BIRD and FRR as peers)"
+	@echo "make test    everything CI runs (needs root: namespaces, with stock routers as peers)"
 	@echo "make drills  the long versions of the kill drills, and of peers that are slow, silent or flapping"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
