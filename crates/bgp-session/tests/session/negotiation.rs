@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_bgp_session::{Negotiated, Output, PeerAsn, PeerConfig, State};
+use holdfast_bgp_session::{Negotiated, Output, PeerAsn, PeerConfig, SessionEvent, State};
 use holdfast_bgp_wire::{Capability, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
 use holdfast_types::{Afi, Asn, BgpRole, Family};
 
@@ -255,4 +255,15 @@ fn a_role_is_told_and_the_peers_has_to_fit() {
     // Without a role of ours one of theirs means nothing, but two contradict each other in any case.
     negotiated(config(), &said(&[0]));
     assert_eq!(refusal(config(), &said(&[3, 4])), Notification::role_mismatch());
+}
+
+#[test]
+fn a_role_that_has_to_be_told_is_not_given_up_with_the_capabilities() {
+    for (role_strict, plain) in [(false, true), (true, false)] {
+        let mut solo = Solo::new(PeerConfig { role: Some(BgpRole::Provider), role_strict, ..config() });
+        solo.advance_to(State::OpenSent);
+        let outputs = solo.feed_notification(DIALLED, &Notification::unsupported_optional_parameter());
+        let tried = outputs.contains(&Output::Log(SessionEvent::WithoutCapabilities));
+        assert_eq!(tried, plain, "strict: {role_strict}");
+    }
 }
