@@ -261,6 +261,8 @@ impl Speaker {
             send_paths: SendPaths::All,
         });
         let facts = SessionFacts {
+            enhanced_refresh: false,
+            orf_received: Vec::new(),
             long_lived: false,
             families: vec![family],
             four_octet_as: true,

@@ -201,6 +201,8 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
+        enhanced_refresh: false,
+        orf_received: Vec::new(),
         long_lived: false,
         extended_next_hop: false,
         identifiers_received: Identifiers::NONE,

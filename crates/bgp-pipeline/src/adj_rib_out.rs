@@ -6,223 +6,35 @@
 //!
 //! A group that is sent several paths of a prefix (RFC 7911) has a route for each source, under the source's number.
 
-use std::hash::BuildHasher;
+mod audience;
+mod chain;
+mod merge;
+mod outgoing;
 
-use foldhash::fast::FixedState;
-use holdfast_bgp_wire::{NextHop, UpdateEncoder, encode, nlri::Identified};
-use holdfast_types::{IpPrefix, Ipv4Prefix};
+use holdfast_bgp_wire::{UpdateEncoder, nlri::Identified};
+use holdfast_types::IpPrefix;
 
+pub(crate) use self::{
+    audience::{Audience, Before, Side},
+    chain::Marks,
+    outgoing::{Outgoing, Run, Target},
+};
+use self::{
+    chain::{Announced, Chain, END, attributes, encode_chain},
+    merge::Merge,
+    outgoing::{withdraw, withdraw_paths},
+};
 use crate::{
     PeerIndex,
     core::Core,
-    export::{Group, Judged},
+    export::Judged,
     fanout::Change,
-    journal::{AttributeHasher, Names, PeerNumber, Recorder},
-    own_next_hop::OwnNextHops,
+    journal::PeerNumber,
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
-    rewrite::{self, ExportedNextHop},
-    seam::{Lane, Old, RouteNumber, Seam},
-    told::{Announced, Known},
+    seam::{Old, RouteNumber, Seam},
+    told::{self, Known},
 };
-
-/// Whom some bytes are for. A route is not sent back to the peer it came from.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Target {
-    All,
-    Except(PeerIndex),
-    Only(PeerIndex),
-    /// Nothing is sent: it is for the journal.
-    Nobody,
-}
-
-impl Target {
-    pub(crate) fn includes(self, peer: PeerIndex) -> bool {
-        match self {
-            Self::All => true,
-            Self::Except(other) => other != peer,
-            Self::Only(other) => other == peer,
-            Self::Nobody => false,
-        }
-    }
-}
-
-/// Octets after which messages for the same targets are another run: a member takes whole ones.
-const LONG_RUN: usize = 64 << 10;
-
-/// Messages for the same targets.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Run {
-    pub(crate) target: Target,
-    /// Where it ends.
-    pub(crate) end: usize,
-    /// Where what the journal says of it ends.
-    pub(crate) items_end: usize,
-    pub(crate) messages: u64,
-}
-
-/// Messages, in runs.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) runs: Vec<Run>,
-    /// Where we stand as next hop: members on other links have another address there.
-    pub(crate) own_next_hops: Vec<u32>,
-    /// What the journal is to say of the runs, if there is one.
-    pub(crate) recorder: Option<Recorder>,
-    /// Messages behind the last run.
-    messages: u64,
-    /// Routes whose attributes fit no message of the session.
-    pub(crate) too_long: u64,
-}
-
-impl Outgoing {
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.runs.clear();
-        self.own_next_hops.clear();
-        self.recorder.iter_mut().for_each(|recorder| recorder.items.clear());
-    }
-
-    pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
-        encode::end_of_rib(P::UNICAST, &mut self.bytes);
-        self.recorder.iter_mut().for_each(Recorder::end_of_rib::<P>);
-        self.messages += 1;
-        self.close(Target::All);
-    }
-
-    /// The messages from `start` on name us as next hop.
-    fn note_own_next_hops(&mut self, start: usize) {
-        let places = encode::next_hops(&self.bytes[start..]).map(|at| (start + at) as u32);
-        self.own_next_hops.extend(places);
-    }
-
-    /// Ends a run; joins it to the last if that has the same target and is not long.
-    fn close(&mut self, target: Target) {
-        let messages = std::mem::take(&mut self.messages);
-        let end = self.bytes.len();
-        let items_end = self.recorder.as_ref().map_or(0, |recorder| recorder.items.len());
-        if messages == 0 && self.runs.last().map_or(0, |run| run.items_end) == items_end {
-            return;
-        }
-        let start = self.runs.iter().nth_back(1).map_or(0, |before| before.end);
-        match self.runs.last_mut() {
-            Some(run) if run.target == target && end - start <= LONG_RUN => {
-                (run.end, run.items_end) = (end, items_end);
-                run.messages += messages;
-            }
-            Some(_) | None => self.runs.push(Run { target, end, items_end, messages }),
-        }
-    }
-}
-
-/// What was announced for a prefix before.
-#[derive(Copy, Clone, Debug)]
-pub(crate) enum Before {
-    /// What this export makes of the path (or none).
-    Path(Path, Side),
-    /// Nobody knows: withdraw what must not be there.
-    Unknown,
-}
-
-/// Which of the group's two export policies: during a change of policy the table is walked, and what lies
-/// before the walk was announced by the new one, what lies behind it by the old one.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
-    Current,
-    Previous,
-}
-
-/// For whom a window is encoded.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Audience<'a> {
-    pub(crate) current: &'a Group,
-    pub(crate) previous: &'a Group,
-    /// What messages are encoded with.
-    pub(crate) own: &'a OwnNextHops,
-    pub(crate) members: &'a PeerSet,
-    /// The group's position, for who looks at the seams.
-    pub(crate) lane: Lane,
-    /// Of the journal, if there is one.
-    pub(crate) journal: Option<(&'a AttributeHasher, &'a Names)>,
-}
-
-impl Audience<'_> {
-    fn group(&self, side: Side) -> &Group {
-        match side {
-            Side::Current => self.current,
-            Side::Previous => self.previous,
-        }
-    }
-
-    /// Whether several paths of a prefix are told.
-    fn tells_each<P: IpPrefix>(&self) -> bool {
-        self.current.export.paths::<P>() != 0
-    }
-
-    /// The path if it is one of those that are told.
-    #[inline]
-    pub(crate) fn select<P: IpPrefix>(&self, side: Side, path: Path) -> Path {
-        match self.group(side).export.paths::<P>() {
-            0 => path,
-            most => path.within(most),
-        }
-    }
-
-    /// The lane of a path.
-    fn lane<P: IpPrefix>(&self, source: SourceId) -> Lane {
-        match self.lane {
-            Lane::Group(group) if self.tells_each::<P>() => Lane::GroupPath(group, source.0),
-            lane => lane,
-        }
-    }
-
-    /// Whether the path would be announced.
-    pub(crate) fn passes<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> bool {
-        self.current.judge(core, prefix, path).is_some()
-    }
-
-    /// A best path comes out of the fanout for these.
-    #[inline]
-    pub(crate) fn read<P: IpPrefix>(&self, core: &Core, prefix: P, before: Before, new: Path) {
-        if core.seams.are_watched() {
-            self.pass(core, prefix, before, new);
-        }
-    }
-
-    #[cold]
-    fn pass<P: IpPrefix>(&self, core: &Core, prefix: P, before: Before, new: Path) {
-        let old = match before {
-            Before::Path(old, _) => Old::Is(RouteNumber::of(old)),
-            Before::Unknown => Old::Unknown,
-        };
-        let lane = self.lane::<P>(new.source);
-        core.seams.pass(Seam::FanoutToExport, lane, prefix, old, RouteNumber::of(new));
-    }
-
-    /// Whether nobody needs to know of routes that come from the one member: not even the journal, for those that may
-    /// join it.
-    fn is_alone_and_silent(&self) -> bool {
-        self.members.len() == 1 && self.journal.is_none()
-    }
-
-    /// What the journal calls the peer that a source is; 0 if it is none.
-    fn source_number(&self, core: &Core, source: SourceId) -> PeerNumber {
-        let peer = || core.sources.get(source).peer;
-        self.journal.and_then(|(_, names)| Some(names.number(peer()?))).unwrap_or(0)
-    }
-
-    /// The member that the journal calls so.
-    fn named(&self, number: PeerNumber) -> Option<PeerIndex> {
-        let (_, names) = self.journal.filter(|_| number != 0)?;
-        names.peer(number).filter(|peer| self.members.contains(*peer))
-    }
-
-    /// The member that a source is.
-    fn member(&self, core: &Core, source: SourceId) -> Option<PeerIndex> {
-        core.sources.get(source).peer.filter(|peer| self.members.contains(*peer))
-    }
-}
 
 /// How many prefixes are announced, counted on the way.
 #[derive(Debug, Default)]
@@ -249,12 +61,12 @@ impl Tally {
         *count += by;
     }
 
-    /// A route is announced, but not to the member that it comes from.
+    /// So many routes are announced (or not any more), but not to the member that they come from.
     #[inline]
-    fn announce(&mut self, source: Option<PeerIndex>) {
-        self.announced += 1;
+    fn announce(&mut self, source: Option<PeerIndex>, by: i64) {
+        self.announced += by;
         if let Some(peer) = source {
-            self.withhold(peer, 1);
+            self.withhold(peer, by);
         }
     }
 
@@ -268,26 +80,6 @@ impl Tally {
         (self.restarted, self.announced) = (false, 0);
         self.take_withheld().for_each(drop);
     }
-}
-
-/// Routes of one window with the same attributes, told to the same members.
-#[derive(Copy, Clone, Debug)]
-struct Chain {
-    /// The source as a member of the group, which is not told of its own routes.
-    member: Option<PeerIndex>,
-    /// What the journal calls the source.
-    source: PeerNumber,
-    /// Under which its routes are announced; `None`: without.
-    identifier: Option<u32>,
-    side: Side,
-    judged: Judged,
-    /// Of the attributes as sent, where that was asked for.
-    hash: Option<u64>,
-    /// First and last of its routes; `END` as long as it has none.
-    first: u32,
-    last: u32,
-    /// Another chain of the same received set.
-    next: u32,
 }
 
 /// Where a route belongs in a window.
@@ -307,53 +99,13 @@ struct Latest {
     place: Place,
 }
 
-const END: u32 = u32::MAX;
-
-/// For each attribute set its first chain in the present window. Shared by all groups and families: four
-/// octets a set would do, but then it had to be cleared for each window.
-#[derive(Debug, Default)]
-pub(crate) struct Marks {
-    marks: Vec<(u32, u32)>,
-    window: u32,
-}
-
-impl Marks {
-    fn begin(&mut self, sets: usize) {
-        if self.marks.len() < sets {
-            self.marks.resize(sets, (0, 0));
-        } else if self.marks.len() > 4 * sets {
-            self.marks.truncate(sets);
-            self.marks.shrink_to_fit();
-        }
-        self.window = self.window.wrapping_add(1);
-        if self.window == 0 {
-            self.marks.fill((0, 0));
-            self.window = 1;
-        }
-    }
-
-    #[inline]
-    fn chain(&mut self, set: SetId) -> &mut u32 {
-        let (window, chain) = &mut self.marks[set.index()];
-        if *window != self.window {
-            (*window, *chain) = (self.window, END);
-        }
-        chain
-    }
-
-    pub(crate) fn memory(&self) -> usize {
-        self.marks.capacity() * size_of::<(u32, u32)>()
-    }
-}
-
 /// Room for one window.
 #[derive(Debug)]
 pub(crate) struct Window<P> {
     merge: Merge<P>,
     chains: Vec<Chain>,
     latest: Option<Latest>,
-    /// Announced prefixes, each with the place of the next in its chain.
-    routes: Vec<(P, u32)>,
+    announced: Announced<P>,
     withdrawn: Vec<P>,
     withdrawn_from: Vec<(Target, P)>,
     /// Withdrawn from each member that had them.
@@ -370,7 +122,7 @@ impl<P: IpPrefix> Window<P> {
             merge: Merge::new(seed),
             chains: Vec::new(),
             latest: None,
-            routes: Vec::new(),
+            announced: Announced::new(),
             withdrawn: Vec::new(),
             withdrawn_from: Vec::new(),
             forgotten: Vec::new(),
@@ -387,7 +139,7 @@ impl<P: IpPrefix> Window<P> {
         audience.previous.begin_window();
         self.chains.clear();
         self.latest = None;
-        self.routes.clear();
+        self.announced.clear();
         self.withdrawn.clear();
         self.withdrawn_from.clear();
         self.forgotten.clear();
@@ -411,49 +163,55 @@ impl<P: IpPrefix> Window<P> {
         self.merge.changes = changes;
     }
 
-    /// One prefix: before and now.
-    #[inline]
+    /// Prefixes of which [all is alike](Change::is_like), before and now: most often those of one UPDATE. What holds for
+    /// the first holds for all, unless policy looks at prefixes.
     pub(crate) fn add(
         &mut self,
         core: &mut Core,
         marks: &mut Marks,
         audience: &Audience<'_>,
-        prefix: P,
+        alike: &[Change<P>],
         before: Before,
-        (new, side): (Path, Side),
+        side: Side,
     ) {
-        let (old, was) = match before {
-            Before::Path(old, old_side) => (old, audience.group(old_side).judge(core, prefix, old)),
-            Before::Unknown => (Path::NONE, None),
+        let Some(&Change { prefix, old, new }) = alike.first() else { return };
+        let was = match before {
+            Before::Told(side) => audience.group(side).judge(core, prefix, old),
+            Before::Unknown => None,
         };
         let now = self.place(core, marks, audience, prefix, (new, side));
+        let one_by_one = alike.len() > 1 && !audience.holds_for_all::<P>(core, (before, old), (new, side));
+        let (alike, others) = alike.split_at(if one_by_one { 1 } else { alike.len() });
         if core.seams.are_watched() {
-            self.pass(core, audience, prefix, (before, was), (new, now));
+            alike.iter().for_each(|change| self.pass(core, audience, change, (before, was), now));
         }
         match (was, now) {
-            (None, None) if matches!(before, Before::Unknown) => {
-                self.retire(audience, Target::All, new.source, prefix);
+            (None, None) if before == Before::Unknown => {
+                self.retire(audience, Target::All, new.source, alike);
             }
             (None, None) => {}
             (None, Some(place)) => {
-                self.announce(place, prefix);
+                self.announce(place, alike);
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
-                    self.retire(audience, Target::Only(peer), new.source, prefix);
+                    self.retire(audience, Target::Only(peer), new.source, alike);
                 }
             }
-            (Some(_), None) => match self.retract(core, audience, old) {
+            (Some(_), None) => match self.retract(core, audience, old, alike.len()) {
                 Some(_) if audience.is_alone_and_silent() => {}
-                Some(peer) => self.retire(audience, Target::Except(peer), old.source, prefix),
-                None => self.retire(audience, Target::All, old.source, prefix),
+                Some(peer) => self.retire(audience, Target::Except(peer), old.source, alike),
+                None => self.retire(audience, Target::All, old.source, alike),
             },
-            (Some(was), Some(place)) if self.is_renewed(core, (before, was), (new, side), place) => {}
+            (Some(was), Some(place)) if self.is_renewed(core, (before, old, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
-                let had_none = self.retract(core, audience, old);
-                self.announce(place, prefix);
+                let had_none = self.retract(core, audience, old, alike.len());
+                self.announce(place, alike);
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
-                    self.retire(audience, Target::Only(peer), new.source, prefix);
+                    self.retire(audience, Target::Only(peer), new.source, alike);
                 }
             }
+        }
+        for change in others {
+            self.add(core, marks, audience, std::slice::from_ref(change), before, side);
         }
     }
 
@@ -462,28 +220,29 @@ impl<P: IpPrefix> Window<P> {
     fn is_renewed(
         &self,
         core: &Core,
-        (before, was): (Before, Judged),
+        (before, old, was): (Before, Path, Judged),
         (new, side): (Path, Side),
         place: Place,
     ) -> bool {
-        let Before::Path(old, old_side) = before else { return false };
-        old.source != new.source
+        before == Before::Told(side)
+            && old.source != new.source
             && core.sources.get(old.source).peer == core.sources.get(new.source).peer
-            && old_side == side
             && self.chains[place.chain as usize].judged == was
     }
 
-    /// The prefix is withdrawn; where several paths are told, that of the source.
+    /// Prefixes are withdrawn; where several paths are told, those of the source.
     #[inline]
-    fn retire(&mut self, audience: &Audience<'_>, target: Target, source: SourceId, prefix: P) {
+    fn retire(&mut self, audience: &Audience<'_>, target: Target, source: SourceId, changes: &[Change<P>]) {
+        let prefixes = changes.iter().map(|change| change.prefix);
         match target {
             _ if audience.tells_each::<P>() => {
                 let identifier = identifier(source);
-                self.withdrawn_paths.push((target, Identified { identifier, prefix }));
+                let path = |prefix| (target, Identified { identifier, prefix });
+                self.withdrawn_paths.extend(prefixes.map(path));
             }
-            Target::All => self.withdrawn.push(prefix),
+            Target::All => self.withdrawn.extend(prefixes),
             Target::Except(_) | Target::Only(_) | Target::Nobody => {
-                self.withdrawn_from.push((target, prefix));
+                self.withdrawn_from.extend(prefixes.map(|prefix| (target, prefix)));
             }
         }
     }
@@ -498,27 +257,28 @@ impl<P: IpPrefix> Window<P> {
         told: Option<Known>,
         best: Path,
     ) {
+        let change = Change { prefix, old: Path::NONE, new: best };
         let now = self.place(core, marks, audience, prefix, (best, Side::Current));
         if core.seams.are_watched() {
-            self.pass(core, audience, prefix, (Before::Unknown, None), (best, now));
+            self.pass(core, audience, &change, (Before::Unknown, None), now);
         }
         let (told, place) = match (told, now) {
             (None, None) => return,
-            (None, Some(place)) => return self.announce(place, prefix),
+            (None, Some(place)) => return self.announce(place, &[change]),
             (Some(told), None) => return self.withdraw_known(audience, &told, prefix),
             (Some(told), Some(place)) => (told, place),
         };
-        let (Announced { hash, source }, also_except) = told;
+        let (told::Announced { hash, source }, also_except) = told;
         // The journal has to name the present source: one that it names beyond its session would count as not told
         // when it is up anew.
         let is_same = also_except.is_empty()
             && source == self.chains[place.chain as usize].source
             && self.hash(core, audience, place.chain) == Some(hash);
         if is_same {
-            self.tally.announce(place.member);
+            self.tally.announce(place.member, 1);
             return;
         }
-        self.announce(place, prefix);
+        self.announce(place, &[change]);
         // The one that was not told, if it is among those who are told now.
         let except = audience.named(source);
         let had_it = |peer: &PeerIndex| {
@@ -556,47 +316,50 @@ impl<P: IpPrefix> Window<P> {
         chain.hash
     }
 
+    /// Shows a change at the seams before and behind export.
     #[cold]
     fn pass(
         &self,
         core: &Core,
         audience: &Audience<'_>,
-        prefix: P,
+        &Change { prefix, old, new }: &Change<P>,
         (before, was): (Before, Option<Judged>),
-        (new, now): (Path, Option<Place>),
+        now: Option<Place>,
     ) {
+        let lane = audience.lane::<P>(new.source);
         let number = |path: Path, judged: Judged| RouteNumber::new(path.source, judged.set);
-        let was = match before {
-            Before::Path(old, _) => Old::Is(was.map(|judged| number(old, judged))),
-            Before::Unknown => Old::Unknown,
+        let (known, was) = match before {
+            Before::Told(_) => {
+                (Old::Is(RouteNumber::of(old)), Old::Is(was.map(|judged| number(old, judged))))
+            }
+            Before::Unknown => (Old::Unknown, Old::Unknown),
         };
         let now = now.map(|place| number(new, self.chains[place.chain as usize].judged));
-        core.seams.pass(Seam::ExportToAdjRibOut, audience.lane::<P>(new.source), prefix, was, now);
+        core.seams.pass(Seam::FanoutToExport, lane, prefix, known, RouteNumber::of(new));
+        core.seams.pass(Seam::ExportToAdjRibOut, lane, prefix, was, now);
     }
 
-    /// The path is not announced any more. Returns the member that was not told of it, being its source.
+    /// The path is not announced any more, for so many prefixes. Returns the member that was not told of it, being its
+    /// source.
     #[inline]
-    fn retract(&mut self, core: &Core, audience: &Audience<'_>, path: Path) -> Option<PeerIndex> {
+    fn retract(
+        &mut self,
+        core: &Core,
+        audience: &Audience<'_>,
+        path: Path,
+        prefixes: usize,
+    ) -> Option<PeerIndex> {
         let member = audience.member(core, path.source);
-        self.tally.announced -= 1;
-        if let Some(peer) = member {
-            self.tally.withhold(peer, -1);
-        }
+        self.tally.announce(member, -(prefixes as i64));
         member
     }
 
-    /// The prefix is announced like the others of a chain.
+    /// The prefixes are announced like the others of a chain.
     #[inline]
-    fn announce(&mut self, place: Place, prefix: P) {
-        self.tally.announce(place.member);
-        let number = self.routes.len() as u32;
-        self.routes.push((prefix, END));
-        let chain = &mut self.chains[place.chain as usize];
-        match self.routes.get_mut(chain.last as usize) {
-            Some((_, next)) => *next = number,
-            None => chain.first = number,
-        }
-        chain.last = number;
+    fn announce(&mut self, place: Place, changes: &[Change<P>]) {
+        self.tally.announce(place.member, changes.len() as i64);
+        let prefixes = changes.iter().map(|change| change.prefix);
+        self.announced.extend(&mut self.chains[place.chain as usize], prefixes);
     }
 
     /// Where a path belongs; `None` if it is not announced. Often it is where the one before it belonged: they came
@@ -636,8 +399,12 @@ impl<P: IpPrefix> Window<P> {
         let identifier = audience.tells_each::<P>().then(|| identifier(path.source));
         let chain = self.chain(marks.chain(path.set), (member, source, identifier, side, judged));
         let place = Place { chain, member };
-        self.latest =
-            group.remembers(core, path).then_some(Latest { set: path.set, source: path.source, side, place });
+        self.latest = group.remembers::<P>(core, path).then_some(Latest {
+            set: path.set,
+            source: path.source,
+            side,
+            place,
+        });
         Some(place)
     }
 
@@ -647,7 +414,8 @@ impl<P: IpPrefix> Window<P> {
         for seam in [Seam::FanoutToExport, Seam::ExportToAdjRibOut] {
             core.seams.pass(seam, audience.lane::<P>(source), prefix, Old::Unknown, None);
         }
-        self.retire(audience, Target::All, source, prefix);
+        let change = Change { prefix, old: Path::NONE, new: Path::NONE };
+        self.retire(audience, Target::All, source, &[change]);
     }
 
     /// The chain of routes that are announced in this way.
@@ -706,227 +474,18 @@ impl<P: IpPrefix> Window<P> {
             out.close(part[0].0);
         }
         for chain in &self.chains {
-            encode_chain(core, audience, encoder, chain, &self.routes, &mut self.attributes, out);
+            encode_chain(core, audience, encoder, chain, &self.announced, &mut self.attributes, out);
         }
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.routes.capacity() * size_of::<(P, u32)>()
+        self.announced.memory()
             + self.chains.capacity() * size_of::<Chain>()
             + self.merge.changes.capacity() * size_of::<Change<P>>()
     }
 }
 
-/// The attributes of a chain as they are sent, and with which next hop; `None` if there is no such address.
-fn attributes<P: IpPrefix>(
-    core: &Core,
-    audience: &Audience<'_>,
-    chain: &Chain,
-    attributes: &mut Vec<u8>,
-) -> Option<(ExportedNextHop, NextHop)> {
-    let judged = chain.judged;
-    let group = audience.group(chain.side);
-    let (export, edits) = (&group.export, &*group.edits(judged.outcome));
-    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, judged, edits)?;
-    let next_hop = match named {
-        ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32)?,
-        ExportedNextHop::Other(next_hop) => next_hop,
-    };
-    attributes.clear();
-    rewrite::export(core, export, judged, edits, next_hop, attributes);
-    Some((named, next_hop))
-}
-
-/// Encodes the messages of one chain.
-fn encode_chain<P: IpPrefix>(
-    core: &Core,
-    audience: &Audience<'_>,
-    encoder: UpdateEncoder,
-    chain: &Chain,
-    routes: &[(P, u32)],
-    bytes: &mut Vec<u8>,
-    out: &mut Outgoing,
-) {
-    let nobody = chain.member.is_some() && audience.members.len() == 1;
-    if chain.first == END || nobody && audience.journal.is_none() {
-        return;
-    }
-    let routes = Routes { routes, next: chain.first };
-    let start = out.bytes.len();
-    let named = attributes::<P>(core, audience, chain, bytes).and_then(|(named, next_hop)| {
-        let out_bytes = &mut out.bytes;
-        let sent = match (next_hop, chain.identifier) {
-            _ if nobody => Ok(0),
-            (NextHop::V4(_), None) => encoder.announce(bytes, ipv4(routes.clone()), out_bytes),
-            (NextHop::V6 { .. }, None) => encoder.announce_mp(bytes, next_hop, routes.clone(), out_bytes),
-            (NextHop::V4(_), Some(identifier)) => {
-                let paths = ipv4(routes.clone()).map(|prefix| Identified { identifier, prefix });
-                encoder.announce(bytes, paths, out_bytes)
-            }
-            (NextHop::V6 { .. }, Some(identifier)) => {
-                let paths = routes.clone().map(|prefix| Identified { identifier, prefix });
-                encoder.announce_mp(bytes, next_hop, paths, out_bytes)
-            }
-        };
-        out.messages += *sent.as_ref().unwrap_or(&0) as u64;
-        sent.is_ok().then_some(named)
-    });
-    match named {
-        Some(named) => {
-            if named == ExportedNextHop::Ourselves && !nobody {
-                out.note_own_next_hops(start);
-            }
-            if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, audience.journal) {
-                let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
-                recorder.announced(chain.source, hash, routes);
-            }
-        }
-        None => {
-            // What cannot be said must not leave the old route standing.
-            out.too_long += routes.clone().count() as u64;
-            match chain.identifier {
-                None => withdraw(encoder, routes, out),
-                Some(identifier) => {
-                    let paths = routes.map(|prefix| Identified { identifier, prefix });
-                    withdraw_paths(encoder, paths, out);
-                }
-            }
-        }
-    }
-    out.close(chain.member.map_or(Target::All, Target::Except));
-}
-
-/// The prefixes of a chain.
-#[derive(Clone)]
-struct Routes<'a, P> {
-    routes: &'a [(P, u32)],
-    next: u32,
-}
-
-impl<P: Copy> Iterator for Routes<'_, P> {
-    type Item = P;
-
-    fn next(&mut self) -> Option<P> {
-        let (prefix, next) = *self.routes.get(self.next as usize)?;
-        self.next = next;
-        Some(prefix)
-    }
-}
-
-fn ipv4<P: IpPrefix>(prefixes: impl Iterator<Item = P>) -> impl Iterator<Item = Ipv4Prefix> {
-    prefixes.filter_map(|prefix| Ipv4Prefix::from_prefix(prefix.into()))
-}
-
-fn withdraw<P: IpPrefix>(
-    encoder: UpdateEncoder,
-    prefixes: impl Iterator<Item = P> + Clone,
-    out: &mut Outgoing,
-) {
-    if let Some(recorder) = &mut out.recorder
-        && prefixes.clone().next().is_some()
-    {
-        recorder.withdrawn(prefixes.clone());
-    }
-    out.messages += if P::WIDTH == 32 {
-        encoder.withdraw(ipv4(prefixes), &mut out.bytes)
-    } else {
-        encoder.withdraw_mp(prefixes, &mut out.bytes)
-    } as u64;
-}
-
-/// The same for paths under identifiers, of which there is no journal.
-fn withdraw_paths<P: IpPrefix>(
-    encoder: UpdateEncoder,
-    paths: impl Iterator<Item = Identified<P>>,
-    out: &mut Outgoing,
-) {
-    out.messages += if P::WIDTH == 32 {
-        let path = |Identified { identifier, prefix }: Identified<P>| {
-            Some(Identified { identifier, prefix: Ipv4Prefix::from_prefix(prefix.into())? })
-        };
-        encoder.withdraw(paths.filter_map(path), &mut out.bytes)
-    } else {
-        encoder.withdraw_mp(paths, &mut out.bytes)
-    } as u64;
-}
-
 /// The path identifier of a source's paths: 0 is none, as some receivers take it for that.
-fn identifier(source: SourceId) -> u32 {
+pub(crate) fn identifier(source: SourceId) -> u32 {
     u32::from(source.0) + 1
-}
-
-/// Finds changes of the same prefix within a window.
-#[derive(Debug)]
-struct Merge<P> {
-    changes: Vec<Change<P>>,
-    /// Open addressing, twice the window's size: place in `changes`, plus 1.
-    slots: Vec<u32>,
-    hasher: FixedState,
-}
-
-impl<P: IpPrefix> Merge<P> {
-    fn new(seed: u64) -> Self {
-        Self { changes: Vec::new(), slots: Vec::new(), hasher: FixedState::with_seed(seed) }
-    }
-
-    fn run(
-        &mut self,
-        changes: impl ExactSizeIterator<Item = Change<P>>,
-        only: Option<bool>,
-    ) -> Vec<Change<P>> {
-        let mut merged = std::mem::take(&mut self.changes);
-        merged.clear();
-        merged.extend(changes);
-        if let Some(each) = only {
-            merged.retain(|change| change.is_each() == each);
-        }
-        if !are_distinct(&merged) {
-            self.unite(&mut merged);
-        }
-        merged
-    }
-
-    fn unite(&mut self, changes: &mut Vec<Change<P>>) {
-        self.slots.clear();
-        self.slots.resize((2 * changes.len()).next_power_of_two(), 0);
-        let mut kept = 0;
-        for at in 0..changes.len() {
-            let change = changes[at];
-            match self.find(&changes[..kept], &change) {
-                Ok(place) => changes[place].new = change.new,
-                Err(slot) => {
-                    changes[kept] = change;
-                    kept += 1;
-                    self.slots[slot] = kept as u32;
-                }
-            }
-        }
-        changes.truncate(kept);
-    }
-
-    /// Where a change of the same is among those before, or else the slot to note it in.
-    fn find(&self, before: &[Change<P>], change: &Change<P>) -> Result<usize, usize> {
-        let mask = self.slots.len() - 1;
-        let source = change.is_each().then_some(change.new.source);
-        let mut slot = self.hasher.hash_one((change.prefix, source)) as usize & mask;
-        loop {
-            match self.slots[slot] {
-                0 => return Err(slot),
-                place if before[place as usize - 1].concerns(change) => return Ok(place as usize - 1),
-                _ => slot = (slot + 1) & mask,
-            }
-        }
-    }
-}
-
-/// Whether no prefix is there twice, as far as that can be seen at once. The second change of a prefix starts from
-/// what the first led to: so there is none where all are additions, or all are deletions. Walks over the table make
-/// changes in address order.
-fn are_distinct<P: IpPrefix>(changes: &[Change<P>]) -> bool {
-    let Some(first) = changes.first() else { return true };
-    let is_like_first = |change: &Change<P>| {
-        (change.old.is_some(), change.new.is_some()) == (first.old.is_some(), first.new.is_some())
-    };
-    first.old.is_some() != first.new.is_some() && changes.iter().all(is_like_first)
-        || changes.is_sorted_by(|a, b| a.prefix < b.prefix)
 }

@@ -7,13 +7,16 @@
 //! A walk makes changes faster than receivers take them. So it waits as long as a receiver has unread bytes
 //! of the last slice: other routes must not queue behind it.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Instant,
+};
 
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Direction, Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, sets::Stamp, stage::Release,
-    table::Table, update_group::Stream,
+    Direction, Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, places::Remains, sets::Stamp,
+    stage::Release, table::Table, update_group::Stream,
 };
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.
@@ -54,6 +57,10 @@ pub(crate) struct Background {
     rib_stuck: (u32, u64),
     trim_at: usize,
     released: Vec<Release>,
+    /// Peers that have asked for another filter of theirs to take effect.
+    pub(crate) filters: BTreeSet<PeerIndex>,
+    /// Which path identifiers were where, of sessions that have ended.
+    pub(crate) remains: Remains,
 }
 
 impl Background {
@@ -90,14 +97,21 @@ impl Pipeline {
     /// It returns false when there is nothing to do, and also when receivers have to read first: then
     /// [`Self::is_waiting`] is true, and calling again after [`Self::set_paced`] or [`Self::pull`] goes on.
     pub fn work(&mut self, budget: usize) -> bool {
+        self.background.waiting = false;
         self.trim();
+        let filtering = self.apply_filters();
         let (now, passed) = (self.ends(), self.passed());
         let core = &mut self.core;
         let more = core.sets.collect(now, passed, budget, &mut core.classes, &mut core.next_hops);
         self.bury(passed);
         let released = self.release_suppressed(budget);
+        let left = self.background.remains.free(budget);
         let walking = self.walk_slice(budget);
-        more || released || walking
+        self.aggregate();
+        let counting = self.count_aggregates(budget);
+        self.background.waiting |= self.retire_aggregates();
+        // What has been withdrawn may count for others.
+        more || filtering || released || left || walking || counting || self.has_aggregates_to_count()
     }
 
     /// When [`Self::work`] has something to do without anything else happening: [`Self::set_now`] and call it then.
@@ -132,7 +146,9 @@ impl Pipeline {
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
     /// has its answer, and no walk over the tables is under way or has to follow.
     pub fn is_settled(&self) -> bool {
-        self.background.place.is_none() && !self.background.wanted && self.core.next_hops.are_answered()
+        let is_walking = self.background.place.is_some() || self.background.wanted;
+        let is_idle = !is_walking && self.background.filters.is_empty();
+        is_idle && !self.is_aggregating() && self.core.next_hops.are_answered()
     }
 
     fn walk_slice(&mut self, budget: usize) -> bool {
@@ -162,6 +178,7 @@ impl Pipeline {
                 .visit(&mut self.core, &mut self.stages, from, budget)
                 .map(|next| Place::Ipv6(Some(next))),
         };
+        self.free_swept_places();
         if self.background.place.is_none() {
             self.end_walk();
         }
@@ -181,6 +198,7 @@ impl Pipeline {
         let moved = self.background.ended + 1..=self.core.walk;
         self.background.ended = self.core.walk;
         self.core.deciding_anew = false;
+        self.core.sources.end_sweeps(self.core.walk);
         let moved =
             self.core.sources.iter().filter(|source| source.is_alive() && moved.contains(&source.moving));
         let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Import };
@@ -213,6 +231,20 @@ impl Pipeline {
         }
         self.background.released = released;
         more
+    }
+
+    /// Whether a peer that makes progress has not been told of everything that a change of exports changes.
+    pub(crate) fn is_telling_changes(&mut self) -> bool {
+        let mut is_telling = false;
+        for (peer, member) in self.peers.iter_mut().zip(&self.members) {
+            let session = peer.as_mut().and_then(|peer| peer.session.as_mut());
+            let (Some(session), Some(member)) = (session, member) else { continue };
+            if self.streams.is_changing(member) && session.patience < PATIENCE {
+                session.patience += 1;
+                is_telling = true;
+            }
+        }
+        is_telling
     }
 
     /// Whether a receiver that makes progress has not yet read what earlier slices caused.
@@ -271,8 +303,9 @@ impl Pipeline {
         passed
     }
 
-    /// Trims the logs when they have grown; called after every change.
+    /// Counts for aggregates what has changed, and trims the logs when they have grown; called after every change.
     pub(crate) fn trim_if_long(&mut self) {
+        self.aggregate();
         if self.v4.rib.log.len() + self.v6.rib.log.len() > self.background.trim_at {
             self.trim();
         }

@@ -62,6 +62,9 @@ pub struct DecisionRules {
     pub med_missing_as_worst: bool,
     /// Only paths of the same neighbouring AS are used beside each other.
     pub multipath_same_neighbor: bool,
+    /// An external path that is best stays so although another external one has the lower BGP identifier (RFC 5004). One that
+    /// its peer announces with other attributes is another path.
+    pub prefer_oldest: bool,
 }
 
 impl SpeakerConfig {
@@ -190,6 +193,15 @@ pub struct PathRules {
     pub graceful_shutdown: bool,
     /// Packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999).
     pub blackhole: bool,
+    /// Of another AS, and with a view of its own: it is told of the best path that it may have (RFC 7947 section 2.3), in
+    /// the order of our decision; of [`SendPaths::Best`], of so many that it may have. Paths with its own AS are none that
+    /// it may have. Stays as it is while the session is up.
+    ///
+    /// Cost: it shares no messages with others, and all paths of a prefix are put in order when one changes: beyond the
+    /// thirtieth, in none that means anything.
+    pub own_view: bool,
+    /// It is told of a default route of ours, in each family of the session, whatever the table and export policy say.
+    pub default_originate: bool,
 }
 
 /// Whom routes name as next hop where policy does not say.
@@ -238,12 +250,16 @@ pub struct SessionFacts {
     pub max_message_len: usize,
     /// IPv4 routes with IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
+    /// The peer knows where a refresh begins and ends if it is told (RFC 7313).
+    pub enhanced_refresh: bool,
     /// The peer knows what to do with routes that are the last resort (RFC 9494).
     pub long_lived: bool,
     /// Where the peer's prefixes have path identifiers (RFC 7911): it may send several paths of each.
     pub identifiers_received: Identifiers,
     /// Where it takes such prefixes from us.
     pub identifiers_sent: Identifiers,
+    /// Where it may say which prefixes it wants to be told (RFC 5291): it is told nothing before it has asked.
+    pub orf_received: Vec<Family>,
     /// The peer's BGP identifier.
     pub router_id: RouterId,
     /// The peer's address on this session.

@@ -5,13 +5,13 @@
 
 use holdfast_bgp_wire::attributes::community;
 use holdfast_policy::{Edits, Program, Verdict as PolicyVerdict};
-use holdfast_types::{Family, Prefix};
+use holdfast_types::{Asn, Family, Prefix};
 
 use crate::{
-    SpeakerConfig,
+    PeerIndex, SpeakerConfig,
     class::{Class, ClassId, Classes, Policy},
     next_hop::{NextHopId, NextHops},
-    path::{Flags, Mosts, Path, SetId},
+    path::{Flags, Mosts, Path, SetId, SourceId},
     rewrite,
     route::RouteView,
     seam::Seams,
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     /// Whether it has every choice made anew.
     pub(crate) deciding_anew: bool,
     pub(crate) seams: Seams,
+    /// Paths of sessions that live which a walk has swept: whose, and at which of its places.
+    pub(crate) swept: Vec<(PeerIndex, Prefix, u8)>,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -64,6 +66,7 @@ impl Core {
             mosts: Default::default(),
             deciding_anew: false,
             seams: Seams::default(),
+            swept: Vec::new(),
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,
@@ -102,10 +105,11 @@ impl Core {
         }
     }
 
-    /// Whether import policy takes the set, if that is the same for all prefixes.
-    pub(crate) fn accepts_for_all(&mut self, prefix: Prefix, set: SetId) -> Option<bool> {
-        let accepted = self.effective(prefix, set).is_some();
-        (self.sets.verdict(set) != Verdict::PerRoute).then_some(accepted)
+    /// What [`Self::effective`] says, if that is the same for all prefixes.
+    #[inline]
+    pub(crate) fn effective_for_all(&mut self, prefix: Prefix, set: SetId) -> Option<Option<SetId>> {
+        let effective = self.effective(prefix, set);
+        (self.sets.verdict(set) != Verdict::PerRoute).then_some(effective)
     }
 
     /// The path's set after import policy; `None` if it was refused or is a loop, or there is no path.
@@ -119,7 +123,7 @@ impl Core {
     #[inline]
     pub(crate) fn usable(&mut self, prefix: Prefix, path: Path) -> Option<(SetId, u32)> {
         let family = usize::from(matches!(prefix, Prefix::V6(_)));
-        if path.is_suppressed() || self.sources.get(path.source).goes(family) {
+        if path.is_suppressed() || self.sources.get(path.source).drops(family, path) {
             return None;
         }
         let set = self.imported(prefix, path)?;
@@ -134,6 +138,7 @@ impl Core {
     }
 
     /// The path with the decision's marks where there is no other.
+    #[inline]
     pub(crate) fn lone(&mut self, prefix: Prefix, mut path: Path) -> Path {
         let best = self.usable(prefix, path).is_some();
         path.flags.set(Flags::BEST, best);
@@ -181,6 +186,7 @@ impl Core {
     }
 
     /// Whether neither policy, which has left what it would change in `self.edits`, nor the session changes the set.
+    #[inline]
     fn is_unchanged(&self, set: SetId) -> bool {
         self.edits.is_empty() && !self.sets.flags(set).has(SetFlags::AMENDED)
     }
@@ -242,6 +248,14 @@ impl Core {
             return Some(ClassId::OURS);
         }
         self.classes.acquire(&class)
+    }
+
+    /// Whether a policy that says yes or no lets a route with this set after import policy pass. The set does not say any
+    /// more who sent it where import policy has changed something.
+    pub(crate) fn passes(&self, program: &Program, prefix: Prefix, source: SourceId, set: SetId) -> bool {
+        let source = self.sources.get(source);
+        let sender = if source.peer.is_some() { source.asn } else { Asn(0) };
+        accepts(program, &RouteView::exported(self, prefix, set, sender), &mut Edits::default())
     }
 
     /// The path's set under its source's present class, with one more user; `None` if it is that already.

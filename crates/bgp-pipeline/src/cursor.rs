@@ -4,6 +4,7 @@
 //! address order. Changes go first, so that the table is as the reader knows it when the walk goes on; what
 //! a change means for a prefix that the walk has not reached depends on what the receivers have of it.
 
+use holdfast_bgp_wire::RouteRefresh;
 use holdfast_types::IpPrefix;
 
 use crate::{
@@ -26,6 +27,8 @@ pub(crate) enum WalkKind {
     Refresh,
     /// Another export policy: they have what the previous one let pass.
     Policy,
+    /// They want other prefixes, and nothing else is different: they have what the previous filter let pass.
+    Filter,
     /// They were too far behind: nobody knows.
     Lost,
     /// Their sessions go on after another process: what that one has told them is known, see [`Cursor::told`].
@@ -65,6 +68,17 @@ impl<P: IpPrefix> Walk<P> {
     }
 }
 
+/// How far members have been told of a refresh (RFC 7313).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Enclosure {
+    #[default]
+    None,
+    /// BoRR goes out before the first route.
+    Begins,
+    /// It has. EoRR follows the walk, also if that has become another: what that tells is more.
+    Begun,
+}
+
 /// Where a stream is in one family.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<P> {
@@ -74,13 +88,48 @@ pub(crate) struct Cursor<P> {
     pub(crate) walk: Option<Walk<P>>,
     /// Changes it had not read are gone.
     pub(crate) lost: bool,
+    /// A refresh that was asked for during a walk, and follows it; whether it is enclosed in BoRR and EoRR.
+    refresh: Option<bool>,
+    /// What of those the members are to be told, or have been.
+    enclosure: Enclosure,
     /// From [`WalkKind::Resume`] on: what an earlier process has told the members, without what walks have met.
     pub(crate) told: Option<Box<ToldFamily<P>>>,
 }
 
 impl<P: IpPrefix> Cursor<P> {
     pub(crate) fn new(position: u64) -> Self {
-        Self { position, walk: None, lost: false, told: None }
+        Self { position, walk: None, lost: false, refresh: None, enclosure: Enclosure::None, told: None }
+    }
+
+    /// A reader that has been told nothing, and is to be given the table.
+    pub(crate) fn dump(position: u64) -> Self {
+        Self { walk: Some(Walk::new(WalkKind::Dump)), ..Self::new(position) }
+    }
+
+    /// Has the table told once more: now, or when a walk that is under way has ended. To be cut short by another would
+    /// leave the receiver with the end of a refresh that was none.
+    pub(crate) fn refresh(&mut self, is_enclosed: bool) {
+        match self.walk {
+            None if !self.lost => self.start_refresh(is_enclosed),
+            // They get the table, and not a word before its End-of-RIB (RFC 7313 section 4).
+            Some(Walk { kind: WalkKind::Dump, after: None, .. }) => {}
+            None | Some(_) => self.refresh = Some(is_enclosed),
+        }
+    }
+
+    fn start_refresh(&mut self, is_enclosed: bool) {
+        self.walk = Some(Walk::new(WalkKind::Refresh));
+        self.enclosure = if is_enclosed { Enclosure::Begins } else { Enclosure::None };
+    }
+
+    /// A walk has ended; whether a refresh has with it, which the members are told.
+    fn end_walk(&mut self) -> bool {
+        self.walk = None;
+        let has_ended = std::mem::take(&mut self.enclosure) == Enclosure::Begun;
+        if let Some(is_enclosed) = self.refresh.take() {
+            self.start_refresh(is_enclosed);
+        }
+        has_ended
     }
 
     /// Starts a walk, or from the start again. Two reasons at once, and what the members have is too
@@ -139,7 +188,12 @@ pub(crate) enum Advance {
     /// Some changes or prefixes were done.
     Some,
     /// The last of a walk after which the members have everything: they are told so.
-    Synced,
+    Synced {
+        /// By End-of-RIB.
+        end_of_rib: bool,
+        /// By EoRR.
+        refresh: bool,
+    },
 }
 
 impl<P: IpPrefix> Table<P> {
@@ -157,8 +211,15 @@ impl<P: IpPrefix> Table<P> {
             (cursor.position, cursor.lost) = (self.rib.log.start(), false);
             cursor.walk = Some(Walk::new(WalkKind::Lost));
         }
+        if cursor.enclosure == Enclosure::Begins {
+            cursor.enclosure = Enclosure::Begun;
+            out.refresh::<P>(RouteRefresh::BORR);
+        }
         let advance = if cursor.position < self.rib.log.end() {
-            self.read_log(cursor, audience, encoding);
+            match audience.current.export.viewer {
+                None => self.read_log(cursor, audience, encoding),
+                Some(_) => self.read_log_for_view(cursor, audience, encoding),
+            }
             Advance::Some
         } else {
             match cursor.walk {
@@ -168,8 +229,16 @@ impl<P: IpPrefix> Table<P> {
             }
         };
         self.window.encode(encoding.core, audience, out);
-        if advance == Advance::Synced {
-            out.end_of_rib::<P>();
+        match advance {
+            Advance::Synced { end_of_rib, refresh } => {
+                if end_of_rib {
+                    out.end_of_rib::<P>();
+                }
+                if refresh {
+                    out.refresh::<P>(RouteRefresh::EORR);
+                }
+            }
+            Advance::Idle | Advance::Some => {}
         }
         advance
     }
@@ -180,36 +249,61 @@ impl<P: IpPrefix> Table<P> {
         let each = audience.current.export.paths::<P>() != 0;
         let is_mixed = each || self.rib.log.is_mixed(cursor.position);
         cursor.position += changes.len() as u64;
-        let merged = self.window.merge(changes, is_mixed.then_some(each));
-        for change in &merged {
+        let mut merged = self.window.merge(changes, is_mixed.then_some(each));
+        if cursor.walk.is_some() || cursor.told.is_some() {
+            self.read_beside_walk(&mut merged, cursor, audience, (core, marks));
+        } else {
+            if each || audience.default_route.is_some() {
+                merged.iter_mut().for_each(|change| *change = audience.select_both(Side::Current, *change));
+            }
+            let (before, now) = (Before::Told(Side::Current), Side::Current);
+            for alike in merged.chunk_by(Change::is_like).filter(|alike| !alike[0].is_none()) {
+                self.window.add(core, marks, audience, alike, before, now);
+            }
+        }
+        self.window.recycle(merged);
+    }
+
+    /// What changes mean while a walk is under way, or what one has found is still compared with what was told.
+    fn read_beside_walk(
+        &mut self,
+        changes: &mut [Change<P>],
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        (core, marks): (&mut Core, &mut Marks),
+    ) {
+        for change in changes {
             let prefix = change.prefix;
             let pending = cursor.walk.filter(|walk| !walk.has_done(prefix)).map(|walk| walk.kind);
-            let side = if pending == Some(WalkKind::Policy) { Side::Previous } else { Side::Current };
-            let (old, new) = (audience.select::<P>(side, change.old), audience.select::<P>(side, change.new));
+            let side = match pending {
+                Some(WalkKind::Policy | WalkKind::Filter) => Side::Previous,
+                Some(WalkKind::Dump | WalkKind::Refresh | WalkKind::Lost | WalkKind::Resume) | None => {
+                    Side::Current
+                }
+            };
+            *change = audience.select_both(side, *change);
             match pending {
                 // The walk will come by.
                 Some(WalkKind::Dump | WalkKind::Resume) => continue,
                 // Also where none of these paths is told now: they may have been.
                 Some(WalkKind::Lost) => {
-                    if !audience.passes(core, prefix, new) {
-                        self.window.withdraw(core, audience, new.source, prefix);
+                    if !audience.passes(core, prefix, change.new) {
+                        self.window.withdraw(core, audience, change.new.source, prefix);
                     }
                     continue;
                 }
-                Some(WalkKind::Policy | WalkKind::Refresh) | None if old.same_route(new) => continue,
-                Some(WalkKind::Policy | WalkKind::Refresh) | None => {}
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Refresh) | None if change.is_none() => {
+                    continue;
+                }
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Refresh) | None => {}
             }
             // A walk has come by while it was not there: only now is what was told of it compared.
             if let Some(told) = cursor.told.as_mut().and_then(|told| told.take(prefix)) {
-                audience.read(core, prefix, Before::Unknown, new);
-                self.window.resume(core, marks, audience, prefix, Some(told), new);
+                self.window.resume(core, marks, audience, prefix, Some(told), change.new);
                 continue;
             }
-            let before = Before::Path(old, side);
-            audience.read(core, prefix, before, new);
-            self.window.add(core, marks, audience, prefix, before, (new, side));
+            self.window.add(core, marks, audience, std::slice::from_ref(change), Before::Told(side), side);
         }
-        self.window.recycle(merged);
     }
 
     /// The prefixes that were withdrawn while nobody looked.
@@ -224,12 +318,13 @@ impl<P: IpPrefix> Table<P> {
         let from = walk.after.map_or(Unbounded, Excluded);
         let mut last = None;
         self.window.tally.restarted = walk.after.is_none();
-        if audience.current.export.paths::<P>() != 0 {
+        if audience.current.export.reads_each(usize::from(P::WIDTH != 32)) {
             last = self.withdraw_gone_paths(walk.after, audience, encoding);
         } else {
             for &prefix in self.gone.range((from, Unbounded)).take(encoding.limits.window) {
                 last = Some(prefix);
-                if !self.rib.best(prefix).is_some() {
+                let best = self.rib.best(prefix);
+                if !audience.select(Side::Current, prefix, best).is_some() {
                     self.window.withdraw(encoding.core, audience, SourceId::LOCAL, prefix);
                 }
             }
@@ -241,7 +336,7 @@ impl<P: IpPrefix> Table<P> {
         Advance::Some
     }
 
-    /// The same where several paths are told; returns the last prefix. The walk comes by those that are back.
+    /// The same where several paths are read; returns the last prefix. The walk comes by those that are back.
     fn withdraw_gone_paths(
         &mut self,
         after: Option<P>,
@@ -252,12 +347,23 @@ impl<P: IpPrefix> Table<P> {
         let from = after.map_or(Unbounded, |after| Excluded((after, SourceId::LAST)));
         let mut last = None;
         for (count, &(prefix, source)) in self.gone_paths.range((from, Unbounded)).enumerate() {
+            let is_next = last != Some(prefix);
             // All of a prefix at once: that is where the walk goes on.
-            if count >= encoding.limits.window && last != Some(prefix) {
+            if count >= encoding.limits.window && is_next {
                 break;
             }
             last = Some(prefix);
-            if self.rib.path_of(prefix, source).standing() == 0 {
+            let is_gone = match audience.current.export.paths::<P>() {
+                // A best path of a session that has ended is no path any more, and its removal is told to nobody.
+                0 => {
+                    is_next && {
+                        let standing = self.rib.paths(prefix).into_iter().find(|path| path.standing() != 0);
+                        !audience.select(Side::Current, prefix, standing.unwrap_or(Path::NONE)).is_some()
+                    }
+                }
+                _ => self.rib.path_of(prefix, source).standing() == 0,
+            };
+            if is_gone {
                 self.window.withdraw(encoding.core, audience, source, prefix);
             }
         }
@@ -279,9 +385,11 @@ impl<P: IpPrefix> Table<P> {
         audience: &Audience<'_>,
         encoding: &mut Encoding<'_>,
     ) -> Advance {
-        let (last, done) = match audience.current.export.paths::<P>() {
-            0 => self.walk_best(walk, cursor, audience, encoding),
-            _ => self.walk_each(walk, cursor, audience, encoding),
+        let export = &audience.current.export;
+        let (last, done) = match (export.viewer, export.paths::<P>()) {
+            (Some(_), _) => self.walk_for_view(walk, cursor, audience, encoding),
+            (None, 0) => self.walk_best(walk, cursor, audience, encoding),
+            (None, _) => self.walk_each(walk, cursor, audience, encoding),
         };
         match last {
             Some(_) => {
@@ -293,13 +401,16 @@ impl<P: IpPrefix> Table<P> {
                 Advance::Some
             }
             None => {
-                cursor.walk = None;
+                let refresh = cursor.end_walk();
                 let had_end_of_rib = cursor.told.take().is_some_and(|told| told.end_of_rib);
-                match walk.kind {
-                    WalkKind::Resume if !had_end_of_rib => Advance::Synced,
-                    WalkKind::Resume => Advance::Some,
-                    WalkKind::Dump | WalkKind::Lost => Advance::Synced,
-                    WalkKind::Refresh | WalkKind::Policy => Advance::Some,
+                let end_of_rib = match walk.kind {
+                    WalkKind::Resume => !had_end_of_rib,
+                    WalkKind::Dump | WalkKind::Lost => true,
+                    WalkKind::Refresh | WalkKind::Policy | WalkKind::Filter => false,
+                };
+                match end_of_rib || refresh {
+                    true => Advance::Synced { end_of_rib, refresh },
+                    false => Advance::Some,
                 }
             }
         }
@@ -318,18 +429,25 @@ impl<P: IpPrefix> Table<P> {
         let page = rib.page_of_each(core, walk.after, limits.window, others[usize::from(P::WIDTH != 32)]);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
-        for Change { prefix, old, new } in page.paths {
-            let before = match walk.kind {
-                WalkKind::Dump => Before::Path(old.absent(), Side::Current),
-                WalkKind::Refresh => Before::Path(audience.select::<P>(Side::Current, old), Side::Current),
-                WalkKind::Policy => Before::Path(audience.select::<P>(Side::Previous, old), Side::Previous),
-                WalkKind::Lost | WalkKind::Resume => Before::Unknown,
+        let default = audience.default_route.filter(|_| walk.after.is_none());
+        let default = default.map(|path| Change { prefix: P::from_bits(0, 0), old: path, new: path });
+        for Change { prefix, old, new } in default.into_iter().chain(page.paths.iter().copied()) {
+            let (before, old) = match walk.kind {
+                WalkKind::Dump => (Before::Told(Side::Current), old.absent()),
+                WalkKind::Refresh => {
+                    (Before::Told(Side::Current), audience.select(Side::Current, prefix, old))
+                }
+                // What the page itself has found is told to nobody else, and later to nobody at all.
+                WalkKind::Filter if old == new && audience.agree_on(prefix) => continue,
+                WalkKind::Policy | WalkKind::Filter => {
+                    (Before::Told(Side::Previous), audience.select(Side::Previous, prefix, old))
+                }
+                WalkKind::Lost | WalkKind::Resume => (Before::Unknown, old),
             };
-            let new = audience.select::<P>(Side::Current, new);
-            audience.read(core, prefix, before, new);
-            window.add(core, marks, audience, prefix, before, (new, Side::Current));
+            let change = Change { prefix, old, new: audience.select(Side::Current, prefix, new) };
+            window.add(core, marks, audience, &[change], before, Side::Current);
         }
-        (page.last, page.prefixes)
+        page.extent()
     }
 
     /// The same of the best paths.
@@ -342,24 +460,42 @@ impl<P: IpPrefix> Table<P> {
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, .. } = encoding;
         let Self { rib, window, .. } = self;
-        let page = rib.page(walk.after, limits.window);
-        window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
-        for &(prefix, best) in &page {
-            let told = cursor.told.as_mut().and_then(|told| told.take(prefix));
-            let before = match walk.kind {
-                WalkKind::Dump => Before::Path(Path::NONE, Side::Current),
-                WalkKind::Refresh => Before::Path(best, Side::Current),
-                WalkKind::Policy => Before::Path(best, Side::Previous),
-                WalkKind::Lost => Before::Unknown,
-                WalkKind::Resume => {
-                    audience.read(core, prefix, Before::Unknown, best);
-                    window.resume(core, marks, audience, prefix, told, best);
-                    continue;
-                }
-            };
-            audience.read(core, prefix, before, best);
-            window.add(core, marks, audience, prefix, before, (best, Side::Current));
+        let mut page = rib.page(walk.after, limits.window);
+        let default = P::from_bits(0, 0);
+        let is_missing = page.first().is_none_or(|(first, _)| *first != default);
+        if walk.after.is_none() && is_missing && audience.default_route.is_some() {
+            page.insert(0, (default, Path::NONE));
         }
-        (page.last().map(|(prefix, _)| *prefix), page.len())
+        window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
+        let end = (page.last().map(|(prefix, _)| *prefix), page.len());
+        let mut take = |prefix| cursor.told.as_mut().and_then(|told| told.take(prefix));
+        let select = |side, (prefix, best)| audience.select(side, prefix, best);
+        let before = match walk.kind {
+            WalkKind::Dump | WalkKind::Refresh => Before::Told(Side::Current),
+            WalkKind::Policy | WalkKind::Filter => Before::Told(Side::Previous),
+            WalkKind::Lost => Before::Unknown,
+            WalkKind::Resume => {
+                for (prefix, best) in page {
+                    let best = select(Side::Current, (prefix, best));
+                    window.resume(core, marks, audience, prefix, take(prefix), best);
+                }
+                return end;
+            }
+        };
+        let found = |(prefix, best)| {
+            take(prefix);
+            let old = match walk.kind {
+                WalkKind::Refresh => select(Side::Current, (prefix, best)),
+                WalkKind::Policy | WalkKind::Filter => select(Side::Previous, (prefix, best)),
+                WalkKind::Dump | WalkKind::Lost | WalkKind::Resume => Path::NONE,
+            };
+            Change { prefix, old, new: select(Side::Current, (prefix, best)) }
+        };
+        let passes = |(prefix, _): &(P, Path)| walk.kind != WalkKind::Filter || !audience.agree_on(*prefix);
+        let changes: Vec<_> = page.into_iter().filter(passes).map(found).collect();
+        for alike in changes.chunk_by(Change::is_like) {
+            window.add(core, marks, audience, alike, before, Side::Current);
+        }
+        end
     }
 }

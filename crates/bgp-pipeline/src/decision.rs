@@ -4,7 +4,7 @@
 //! `show`, since it leaves behind at which step each one lost. [`Core::compare`] is the short way for the
 //! usual event, one more candidate: it knows when the answer cannot depend on the others.
 
-use std::fmt;
+use std::{cmp::Ordering, fmt, net::IpAddr};
 
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Asn, Prefix, RouterId};
@@ -41,6 +41,8 @@ pub enum Step {
     Ebgp,
     /// Section 9.1.2.2 e).
     InteriorCost,
+    /// It would be best, but the other one is already (RFC 5004 section 3).
+    Oldest,
     /// Section 9.1.2.2 f), by ORIGINATOR_ID where there is one (RFC 4456 section 9).
     RouterId,
     /// RFC 4456 section 9.
@@ -64,6 +66,7 @@ impl fmt::Display for Step {
             Self::Med => "c) higher MED from the same neighbour AS",
             Self::Ebgp => "d) internal, another is external",
             Self::InteriorCost => "e) higher metric to the next hop",
+            Self::Oldest => "another was best before, and only router ids speak against it",
             Self::RouterId => "f) higher router id",
             Self::ClusterList => "longer cluster list",
             Self::PeerAddress => "g) higher peer address",
@@ -80,6 +83,8 @@ pub(crate) struct Candidate {
     /// The attributes after import policy.
     pub(crate) set: SetId,
     source: SourceId,
+    /// The best so far.
+    is_present: bool,
     /// Not the last resort (RFC 9494 section 4.3).
     is_fresh: bool,
     weight: u32,
@@ -90,11 +95,12 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Configured networks come before routes of other protocols, and those before received ones.
+    /// Configured networks come before routes of other protocols, those before aggregates, and these before received ones.
     fn precedence(&self) -> u8 {
         match self.source {
-            SourceId::LOCAL => 2,
-            SourceId::REDISTRIBUTED => 1,
+            SourceId::LOCAL => 3,
+            SourceId::REDISTRIBUTED => 2,
+            SourceId::AGGREGATED => 1,
             _ => 0,
         }
     }
@@ -105,7 +111,8 @@ impl Candidate {
 
     /// Whether it may be used beside the best: everything up to step e) was equal.
     fn is_equal_cost(&self) -> bool {
-        matches!(self.lost, None | Some(Step::RouterId | Step::ClusterList | Step::PeerAddress | Step::Path))
+        use Step::{ClusterList, Oldest, PeerAddress, RouterId};
+        matches!(self.lost, None | Some(Oldest | RouterId | ClusterList | PeerAddress | Step::Path))
     }
 }
 
@@ -125,20 +132,23 @@ impl Core {
     #[inline]
     pub(crate) fn candidate(&mut self, prefix: Prefix, index: usize, path: Path) -> Option<Candidate> {
         let (set, metric) = self.usable(prefix, path)?;
-        let preference = self.sets.preference(set);
-        let weight = self.weight(set, path.source);
-        let is_fresh = !self.sets.flags(set).has(SetFlags::LLGR_STALE);
-        Some(Candidate { index, set, source: path.source, is_fresh, weight, preference, metric, lost: None })
+        let (preference, flags) = self.sets.merits(set);
+        let weight = self.weight_of(set, flags, path.source);
+        let is_fresh = !flags.has(SetFlags::LLGR_STALE);
+        let (source, is_present) = (path.source, path.is_best());
+        Some(Candidate { index, set, source, is_present, is_fresh, weight, preference, metric, lost: None })
     }
 
     /// The weight of a route with this set after import policy.
-    #[inline]
     pub(crate) fn weight(&self, set: SetId, source: SourceId) -> u32 {
+        self.weight_of(set, self.sets.flags(set), source)
+    }
+
+    #[inline]
+    fn weight_of(&self, set: SetId, flags: SetFlags, source: SourceId) -> u32 {
         match source {
-            SourceId::LOCAL | SourceId::REDISTRIBUTED => LOCAL_WEIGHT,
-            _ if self.sets.flags(set).has(SetFlags::WEIGHTED) => {
-                self.classes.get(self.sets.class(set)).weight
-            }
+            source if source.is_ours() => LOCAL_WEIGHT,
+            _ if flags.has(SetFlags::WEIGHTED) => self.classes.get(self.sets.class(set)).weight,
             _ => 0,
         }
     }
@@ -149,16 +159,19 @@ impl Core {
     /// as the new one removes nobody who removed others, and is not removed by one that we do not look at.
     pub(crate) fn compare(&self, new: &Candidate, best: &Candidate) -> Comparison {
         match new.rank().cmp(&best.rank()) {
-            std::cmp::Ordering::Greater => return Comparison::Better,
-            std::cmp::Ordering::Less => return Comparison::Worse,
-            std::cmp::Ordering::Equal => {}
+            Ordering::Greater => return Comparison::Better,
+            Ordering::Less => return Comparison::Worse,
+            Ordering::Equal => {}
         }
         let (new_med, best_med) = (self.med(new), self.med(best));
         let same_neighbor = new_med.0 == best_med.0;
         if same_neighbor && new_med.1 != best_med.1 {
             return if new_med.1 > best_med.1 { Comparison::Worse } else { Comparison::AskAll };
         }
-        match (self.tie_break(new) < self.tie_break(best), same_neighbor) {
+        if self.stays(best, new) {
+            return Comparison::Worse;
+        }
+        match (self.break_tie(new, best).is_lt(), same_neighbor) {
             (false, _) => Comparison::Worse,
             (true, true) => Comparison::Better,
             (true, false) => Comparison::AskAll,
@@ -203,16 +216,29 @@ impl Core {
         reflected.then(|| self.sets.attributes(candidate.set))
     }
 
-    /// Steps d) to g) and what follows; lower wins.
-    fn tie_break(&self, candidate: &Candidate) -> impl Ord + use<> {
-        (
-            self.is_internal(candidate),
-            candidate.metric,
-            self.router_id(candidate),
-            self.cluster_list(candidate),
-            self.sources.get(candidate.source).address,
-            self.sources.get(candidate.source).place,
-        )
+    /// RFC 5004 section 3: whether the best so far stays although the other has the lower BGP identifier. Up to step c) both
+    /// are equal.
+    fn stays(&self, best: &Candidate, other: &Candidate) -> bool {
+        self.speaker.decision.prefer_oldest
+            && best.is_present
+            && best.metric == other.metric
+            && !self.is_internal(best)
+            && !self.is_internal(other)
+            && self.router_id(best) != self.router_id(other)
+    }
+
+    /// The peer's address, and on which interface.
+    fn peer_place(&self, candidate: &Candidate) -> (IpAddr, u32) {
+        let source = self.sources.get(candidate.source);
+        (source.address, source.interface)
+    }
+
+    /// Steps d) to g) and what follows; the less wins. Nearly always the router id decides at the latest.
+    fn break_tie(&self, a: &Candidate, b: &Candidate) -> Ordering {
+        let first = |of: &Candidate| (self.is_internal(of), of.metric, self.router_id(of));
+        let then =
+            |of: &Candidate| (self.cluster_list(of), self.peer_place(of), self.sources.get(of.source).place);
+        first(a).cmp(&first(b)).then_with(|| then(a).cmp(&then(b)))
     }
 }
 
@@ -251,9 +277,12 @@ impl Decision {
         self.compare_meds(core);
         self.keep_least(Step::Ebgp, |c| core.is_internal(c));
         self.keep_least(Step::InteriorCost, |c| c.metric);
+        if core.speaker.decision.prefer_oldest {
+            self.keep_oldest(core);
+        }
         self.keep_least(Step::RouterId, |c| core.router_id(c));
         self.keep_least(Step::ClusterList, |c| core.cluster_list(c));
-        self.keep_least(Step::PeerAddress, |c| core.sources.get(c.source).address);
+        self.keep_least(Step::PeerAddress, |c| core.peer_place(c));
         self.keep_least(Step::Path, |c| core.sources.get(c.source).place);
     }
 
@@ -268,6 +297,19 @@ impl Decision {
         for candidate in self.candidates.iter_mut().filter(|candidate| candidate.lost.is_none()) {
             candidate.lost = (key(candidate) > least).then_some(step);
         }
+    }
+
+    /// RFC 5004 section 3: the best so far stays where one with a lower BGP identifier would take its place. One with the
+    /// same does, if it has the lower address: that is for the later steps.
+    fn keep_oldest(&mut self, core: &Core) {
+        let left = || self.candidates.iter().filter(|candidate| candidate.lost.is_none());
+        let Some(best) = left().find(|candidate| candidate.is_present).copied() else { return };
+        let is_lower = |other: &Candidate| core.router_id(other) < core.router_id(&best);
+        if !left().any(|other| is_lower(other) && core.stays(&best, other)) {
+            return;
+        }
+        let others = self.candidates.iter_mut().filter(|other| other.lost.is_none());
+        others.filter(|other| core.stays(&best, other)).for_each(|other| other.lost = Some(Step::Oldest));
     }
 
     /// Step c): of each neighbouring AS only those with its lowest MED stay.
@@ -287,12 +329,12 @@ impl Decision {
         }
     }
 
-    /// Which paths share the traffic: the best and those equal to it up to the metric, best first in the
+    /// Which paths share the traffic: the best and those equal to it up to the metric, the best first and the others in the
     /// order of the remaining steps, at most `max`.
     pub(crate) fn equal_cost(&self, core: &Core, max: usize) -> Vec<usize> {
         let equal = self.candidates.iter().filter(|candidate| candidate.is_equal_cost());
         let mut equal: Vec<&Candidate> = equal.collect();
-        equal.sort_by_key(|candidate| core.tie_break(candidate));
+        equal.sort_by(|a, b| a.lost.is_some().cmp(&b.lost.is_some()).then_with(|| core.break_tie(a, b)));
         if core.speaker.decision.multipath_same_neighbor {
             let best = equal.first().map(|best| core.neighbor_as(best));
             equal.retain(|candidate| Some(core.neighbor_as(candidate)) == best);

@@ -29,6 +29,8 @@ pub struct DumpedPath {
     pub bytes: Vec<u8>,
     /// As received, or as import policy has set it; `None` for our own routes.
     pub next_hop: Option<IpAddr>,
+    /// In [`DumpView::Received`], the path identifier under which it came (RFC 7911), if under one.
+    pub identifier: Option<u32>,
 }
 
 /// A part of the table.
@@ -43,9 +45,16 @@ pub struct DumpPage {
 impl Pipeline {
     /// The paths of `limit` prefixes after one (or from the first).
     pub fn dump(&mut self, family: Family, view: DumpView, after: Option<Prefix>, limit: usize) -> DumpPage {
+        let (core, peers) = (&mut self.core, &*self.peers);
+        let identify = |prefix: Prefix, path: Path, dumped: &mut DumpedPath, core: &Core| {
+            let peer = dumped.peer.and_then(|peer| peers.get(peer.index())?.as_ref());
+            let places = peer.and_then(|peer| peer.session.as_ref()?.places.as_ref());
+            let place = core.sources.get(path.source).place;
+            dumped.identifier = places.and_then(|places| places.identifier(prefix, place));
+        };
         match family_index(family) {
-            Some(0) => self.v4.dump(&mut self.core, view, after.and_then(Ipv4Prefix::from_prefix), limit),
-            Some(_) => self.v6.dump(&mut self.core, view, after.and_then(Ipv6Prefix::from_prefix), limit),
+            Some(0) => self.v4.dump(core, view, after.and_then(Ipv4Prefix::from_prefix), limit, identify),
+            Some(_) => self.v6.dump(core, view, after.and_then(Ipv6Prefix::from_prefix), limit, identify),
             None => DumpPage { next: None, prefixes: Vec::new() },
         }
     }
@@ -61,7 +70,14 @@ impl Pipeline {
 }
 
 impl<P: IpPrefix> Table<P> {
-    fn dump(&self, core: &mut Core, view: DumpView, after: Option<P>, limit: usize) -> DumpPage {
+    fn dump(
+        &self,
+        core: &mut Core,
+        view: DumpView,
+        after: Option<P>,
+        limit: usize,
+        identify: impl Fn(Prefix, Path, &mut DumpedPath, &Core),
+    ) -> DumpPage {
         let page = self.rib.page(after, limit);
         let next = page.last().filter(|_| page.len() == limit).map(|(prefix, _)| (*prefix).into());
         let mut prefixes = Vec::with_capacity(page.len());
@@ -70,8 +86,14 @@ impl<P: IpPrefix> Table<P> {
                 DumpView::Received => self.rib.paths(prefix),
                 DumpView::Best => vec![best],
             };
-            let paths: Vec<_> =
-                paths.into_iter().filter_map(|path| core.dumped(prefix.into(), path, view)).collect();
+            let dumped = |path: Path| {
+                let mut dumped = core.dumped(prefix.into(), path, view)?;
+                if view == DumpView::Received {
+                    identify(prefix.into(), path, &mut dumped, core);
+                }
+                Some(dumped)
+            };
+            let paths: Vec<_> = paths.into_iter().filter_map(dumped).collect();
             if !paths.is_empty() {
                 prefixes.push((prefix.into(), paths));
             }
@@ -93,6 +115,7 @@ impl Core {
             peer: self.sources.get(path.source).peer,
             bytes: self.sets.bytes(set).to_vec(),
             next_hop: self.next_hops.gateway(self.sets.next_hop(set)).map(|gateway| gateway.address),
+            identifier: None,
         })
     }
 }

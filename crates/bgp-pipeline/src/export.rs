@@ -3,6 +3,7 @@
 use std::{
     cell::{Ref, RefCell},
     collections::HashMap,
+    rc::Rc,
 };
 
 use holdfast_bgp_wire::edit::{PathEdit, PrivateAsns};
@@ -11,15 +12,17 @@ use holdfast_types::{Asn, BgpRole, Family, IpPrefix, Prefix, RouterId};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    NextHopRule, PeerConfig, PeerKind, PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
+    NextHopRule, PeerConfig, PeerIndex, PeerKind, PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
     class::Policy,
     core::{Core, family_index},
     neighbor_routes::Withheld,
+    orf::{Orf, PrefixFilter},
     own_next_hop::OwnNextHops,
-    path::{Path, SetId},
+    path::{Path, SetId, SourceId},
     rewrite,
     route::RouteView,
     sets::{SetFlags, Verdict as Imported},
+    summary::Summaries,
     verdicts::GroupNumber,
 };
 
@@ -56,10 +59,34 @@ pub(crate) struct Export {
     /// By family, how many of the best paths are told ([`Path::BEYOND`]: all), under path identifiers; 0: the best,
     /// without.
     pub(crate) paths: [u8; 2],
+    /// The only receiver, if it has a view of its own: it is told of the best that this lets pass, and not whether the best
+    /// of all passes.
+    pub(crate) viewer: Option<Viewer>,
+    /// Routes for which an aggregate stands are not told.
+    pub(crate) summaries: Option<Summaries>,
+    /// The set of a default route that takes the place of any in the table.
+    pub(crate) default_route: Option<SetId>,
+    /// By family, which prefixes the receivers want (RFC 5292); `None`: all.
+    wanted: [Option<Rc<PrefixFilter>>; 2],
+}
+
+/// Who has a view of its own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Viewer {
+    pub(crate) peer: PeerIndex,
+    /// Paths with its AS are of no use to it: it would take them for loops.
+    asn: Asn,
 }
 
 impl Export {
-    pub(crate) fn new(config: &PeerConfig, facts: &SessionFacts, speaker: &SpeakerConfig) -> Self {
+    /// Without what follows from other routes: aggregates, and a default route of our own.
+    pub(crate) fn new(
+        index: PeerIndex,
+        config: &PeerConfig,
+        facts: &SessionFacts,
+        orf: &[Option<Box<Orf>>; 2],
+        speaker: &SpeakerConfig,
+    ) -> Self {
         let policy = policy(config.export.as_ref(), config.kind);
         let (paths, external) = (&config.paths, config.kind == PeerKind::Ebgp);
         let (known_as, own_asns) = own_asns(config, speaker);
@@ -86,10 +113,14 @@ impl Export {
                 SendPaths::All => Path::BEYOND,
                 SendPaths::Best(most) => most.clamp(1, SendPaths::MOST_BEST),
             }),
+            viewer: (paths.own_view && external).then_some(Viewer { peer: index, asn: config.asn }),
+            summaries: None,
+            default_route: None,
+            wanted: orf.each_ref().map(|orf| orf.as_ref().and_then(|orf| orf.filter())),
         };
         // Also without an address of our own to announce: the peer waits for End-of-RIB.
         for index in facts.families.iter().filter_map(|family| family_index(*family)) {
-            export.families[index] = true;
+            export.families[index] = orf[index].as_ref().is_none_or(|orf| orf.is_open());
         }
         export
     }
@@ -102,6 +133,36 @@ impl Export {
     /// How many paths of a prefix are told, as in `paths`.
     pub(crate) fn paths<P: IpPrefix>(&self) -> u8 {
         self.paths[usize::from(P::WIDTH != 32)]
+    }
+
+    /// Whether all paths of a prefix have to be looked at, in a family, to say what is told of it.
+    pub(crate) fn reads_each(&self, family: usize) -> bool {
+        self.paths[family] != 0 || self.viewer.is_some()
+    }
+
+    /// What of a path of the default prefix is told of, if it is selected.
+    pub(crate) fn select_default<P: IpPrefix>(&self, path: Path) -> Path {
+        match self.default_route {
+            Some(set) if self.paths::<P>() == 0 || path.source == SourceId::DEFAULT => {
+                Path::default_route(set)
+            }
+            // One of several: ours is told of besides.
+            Some(_) => path.absent(),
+            None if path.source == SourceId::DEFAULT => path.absent(),
+            None => path,
+        }
+    }
+
+    /// Whether the receivers are told the same as others, but for the prefixes that they want, and families of which they
+    /// have not asked for any.
+    pub(crate) fn differs_only_in_filter(&self, other: &Self) -> bool {
+        Self { wanted: other.wanted.clone(), families: other.families, ..self.clone() } == *other
+    }
+
+    /// Whether the receivers want a prefix.
+    #[inline]
+    pub(crate) fn wants<P: IpPrefix>(&self, prefix: P) -> bool {
+        self.wanted[usize::from(P::WIDTH != 32)].as_ref().is_none_or(|filter| filter.permits(prefix))
     }
 
     /// Whether we have an address to announce ourselves as next hop with.
@@ -126,6 +187,11 @@ impl Export {
         }
     }
 
+    /// Whether a receiver with a view of its own would take a path for a loop.
+    fn would_loop(&self, core: &Core, set: SetId) -> bool {
+        self.viewer.is_some_and(|viewer| core.sets.attributes(set).as_path().contains(viewer.asn))
+    }
+
     /// RFC 9234 section 5, egress procedure 1: what goes there is for customers only from then on.
     pub(crate) fn only_to_customer(&self) -> Option<Asn> {
         let downwards = matches!(self.role, Some(BgpRole::Provider | BgpRole::RsServer | BgpRole::Peer));
@@ -135,7 +201,7 @@ impl Export {
     /// What this makes of a set after import policy; the changes are left in `edits`. The next hop is not looked at.
     fn accepts(&self, core: &Core, prefix: Prefix, set: SetId, edits: &mut Edits) -> bool {
         edits.clear();
-        if self.keeps(core.sets.flags(set)).is_some() {
+        if self.keeps(core.sets.flags(set)).is_some() || self.would_loop(core, set) {
             return false;
         }
         match &self.policy {
@@ -171,13 +237,17 @@ impl Group {
         Self { export, number, outcomes: RefCell::default() }
     }
 
-    /// Whether the path is one that is told, if export policy lets it pass: the best, or one of several.
-    pub(crate) fn tells<P: IpPrefix>(&self, path: Path) -> bool {
-        let is_selected = match self.export.paths::<P>() {
-            0 => path.is_best(),
-            most => path.within(most).is_some(),
-        };
-        is_selected && self.export.families[usize::from(P::WIDTH != 32)]
+    /// Leaves of all paths of a prefix those that are told, if export policy lets them pass: the best, or several, or those
+    /// of a view.
+    pub(crate) fn select<P: IpPrefix>(&self, core: &mut Core, prefix: P, paths: &mut Vec<Path>) {
+        if !self.export.families[usize::from(P::WIDTH != 32)] {
+            return paths.clear();
+        }
+        match (self.export.viewer, self.export.paths::<P>()) {
+            (Some(_), _) => self.choose(core, prefix, paths),
+            (None, 0) => paths.retain(|path| path.is_best()),
+            (None, most) => paths.retain(|path| path.within(most).is_some()),
+        }
     }
 
     /// Whether the path is announced to this group, and how.
@@ -187,6 +257,15 @@ impl Group {
     }
 
     fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
+        if !self.export.wants(prefix) {
+            return None;
+        }
+        if path.source == SourceId::DEFAULT {
+            return self.judge_default::<P>(core, path);
+        }
+        if self.is_summarised(core, prefix.into(), path) {
+            return None;
+        }
         let originator = match self.export.kind {
             PeerKind::Ibgp => self.originator(core, path)?,
             PeerKind::Ebgp | PeerKind::ConfedEbgp => None,
@@ -199,6 +278,22 @@ impl Group {
             }
             answer => self.judge_closely(core, prefix, (path.set, originator), answer),
         }
+    }
+
+    /// The default route of ours is told by the peer's own configuration: policy is not asked.
+    fn judge_default<P: IpPrefix>(&self, core: &mut Core, path: Path) -> Option<Judged> {
+        let set = core.effective(P::from_bits(0, 0).into(), path.set)?;
+        let judged = Judged { set, outcome: Outcome(UNCHANGED.into()), originator: None };
+        self.export.has_own_next_hop(P::WIDTH == 32).then_some(judged)
+    }
+
+    /// Whether an aggregate stands for it. Where there is a view that is for the best path to say, which alone counts: the
+    /// others go with it ([`Self::choose`]).
+    #[inline]
+    pub(crate) fn is_summarised(&self, core: &mut Core, prefix: Prefix, path: Path) -> bool {
+        let Some(summaries) = &self.export.summaries else { return false };
+        let is_asked = self.export.viewer.is_none() || path.standing() == 1;
+        is_asked && summaries.keep_back(core, prefix, path)
     }
 
     /// Of a path to internal peers: by whom it came if it is reflected. `None` if it is not for them.
@@ -234,9 +329,22 @@ impl Group {
         if self.export.kind == PeerKind::Ibgp && self.originator(core, path).is_none() {
             return Withheld::Internal;
         }
+        let is_wanted = match prefix {
+            Prefix::V4(prefix) => self.export.wants(prefix),
+            Prefix::V6(prefix) => self.export.wants(prefix),
+        };
+        if !is_wanted {
+            return Withheld::Unwanted;
+        }
+        if self.is_summarised(core, prefix, path) {
+            return Withheld::Summarised;
+        }
         let Some(set) = core.effective(prefix, path.set) else { return Withheld::NoNextHop };
         if let Some(why) = self.export.keeps(core.sets.flags(set)) {
             return why;
+        }
+        if self.export.would_loop(core, set) {
+            return Withheld::Loop;
         }
         match &self.export.policy {
             Policy::Missing => Withheld::NoPolicy,
@@ -255,8 +363,11 @@ impl Group {
     }
 
     /// Whether what was said of a path holds for every prefix.
-    pub(crate) fn remembers(&self, core: &Core, path: Path) -> bool {
-        core.sets.exported.get(path.set, self.number).is_some()
+    pub(crate) fn remembers<P: IpPrefix>(&self, core: &Core, path: Path) -> bool {
+        let summaries = self.export.summaries.as_ref();
+        !summaries.is_some_and(Summaries::has_any::<P>)
+            && self.export.wanted[usize::from(P::WIDTH != 32)].is_none()
+            && core.sets.exported.get(path.set, self.number).is_some()
     }
 
     /// Asks the policies, and remembers what they say if it is the same for all prefixes.

@@ -2,7 +2,8 @@
 //!
 //! While groups are sent several paths (RFC 7911) it has the changes of each path that takes part in the decision, too,
 //! and of its standing among them. Both kinds are in one log: readers skip what is not for them, and all that depends
-//! on how far readers have come holds for both.
+//! on how far readers have come holds for both. While there are views of their own (`view.rs`), each event on a prefix
+//! leaves all its paths there, one behind the other, also those about which nothing has changed.
 //!
 //! Every update group and the RIB hold a position in the log and nothing else: a slow reader costs no copy
 //! (XORP, section 5.1.1). The log is bounded; who is too far behind loses its place ([`Log::start`] has
@@ -32,6 +33,18 @@ impl<P: Copy + Eq> Change<P> {
     /// Whether it is about one of several paths, not about which is best.
     pub(crate) fn is_each(&self) -> bool {
         self.new.is_each()
+    }
+
+    /// Whether nothing is another than before.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.old.same_route(self.new)
+    }
+
+    /// Whether the paths of both are the same routes.
+    #[inline]
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.old.same_route(other.old) && self.new.same_route(other.new)
     }
 
     /// Whether both are about the same. Both are of one kind.
@@ -92,6 +105,20 @@ impl<P: Copy> Log<P> {
         let first = from.saturating_sub(self.start).min(self.changes.len() as u64) as usize;
         let last = self.changes.len().min(first.saturating_add(count));
         self.changes.range(first..last).copied()
+    }
+
+    /// The same, and what follows of the same event, if that is one of several paths.
+    pub(crate) fn read_events(&self, from: u64, count: usize) -> impl ExactSizeIterator<Item = Change<P>>
+    where
+        P: Eq,
+    {
+        let first = from.saturating_sub(self.start).min(self.changes.len() as u64) as usize;
+        let end = self.changes.len().min(first.saturating_add(count));
+        let last = end.checked_sub(1).and_then(|last| self.changes.get(last)).filter(|last| last.is_each());
+        let of_last =
+            |change: &&Change<P>| last.is_some_and(|last| change.is_each() && change.prefix == last.prefix);
+        let more = self.changes.range(end..).take_while(of_last).count();
+        self.read(from, end - first + more)
     }
 
     /// Takes the oldest change.

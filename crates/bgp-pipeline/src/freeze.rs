@@ -22,6 +22,7 @@ use crate::{
     class::ClassId,
     core::Core,
     next_hop::Gateway,
+    orf,
     path::{Path, SetId, SourceId},
     peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
     pipeline::Peer,
@@ -29,7 +30,7 @@ use crate::{
     told::Unreadable,
 };
 
-/// The form of records.
+/// The form of records of routes.
 const VERSION: u8 = 1;
 /// Prefixes have path identifiers.
 const IDENTIFIED: u8 = 2;
@@ -78,7 +79,7 @@ impl Pipeline {
         next.map(FreezePlace)
     }
 
-    /// Takes in a record that [`Self::freeze_routes`] has written, here or in another process, for a session that is
+    /// Takes in a record that [`Self::freeze_routes`] or [`Self::freeze_orf`] has written, here or in another process, for a session that is
     /// up. What follows is as for an UPDATE: import policy, next hops, decision. Routes whose next hop is our own
     /// address by now are withdrawn, and those of families that are not negotiated any more ignored; [`Self::drops`]
     /// counts both.
@@ -86,6 +87,9 @@ impl Pipeline {
     /// # Errors
     /// It is no such record; nothing of it is taken.
     pub fn thaw_routes(&mut self, index: PeerIndex, record: &[u8]) -> Result<(), Unreadable> {
+        if let Some((&orf::RECORD, record)) = record.split_first() {
+            return self.thaw_orf(index, record);
+        }
         let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
         let Some(session) = &mut peer.session else { return Ok(()) };
         let (source, places) = (session.source, session.places.take());
@@ -175,23 +179,25 @@ impl<P: IpPrefix> Slice<P> {
                 continue;
             }
             let place = core.sources.get(SourceId((group.key >> 32) as u16)).place;
-            let mut at = group.first;
-            loop {
-                let (prefix, next) = self.prefixes[at as usize];
-                match places.map(|places| places.identifier(prefix.into(), place)) {
-                    None => prefix.push(&mut record),
-                    Some(identifier) => {
-                        let identifier = identifier.unwrap_or_default();
-                        Identified { identifier, prefix }.push(&mut record);
-                    }
-                }
-                if next == at {
-                    break;
-                }
-                at = next;
+            match places {
+                None => self.prefixes_of(group).for_each(|prefix| prefix.push(&mut record)),
+                Some(places) => self.prefixes_of(group).for_each(|prefix| {
+                    let identifier = places.identifier(prefix.into(), place).unwrap_or_default();
+                    Identified { identifier, prefix }.push(&mut record);
+                }),
             }
             sink(group.peer, &record);
         }
+    }
+
+    fn prefixes_of(&self, group: &Group) -> impl Iterator<Item = P> {
+        let mut at = Some(group.first);
+        std::iter::from_fn(move || {
+            let here = at?;
+            let (prefix, next) = self.prefixes[here as usize];
+            at = (next != here).then_some(next);
+            Some(prefix)
+        })
     }
 }
 
@@ -212,6 +218,7 @@ impl<P: IpPrefix> Table<P> {
                 let source = core.sources.get(path.source);
                 if let Some(peer) = source.peer
                     && source.is_alive()
+                    && !source.drops(self.rib.family, path)
                     && wanted(peer)
                 {
                     slice.add(prefix, path, peer);

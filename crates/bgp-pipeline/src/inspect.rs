@@ -28,7 +28,7 @@ pub struct FamilyCounts {
 /// Bytes held, by part.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Prefix tables, path lists and change logs.
+    /// Prefix tables, path lists, path identifiers as received, and change logs.
     pub tables: usize,
     /// Attribute sets and next hops.
     pub attributes: usize,
@@ -182,10 +182,18 @@ impl Pipeline {
     /// Bytes held, slack included.
     pub fn memory(&self) -> Memory {
         Memory {
-            tables: self.v4.memory() + self.v6.memory(),
+            tables: self.v4.memory() + self.v6.memory() + self.memory_of_places(),
             attributes: self.core.sets.memory() + self.core.next_hops.memory(),
             output: self.streams.memory() + self.marks.memory(),
         }
+    }
+}
+
+impl Pipeline {
+    fn memory_of_places(&self) -> usize {
+        let sessions = self.peers.iter().flatten().filter_map(|peer| peer.session.as_ref());
+        let places = sessions.filter_map(|session| session.places.as_ref());
+        places.map(|places| places.memory()).sum::<usize>() + self.background.remains.memory()
     }
 }
 
@@ -201,10 +209,17 @@ fn advertised<P: IpPrefix>(
     prefix: P,
 ) -> Vec<PeerIndex> {
     let mut told = Vec::new();
-    for path in table.rib.paths(prefix) {
-        let from = core.sources.get(path.source).peer;
-        for (_, Stream { group, members, .. }) in streams.iter() {
-            if group.tells::<P>(path) && group.judge(core, prefix, path).is_some() {
+    let paths = table.rib.paths(prefix);
+    for (_, Stream { group, members, .. }) in streams.iter() {
+        if prefix.length() == 0 && group.export.default_route.is_some() {
+            told.extend(members.iter());
+            continue;
+        }
+        let mut looked_at = paths.clone();
+        group.select(core, prefix, &mut looked_at);
+        for path in looked_at {
+            let from = core.sources.get(path.source).peer;
+            if group.judge(core, prefix, path).is_some() {
                 told.extend(members.iter().filter(|peer| Some(*peer) != from));
             }
         }

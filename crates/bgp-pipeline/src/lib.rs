@@ -28,6 +28,7 @@
 pub mod fuzzing;
 
 mod adj_rib_out;
+mod aggregate;
 mod background;
 mod class;
 mod config;
@@ -35,6 +36,7 @@ mod core;
 mod cursor;
 mod decision;
 mod dump;
+mod enclosing;
 mod event;
 mod export;
 mod fanout;
@@ -44,6 +46,7 @@ mod journal;
 mod loc_rib;
 mod neighbor_routes;
 mod next_hop;
+mod orf;
 mod own_next_hop;
 mod path;
 mod peer_in;
@@ -62,11 +65,14 @@ mod show;
 mod slab;
 mod source;
 mod stage;
+mod summary;
 mod table;
 mod told;
 mod update_group;
 mod verdicts;
+mod view;
 
+pub use aggregate::{AggregateConfig, AggregateView};
 pub use config::{
     DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,
     PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
@@ -80,6 +86,7 @@ pub use inspect::{FamilyCounts, Memory};
 pub use journal::{Journal, JournalEntry};
 pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession, Withheld};
 pub use next_hop::Gateway;
+pub use orf::{MOST_ORF_ENTRIES, OrfOutcome};
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};
 pub use places::MOST_PATHS;

@@ -14,7 +14,7 @@ use crate::{
     path::{Flags, Mosts, Path, PathLists, SourceId},
     seam::{Lane, Old, RouteNumber, Seam},
     source::RouteCounts,
-    stage::Stages,
+    stage::{Cause, Stages},
 };
 
 /// What happens to the paths of a prefix.
@@ -35,7 +35,7 @@ enum Edit {
 #[derive(Debug)]
 pub(crate) struct LocRib<P> {
     /// Index into per-family tables: 0 IPv4, 1 IPv6.
-    family: usize,
+    pub(crate) family: usize,
     pub(crate) table: PrefixTable<P, u64>,
     pub(crate) lists: PathLists,
     pub(crate) log: Log<P>,
@@ -92,18 +92,35 @@ impl<P: IpPrefix> LocRib<P> {
 
     #[inline]
     fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
-        let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
-        let mosts = desk.mosts();
-        if !mosts.is_empty() {
-            for prefix in prefixes {
-                table.update(*prefix, |word| desk.revise_each(*prefix, word, Some(edit), mosts));
-            }
-            return;
+        if !core.mosts[self.family].is_empty() {
+            return self.edit_each(core, prefixes, edit);
         }
+        let (table, mut desk) = self.open(core, None);
         for prefix in prefixes {
             table.update(*prefix, |word| desk.revise(*prefix, word, edit));
         }
+        desk.count_added(edit);
+    }
+
+    /// The same while groups are sent several paths.
+    #[inline(never)]
+    fn edit_each(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
+        let (table, mut desk) = self.open(core, None);
+        let mosts = desk.mosts();
+        for prefix in prefixes {
+            table.update(*prefix, |word| desk.revise_each(*prefix, word, Some(edit), mosts));
+        }
+        desk.count_added(edit);
+    }
+
+    /// The table, and what else an event on a prefix needs.
+    fn open<'a>(
+        &'a mut self,
+        core: &'a mut Core,
+        stages: Option<&'a mut Stages>,
+    ) -> (&'a mut PrefixTable<P, u64>, Desk<'a, P>) {
+        let Self { family, table, lists, log, room } = self;
+        (table, Desk { family: *family, lists, log, room, core, stages, offered: None, added: 0 })
     }
 
     /// Looks at up to `budget` prefixes after `from` again; returns where to go on.
@@ -114,8 +131,7 @@ impl<P: IpPrefix> LocRib<P> {
         from: Option<P>,
         budget: usize,
     ) -> Option<P> {
-        let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
+        let (table, mut desk) = self.open(core, Some(stages));
         let mosts = desk.mosts();
         if !mosts.is_empty() {
             return table.retain(from, budget, |prefix, word| {
@@ -127,13 +143,12 @@ impl<P: IpPrefix> LocRib<P> {
 
     /// Looks at one prefix again, for one of whose paths the RIB has just said where the next hop is.
     pub(crate) fn decide_again(&mut self, core: &mut Core, stages: &mut Stages, prefix: P) {
-        let Self { family, table, lists, log, room } = self;
         let moving = std::mem::replace(&mut core.next_hops_moving, true);
-        let mut desk = Desk { family: *family, lists, log, room, core, stages: Some(stages), offered: None };
+        let (table, mut desk) = self.open(core, Some(stages));
         let mosts = desk.mosts();
         table.update(prefix, |word| match mosts.is_empty() {
             false => desk.revise_each(prefix, word, Some(Edit::Visit), mosts),
-            true => desk.revise(prefix, word, Edit::Visit),
+            true => desk.revise_apart(prefix, word, Edit::Visit),
         });
         core.next_hops_moving = moving;
     }
@@ -179,19 +194,18 @@ impl<P: IpPrefix> LocRib<P> {
             Some(after) => self.table.iter_from(after, false).take(max).map(|(prefix, _)| prefix).collect(),
             None => self.table.iter().take(max).map(|(prefix, _)| prefix).collect(),
         };
-        let Self { family, table, lists, log, room } = self;
-        let mut desk = Desk { family: *family, lists, log, room, core, stages: None, offered: None };
-        let mut page = EachPage { paths: Vec::new(), prefixes: 0, last: None };
+        let (table, mut desk) = self.open(core, None);
+        let mut page = EachPage { paths: Vec::new(), prefixes: Vec::new() };
         for prefix in prefixes {
             if page.paths.len() >= max {
                 break;
             }
-            (page.prefixes, page.last) = (page.prefixes + 1, Some(prefix));
             table.update(prefix, |word| {
                 let word = desk.revise_each(prefix, word, None, others);
                 desk.room.each.for_each_told(|old, new| page.paths.push(Change::each(prefix, old, new)));
                 word
             });
+            page.prefixes.push((prefix, page.paths.len()));
         }
         page
     }
@@ -204,9 +218,21 @@ impl<P: IpPrefix> LocRib<P> {
 /// What [`LocRib::page_of_each`] finds.
 pub(crate) struct EachPage<P> {
     pub(crate) paths: Vec<Change<P>>,
-    /// How many prefixes.
-    pub(crate) prefixes: usize,
-    pub(crate) last: Option<P>,
+    /// Each with the place in `paths` after its own.
+    prefixes: Vec<(P, usize)>,
+}
+
+impl<P: Copy> EachPage<P> {
+    /// The last prefix, and how many there are.
+    pub(crate) fn extent(&self) -> (Option<P>, usize) {
+        (self.prefixes.last().map(|(prefix, _)| *prefix), self.prefixes.len())
+    }
+
+    /// Each prefix with its paths, also where there are none to be told.
+    pub(crate) fn by_prefix(&self) -> impl Iterator<Item = (P, &[Change<P>])> {
+        let starts = std::iter::once(0).chain(self.prefixes.iter().map(|(_, end)| *end));
+        self.prefixes.iter().zip(starts).map(|((prefix, end), start)| (*prefix, &self.paths[start..*end]))
+    }
 }
 
 /// The parts of a [`LocRib`] beside its table, and what else an event on a prefix needs.
@@ -219,6 +245,8 @@ struct Desk<'a, P> {
     stages: Option<&'a mut Stages>,
     /// What an [`Edit::Put`] is as a candidate, from its first prefix on where that matters: the same for all.
     offered: Option<Option<Candidate>>,
+    /// Prefixes that had no path, and are not in the counts of an [`Edit::Put`]'s source yet.
+    added: u64,
 }
 
 impl<P: IpPrefix> Desk<'_, P> {
@@ -236,13 +264,19 @@ impl<P: IpPrefix> Desk<'_, P> {
                 Edit::Remove(_) | Edit::Suppress(..) | Edit::Visit => None,
             },
             Some(word) => match PathLists::only(word) {
-                Some(only) if self.goes(only, edit) => self.delete(prefix, only),
+                Some(only) if self.goes(only, edit) => self.delete(prefix, only, edit),
                 Some(only) if edit.source().is_none_or(|source| source == only.source) => {
                     self.revise_only(prefix, only, edit)
                 }
                 Some(_) | None => self.revise_among(prefix, word, edit),
             },
         }
+    }
+
+    /// The same where it is not worth having it in place.
+    #[inline(never)]
+    fn revise_apart(&mut self, prefix: P, word: Option<u64>, edit: Edit) -> Option<u64> {
+        self.revise(prefix, word, edit)
     }
 
     /// The same, or no event at all, while groups are sent several paths: all that take part are looked at again, and
@@ -259,7 +293,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         before.clear();
         after.clear();
         word.iter().for_each(|word| self.lists.load(*word, before));
-        let word = edit.map_or(word, |edit| self.revise(prefix, word, edit));
+        let word = edit.map_or(word, |edit| self.revise_apart(prefix, word, edit));
         word.iter().for_each(|word| self.lists.load(*word, after));
         let all_anew = self.core.next_hops_moving || self.core.deciding_anew;
         if matches!(edit, Some(Edit::Visit)) && !all_anew && before == after {
@@ -276,8 +310,9 @@ impl<P: IpPrefix> Desk<'_, P> {
         room.after.sort_unstable_by_key(|path| path.source);
         self.room.each = room;
         let log = &mut *self.log;
+        let for_views = readers.has_view() && self.room.each.is_other();
         self.room.each.for_each_told(|old, new| {
-            if readers.concerns(old, new) {
+            if for_views || readers.concerns(old, new) {
                 log.push_each(Change::each(prefix, old, new));
             }
         });
@@ -311,11 +346,25 @@ impl<P: IpPrefix> Desk<'_, P> {
     /// The shortest way: the first path to the prefix.
     #[inline]
     fn add(&mut self, prefix: P, path: Path) -> Option<u64> {
-        self.exchange(prefix.into(), Path::NONE, path);
+        self.added += 1;
+        if self.core.seams.are_watched() {
+            self.core.pass_in(prefix.into(), Path::NONE, path);
+        }
         if path.is_best() {
-            self.announce(prefix, Path::NONE, path, false);
+            self.tell(prefix, Path::NONE, path);
         }
         path.alone()
+    }
+
+    /// Enters what an edit has [added](Self::add): the same path to each prefix.
+    #[inline]
+    fn count_added(self, edit: Edit) {
+        if let Edit::Put(path) = edit {
+            let counts = &mut self.core.sources.get_mut(path.source).counts[self.family];
+            counts.received += self.added;
+            counts.accepted += if path.is_accepted() { self.added } else { 0 };
+            counts.best += if path.is_best() { self.added } else { 0 };
+        }
     }
 
     /// Whether that is the path's end.
@@ -324,17 +373,20 @@ impl<P: IpPrefix> Desk<'_, P> {
         match edit {
             Edit::Put(_) | Edit::Suppress(..) => false,
             Edit::Remove(source) => path.source == source,
-            Edit::Visit => self.core.sources.get(path.source).goes(self.family),
+            Edit::Visit => self.core.sources.get(path.source).drops(self.family, path),
         }
     }
 
     /// As short: the only path to the prefix goes.
     #[inline]
-    fn delete(&mut self, prefix: P, path: Path) -> Option<u64> {
+    fn delete(&mut self, prefix: P, path: Path, edit: Edit) -> Option<u64> {
+        if matches!(edit, Edit::Visit) {
+            self.tell_swept(prefix.into(), path);
+        }
         self.core.sets.release(path.set);
         self.exchange(prefix.into(), path, Path::NONE);
         if path.is_best() {
-            self.announce(prefix, path, Path::NONE, false);
+            self.tell(prefix, path, Path::NONE);
         }
         None
     }
@@ -416,10 +468,17 @@ impl<P: IpPrefix> Desk<'_, P> {
     #[inline]
     fn announce(&mut self, prefix: P, old: Path, new: Path, others: bool) {
         if !new.same_route(old) || others {
+            self.tell(prefix, old, new);
+        }
+    }
+
+    #[inline]
+    fn tell(&mut self, prefix: P, old: Path, new: Path) {
+        if self.core.seams.are_watched() {
             let (was, is) = (RouteNumber::of(old), RouteNumber::of(new));
             self.core.seams.pass(Seam::DecisionToFanout, Lane::LocRib, prefix, Old::Is(was), is);
-            self.log.push(Change { prefix, old, new });
         }
+        self.log.push(Change { prefix, old, new });
     }
 
     /// What an edit makes of the path it concerns ([`Path::NONE`]: of a path that is not there, or is no
@@ -428,7 +487,7 @@ impl<P: IpPrefix> Desk<'_, P> {
     fn edited(&mut self, prefix: Prefix, old: Path, edit: Edit) -> Option<Path> {
         match edit {
             Edit::Put(new) => {
-                let same = old.set == new.set && old.is_suppressed() == new.is_suppressed();
+                let same = old.is_repeated_by(new);
                 if old.is_some() {
                     self.core.sets.release(old.set);
                 }
@@ -449,11 +508,22 @@ impl<P: IpPrefix> Desk<'_, P> {
         Path::NONE
     }
 
-    /// Drops a path of a dead session, moves one whose import policy changed, and has the decision look at one
+    /// A path is swept: of a session that lives (RFC 7313 section 4), those are told who know of it.
+    fn tell_swept(&mut self, prefix: Prefix, path: Path) {
+        let source = self.core.sources.get(path.source);
+        let Some(peer) = source.peer.filter(|_| source.is_alive()) else { return };
+        self.core.swept.push((peer, prefix, source.place));
+        if let Some(stages) = self.stages.as_deref_mut().filter(|stages| !stages.is_empty()) {
+            stages.push_one(self.core, (Cause::Refresh, peer), prefix, path, Path::NONE);
+        }
+    }
+
+    /// Drops a path of a dead session, or that was not announced again, moves one whose import policy changed, and has the decision look at one
     /// whose next hop has changed.
     fn visited(&mut self, prefix: Prefix, path: Path) -> Option<Path> {
         let source = self.core.sources.get(path.source);
-        if source.goes(self.family) {
+        if source.drops(self.family, path) {
+            self.tell_swept(prefix, path);
             return Some(self.gone(path));
         }
         if source.moving >= self.core.walk
@@ -476,7 +546,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         if let Some(peer) = self.core.sources.get(new.source).peer
             && let Some(stages) = self.stages.as_deref_mut().filter(|stages| !stages.is_empty())
         {
-            let suppress = stages.push_one(self.core, peer, prefix, old, new);
+            let suppress = stages.push_one(self.core, (Cause::Policy, peer), prefix, old, new);
             new.flags.set(Flags::SUPPRESSED, suppress);
         }
         self.core.sets.release(old.set);
@@ -567,6 +637,15 @@ impl<P: IpPrefix> Desk<'_, P> {
 }
 
 impl Each {
+    /// Whether anything is to be told that was not.
+    fn is_other(&self) -> bool {
+        let mut is_other = false;
+        self.for_each_told(|old, new| {
+            is_other |= old.standing() != new.standing() || old.set != new.set;
+        });
+        is_other
+    }
+
     /// What was told of each path of the prefix that was looked at last, and what is to be told now.
     fn for_each_told(&self, mut show: impl FnMut(Path, Path)) {
         let (mut before, mut after) = (self.before.as_slice(), self.after.as_slice());

@@ -10,6 +10,7 @@ use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
     Gateway, PeerIndex, Pipeline,
+    adj_rib_out::identifier,
     core::{Core, family_index},
     export::{Export, Group},
     own_next_hop::OwnNextHops,
@@ -29,9 +30,9 @@ pub enum NeighborView {
     Accepted,
     /// Those that import policy refuses, or that are loops, as received.
     Filtered,
-    /// The best routes that it is told, as it is told them, when all that waits has been sent.
+    /// The best routes that it is told, or those of its own view, as it is told them, when all that waits has been sent.
     Advertised,
-    /// The best routes that it is not told, and why.
+    /// The best routes that it is not told, and why; with a view of its own it may be told others in their place.
     Withheld,
 }
 
@@ -55,6 +56,10 @@ pub enum Withheld {
     Community,
     /// It is for customers only (RFC 9234 section 5).
     OnlyToCustomer,
+    /// The peer's AS is in the path, and it has a view of its own.
+    Loop,
+    /// The peer has said that it does not want it (RFC 5292).
+    Unwanted,
     /// No export policy is configured (RFC 8212).
     NoPolicy,
     /// A term of the export policy refuses it.
@@ -64,6 +69,10 @@ pub enum Withheld {
         /// The term's name.
         term: String,
     },
+    /// A `summary-only` aggregate stands for it.
+    Summarised,
+    /// The peer is told of a default route of our own.
+    OwnDefault,
     /// We have no address of our own to name as next hop.
     NoNextHop,
     /// Its attributes fit into no message that the peer takes.
@@ -77,8 +86,12 @@ impl fmt::Display for Withheld {
             Self::Internal => f.write_str("from one internal peer to another"),
             Self::Community => f.write_str("a well-known community keeps it here"),
             Self::OnlyToCustomer => f.write_str("it is for customers only (RFC 9234)"),
+            Self::Loop => f.write_str("its own AS is in the path"),
+            Self::Unwanted => f.write_str("the peer's outbound route filter has it out (RFC 5292)"),
             Self::NoPolicy => f.write_str("no export policy is configured (RFC 8212)"),
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
+            Self::Summarised => f.write_str("part of a summary-only aggregate"),
+            Self::OwnDefault => f.write_str("the peer is told of a default route of our own"),
             Self::NoNextHop => f.write_str("no own address for the next hop"),
             Self::TooLong => f.write_str("too long for a message to this peer"),
         }
@@ -161,9 +174,11 @@ impl Pipeline {
         if let Some(receiver) = receiver {
             receiver.group.begin_window();
         }
-        page.routes
-            .iter_mut()
-            .for_each(|(prefix, shown)| self.identify(*prefix, std::slice::from_mut(shown)));
+        // What it is told has identifiers of ours.
+        if view != NeighborView::Advertised {
+            let routes = page.routes.iter_mut();
+            routes.for_each(|(prefix, shown)| self.identify(*prefix, std::slice::from_mut(shown)));
+        }
         Some(page)
     }
 
@@ -194,13 +209,31 @@ impl<P: IpPrefix> Table<P> {
         let page = self.rib.page(after, limit);
         let last = page.last().filter(|_| page.len() == limit).map(|(prefix, _)| (*prefix).into());
         let (mut routes, mut left) = (Vec::new(), limit * PATHS_A_PREFIX);
+        let default = receiver.and_then(Receiver::default_route::<P>).filter(|_| after.is_none());
+        let own = default.and_then(|path| {
+            let prefix = P::from_bits(0, 0);
+            Some((prefix.into(), told_or_not(core, stages, prefix, path, (view, receiver?))?))
+        });
+        routes.extend(own);
         for (prefix, best) in page {
             let shown = match receiver {
                 None => self.received(core, stages, prefix, (view, sources), &mut left),
                 Some(receiver) => {
-                    let paths =
-                        if receiver.is_told_several::<P>() { self.rib.paths(prefix) } else { vec![best] };
+                    let export = &receiver.group.export;
+                    let mut paths = match export.reads_each(usize::from(P::WIDTH != 32)) {
+                        true => self.rib.paths(prefix),
+                        false => vec![best],
+                    };
                     left = left.saturating_sub(paths.len().saturating_sub(1));
+                    match receiver.default_route::<P>() {
+                        // Said already, or why the one of the table is not told.
+                        Some(_) if prefix.length() == 0 => paths = vec![best],
+                        Some(_) | None => receiver.group.select(core, prefix, &mut paths),
+                    }
+                    let is_chosen = || paths.iter().any(|path| path.source == best.source);
+                    if export.viewer.is_some() && view == NeighborView::Withheld && !is_chosen() {
+                        paths.insert(0, best);
+                    }
                     let shown = paths
                         .into_iter()
                         .filter_map(|path| told_or_not(core, stages, prefix, path, (view, receiver)));
@@ -255,7 +288,7 @@ impl<P: IpPrefix> Table<P> {
     }
 }
 
-/// The best path to a prefix, or one of several, if it belongs into the view of what a peer is told or not.
+/// A path that a peer is told of, if export policy lets it pass: if it belongs into the view of what it is told or not.
 fn told_or_not<P: IpPrefix>(
     core: &mut Core,
     stages: &Stages,
@@ -263,7 +296,7 @@ fn told_or_not<P: IpPrefix>(
     path: Path,
     (view, receiver): (NeighborView, &Receiver),
 ) -> Option<PathView> {
-    if !path.is_some() || !receiver.group.tells::<P>(path) {
+    if !path.is_some() {
         return None;
     }
     match (view, receiver.told(core, prefix, path)) {
@@ -273,7 +306,8 @@ fn told_or_not<P: IpPrefix>(
         }
         (NeighborView::Advertised, Ok((bytes, next_hop))) => {
             let shown = core.view(stages, prefix.into(), path, None);
-            Some(PathView { bytes, next_hop, ..shown })
+            let identifier = receiver.is_told_several::<P>().then(|| identifier(path.source));
+            Some(PathView { bytes, next_hop, identifier, ..shown })
         }
         _ => None,
     }
@@ -295,6 +329,13 @@ impl Receiver {
         self.group.export.paths::<P>() != 0
     }
 
+    /// The default route of our own that it is told of, whatever the table has.
+    fn default_route<P: IpPrefix>(&self) -> Option<Path> {
+        let export = &self.group.export;
+        let set = export.default_route.filter(|_| export.families[usize::from(P::WIDTH != 32)]);
+        set.map(Path::default_route)
+    }
+
     /// The attributes and next hop that it is told, or why not.
     fn told<P: IpPrefix>(
         &self,
@@ -304,6 +345,10 @@ impl Receiver {
     ) -> Result<(Vec<u8>, Option<Gateway>), Withheld> {
         if core.sources.get(best.source).peer == Some(self.index) {
             return Err(Withheld::Sender);
+        }
+        let is_replaced = prefix.length() == 0 && best.source != SourceId::DEFAULT;
+        if is_replaced && self.default_route::<P>().is_some() {
+            return Err(Withheld::OwnDefault);
         }
         let Some(judged) = self.group.judge(core, prefix, best) else {
             return Err(self.group.refusal(core, prefix.into(), best));
@@ -369,6 +414,8 @@ mod tests {
             four_octet_as: true,
             max_message_len: MAX_LEN,
             extended_next_hop: false,
+            enhanced_refresh: false,
+            orf_received: Vec::new(),
             long_lived: false,
             router_id: RouterId::new(u32::from(n)).expect("not 0"),
             peer_address: IpAddr::V4(address),

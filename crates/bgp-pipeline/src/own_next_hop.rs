@@ -10,8 +10,12 @@ pub(crate) struct OwnNextHops([Option<NextHop>; 2]);
 
 impl OwnNextHops {
     pub(crate) fn new(facts: &SessionFacts) -> Self {
-        let global = facts.next_hop_v6.or(facts.link_local);
-        let v6 = global.map(|global| NextHop::V6 { global, link_local: facts.link_local });
+        let v6 = match (facts.next_hop_v6, facts.link_local) {
+            (Some(global), link_local) => Some(NextHop::V6 { global, link_local }),
+            // On a link without global addresses; in the place of one, as others send it.
+            (None, Some(link_local)) => Some(NextHop::V6 { global: link_local, link_local: None }),
+            (None, None) => None,
+        };
         let v4 = facts.next_hop_v4.map(NextHop::V4);
         Self([v4.or(v6.filter(|_| facts.extended_next_hop)), v6])
     }

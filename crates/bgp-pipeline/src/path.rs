@@ -27,6 +27,13 @@ impl SourceId {
     pub(crate) const LOCAL: Self = Self(0);
     /// Routes of other protocols that we originate.
     pub(crate) const REDISTRIBUTED: Self = Self(1);
+    /// Aggregates of what is in the table.
+    pub(crate) const AGGREGATED: Self = Self(2);
+    /// The default routes of peers that get one of ours: in no table.
+    pub(crate) const DEFAULT: Self = Self(3);
+
+    /// Those that are no peers'.
+    pub(crate) const OURS: usize = 4;
 
     /// After all others.
     pub(crate) const LAST: Self = Self(u16::MAX);
@@ -34,7 +41,13 @@ impl SourceId {
     /// Whether the route begins here.
     #[inline]
     pub(crate) fn is_ours(self) -> bool {
-        self == Self::LOCAL || self == Self::REDISTRIBUTED
+        self.index() < Self::OURS
+    }
+
+    /// Whether the RIB is told: it knows by itself of what we originate, but not of aggregates.
+    #[inline]
+    pub(crate) fn is_for_rib(self) -> bool {
+        self == Self::AGGREGATED || !self.is_ours()
     }
 
     pub(crate) fn index(self) -> usize {
@@ -59,6 +72,8 @@ impl Flags {
     const STANDING: u16 = 4;
     /// In a log only: the change is that of one path, best or not.
     const EACH: Self = Self(1 << 9);
+    /// Three bits for [`Path::epoch`].
+    const EPOCH: u16 = 10;
     /// In the table's word only: not a path but a list.
     const LIST: Self = Self(1 << 15);
 
@@ -68,6 +83,56 @@ impl Flags {
 
     pub(crate) fn set(&mut self, flag: Self, on: bool) {
         self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
+    }
+
+    /// Whether what the sender or a stage said last is the same in both: the epoch, and whether it is held back.
+    fn agrees(self, other: Self) -> bool {
+        (self.0 ^ other.0) & (Epoch::MASK << Self::EPOCH | Self::SUPPRESSED.0) == 0
+    }
+}
+
+/// Between which refreshes of its sender (RFC 7313) a path was announced last.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Epoch(u8);
+
+impl Epoch {
+    const MASK: u16 = 7;
+    /// All there are.
+    const ALL: std::ops::RangeInclusive<u8> = 0..=Self::MASK as u8;
+}
+
+/// Some epochs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Epochs(u8);
+
+impl Epochs {
+    /// Every one.
+    pub(crate) const ALL: Self = Self(u8::MAX);
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    #[inline]
+    pub(crate) fn has(self, epoch: Epoch) -> bool {
+        self.0 >> epoch.0 & 1 != 0
+    }
+
+    pub(crate) fn insert(&mut self, epoch: Epoch) {
+        self.0 |= 1 << epoch.0;
+    }
+
+    /// One that is not among these; `None` if all are.
+    pub(crate) fn free(self) -> Option<Epoch> {
+        Epoch::ALL.map(Epoch).find(|epoch| !self.has(*epoch))
+    }
+}
+
+impl std::ops::BitOr for Epochs {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 
@@ -84,11 +149,30 @@ impl Path {
     /// In the place of a path that is not there.
     pub(crate) const NONE: Self = Self { set: SetId::NONE, source: SourceId::LOCAL, flags: Flags(0) };
 
+    /// The default route with this set that some peers are told of.
+    pub(crate) fn default_route(set: SetId) -> Self {
+        let mut path = Self::arriving(SourceId::DEFAULT, Epoch::default(), set, true).chosen();
+        path.set_standing(1);
+        path
+    }
+
     /// As import policy leaves it.
-    pub(crate) fn arriving(source: SourceId, set: SetId, accepted: bool) -> Self {
-        let mut path = Self { set, source, flags: Flags::default() };
+    pub(crate) fn arriving(source: SourceId, epoch: Epoch, set: SetId, accepted: bool) -> Self {
+        let mut path = Self { set, source, flags: Flags(u16::from(epoch.0) << Flags::EPOCH) };
         path.flags.set(Flags::ACCEPTED, accepted);
         path
+    }
+
+    /// When its sender announced it last.
+    #[inline]
+    pub(crate) fn epoch(self) -> Epoch {
+        Epoch((self.flags.0 >> Flags::EPOCH & Epoch::MASK) as u8)
+    }
+
+    /// Whether the sender has said the same again, and stages have: nothing is to be done then.
+    #[inline]
+    pub(crate) fn is_repeated_by(self, new: Self) -> bool {
+        self.set == new.set && self.flags.agrees(new.flags)
     }
 
     pub(crate) fn is_some(self) -> bool {
@@ -195,11 +279,15 @@ impl Path {
     }
 }
 
-/// How many of the best paths of a prefix groups are told, as for [`Path::within`]: a bit for each number.
+/// How many of the best paths of a prefix groups are told, as for [`Path::within`]: a bit for each number. And whether
+/// some group has a view of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Mosts(u32);
 
 impl Mosts {
+    /// A view of one's own: each change of a prefix is to be told with all its paths.
+    pub(crate) const VIEW: Self = Self(1);
+
     /// Only this; 0 is none.
     pub(crate) fn one(most: u8) -> Self {
         Self(1 << most & !1)
@@ -209,8 +297,15 @@ impl Mosts {
         self == Self::default()
     }
 
+    pub(crate) fn has_view(self) -> bool {
+        self.0 & Self::VIEW.0 != 0
+    }
+
     /// How many paths have to be put in order.
     pub(crate) fn ranked(self) -> u8 {
+        if self.has_view() {
+            return Path::BEYOND - 1;
+        }
         (self.0 & !Self::one(Path::BEYOND).0).checked_ilog2().unwrap_or(0) as u8
     }
 

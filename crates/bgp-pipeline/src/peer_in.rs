@@ -272,30 +272,31 @@ impl Reader {
         let absent = self.absent.filter(|_| *bytes == self.rest);
         // Whatever is wrong with routes that are ignored is nobody's concern.
         let reach = reach.filter(|reach| !refused(reach.family, reach.nlri, origin.facts, origin.drops));
-        let mut acquire = |class, gateway: Result<Gateway, DropReason>, concerned: &dyn Fn() -> Concerned| {
-            let acquired = fault.map_or(gateway, Err).and_then(|gateway| {
-                let hop = core.next_hops.acquire(gateway);
-                let set = match absent {
-                    Some(absent) if (absent.class, absent.next_hop) == (class, hop) => {
-                        core.add(absent, bytes)
+        let mut acquire =
+            |class, gateway: &dyn Fn() -> Result<Gateway, DropReason>, concerned: &dyn Fn() -> _| {
+                let acquired = match (fault, absent) {
+                    (Some(reason), _) => Err(reason),
+                    // Looked for with these bytes and the next hop of this UPDATE, which depends on the class only.
+                    (None, Some(absent)) if absent.class == class => {
+                        core.add(absent, bytes).ok_or(DropReason::Full)
                     }
-                    Some(_) | None => core.acquire(class, hop, bytes),
+                    (None, Some(_) | None) => gateway().and_then(|gateway| {
+                        let hop = core.next_hops.acquire(gateway);
+                        let set = core.acquire(class, hop, bytes);
+                        core.next_hops.release(hop);
+                        set.ok_or(DropReason::Full)
+                    }),
                 };
-                core.next_hops.release(hop);
-                set.ok_or(DropReason::Full)
-            });
-            acquired.map_err(|reason| origin.drops.add(reason, concerned())).ok()
-        };
+                acquired.map_err(|reason| origin.drops.add(reason, concerned())).ok()
+            };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if has_nlri {
-            let gateway = classic_gateway(bytes, origin.facts).ok_or(DropReason::OwnNextHop);
-            arrival.nlri = (sections.nlri, acquire(classes[0], gateway, &classic));
+            let gateway = || classic_gateway(bytes, origin.facts).ok_or(DropReason::OwnNextHop);
+            arrival.nlri = (sections.nlri, acquire(classes[0], &gateway, &classic));
         }
         if let Some(reach) = reach {
-            let missing =
-                if reach.next_hop.is_none() { DropReason::UnusableNextHop } else { DropReason::OwnNextHop };
-            let gateway = mp_gateway(reach, origin.facts).ok_or(missing);
-            arrival.reach = Some((reach, acquire(classes[1], gateway, &mp)));
+            let gateway = || mp_gateway(reach, origin.facts).ok_or_else(|| no_gateway(reach, origin.facts));
+            arrival.reach = Some((reach, acquire(classes[1], &gateway, &mp)));
         }
         Ok(arrival)
     }
@@ -316,8 +317,12 @@ impl Arrival<'_> {
 
     /// Gives the sets back.
     pub(crate) fn release(&self, core: &mut Core) {
-        let sets = [self.nlri.1, self.reach.and_then(|(_, set)| set)];
-        sets.into_iter().flatten().for_each(|set| core.sets.release(set));
+        if let Some(set) = self.nlri.1 {
+            core.sets.release(set);
+        }
+        if let Some((_, Some(set))) = self.reach {
+            core.sets.release(set);
+        }
     }
 
     /// Takes out what belongs to families that the session has not agreed on (RFC 4760 section 8).
@@ -345,9 +350,14 @@ pub(crate) fn classic_gateway(attributes: &[u8], facts: &SessionFacts) -> Option
     gateway(IpAddr::V4(address), facts)
 }
 
-/// The next hop of MP_REACH_NLRI; `None` if it is ourselves, or unusable.
+/// The next hop of MP_REACH_NLRI; `None` if it is ourselves, or unusable. On a link the link-local address leads there
+/// whatever is known of the global one beside it.
 pub(crate) fn mp_gateway(reach: MpReach<'_>, facts: &SessionFacts) -> Option<Gateway> {
-    reach.next_hop.map(NextHop::address).and_then(|address| gateway(address, facts))
+    let address = match reach.next_hop? {
+        NextHop::V6 { link_local: Some(address), .. } if facts.interface != 0 => address.into(),
+        next_hop => next_hop.address(),
+    };
+    gateway(address, facts)
 }
 
 /// A link-local address means nothing without its interface.
@@ -356,8 +366,20 @@ fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
         IpAddr::V4(address) => facts.next_hop_v4 == Some(address),
         IpAddr::V6(address) => [facts.next_hop_v6, facts.link_local].contains(&Some(address)),
     };
-    let near = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-    (!ours).then_some(Gateway { address, interface: if near { facts.interface } else { 0 } })
+    let interface = if is_near(address) { facts.interface } else { 0 };
+    (!ours && (!is_near(address) || interface != 0)).then_some(Gateway { address, interface })
+}
+
+/// Why routes with this next hop lead nowhere.
+fn no_gateway(reach: MpReach<'_>, facts: &SessionFacts) -> DropReason {
+    match reach.next_hop.map(NextHop::address) {
+        Some(address) if !is_near(address) || facts.interface != 0 => DropReason::OwnNextHop,
+        Some(_) | None => DropReason::UnusableNextHop,
+    }
+}
+
+fn is_near(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Whether routes are ignored because the session has not agreed on their family; if so, it is noted.

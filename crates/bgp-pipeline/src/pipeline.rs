@@ -15,6 +15,7 @@ use crate::{
     DecisionRules, Direction, Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges,
     SessionFacts, SpeakerConfig, Stage,
     adj_rib_out::Marks,
+    aggregate::Aggregation,
     background::Background,
     class::{Class, ClassId, Ingress},
     core::{Core, family_index},
@@ -22,6 +23,7 @@ use crate::{
     export::{self, Export},
     journal::{Journal, JournalEntry},
     next_hop::{Concerned, NextHopId},
+    orf::Orf,
     own_next_hop::OwnNextHops,
     path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
@@ -61,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) patience: u32,
     /// Families asked for again while the session was not yet told anything by this process.
     refresh: [bool; 2],
+    /// By family, what the peer wants to be told, where it may say so.
+    pub(crate) orf: [Option<Box<Orf>>; 2],
 }
 
 impl Session {
@@ -70,7 +74,7 @@ impl Session {
     }
 }
 
-/// There are as many sessions, dead ones not yet swept included, as can be told apart: 65,534, less what sessions use for
+/// There are as many sessions, dead ones not yet swept included, as can be told apart: 65,532, less what sessions use for
 /// several paths of one prefix, which is never all but 8,192.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many sessions at once: routes of earlier ones are still being swept")]
@@ -123,6 +127,9 @@ pub struct Pipeline {
     pub(crate) events: VecDeque<Event>,
     pub(crate) background: Background,
     pub(crate) marks: Marks,
+    pub(crate) aggregation: Aggregation,
+    /// That of the default route, from the first peer on that gets one.
+    default_set: Option<SetId>,
     reader: Reader,
     prefixes_v4: Vec<Ipv4Prefix>,
     prefixes_v6: Vec<Ipv6Prefix>,
@@ -144,6 +151,8 @@ impl Pipeline {
             events: VecDeque::new(),
             background: Background::default(),
             marks: Marks::default(),
+            aggregation: Aggregation::default(),
+            default_set: None,
             reader: Reader::default(),
             prefixes_v4: Vec::new(),
             prefixes_v6: Vec::new(),
@@ -208,10 +217,9 @@ impl Pipeline {
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
         let Some(session) = &peer.session else { return };
         let sources = session.sources().to_vec();
-        let export = Export::new(&peer.config, &session.facts, &self.core.speaker);
         let classes = classes(&peer.config, &session.facts, &self.core);
         sources.into_iter().for_each(|source| self.change_import(source, &classes));
-        self.change_export(index, export);
+        self.change_export(index);
     }
 
     fn change_import(&mut self, source: SourceId, classes: &[Class; 2]) {
@@ -227,13 +235,20 @@ impl Pipeline {
         self.background.want_walk();
     }
 
-    fn change_export(&mut self, index: PeerIndex, export: Export) {
+    /// All exports are to become what is configured.
+    pub(crate) fn change_exports(&mut self) {
+        (0..self.peers.len()).for_each(|number| self.change_export(PeerIndex(number as u16)));
+    }
+
+    pub(crate) fn change_export(&mut self, index: PeerIndex) {
+        let Some(export) = self.export(index) else { return };
+        let ends = self.ends();
         let Some(member) = &mut self.members[index.index()] else { return };
         if self.streams.get(member.stream).is_some_and(|stream| stream.group.export == export) {
             return;
         }
         let group = self.streams.group(export);
-        self.streams.change_group(index, member, &group);
+        self.streams.change_group(index, member, &group, ends);
         self.make_room();
     }
 
@@ -283,9 +298,23 @@ impl Pipeline {
     }
 
     /// What decides what the peer is told; `None` while its session is down.
-    fn export(&self, index: PeerIndex) -> Option<Export> {
+    pub(crate) fn export(&mut self, index: PeerIndex) -> Option<Export> {
         let peer = self.peers.get(index.index())?.as_ref()?;
-        Some(Export::new(&peer.config, &peer.session.as_ref()?.facts, &self.core.speaker))
+        let session = peer.session.as_ref()?;
+        let mut export = Export::new(index, &peer.config, &session.facts, &session.orf, &self.core.speaker);
+        let originates_default = peer.config.paths.default_originate;
+        export.summaries.clone_from(&self.aggregation.summaries);
+        export.default_route = if originates_default { self.default_set() } else { None };
+        Some(export)
+    }
+
+    /// The set of the default route that some peers are told of. It stays.
+    fn default_set(&mut self) -> Option<SetId> {
+        if self.default_set.is_none() {
+            let bytes = AttributesBuilder::new(Origin::Igp).build();
+            self.default_set = self.core.acquire(ClassId::OURS, NextHopId::LOCAL, &bytes);
+        }
+        self.default_set
     }
 
     /// A session that another process has had goes on. Like [`Self::peer_up`], but the peer is told nothing until
@@ -307,18 +336,21 @@ impl Pipeline {
             asn,
             router_id: facts.router_id.bits(),
             address: facts.peer_address,
+            interface: facts.interface,
             classes,
             place: 0,
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
-            swept: [false; 2],
+            epochs: Default::default(),
+            sweeping: 0,
             serial: 0,
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);
         let several = (facts.identifiers_received != Identifiers::NONE)
             .then(|| Box::new(Places::new(facts.identifiers_received, source, self.core.speaker.seed)));
+        let orf = Family::ALL.map(|family| facts.orf_received.contains(&family).then(Box::default));
         let session = Session {
             source,
             places: several,
@@ -328,6 +360,7 @@ impl Pipeline {
             unacknowledged: 0,
             patience: 0,
             refresh: [false; 2],
+            orf,
         };
         if let Some(peer) = &mut self.peers[index.index()] {
             peer.session = Some(session);
@@ -339,6 +372,7 @@ impl Pipeline {
     /// been told up to `passed`. To be called when the table is what it will be: what is missing in it is withdrawn.
     /// Not for sessions that are sent several paths of a prefix: what they were told is in no journal.
     pub fn resume(&mut self, peers: &[PeerIndex], told: Told, passed: JournalEntry) {
+        while self.apply_filters() {}
         let mut groups: Vec<(Export, Vec<_>)> = Vec::new();
         for &index in peers {
             let (Some(export), Some(session)) = (self.export(index), self.session_mut(index)) else {
@@ -366,7 +400,7 @@ impl Pipeline {
                 let Some(session) = self.session_mut(index) else { continue };
                 let asked = std::mem::take(&mut session.refresh);
                 let families = Family::ALL.into_iter().zip(asked).filter(|(_, asked)| *asked);
-                families.for_each(|(family, _)| self.route_refresh(index, family));
+                families.for_each(|(family, _)| self.announce_again(index, family));
             }
         }
     }
@@ -443,6 +477,28 @@ impl Pipeline {
         }
     }
 
+    /// The peer begins to announce everything of a family again (RFC 7313 section 4): what it does not is swept by
+    /// [`Self::end_refresh`]. May come again before that: what was announced in between has to be announced once more.
+    pub fn begin_refresh(&mut self, index: PeerIndex, family: Family) {
+        let (Some(session), Some(family)) = (self.session(index), family_index(family)) else { return };
+        for source in session.sources().to_vec() {
+            self.core.sources.begin_refresh(source, family);
+        }
+    }
+
+    /// The peer has announced everything of a family again: what was not among that goes.
+    pub fn end_refresh(&mut self, index: PeerIndex, family: Family) {
+        let (Some(session), Some(family)) = (self.session(index), family_index(family)) else { return };
+        let (sources, walk) = (session.sources().to_vec(), self.core.walk + 1);
+        let mut sweeps = false;
+        for source in sources {
+            sweeps |= self.core.sources.end_refresh(source, family, walk);
+        }
+        if sweeps {
+            self.background.want_walk();
+        }
+    }
+
     /// Ends what there is of a session; of these families what it brought stays. When none is up, what stays of an
     /// earlier one is left alone if nothing is said to stay: a session begins.
     fn end_session(&mut self, index: PeerIndex, retained: [bool; 2]) {
@@ -457,6 +513,9 @@ impl Pipeline {
                 } else {
                     self.core.sources.kill(source);
                 }
+            }
+            if let Some(places) = session.places {
+                self.background.remains.add(*places);
             }
             self.background.want_walk();
             self.stages.peer_down(index);
@@ -487,7 +546,8 @@ impl Pipeline {
             }
             return Ok(());
         }
-        let (source, stale) = (session.source, peer.stale.clone());
+        let source = session.source;
+        let stale = if peer.stale.is_empty() { None } else { Some(peer.stale.clone()) };
         let identifiers = session.facts.identifiers_received;
         let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
         let mut arrival = self.reader.read(&mut self.core, sections, &mut origin)?;
@@ -499,7 +559,7 @@ impl Pipeline {
             None => self.arrive(source, &arrival),
             Some(places) => self.arrive_identified(index, places, &arrival),
         }
-        if !stale.is_empty() {
+        if let Some(stale) = stale {
             self.replace_stale(&stale, identifiers, &arrival);
         }
         arrival.release(&mut self.core);
@@ -618,6 +678,7 @@ impl Pipeline {
                         Prefix::V6(prefix) => self.v6.rib.decide_again(core, stages, prefix),
                     }
                 }
+                self.free_swept_places();
                 self.trim_if_long();
             }
         }
@@ -698,11 +759,20 @@ impl Pipeline {
         }
     }
 
-    /// The peer asks for a family once more (RFC 2918), or the operator does for it.
+    /// The peer asks for a family, or asks once more (RFC 2918): see [`Self::announce_again`]. What it has said of filters
+    /// takes effect first.
     pub fn route_refresh(&mut self, index: PeerIndex, family: Family) {
+        self.apply_orf(index, family);
+        self.announce_again(index, family);
+    }
+
+    /// The peer is given everything of a family once more. Where the session knows of that, the
+    /// answer is enclosed in BoRR and EoRR (RFC 7313). While the table is walked for the peer anyway, it comes after that.
+    pub fn announce_again(&mut self, index: PeerIndex, family: Family) {
+        let is_enclosed = self.session(index).is_some_and(|session| session.facts.enhanced_refresh);
         let member = self.members.get_mut(index.index()).and_then(Option::as_mut);
         match (member, family_index(family)) {
-            (Some(member), Some(family)) => self.streams.refresh(index, member, family),
+            (Some(member), Some(family)) => self.streams.refresh(index, member, family, is_enclosed),
             (None, Some(family)) => {
                 self.session_mut(index).iter_mut().for_each(|session| session.refresh[family] = true);
             }

@@ -4,6 +4,8 @@
 //! sources, its *places*; the first is that of any session. Which identifier is at which place of a prefix is kept
 //! here. Identifiers may be as many as there are paths in all: a source for each would be too many.
 
+use std::hash::BuildHasher;
+
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};
 use holdfast_bgp_wire::{
@@ -29,6 +31,10 @@ pub const MOST_PATHS: usize = u64::BITS as usize;
 /// So many numbers of sources are for sessions, and not for further paths of one.
 const RESERVED: usize = 8192;
 
+/// Maps in which a session's prefixes are: each grows, and is freed, on its own, so that nothing waits until all of them
+/// are hashed again. With a million prefixes the longest pause is for 4,000.
+const SHARDS: usize = 256;
+
 /// The places of a session.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -36,7 +42,56 @@ pub(crate) struct Places {
     pub(crate) families: Identifiers,
     /// By place; the first is the session's own. More are added as they are needed.
     sources: Vec<SourceId>,
+    hasher: FixedState,
+    /// [`SHARDS`] of them.
+    shards: Vec<Shard>,
+}
+
+/// Some of the prefixes.
+#[derive(Debug)]
+struct Shard {
     taken: HashMap<Prefix, Taken, FixedState>,
+    /// Octets of identifiers that have no room in `taken`.
+    beside: usize,
+}
+
+impl Shard {
+    fn new(hasher: FixedState) -> Self {
+        Self { taken: HashMap::with_hasher(hasher), beside: 0 }
+    }
+
+    /// The place of a path, the one that it has or the first that is free; `None` if there is none.
+    fn announced(&mut self, identifier: u32, prefix: Prefix) -> Option<usize> {
+        let taken = self.taken.entry(prefix).or_default();
+        if let Some(place) = taken.find(identifier) {
+            return Some(place);
+        }
+        let before = taken.beside();
+        let place = taken.take(identifier);
+        self.beside += taken.beside() - before;
+        place
+    }
+
+    /// The place that a path had.
+    fn withdrawn(&mut self, identifier: u32, prefix: Prefix) -> Option<usize> {
+        let place = self.taken.get(&prefix)?.find(identifier)?;
+        self.free(prefix, place);
+        Some(place)
+    }
+
+    /// The path at a place is gone.
+    fn free(&mut self, prefix: Prefix, place: usize) {
+        let Entry::Occupied(mut taken) = self.taken.entry(prefix) else { return };
+        taken.get_mut().places &= !(1 << place);
+        if taken.get().places == 0 {
+            self.beside -= taken.get().beside();
+            taken.remove();
+        }
+    }
+
+    fn memory(&self) -> usize {
+        self.taken.allocation_size() + self.beside
+    }
 }
 
 /// Which places a prefix has paths at, and under which identifiers those came.
@@ -49,6 +104,11 @@ struct Taken {
 }
 
 impl Taken {
+    /// Octets of its identifiers, if they are not in the record itself.
+    fn beside(&self) -> usize {
+        if self.identifiers.spilled() { self.identifiers.capacity() * size_of::<u32>() } else { 0 }
+    }
+
     fn find(&self, identifier: u32) -> Option<usize> {
         let at = |place: &usize| self.identifiers[*place] == identifier;
         (0..self.identifiers.len()).filter(|place| self.places & 1 << place != 0).find(at)
@@ -71,8 +131,19 @@ impl Taken {
 
 impl Places {
     pub(crate) fn new(families: Identifiers, source: SourceId, seed: u64) -> Self {
-        let taken = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { families, sources: vec![source], taken }
+        let hasher = FixedState::with_seed(seed);
+        let shards = std::iter::repeat_with(|| Shard::new(hasher.clone())).take(SHARDS).collect();
+        Self { families, sources: vec![source], hasher, shards }
+    }
+
+    /// Mixed once more: the maps use the hash itself, and would find their buckets by bits that are equal in a shard.
+    fn shard(&self, prefix: Prefix) -> usize {
+        let mixed = self.hasher.hash_one(prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (u64::BITS - SHARDS.ilog2())) as usize
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        SHARDS * size_of::<Shard>() + self.shards.iter().map(Shard::memory).sum::<usize>()
     }
 
     /// The sources of all its places.
@@ -82,7 +153,8 @@ impl Places {
 
     /// The identifier under which the path of a place came.
     pub(crate) fn identifier(&self, prefix: Prefix, place: u8) -> Option<u32> {
-        let taken = self.taken.get(&prefix).filter(|taken| taken.places & 1 << place != 0)?;
+        let shard = &self.shards[self.shard(prefix)];
+        let taken = shard.taken.get(&prefix).filter(|taken| taken.places & 1 << place != 0)?;
         taken.identifiers.get(usize::from(place)).copied()
     }
 
@@ -93,33 +165,29 @@ impl Places {
         identifier: u32,
         prefix: Prefix,
     ) -> Result<SourceId, DropReason> {
-        let taken = self.taken.entry(prefix).or_default();
-        let place = match taken.find(identifier) {
-            Some(place) => place,
-            None => {
-                let place = taken.take(identifier).ok_or(DropReason::TooManyPaths)?;
-                if place == self.sources.len() {
-                    let Some(source) = another(core, self.sources[0], place as u8) else {
-                        self.withdrawn(identifier, prefix);
-                        return Err(DropReason::NoPlace);
-                    };
-                    self.sources.push(source);
-                }
-                place
-            }
-        };
+        let shard = self.shard(prefix);
+        let place = self.shards[shard].announced(identifier, prefix).ok_or(DropReason::TooManyPaths)?;
+        if place == self.sources.len() {
+            let Some(source) = another(core, self.sources[0], place as u8) else {
+                self.shards[shard].withdrawn(identifier, prefix);
+                return Err(DropReason::NoPlace);
+            };
+            self.sources.push(source);
+        }
         Ok(self.sources[place])
     }
 
     /// The source of a path that is withdrawn; `None` if there was none.
     fn withdrawn(&mut self, identifier: u32, prefix: Prefix) -> Option<SourceId> {
-        let Entry::Occupied(mut taken) = self.taken.entry(prefix) else { return None };
-        let place = taken.get().find(identifier)?;
-        taken.get_mut().places &= !(1 << place);
-        if taken.get().places == 0 {
-            taken.remove();
-        }
+        let shard = self.shard(prefix);
+        let place = self.shards[shard].withdrawn(identifier, prefix)?;
         self.sources.get(place).copied()
+    }
+
+    /// The path at this place of a prefix is gone.
+    fn free(&mut self, prefix: Prefix, place: u8) {
+        let shard = self.shard(prefix);
+        self.shards[shard].free(prefix, place.into());
     }
 
     /// The paths of one list in an UPDATE, those of a source together. `refuse` is shown those for which there is no
@@ -147,6 +215,33 @@ impl Places {
     }
 }
 
+/// What is left of the places of sessions that have ended, on its way out.
+#[derive(Debug, Default)]
+pub(crate) struct Remains(Vec<Shard>);
+
+impl Remains {
+    pub(crate) fn add(&mut self, places: Places) {
+        self.0.extend(places.shards.into_iter().filter(|shard| shard.memory() != 0));
+    }
+
+    /// Frees some: `budget` counts prefixes, and may be exceeded by those of one shard. Whether there are more.
+    pub(crate) fn free(&mut self, budget: usize) -> bool {
+        let mut freed = 0;
+        while freed < budget.max(1) {
+            let Some(shard) = self.0.pop() else {
+                self.0 = Vec::new();
+                return false;
+            };
+            freed += shard.taken.len();
+        }
+        !self.0.is_empty()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<Shard>() + self.0.iter().map(Shard::memory).sum::<usize>()
+    }
+}
+
 /// Another source for the session of this one, if that leaves numbers for further sessions.
 fn another(core: &mut Core, first: SourceId, place: u8) -> Option<SourceId> {
     if core.sources.room() <= RESERVED {
@@ -160,6 +255,16 @@ fn another(core: &mut Core, first: SourceId, place: u8) -> Option<SourceId> {
 }
 
 impl Pipeline {
+    /// Paths that a walk has swept have left their places.
+    pub(crate) fn free_swept_places(&mut self) {
+        let mut swept = std::mem::take(&mut self.core.swept);
+        for (index, prefix, place) in swept.drain(..) {
+            let places = self.session_mut(index).and_then(|session| session.places.as_mut());
+            places.into_iter().for_each(|places| places.free(prefix, place));
+        }
+        self.core.swept = swept;
+    }
+
     /// What [`Pipeline::arrive`] does, for a session whose prefixes have path identifiers in some family.
     pub(crate) fn arrive_identified(
         &mut self,
@@ -219,5 +324,64 @@ fn arrive<P: IpPrefix>(
         prefixes.clear();
         prefixes.extend(of_source.iter().map(|(_, prefix)| *prefix));
         table.arrive(core, stages, of_source[0].0, &prefixes, set);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::{Asn, Ipv4Prefix, RouterId};
+
+    use super::*;
+    use crate::SpeakerConfig;
+
+    const PREFIXES: u32 = 20_000;
+
+    fn core() -> Core {
+        Core::new(SpeakerConfig::new(Asn(65_500), RouterId::new(1).expect("not zero"), 7))
+    }
+
+    fn prefix(n: u32) -> Prefix {
+        Ipv4Prefix::from_bits(u128::from(n) << (96 + 8), 24).into()
+    }
+
+    /// Of a session with so many paths to each prefix.
+    fn filled(core: &mut Core, paths: u32) -> Places {
+        let families = Family::ALL.into_iter().collect();
+        let mut places = Places::new(families, SourceId::LOCAL, 7);
+        for (n, identifier) in (0..PREFIXES).flat_map(|n| (0..paths).map(move |identifier| (n, identifier))) {
+            places.announced(core, identifier, prefix(n)).expect("room");
+        }
+        places
+    }
+
+    #[test]
+    fn what_they_hold_is_counted_and_given_back_with_the_paths() {
+        let mut core = core();
+        let empty = filled(&mut core, 0).memory();
+        let (few, mut many) = (filled(&mut core, 4), filled(&mut core, 6));
+        assert!(few.memory() - empty >= PREFIXES as usize * size_of::<(Prefix, Taken)>());
+        // Six identifiers are not in the record any more.
+        assert_eq!(many.memory() - few.memory(), PREFIXES as usize * 8 * size_of::<u32>());
+        for (n, identifier) in (0..PREFIXES).flat_map(|n| (0..6).map(move |identifier| (n, identifier))) {
+            assert!(many.withdrawn(identifier, prefix(n)).is_some());
+        }
+        assert_eq!(many.shards.iter().map(|shard| shard.beside).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn they_are_freed_in_slices() {
+        let mut core = core();
+        let mut remains = Remains::default();
+        remains.add(filled(&mut core, 1));
+        remains.add(filled(&mut core, 0));
+        let (mut slices, mut before) = (1, remains.memory());
+        while remains.free(500) {
+            // 500, and one shard: of 78 on average.
+            let freed = before - remains.memory();
+            assert!(freed < 1000 * 2 * size_of::<(Prefix, Taken)>(), "{freed} octets at once");
+            (slices, before) = (slices + 1, remains.memory());
+        }
+        assert!(slices >= 20_000 / 700, "{slices} slices");
+        assert_eq!(remains.memory(), 0);
     }
 }

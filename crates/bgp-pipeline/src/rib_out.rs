@@ -10,7 +10,7 @@ use holdfast_types::{Family, IpPrefix, Prefix};
 
 use crate::{
     core::Core,
-    cursor::{Cursor, Walk, WalkKind},
+    cursor::Cursor,
     fanout::Change,
     loc_rib::LocRib,
     next_hop::{Gateway, NextHopId},
@@ -134,8 +134,8 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
     /// A RIB that knows nothing: it is given everything.
     pub(crate) fn new(ends: [u64; 2]) -> Self {
         Self {
-            v4: dump(ends[0]),
-            v6: dump(ends[1]),
+            v4: Cursor::dump(ends[0]),
+            v6: Cursor::dump(ends[1]),
             handles: Handles::default(),
             restart: true,
             incomplete: true,
@@ -187,10 +187,6 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
         changes.restart = std::mem::take(&mut self.restart);
         changes.undefine = self.handles.give_up(&core.next_hops.take_forgotten());
     }
-}
-
-fn dump<P: IpPrefix>(end: u64) -> Cursor<P> {
-    Cursor { walk: Some(Walk::new(WalkKind::Dump)), ..Cursor::new(end) }
 }
 
 impl Handles {
@@ -260,7 +256,7 @@ impl Telling<'_> {
     /// Whether the same is said of all prefixes with this set as received.
     fn is_for_all(&mut self, prefix: Prefix, received: SetId) -> bool {
         self.policy.as_ref().is_none_or(|policy| policy.is_for_all())
-            && self.core.accepts_for_all(prefix, received).is_some()
+            && self.core.effective_for_all(prefix, received).is_some()
     }
 }
 
@@ -315,7 +311,7 @@ struct Teller<'a, 'b, P> {
 
 impl<P: IpPrefix> Teller<'_, '_, P> {
     fn say(&mut self, change: Change<P>) {
-        let theirs = |path: Path| path.is_some() && !path.source.is_ours();
+        let theirs = |path: Path| path.is_some() && path.source.is_for_rib();
         let (prefix, new) = (change.prefix, change.new);
         if self.telling.core.seams.are_watched() {
             let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
@@ -351,7 +347,7 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
             let hops = self.shared_next_hops(prefix, best);
             self.handles.handle(self.telling.core, &hops, self.changes)
         } else {
-            self.handles.handle(core, &[core.sets.next_hop(set)], self.changes)
+            self.handles.handle(core, &[next_hop(core, best, set)], self.changes)
         };
         let internal = self.telling.core.sources.get(best.source).kind != crate::PeerKind::Ebgp;
         Some(RibRun { routes: 1, next_hops: handle, internal, tag, metric })
@@ -363,9 +359,11 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         let shares = |path: &Path| path.flags.has(Flags::MULTIPATH) && !path.source.is_ours();
         let mut paths = vec![best];
         paths.extend(self.rib.paths(prefix).iter().filter(|path| shares(path)));
-        let sets = paths.iter().filter_map(|path| core.effective(prefix.into(), path.set));
-        let mut hops: Vec<NextHopId> =
-            sets.collect::<Vec<_>>().iter().map(|set| core.sets.next_hop(*set)).collect();
+        let hop = |path: &Path| {
+            let set = core.effective(prefix.into(), path.set)?;
+            Some(next_hop(core, *path, set))
+        };
+        let mut hops: Vec<NextHopId> = paths.iter().filter_map(hop).collect();
         // Dropping packets is not shared: what the best path does counts.
         match hops.first() {
             Some(&NextHopId::DISCARD) => hops.truncate(1),
@@ -375,4 +373,10 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         hops.dedup();
         hops
     }
+}
+
+/// Where packets go by a path whose set after import policy is `set`. What reaches an aggregate and none of its
+/// contributors is dropped (RFC 4632 section 5.1).
+fn next_hop(core: &Core, path: Path, set: SetId) -> NextHopId {
+    if path.source == SourceId::AGGREGATED { NextHopId::DISCARD } else { core.sets.next_hop(set) }
 }

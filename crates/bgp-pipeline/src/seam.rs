@@ -41,7 +41,7 @@ pub enum Seam {
     FanoutToExport,
     /// What export policy lets pass.
     ExportToAdjRibOut,
-    /// The best paths as the RIB reads them; those of our own do not pass.
+    /// The best paths as the RIB reads them; those of our own do not pass, but for aggregates.
     FanoutToRib,
 }
 

@@ -405,11 +405,19 @@ impl AttributeSets {
         Preference { local_pref: record.local_pref, rank: record.rank }
     }
 
+    /// What the decision asks first.
+    #[inline]
+    pub(crate) fn merits(&self, set: SetId) -> (Preference, SetFlags) {
+        let &Record { local_pref, rank, flags, .. } = self.records.get(set.0);
+        (Preference { local_pref, rank }, flags)
+    }
+
     #[inline]
     pub(crate) fn next_hop(&self, set: SetId) -> NextHopId {
         self.records.get(set.0).next_hop
     }
 
+    #[inline]
     pub(crate) fn class(&self, set: SetId) -> ClassId {
         self.records.get(set.0).class
     }

@@ -83,7 +83,7 @@ impl fmt::Display for PathState {
 pub struct PathView {
     /// Who sent it; `None` for our own routes.
     pub peer: Option<PeerIndex>,
-    /// Its path identifier (RFC 7911), if it came with one.
+    /// Its path identifier (RFC 7911), if it came with one; where it is shown as a peer is told it, that which it goes under.
     pub identifier: Option<u32>,
     /// Which of its session's paths it is.
     pub(crate) place: u8,
@@ -107,6 +107,8 @@ pub struct PathView {
     pub protocol: Protocol,
     /// Another protocol's route, as [`crate::Pipeline::redistribute`] had it.
     pub is_redistributed: bool,
+    /// An aggregate.
+    pub is_aggregate: bool,
     /// The tag it carries between protocols; 0 is none.
     pub tag: u32,
     /// The session that brought it has ended, and it stays until the peer has sent it again (RFC 4724).
@@ -205,6 +207,7 @@ impl Core {
             metric: self.next_hops.metric(hop),
             protocol: self.classes.get(self.sets.class(path.set)).protocol,
             is_redistributed: path.source == SourceId::REDISTRIBUTED,
+            is_aggregate: path.source == SourceId::AGGREGATED,
             tag: self.classes.get(self.sets.class(shown)).tag,
             is_stale: !source.is_alive(),
             is_accepted,
@@ -214,7 +217,7 @@ impl Core {
     }
 
     fn state(&mut self, stages: &Stages, prefix: Prefix, path: Path, lost: Option<Step>) -> PathState {
-        if self.sources.get(path.source).goes(usize::from(matches!(prefix, Prefix::V6(_)))) {
+        if self.sources.get(path.source).drops(usize::from(matches!(prefix, Prefix::V6(_))), path) {
             return PathState::Stale;
         }
         let flags = self.sets.flags(path.set);

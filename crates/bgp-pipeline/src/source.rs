@@ -5,7 +5,11 @@ use std::net::IpAddr;
 
 use holdfast_types::{Asn, RouterId};
 
-use crate::{PeerIndex, PeerKind, class::ClassId, path::SourceId};
+use crate::{
+    PeerIndex, PeerKind,
+    class::ClassId,
+    path::{Epoch, Epochs, Path, SourceId},
+};
 
 /// Paths of one source in one family.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub(crate) struct Source {
     pub(crate) asn: Asn,
     pub(crate) router_id: u32,
     pub(crate) address: IpAddr,
+    /// Where that is, if it is link-local: several peers may have the same.
+    pub(crate) interface: u32,
     /// Classes of its sets: next hop in NEXT_HOP, and in MP_REACH_NLRI.
     pub(crate) classes: [ClassId; 2],
     /// Which of its session's it is; 0 for the first.
@@ -46,10 +52,43 @@ pub(crate) struct Source {
     /// import policy.
     pub(crate) moving: u64,
     pub(crate) counts: [RouteCounts; 2],
-    /// Families whose paths are swept while the others stay.
-    pub(crate) swept: [bool; 2],
+    /// By family, the epoch of paths that arrive, and those before it.
+    pub(crate) epochs: [SourceEpochs; 2],
+    /// The walk over the table that sweeps paths of epochs, while others of the family stay.
+    pub(crate) sweeping: u64,
     /// No other source has it, not even one that gets this one's number; given by [`Sources::add`].
     pub(crate) serial: u64,
+}
+
+/// What refreshes (RFC 7313) have made of a source's paths in one family.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct SourceEpochs {
+    /// That of paths that arrive.
+    pub(crate) current: Epoch,
+    /// A refresh is under way: paths of these have not been announced again in it.
+    pub(crate) stale: Epochs,
+    /// Paths of these are swept while others stay.
+    pub(crate) swept: Epochs,
+}
+
+impl SourceEpochs {
+    /// All paths are stale from now on; those that become so in a refresh within another, too. Where no epoch is left,
+    /// as sweeps are under way, what was announced since the last time counts as announced again.
+    fn begin_refresh(&mut self) {
+        let mut used = self.stale | self.swept;
+        used.insert(self.current);
+        if let Some(next) = used.free() {
+            self.stale.insert(self.current);
+            self.current = next;
+        }
+    }
+
+    /// Stale paths are swept from now on; whether there may be any.
+    fn end_refresh(&mut self) -> bool {
+        let stale = std::mem::take(&mut self.stale);
+        self.swept = self.swept | stale;
+        !stale.is_empty()
+    }
 }
 
 /// What becomes of a source.
@@ -79,10 +118,15 @@ impl Source {
         self.life == Life::Alive
     }
 
-    /// Whether its paths in a family are to go.
-    #[inline]
+    /// Whether all its paths in a family are to go.
     pub(crate) fn goes(&self, family: usize) -> bool {
-        !self.counts() || self.swept[family]
+        !self.counts() || self.epochs[family].swept == Epochs::ALL
+    }
+
+    /// Whether a path of it is to go.
+    #[inline]
+    pub(crate) fn drops(&self, family: usize, path: Path) -> bool {
+        !self.counts() || self.epochs[family].swept.has(path.epoch())
     }
 
     fn paths(&self) -> u64 {
@@ -109,16 +153,17 @@ impl Sources {
             asn,
             router_id: router_id.bits(),
             address: IpAddr::from([0, 0, 0, 0]),
+            interface: 0,
             classes: [ClassId::OURS; 2],
             place: 0,
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
-            swept: [false; 2],
+            epochs: Default::default(),
+            sweeping: 0,
             serial: 0,
         };
-        // [`SourceId::LOCAL`] and [`SourceId::REDISTRIBUTED`].
-        Self { list: vec![ourselves.clone(), ourselves], free: Vec::new(), dead: 0, added: 0 }
+        Self { list: vec![ourselves; SourceId::OURS], free: Vec::new(), dead: 0, added: 0 }
     }
 
     #[inline]
@@ -152,14 +197,39 @@ impl Sources {
     /// Its session has ended, but paths of some families stay until [`Self::sweep`].
     pub(crate) fn keep(&mut self, id: SourceId, families: [bool; 2]) {
         let source = self.get_mut(id);
-        (source.life, source.swept) = (Life::Stale, families.map(|kept| !kept));
+        source.life = Life::Stale;
+        for (epochs, _) in source.epochs.iter_mut().zip(families).filter(|(_, kept)| !kept) {
+            epochs.swept = Epochs::ALL;
+        }
+    }
+
+    /// The peer begins to announce everything of a family again: what it has announced so far is stale.
+    pub(crate) fn begin_refresh(&mut self, id: SourceId, family: usize) {
+        self.get_mut(id).epochs[family].begin_refresh();
+    }
+
+    /// It has done so: what is still stale is swept by this walk; whether there may be any.
+    pub(crate) fn end_refresh(&mut self, id: SourceId, family: usize, walk: u64) -> bool {
+        let source = self.get_mut(id);
+        let sweeps = source.epochs[family].end_refresh();
+        if sweeps {
+            source.sweeping = walk;
+        }
+        sweeps
+    }
+
+    /// A walk has ended: of sources that live, the epochs that it has swept may be used again.
+    pub(crate) fn end_sweeps(&mut self, walk: u64) {
+        for source in self.list.iter_mut().filter(|source| source.is_alive() && source.sweeping <= walk) {
+            source.epochs.iter_mut().for_each(|epochs| epochs.swept = Epochs::default());
+        }
     }
 
     /// Paths of one more family of a source that was [kept](Self::keep) are swept; whether any family is left.
     pub(crate) fn sweep(&mut self, id: SourceId, family: usize) -> bool {
         let source = self.get_mut(id);
-        source.swept[family] = true;
-        let left = source.swept.contains(&false);
+        source.epochs[family].swept = Epochs::ALL;
+        let left = source.epochs.iter().any(|epochs| epochs.swept != Epochs::ALL);
         if !left {
             self.kill(id);
         }

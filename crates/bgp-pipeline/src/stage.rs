@@ -51,6 +51,8 @@ pub enum Cause {
     Replay,
     /// Import policy is another.
     Policy,
+    /// It is gone: the peer has announced everything again, and not this (RFC 7313).
+    Refresh,
 }
 
 /// Changes of one UPDATE, or one change of import policy's mind.
@@ -211,7 +213,7 @@ impl Stages {
     pub(crate) fn push_one(
         &mut self,
         core: &mut Core,
-        peer: PeerIndex,
+        (cause, peer): (Cause, PeerIndex),
         prefix: Prefix,
         old: Path,
         new: Path,
@@ -224,8 +226,8 @@ impl Stages {
         };
         let attributes = is.map(|_| Attributes(core.sets.bytes(new.set)));
         let mut changes = [change];
-        let path = core.sources.get(new.source).place;
-        self.push(Occasion { cause: Cause::Policy, peer, family, path }, attributes, &mut changes);
+        let path = core.sources.get(old.source).place;
+        self.push(Occasion { cause, peer, family, path }, attributes, &mut changes);
         changes[0].suppress
     }
 

@@ -8,9 +8,10 @@ use holdfast_types::IpPrefix;
 use crate::{
     PeerIndex,
     adj_rib_out::Window,
+    aggregate::Aggregates,
     core::Core,
     loc_rib::LocRib,
-    path::{Flags, Path, SetId, SourceId},
+    path::{Epoch, Flags, Path, SetId, SourceId},
     stage::{Occasion, RouteChange, Stages},
 };
 
@@ -23,6 +24,7 @@ const FEW: usize = 8;
 #[derive(Copy, Clone)]
 struct Arriving {
     source: SourceId,
+    epoch: Epoch,
     /// As received; `None`: they are withdrawn.
     set: Option<SetId>,
     /// If it is the same for all prefixes: what import policy and the next hop make of it.
@@ -38,6 +40,7 @@ pub(crate) struct Table<P> {
     /// The same of each path, for groups that are sent several.
     pub(crate) gone_paths: BTreeSet<(P, SourceId)>,
     pub(crate) window: Window<P>,
+    pub(crate) aggregates: Aggregates<P>,
     changes: Vec<RouteChange>,
 }
 
@@ -48,6 +51,7 @@ impl<P: IpPrefix> Table<P> {
             gone: BTreeSet::new(),
             gone_paths: BTreeSet::new(),
             window: Window::new(seed),
+            aggregates: Aggregates::default(),
             changes: Vec::new(),
         }
     }
@@ -63,14 +67,13 @@ impl<P: IpPrefix> Table<P> {
         set: Option<SetId>,
     ) {
         let Some(&first) = prefixes.first() else { return };
+        let epoch = core.sources.get(source).epochs[self.rib.family].current;
         let path = set.and_then(|set| {
-            let accepted = core.accepts_for_all(first.into(), set)?;
-            if accepted {
-                wait_for_next_hop(core, prefixes, set);
-            }
-            Some(core.lone(first.into(), Path::arriving(source, set, accepted)))
+            let effective = core.effective_for_all(first.into(), set)?;
+            wait_for_next_hop(core, prefixes, effective);
+            Some(core.lone(first.into(), Path::arriving(source, epoch, set, effective.is_some())))
         });
-        let arriving = Arriving { source, set, path };
+        let arriving = Arriving { source, epoch, set, path };
         for chunk in prefixes.chunks(AHEAD) {
             if chunk.len() >= FEW {
                 self.rib.table.prefetch(chunk);
@@ -113,9 +116,9 @@ impl<P: IpPrefix> Table<P> {
             let change = passed.next_if(|change| change.prefix == (*prefix).into());
             match (change, arriving.set) {
                 (Some(change), Some(set)) if change.suppress => {
-                    let accepted = core.effective((*prefix).into(), set).is_some();
-                    wait_for_next_hop(core, &[*prefix], set);
-                    let mut path = Path::arriving(arriving.source, set, accepted);
+                    let effective = core.effective((*prefix).into(), set);
+                    wait_for_next_hop(core, &[*prefix], effective);
+                    let mut path = Path::arriving(arriving.source, arriving.epoch, set, effective.is_some());
                     path.flags.set(Flags::SUPPRESSED, true);
                     self.rib.put(core, &[*prefix], path);
                 }
@@ -126,15 +129,16 @@ impl<P: IpPrefix> Table<P> {
     }
 
     fn set(&mut self, core: &mut Core, prefixes: &[P], arriving: Arriving) {
-        let Arriving { source, set, path } = arriving;
+        let Arriving { source, epoch, set, path } = arriving;
         match (set, path) {
             (None, _) => self.rib.remove(core, prefixes, source),
             (Some(_), Some(path)) => self.rib.put(core, prefixes, path),
             (Some(set), None) => {
                 for prefix in prefixes {
-                    let accepted = core.effective((*prefix).into(), set).is_some();
-                    wait_for_next_hop(core, &[*prefix], set);
-                    let path = core.lone((*prefix).into(), Path::arriving(source, set, accepted));
+                    let effective = core.effective((*prefix).into(), set);
+                    wait_for_next_hop(core, &[*prefix], effective);
+                    let path = Path::arriving(source, epoch, set, effective.is_some());
+                    let path = core.lone((*prefix).into(), path);
                     self.rib.put(core, &[*prefix], path);
                 }
             }
@@ -149,10 +153,10 @@ impl<P: IpPrefix> Table<P> {
 }
 
 /// If the RIB has not said where the next hop of these prefixes is, they are named for when it does. Import policy
-/// makes the same of the set for all of them.
-fn wait_for_next_hop<P: IpPrefix>(core: &mut Core, prefixes: &[P], set: SetId) {
-    let Some(effective) = core.effective(prefixes[0].into(), set) else { return };
-    if let Some(hop) = core.unanswered(effective) {
+/// makes this set of theirs, or refuses it.
+#[inline]
+fn wait_for_next_hop<P: IpPrefix>(core: &mut Core, prefixes: &[P], effective: Option<SetId>) {
+    if let Some(hop) = effective.and_then(|set| core.unanswered(set)) {
         core.next_hops.wait(hop, prefixes.iter().map(|prefix| (*prefix).into()));
     }
 }

@@ -16,6 +16,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use holdfast_bgp_wire::MessageType;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     export::{Export, Group},
     journal::{self, AttributeHasher, Journal, JournalEntry, Names, PeerNumber, Recorder, Whom},
     own_next_hop::OwnNextHops,
-    path::Mosts,
+    path::{Mosts, Path, SetId},
     peer_set::PeerSet,
     seam::{Lane, Seams},
     table::Table,
@@ -48,6 +49,7 @@ impl StreamId {
 struct Chunk {
     bytes: Bytes,
     messages: u64,
+    kind: MessageType,
     target: Target,
     /// Where we stand as next hop, ascending; shared with the other chunks of its window.
     own_next_hops: Rc<[u32]>,
@@ -68,6 +70,8 @@ pub struct Messages {
     pub bytes: Bytes,
     /// How many.
     pub count: u64,
+    /// What they are: UPDATEs, or the ROUTE-REFRESH that encloses some (RFC 7313).
+    pub kind: MessageType,
 }
 
 impl Deref for Messages {
@@ -101,6 +105,8 @@ pub(crate) struct Stream {
     announced: [i64; 2],
     /// The journal's entry of the last chunk.
     head: JournalEntry,
+    /// The set of a default route of our own that its members have been told of.
+    default_route: Option<SetId>,
 }
 
 /// Where a member is in its stream's queue.
@@ -259,7 +265,7 @@ impl Streams {
 
     /// The same of those who have to be told what a walk of this stream finds.
     fn others(&self, id: StreamId) -> [Mosts; 2] {
-        let Some(stream) = self.get(id).filter(|stream| stream.tells_each()) else {
+        let Some(stream) = self.get(id).filter(|stream| stream.reads_each()) else {
             return Default::default();
         };
         let others = self.iter().filter(|(other, _)| *other != id).map(|(_, other)| {
@@ -360,6 +366,7 @@ impl Streams {
             joins: true,
             announced: stream.announced,
             head: stream.head,
+            default_route: stream.default_route,
         };
         let shared = member.stream;
         self.part(peer, member);
@@ -367,26 +374,53 @@ impl Streams {
         self.seams.fork(shared.lane(), member.stream.lane());
     }
 
-    /// The whole table again for one member and family (RFC 2918).
-    pub(crate) fn refresh(&mut self, peer: PeerIndex, member: &mut Member, family: usize) {
+    /// The whole table again for one member and family (RFC 2918); whether it is told where that begins and ends.
+    pub(crate) fn refresh(&mut self, peer: PeerIndex, member: &mut Member, family: usize, is_enclosed: bool) {
         self.split(peer, member);
         self.looked_at = None;
-        if let Some(stream) = self.get_mut(member.stream) {
-            stream.start_walk(family, WalkKind::Refresh);
+        let Some(stream) = self.get_mut(member.stream) else { return };
+        match family {
+            _ if !stream.group.export.families[family] => {}
+            0 => stream.v4.refresh(is_enclosed),
+            _ => stream.v6.refresh(is_enclosed),
         }
     }
 
-    /// Another export for one member, with the same families: what that changes is announced.
-    pub(crate) fn change_group(&mut self, peer: PeerIndex, member: &mut Member, group: &Rc<Group>) {
+    /// Another export for one member: what that changes is announced. Of the families that it had it has all; of one that
+    /// it has only now, everything is.
+    pub(crate) fn change_group(
+        &mut self,
+        peer: PeerIndex,
+        member: &mut Member,
+        group: &Rc<Group>,
+        ends: [u64; 2],
+    ) {
         self.split(peer, member);
         self.looked_at = None;
         if let Some(stream) = self.get_mut(member.stream) {
             stream.previous = std::mem::replace(&mut stream.group, Rc::clone(group));
+            stream.default_route = stream.default_route.or(group.export.default_route);
             stream.joins = true;
-            stream.start_walk(0, WalkKind::Policy);
-            stream.start_walk(1, WalkKind::Policy);
+            let is_filter = stream.previous.export.differs_only_in_filter(&group.export);
+            let kind = if is_filter { WalkKind::Filter } else { WalkKind::Policy };
+            let [had_v4, had_v6] = stream.previous.export.families;
+            match had_v4 {
+                true => stream.start_walk(0, kind),
+                false if group.export.families[0] => stream.v4 = Cursor::dump(ends[0]),
+                false => {}
+            }
+            match had_v6 {
+                true => stream.start_walk(1, kind),
+                false if group.export.families[1] => stream.v6 = Cursor::dump(ends[1]),
+                false => {}
+            }
             stream.changing = stream.v4.walk.is_some() || stream.v6.walk.is_some();
         }
+    }
+
+    /// Whether a member has not been told of everything that a change of policy changes.
+    pub(crate) fn is_changing(&self, member: &Member) -> bool {
+        self.get(member.stream).is_some_and(|stream| stream.changing)
     }
 
     /// Prefixes that the walk for a change of policy has behind it, where the tables have so many; `None` if there
@@ -428,6 +462,7 @@ impl Streams {
         if stream.head == JournalEntry::LOST {
             stream.head = from.head;
         }
+        stream.default_route = stream.default_route.or(from.default_route);
         for peer in from.members.iter() {
             stream.members.insert(peer);
             if let Some(member) = &mut members[peer.index()] {
@@ -566,6 +601,7 @@ impl Stream {
         // Path identifiers are those of this process: what was announced under them is of no use to another.
         let head = if group.export.paths == [0; 2] { JournalEntry::NONE } else { JournalEntry::LOST };
         Self {
+            default_route: group.export.default_route,
             previous: Rc::clone(&group),
             changing: false,
             group,
@@ -587,15 +623,24 @@ impl Stream {
         self.group.export.paths != [0; 2]
     }
 
-    /// By family, what is sent if several paths of a prefix are; while a change of policy is under way, also before it.
+    /// Whether all paths of a prefix are read, in some family.
+    fn reads_each(&self) -> bool {
+        [0, 1].into_iter().any(|family| self.kind(family) == 1)
+    }
+
+    /// By family, what is sent if several paths of a prefix are, and whether there is a view; while a change of policy is
+    /// under way, also before it.
     fn mosts(&self) -> [Mosts; 2] {
+        if self.group.export.viewer.is_some() {
+            return self.group.export.families.map(|has| if has { Mosts::VIEW } else { Mosts::default() });
+        }
         let now = self.group.export.paths.map(Mosts::one);
         if self.changing { unite(now, self.previous.export.paths.map(Mosts::one)) } else { now }
     }
 
     /// Whether it reads, of a family, changes of the best paths (0) or of each (1).
     pub(crate) fn kind(&self, family: usize) -> usize {
-        usize::from(self.group.export.paths[family] != 0)
+        usize::from(self.group.export.reads_each(family))
     }
 
     /// By family, whether it has lost its place.
@@ -701,7 +746,8 @@ impl Stream {
         let (current, previous) = (&*self.group, &*self.previous);
         let journal = ledger.as_ref().map(|ledger| (&ledger.hasher, &ledger.names));
         let (own, members_of) = (&self.own, &self.members);
-        let audience = Audience { current, previous, own, members: members_of, lane, journal };
+        let default_route = self.default_route.map(Path::default_route);
+        let audience = Audience { current, previous, default_route, own, members: members_of, lane, journal };
         let (mut family, mut advance) = (0, Advance::Idle);
         if with_v4 {
             advance = tables.0.advance(&mut self.v4, &audience, encoding, out);
@@ -716,7 +762,8 @@ impl Stream {
         );
         self.enqueue(family == 0, out, ledger);
         out.recorder = out.recorder.take().or(recorder);
-        (advance == Advance::Synced).then(|| (self.members.clone(), family))
+        let has_all = matches!(advance, Advance::Synced { end_of_rib: true, .. });
+        has_all.then(|| (self.members.clone(), family))
     }
 
     fn count(&mut self, family: usize, tally: &mut Tally, members: &mut [Option<Member>]) {
@@ -738,7 +785,7 @@ impl Stream {
         let bytes = Bytes::copy_from_slice(&out.bytes);
         let own_next_hops: Rc<[u32]> = Rc::from(&*out.own_next_hops);
         let (mut start, mut items_start) = (0, 0);
-        for &Run { target, end, items_end, messages } in &out.runs {
+        for &Run { target, end, items_end, messages, kind } in &out.runs {
             if let (Some(ledger), Some(recorder)) = (&mut ledger, &out.recorder) {
                 self.head = ledger.append(self.head, target, &recorder.items[items_start..items_end]);
             }
@@ -746,6 +793,7 @@ impl Stream {
             self.queue.push_back(Chunk {
                 bytes: bytes.slice(start..end),
                 messages,
+                kind,
                 target,
                 own_next_hops: Rc::clone(&own_next_hops),
                 start,
@@ -762,9 +810,9 @@ impl Chunk {
     /// The messages: the shared bytes for who has the addresses that they were encoded with, else a copy with the
     /// member's own.
     fn messages(&self, shared: &OwnNextHops, own: &OwnNextHops) -> Messages {
-        let (bytes, count) = (self.bytes.clone(), self.messages);
+        let (bytes, count, kind) = (self.bytes.clone(), self.messages, self.kind);
         let Some(next_hop) = own.get(self.ipv4).filter(|own| Some(*own) != shared.get(self.ipv4)) else {
-            return Messages { bytes, count };
+            return Messages { bytes, count, kind };
         };
         let end = self.start + bytes.len();
         let first = self.own_next_hops.partition_point(|at| (*at as usize) < self.start);
@@ -773,6 +821,6 @@ impl Chunk {
         for at in places {
             next_hop.put(&mut copy[at - self.start..]);
         }
-        Messages { bytes: copy.freeze(), count }
+        Messages { bytes: copy.freeze(), count, kind }
     }
 }

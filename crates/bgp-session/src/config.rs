@@ -48,6 +48,10 @@ pub struct PeerConfig {
     pub receive_paths: bool,
     /// Offer to send them. Default: false.
     pub send_paths: bool,
+    /// Offer to be told by the peer which prefixes it wants, in all families (RFC 5291, RFC 5292). Default: false.
+    pub receive_orf: bool,
+    /// Offer to tell the peer. Default: false.
+    pub send_orf: bool,
     /// Send capabilities at all; without, the session is IPv4 unicast with two-octet AS numbers.
     /// Default: true. A peer that refuses them is tried without in any case (RFC 5492 section 3).
     pub capabilities: bool,
@@ -87,6 +91,8 @@ impl PeerConfig {
             forwarding: false,
             receive_paths: false,
             send_paths: false,
+            receive_orf: false,
+            send_orf: false,
             capabilities: true,
             idle_hold: IdleHold::default(),
             send_hold: None,

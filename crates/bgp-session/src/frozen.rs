@@ -1,12 +1,13 @@
 //! A session on its way to another process, and its form in octets.
 //!
 //! ```text
-//!  1 version         1 flags               4 connection       4 next dialled one
+//!  1 version         2 flags               4 connection       4 next dialled one
 //!  4 our AS          4 our BGP Identifier  2 hold time        8 nanoseconds in Established
 //!  8 sessions so far 4 failures            80 messages sent, received, by type
-//!  1 + 3n families   1 + 3n families with extended next hops  the body of the peer's OPEN
+//!  1 + 3n families   1 + 3n families with extended next hops
+//!  1 + 3n families with ORFs of the peer's, 1 + 3n with ours  the body of the peer's OPEN
 //! ```
-//! Numbers are in network order.
+//! Numbers are in network order. In version 1 there is one octet of flags and nothing of ORFs: both are as if off.
 
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use holdfast_types::{Afi, Asn, Family, RouterId, Safi};
 use crate::{ConnId, Counters, Messages, Negotiated, Role};
 
 /// The form that [`Frozen::to_bytes`] writes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// An earlier one that is read.
+const FIRST_VERSION: u8 = 1;
 
 /// A session that was Established: [`Peer::freeze`](crate::Peer::freeze) takes it down,
 /// [`Peer::thaw`](crate::Peer::thaw) goes on with it.
@@ -29,6 +32,8 @@ pub struct Frozen {
     pub(crate) plain: bool,
     /// It said that we take part in graceful restart after a NOTIFICATION, too.
     pub(crate) offered_retention: bool,
+    /// It offered to say where refreshes begin and end.
+    pub(crate) offered_enhanced_refresh: bool,
     /// Who we said we are.
     pub(crate) local: (Asn, RouterId),
     pub(crate) agreed: Agreed,
@@ -54,6 +59,8 @@ pub(crate) struct Agreed {
     extended_next_hop: Vec<Family>,
     /// Prefixes have path identifiers on their way to us, and from us: in which families, the peer's OPEN says.
     identifiers: [bool; 2],
+    /// The peer may send ORFs (RFC 5291), and we may.
+    orf: [Vec<Family>; 2],
 }
 
 impl From<&Negotiated> for Agreed {
@@ -67,6 +74,7 @@ impl From<&Negotiated> for Agreed {
             extended_next_hop: negotiated.extended_next_hop.clone(),
             identifiers: [&negotiated.identifiers_received, &negotiated.identifiers_sent]
                 .map(|families| !families.is_empty()),
+            orf: [negotiated.orf_received.clone(), negotiated.orf_sent.clone()],
         }
     }
 }
@@ -100,6 +108,8 @@ const IDENTIFIERS_RECEIVED: u8 = 32;
 const IDENTIFIERS_SENT: u8 = 64;
 /// A process that did not know of it did not offer it.
 const OFFERED_RETENTION: u8 = 128;
+/// In the second octet.
+const OFFERED_ENHANCED_REFRESH: u8 = 1;
 
 impl Frozen {
     /// It has been Established for so much longer: it was frozen a while ago.
@@ -109,7 +119,8 @@ impl Frozen {
 
     /// Its form in octets, for [`Self::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.flags()];
+        let more = if self.offered_enhanced_refresh { OFFERED_ENHANCED_REFRESH } else { 0 };
+        let mut out = vec![VERSION, self.flags(), more];
         out.extend(self.id.0.to_be_bytes());
         out.extend(self.next_dialled.0.to_be_bytes());
         out.extend(self.local.0.0.to_be_bytes());
@@ -124,6 +135,7 @@ impl Frozen {
         }
         push_families(&mut out, &self.agreed.families);
         push_families(&mut out, &self.agreed.extended_next_hop);
+        self.agreed.orf.iter().for_each(|families| push_families(&mut out, families));
         out.extend_from_slice(&self.peer_open);
         out
     }
@@ -146,14 +158,18 @@ impl Frozen {
     /// Another version, or no frozen session at all.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Unreadable> {
         match bytes.split_first() {
-            Some((&VERSION, rest)) => Self::read(&mut Reader(rest)).ok_or(Unreadable::Malformed),
+            Some((&version @ (FIRST_VERSION | VERSION), rest)) => {
+                Self::read(version, &mut Reader(rest)).ok_or(Unreadable::Malformed)
+            }
             Some((&other, _)) => Err(Unreadable::Version(other)),
             None => Err(Unreadable::Malformed),
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Option<Self> {
+    fn read(version: u8, from: &mut Reader<'_>) -> Option<Self> {
         let [flags] = from.take()?;
+        let is_first = version == FIRST_VERSION;
+        let [more] = if is_first { [0] } else { from.take()? };
         let has = |flag| flags & flag != 0;
         let (id, next_dialled) = (ConnId(from.u32()?), ConnId(from.u32()?));
         let local = (Asn(from.u32()?), RouterId::new(from.u32()?)?);
@@ -161,9 +177,12 @@ impl Frozen {
         let (up_for, established, failures) = (Duration::from_nanos(from.u64()?), from.u64()?, from.u32()?);
         let counters = Counters { sent: from.messages()?, received: from.messages()? };
         let (families, extended_next_hop) = (from.families()?, from.families()?);
+        let orf = if is_first { Default::default() } else { [from.families()?, from.families()?] };
         let peer_open: Box<[u8]> = from.0.into();
-        let is_sound =
-            id.is_dialled() == has(OUTGOING) && next_dialled.is_dialled() && Open::parse(&peer_open).is_ok();
+        let is_sound = more & !OFFERED_ENHANCED_REFRESH == 0
+            && id.is_dialled() == has(OUTGOING)
+            && next_dialled.is_dialled()
+            && Open::parse(&peer_open).is_ok();
         let agreed = Agreed {
             hold_time,
             four_octet_as: has(FOUR_OCTET_AS),
@@ -171,6 +190,7 @@ impl Frozen {
             families,
             extended_next_hop,
             identifiers: [has(IDENTIFIERS_RECEIVED), has(IDENTIFIERS_SENT)],
+            orf,
         };
         is_sound.then_some(Self {
             id,
@@ -178,6 +198,7 @@ impl Frozen {
             role: if has(OUTGOING) { Role::Outgoing } else { Role::Incoming },
             plain: has(PLAIN),
             offered_retention: has(OFFERED_RETENTION),
+            offered_enhanced_refresh: more & OFFERED_ENHANCED_REFRESH != 0,
             local,
             agreed,
             peer_open,

@@ -31,6 +31,9 @@ pub enum Input<'a> {
     Start,
     /// ManualStop or AutomaticStop (events 2 and 8). What happens next depends on the reason.
     Stop(StopReason),
+    /// There is a sign of life of the peer: where nothing is tried now, a connection is, without waiting for
+    /// ConnectRetryTimer. Who is held in Idle stays there.
+    Heard,
     /// The peer connected to us (event 17).
     Accepted(ConnId),
     /// What [`Output::Connect`](crate::Output::Connect) asked for is there (event 16).
@@ -50,6 +53,10 @@ pub enum Input<'a> {
     UpdateRefused(ConnId, Notification),
     /// The pipeline has read the peer's End-of-RIB (RFC 4724 section 2).
     EndOfRib(Family),
+    /// A BoRR of the Established session (RFC 7313): the peer begins to announce everything of a family again.
+    BeginRefresh(Family),
+    /// An EoRR: it has done so.
+    EndRefresh(Family),
     /// The transport took some of what was queued for the connection: it is not stuck (RFC 9687).
     Sent(ConnId),
     /// The time of [`Peer::poll_timeout`](crate::Peer::poll_timeout) has come.

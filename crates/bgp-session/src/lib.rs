@@ -34,6 +34,8 @@
 //!         Output::Down { reason, .. } => drop(reason), // stop it
 //!         Output::LongLived(family) => drop(family), // it is the last resort
 //!         Output::Forget(family) => drop(family), // what stayed of the session before
+//!         Output::MarkStale(family) => drop(family), // it is about to be announced again
+//!         Output::Sweep(family) => drop(family), // what was not
 //!         Output::Log(event) => println!("{event}"),
 //!     }
 //! }
@@ -56,6 +58,7 @@ mod negotiation;
 mod outbox;
 mod output;
 mod peer;
+mod refresh;
 mod retention;
 mod timer;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_bgp_wire::{
-    Capability, GracefulFamily, LongLivedFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open,
+    Capability, GracefulFamily, LongLivedFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, OrfCapability,
 };
 use holdfast_types::{Afi, Asn, BgpRole, Family, RouterId};
 
@@ -38,6 +38,8 @@ pub struct Negotiated {
     pub identifiers_sent: Vec<Family>,
     /// The peer answers ROUTE-REFRESH (RFC 2918).
     pub route_refresh: bool,
+    /// It says where an answer begins and ends, and is told so (RFC 7313).
+    pub enhanced_refresh: bool,
     /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
     pub graceful_restart: Option<GracefulRestart>,
     /// Families of which the peer has us keep routes for so long as the last resort (RFC 9494); `None`: one of us does not
@@ -45,6 +47,12 @@ pub struct Negotiated {
     pub long_lived: Option<Vec<LongLivedFamily>>,
     /// We said that we take part in graceful restart after a NOTIFICATION, too (RFC 8538).
     pub offered_retention: bool,
+    /// We said that we know where refreshes begin and end.
+    pub offered_enhanced_refresh: bool,
+    /// Families in which the peer may tell us, by address prefix, what it wants to be told (RFC 5291, RFC 5292).
+    pub orf_received: Vec<Family>,
+    /// Families in which we may tell the peer.
+    pub orf_sent: Vec<Family>,
     /// All that the peer's OPEN listed, for display.
     pub capabilities: Vec<Capability>,
 }
@@ -81,6 +89,14 @@ impl Negotiated {
 
 /// Bits of the ADD-PATH capability's Send/Receive field (RFC 7911 section 4).
 mod add_path {
+    pub(super) const RECEIVE: u8 = 1;
+    pub(super) const SEND: u8 = 2;
+}
+
+/// Bits of the Send/Receive field in the capability of RFC 5291 section 5.
+mod orf {
+    pub(super) use holdfast_bgp_wire::orf::ADDRESS_PREFIX;
+
     pub(super) const RECEIVE: u8 = 1;
     pub(super) const SEND: u8 = 2;
 }
@@ -139,6 +155,8 @@ impl<'a> Offer<'a> {
             |ours, theirs| self.common_identifiers(&families, (ours, theirs), &open.capabilities);
         let (identifiers_received, identifiers_sent) =
             (identified(add_path::RECEIVE, add_path::SEND), identified(add_path::SEND, add_path::RECEIVE));
+        let filtered = |ours, theirs| self.common_orfs(&families, (ours, theirs), &open.capabilities);
+        let (orf_received, orf_sent) = (filtered(orf::RECEIVE, orf::SEND), filtered(orf::SEND, orf::RECEIVE));
         Ok(Negotiated {
             identifiers_received,
             identifiers_sent,
@@ -153,9 +171,13 @@ impl<'a> Offer<'a> {
             max_received: self.max_received(),
             extended_next_hop: self.common_extended_next_hop(&open.capabilities),
             route_refresh: peer_has(Capability::RouteRefresh),
+            enhanced_refresh: !self.plain && peer_has(Capability::EnhancedRouteRefresh),
             graceful_restart: graceful_restart(&open.capabilities),
             long_lived: self.is_long_lived().then(|| long_lived(&open.capabilities)).flatten(),
             offered_retention: config.graceful_restart != Graceful::Off && !self.plain,
+            offered_enhanced_refresh: !self.plain,
+            orf_received,
+            orf_sent,
             capabilities: open.capabilities,
         })
     }
@@ -166,6 +188,7 @@ impl<'a> Offer<'a> {
         }
         let mut offered = multiprotocol(&self.config.families);
         offered.push(Capability::RouteRefresh);
+        offered.push(Capability::EnhancedRouteRefresh);
         offered.push(Capability::FourOctetAs(self.config.local_asn));
         offered.push(self.graceful_restart());
         offered.extend(self.long_lived());
@@ -180,6 +203,12 @@ impl<'a> Offer<'a> {
             offered.push(Capability::AddPath(
                 self.config.families.iter().map(|family| (*family, mode)).collect(),
             ));
+        }
+        let mode = self.orf();
+        if mode != 0 {
+            let entry = |family: &Family| OrfCapability { family: *family, kind: orf::ADDRESS_PREFIX, mode };
+            offered
+                .push(Capability::OutboundRouteFiltering(self.config.families.iter().map(entry).collect()));
         }
         let next_hops = self.extended_next_hops();
         if !next_hops.is_empty() {
@@ -263,6 +292,34 @@ impl<'a> Offer<'a> {
         if self.add_path() & ours == 0 {
             return Vec::new();
         }
+        families.iter().filter(peer_offers).copied().collect()
+    }
+
+    /// Send/Receive of the ORF capability (RFC 5291 section 5); 0: none.
+    fn orf(&self) -> u8 {
+        let mode = |wanted, mode| if wanted && !self.plain { mode } else { 0 };
+        mode(self.config.receive_orf, orf::RECEIVE) | mode(self.config.send_orf, orf::SEND)
+    }
+
+    /// The families in which we offer one direction of the address prefix ORF and the peer the other.
+    fn common_orfs(
+        &self,
+        families: &[Family],
+        (ours, theirs): (u8, u8),
+        capabilities: &[Capability],
+    ) -> Vec<Family> {
+        if self.orf() & ours == 0 {
+            return Vec::new();
+        }
+        let peer_offers = |family: &&Family| {
+            let entries = capabilities.iter().filter_map(|capability| match capability {
+                Capability::OutboundRouteFiltering(entries) => Some(entries),
+                _ => None,
+            });
+            entries.flatten().any(|entry| {
+                entry.family == **family && entry.kind == orf::ADDRESS_PREFIX && entry.mode & theirs != 0
+            })
+        };
         families.iter().filter(peer_offers).copied().collect()
     }
 

@@ -18,7 +18,7 @@ pub enum Output {
     /// Queue these bytes, which are one message.
     Send(ConnId, Vec<u8>),
     /// The session is up on this connection. What the driver sends goes behind what is queued.
-    Established(ConnId, Negotiated),
+    Established(ConnId, Box<Negotiated>),
     /// The session is down; exactly once for each `Established`.
     Down {
         /// Why.
@@ -31,6 +31,10 @@ pub enum Output {
     LongLived(Family),
     /// What stayed of an earlier session in a family is to go, if it did not come again.
     Forget(Family),
+    /// What the peer has announced of a family is stale unless it comes again (RFC 7313 section 4).
+    MarkStale(Family),
+    /// What is still stale in the Established session goes.
+    Sweep(Family),
     /// For the log.
     Log(SessionEvent),
 }
@@ -100,6 +104,10 @@ pub enum SessionEvent {
     RefusedWhileIdle,
     /// The peer knows no capabilities: the next OPEN goes without (RFC 5492 section 3).
     WithoutCapabilities,
+    /// The peer begins to announce a family again before it has announced it once: ignored (RFC 7313 section 4).
+    RefreshTooEarly(Family),
+    /// It does not come to an end with that: what it has not announced again goes.
+    RefreshTooLong(Family),
 }
 
 impl fmt::Display for SessionEvent {
@@ -112,6 +120,12 @@ impl fmt::Display for SessionEvent {
             Self::ConnectTimedOut => f.write_str("connecting failed: no answer"),
             Self::CollisionLost(role) => write!(f, "{role} connection closed: the other one is kept"),
             Self::RefusedWhileIdle => f.write_str("incoming connection refused in Idle"),
+            Self::RefreshTooEarly(family) => {
+                write!(f, "a refresh of {family} begins before End-of-RIB: ignored")
+            }
+            Self::RefreshTooLong(family) => {
+                write!(f, "a refresh of {family} has no end: what was not announced again goes")
+            }
             Self::WithoutCapabilities => {
                 f.write_str("the peer refuses optional parameters: trying without capabilities")
             }

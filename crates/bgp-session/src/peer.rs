@@ -12,6 +12,7 @@ use crate::{
     jitter::Jitter,
     negotiation::Offer,
     outbox::Outbox,
+    refresh::Refreshes,
     retention::{Expired, Retention},
     timer::TimerTable,
 };
@@ -53,6 +54,7 @@ pub struct Peer {
     plain: bool,
     history: History,
     retention: Retention,
+    refreshes: Refreshes,
     out: Outbox,
 }
 
@@ -71,6 +73,7 @@ impl Peer {
             failures: 0,
             history: History::new(now),
             retention: Retention::default(),
+            refreshes: Refreshes::default(),
             out: Outbox::default(),
         }
     }
@@ -91,7 +94,8 @@ impl Peer {
     /// When [`Input::Timeout`] is due; `None`: never.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter().flatten().filter_map(|c| c.link.timers.next());
-        self.timers.next().into_iter().chain(connections).chain(self.retention.deadline()).min()
+        let stale = self.retention.deadline().into_iter().chain(self.refreshes.deadline());
+        self.timers.next().into_iter().chain(connections).chain(stale).min()
     }
 
     /// Octets of the longest message to accept on a connection: what to frame with.
@@ -140,6 +144,11 @@ impl Peer {
         self.retention.families()
     }
 
+    /// Families that the peer announces again, from BoRR to EoRR (RFC 7313).
+    pub fn refreshing(&self) -> impl Iterator<Item = Family> {
+        self.refreshes.running()
+    }
+
     /// We have restarted, and this is over (RFC 4724 section 4.1): the next OPEN does not say so any more.
     pub fn end_restarting(&mut self) {
         self.config.restarting = false;
@@ -170,9 +179,18 @@ impl Peer {
         match input {
             Input::Start => self.start(now),
             Input::Stop(reason) => self.stop(reason, now),
+            Input::Heard => self.heard(now),
             Input::Accepted(id) => self.accept(id, now),
             Input::Timeout => self.expire(now),
+            Input::BeginRefresh(family) => self.begin_refresh(family, now),
+            Input::EndRefresh(family) => {
+                // Without a beginning it may be ignored.
+                if self.refreshes.end(family) {
+                    self.out.push(Output::Sweep(family));
+                }
+            }
             Input::EndOfRib(family) => {
+                self.refreshes.end_of_rib(family);
                 if self.retention.end_of_rib(family) {
                     self.out.push(Output::Forget(family));
                 }
@@ -186,6 +204,19 @@ impl Peer {
             Input::Sent(id) => return self.event(id, Event::Sent, now),
         }
         Disposition::Done
+    }
+
+    /// RFC 7313 section 4.
+    fn begin_refresh(&mut self, family: Family, now: Instant) {
+        let Some(agreed) = self.negotiated() else { return };
+        if !agreed.enhanced_refresh || !agreed.families.contains(&family) {
+            return;
+        }
+        if agreed.graceful_restart.is_some() && !self.refreshes.has_ended(family) {
+            return self.out.log(SessionEvent::RefreshTooEarly(family));
+        }
+        self.refreshes.begin(family, self.config.stale_time, now);
+        self.out.push(Output::MarkStale(family));
     }
 
     fn event(&mut self, id: ConnId, event: Event<'_>, now: Instant) -> Disposition {
@@ -224,6 +255,13 @@ impl Peer {
         self.activity = Activity::Running;
         self.timers.stop(Timer::IdleHold);
         self.dial(now);
+    }
+
+    /// In Active, as if ConnectRetryTimer had expired.
+    fn heard(&mut self, now: Instant) {
+        if self.activity == Activity::Running && self.connections.iter().all(Option::is_none) {
+            self.dial(now);
+        }
     }
 
     fn dial(&mut self, now: Instant) {
@@ -297,6 +335,10 @@ impl Peer {
                 Expired::LongLived => Output::LongLived(family),
                 Expired::Over => Output::Forget(family),
             });
+        }
+        for family in self.refreshes.expire(now) {
+            self.out.log(SessionEvent::RefreshTooLong(family));
+            self.out.push(Output::Sweep(family));
         }
         for slot in 0..self.connections.len() {
             while let Some(timer) = self.take_due(slot, now) {

@@ -17,6 +17,8 @@ pub enum Capability {
     EnhancedRouteRefresh,
     /// The sender reads and writes four-octet AS numbers, and this is its own (RFC 6793).
     FourOctetAs(Asn),
+    /// What the sender takes and would send of outbound route filters (RFC 5291 section 5).
+    OutboundRouteFiltering(Vec<OrfCapability>),
     /// RFC 8654.
     ExtendedMessage,
     /// For each family, a next-hop AFI that the sender accepts beside the usual one (RFC 8950).
@@ -60,6 +62,12 @@ impl fmt::Display for Capability {
             Self::Multiprotocol(family) => write!(f, "multiprotocol {family}"),
             Self::RouteRefresh => f.write_str("route refresh"),
             Self::EnhancedRouteRefresh => f.write_str("enhanced route refresh"),
+            Self::OutboundRouteFiltering(entries) => {
+                f.write_str("outbound route filtering")?;
+                entries
+                    .iter()
+                    .try_for_each(|entry| write!(f, " {}:{}:{}", entry.family, entry.kind, entry.mode))
+            }
             Self::FourOctetAs(asn) => write!(f, "four-octet AS {asn}"),
             Self::ExtendedMessage => f.write_str("extended message"),
             Self::ExtendedNextHop(families) => {
@@ -89,6 +97,17 @@ impl fmt::Display for Capability {
     }
 }
 
+/// A family and type of filters inside the Outbound Route Filtering capability.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct OrfCapability {
+    /// Routes of this family are filtered.
+    pub family: Family,
+    /// The type of the filters; [`crate::orf::ADDRESS_PREFIX`] is that of RFC 5292.
+    pub kind: u8,
+    /// Whether the sender takes such filters (1), would send them (2), or both (3).
+    pub mode: u8,
+}
+
 /// A family inside the Graceful Restart capability.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GracefulFamily {
@@ -115,6 +134,7 @@ impl Capability {
         match self {
             Self::Multiprotocol(_) => 1,
             Self::RouteRefresh => 2,
+            Self::OutboundRouteFiltering(_) => 3,
             Self::ExtendedNextHop(_) => 5,
             Self::ExtendedMessage => 6,
             Self::Role(_) => 9,
@@ -138,6 +158,7 @@ impl Capability {
             1 => return multiprotocol(value).ok_or_else(Notification::malformed_open),
             65 => return four_octet_as(value).ok_or_else(Notification::malformed_open),
             2 if value.is_empty() => Some(Self::RouteRefresh),
+            3 => outbound_route_filtering(value),
             5 => extended_next_hop(value),
             6 if value.is_empty() => Some(Self::ExtendedMessage),
             9 => <[u8; 1]>::try_from(value).ok().map(|[role]| Self::Role(role)),
@@ -167,6 +188,7 @@ impl Capability {
                 out.extend_from_slice(&[0, family.safi.0]);
             }
             Self::RouteRefresh | Self::EnhancedRouteRefresh | Self::ExtendedMessage => {}
+            Self::OutboundRouteFiltering(entries) => push_filters(entries, out),
             Self::FourOctetAs(asn) => out.extend_from_slice(&asn.0.to_be_bytes()),
             Self::ExtendedNextHop(entries) => {
                 for (family, next_hop) in entries.iter().take(255 / 6) {
@@ -273,6 +295,39 @@ fn add_path(value: &[u8]) -> Option<Capability> {
     Some(Capability::AddPath(known.map(|&[a, b, safi, mode]| (family([a, b], safi), mode)).collect()))
 }
 
+/// Entries of modes that are none are left out.
+fn outbound_route_filtering(mut value: &[u8]) -> Option<Capability> {
+    let mut entries = Vec::new();
+    while let Some((&[a, b, _, safi, count], rest)) = value.split_first_chunk() {
+        let (filters, rest) = rest.split_at_checked(2 * usize::from(count))?;
+        let filters = filters.as_chunks().0.iter().filter(|[_, mode]| matches!(mode, 1..=3));
+        entries.extend(filters.map(|&[kind, mode]| OrfCapability {
+            family: family([a, b], safi),
+            kind,
+            mode,
+        }));
+        value = rest;
+    }
+    value.is_empty().then_some(Capability::OutboundRouteFiltering(entries))
+}
+
+/// Those of a family together.
+fn push_filters(entries: &[OrfCapability], out: &mut Vec<u8>) {
+    let start = out.len();
+    for part in entries.chunk_by(|a, b| a.family == b.family).flat_map(|part| part.chunks(MOST_FILTERS)) {
+        if out.len() - start + 5 + 2 * part.len() > 255 {
+            return;
+        }
+        let Family { afi, safi } = part[0].family;
+        out.extend_from_slice(&afi.0.to_be_bytes());
+        out.extend_from_slice(&[0, safi.0, part.len() as u8]);
+        part.iter().for_each(|entry| out.extend_from_slice(&[entry.kind, entry.mode]));
+    }
+}
+
+/// As many of a family as the body of a capability has room for.
+const MOST_FILTERS: usize = (255 - 5) / 2;
+
 fn fqdn(value: &[u8]) -> Option<Capability> {
     let (host, rest) = name(value)?;
     // Some send the host name only.
@@ -318,6 +373,14 @@ mod tests {
             ),
             (Capability::AddPath(vec![(v4, 3)]), &[69, 4, 0, 1, 1, 3]),
             (Capability::EnhancedRouteRefresh, &[70, 0]),
+            (
+                Capability::OutboundRouteFiltering(vec![
+                    OrfCapability { family: v4, kind: 64, mode: 3 },
+                    OrfCapability { family: v4, kind: 65, mode: 1 },
+                    OrfCapability { family: v6, kind: 64, mode: 2 },
+                ]),
+                &[3, 16, 0, 1, 0, 1, 2, 64, 3, 65, 1, 0, 2, 0, 1, 1, 64, 2],
+            ),
             (fqdn, &[73, 7, 2, b'r', b'1', 3, b'l', b'a', b'b']),
             (Capability::Unknown { code: 200, value: vec![1, 2] }, &[200, 2, 1, 2]),
         ]
@@ -335,8 +398,10 @@ mod tests {
 
     #[test]
     fn a_broken_optional_capability_is_as_if_unknown() {
-        let bodies: [(u8, &[u8]); 8] = [
+        let bodies: [(u8, &[u8]); 10] = [
             (2, &[1]),
+            (3, &[0, 1, 0, 1]),
+            (3, &[0, 1, 0, 1, 2, 64, 3, 65]),
             (5, &[0, 1, 0, 1, 0]),
             (6, &[0]),
             (9, &[]),

@@ -360,6 +360,8 @@ pub struct AttributesBuilder {
     pub communities: Vec<u32>,
     /// LARGE_COMMUNITIES.
     pub large_communities: Vec<(u32, u32, u32)>,
+    /// AGGREGATOR, the AS and the speaker in it, and ATOMIC_AGGREGATE with it: AS numbers are left out.
+    pub aggregator: Option<(Asn, Ipv4Addr)>,
 }
 
 impl AttributesBuilder {
@@ -373,6 +375,7 @@ impl AttributesBuilder {
             local_pref: None,
             communities: Vec::new(),
             large_communities: Vec::new(),
+            aggregator: None,
         }
     }
 
@@ -384,6 +387,11 @@ impl AttributesBuilder {
         let mut mandatory = Vec::new();
         push(&mut mandatory, flag::TRANSITIVE, code::ORIGIN, &[self.origin as u8]);
         path::push_sequences(&self.as_path, &mut mandatory);
+        if let Some((asn, address)) = self.aggregator {
+            push(&mut mandatory, flag::TRANSITIVE, code::ATOMIC_AGGREGATE, &[]);
+            let value = [asn.0.to_be_bytes(), address.octets()];
+            push(&mut mandatory, OPTIONAL_TRANSITIVE, code::AGGREGATOR, value.as_flattened());
+        }
         let edit = Edit {
             next_hop: set(self.next_hop),
             med: set(self.med),

@@ -4,7 +4,7 @@
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Attributes, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, RouteRefresh,
+    Attributes, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, OrfMessage, RouteRefresh,
     edit::{Change, Edit, PathEdit, PrivateAsns, Values, rewrite},
     message::{MessageType, next_message},
     nlri,
@@ -43,8 +43,14 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// A ROUTE-REFRESH body.
+/// A ROUTE-REFRESH body, with or without outbound route filters.
 pub fn route_refresh(body: &[u8]) {
+    if OrfMessage::is_one(body)
+        && let Ok(message) = OrfMessage::parse(body)
+    {
+        let wire = message.encode();
+        assert_eq!(OrfMessage::parse(&wire[crate::HEADER_LEN..]).as_ref(), Ok(&message));
+    }
     if let Ok(refresh) = RouteRefresh::parse(body) {
         assert_eq!(refresh.encode()[crate::HEADER_LEN..], *body);
     }

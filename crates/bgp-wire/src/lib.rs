@@ -17,6 +17,7 @@ pub mod message;
 pub mod nlri;
 pub mod notification;
 pub mod open;
+pub mod orf;
 pub mod refresh;
 pub mod update;
 
@@ -29,11 +30,12 @@ mod mp;
 
 pub use as_path::AsPath;
 pub use attributes::{Attributes, Origin};
-pub use capability::{Capability, GracefulFamily, LongLivedFamily};
+pub use capability::{Capability, GracefulFamily, LongLivedFamily, OrfCapability};
 pub use encode::UpdateEncoder;
 pub use fault::{Fault, FaultReason};
 pub use message::{HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MAX_LEN, Message, MessageType, next_message};
 pub use mp::{MpReach, MpUnreach, NextHop};
 pub use notification::{CeaseSubcode, FsmState, Notification};
 pub use open::Open;
+pub use orf::{OrfChange, OrfEntry, OrfMessage, WhenToRefresh};
 pub use refresh::RouteRefresh;

@@ -17,9 +17,16 @@ pub struct RouteRefresh {
 }
 
 impl RouteRefresh {
+    /// The subtype that asks for routes (RFC 2918), with or without ORF entries (RFC 5291).
+    pub const REQUEST: u8 = 0;
+    /// The subtype before a whole Adj-RIB-Out that is sent once more (RFC 7313 section 3.2).
+    pub const BORR: u8 = 1;
+    /// The subtype behind it.
+    pub const EORR: u8 = 2;
+
     /// Asks for the routes of a family.
     pub fn request(family: Family) -> Self {
-        Self { family, subtype: 0 }
+        Self { family, subtype: Self::REQUEST }
     }
 
     /// Reads a body.
@@ -32,7 +39,7 @@ impl RouteRefresh {
                 let afi = Afi(u16::from_be_bytes([afi_high, afi_low]));
                 Ok(Self { family: Family { afi, safi: Safi(safi) }, subtype })
             }
-            [_, _, 1 | 2, ..] => Err(Notification::route_refresh_length(body)),
+            [_, _, Self::BORR | Self::EORR, ..] => Err(Notification::route_refresh_length(body)),
             _ => Err(Notification::bad_body_length(body)),
         }
     }

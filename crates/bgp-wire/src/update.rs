@@ -94,8 +94,9 @@ impl Identifiers {
     pub const NONE: Self = Self([false; Family::ALL.len()]);
 
     /// Whether prefixes of the family have one.
+    #[inline]
     pub fn of(self, family: Family) -> bool {
-        Family::ALL.iter().zip(self.0).any(|(known, has)| *known == family && has)
+        self != Self::NONE && Family::ALL.iter().zip(self.0).any(|(known, has)| *known == family && has)
     }
 }
 

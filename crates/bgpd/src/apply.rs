@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    net::IpAddr,
     time::Instant,
 };
 
@@ -13,6 +12,7 @@ use tracing::{debug, info};
 
 use crate::{
     config::{Neighbor, Peers},
+    location::Location,
     speaker::Speaker,
     tasks::seed,
 };
@@ -22,20 +22,20 @@ enum Fate<'a> {
     Same,
     /// The session stays.
     Changes(Box<Neighbor>),
-    /// Another session is needed, with the configured peer of this address.
+    /// Another session is needed, with the configured peer of this place.
     Restarts(&'a Neighbor),
     Goes,
 }
 
 /// Makes the peers those that are wanted; the names of those whose session was up and had to end.
 pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<String> {
-    let configured: HashMap<IpAddr, &Neighbor> =
-        wanted.neighbors.iter().map(|neighbor| (neighbor.address, neighbor)).collect();
+    let configured: HashMap<Location, &Neighbor> =
+        wanted.neighbors.iter().map(|neighbor| (neighbor.location.clone(), neighbor)).collect();
     let indexes: Vec<PeerIndex> = speaker.slots.keys().copied().collect();
     let (mut ended, mut removed, mut changed) = (Vec::new(), 0, 0);
-    let mut restarts: HashSet<IpAddr> = HashSet::new();
+    let mut restarts: HashSet<Location> = HashSet::new();
     // By the operator, who has not said that a reload may start them.
-    let mut stopped: HashSet<IpAddr> = HashSet::new();
+    let mut stopped: HashSet<Location> = HashSet::new();
     for index in indexes {
         let Some(slot) = speaker.slots.get(&index) else { continue };
         let fate = match slot.dynamic {
@@ -55,8 +55,8 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
                 continue;
             }
             Fate::Restarts(neighbor) => {
-                restarts.insert(neighbor.address);
-                stopped.extend(slot.stopped.then_some(neighbor.address));
+                restarts.insert(neighbor.location.clone());
+                stopped.extend(slot.stopped.then(|| neighbor.location.clone()));
                 StopReason::OtherConfigChange
             }
             Fate::Goes => {
@@ -72,11 +72,11 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     }
     let mut added = 0;
     for neighbor in &wanted.neighbors {
-        if speaker.peer_at(neighbor.address).is_none() {
-            debug!(peer = neighbor.name, address = %neighbor.address, "configured");
-            added += usize::from(!restarts.contains(&neighbor.address));
+        if speaker.peer_at(&neighbor.location).is_none() {
+            debug!(peer = neighbor.name, address = %neighbor.location, "configured");
+            added += usize::from(!restarts.contains(&neighbor.location));
             let index = speaker.add_peer(neighbor.clone(), false, seed(), now);
-            if stopped.contains(&neighbor.address) {
+            if stopped.contains(&neighbor.location) {
                 speaker.stop_peer(index, "", now);
             }
         }
@@ -93,8 +93,8 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     ended
 }
 
-fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr, &'a Neighbor>) -> Fate<'a> {
-    let Some(&new) = configured.get(&old.address) else { return Fate::Goes };
+fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<Location, &'a Neighbor>) -> Fate<'a> {
+    let Some(&new) = configured.get(&old.location) else { return Fate::Goes };
     match () {
         () if wanted.restart.contains(&new.name) || !old.keeps_session(new) => Fate::Restarts(new),
         () if old.is_same(new) => Fate::Same,
@@ -103,8 +103,12 @@ fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr, &'a Nei
 }
 
 /// Of a peer that a listen range has brought. It stays while its range does, also when a more specific range is new.
-fn fate_of_guest<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr, &'a Neighbor>) -> Fate<'a> {
-    if let Some(&new) = configured.get(&old.address) {
+fn fate_of_guest<'a>(
+    old: &Neighbor,
+    wanted: &Peers,
+    configured: &HashMap<Location, &'a Neighbor>,
+) -> Fate<'a> {
+    if let Some(&new) = configured.get(&old.location) {
         return Fate::Restarts(new);
     }
     let range =
@@ -112,7 +116,7 @@ fn fate_of_guest<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<IpAddr
     match range.filter(|range| !wanted.restart.contains(&range.name) && old.keeps_session(range)) {
         None => Fate::Goes,
         Some(range) if old.is_same(range) => Fate::Same,
-        Some(range) => Fate::Changes(Box::new(range.at(old.address))),
+        Some(range) => Fate::Changes(Box::new(range.at(old.location.clone()))),
     }
 }
 

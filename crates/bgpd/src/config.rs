@@ -9,11 +9,13 @@ use std::{
 use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline as pipeline;
 use holdfast_bgp_session as session;
-use holdfast_bgp_wire::update::AsSets;
+use holdfast_bgp_wire::{OrfEntry, update::AsSets};
 use holdfast_damping::Parameters;
-use holdfast_policy::{Library, PolicySource, Program};
+use holdfast_policy::{Library, PolicySource, PrefixRange, Program};
 use holdfast_types::{Afi, Asn, BgpRole, Family, Prefix, RouterId};
 use holdfast_xrl::XrlError;
+
+use crate::location::Location;
 
 /// Peers and ranges of one configuration. The pipeline numbers peers with 16 bits; the rest is for those of ranges.
 pub(crate) const MOST_CONFIGURED: usize = 16_384;
@@ -56,8 +58,10 @@ pub(crate) struct Confederation {
 #[derive(Clone, Debug)]
 pub(crate) struct Neighbor {
     pub(crate) name: String,
-    pub(crate) address: IpAddr,
+    pub(crate) location: Location,
     pub(crate) asn: session::PeerAsn,
+    /// The prefixes that it is told we want (RFC 5292).
+    pub(crate) orf: Vec<OrfEntry>,
     pub(crate) disabled: bool,
     pub(crate) import: Option<Program>,
     pub(crate) export: Option<Program>,
@@ -75,12 +79,23 @@ pub(crate) struct Range {
     pub(crate) template: Neighbor,
 }
 
+impl Range {
+    /// Whether a peer at this place is of this range.
+    pub(crate) fn holds(&self, location: &Location) -> bool {
+        match location {
+            Location::Address(_) | Location::OnLink(..) => self.network.contains_address(location.address()),
+            Location::Neighbor(_) => false,
+        }
+    }
+}
+
 /// Everything the manager says.
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
     pub(crate) settings: Settings,
     pub(crate) peers: Peers,
     pub(crate) networks: Vec<Prefix>,
+    pub(crate) aggregates: Vec<pipeline::AggregateConfig>,
     /// Protocols whose routes are ours too, with the policy for them.
     pub(crate) redistribute: BTreeMap<String, Program>,
     /// For what the rib is given.
@@ -88,10 +103,12 @@ pub(crate) struct Configuration {
     pub(crate) listen: Vec<api::ListenAddress>,
     /// What ran before has left its routes in the kernel.
     pub(crate) routes_kept: bool,
+    /// VRFs with a speaker of their own.
+    pub(crate) vrfs: Vec<String>,
 }
 
 /// Whom we speak with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Peers {
     pub(crate) neighbors: Vec<Neighbor>,
     pub(crate) ranges: Vec<Range>,
@@ -123,7 +140,7 @@ impl Configuration {
             let neighbor = Neighbor::read(peer, policies)?;
             if neighbor.source.is_range {
                 let length = u8::try_from(neighbor.source.range_length).ok();
-                let network = length.and_then(|length| Prefix::new(neighbor.address, length));
+                let network = length.and_then(|length| Prefix::new(neighbor.location.address(), length));
                 let network = network.ok_or_else(|| bad("range", &neighbor.name))?;
                 ranges.push(Range { network, template: neighbor });
             } else {
@@ -136,8 +153,20 @@ impl Configuration {
             |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
         let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
         let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
-        let (listen, routes_kept) = (message.listen, message.routes_kept);
-        Ok(Self { settings, peers, networks, redistribute, rib_policy, listen, routes_kept })
+        let aggregate = |message: &api::Aggregate| aggregate(message, policies);
+        let aggregates = message.aggregates.iter().map(aggregate).collect::<Result<_, _>>()?;
+        let (listen, routes_kept, vrfs) = (message.listen, message.routes_kept, message.vrfs);
+        Ok(Self {
+            settings,
+            peers,
+            networks,
+            aggregates,
+            redistribute,
+            rib_policy,
+            listen,
+            routes_kept,
+            vrfs,
+        })
     }
 }
 
@@ -151,6 +180,15 @@ fn redistribution(
         Ok((wanted.from.clone(), program.ok_or_else(|| bad("redistribution of", &wanted.from))?))
     };
     wanted.iter().map(read).collect()
+}
+
+fn aggregate(message: &api::Aggregate, policies: &Library) -> Result<pipeline::AggregateConfig, XrlError> {
+    Ok(pipeline::AggregateConfig {
+        prefix: message.prefix.parse().map_err(|_| bad("aggregate", &message.prefix))?,
+        summary_only: message.summary_only,
+        contributors: policy(&message.contributors, policies)?,
+        policy: policy(&message.policy, policies)?,
+    })
 }
 
 /// The policy of this name; none is one, too.
@@ -185,6 +223,7 @@ impl Settings {
                 always_compare_med: message.always_compare_med,
                 med_missing_as_worst: message.med_missing_as_worst,
                 multipath_same_neighbor: message.multipath_same_neighbor,
+                prefer_oldest: message.prefer_oldest,
             },
         })
     }
@@ -229,8 +268,10 @@ impl Neighbor {
         };
         Ok(Self {
             name: source.name.clone(),
-            address: address(&source.address).ok_or_else(|| bad("address of peer", &source.name))?,
+            location: Location::read(&source.address, &source.interface)
+                .ok_or_else(|| bad("address of peer", &source.name))?,
             asn,
+            orf: source.orf_prefixes.iter().zip(1..).map(orf_entry).collect::<Result<_, _>>()?,
             disabled: source.disabled,
             import: policy(&source.import, policies)?,
             export: policy(&source.export, policies)?,
@@ -240,9 +281,14 @@ impl Neighbor {
         })
     }
 
-    /// The same peer at one address of its range, known to have this AS number.
-    pub(crate) fn at(&self, address: IpAddr) -> Self {
-        Self { name: format!("{}:{address}", self.name), address, ..self.clone() }
+    /// The same peer at one place of its range.
+    pub(crate) fn at(&self, location: Location) -> Self {
+        Self { name: format!("{}:{location}", self.name), location, ..self.clone() }
+    }
+
+    /// Whether it is whoever is the neighbour on an interface.
+    pub(crate) fn is_unnumbered(&self) -> bool {
+        matches!(self.location, Location::Neighbor(_))
     }
 
     /// The configured families.
@@ -257,7 +303,7 @@ impl Neighbor {
             hold_time: self.source.hold_time.min(u16::MAX.into()) as u16,
             connect_retry: Duration::from_secs(self.source.connect_retry_seconds.max(1).into()),
             families: self.families(),
-            extended_next_hop: self.address.is_ipv6(),
+            extended_next_hop: self.location.address().is_ipv6(),
             graceful_restart: match self.source.graceful_restart.as_str() {
                 "helper" => session::Graceful::Helper,
                 "full" => session::Graceful::Full,
@@ -268,6 +314,8 @@ impl Neighbor {
             long_lived: Duration::from_secs(self.source.long_lived_stale_seconds.into()),
             receive_paths: self.source.receive_paths,
             send_paths: self.source.send_all_paths || self.source.send_best_paths > 0,
+            receive_orf: matches!(self.source.orf.as_str(), "receive" | "both"),
+            send_orf: matches!(self.source.orf.as_str(), "send" | "both"),
             role: self.paths.role,
             role_strict: self.source.paths.is_some_and(|paths| paths.role_strict),
             ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
@@ -304,7 +352,7 @@ impl Neighbor {
         let asn = asn.unwrap_or(configured);
         pipeline::PeerConfig {
             name: self.name.clone(),
-            address: self.address,
+            address: self.location.address(),
             asn,
             kind: self.kind(settings, asn),
             import: self.import.clone(),
@@ -337,10 +385,12 @@ impl Neighbor {
             group: String::new(),
             disabled: false,
             next_hop_self: false,
+            default_originate: false,
             paths: Some(fixed_path_rules(peer.paths.unwrap_or_default())),
             // Which of several: what the session has agreed on is that there may be several.
             send_all_paths: peer.send_all_paths || peer.send_best_paths > 0,
             send_best_paths: 0,
+            orf_prefixes: Vec::new(),
             ..peer.clone()
         };
         session(&self.source) == session(&other.source)
@@ -355,14 +405,26 @@ impl Neighbor {
         }
     }
 
-    /// Our IPv6 next hop on a session from this local address.
+    /// Our global IPv6 next hop on a session from this local address.
     pub(crate) fn next_hop_v6(&self, local: IpAddr) -> Option<Ipv6Addr> {
         match (address(&self.source.next_hop_v6), local) {
             (Some(IpAddr::V6(configured)), _) => Some(configured),
-            (_, IpAddr::V6(local)) => Some(local),
+            (_, IpAddr::V6(local)) => (!local.is_unicast_link_local()).then_some(local),
             _ => None,
         }
     }
+}
+
+/// An entry of the filter that a peer is told; its number is of no meaning, as all permit.
+fn orf_entry((text, number): (&String, u32)) -> Result<OrfEntry, XrlError> {
+    let range: PrefixRange = text.parse().map_err(|_| bad("prefix of a filter", text))?;
+    let ((shortest, longest), own) = (range.lengths(), range.prefix().length());
+    let (min_length, max_length) = match () {
+        () if longest == own => (0, 0),
+        () if shortest == own => (0, longest),
+        () => (shortest, longest),
+    };
+    Ok(OrfEntry { sequence: 5 * number, permit: true, prefix: range.prefix(), min_length, max_length })
 }
 
 fn limit(message: &api::PrefixLimit) -> Result<session::PrefixLimit, XrlError> {
@@ -417,6 +479,8 @@ fn path_rules(peer: &api::Peer) -> Result<pipeline::PathRules, XrlError> {
         role,
         graceful_shutdown: rules.graceful_shutdown,
         blackhole: rules.blackhole,
+        own_view: rules.own_view,
+        default_originate: peer.default_originate,
     })
 }
 
@@ -534,5 +598,31 @@ mod tests {
         let (before, after) = (peer(true, 90), peer(false, 90));
         assert!(before.keeps_session(&after) && !before.is_same(&after), "it is a change, and ends nothing");
         assert!(!before.keeps_session(&peer(true, 30)));
+    }
+
+    #[test]
+    fn who_knows_us_by_the_confederations_number_is_outside_whatever_it_says() {
+        let settings = Settings::read(&api::Configuration {
+            router_id: 1,
+            asn: 65001,
+            confederation_id: 65100,
+            confederation_members: vec![65002],
+            ..api::Configuration::default()
+        });
+        let settings = settings.expect("settings");
+        let policies = compile("", 1).expect("no policies");
+        let peer = |asn, asns: &[u32]| {
+            let range = |&asn: &u32| api::AsnRange { first: asn, last: asn };
+            let asns = asns.iter().map(range).collect();
+            let source = api::Peer { address: vec![10, 0, 0, 2], asn, asns, ..api::Peer::default() };
+            Neighbor::read(source, &policies).expect("a peer")
+        };
+        let place = |peer: Neighbor, says| (peer.local_asn(&settings).0, peer.kind(&settings, Asn(says)));
+        assert_eq!(place(peer(65002, &[]), 65002), (65001, pipeline::PeerKind::ConfedEbgp));
+        assert_eq!(place(peer(65001, &[]), 65001), (65001, pipeline::PeerKind::Ibgp));
+        for says in [65001, 65002, 65003] {
+            assert_eq!(place(peer(0, &[65002, 65003]), says), (65100, pipeline::PeerKind::Ebgp));
+            assert_eq!(place(peer(0, &[]), says), (65100, pipeline::PeerKind::Ebgp));
+        }
     }
 }

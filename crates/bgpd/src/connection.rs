@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     io::{self, IoSlice, IoSliceMut},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     time::Instant,
 };
@@ -92,6 +92,11 @@ impl Connection {
             partial: Vec::new(),
             tasks: Vec::new(),
         })
+    }
+
+    /// The address at the other end.
+    pub(crate) fn remote_address(&self) -> IpAddr {
+        self.remote.ip().to_canonical()
     }
 
     /// Tasks that end with the connection.

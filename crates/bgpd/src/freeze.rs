@@ -76,7 +76,8 @@ fn refresh_session(speaker: &mut Speaker, log: &Rc<ReplicationLog>, index: PeerI
     let has_snapshot = log.session_usage(held.id).snapshot > 0;
     let has_routes =
         Family::ALL.iter().any(|family| speaker.pipeline.counts(index, *family).routes.received > 0);
-    if !has_routes && !has_snapshot && !held.refreshing {
+    let takes_filters = speaker.slots.get(&index).is_some_and(Slot::takes_filters);
+    if !has_routes && !has_snapshot && !held.refreshing && !takes_filters {
         log.trim(held.id, held.parsed);
     }
 }
@@ -147,8 +148,19 @@ fn begin(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) -> Vec<Frozen> {
         let Some((_, connection)) = speaker.session_connection(index) else { continue };
         let Some(held) = &connection.held else { continue };
         let incoming = log.incoming(held.id);
-        if !slot.is_replaying() && !held.refreshing && incoming.end - incoming.start >= SHORT_TAIL {
+        // From BoRR to EoRR what is stale would not be said in a snapshot: the stream says it.
+        let is_refreshed = slot.session.refreshing().next().is_some();
+        if !slot.is_replaying()
+            && !held.refreshing
+            && !is_refreshed
+            && incoming.end - incoming.start >= SHORT_TAIL
+        {
             log.begin_snapshot(held.id);
+            let filters = speaker.pipeline.freeze_orf(index);
+            if filters.iter().any(|record| log.snapshot_record(held.id, record).is_err()) {
+                log.abort_snapshot(held.id);
+                continue;
+            }
             begun.push(Frozen { index, id: held.id, covered: held.parsed });
         }
     }

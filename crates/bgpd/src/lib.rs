@@ -2,13 +2,16 @@
 //!
 //! No protocol is here: what a session does is in `bgp-session`, what a route does in `bgp-pipeline`. `speaker` is
 //! where both meet, `tasks` feeds it from sockets and timers, `rib` speaks to the rib process, `service` answers the
-//! manager and the operator.
+//! manager and the operator. All of that is there once for the default table, and once for each VRF (`vrf`).
 
 mod apply;
 mod config;
 mod connection;
+mod custody;
 mod freeze;
+mod location;
 mod metrics;
+mod neighbors;
 mod nonstop;
 mod points;
 mod policy;
@@ -21,6 +24,7 @@ mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod vrf;
 mod watch;
 
 use std::rc::Rc;
@@ -29,10 +33,14 @@ use holdfast_api::bgp::v1::BgpDispatcher;
 use holdfast_bgp_pipeline::Stage;
 use holdfast_process::Boot;
 
-use crate::service::Server;
+use crate::{
+    service::Server,
+    tasks::Turns,
+    vrf::{Surroundings, Vrfs},
+};
 
-/// Makes the stages that are plugged into the pipeline between ImportPolicy and Decision, in this order. Called when
-/// the process gets its first configuration.
+/// Makes the stages that are plugged into a pipeline between ImportPolicy and Decision, in this order. Called when the
+/// process gets its first configuration, and for each VRF when that gets its first.
 pub type MakeStages = fn() -> Vec<Box<dyn Stage>>;
 
 /// The life of the process.
@@ -48,9 +56,17 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 /// # Errors
 /// As of [`run`].
 pub async fn run_with(boot: Boot, stages: MakeStages) -> anyhow::Result<()> {
-    let server = Rc::new(Server::new(&boot, stages));
-    metrics::register(&boot.metrics, &server);
-    boot.node.serve(BgpDispatcher(server));
-    boot.join();
+    serve(boot, stages);
     std::future::pending().await
+}
+
+/// Serves `bgp.v1` from now on.
+fn serve(boot: Boot, stages: MakeStages) -> Rc<Server> {
+    let (boot, turns) = (Rc::new(boot), Rc::new(Turns::default()));
+    let vrfs = Vrfs::new(Rc::clone(&boot), stages, Rc::clone(&turns));
+    let server = Rc::new(Server::new(Surroundings::new(&boot, &turns), stages, Some(vrfs)));
+    metrics::register(&boot.metrics, &server);
+    boot.node.serve(BgpDispatcher(Rc::clone(&server)));
+    boot.join();
+    server
 }

@@ -204,7 +204,7 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
         sheet.add(metric, &of_peer, value);
     }
     let asn = session.negotiated().map_or(slot.neighbor.source.asn, |negotiated| negotiated.asn.0);
-    let (address, asn) = (slot.neighbor.address.to_string(), asn.to_string());
+    let (address, asn) = (slot.neighbor.location.to_string(), asn.to_string());
     sheet.add(&INFO, &[("peer", name), ("address", &address), ("asn", &asn)], 1);
     messages(sheet, name, slot);
     routes(sheet, speaker, index, slot);

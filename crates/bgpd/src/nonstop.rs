@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    net::IpAddr,
     ops::Range,
     rc::Rc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -15,6 +14,8 @@ use holdfast_process::formats::NSR_LOG;
 use holdfast_sys::memory::SharedMemory;
 use holdfast_types::{Afi, Family, Safi};
 use prost::Message;
+
+use crate::location::Location;
 
 /// Version of all that this process writes into the log: records, entries, snapshots. One that it does not know it
 /// does not touch.
@@ -208,6 +209,8 @@ pub(crate) struct Held {
     pub(crate) answered: u64,
     /// One is being answered.
     pub(crate) refreshing: bool,
+    /// One that the operator has asked for is among that: nothing in the incoming stream says so.
+    pub(crate) announcing: bool,
     /// The keeper has the socket.
     pub(crate) kept: bool,
     /// When the snapshot that holds was made.
@@ -217,7 +220,16 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(log: &Rc<ReplicationLog>, id: SessionId, parsed: u64) -> Self {
         let log = Rc::clone(log);
-        Self { log, id, parsed, answered: 0, refreshing: false, kept: false, snapshot_at: None }
+        Self {
+            log,
+            id,
+            parsed,
+            answered: 0,
+            refreshing: false,
+            announcing: false,
+            kept: false,
+            snapshot_at: None,
+        }
     }
 }
 
@@ -229,14 +241,15 @@ impl Drop for Held {
 
 /// What is written of a session, with its End-of-RIBs.
 pub(crate) fn record(
-    address: IpAddr,
+    location: &Location,
     number: u32,
     frozen: Vec<u8>,
     end_of_rib: impl Iterator<Item = Family>,
-    answered: u64,
+    (answered, announcing): (u64, bool),
 ) -> Vec<u8> {
     HeldSession {
-        address: crate::config::octets(address),
+        address: location.octets(),
+        interface: location.interface().to_owned(),
         number,
         frozen,
         frozen_at_unix_milliseconds: unix_milliseconds(SystemTime::now()),
@@ -244,6 +257,7 @@ pub(crate) fn record(
             .map(|family| u32::from(family.afi.0) << 8 | u32::from(family.safi.0))
             .collect(),
         answered,
+        announcing,
     }
     .encode_to_vec()
 }
@@ -256,16 +270,3 @@ pub(crate) fn family(number: u32) -> Family {
 pub(crate) fn unix_milliseconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
-
-/// The keeper's name of a session's socket.
-pub(crate) fn custody(id: SessionId) -> String {
-    format!("session-{}", id.0)
-}
-
-/// The number in such a name.
-pub(crate) fn custodian(key: &str) -> Option<SessionId> {
-    key.strip_prefix("session-")?.parse().ok().map(SessionId)
-}
-
-/// The keeper's name of the log.
-pub(crate) const LOG: &str = "log";

@@ -98,7 +98,7 @@ fn shown(
     let took = change.ended.unwrap_or(now).saturating_duration_since(change.started);
     api::PolicyChange {
         peer: slot.neighbor.name.clone(),
-        address: slot.neighbor.address.to_string(),
+        address: slot.neighbor.location.to_string(),
         direction: direction_name.to_owned(),
         policy: policy.clone(),
         running: change.ended.is_none(),

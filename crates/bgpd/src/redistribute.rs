@@ -174,7 +174,7 @@ pub(crate) async fn run(bgp: Rc<Bgp>, wanted: Wanted) {
 
 /// Follows one rib; what ended it. What it has said stays until the next one has said all.
 async fn follow(bgp: &Rc<Bgp>, wanted: &Wanted) -> XrlError {
-    let client = match bgp.resolver.client::<RibClient>("rib").await {
+    let client = match bgp.surroundings.client::<RibClient>("rib").await {
         Ok(client) => client,
         Err(error) => return error,
     };

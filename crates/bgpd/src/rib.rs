@@ -82,7 +82,7 @@ pub(crate) async fn run(bgp: Rc<Bgp>) {
 
 /// The life of one rib; what ended it.
 async fn serve(bgp: &Rc<Bgp>) -> XrlError {
-    let client = match bgp.resolver.client::<RibClient>("rib").await {
+    let client = match bgp.surroundings.client::<RibClient>("rib").await {
         Ok(client) => client,
         Err(error) => return error,
     };

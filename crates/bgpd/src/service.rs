@@ -8,29 +8,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_api::{
-    bgp::v1::{
-        self as api, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply, Dampened,
-        Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
-        ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest,
-        ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary, TracePolicyReply, TracePolicyRequest,
-        WatchRequest, Watched,
-    },
-    keeper::v1::KeeperClient,
+use holdfast_api::bgp::v1::{
+    self as api, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply,
+    Dampened, Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
+    ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest,
+    StartPeerRequest, StopPeerRequest, Summary, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
-use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
+use holdfast_bgp_pipeline::{AggregateConfig, PeerIndex, Pipeline};
 use holdfast_damping::Damping;
 use holdfast_policy::Program;
-use holdfast_process::{Boot, Resolver, profile::Profile, spawn_task};
+use holdfast_process::spawn_task;
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::task::AbortHandle;
-use tracing::{info, warn};
+use tracing::{Instrument, info, warn};
 
 use crate::{
     MakeStages, apply,
-    config::{Configuration, Policies, Settings, listen_address},
-    freeze,
+    config::{Configuration, Neighbor, Peers, Policies, Settings, listen_address},
+    freeze, neighbors,
     nonstop::LogJournal,
     points::Points,
     policy::{self, Asked},
@@ -39,6 +35,7 @@ use crate::{
     speaker::Speaker,
     takeover,
     tasks::{Bgp, listen, seed},
+    vrf::{Surroundings, Vrfs},
     watch,
 };
 
@@ -48,13 +45,16 @@ const ROWS: usize = 256;
 const SILENT_PAGES: usize = 64;
 /// How long sessions may take to say goodbye at a shutdown.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// How often it is looked whether the tables of a VRF that is gone are empty, and how long they may take.
+const SWEEP_LOOK: Duration = Duration::from_millis(10);
+const SWEEP: Duration = Duration::from_secs(60);
 
-/// Serves `bgp.v1`.
+/// Serves `bgp.v1`: for the default table, or for a VRF.
 pub(crate) struct Server {
-    resolver: Resolver,
-    keeper: KeeperClient,
+    surroundings: Surroundings,
     stages: MakeStages,
-    profile: Profile,
+    /// The others, for the default table's.
+    vrfs: Option<Vrfs>,
     policies: RefCell<Policies>,
     running: RefCell<Option<Running>>,
     /// One configuration at a time.
@@ -67,19 +67,21 @@ struct Running {
     /// Feeds the rib.
     rib: Option<AbortHandle>,
     networks: Vec<Prefix>,
+    aggregates: Vec<AggregateConfig>,
     /// Follows the rib's word on other protocols' routes.
     redistribution: Option<(Wanted, AbortHandle)>,
     rib_policy: Option<Program>,
     listeners: BTreeMap<std::net::SocketAddr, AbortHandle>,
+    /// Hears of the neighbours of peers without address, if there are such.
+    neighbors: Option<AbortHandle>,
 }
 
 impl Server {
-    pub(crate) fn new(boot: &Boot, stages: MakeStages) -> Self {
+    pub(crate) fn new(surroundings: Surroundings, stages: MakeStages, vrfs: Option<Vrfs>) -> Self {
         Self {
-            resolver: boot.resolver.clone(),
-            keeper: boot.keeper.clone(),
-            profile: boot.profile.clone(),
+            surroundings,
             stages,
+            vrfs,
             policies: RefCell::default(),
             running: RefCell::default(),
             configuring: tokio::sync::Mutex::default(),
@@ -93,6 +95,12 @@ impl Server {
         Ok(Rc::clone(&running.bgp))
     }
 
+    /// The speakers of VRFs, if this is for the default table.
+    #[cfg(test)]
+    pub(crate) fn vrfs(&self) -> Option<&Vrfs> {
+        self.vrfs.as_ref()
+    }
+
     fn damping(&self) -> Result<(Rc<Bgp>, Rc<RefCell<Damping>>), XrlError> {
         let bgp = self.bgp()?;
         let damping = bgp.speaker.borrow().damping.clone();
@@ -103,10 +111,11 @@ impl Server {
     /// With what the process before has left.
     async fn start(&self, configuration: &Configuration) -> Result<Running, XrlError> {
         let settings = configuration.settings.clone();
+        let custody = &self.surroundings.custody;
         let opened = match settings.nonstop {
-            Some(octets) => Some(takeover::open(&self.keeper, octets).await?),
+            Some(octets) => Some(takeover::open(custody, octets).await?),
             None => {
-                takeover::decline(&self.keeper).await?;
+                custody.drop_all().await?;
                 None
             }
         };
@@ -120,37 +129,90 @@ impl Server {
         damping.iter().for_each(|damping| pipeline.add_stage(Box::new(Rc::clone(damping)), now));
         (self.stages)().into_iter().for_each(|stage| pipeline.add_stage(stage, now));
         pipeline.set_rib_policy(configuration.rib_policy.clone());
+        pipeline.set_aggregates(&configuration.aggregates);
         let with_rib = settings.rib;
         let mut speaker = Speaker::new(settings, pipeline, now);
         (speaker.nonstop, speaker.damping) = (log.clone(), damping);
         speaker.set_routes_kept(configuration.routes_kept);
-        speaker.points = Points::of(&self.profile);
-        let bgp = Bgp::new(speaker, self.resolver.clone(), self.keeper.clone());
+        speaker.points = Points::of(&self.surroundings.profile);
+        let bgp = Bgp::new(speaker, self.surroundings.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
         if let Some(log) = log {
-            spawn_task(freeze::run(Rc::clone(&bgp), log));
+            bgp.spawn_for_life(freeze::run(Rc::clone(&bgp), log));
         }
         if let Some(opened) = opened {
             takeover::resume(&bgp, opened, configuration);
         }
-        let rib = with_rib.then(|| spawn_task(rib::run(Rc::clone(&bgp))).abort_handle());
+        let rib = with_rib.then(|| bgp.spawn(rib::run(Rc::clone(&bgp))));
         let rib_policy = configuration.rib_policy.clone();
         Ok(Running {
             bgp,
             rib,
             networks: Vec::new(),
+            aggregates: configuration.aggregates.clone(),
             redistribution: None,
             rib_policy,
             listeners: BTreeMap::new(),
+            neighbors: None,
         })
+    }
+
+    async fn take_configuration(&self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
+        if self.running.borrow().is_none() {
+            let started = self.start(&configuration).await?;
+            self.running.replace(Some(started));
+        }
+        let mut running = self.running.borrow_mut();
+        let running = running.as_mut().ok_or_else(|| XrlError::internal("bgp has just started"))?;
+        running.apply(configuration)
+    }
+
+    /// Ends all sessions; returns when their peers have been told so, or have had their time.
+    async fn close(&self, text: &str) {
+        let Ok(bgp) = self.bgp() else { return };
+        info!(event = "sessions-closing", "closing all sessions");
+        if let Some(running) = &mut *self.running.borrow_mut() {
+            running.change_listeners(Vec::new());
+            // The end of the sessions is no reason to withdraw routes: the kernel may be meant to keep them.
+            running.leave_rib();
+        }
+        bgp.with(|speaker, now| speaker.shut_down(text, now));
+        quiet(&bgp).await;
+    }
+
+    /// The VRF is gone from the configuration. Returns as [`close`](Self::close) does, the names of those whose sessions
+    /// were up; then the tables are emptied in slices.
+    pub(crate) async fn end(&self) -> Vec<String> {
+        let _turn = self.configuring.lock().await;
+        let Some(mut running) = self.running.take() else { return Vec::new() };
+        let span = self.surroundings.span.clone();
+        let ended = running.withdraw().instrument(span).await;
+        if let Err(error) = self.surroundings.custody.drop_all().await {
+            warn!(event = "custody-kept", "the keeper does not give up what it has of a VRF: {error}");
+        }
+        spawn_task(running.sweep());
+        ended
+    }
+}
+
+/// Returns when all connections are closed, or have had their time.
+async fn quiet(bgp: &Bgp) {
+    let quiet = async {
+        while !bgp.speaker.borrow().is_quiet() {
+            bgp.closed.notified().await;
+        }
+    };
+    if tokio::time::timeout(GOODBYE, quiet).await.is_err() {
+        warn!(event = "sessions-closing-late", "not all peers took our goodbye in time");
     }
 }
 
 impl Running {
     /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
-        let Configuration { settings, peers, networks, redistribute, rib_policy, listen: listeners, .. } =
+        let Configuration { settings, peers, networks, aggregates, redistribute, rib_policy, .. } =
             configuration;
+        let listeners = configuration.listen;
         let decision = settings.decision;
         let fixed = Settings { decision, ..self.bgp.speaker.borrow().settings.clone() };
         if fixed != settings {
@@ -163,14 +225,32 @@ impl Running {
             speaker.pipeline.set_decision(decision);
             let ended = apply::peers(speaker, &peers, now);
             apply::networks(speaker, &self.networks, &networks);
+            if self.aggregates != aggregates {
+                speaker.pipeline.set_aggregates(&aggregates);
+            }
             ended
         });
-        self.networks = networks;
+        (self.networks, self.aggregates) = (networks, aggregates);
         self.change_redistribution(redistribute);
         self.change_rib_policy(rib_policy);
+        let unnumbered = peers.neighbors.iter().any(Neighbor::is_unnumbered);
         *self.bgp.ranges.borrow_mut() = peers.ranges;
         self.change_listeners(listeners);
+        self.hear_neighbors(unnumbered);
         Ok(ended)
+    }
+
+    fn hear_neighbors(&mut self, wanted: bool) {
+        match (wanted, &self.neighbors) {
+            (true, None) => {
+                self.neighbors = Some(self.bgp.spawn(neighbors::run(Rc::clone(&self.bgp))));
+            }
+            (false, Some(task)) => {
+                task.abort();
+                self.neighbors = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
     }
 
     /// The rib is asked again for everything; what stays is not touched.
@@ -179,7 +259,7 @@ impl Running {
         if before.map_or(wanted.is_empty(), |before| *before == wanted) {
             return;
         }
-        let task = spawn_task(redistribute::run(Rc::clone(&self.bgp), wanted.clone())).abort_handle();
+        let task = self.bgp.spawn(redistribute::run(Rc::clone(&self.bgp), wanted.clone()));
         if let Some((_, earlier)) = self.redistribution.replace((wanted, task)) {
             earlier.abort();
         }
@@ -194,7 +274,7 @@ impl Running {
         let fed = self.rib.is_some();
         self.leave_rib();
         self.bgp.with(|speaker, _| speaker.pipeline.set_rib_policy(policy));
-        self.rib = fed.then(|| spawn_task(rib::run(Rc::clone(&self.bgp))).abort_handle());
+        self.rib = fed.then(|| self.bgp.spawn(rib::run(Rc::clone(&self.bgp))));
     }
 
     /// The rib hears no more of us. What becomes of the routes that it has is for others to decide.
@@ -218,8 +298,36 @@ impl Running {
         for (address, request) in wanted {
             self.listeners
                 .entry(address)
-                .or_insert_with(|| spawn_task(listen(Rc::clone(&self.bgp), request)).abort_handle());
+                .or_insert_with(|| self.bgp.spawn(listen(Rc::clone(&self.bgp), request)));
         }
+    }
+
+    /// Has no peers any more, nor routes of its own; as [`Server::end`].
+    async fn withdraw(&mut self) -> Vec<String> {
+        self.change_listeners(Vec::new());
+        self.hear_neighbors(false);
+        self.leave_rib();
+        self.change_redistribution(Wanted::new());
+        self.bgp.ranges.borrow_mut().clear();
+        let networks = std::mem::take(&mut self.networks);
+        let ended = self.bgp.with(|speaker, now| {
+            apply::networks(speaker, &networks, &[]);
+            speaker.pipeline.set_aggregates(&[]);
+            apply::peers(speaker, &Peers::default(), now)
+        });
+        quiet(&self.bgp).await;
+        ended
+    }
+
+    /// Waits until nothing is in the tables: a large one is not forgotten at once.
+    async fn sweep(self) {
+        let swept = async {
+            while !self.bgp.speaker.borrow().is_empty() {
+                tokio::time::sleep(SWEEP_LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(SWEEP, swept).await;
+        self.bgp.end();
     }
 }
 
@@ -229,39 +337,41 @@ impl BgpServer for Server {
         _: &CallContext,
         request: api::Configuration,
     ) -> Result<ConfigureReply, XrlError> {
-        let configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
+        let mut configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
         let _turn = self.configuring.lock().await;
-        if self.running.borrow().is_none() {
-            let started = self.start(&configuration).await?;
-            self.running.replace(Some(started));
+        let vrfs = std::mem::take(&mut configuration.vrfs);
+        let span = self.surroundings.span.clone();
+        let mut ended = self.take_configuration(configuration).instrument(span).await?;
+        match &self.vrfs {
+            Some(ours) => ended.extend(ours.follow(&vrfs).await?),
+            None if vrfs.is_empty() => {}
+            None => return Err(XrlError::invalid_argument("a VRF has no VRFs")),
         }
-        let mut running = self.running.borrow_mut();
-        let running = running.as_mut().ok_or_else(|| XrlError::internal("bgp has just started"))?;
-        Ok(ConfigureReply { ended: running.apply(configuration)? })
+        Ok(ConfigureReply { ended })
     }
 
     async fn shutdown(&self, _: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {
-        let Ok(bgp) = self.bgp() else { return Ok(Empty {}) };
-        info!(event = "sessions-closing", "closing all sessions");
-        if let Some(running) = &mut *self.running.borrow_mut() {
-            running.change_listeners(Vec::new());
-            // The end of the sessions is no reason to withdraw routes: the kernel may be meant to keep them.
-            running.leave_rib();
-        }
-        bgp.with(|speaker, now| speaker.shut_down(&request.text, now));
-        let quiet = async {
-            while !bgp.speaker.borrow().is_quiet() {
-                bgp.closed.notified().await;
-            }
+        let close = |server: Rc<Self>| {
+            let (text, span) = (request.text.clone(), server.surroundings.span.clone());
+            spawn_task(async move { server.close(&text).await }.instrument(span))
         };
-        if tokio::time::timeout(GOODBYE, quiet).await.is_err() {
-            warn!(event = "sessions-closing-late", "not all peers took our goodbye in time");
+        let vrfs: Vec<_> = self.vrfs.iter().flat_map(Vrfs::servers).map(close).collect();
+        self.close(&request.text).await;
+        for closed in vrfs {
+            // One whose task has panicked has ended the process.
+            let _ = closed.await;
         }
         Ok(Empty {})
     }
 
     async fn show_summary(&self, _: &CallContext, _: Empty) -> Result<Summary, XrlError> {
         Ok(show::summary(&self.bgp()?.speaker.borrow(), Instant::now()))
+    }
+
+    async fn show_aggregates(&self, _: &CallContext, _: Empty) -> Result<AggregatesReply, XrlError> {
+        let bgp = self.bgp()?;
+        let aggregates = bgp.speaker.borrow().pipeline.aggregates();
+        Ok(AggregatesReply { aggregates: aggregates.into_iter().map(show::aggregate).collect() })
     }
 
     async fn show_neighbors(
@@ -374,17 +484,20 @@ impl BgpServer for Server {
     async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<ClearReply, XrlError> {
         let bgp = self.bgp()?;
         let text = if request.text.is_empty() { "cleared by the operator" } else { &request.text };
-        for_each(&bgp, &request.peer, |speaker, index, now| {
-            if request.soft {
-                let families = speaker.slots.get(&index).map(|slot| slot.neighbor.families());
-                for family in families.unwrap_or_default() {
-                    speaker.pipeline.route_refresh(index, family);
-                }
-            } else {
-                speaker.clear_peer(index, text, now);
+        let cleared = for_each(&bgp, &request.peer, |speaker, index, now| {
+            match (request.soft, request.soft_in) {
+                (_, true) => return speaker.ask_again(index),
+                (true, false) => speaker.announce_again(index, now),
+                (false, false) => speaker.clear_peer(index, text, now),
             }
             true
-        })
+        })?;
+        match cleared.cleared.is_empty() && request.soft_in && request.peer != "*" {
+            true => Err(XrlError::failed_precondition(
+                "its session is not up, or it does not answer ROUTE-REFRESH",
+            )),
+            false => Ok(cleared),
+        }
     }
 
     async fn stop_peer(&self, _: &CallContext, request: StopPeerRequest) -> Result<ClearReply, XrlError> {

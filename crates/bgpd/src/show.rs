@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_api::bgp::v1 as api;
-use holdfast_bgp_pipeline::{Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind};
+use holdfast_bgp_pipeline::{AggregateView, Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind};
 use holdfast_bgp_session::{History, State};
 use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
 use holdfast_damping::Flaps;
@@ -62,7 +62,7 @@ pub(crate) fn nsr(speaker: &Speaker, now: Instant) -> api::NsrReply {
 fn nsr_session(speaker: &Speaker, index: PeerIndex, slot: &Slot, now: Instant) -> api::NsrSession {
     let session = api::NsrSession {
         peer: slot.neighbor.name.clone(),
-        address: slot.neighbor.address.to_string(),
+        address: slot.neighbor.location.to_string(),
         ..api::NsrSession::default()
     };
     let Some((_, connection)) = speaker.session_connection(index) else {
@@ -108,7 +108,7 @@ fn peer(
     let since = session.established_since().or(down.map(|(at, _)| *at));
     api::SummaryPeer {
         name: slot.neighbor.name.clone(),
-        address: slot.neighbor.address.to_string(),
+        address: slot.neighbor.location.to_string(),
         asn: asn.0,
         local_asn: slot.neighbor.local_asn(&speaker.settings).0,
         messages_received: session.counters().received.total(),
@@ -169,6 +169,9 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         peer: Some(peer(speaker, index, slot, &slot.neighbor.families(), now)),
         local_address: connection.map(|connection| connection.local.ip().to_string()).unwrap_or_default(),
         local_port: connection.map_or(0, |connection| connection.local.port().into()),
+        remote_address: connection
+            .map(|connection| slot.neighbor.location.in_session(connection.remote_address()).to_string())
+            .unwrap_or_default(),
         remote_port: connection.map_or(0, |connection| connection.remote.port().into()),
         router_id: negotiated.map(|negotiated| negotiated.router_id.to_string()).unwrap_or_default(),
         local_router_id: speaker.settings.router_id.to_string(),
@@ -209,7 +212,21 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         in_listen_range: slot.dynamic,
         group: source.group.clone(),
         paths: source.paths,
+        refreshing: slot.session.refreshing().map(|family| family.to_string()).collect(),
+        filters: filters(speaker, index),
+        filter_entries_sent: negotiated
+            .filter(|negotiated| !negotiated.orf_sent.is_empty())
+            .map_or(0, |_| slot.neighbor.orf.len() as u32),
     })
+}
+
+/// What the peer has said of the prefixes that it wants.
+fn filters(speaker: &Speaker, index: PeerIndex) -> Vec<api::ReceivedFilter> {
+    let filter = |family: Family| {
+        let (entries, has_asked) = speaker.pipeline.orf(index, family)?;
+        Some(api::ReceivedFilter { family: family.to_string(), entries: entries as u32, has_asked })
+    };
+    Family::ALL.into_iter().filter_map(filter).collect()
 }
 
 fn fault(dropped: &Dropped) -> String {
@@ -318,7 +335,7 @@ fn dampened_route(slot: &Slot, flaps: &Flaps) -> api::DampenedRoute {
     api::DampenedRoute {
         prefix: flaps.prefix.to_string(),
         peer: slot.neighbor.name.clone(),
-        peer_address: slot.neighbor.address.to_string(),
+        peer_address: slot.neighbor.location.to_string(),
         penalty: flaps.penalty,
         flaps: flaps.flaps,
         period_milliseconds: milliseconds(flaps.since),
@@ -332,7 +349,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
     let slot = view.peer.and_then(|index| speaker.slots.get(&index));
     api::Path {
         peer: slot.map_or_else(|| nobody(view), |slot| slot.neighbor.name.clone()),
-        peer_address: slot.map(|slot| slot.neighbor.address.to_string()).unwrap_or_default(),
+        peer_address: slot.map(|slot| slot.neighbor.location.to_string()).unwrap_or_default(),
         peer_router_id: RouterId::new(view.peer_router_id).map(|id| id.to_string()).unwrap_or_default(),
         next_hop: view.next_hop.map(|gateway| gateway.address.to_string()).unwrap_or_default(),
         as_path: attributes.as_path().to_string(),
@@ -369,11 +386,22 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
     }
 }
 
+pub(crate) fn aggregate(view: AggregateView) -> api::AggregateState {
+    api::AggregateState {
+        prefix: view.prefix.to_string(),
+        summary_only: view.summary_only,
+        contributors: view.contributors,
+        counting: view.is_counting,
+        origin: view.origin.map(|origin| origin.to_string()).unwrap_or_default(),
+    }
+}
+
 /// Who a route is from that is of no peer.
 fn nobody(view: &PathView) -> String {
     match view.peer {
         Some(_) => "(gone)".into(),
         None if view.is_redistributed => view.protocol.to_string(),
+        None if view.is_aggregate => "aggregate".into(),
         None => "local".into(),
     }
 }

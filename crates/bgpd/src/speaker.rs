@@ -6,6 +6,7 @@
 mod limits;
 mod protection;
 mod receiving;
+mod refresh;
 mod restart;
 mod sending;
 
@@ -13,7 +14,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -33,6 +34,7 @@ use tracing::{debug, info, warn};
 use crate::{
     config::{Neighbor, Settings},
     connection::{Connection, READ},
+    location::Location,
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
     speaker::restart::Restart,
@@ -193,7 +195,7 @@ pub(crate) struct Speaker {
     pub(crate) settings: Settings,
     pub(crate) pipeline: Pipeline,
     pub(crate) slots: BTreeMap<PeerIndex, Slot>,
-    addresses: HashMap<IpAddr, PeerIndex>,
+    locations: HashMap<Location, PeerIndex>,
     /// How many peers each listen range has, by its name.
     range_sizes: HashMap<String, usize>,
     /// Peers that are gone while connections of theirs still say goodbye, and how many do. Nobody else gets their index.
@@ -238,7 +240,7 @@ impl Speaker {
             settings,
             pipeline,
             slots: BTreeMap::new(),
-            addresses: HashMap::new(),
+            locations: HashMap::new(),
             range_sizes: HashMap::new(),
             leaving: HashMap::new(),
             connections: HashMap::new(),
@@ -286,7 +288,7 @@ impl Speaker {
     }
 
     fn insert(&mut self, index: PeerIndex, slot: Slot) {
-        self.addresses.insert(slot.neighbor.address, index);
+        self.locations.insert(slot.neighbor.location.clone(), index);
         if slot.dynamic {
             *self.range_sizes.entry(slot.neighbor.source.name.clone()).or_default() += 1;
         }
@@ -302,7 +304,7 @@ impl Speaker {
     /// Takes a stopped peer out. Connections that still say goodbye live on until they have.
     fn forget(&mut self, index: PeerIndex) {
         let Some(slot) = self.slots.remove(&index) else { return };
-        self.addresses.remove(&slot.neighbor.address);
+        self.locations.remove(&slot.neighbor.location);
         if slot.dynamic
             && let Some(count) = self.range_sizes.get_mut(&slot.neighbor.source.name)
         {
@@ -374,6 +376,8 @@ impl Speaker {
                     self.pipeline.peer_away(index, &retained);
                     self.watch_down(index, &reason);
                 }
+                Output::MarkStale(family) => self.mark_stale(index, family),
+                Output::Sweep(family) => self.sweep(index, family),
                 Output::LongLived(family) => self.pipeline.keep_long(index, family),
                 Output::Forget(family) => self.pipeline.forget_stale(index, family),
                 Output::Log(event) => log(&mut self.lines, &slot.neighbor, &event, now),
@@ -434,8 +438,9 @@ impl Speaker {
         // The peer of a range is known only now.
         self.configure_pipeline(index, Some(negotiated.asn));
         if let Err(error) = self.pipeline.peer_up(index, facts) {
-            self.out_of_sessions(index, &error, now);
+            return self.out_of_sessions(index, &error, now);
         }
+        self.send_filters(index);
     }
 
     fn out_of_sessions(&mut self, index: PeerIndex, error: &TooManySessions, now: Instant) {
@@ -451,11 +456,17 @@ impl Speaker {
     fn facts(&self, index: PeerIndex, id: ConnId, negotiated: &Negotiated) -> Option<SessionFacts> {
         let (slot, connection) = (self.slots.get(&index)?, self.connections.get(&(index, id))?);
         let local = connection.local.ip();
+        let link_local = match local {
+            IpAddr::V6(local) if local.is_unicast_link_local() => Some(local),
+            IpAddr::V4(_) | IpAddr::V6(_) => None,
+        };
         let facts = SessionFacts {
             families: negotiated.families.clone(),
             four_octet_as: negotiated.four_octet_as,
             max_message_len: negotiated.max_sent,
             extended_next_hop: negotiated.extended_next_hop.contains(&Family::IPV4_UNICAST),
+            enhanced_refresh: negotiated.enhanced_refresh,
+            orf_received: negotiated.orf_received.clone(),
             long_lived: negotiated.long_lived.is_some(),
             identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
             identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
@@ -463,8 +474,11 @@ impl Speaker {
             peer_address: connection.remote.ip(),
             next_hop_v4: slot.neighbor.next_hop_v4(local),
             next_hop_v6: slot.neighbor.next_hop_v6(local),
-            link_local: None,
-            interface: 0,
+            link_local,
+            interface: match connection.remote {
+                SocketAddr::V6(remote) => remote.scope_id(),
+                SocketAddr::V4(_) => 0,
+            },
             number: slot.number,
         };
         Some(facts)
@@ -497,6 +511,9 @@ impl Speaker {
                 if self.pipeline.policy_progress(index, direction).is_some() {
                     slot.policies.insert(direction, PolicyChange { started: now, ended: None });
                 }
+            }
+            if slot.neighbor.orf != before.orf {
+                self.send_filters(index);
             }
             self.change_limits(index, &before.limits, now);
             self.change_disabled(index, before.disabled, now);
@@ -666,6 +683,20 @@ impl Speaker {
             return None;
         }
         let connection = Connection::new(stream, now).ok()?;
+        if let Location::Neighbor(interface) = &slot.neighbor.location
+            && let Some((_, session)) = self.session_connection(index)
+            && session.remote_address() != connection.remote_address()
+        {
+            // It would take the session over and over (RFC 4724 section 5), and the first one take it back.
+            if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+                let (peer, address) = (&slot.neighbor.name, connection.remote_address());
+                warn!(
+                    event = "connection-refused",
+                    peer, %address, "the session is with another router on {interface}"
+                );
+            }
+            return None;
+        }
         let id = ConnId(self.next_accepted);
         self.next_accepted = (self.next_accepted + 1) % ConnId::FIRST_DIALLED.0;
         self.connections.insert((index, id), connection);
@@ -673,9 +704,39 @@ impl Speaker {
         Some((index, id))
     }
 
-    /// The configured or dynamic peer at an address.
-    pub(crate) fn peer_at(&self, address: IpAddr) -> Option<PeerIndex> {
-        self.addresses.get(&address).copied()
+    /// The configured or dynamic peer at a place.
+    pub(crate) fn peer_at(&self, location: &Location) -> Option<PeerIndex> {
+        self.locations.get(location).copied()
+    }
+
+    /// The peer that somebody at this place is: the one that is configured there, or as the neighbour on that interface.
+    pub(crate) fn peer_of(&self, location: &Location) -> Option<PeerIndex> {
+        let neighbor = || match location {
+            Location::OnLink(_, interface) => self.peer_at(&Location::Neighbor(interface.clone())),
+            Location::Address(_) | Location::Neighbor(_) => None,
+        };
+        self.peer_at(location).or_else(neighbor)
+    }
+
+    /// A router is heard on an interface: the peer without address there need not wait to try.
+    pub(crate) fn heard(&mut self, interface: &str, now: Instant) {
+        if let Some(index) = self.peer_at(&Location::Neighbor(interface.into())) {
+            self.input(index, Input::Heard, now);
+        }
+    }
+
+    /// An interface has this number now, or 0 while it carries nothing: connections of its peers over another link are
+    /// lost. Nobody waits for their hold timers.
+    pub(crate) fn link_is(&mut self, interface: &str, link: u32, now: Instant) {
+        let is_lost = |(key, connection): &(&Key, &Connection)| {
+            let location = self.slots.get(&key.0).map(|slot| &slot.neighbor.location);
+            location.is_some_and(|location| location.interface() == interface)
+                && matches!(connection.remote, SocketAddr::V6(remote) if remote.scope_id() != link)
+        };
+        let lost: Vec<Key> = self.connections.iter().filter(is_lost).map(|(&key, _)| key).collect();
+        for key in lost {
+            self.lost(key, Some(io::ErrorKind::NetworkDown), now);
+        }
     }
 
     /// Whether a listen range may have one more peer. Those that are saying goodbye count: they hold a connection.
@@ -688,7 +749,16 @@ impl Speaker {
     /// A peer by the name or address that an operator gave.
     pub(crate) fn peer_named(&self, text: &str) -> Option<PeerIndex> {
         let named = self.slots.iter().find(|(_, slot)| slot.neighbor.name == text).map(|(&index, _)| index);
-        named.or_else(|| text.parse().ok().and_then(|address| self.peer_at(address)))
+        let Ok(location) = text.parse();
+        named.or_else(|| self.peer_at(&location)).or_else(|| self.in_session_with(&location))
+    }
+
+    /// The peer without address whose session is with who is at this place.
+    fn in_session_with(&self, location: &Location) -> Option<PeerIndex> {
+        let Location::OnLink(address, interface) = location else { return None };
+        let index = self.peer_at(&Location::Neighbor(interface.clone()))?;
+        let (_, session) = self.session_connection(index)?;
+        (session.remote_address() == *address).then_some(index)
     }
 
     pub(crate) fn connection(&self, key: Key) -> Option<&Connection> {
@@ -755,7 +825,8 @@ impl Speaker {
                 Event::PolicyApplied { peer, direction } => {
                     let slot = self.slots.get_mut(&peer);
                     if let Some(change) = slot.and_then(|slot| slot.policies.get_mut(&direction)) {
-                        change.ended = Some(now);
+                        // Another change of what the peer is told may follow: its filter.
+                        change.ended.get_or_insert(now);
                     }
                     self.check_limits(peer, now);
                 }
@@ -788,6 +859,11 @@ impl Speaker {
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.is_empty()
     }
+
+    /// Whether there is no route.
+    pub(crate) fn is_empty(&self) -> bool {
+        Family::ALL.into_iter().all(|family| self.pipeline.table_size(family) == (0, 0))
+    }
 }
 
 /// Whether a message is an OPEN.
@@ -797,11 +873,10 @@ fn is_open(message: &[u8]) -> bool {
 
 /// Whether routes of a family can be announced with an address of ours.
 fn has_next_hop(facts: &SessionFacts, family: Family) -> bool {
+    let has_v6 = facts.next_hop_v6.is_some() || facts.link_local.is_some();
     match family {
-        Family::IPV4_UNICAST => {
-            facts.next_hop_v4.is_some() || facts.extended_next_hop && facts.next_hop_v6.is_some()
-        }
-        _ => facts.next_hop_v6.is_some(),
+        Family::IPV4_UNICAST => facts.next_hop_v4.is_some() || facts.extended_next_hop && has_v6,
+        _ => has_v6,
     }
 }
 
@@ -816,7 +891,7 @@ fn require_one_hop(stream: &TcpStream) -> io::Result<()> {
 
 /// One line per change of adjacency, as far as there are not too many; attempts that failed are for debugging.
 fn log(lines: &mut Limits, neighbor: &Neighbor, event: &SessionEvent, now: Instant) {
-    let (peer, address) = (neighbor.name.as_str(), neighbor.address);
+    let (peer, address) = (neighbor.name.as_str(), &neighbor.location);
     match event {
         SessionEvent::ConnectFailed(_)
         | SessionEvent::ConnectTimedOut
@@ -825,6 +900,9 @@ fn log(lines: &mut Limits, neighbor: &Neighbor, event: &SessionEvent, now: Insta
         _ if !may_log(lines, &neighbor.source.name, now) => {}
         SessionEvent::Established(_) => info!(event = "session-up", peer, %address, "{event}"),
         SessionEvent::Down(_) => warn!(event = "session-down", peer, %address, "{event}"),
+        SessionEvent::RefreshTooEarly(_) | SessionEvent::RefreshTooLong(_) => {
+            warn!(event = "refresh-failed", peer, %address, "{event}");
+        }
         SessionEvent::OpenFailed(..) | SessionEvent::WithoutCapabilities => {
             info!(event = "session-failed", peer, %address, "{event}");
         }

@@ -6,16 +6,12 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::IpAddr,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_api::{
-    bgp::v1::HeldSession,
-    keeper::v1::{Empty, GetManyRequest, GetRequest, KeeperClient, OnDeath, PutRequest},
-};
+use holdfast_api::bgp::v1::HeldSession;
 use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
 use holdfast_bgp_session::{Frozen, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, Notification};
@@ -28,15 +24,15 @@ use tokio::net::TcpStream;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    config::{self, Configuration, Neighbor},
-    nonstop::{self, FORMATS, LOG, ReplicationLog, Resumed, Shared, Unprotected, custodian, custody},
+    config::{Configuration, Neighbor},
+    custody::{self, Custody},
+    location::Location,
+    nonstop::{self, FORMATS, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
     speaker::{Key, Takeover},
     tasks::{Bgp, LINGER, goodbye, seed},
 };
 
-/// Descriptors asked for at a time.
-const MANY: usize = 32;
 /// Deaths without a quiet time between them after which sessions are not taken over any more.
 const MOST_LIVES: u32 = 5;
 /// Deaths while one session's octets were being processed after which that one is not taken over any more.
@@ -68,19 +64,15 @@ struct Left {
 }
 
 /// Takes the log from the keeper, or makes one. What cannot be used is given up, and said.
-pub(crate) async fn open(keeper: &KeeperClient, octets: u64) -> Result<Opened, XrlError> {
+pub(crate) async fn open(custody: &Custody, octets: u64) -> Result<Opened, XrlError> {
     let started = Instant::now();
-    let kept: Vec<String> = keeper.list(Empty {}).await?.kept.into_iter().map(|kept| kept.key).collect();
-    let log = match kept.iter().any(|key| key == LOG) {
-        true => recover(keeper).await?,
-        false => None,
-    };
-    let (log, mut sockets) = match log {
-        Some(log) => (log, sockets(keeper, &kept).await?),
+    let custody::Left { log, mut sockets } = custody.take().await?;
+    let log = match log.and_then(recover) {
+        Some(log) => log,
         None => {
             // Without the log nobody knows what these sessions have been told.
-            give_back(keeper, kept.iter().filter_map(|key| custodian(key)));
-            (create(keeper, octets).await?, BTreeMap::new())
+            std::mem::take(&mut sockets).into_keys().for_each(|id| custody.drop(id));
+            create(custody, octets).await?
         }
     };
     let ids: Vec<SessionId> = log.log.borrow().sessions().collect();
@@ -94,31 +86,19 @@ pub(crate) async fn open(keeper: &KeeperClient, octets: u64) -> Result<Opened, X
             None => log.close(id),
         }
     }
-    give_back(keeper, sockets.into_keys());
+    sockets.into_keys().for_each(|id| custody.drop(id));
     Ok(Opened { log, sessions, started })
 }
 
-/// Nothing is to outlive this process: what an earlier one has left is given back.
-pub(crate) async fn decline(keeper: &KeeperClient) -> Result<(), XrlError> {
-    for kept in keeper.list(Empty {}).await?.kept {
-        if kept.key == LOG || custodian(&kept.key).is_some() {
-            keeper.drop(GetRequest { key: kept.key }).detach();
-        }
-    }
-    Ok(())
-}
-
 /// The log of the process before; `None` if there is none that can be read.
-async fn recover(keeper: &KeeperClient) -> Result<Option<Rc<ReplicationLog>>, XrlError> {
-    let (_, descriptors) = keeper.get(GetRequest { key: LOG.into() }).await?;
-    let Some(descriptor) = descriptors.into_iter().next() else { return Ok(None) };
+fn recover(descriptor: OwnedFd) -> Option<Rc<ReplicationLog>> {
     let recovered = SharedMemory::from_descriptor(descriptor)
         .map_err(|error| error.to_string())
         .and_then(|memory| Log::recover(Shared(memory)).map_err(|error| error.to_string()));
     match recovered {
         // Nobody is in it: it may as well be of the size that is configured now.
-        Ok(log) if log.sessions().next().is_none() => Ok(None),
-        Ok(log) if NSR_LOGS.map(u64::from).contains(&log.formats()) => Ok(Some(ReplicationLog::new(log))),
+        Ok(log) if log.sessions().next().is_none() => None,
+        Ok(log) if NSR_LOGS.map(u64::from).contains(&log.formats()) => Some(ReplicationLog::new(log)),
         Ok(log) => {
             let theirs = log.formats();
             error!(
@@ -127,19 +107,19 @@ async fn recover(keeper: &KeeperClient) -> Result<Option<Rc<ReplicationLog>>, Xr
                 ours = FORMATS,
                 "the replication log is of another version: all sessions begin anew"
             );
-            Ok(None)
+            None
         }
         Err(error) => {
             error!(
                 event = "nonstop-failed",
                 "the replication log cannot be used, all sessions begin anew: {error}"
             );
-            Ok(None)
+            None
         }
     }
 }
 
-async fn create(keeper: &KeeperClient, octets: u64) -> Result<Rc<ReplicationLog>, XrlError> {
+async fn create(custody: &Custody, octets: u64) -> Result<Rc<ReplicationLog>, XrlError> {
     let failed = |error: &dyn std::fmt::Display| XrlError::internal(format!("the replication log: {error}"));
     let size = usize::try_from(octets).map_err(|error| failed(&error))?;
     let memory = SharedMemory::create("holdfast-log", size).map_err(|error| failed(&error))?;
@@ -147,30 +127,8 @@ async fn create(keeper: &KeeperClient, octets: u64) -> Result<Rc<ReplicationLog>
     let key = [seed(), seed()].map(u64::to_le_bytes);
     let key = <[u8; 16]>::try_from(key.as_flattened()).map_err(|error| failed(&error))?;
     let log = Log::create(Shared(memory), FORMATS, key).map_err(|error| failed(&error))?;
-    let request = PutRequest { key: LOG.into(), on_death: OnDeath::Keep.into(), hold_milliseconds: 0 };
-    keeper.put(request, vec![copy]).await?;
+    custody.put_log(copy).await?;
     Ok(ReplicationLog::new(log))
-}
-
-/// The sockets of all sessions.
-async fn sockets(keeper: &KeeperClient, kept: &[String]) -> Result<BTreeMap<SessionId, OwnedFd>, XrlError> {
-    let keys: Vec<&String> = kept.iter().filter(|key| custodian(key).is_some()).collect();
-    let mut sockets = BTreeMap::new();
-    for part in keys.chunks(MANY) {
-        let keys = part.iter().map(|key| (*key).clone()).collect();
-        let (reply, descriptors) = keeper.get_many(GetManyRequest { keys }).await?;
-        let mut descriptors = descriptors.into_iter();
-        for (key, _) in part.iter().zip(reply.found).filter(|(_, found)| *found) {
-            if let (Some(id), Some(socket)) = (custodian(key), descriptors.next()) {
-                sockets.insert(id, socket);
-            }
-        }
-    }
-    Ok(sockets)
-}
-
-fn give_back(keeper: &KeeperClient, sessions: impl Iterator<Item = SessionId>) {
-    sessions.for_each(|id| keeper.drop(GetRequest { key: custody(id) }).detach());
 }
 
 /// Makes peers of the sessions, before those are configured that have none. Sessions that cannot go on are ended in
@@ -199,7 +157,7 @@ pub(crate) fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Configuratio
             }
         }
     }
-    spawn_task(replay(Rc::clone(bgp), log, keys, started));
+    bgp.spawn_for_life(replay(Rc::clone(bgp), log, keys, started));
 }
 
 /// Makes one peer.
@@ -216,9 +174,12 @@ fn take(
         Ok(known) => known,
         Err(error) => return Err((socket, String::new(), error)),
     };
-    let address = config::address(&held.address);
-    let found = address.and_then(|address| find(configuration, address));
-    let name = found.as_ref().map_or_else(|| format!("{address:?}"), |(neighbor, _)| neighbor.name.clone());
+    let location = Location::read(&held.address, &held.interface);
+    let found = location.as_ref().and_then(|location| find(configuration, location));
+    let name = match (&found, &location) {
+        (Some((neighbor, _)), _) => neighbor.name.clone(),
+        (None, location) => location.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
     let Some((neighbor, dynamic)) = found.filter(|_| reason.is_none()) else {
         return Err((socket, name, reason.unwrap_or("it is not configured any more").into()));
     };
@@ -230,7 +191,7 @@ fn take(
     let families = held.end_of_rib.iter().map(|number| nonstop::family(*number)).collect();
     let number = held.number;
     bgp.with(|speaker, now| {
-        let session = (frozen, number, families, held.answered);
+        let session = (frozen, number, families, held.answered, held.announcing);
         speaker.resume((neighbor, dynamic), stream, (log, id), session, now)
     })
     .map_err(|error: ThawError| (socket, name, error.to_string()))
@@ -251,14 +212,14 @@ fn read(log: &Rc<ReplicationLog>, id: SessionId, socket: &OwnedFd) -> Result<(He
     Ok((held, frozen))
 }
 
-/// The peer that is configured at an address, or that a listen range brings; and whether it is of a range.
-fn find(configuration: &Configuration, address: IpAddr) -> Option<(Neighbor, bool)> {
+/// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
+fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
     let neighbors = &configuration.peers.neighbors;
-    if let Some(neighbor) = neighbors.iter().find(|neighbor| neighbor.address == address) {
+    if let Some(neighbor) = neighbors.iter().find(|neighbor| neighbor.location == *location) {
         return (!neighbor.disabled).then(|| (neighbor.clone(), false));
     }
-    let range = configuration.peers.ranges.iter().find(|range| range.network.contains_address(address))?;
-    (!range.template.disabled).then(|| (range.template.at(address), true))
+    let range = configuration.peers.ranges.iter().find(|range| range.holds(location))?;
+    (!range.template.disabled).then(|| (range.template.at(location.clone()), true))
 }
 
 /// Says what the process before had still to say, and that the session ends.
@@ -387,6 +348,8 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
             log.log.borrow_mut().absolve(id);
             // They may be others than those of the process before.
             speaker.check_limits(key.0, now);
+            // Nobody knows which were told, and configured, before.
+            speaker.send_filters(key.0);
         } else {
             // Not all that was received is known any more.
             speaker.restart(key.0, now);

@@ -1,4 +1,4 @@
-//! The tasks that feed the speaker: sockets, timers, background work. All on one thread.
+//! The tasks that feed a speaker: sockets, timers, background work. Those of all speakers are on one thread.
 //!
 //! ```text
 //!  listen (1 per listener) ─┐
@@ -14,32 +14,33 @@ use std::{
     cell::RefCell,
     hash::{BuildHasher, RandomState},
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use holdfast_api::{
-    keeper::v1::{GetRequest, KeeperClient, OnDeath, PutRequest},
-    transport::v1 as transport,
-};
+use holdfast_api::transport::v1 as transport;
 use holdfast_bgp_pipeline::PeerIndex;
-use holdfast_process::{Resolver, spawn_task};
+use holdfast_process::spawn_task;
 use holdfast_xrl::{Client, XrlError};
+use rustix::net::netdevice;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Mutex, MutexGuard, Notify, Semaphore},
+    task::AbortHandle,
     time::{sleep_until, timeout},
 };
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
 use crate::{
     config::Range,
+    location::Location,
     metrics::Depths,
-    nonstop::{Unprotected, custody},
+    nonstop::Unprotected,
     redistribute::Redistribution,
     speaker::{Effect, Key, Read, Speaker, Write},
+    vrf::Surroundings,
 };
 
 /// How long a connection that says goodbye may take to take it.
@@ -62,11 +63,24 @@ const ROOM: Duration = Duration::from_secs(10);
 /// A read that took longer lets everything else have its turn before the next one, whoever reads.
 const LONG: Duration = Duration::from_micros(200);
 
-/// The speaker with the bells that wake its tasks.
+/// Turns that all speakers of the process take: what one of them does at a time delays others no longer, however many
+/// there are.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Held by the connection that reads.
+    reading: Mutex<()>,
+    /// Held by who writes to more peers than one turn is for.
+    writing: Mutex<()>,
+    /// Held by who does a slice of background work.
+    working: Mutex<()>,
+}
+
+/// A speaker with the bells that wake its tasks.
 pub(crate) struct Bgp {
     pub(crate) speaker: RefCell<Speaker>,
-    pub(crate) resolver: Resolver,
-    keeper: KeeperClient,
+    pub(crate) surroundings: Surroundings,
+    /// Tasks that end with the speaker.
+    tasks: RefCell<Vec<AbortHandle>>,
     pub(crate) ranges: RefCell<Vec<Range>>,
     pub(crate) depths: Depths,
     /// Turns of those who dial.
@@ -77,8 +91,6 @@ pub(crate) struct Bgp {
     work: Notify,
     /// There are more peers to write to than one turn is for.
     ready: Notify,
-    /// Held by the connection that reads.
-    reading: Mutex<()>,
     /// There are changes or next hops for the rib.
     pub(crate) rib: Notify,
     /// The pipeline's interest in next hops has changed.
@@ -100,18 +112,17 @@ pub(crate) struct Bgp {
 }
 
 impl Bgp {
-    pub(crate) fn new(speaker: Speaker, resolver: Resolver, keeper: KeeperClient) -> Rc<Self> {
+    pub(crate) fn new(speaker: Speaker, surroundings: Surroundings) -> Rc<Self> {
         let bgp = Rc::new(Self {
             speaker: RefCell::new(speaker),
-            resolver,
-            keeper,
+            surroundings,
+            tasks: RefCell::default(),
             ranges: RefCell::default(),
             depths: Depths::default(),
             dials: Semaphore::new(MOST_ASKED),
             timer: Notify::new(),
             work: Notify::new(),
             ready: Notify::new(),
-            reading: Mutex::new(()),
             rib: Notify::new(),
             next_hops: Notify::new(),
             closed: Notify::new(),
@@ -122,10 +133,25 @@ impl Bgp {
             redistribution: RefCell::new(Redistribution::new()),
             redistributed: Notify::new(),
         });
-        spawn_task(timer(Rc::clone(&bgp)));
-        spawn_task(work(Rc::clone(&bgp)));
-        spawn_task(ready(Rc::clone(&bgp)));
+        bgp.spawn_for_life(timer(Rc::clone(&bgp)));
+        bgp.spawn_for_life(work(Rc::clone(&bgp)));
+        bgp.spawn_for_life(ready(Rc::clone(&bgp)));
         bgp
+    }
+
+    /// Starts a task whose lines in the log name the VRF.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
+        spawn_task(task.instrument(self.surroundings.span.clone())).abort_handle()
+    }
+
+    /// The same for one that [`end`](Self::end) ends.
+    pub(crate) fn spawn_for_life(&self, task: impl Future<Output = ()> + 'static) {
+        self.tasks.borrow_mut().push(self.spawn(task));
+    }
+
+    /// Ends the tasks that feed the speaker, which may then be forgotten.
+    pub(crate) fn end(&self) {
+        self.tasks.take().iter().for_each(AbortHandle::abort);
     }
 
     /// Peers for whose socket somebody has been asked.
@@ -142,6 +168,7 @@ impl Bgp {
     /// [`Self::with`], for background work itself.
     fn settle<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
         let now = Instant::now();
+        let _named = self.surroundings.span.enter();
         let mut speaker = self.speaker.borrow_mut();
         let deadline = speaker.next_deadline();
         speaker.pipeline.set_now(now);
@@ -166,7 +193,7 @@ impl Bgp {
         if let Some(log) = &speaker.nonstop {
             while let Some(id) = log.poll_left() {
                 // Otherwise the keeper's copy would hold the connection open.
-                self.keeper.drop(GetRequest { key: custody(id) }).detach();
+                self.surroundings.custody.drop(id);
             }
             if log.wants_snapshots() {
                 self.freeze.notify_one();
@@ -198,21 +225,17 @@ impl Bgp {
             .map(|agreed| agreed.hold_time);
         let hold = hold.filter(|hold| !hold.is_zero()).unwrap_or(NO_HOLD_TIME);
         let (id, bgp) = (held.id, Rc::clone(self));
-        let request = PutRequest {
-            key: custody(id),
-            on_death: OnDeath::Keep.into(),
-            hold_milliseconds: hold.as_millis() as u64,
-        };
         let copy = connection.stream.as_fd().try_clone_to_owned();
         spawn_task(async move {
+            let custody = &bgp.surroundings.custody;
             let kept = match copy {
-                Ok(copy) => bgp.keeper.put(request, vec![copy]).await.map_err(|error| error.to_string()),
+                Ok(copy) => custody.put(id, copy, hold).await.map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             bgp.with(|speaker, _| {
                 if !speaker.holds(key, id) {
                     // It ended before it was put.
-                    return bgp.keeper.drop(GetRequest { key: custody(id) }).detach();
+                    return custody.drop(id);
                 }
                 let Some(connection) = speaker.connection_mut(key) else { return };
                 connection.held.iter_mut().for_each(|held| held.kept = kept.is_ok());
@@ -251,12 +274,14 @@ impl Bgp {
         spawn_task(write(Rc::clone(self), key, stream, wake));
     }
 
-    fn accepted(self: &Rc<Self>, stream: TcpStream, address: IpAddr) {
-        let known = self.speaker.borrow().peer_at(address);
-        let known = known.or_else(|| self.from_range(address));
+    fn accepted(self: &Rc<Self>, stream: TcpStream, remote: SocketAddr) {
+        let name = |interface| netdevice::index_to_name(&stream, interface).ok().map(String::into_boxed_str);
+        let location = Location::of(remote, name);
+        let known = self.speaker.borrow().peer_of(&location);
+        let known = known.or_else(|| self.from_range(&location));
         let Some(index) = known else {
             self.speaker.borrow_mut().unknown_connections += 1;
-            debug!(%address, "connection refused: no peer is configured there");
+            debug!(address = %location, "connection refused: no peer is configured there");
             return;
         };
         if let Some(key) = self.with(|speaker, now| speaker.accepted(index, stream, now)) {
@@ -264,20 +289,20 @@ impl Bgp {
         }
     }
 
-    /// A new peer of the most specific listen range around the address.
-    fn from_range(self: &Rc<Self>, address: IpAddr) -> Option<PeerIndex> {
+    /// A new peer of the most specific listen range around the place.
+    fn from_range(self: &Rc<Self>, location: &Location) -> Option<PeerIndex> {
         let ranges = self.ranges.borrow();
-        let range = ranges.iter().find(|range| range.network.contains_address(address))?;
+        let range = ranges.iter().find(|range| range.holds(location))?;
         let template = &range.template;
         let mut speaker = self.speaker.borrow_mut();
         if template.disabled || !speaker.has_room(&template.name) {
             if speaker.may_log(&template.name, Instant::now()) {
                 let range = &template.name;
-                warn!(event = "connection-refused", range, %address, "the range is disabled or full");
+                warn!(event = "connection-refused", range, address = %location, "the range is disabled or full");
             }
             return None;
         }
-        Some(speaker.add_peer(template.at(address), true, seed(), Instant::now()))
+        Some(speaker.add_peer(template.at(location.clone()), true, seed(), Instant::now()))
     }
 }
 
@@ -300,6 +325,7 @@ async fn timer(bgp: Rc<Bgp>) {
 async fn ready(bgp: Rc<Bgp>) {
     loop {
         bgp.ready.notified().await;
+        let _turn = bgp.surroundings.turns.writing.lock().await;
         tokio::task::yield_now().await;
         bgp.settle(|_, _| {});
     }
@@ -308,6 +334,7 @@ async fn ready(bgp: Rc<Bgp>) {
 /// Background work in slices: between two slices everything else has its turn.
 async fn work(bgp: Rc<Bgp>) {
     loop {
+        let turn = bgp.surroundings.turns.working.lock().await;
         let (more, waiting, next) = bgp.settle(|speaker, _| {
             // What a slice leads to is in the sockets already: only they say whether it is time for the next.
             if !speaker.pipeline.is_settled() {
@@ -316,10 +343,14 @@ async fn work(bgp: Rc<Bgp>) {
             let more = speaker.pipeline.work(SLICE);
             (more, speaker.pipeline.is_waiting(), speaker.pipeline.poll_timeout())
         });
-        match (more, waiting) {
-            (true, _) => tokio::task::yield_now().await,
-            (false, true) => tokio::time::sleep(PACE).await,
-            (false, false) => tokio::select! {
+        if more {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        drop(turn);
+        match waiting {
+            true => tokio::time::sleep(PACE).await,
+            false => tokio::select! {
                 () = bgp.work.notified() => {}
                 () = until(next) => {}
             },
@@ -372,7 +403,7 @@ async fn make_room(bgp: &Rc<Bgp>, key: Key, tried: &mut bool) {
 async fn reading(bgp: &Bgp, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
     loop {
-        let turn = bgp.reading.lock().await;
+        let turn = bgp.surroundings.turns.reading.lock().await;
         let waited = start.elapsed();
         let asking = more && waited < ANSWER && bgp.speaker.borrow().pipeline.awaits_next_hops();
         if !asking && (waited >= PATIENCE || !bgp.speaker.borrow().is_pressed()) {
@@ -468,7 +499,7 @@ async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
 async fn connect(bgp: &Bgp, peer: String) -> io::Result<TcpStream> {
     let turn = bgp.dials.acquire().await.map_err(io::Error::other)?;
     bgp.depths.see_dials(bgp.dialled());
-    let client = bgp.resolver.client::<transport::TransportClient>("transport").await;
+    let client = bgp.surroundings.client::<transport::TransportClient>("transport").await;
     let client = client.map_err(|error| io::Error::other(error.message()))?;
     let fd = descriptor(client.dial(transport::DialRequest { peer }).await)?;
     let stream = TcpStream::from_std(fd.into())?;
@@ -487,7 +518,7 @@ fn descriptor<R>(answer: Result<(R, Vec<OwnedFd>), XrlError>) -> io::Result<Owne
 }
 
 /// Accepts connections at one address. When whoever opened the listening socket is gone, its successor opens another:
-/// that one has the peers' keys from then on.
+/// that one has the peers' keys from then on. So does the same one when the socket does not listen any more.
 pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenAddress) {
     let address = crate::config::listen_address(&request);
     let request = transport::ListenRequest {
@@ -497,11 +528,11 @@ pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenA
         ..transport::ListenRequest::default()
     };
     loop {
-        let (client, listener) = listener(&bgp.resolver, &request, address).await;
+        let (client, listener) = listener(&bgp.surroundings, &request, address).await;
         info!(event = "listening", %address, "listening");
         let succeeded = async {
             client.channel().closed().await;
-            bgp.resolver.wait_for::<transport::TransportClient>("transport").await
+            bgp.surroundings.wait_for::<transport::TransportClient>("transport").await
         };
         tokio::select! {
             _ = succeeded => {}
@@ -512,7 +543,7 @@ pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenA
 
 /// Asks for the listening socket again and again until it is there.
 async fn listener(
-    resolver: &Resolver,
+    surroundings: &Surroundings,
     request: &transport::ListenRequest,
     address: SocketAddr,
 ) -> (transport::TransportClient, TcpListener) {
@@ -520,7 +551,8 @@ async fn listener(
     loop {
         let opened = async {
             let refused = |error: XrlError| io::Error::other(error.message());
-            let client = resolver.client::<transport::TransportClient>("transport").await.map_err(refused)?;
+            let client = surroundings.client::<transport::TransportClient>("transport").await;
+            let client = client.map_err(refused)?;
             let fd = descriptor(client.listen(request.clone()).await)?;
             Ok::<_, io::Error>((client, TcpListener::from_std(fd.into())?))
         };
@@ -536,10 +568,15 @@ async fn listener(
     }
 }
 
+/// Until the socket does not listen any more.
 async fn accept(bgp: &Rc<Bgp>, listener: &TcpListener, address: SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, remote)) => bgp.accepted(stream, remote.ip().to_canonical()),
+            Ok((stream, remote)) => bgp.accepted(stream, remote),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                info!(event = "listener-ended", %address, "the listening socket was ended: asking for another");
+                return;
+            }
             Err(error) => {
                 // Out of descriptors, most likely: the connection stays in the backlog meanwhile.
                 warn!(event = "accept-failed", %address, "accepting a connection: {error}");

@@ -1,7 +1,9 @@
 //! The speaker with peers that the test plays, over real sockets on loopback: what it decides about connections,
 //! and that nothing of them is left when they are over. No task runs here: the test reads and writes by hand.
 
+mod links;
 mod restart;
+mod vrf;
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -22,6 +24,7 @@ use tokio::{
 use crate::nonstop::{FORMATS, LogJournal, ReplicationLog, Shared};
 use crate::{
     config::{Configuration, Neighbor, Peers, Policies},
+    location::Location,
     speaker::{Effect, Key, Read, Speaker, Write},
 };
 
@@ -89,7 +92,7 @@ impl Scene {
 
     /// A guest connects.
     async fn guest(&mut self) -> Line {
-        let index = self.speaker.add_peer(self.range.at(GUEST), true, 2, self.now);
+        let index = self.speaker.add_peer(self.range.at(Location::Address(GUEST)), true, 2, self.now);
         self.connect(index).await
     }
 
@@ -149,8 +152,10 @@ async fn internal(count: u8) -> (Scene, Vec<Line>) {
     let mut scene = Scene::new();
     let mut lines = Vec::new();
     for n in 0..count {
-        let neighbor =
-            Neighbor { asn: PeerAsn::Internal, ..scene.range.at(Ipv4Addr::new(10, 0, 2, n).into()) };
+        let neighbor = Neighbor {
+            asn: PeerAsn::Internal,
+            ..scene.range.at(Location::Address(Ipv4Addr::new(10, 0, 2, n).into()))
+        };
         let peer = scene.speaker.add_peer(neighbor, false, n.into(), scene.now);
         let mut line = scene.connect(peer).await;
         scene.says(&mut line, &open_of(Asn(65_000))).await;
@@ -340,7 +345,7 @@ async fn a_peer_of_a_range_lives_as_long_as_its_connection() {
         if established {
             scene.establish(&mut line).await;
         }
-        assert!(scene.speaker.peer_at(GUEST).is_some());
+        assert!(scene.speaker.peer_at(&Location::Address(GUEST)).is_some());
         drop(line.far);
         scene.reads(line.key).await;
         assert_eq!(
@@ -359,7 +364,7 @@ async fn a_peer_of_a_range_whose_open_is_refused_is_told_so_and_forgotten() {
     let mut refused = open();
     refused[19] = 3;
     assert_eq!(scene.says(&mut line, &refused).await, Read::Gone);
-    assert_eq!(scene.speaker.peer_at(GUEST), None);
+    assert_eq!(scene.speaker.peer_at(&Location::Address(GUEST)), None);
     assert_eq!(scene.hears(&mut line).await, [MessageType::Open, MessageType::Notification]);
 }
 
@@ -370,7 +375,7 @@ async fn a_configured_peer_stays_when_its_connection_goes() {
     drop(line.far);
     scene.reads(line.key).await;
     assert_eq!(scene.state(scene.peer), Some(State::Active));
-    assert_eq!(scene.speaker.peer_at(PEER), Some(scene.peer));
+    assert_eq!(scene.speaker.peer_at(&Location::Address(PEER)), Some(scene.peer));
 }
 
 #[tokio::test]
@@ -379,7 +384,7 @@ async fn a_peer_that_is_removed_is_told_so_while_its_connection_says_goodbye() {
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
     scene.speaker.remove_peer(scene.peer, StopReason::PeerDeconfigured, scene.now);
-    assert_eq!(scene.speaker.peer_at(PEER), None);
+    assert_eq!(scene.speaker.peer_at(&Location::Address(PEER)), None);
     assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
     assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);
     scene.speaker.drop_connection(line.key);

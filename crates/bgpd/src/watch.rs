@@ -29,6 +29,7 @@ use tokio::{sync::Notify, time::sleep};
 use crate::{
     config::octets,
     connection::Connection,
+    location::Location,
     speaker::{Key, Slot, Speaker},
     tasks::Bgp,
 };
@@ -196,6 +197,7 @@ fn dumped(path: TablePath) -> DumpedPath {
         number: path.peer.map(|peer| peer.0.into()),
         attributes: path.bytes,
         next_hop: path.next_hop.map(octets).unwrap_or_default(),
+        path_id: path.identifier,
     }
 }
 
@@ -246,7 +248,11 @@ impl Speaker {
             return;
         }
         let connection = slot.session.connection().and_then(|(id, _)| self.connections.get(&(index, id)));
-        let address = slot.neighbor.address;
+        let remote = connection.map(|connection| connection.remote.ip());
+        let address = match (&slot.neighbor.location, remote) {
+            (Location::Neighbor(_), Some(remote)) => remote,
+            (location, _) => location.address(),
+        };
         let local = connection.map(|connection| connection.local.ip());
         let unspecified = || if address.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
         let state = api::WatchedState {
@@ -279,7 +285,8 @@ impl Speaker {
             four_octet_as: negotiated.four_octet_as,
             sent_open: self.sent_open(slot, connection),
             received_open: received_open(slot, connection),
-            add_path: false,
+            add_path: negotiated.identifiers_received.len() == negotiated.families.len(),
+            add_path_afis: negotiated.identifiers_received.iter().map(|family| family.afi.0.into()).collect(),
         })
     }
 
@@ -375,7 +382,8 @@ impl Walk {
                 let (next, routes) = page.map_or((None, Vec::new()), |page| (page.next, page.routes));
                 let path = |(prefix, view): (Prefix, PathView)| {
                     let next_hop = view.next_hop.map(|gateway| gateway.address);
-                    (prefix, vec![TablePath { peer: view.peer, bytes: view.bytes, next_hop }])
+                    let PathView { peer, bytes, identifier, .. } = view;
+                    (prefix, vec![TablePath { peer, bytes, next_hop, identifier }])
                 };
                 (next, routes.into_iter().map(path).collect())
             }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use holdfast_api::bgp::v1::{BgpClient, ClearDampenedRequest, ClearRequest};
 
 use crate::{
@@ -41,12 +41,23 @@ pub struct Sessions {
     /// Name or address of the peer; `all` for every one.
     #[arg(required = true)]
     name: Option<String>,
+    /// Keep the session: `in` asks the peer to announce everything again (RFC 2918), `out` announces everything again.
+    direction: Option<Direction>,
     /// Keep the session: announce everything again, evaluate policies again.
     #[arg(long)]
     soft: bool,
     /// What the peer is told (RFC 9003).
-    #[arg(long, conflicts_with = "soft", default_value = "")]
+    #[arg(long, conflicts_with_all = ["soft", "direction"], default_value = "")]
     text: String,
+}
+
+/// Which way routes are to go again.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Direction {
+    /// From the peer to us.
+    In,
+    /// From us to the peer.
+    Out,
 }
 
 impl Clear {
@@ -61,7 +72,12 @@ impl Clear {
             }
             None => {
                 let peer = sessions.name.filter(|name| name != "all").unwrap_or_else(|| "*".to_owned());
-                let request = ClearRequest { peer, soft: sessions.soft, text: sessions.text };
+                let (soft_in, soft) = match sessions.direction {
+                    Some(Direction::In) => (true, sessions.soft),
+                    Some(Direction::Out) => (false, true),
+                    None => (false, sessions.soft),
+                };
+                let request = ClearRequest { peer, soft, soft_in, text: sessions.text };
                 router::answer(bgp.clear(request)).await?.cleared
             }
         };

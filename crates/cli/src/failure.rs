@@ -29,7 +29,7 @@ pub enum Failure {
     #[error("{class} does not run (see `holdfast show processes`): {reason}")]
     NotRunning {
         /// Its class.
-        class: &'static str,
+        class: String,
         /// What the Finder said.
         reason: String,
     },

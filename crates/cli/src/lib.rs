@@ -29,7 +29,7 @@ use clap::{Args, Subcommand};
 use holdfast_xrl::text as xrl_text;
 
 pub use failure::Failure;
-use router::Router;
+use router::{Router, Table};
 pub use vtysh::Vtysh;
 
 /// Where routers are unless the command says otherwise.
@@ -59,6 +59,9 @@ pub enum Command {
         /// How to answer.
         #[command(flatten)]
         options: Options,
+        /// Where.
+        #[command(flatten)]
+        table: Table,
         /// What to clear.
         #[command(subcommand)]
         what: clear::Clear,
@@ -69,6 +72,9 @@ pub enum Command {
         /// How to answer.
         #[command(flatten)]
         options: Options,
+        /// Where.
+        #[command(flatten)]
+        table: Table,
         /// What to do.
         #[command(subcommand)]
         what: peer::Peer,
@@ -85,6 +91,9 @@ pub enum Command {
         /// How to answer.
         #[command(flatten)]
         options: Options,
+        /// Where.
+        #[command(flatten)]
+        table: Table,
         /// What to do.
         #[command(subcommand)]
         what: profile::Profile,
@@ -188,18 +197,18 @@ impl Command {
             Self::Show { options, what } => {
                 router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)
             }
-            Self::Clear { options, what } => router::with(&options.runtime_dir, async |router| {
-                what.clear(&router, options.json, out).await
+            Self::Clear { options, table, what } => router::with(&options.runtime_dir, async |router| {
+                what.clear(&router.of(&table), options.json, out).await
             }),
-            Self::Peer { options, what } => {
-                router::with(&options.runtime_dir, async |router| what.run(&router, options.json, out).await)
-            }
+            Self::Peer { options, table, what } => router::with(&options.runtime_dir, async |router| {
+                what.run(&router.of(&table), options.json, out).await
+            }),
             Self::Reload { options } => {
                 router::with(&options.runtime_dir, async |router| reload(&router, options.json, out).await)
             }
-            Self::Profile { options, what } => {
-                router::with(&options.runtime_dir, async |router| what.run(&router, options.json, out).await)
-            }
+            Self::Profile { options, table, what } => router::with(&options.runtime_dir, async |router| {
+                what.run(&router.of(&table), options.json, out).await
+            }),
             Self::Policy(policy) => policy.run(out),
             Self::Diff(diff) => diff.run(out),
             Self::Configure(configure) => configure.run(out),

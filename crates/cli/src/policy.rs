@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{
     Failure, Options,
     json::line,
-    router::{self, Router},
+    router::{self, Router, Table},
 };
 use case::{Case, Cases};
 
@@ -55,6 +55,9 @@ pub struct TraceRoute {
     /// How to answer.
     #[command(flatten)]
     pub(crate) options: Options,
+    /// Where.
+    #[command(flatten)]
+    table: Table,
     /// The policy.
     policy: String,
     /// A prefix, or an address for the longest match.
@@ -80,7 +83,10 @@ impl Policy {
             Self::Test(test) => test.run(out),
             Self::Trace(trace) => {
                 let directory = trace.options.runtime_dir.clone();
-                router::with(&directory, async |router| trace.run(&router, out).await)
+                router::with(&directory, async |router| {
+                    let router = router.of(&trace.table);
+                    trace.run(&router, out).await
+                })
             }
         }
     }

@@ -8,16 +8,13 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use holdfast_api::{
-    finder::v1::ListRequest,
-    profile::v1::{Empty, EnableRequest, Point, Points, ProfileClient, Record},
-};
+use holdfast_api::profile::v1::{Empty, EnableRequest, Point, Points, ProfileClient, Record};
 use serde_json::{Value, json};
 
 use crate::{
     Failure,
     json::line,
-    router::{Router, answer},
+    router::{Router, answer, split},
     text::Table,
 };
 use join::{Journey, Passage, Statistics, journeys};
@@ -106,11 +103,10 @@ impl Profile {
     }
 }
 
-/// All processes that have points.
+/// All processes that have points for this table.
 async fn sources(router: &Router) -> Result<Vec<Source>, Failure> {
-    let listed = answer(router.resolver().finder()?.list(ListRequest {})).await?;
-    let serves =
-        listed.instances.into_iter().filter(|it| it.services.iter().any(|service| service.name == SERVICE));
+    let instances = router.instances().await?.into_iter().filter(|it| split(&it.class).1 == router.vrf());
+    let serves = instances.filter(|it| it.services.iter().any(|service| service.name == SERVICE));
     let mut sources = Vec::new();
     for instance in serves {
         let client: ProfileClient = answer(router.resolver().client(&instance.name)).await?;

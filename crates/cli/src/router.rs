@@ -6,7 +6,12 @@ use std::{
     time::Duration,
 };
 
-use holdfast_xrl::{Client, Dialer, ErrorKind, Resolver, Secret, XrlError, finder_api::v1::ListRequest};
+use clap::Args;
+use holdfast_xrl::{
+    Client, Dialer, ErrorKind, Resolver, Secret, XrlError,
+    finder_api::v1::{Instance, ListRequest},
+    scoped,
+};
 use tokio::task::LocalSet;
 
 use crate::Failure;
@@ -25,8 +30,20 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 /// A router answers at once; one that takes this long has a fault.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection to the Finder of a router, as operator.
-pub(crate) struct Router(Resolver);
+/// Which of the router's tables.
+#[derive(Clone, Debug, Args)]
+pub struct Table {
+    /// Of this VRF instead of the default table.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) vrf: Option<String>,
+}
+
+/// A connection to the Finder of a router, as operator, for one of its tables.
+pub(crate) struct Router {
+    resolver: Resolver,
+    /// `None`: the default table.
+    vrf: Option<String>,
+}
 
 /// Connects and runs `command` on an event loop of its own.
 pub(crate) fn with(
@@ -62,19 +79,33 @@ impl Router {
         let (name, address) = place
             .split_once('@')
             .ok_or_else(|| XrlError::invalid_argument(format!("{TCP}{place} is not {TCP}NAME@HOST:PORT")))?;
-        Ok(Self(Resolver::dial(Dialer::new(address, name, key()?)).await?))
+        Ok(Self::over(Resolver::dial(Dialer::new(address, name, key()?)).await?))
     }
 
     fn connect(directory: &Path) -> Result<Self, Failure> {
         let connected = UnixStream::connect(directory.join(SOCKET));
         let socket =
             connected.map_err(|error| Failure::NoRouter { directory: directory.to_owned(), error })?;
-        Ok(Self(Resolver::connect(socket.into())?))
+        Ok(Self::over(Resolver::connect(socket.into())?))
+    }
+
+    fn over(resolver: Resolver) -> Self {
+        Self { resolver, vrf: None }
+    }
+
+    /// The same router, where others are asked about this table.
+    pub(crate) fn of(&self, table: &Table) -> Self {
+        Self { resolver: self.resolver.clone(), vrf: table.vrf.clone() }
+    }
+
+    /// The VRF of the table; `None`: the default one.
+    pub(crate) fn vrf(&self) -> Option<&str> {
+        self.vrf.as_deref()
     }
 
     /// Whether anybody is there.
     async fn greet(&self) -> Result<(), Failure> {
-        let finder = self.0.finder()?;
+        let finder = self.resolver.finder()?;
         match tokio::time::timeout(FIRST_PATIENCE, finder.list(ListRequest {})).await {
             Ok(answer) => Ok(answer.map(|_| ())?),
             Err(_) => Err(Failure::NoAnswer(
@@ -85,17 +116,35 @@ impl Router {
     }
 
     pub(crate) fn resolver(&self) -> &Resolver {
-        &self.0
+        &self.resolver
     }
 
-    /// A client for a class of process.
-    pub(crate) async fn client<C: Client>(&self, class: &'static str) -> Result<C, Failure> {
-        let found = tokio::time::timeout(PATIENCE, self.0.client(class)).await;
-        found.unwrap_or_else(|_| Err(late(PATIENCE))).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Failure::NotRunning { class, reason: error.message().to_owned() },
-            _ => error.into(),
-        })
+    /// A client for a class of process, or for what it has of the VRF.
+    pub(crate) async fn client<C: Client>(&self, class: &str) -> Result<C, Failure> {
+        let class = scoped(class, self.vrf());
+        let found = tokio::time::timeout(PATIENCE, self.resolver.client(&class)).await;
+        let error = match found.unwrap_or_else(|_| Err(late(PATIENCE))) {
+            Ok(client) => return Ok(client),
+            Err(error) if error.kind() == ErrorKind::NotFound => error,
+            Err(error) => return Err(error.into()),
+        };
+        match self.vrf() {
+            Some(vrf) if !self.instances().await?.iter().any(|it| split(&it.class).1 == Some(vrf)) => {
+                Err(Failure::NothingFound(format!("there is no VRF `{vrf}` (see `holdfast show vrf`)")))
+            }
+            _ => Err(Failure::NotRunning { class, reason: error.message().to_owned() }),
+        }
     }
+
+    /// Everybody that the Finder knows.
+    pub(crate) async fn instances(&self) -> Result<Vec<Instance>, Failure> {
+        Ok(answer(self.resolver.finder()?.list(ListRequest {})).await?.instances)
+    }
+}
+
+/// A class without its VRF, and that.
+pub(crate) fn split(class: &str) -> (&str, Option<&str>) {
+    class.split_once('@').map_or((class, None), |(process, vrf)| (process, Some(vrf)))
 }
 
 fn late(patience: Duration) -> XrlError {

@@ -1,5 +1,6 @@
 //! `holdfast show`.
 
+mod aggregates;
 mod candidates;
 mod counters;
 mod dampened;
@@ -11,24 +12,38 @@ mod processes;
 mod routes;
 mod summary;
 mod table;
+mod vrf;
 pub(crate) mod vtysh;
 
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 
-use crate::{Failure, router::Router};
+use crate::{
+    Failure,
+    router::{Router, Table},
+};
 
 /// What to show.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Sessions, routes and paths of BGP.
-    #[command(subcommand, infer_subcommands = true)]
-    Bgp(Bgp),
+    #[command(infer_subcommands = true)]
+    Bgp {
+        /// Which table.
+        #[command(flatten)]
+        table: Table,
+        /// What of BGP.
+        #[command(subcommand)]
+        what: Bgp,
+    },
     /// The routing table: the routes of all protocols.
     Route {
         /// A prefix, or an address for the route that covers it; everything if left out.
         destination: Option<String>,
+        /// Which table.
+        #[command(flatten)]
+        table: Table,
         /// Which part of the table.
         #[command(flatten)]
         family: Family,
@@ -37,17 +52,22 @@ pub enum What {
         protocol: Option<String>,
     },
     /// The kernel's interfaces and their addresses.
-    Interfaces,
+    Interfaces(Table),
     /// The router's processes and how they fare.
     Processes,
+    /// The VRFs: where their routes and sockets are, and how many of their sessions are up.
+    Vrf,
     /// Which sessions outlive the bgp process, and what is kept for the next one.
-    Nsr,
+    Nsr(Table),
     /// Every bounded queue of every process: how full it is, was and may be.
-    Queues,
+    Queues(Table),
     /// Everything that the processes count, as Prometheus is told it.
     Counters {
         /// Only what has this in its name.
         name: Option<String>,
+        /// Only of one VRF.
+        #[command(flatten)]
+        table: Table,
     },
 }
 
@@ -75,6 +95,8 @@ pub enum Bgp {
         #[arg(long, value_name = "NAME")]
         neighbor: Option<String>,
     },
+    /// Configured aggregates, and how many routes contribute to each.
+    Aggregates,
     /// Routes that are held back because they flap.
     Dampened {
         /// Also those that have flapped and are used.
@@ -115,25 +137,35 @@ impl Family {
 impl What {
     pub(crate) async fn show(self, router: &Router, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::Bgp(Bgp::Summary) => summary::show(router, json, out).await,
-            Self::Bgp(Bgp::Neighbors { name: Some(name), routes: Some(routes), family }) => {
+            Self::Bgp { table, what } => what.show(&router.of(&table), json, out).await,
+            Self::Route { destination, table, family, protocol } => {
+                table::show(&router.of(&table), destination, family.afi(), protocol, json, out).await
+            }
+            Self::Interfaces(table) => interfaces::show(&router.of(&table), json, out).await,
+            Self::Processes => processes::show(router, json, out).await,
+            Self::Vrf => vrf::show(router, json, out).await,
+            Self::Nsr(table) => nsr::show(&router.of(&table), json, out).await,
+            Self::Queues(table) => counters::show_queues(&router.of(&table), json, out).await,
+            Self::Counters { name, table } => counters::show(&router.of(&table), name, json, out).await,
+        }
+    }
+}
+
+impl Bgp {
+    async fn show(self, router: &Router, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::Summary => summary::show(router, json, out).await,
+            Self::Neighbors { name: Some(name), routes: Some(routes), family } => {
                 routes::show_of_neighbor(router, name, routes.view(), family.afi(), json, out).await
             }
-            Self::Bgp(Bgp::Neighbors { name, .. }) => neighbors::show(router, name, json, out).await,
-            Self::Bgp(Bgp::Routes { family, neighbor }) => {
+            Self::Neighbors { name, .. } => neighbors::show(router, name, json, out).await,
+            Self::Routes { family, neighbor } => {
                 routes::show(router, family.afi(), neighbor, json, out).await
             }
-            Self::Bgp(Bgp::Dampened { all }) => dampened::show(router, all, json, out).await,
-            Self::Bgp(Bgp::Policy) => policy::show(router, json, out).await,
-            Self::Bgp(Bgp::Route { destination }) => candidates::show(router, destination, json, out).await,
-            Self::Route { destination, family, protocol } => {
-                table::show(router, destination, family.afi(), protocol, json, out).await
-            }
-            Self::Interfaces => interfaces::show(router, json, out).await,
-            Self::Processes => processes::show(router, json, out).await,
-            Self::Nsr => nsr::show(router, json, out).await,
-            Self::Queues => counters::show_queues(router, json, out).await,
-            Self::Counters { name } => counters::show(router, name, json, out).await,
+            Self::Aggregates => aggregates::show(router, json, out).await,
+            Self::Dampened { all } => dampened::show(router, all, json, out).await,
+            Self::Policy => policy::show(router, json, out).await,
+            Self::Route { destination } => candidates::show(router, destination, json, out).await,
         }
     }
 }

@@ -34,6 +34,8 @@ const PREFIX: Type = Text("prefix", "192.0.2.0/24");
 const SIZE: Type = Text("`\"1 MiB\"` to `\"64 GiB\"`: a whole number of `KiB`, `MiB` or `GiB`", "512 MiB");
 const FREE: Type = Text("text", "AS 65101, port 7");
 const IFNAME: Type = Text("name of an interface", "eth1");
+const VRF_NAME: Type = Text("name of a VRF", "blue");
+const IN_VRF: Type = Name("vrf", &[]);
 const NAME: Type = Text("name", "transit-1");
 const POLICY: Type = Name("policy", &["accept-all", "reject-all"]);
 const FAMILY: Type = Word(&["ipv4-unicast", "ipv6-unicast"]);
@@ -67,6 +69,7 @@ pub static FILE: Table = Table {
         table("fea", &FEA),
         table("rib", &RIB),
         table("sandbox", &SANDBOX),
+        tables("vrf", &VRF, "name"),
         tables("static", &STATIC, "prefix"),
         tables("protocol", &PROTOCOL, "name"),
         table("bgp", &BGP),
@@ -195,10 +198,22 @@ static LIMITS: Table = Table {
     ],
 };
 
+static VRF: Table = Table {
+    doc: "A table beside the default one (see [vrf](vrf.md)); 256 of them at most.",
+    keys: &[
+        key("name", VRF_NAME, Required, Reload, "1 to 15 letters, digits, `-` or `_`; unique"),
+        key("table", COUNT, Else("254 (main) in a namespace"), Reload, "number of the kernel's routing table; needed for a device, which has one of its own: not 253 to 255, nor that of `[fea]`, and no two with the same rest by 32768"),
+        key("device", IFNAME, Else("the VRF's name"), Reload, "the VRF device that the table is bound to; it has to be there already"),
+        key("netns", Text("name of a network namespace", "red"), Else("none"), Reload, "the namespace of `/run/netns` that it is, in place of a device"),
+        key("networks", List(&PREFIX), Else("none"), Reload, "prefixes that we originate in it by BGP, as `[[bgp.network]]` in the default table"),
+    ],
+};
+
 static STATIC: Table = Table {
     doc: "A static route; with exactly one of `next-hop` (with or without `interface`), `interface` alone, or `blackhole`.",
     keys: &[
         key("prefix", PREFIX, Required, Reload, "where it leads; bits after the length must be 0"),
+        key("vrf", IN_VRF, Else("the default table"), Reload, "the VRF that it is in"),
         key("next-hop", ADDRESS, Else("none"), Reload, "gateway of the prefix's family; resolved recursively unless `interface` is given, which a link-local one needs"),
         key("interface", IFNAME, Else("none"), Reload, "alone: everything of the prefix is a neighbour there"),
         key("blackhole", Bool, Is("false"), Reload, "dropped"),
@@ -232,11 +247,13 @@ static BGP: Table = Table {
         tables("peer", &PEER, "name"),
         key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
         tables("network", &NETWORK, "prefix"),
+        tables("aggregate", &AGGREGATE, "prefix"),
         tables("redistribute", &REDISTRIBUTE, "from"),
         key("cluster-id", Text("IPv4 address", "10.0.0.1"), Else("the router's id"), Restart, "our cluster as a route reflector (RFC 4456)"),
         key("always-compare-med", Bool, Is("false"), Reload, "compare the MEDs of paths of different neighbouring ASes"),
         key("med-missing-as-worst", Bool, Is("false"), Reload, "a path without MED is worse than any with one, not better"),
         key("multipath-relax", Bool, Is("true"), Reload, "with `max-paths`, use paths of different neighbouring ASes at once"),
+        key("prefer-oldest", Bool, Is("false"), Reload, "a path of another AS that is best stays so although another one has the lower router id (RFC 5004)"),
         key("graceful-shutdown", Bool, Is("false"), Reload, "for peers that do not say so themselves"),
         table("confederation", &CONFEDERATION),
         tables("mrt", &MRT, "file"),
@@ -302,13 +319,14 @@ static PEER: Table = Table {
     keys: &[
         key("name", NAME, Required, Session, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
         key("description", FREE, Else("none"), Reload, "free text"),
-        key("address", ADDRESS, Else("this or `listen-range`"), Session, "of the neighbour; unique, not link-local"),
-        key("listen-range", PREFIX, Else("this or `address`"), Session, "from which any number of neighbours (at most 4096) may connect to us"),
-        key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`"),
+        key("address", ADDRESS, Else("this, `interface` or `listen-range`"), Session, "of the neighbour; unique in its VRF, a link-local one on its `interface`"),
+        key("interface", IFNAME, Else("none"), Session, "where a link-local `address` is; alone: the neighbour is whoever is the router there (see [unnumbered peers](unnumbered.md))"),
+        key("listen-range", PREFIX, Else("this, `address` or `interface`"), Session, "from which any number of neighbours (at most 4096) may connect to us"),
+        key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`, or an `interface` without `address`"),
         key("local-address", ADDRESS, Else("the kernel's choice"), Session, "our end of the session, of the neighbour's family"),
         key("port", PORT, Is("179"), Reload, "where we connect to; from the next attempt on"),
         key("passive", Bool, Is("false"), Session, "wait for the neighbour to connect; always so with a `listen-range`"),
-        key("families", List(&FAMILY), Else("the one of the neighbour's address"), Session, "offered to the neighbour"),
+        key("families", List(&FAMILY), Else("the one of the neighbour's address; both with `interface`"), Session, "offered to the neighbour"),
         key("next-hop-ipv4", Text("IPv4 address", "10.0.0.1"), Else("none (see [bgp](bgp.md))"), Session, "our next hop for IPv4 prefixes where the session runs over IPv6"),
         key("next-hop-ipv6", Text("IPv6 address", "2001:db8::1"), Else("none"), Session, "our next hop for IPv6 prefixes where the session runs over IPv4"),
         key("import", POLICY, Else("nothing from another AS, everything inside ours"), Reload, "policy for what we learn"),
@@ -316,6 +334,7 @@ static PEER: Table = Table {
         key("md5", Text("1 to 80 octets", "secret"), Else("none"), Session, "TCP-MD5 key (RFC 2385)"),
         key("ttl-security", Bool, Is("false"), Session, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
         key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Session, "TTL of our packets, for a neighbour several hops away"),
+        key("vrf", IN_VRF, Else("the default table"), Session, "the VRF that it is in"),
         key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),
         tables("limit", &LIMIT, "family"),
         key("graceful-restart", Word(&["off", "helper", "full"]), Is("\"helper\""), Session, "`\"helper\"`: when the neighbour restarts, its routes stay until it has sent them again (RFC 4724, RFC 8538); `\"full\"`: and the neighbour is asked to do so for us"),
@@ -332,6 +351,7 @@ static PEER: Table = Table {
         key("next-hop", Word(&["auto", "self", "unchanged"]), Is("\"auto\""), Reload, "whom routes to it name: `\"auto\"`: ourselves to another AS, the received next hop inside ours; `\"self\"`: ourselves, but for reflected routes; `\"unchanged\"`: the received one"),
         key("route-reflector-client", Bool, Is("false"), Session, "reflect routes to and from it (RFC 4456); inside our AS only"),
         key("route-server-client", Bool, Is("false"), Reload, "AS path, next hop and MED go to it as they came (RFC 7947)"),
+        key("own-view", Bool, Is("false"), Session, "with `route-server-client`: it is told of the best path that it may have, not of the best path if it may have that (RFC 7947 section 2.3)"),
         key("local-asn", Asn, Else("the router's, or that of the confederation"), Session, "the AS number that we have for this neighbour"),
         key("local-asn-mode", Word(&["prepend", "no-prepend", "replace"]), Is("\"prepend\""), Session, "where `local-asn` stands: `\"prepend\"`: in front of paths from the neighbour, and of our real number in those to it; `\"no-prepend\"`: only the latter; `\"replace\"`: in the place of our real number in paths to it"),
         key("allow-own-asn", Number(0, 10), Is("0"), Reload, "how often our own AS may be in its paths"),
@@ -341,7 +361,10 @@ static PEER: Table = Table {
         key("role-strict", Bool, Is("false"), Session, "no session with a neighbour that does not say its role"),
         key("graceful-shutdown", Bool, Else("that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance"),
         key("blackhole", Bool, Is("false"), Reload, "packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999), as far as `import` takes them"),
+        key("default-originate", Bool, Is("false"), Reload, "it is told of a default route of ours, in each family of the session, whatever the table and `export` say"),
         table("add-path", &ADD_PATH),
+        key("orf", Word(&["off", "receive", "send", "both"]), Is("\"off\""), Session, "outbound route filtering by prefix (RFC 5291, RFC 5292): `\"receive\"`: the neighbour says which prefixes it wants to be told; `\"send\"`: we say so to it; `\"both\"`"),
+        key("orf-prefix-set", Name("prefix-set", &[]), Else("none"), Reload, "the prefixes that we want of the neighbour, with `orf = \"send\"` or `\"both\"`, where it is required; of a family of which it has none, all"),
     ],
 };
 
@@ -358,10 +381,21 @@ static NETWORK: Table = Table {
     keys: &[key("prefix", PREFIX, Required, Reload, "what is originated")],
 };
 
+static AGGREGATE: Table = Table {
+    doc: "A prefix that we originate while a best route lies inside it (RFC 4271 section 9.2.2.2); packets for it that no such route takes are dropped.",
+    keys: &[
+        key("prefix", PREFIX, Required, Reload, "what is originated; unique"),
+        key("summary-only", Bool, Is("false"), Reload, "peers are not told of the routes inside that contribute"),
+        key("contributors", POLICY, Else("all"), Reload, "which routes inside contribute"),
+        key("policy", POLICY, Else("as it is made"), Reload, "what the aggregate carries, and whether it is there at all"),
+    ],
+};
+
 static REDISTRIBUTE: Table = Table {
     doc: "Routes of another protocol that we originate (see [protocols](protocols.md)). An error where `[rib]` is not enabled.",
     keys: &[
-        key("from", Name("protocol", &["static", "connected"]), Required, Reload, "whose; never BGP's"),
+        key("from", Name("protocol", &["static", "connected"]), Required, Reload, "whose; never BGP's, and in a VRF only `static` and `connected`"),
+        key("vrf", IN_VRF, Else("the default table"), Reload, "the VRF in which they are originated"),
         key("policy", POLICY, Required, Reload, "says which, and with what attributes"),
     ],
 };

@@ -6,6 +6,7 @@ mod monitor;
 mod paths;
 mod policy;
 mod protocol;
+mod vrf;
 mod xrl;
 
 use std::{
@@ -29,7 +30,7 @@ use crate::{
 /// the report.
 pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>) -> Option<Config> {
     let root = Section::file(report, root.get_ref());
-    let (policy, policies) = policy::read(&root);
+    let (policy, policies, prefix_sets) = policy::read(&root);
     let router = router(&root);
     let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section));
     let metrics =
@@ -39,10 +40,18 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
     let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
     let sandbox =
         root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section));
-    let statics = statics(&root, rib.enabled);
+    let (vrfs, vrf_names) = vrf::read(&root, &fea);
+    let statics = statics(&root, rib.enabled, &vrf_names);
     let (protocols, origins) = protocol::read(&root, rib.enabled);
     let asn = router.map(|router| router.asn);
-    let names = bgp::Known { policies: &policies, origins: &origins, rib: rib.enabled, asn };
+    let names = bgp::Known {
+        policies: &policies,
+        prefix_sets: &prefix_sets,
+        origins: &origins,
+        vrfs: &vrf_names,
+        rib: rib.enabled,
+        asn,
+    };
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
     Some(Config {
@@ -53,6 +62,7 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
         fea,
         rib,
         sandbox,
+        vrfs,
         statics,
         protocols,
         bgp,
@@ -118,9 +128,10 @@ fn listen(section: &Section<'_>, port: u16) -> SocketAddr {
     listen.map_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), |at| at.value)
 }
 
+/// RT_TABLE_MAIN.
+const MAIN: u32 = 254;
+
 fn default_fea() -> Fea {
-    /// RT_TABLE_MAIN.
-    const MAIN: u32 = 254;
     Fea { backend: Backend::Linux, keep_routes: false, table: MAIN }
 }
 
@@ -187,23 +198,24 @@ fn process_limits(section: &Section<'_>) -> ProcessLimits {
     ProcessLimits { memory: section.optional::<Size>("memory").map(|at| at.value), cpu }
 }
 
-fn statics(root: &Section<'_>, rib_enabled: bool) -> Vec<StaticRoute> {
+fn statics(root: &Section<'_>, rib_enabled: bool, vrfs: &Names<'_>) -> Vec<StaticRoute> {
     let sections = root.sections("static", "[[static]]");
     if let (Some(first), false) = (sections.first(), rib_enabled) {
         let problem = Problem::new("a static route has no effect without a rib");
         root.report.add(&first.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
     }
     let mut prefixes = Names::new(root.report, "a static route for");
-    sections.iter().filter_map(|section| static_route(section, &mut prefixes)).collect()
+    sections.iter().filter_map(|section| static_route(section, vrfs, &mut prefixes)).collect()
 }
 
-fn static_route(section: &Section<'_>, prefixes: &mut Names<'_>) -> Option<StaticRoute> {
+fn static_route(section: &Section<'_>, vrfs: &Names<'_>, prefixes: &mut Names<'_>) -> Option<StaticRoute> {
+    let vrf = vrf::of(section, vrfs);
     let prefix = section.required::<Prefix>("prefix");
     let next_hop = section.optional::<IpAddr>("next-hop");
     let interface = section.optional::<String>("interface");
     let blackhole = section.or("blackhole", false);
     let tag = section.or("tag", 0);
-    prefix.iter().for_each(|prefix| prefixes.declare(prefix));
+    prefix.iter().for_each(|prefix| prefixes.declare(&vrf::scoped(prefix, vrf.as_deref())));
     interface.iter().for_each(|name| interface_name(section, name));
     if let (Some(prefix), Some(next_hop)) = (&prefix, &next_hop) {
         gateway(section, prefix.value, next_hop, interface.is_some());
@@ -228,7 +240,7 @@ fn static_route(section: &Section<'_>, prefixes: &mut Names<'_>) -> Option<Stati
             return None;
         }
     };
-    Some(StaticRoute { prefix: prefix?.value, target, tag })
+    Some(StaticRoute { vrf, prefix: prefix?.value, target, tag })
 }
 
 fn gateway(section: &Section<'_>, prefix: Prefix, next_hop: &At<IpAddr>, has_interface: bool) {

@@ -28,7 +28,9 @@ pub struct Config {
     pub rib: Rib,
     /// `[sandbox]`
     pub sandbox: Sandbox,
-    /// `[[static]]`, one per prefix.
+    /// `[[vrf]]`; names, devices with their tables, and namespaces are unique.
+    pub vrfs: Vec<Vrf>,
+    /// `[[static]]`, in each VRF one per prefix.
     pub statics: Vec<StaticRoute>,
     /// `[[protocol]]`; names are unique, and none of ours.
     pub protocols: Vec<Protocol>,
@@ -282,9 +284,44 @@ impl Default for Sandbox {
     }
 }
 
+/// Most VRFs of a router.
+pub const MOST_VRFS: usize = 256;
+
+/// A table beside the default one, with sockets and interfaces of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vrf {
+    /// 1 to 15 octets, as others of the file call it.
+    pub name: String,
+    /// Where it is.
+    pub place: VrfPlace,
+    /// Prefixes that we originate in it, each once.
+    pub networks: Vec<Prefix>,
+}
+
+/// Where the routes and sockets of a VRF are.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum VrfPlace {
+    /// At a VRF device, which is there already and bound to a table.
+    Device {
+        /// The VRF's name by default.
+        name: String,
+        /// Kernel routing table; none of the reserved ones, nor that of `[fea]`.
+        table: u32,
+    },
+    /// In a network namespace.
+    Netns {
+        /// Name in `/run/netns`.
+        name: String,
+        /// Kernel routing table there; 254, `main`, by default.
+        table: u32,
+    },
+}
+
 /// A route by configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaticRoute {
+    /// The VRF that it is in; `None`: the default table.
+    pub vrf: Option<String>,
     /// Where it leads.
     pub prefix: Prefix,
     /// By which way.
@@ -342,11 +379,13 @@ pub struct Bgp {
     pub nonstop_memory: Size,
     /// `[bgp.damping]`; `None`: no route is damped.
     pub damping: Option<Damping>,
-    /// `[[bgp.peer]]`; names and addresses are unique.
+    /// `[[bgp.peer]]`; names are unique, and addresses in each VRF.
     pub peers: Vec<Peer>,
     /// `[[bgp.network]]`: prefixes we originate, each once.
     pub networks: Vec<Prefix>,
-    /// `[[bgp.redistribute]]`: routes of other protocols that we originate; each protocol once.
+    /// `[[bgp.aggregate]]`: each prefix once.
+    pub aggregates: Vec<Aggregate>,
+    /// `[[bgp.redistribute]]`: routes of other protocols that we originate; in each VRF each protocol once.
     pub redistribute: Vec<Redistribute>,
     /// Policy for what the rib is given of our best routes; `None`: all of them.
     pub rib_policy: Option<String>,
@@ -433,6 +472,9 @@ pub struct Decision {
     pub med_missing_as_worst: bool,
     /// Whether paths of different neighbouring ASes may be used at once; `true` by default.
     pub multipath_relax: bool,
+    /// Whether a best path of another AS stays although another one has the lower BGP identifier (RFC 5004); `false` by
+    /// default.
+    pub prefer_oldest: bool,
 }
 
 /// The confederation that our AS is a member of (RFC 5065).
@@ -469,6 +511,11 @@ pub struct PathRules {
     pub graceful_shutdown: bool,
     /// Whether packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999); `false` by default.
     pub blackhole: bool,
+    /// Whether it is told of the best path that it may have (RFC 7947 section 2.3); `false` by default. Never without
+    /// `route_server_client`.
+    pub own_view: bool,
+    /// Whether it is told of a default route of ours; `false` by default.
+    pub default_originate: bool,
 }
 
 /// Whom routes name as next hop.
@@ -513,9 +560,24 @@ pub enum PrivateAsns {
     Replace,
 }
 
+/// A route of our own that is there while a best route lies inside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Aggregate {
+    /// Where it leads; other prefixes lie inside it.
+    pub prefix: Prefix,
+    /// Whether peers are not told of routes that contribute; `false` by default.
+    pub summary_only: bool,
+    /// Policy that says which routes inside contribute; `None`: all.
+    pub contributors: Option<String>,
+    /// Policy for the aggregate itself; `None`: as it is made.
+    pub policy: Option<String>,
+}
+
 /// Routes of another protocol as routes of our own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redistribute {
+    /// The VRF in which this is done; `None`: the default table.
+    pub vrf: Option<String>,
     /// `static`, `connected`, or the name of a [`Protocol`].
     pub from: String,
     /// Policy that says which, and with what attributes.
@@ -565,17 +627,19 @@ pub struct Peer {
     pub name: String,
     /// Free text.
     pub description: Option<String>,
-    /// `address` or `listen-range`.
+    /// The VRF that it is in; `None`: the default table.
+    pub vrf: Option<String>,
+    /// `address`, `listen-range` or `interface`.
     pub remote: Remote,
     /// Our end of the session; chosen by the kernel if there is none. Of the remote's family.
     pub local_address: Option<IpAddr>,
     /// The port we connect to; 179 by default.
     pub port: u16,
-    /// Whose session it may be. A single number unless it is a `listen-range`.
+    /// Whose session it may be. A single number unless it is a `listen-range`, or an `interface` without address.
     pub asn: PeerAsn,
     /// Whether we only wait for the peer's connection. Always so for a `listen-range`.
     pub passive: bool,
-    /// Offered in OPEN; the remote's own unicast family by default. Never empty.
+    /// Offered in OPEN; the remote's own unicast family by default, both for a neighbour on an `interface`. Never empty.
     pub families: Vec<Family>,
     /// Policy for what we learn. `None`: nothing passes from another AS (RFC 8212).
     pub import: Option<String>,
@@ -628,6 +692,43 @@ pub struct Peer {
     pub receive_paths: bool,
     /// Which paths it is sent; `None`: the best, without path identifiers.
     pub send_paths: Option<SendPaths>,
+    /// Who tells the other which prefixes it wants (RFC 5291); [`Orf::Off`] by default.
+    pub orf: Orf,
+    /// The prefix set that the peer is told of, where [`Orf::sends`].
+    pub orf_prefix_set: Option<String>,
+}
+
+/// Outbound route filtering by address prefix (RFC 5291, RFC 5292).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Orf {
+    /// Nobody.
+    Off,
+    /// The peer tells us.
+    Receive,
+    /// We tell the peer.
+    Send,
+    /// Each tells the other.
+    Both,
+}
+
+impl Orf {
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Receive => "receive",
+            Self::Send => "send",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether we tell the peer.
+    pub fn sends(self) -> bool {
+        match self {
+            Self::Send | Self::Both => true,
+            Self::Off | Self::Receive => false,
+        }
+    }
 }
 
 /// Our part in graceful restart (RFC 4724).
@@ -692,10 +793,14 @@ pub enum SendPaths {
 }
 
 /// Where a peer is.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Remote {
     /// One neighbour.
     Address(IpAddr),
+    /// One neighbour at a link-local address of this interface.
+    LinkLocal(Ipv6Addr, String),
+    /// Whoever is the neighbour on this interface, by its link-local address.
+    Interface(String),
     /// Any number of neighbours, which connect from addresses of this prefix.
     Range(Prefix),
 }

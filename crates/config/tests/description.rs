@@ -22,6 +22,9 @@ asn = 65001
 [fea]
 [sandbox]
 [rib.distance]
+[[vrf]]
+name = "blue"
+table = 100
 [[static]]
 prefix = "192.0.2.0/24"
 next-hop = "10.1.0.9"
@@ -38,6 +41,8 @@ add-path = {}
 family = "ipv4-unicast"
 received = 1
 [[bgp.network]]
+prefix = "192.0.2.0/24"
+[[bgp.aggregate]]
 prefix = "192.0.2.0/24"
 [[bgp.mrt]]
 file = "/var/lib/holdfast/updates.mrt"

@@ -1,6 +1,6 @@
 //! What is wrong is found, all of it, and shown where it is.
 
-use holdfast_config::{Diagnostic, parse};
+use holdfast_config::{Diagnostic, parse, schema::VrfPlace};
 use proptest::prelude::*;
 
 const ROUTER: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65001\n";
@@ -23,6 +23,33 @@ fn fault(rest: &str) -> (String, String) {
 }
 
 #[test]
+fn what_is_unique_is_so_in_each_vrf() {
+    let peer = |name: &str, vrf: &str| PEER.replace("\"a\"", &format!("\"{name}\"")) + vrf;
+    let text = format!(
+        "{ROUTER}[[vrf]]\nname = \"blue\"\ntable = 7\n[[vrf]]\nname = \"red\"\nnetns = \"red\"\n{}{}{}",
+        peer("a", ""),
+        peer("b", "vrf = \"blue\"\n"),
+        peer("c", "vrf = \"red\"\n"),
+    );
+    let config = parse(&text, "router.toml").expect("no errors");
+    let places: Vec<_> = config.vrfs.into_iter().map(|vrf| vrf.place).collect();
+    let device = VrfPlace::Device { name: "blue".into(), table: 7 };
+    assert_eq!(places, [device, VrfPlace::Netns { name: "red".into(), table: 254 }]);
+    let peers = config.bgp.expect("[bgp]").peers;
+    let vrfs: Vec<_> = peers.iter().map(|peer| peer.vrf.as_deref()).collect();
+    assert_eq!(vrfs, [None, Some("blue"), Some("red")]);
+    assert!(peers.iter().all(|peer| peer.remote == peers[0].remote));
+}
+
+#[test]
+fn more_vrfs_than_there_may_be_are_refused() {
+    let vrf = |number: usize| format!("[[vrf]]\nname = \"v{number}\"\ntable = {}\n", 1000 + number);
+    let file = |count: usize| format!("{ROUTER}{}", (0..count).map(vrf).collect::<String>());
+    assert!(faults(&file(256)).is_empty());
+    assert_eq!(fault(&file(257)[ROUTER.len()..]).1, "there are 257 VRFs | at most 256");
+}
+
+#[test]
 fn every_check_points_at_its_text() {
     let peer = |rest: &str| format!("{PEER}{rest}");
     let group = |rest: &str| {
@@ -30,6 +57,7 @@ fn every_check_points_at_its_text() {
             "group = \"g\"\n[[bgp.peer]]\nname = \"b\"\naddress = \"10.1.0.3\"\nasn = 65101\ngroup = \"g\"";
         format!("[[bgp.group]]\nname = \"g\"\n{rest}\n{PEER}{members}")
     };
+    let on_link = |place: &str| format!("[[bgp.peer]]\nname = \"a\"\nasn = 65101\n{place}\n");
     let inside = |rest: &str| format!("{}{rest}", PEER.replace("65101", "65001"));
     let redistribution = |from: &str, before: &str| {
         format!("{before}[[bgp.redistribute]]\nfrom = \"{from}\"\npolicy = \"accept-all\"")
@@ -38,6 +66,11 @@ fn every_check_points_at_its_text() {
         format!("[[policy]]\nname = \"p\"\n[[policy.term]]\nfrom = {{ {from} }}\nthen = \"accept\"")
     };
     let then = |then: &str| format!("[[policy]]\nname = \"p\"\n[[policy.term]]\nthen = {{ {then} }}");
+    let vrf = |rest: &str| format!("[[vrf]]\nname = \"blue\"\n{rest}\n");
+    let two_vrfs = |name: &str, first: &str, second: &str| {
+        format!("{}[[vrf]]\nname = \"{name}\"\n{second}\n", vrf(first))
+    };
+    let in_vrf = |table: &str, rest: &str| format!("[[{table}]]\nvrf = \"blue\"\n{rest}\n");
     let table: &[(String, &str, &str)] = &[
         // Keys and types.
         (peer("pasive = true"), "pasive", "did you mean `passive`?"),
@@ -59,11 +92,33 @@ fn every_check_points_at_its_text() {
         ("[rib]\ndistance = 3".into(), "3", "`distance` is a number here | a table [rib.distance]"),
         ("[bgp]\npeer = 3".into(), "3", "`peer` is a number here | a table [[bgp.peer]] for each"),
         ("[rib.distance]\nospf = 110".into(), "ospf", "one of connected, static, ebgp, ibgp"),
+        // VRFs.
+        ("[[vrf]]\nname = \"blue\"".into(), "[[vrf]]", "needs `table`, or `netns`"),
+        (vrf("table = 254"), "254", "no table of a VRF | 1 to 252, or 256 and more"),
+        (vrf("table = 7\n[fea]\ntable = 7"), "7", "that of [fea], the default table"),
+        (vrf("netns = \"red\"\ntable = 253"), "253", "the system's own | 1 to 252, 254, or 256 and more"),
+        (vrf("netns = \"red\"\ntable = 255"), "255", "the system's own"),
+        (vrf("netns = \"../red\""), "\"../red\"", "no name of a network namespace"),
+        (vrf("netns = \"red\"\ndevice = \"red\""), "\"red\"", "a `device` or in a namespace"),
+        (vrf("table = 7").replace("blue", "blue@home"), "\"blue@home\"", "1 to 15 letters, digits, `-` or `_`"),
+        (vrf("table = 7").replace("blue", "a-name-that-is-too-long"), "\"a-name", "no name for a VRF"),
+        (two_vrfs("blue", "table = 7", "table = 8\ndevice = \"b\""), "\"blue\"", "VRF `blue` is already on line 5"),
+        (two_vrfs("red", "table = 7", "table = 7"), "7", "a VRF with table modulo 32768 `7` is already on line 6"),
+        (two_vrfs("red", "table = 7", "table = 32775"), "32775", "a VRF with table modulo 32768 `7` is already on line 6"),
+        (two_vrfs("red", "table = 7", "table = 8\ndevice = \"blue\""), "\"blue\"", "a VRF with device `blue` is already"),
+        (two_vrfs("red", "netns = \"n\"", "netns = \"n\""), "\"n\"", "a VRF with namespace `n` is already"),
+        (vrf("table = 7\nnetworks = [\"10.0.0.0/8\"]"), "[\"10.0.0.0/8\"]", "no effect without [bgp]"),
+        (vrf("table = 7\nnetworks = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\n[bgp]"), "\"10.0.0.0/8\"", "network `10.0.0.0/8` is already"),
+        (peer("vrf = \"blu\"\n") + &vrf("table = 7"), "\"blu\"", "there is no VRF `blu` | did you mean `blue`?"),
+        (peer("vrf = \"blue\"\n") + &vrf("table = 7") + &peer("vrf = \"blue\"\n").replace("\"a\"", "\"b\""), "\"10.1.0.2\"", "a peer with `10.1.0.2 in VRF blue` is already"),
+        (format!("{}{}", vrf("table = 7"), in_vrf("static", "prefix = \"::/0\"\nblackhole = true").repeat(2)), "\"::/0\"", "a static route for `::/0 in VRF blue` is already"),
+        (vrf("table = 7") + "[[protocol]]\nname = \"igp\"\n" + &in_vrf("bgp.redistribute", "from = \"igp\"\npolicy = \"accept-all\""), "\"igp\"", "`igp` brings no routes into a VRF | `static` or `connected`"),
         // Paths.
         (peer("route-reflector-client = true"), "true", "only a neighbour of our own AS"),
         (inside("role = \"peer\""), "\"peer\"", "`role` has no effect inside our AS | remove it"),
         (inside("as-override = true"), "true", "no effect inside our AS"),
         (peer("role-strict = true"), "true", "no effect without `role`"),
+        (peer("own-view = true"), "true", "no effect without `route-server-client`"),
         (peer("role = \"transit\""), "\"transit\"", "\"provider\" or \"rs-server\""),
         (peer("local-asn = 65101"), "65101", "AS 65101 is the neighbour's own | another number"),
         (peer("local-asn = 65001"), "65001", "AS 65001 is ours in any case"),
@@ -75,6 +130,50 @@ fn every_check_points_at_its_text() {
             "true",
             "only a neighbour of our own AS",
         ),
+        (
+            format!("[bgp.confederation]\nid = 65009\nmembers = [65102]\n{}", peer("local-asn = 65102")),
+            "65102",
+            "AS 65102 is our confederation or a member of it | a number from outside",
+        ),
+        (
+            format!("[bgp.confederation]\nid = 65101\nmembers = [65102]\n{}", peer("")),
+            "65101",
+            "AS 65101 is our confederation, seen from outside",
+        ),
+        (
+            peer("route-server-client = true\nas-override = true"),
+            "true",
+            "a route server leaves paths alone: `as-override` has no effect",
+        ),
+        (
+            peer("route-server-client = true\nrole = \"peer\""),
+            "\"peer\"",
+            "a route server to them | \"rs-server\"",
+        ),
+        // Links.
+        (on_link("address = \"fe80::1\""), "\"fe80::1\"", "could be on any interface | add `interface"),
+        (on_link("address = \"10.1.0.2\"\ninterface = \"eth1\""), "\"eth1\"", "found without `interface`"),
+        (on_link("listen-range = \"fe80::/10\"\ninterface = \"eth1\""), "\"eth1\"", "`interface` or `listen-range`, not both"),
+        (on_link("interface = \"a b\""), "\"a b\"", "no interface name"),
+        (on_link("interface = \"eth1\"\nmd5 = \"sesame\""), "", "the kernel knows keys by address"),
+        (on_link("interface = \"eth1\"\nlocal-address = \"2001:db8::1\""), "\"2001:db8::1\"", "is not link-local, and the peer's is"),
+        (
+            on_link("interface = \"eth1\"") + &on_link("interface = \"eth1\"").replace("\"a\"", "\"b\""),
+            "\"eth1\"",
+            "a peer with `eth1` is already on line",
+        ),
+        (
+            on_link("interface = \"eth1\"")
+                + &on_link("address = \"fe80::2\"\ninterface = \"eth1\"").replace("\"a\"", "\"b\""),
+            "\"eth1\"",
+            "the neighbour on eth1 could be the peer `b`",
+        ),
+        (
+            on_link("interface = \"eth1\"\nnext-hop-ipv6 = \"fe80::1\""),
+            "\"fe80::1\"",
+            "link-local next hop fe80::1 could be on any interface",
+        ),
+        (format!("[rib]\nenabled = false\n{}", on_link("interface = \"eth1\"")), "\"eth1\"", "nobody listens for router advertisements"),
         // Protocols of others.
         ("[[protocol]]\nname = \"Toy\"".into(), "\"Toy\"", "no name for a protocol | a letter, then up to 14"),
         ("[[protocol]]\nname = \"bgp\"".into(), "\"bgp\"", "the name of a part of this router | another name"),
@@ -123,11 +222,11 @@ fn every_check_points_at_its_text() {
         ),
         // Peers.
         ("[[bgp.peer]]\naddress = \"10.1.0.2\"\nasn = 1".into(), "[[bgp.peer]]", "needs `name` | `name` = \"text\""),
-        ("[[bgp.peer]]\nname = \"a\"\nasn = 1".into(), "[[bgp.peer]]", "needs `address` or `listen-range`"),
+        ("[[bgp.peer]]\nname = \"a\"\nasn = 1".into(), "[[bgp.peer]]", "needs `address`, `interface` or `listen-range`"),
         ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"".into(), "[[bgp.peer]]", "needs `asn`"),
         (peer("listen-range = \"10.0.0.0/8\""), "\"10.0.0.0/8\"", "not both"),
         ("[[bgp.peer]]\nname = \"a b\"\naddress = \"10.1.0.2\"\nasn = 1".into(), "\"a b\"", "no name for a peer"),
-        ("[[bgp.peer]]\nname = \"a\"\naddress = \"fe80::1\"\nasn = 1".into(), "\"fe80::1\"", "not supported"),
+        ("[[bgp.peer]]\nname = \"a\"\naddress = \"fe80::1\"\nasn = 1".into(), "\"fe80::1\"", "add `interface"),
         ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0\"\nasn = 1".into(), "\"10.1.0\"", "`10.1.0` is no such address"),
         ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = 23456".into(), "23456", "reserved"),
         ("[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = [1]".into(), "[1]", "this is a list | an AS number"),
@@ -167,12 +266,16 @@ fn every_check_points_at_its_text() {
         ("[bgp]\nnonstop-memory = \"1023 KiB\"".into(), "\"1023 KiB\"", "out of range | 1 MiB to 64 GiB"),
         ("[bgp]\nnonstop-memory = \"65 GiB\"".into(), "\"65 GiB\"", "out of range | 1 MiB to 64 GiB"),
         ("[[bgp.network]]\nprefix = \"10.0.0.0/33\"".into(), "\"10.0.0.0/33\"", "no prefix | address/length"),
+        ("[[bgp.aggregate]]\nprefix = \"10.0.0.1/32\"".into(), "\"10.0.0.1/32\"", "inside a single address | a shorter"),
+        ("[[bgp.aggregate]]\nprefix = \"::/0\"\n[[bgp.aggregate]]\nprefix = \"::/0\"".into(), "\"::/0\"", "aggregate `::/0`"),
+        ("[[bgp.aggregate]]\nprefix = \"::/0\"\ncontributors = \"p\"".into(), "\"p\"", "there is no policy `p`"),
         // Policies and sets.
         ("[[prefix-set]]\nname = \"a\"".into(), "[[prefix-set]]", "needs `prefixes` | a list of \"10.0.0.0/8 le 24\""),
         ("[[prefix-set]]\nname = \"a\"\nprefixes = [\"10.0.0.0/8 le 7\"]".into(), "\"10.0.0.0/8 le 7\"", "rise"),
         ("[[community-set]]\nname = \"a\"\ncommunities = \"1:x\"".into(), "\"1:x\"", "`1:x` is no community"),
         ("[[as-path-set]]\nname = \"a\"\npaths = [\"1 _\"]".into(), "\"1 _\"", "`_` in an AS path pattern"),
         ("[[policy]]\nname = \"accept-all\"".into(), "\"accept-all\"", "built in"),
+        (then("next-hop = \"fe80::1\""), "\"fe80::1\"", "link-local next hop fe80::1 could be on any interface"),
         ("[[policy]]\nname = \"p\"\n[[policy.term]]".into(), "[[policy.term]]", "needs `then`"),
         (
             "[[policy]]\nname = \"p\"\n[[policy.term]]\nthen = \"acept\"".into(),

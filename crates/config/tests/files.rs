@@ -6,6 +6,7 @@ use holdfast_config::{
     Config, parse,
     schema::{AsSets, PeerAsn, Remote, Secret, StaticTarget},
 };
+use holdfast_types::Family;
 
 fn docs() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -43,11 +44,30 @@ fn the_example_says_what_its_comments_say() {
     assert_eq!(transit.hold_time.as_secs(), 90);
     let range = &bgp.peers[2];
     assert!(
-        matches!((range.remote, &range.asn), (Remote::Range(_), PeerAsn::OneOf(asns)) if asns.len() == 2)
+        matches!((&range.remote, &range.asn), (Remote::Range(_), PeerAsn::OneOf(asns)) if asns.len() == 2)
     );
     assert!(range.passive && range.disabled, "a range only waits");
     assert!(transit.nonstop && !range.nonstop, "what [bgp] says, unless the peer has its own");
     assert_eq!(bgp.networks.len(), 1);
+}
+
+#[test]
+fn a_peer_on_a_link_has_an_address_and_an_interface_or_the_interface_alone() {
+    let peer = |place: &str| {
+        let text = format!(
+            "[router]\nid = \"10.0.0.1\"\nasn = 65001\n[[bgp.peer]]\nname = \"a\"\nasn = 65101\n{place}\n"
+        );
+        read(&text, "link.toml").bgp.expect("[bgp]").peers.remove(0)
+    };
+    let address = "fe80::1".parse().expect("an address");
+    let by_address = peer("address = \"fe80::1\"\ninterface = \"eth0\"");
+    assert_eq!(by_address.remote, Remote::LinkLocal(address, "eth0".into()));
+    let unnumbered = peer("interface = \"eth0\"");
+    assert_eq!(unnumbered.remote, Remote::Interface("eth0".into()));
+    assert_eq!(unnumbered.families, Family::ALL, "IPv4 has next hops of IPv6 there (RFC 8950)");
+    assert_eq!(by_address.families, Family::ALL);
+    let one = peer("interface = \"eth0\"\nfamilies = [\"ipv6-unicast\"]");
+    assert_eq!(one.families, [Family::IPV6_UNICAST]);
 }
 
 #[test]

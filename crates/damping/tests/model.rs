@@ -294,6 +294,8 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         families: vec![Family::IPV4_UNICAST],
         four_octet_as: true,
         max_message_len: MAX_LEN,
+        enhanced_refresh: false,
+        orf_received: Vec::new(),
         long_lived: false,
         extended_next_hop: false,
         identifiers_received: Identifiers::NONE,

@@ -6,22 +6,39 @@ use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
     routes::v1::RouteBatch,
 };
-use holdfast_fib::{Fib, FibError, NoneFib, TableId};
-use holdfast_fib_linux::{Interface, LinuxFib};
-use holdfast_process::profile::{FEA_IN, KERNEL, Point, Profile, routes_of};
-use holdfast_xrl::XrlError;
+use holdfast_fib::{Fib, FibError, TableId};
+use holdfast_fib_linux::Monitor;
+use holdfast_process::{
+    Boot,
+    profile::{FEA_IN, KERNEL, Point, routes_of},
+};
+use holdfast_sockets::Place;
+use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::sync::{Mutex, MutexGuard, watch};
-use tracing::{error, info, warn};
+use tracing::{Instrument, Span, error, info, warn};
 
-use crate::{batch, interfaces::Interfaces, metrics::Applying};
+use crate::{
+    batch,
+    interfaces::{Interfaces, Part},
+    kernel,
+    metrics::Applying,
+};
 
 /// Routes of a sync that are worked on at a time: a few milliseconds.
 pub const SLICE: usize = 2000;
 
-/// What the process does, apart from its interfaces to others.
+/// What the process does for one table, apart from its interfaces to others.
 pub struct Engine {
+    place: Place,
+    /// Names the VRF in the log.
+    span: Span,
+    wanted: RefCell<Option<Wanted>>,
+    /// Held while the backend is brought.
+    settling: Mutex<()>,
     backend: RefCell<Option<Backend>>,
     configured: watch::Sender<bool>,
+    /// Not there yet: the namespace, or the device with this table.
+    waits: watch::Sender<bool>,
     /// Held while something about the table is done that others of its kind have to wait for. First come,
     /// first served.
     turn: Mutex<()>,
@@ -30,6 +47,13 @@ pub struct Engine {
     pub(crate) applying: Applying,
     arriving: Point,
     entering: Point,
+}
+
+/// What is configured.
+#[derive(Clone, PartialEq, Eq)]
+struct Wanted {
+    backend: String,
+    table: TableId,
 }
 
 struct Backend {
@@ -46,42 +70,135 @@ pub(crate) struct Loss {
 }
 
 impl Engine {
-    /// Without a backend, which the configuration brings.
-    pub fn new(interfaces: impl IntoIterator<Item = Interface>, profile: &Profile) -> Self {
+    /// The engine of the default table; without a backend, which the configuration brings.
+    pub fn of_router(boot: &Boot) -> Self {
+        Self::new(Place::Here, Part::All, boot)
+    }
+
+    /// One for the table there, which shows this part of the interfaces.
+    pub(crate) fn new(place: Place, part: Part, boot: &Boot) -> Self {
         Self {
+            place,
+            span: boot.span(),
+            wanted: RefCell::new(None),
+            settling: Mutex::new(()),
             backend: RefCell::new(None),
             configured: watch::Sender::new(false),
+            waits: watch::Sender::new(false),
             turn: Mutex::new(()),
             losses: watch::Sender::default(),
-            interfaces: Interfaces::new(interfaces),
+            interfaces: Interfaces::new(part),
             applying: Applying::default(),
-            arriving: profile.point(&FEA_IN),
-            entering: profile.point(&KERNEL),
+            arriving: boot.profile.point(&FEA_IN),
+            entering: boot.profile.point(&KERNEL),
         }
     }
 
+    /// Where it is, and the sockets of its protocols are.
+    pub(crate) fn place(&self) -> Place {
+        self.place.clone()
+    }
+
     /// Brings the backend, or another one in its place: then the routes of the old one go, and the rib is
-    /// asked for all of them again. The same configuration again changes nothing.
+    /// asked for all of them again. The same configuration again changes nothing. In a namespace that is not there, or at
+    /// a device with another table, the backend comes later ([`Engine::settle`]).
     pub(crate) async fn configure(&self, wanted: &Configuration) -> Result<(), XrlError> {
-        let table = if wanted.table == 0 { TableId::MAIN } else { TableId(wanted.table) };
+        self.wanted.replace(Some(Wanted { backend: wanted.backend.clone(), table: table(wanted.table) }));
+        match self.settle().await {
+            Err(error) if error.kind() == ErrorKind::FailedPrecondition => {
+                self.span.in_scope(|| warn!(event = "vrf-waits", "not yet: {error}"));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Brings the backend that is configured, unless it is there.
+    ///
+    /// # Errors
+    /// As those of [`kernel::backend`].
+    pub(crate) async fn settle(&self) -> Result<(), XrlError> {
+        let _settling = self.settling.lock().await;
+        let result = self.bring().await;
+        let waits = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::FailedPrecondition);
+        self.waits.send_replace(waits);
+        result
+    }
+
+    /// Not by two at a time.
+    async fn bring(&self) -> Result<(), XrlError> {
+        let Some(Wanted { backend, table }) = self.wanted.borrow().clone() else { return Ok(()) };
         let now = self.backend.borrow().as_ref().map(|backend| (backend.fib.name(), backend.table));
-        if now == Some((wanted.backend.as_str(), table)) {
+        if now == Some((backend.as_str(), table)) {
             return Ok(());
         }
-        let fib = open(&wanted.backend)?;
+        let fib = kernel::backend(&self.place, &backend, table).instrument(self.span.clone()).await?;
         if now.is_some() {
             let _turn = self.turn.lock().await;
             self.with(|backend| backend.fib.clear())?;
             self.lose("another backend or table is configured");
         }
-        info!(event = "fea-configured", backend = fib.name(), table = table.0, "configured");
-        self.install(fib, table);
+        self.span.in_scope(|| {
+            info!(event = "fea-configured", backend = fib.name(), table = table.0, "configured");
+        });
+        *self.backend.borrow_mut() = Some(Backend { fib, table });
+        self.configured.send_replace(true);
         Ok(())
     }
 
-    pub(crate) fn install(&self, fib: Box<dyn Fib>, table: TableId) {
-        *self.backend.borrow_mut() = Some(Backend { fib, table });
-        self.configured.send_replace(true);
+    /// Returns when [`Engine::settle`] is to be tried again.
+    pub(crate) async fn is_waiting(&self) {
+        // The sender lives as long as we do: this cannot fail.
+        let _ = self.waits.subscribe().wait_for(|waits| *waits).await;
+    }
+
+    /// Gives its table up, with the routes in it, unless it is to stay with this one, numbered as in a configuration.
+    /// Tables are given up before any is taken: two engines may change theirs at once, and an old one's last deed must
+    /// not be done to the routes of the next. What the rib has to say waits for the configuration.
+    ///
+    /// # Errors
+    /// `Unavailable` when the kernel refuses; then it still has the table.
+    pub(crate) async fn release_unless(&self, next: u32) -> Result<(), XrlError> {
+        let next = table(next);
+        // Nobody settles there any more.
+        self.wanted.replace_with(|wanted| wanted.take().filter(|wanted| wanted.table == next));
+        let _settling = self.settling.lock().await;
+        if self.backend.borrow().as_ref().is_none_or(|backend| backend.table == next) {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        self.with(|backend| backend.fib.clear())?;
+        self.span
+            .in_scope(|| info!(event = "table-left", "its table is another's, or nobody's, from now on"));
+        *self.backend.borrow_mut() = None;
+        self.configured.send_replace(false);
+        self.lose("another table is configured");
+        Ok(())
+    }
+
+    /// Gives the backend up for another one of the same configuration, which [`Engine::settle`] brings: the place has become
+    /// another. Then the rib is asked for all routes again.
+    pub(crate) async fn leave(&self, reason: &str) {
+        let _settling = self.settling.lock().await;
+        let _turn = self.turn.lock().await;
+        if self.backend.borrow().is_none() {
+            return;
+        }
+        // Somebody may still be where it was.
+        if let Err(error) = self.with(|backend| backend.fib.clear()) {
+            self.span.in_scope(|| warn!(event = "vrf-moved", "its old routes may have stayed: {error}"));
+        }
+        *self.backend.borrow_mut() = None;
+        self.configured.send_replace(false);
+        self.lose(reason);
+    }
+
+    /// Whoever follows the interfaces there.
+    ///
+    /// # Errors
+    /// As those of [`kernel::monitor`].
+    pub(crate) async fn monitor(&self) -> Result<Monitor, XrlError> {
+        kernel::monitor(&self.place).await
     }
 
     /// What follows until [`Engine::sync_end`] is the whole table, unless routes are of no use: returns whether that
@@ -93,11 +210,8 @@ impl Engine {
             backend.fib.sync_begin()?;
             Ok(backend.fib.discards())
         })?;
-        info!(
-            event = "sync-begun",
-            "{}",
-            if discards { "no routes are wanted" } else { "the rib sends its whole table" }
-        );
+        let what = if discards { "no routes are wanted" } else { "the rib sends its whole table" };
+        self.span.in_scope(|| info!(event = "sync-begun", "{what}"));
         self.work().await?;
         Ok(discards)
     }
@@ -107,13 +221,15 @@ impl Engine {
         self.with(|backend| backend.fib.sync_end())?;
         self.work().await?;
         let counters = self.with(|backend| Ok(backend.fib.report().counters))?;
-        info!(
-            event = "sync-ended",
-            routes = counters.routes,
-            kept = counters.kept,
-            deleted = counters.deleted,
-            "in step with the rib"
-        );
+        self.span.in_scope(|| {
+            info!(
+                event = "sync-ended",
+                routes = counters.routes,
+                kept = counters.kept,
+                deleted = counters.deleted,
+                "in step with the rib"
+            );
+        });
         Ok(())
     }
 
@@ -125,9 +241,9 @@ impl Engine {
         let sets = sets.collect::<Result<Vec<_>, _>>()?;
         let _applying = self.applying.enter();
         let _turn = self.turn().await;
-        self.with(|Backend { fib, table }| {
+        self.with(|Backend { fib, .. }| {
             sets.iter().try_for_each(|(handle, next_hops)| fib.define(*handle, next_hops))?;
-            fib.apply(*table, &changes)?;
+            fib.apply(&changes)?;
             self.entering.pass(|| routes_of(batch));
             batch.undefine.iter().try_for_each(|handle| fib.undefine(holdfast_fib::Handle(*handle)))
         })
@@ -135,14 +251,16 @@ impl Engine {
 
     /// The end: from now on nothing is applied.
     pub(crate) async fn shut_down(&self, keep_routes: bool) -> Result<(), XrlError> {
-        if !*self.configured.borrow() {
+        self.wanted.replace(None);
+        let _settling = self.settling.lock().await;
+        let _turn = self.turn.lock().await;
+        if self.backend.borrow().is_none() {
             return Ok(());
         }
-        let _turn = self.turn.lock().await;
         if !keep_routes {
             self.with(|backend| backend.fib.clear())?;
         }
-        info!(event = "fea-shut-down", keep_routes, "shut down");
+        self.span.in_scope(|| info!(event = "fea-shut-down", keep_routes, "shut down"));
         *self.backend.borrow_mut() = None;
         Ok(())
     }
@@ -167,20 +285,34 @@ impl Engine {
     }
 
     pub(crate) fn interface_changed(&self, index: u32, usable: bool) {
+        self.on_interfaces(|backend| backend.fib.interface_changed(index, usable));
+    }
+
+    pub(crate) fn interfaces_unknown(&self) {
+        self.on_interfaces(|backend| backend.fib.interfaces_unknown());
+    }
+
+    fn on_interfaces(&self, act: impl FnOnce(&mut Backend) -> Result<(), FibError>) {
         if self.backend.borrow().is_none() {
             return;
         }
-        if let Err(error) = self.with(|backend| backend.fib.interface_changed(index, usable)) {
-            error!(event = "kernel-loss", "an interface has changed, and {error}");
+        if let Err(error) = self.with(act) {
+            self.span.in_scope(|| error!(event = "kernel-loss", "an interface has changed, and {error}"));
             self.lose(error.message());
         }
     }
 
     /// Waits for the backend and for those who came before.
     async fn turn(&self) -> MutexGuard<'_, ()> {
-        // The sender lives as long as we do: this cannot fail.
-        let _ = self.configured.subscribe().wait_for(|configured| *configured).await;
-        self.turn.lock().await
+        loop {
+            // The sender lives as long as we do: this cannot fail.
+            let _ = self.configured.subscribe().wait_for(|configured| *configured).await;
+            let turn = self.turn.lock().await;
+            // One of those may have been the last with this table.
+            if *self.configured.borrow() {
+                return turn;
+            }
+        }
     }
 
     /// Does the work of a sync, letting others in between.
@@ -197,7 +329,7 @@ impl Engine {
             backend.as_mut().ok_or_else(|| XrlError::failed_precondition("the fea is shut down"))?;
         let done = act(backend).map_err(|error| XrlError::unavailable(error.to_string()));
         if let Some(reason) = backend.fib.take_loss() {
-            warn!(event = "kernel-loss", reason, "the kernel has lost routes");
+            self.span.in_scope(|| warn!(event = "kernel-loss", reason, "the kernel has lost routes"));
             self.lose(&reason);
         }
         done
@@ -210,14 +342,7 @@ impl Engine {
     }
 }
 
-fn open(backend: &str) -> Result<Box<dyn Fib>, XrlError> {
-    match backend {
-        "linux" => {
-            let fib = LinuxFib::new()
-                .map_err(|error| XrlError::unavailable(format!("opening netlink: {error}")))?;
-            Ok(Box::new(fib))
-        }
-        "none" => Ok(Box::new(NoneFib::new())),
-        other => Err(XrlError::invalid_argument(format!("`{other}` is no backend: expected linux or none"))),
-    }
+/// The table of this number in a configuration.
+fn table(number: u32) -> TableId {
+    if number == 0 { TableId::MAIN } else { TableId(number) }
 }

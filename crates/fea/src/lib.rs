@@ -10,27 +10,36 @@
 //!  rib ── SyncBegin, Apply …, SyncEnd ──> turn (one after the other) ──> Fib ──> kernel
 //! ```
 //!
+//! A VRF is another engine in this process, with a monitor and a door of its own ([`vrfs`]), which the Finder knows as
+//! `fea@NAME` and `transport@NAME`: at a device, or in a network namespace where the keeper makes its sockets. Both may be
+//! deleted and made again: listeners, monitor and backend then go to the new one.
+//!
 //! One thread. Applying a batch is one slice of work; a sync is cut into slices of [`SLICE`] routes, between
 //! which everything else goes on.
 
 mod batch;
 mod engine;
 mod interfaces;
+mod kernel;
 mod metrics;
 mod monitor;
 mod service;
+mod vrfs;
 
 pub use engine::{Engine, SLICE};
 pub use monitor::follow;
 pub use service::FeaService;
 
-use std::rc::Rc;
+use std::{collections::BTreeSet, rc::Rc};
 
 use anyhow::Context;
 use holdfast_api::{fea::v1::FeaDispatcher, transport::v1::TransportDispatcher};
 use holdfast_fib_linux::Monitor;
-use holdfast_process::{Boot, CapabilitySet};
-use holdfast_transport::TransportService;
+use holdfast_process::{Boot, CapabilitySet, spawn_task};
+use holdfast_sockets::TransportService;
+use tokio::task::AbortHandle;
+use tracing::Instrument;
+use vrfs::Vrfs;
 
 /// What the process keeps of its rights: netlink and the TCP options, raw sockets, ports below 1024.
 pub const CAPABILITIES: CapabilitySet =
@@ -42,10 +51,26 @@ pub const CAPABILITIES: CapabilitySet =
 /// When the kernel cannot be asked about interfaces, at the start or later.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let monitor = Monitor::open().context("asking the kernel about interfaces")?;
-    let engine = Rc::new(Engine::new(monitor.interfaces().cloned(), &boot.profile));
-    metrics::register(&boot.metrics, &engine);
-    boot.node.serve(FeaDispatcher::new(FeaService::new(Rc::clone(&engine))));
-    boot.node.serve(TransportDispatcher::new(TransportService::new()));
+    let boot = Rc::new(boot);
+    let engine = Rc::new(Engine::of_router(&boot));
+    let vrfs = Rc::new(Vrfs::new(Rc::clone(&boot), Rc::clone(&engine)));
+    serve(&boot, &engine, FeaService::of_process(Rc::clone(&engine), vrfs));
     boot.join();
     follow(monitor, &engine).await
+}
+
+/// Serves what there is for each table. What comes back hears the neighbours there.
+fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
+    metrics::register(&boot.metrics, engine);
+    boot.node.serve(FeaDispatcher::new(service));
+    let transport = TransportService::new(engine.place());
+    metrics::register_discovery(&boot.metrics, transport.malformed());
+    let (discovery, place) = (transport.discovery(), transport.follow_place(engine.interfaces.versions()));
+    let known = Rc::clone(engine);
+    let links = move |wanted: &BTreeSet<String>| known.interfaces.usable(wanted);
+    let links = transport.follow_links(engine.interfaces.versions(), links);
+    let hearing = async move { _ = tokio::join!(discovery, place, links) };
+    let hearing = spawn_task(hearing.instrument(boot.span()));
+    boot.node.serve(TransportDispatcher::new(transport));
+    hearing.abort_handle()
 }

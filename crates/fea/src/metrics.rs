@@ -18,6 +18,10 @@ static LOSSES: Metric = Metric::counter(
     "holdfast_fea_losses",
     "How often the kernel may have lost routes, after which it is told all of them again",
 );
+static MALFORMED: Metric = Metric::counter(
+    "holdfast_fea_discovery_malformed",
+    "Router advertisements and solicitations on the links of peers without address that were ignored: malformed, or from another link",
+);
 static INTERFACES: Metric = Metric::gauge("holdfast_fea_interfaces", "Interfaces of the kernel");
 
 /// Batches that wait for their turn or are being applied.
@@ -50,6 +54,11 @@ pub(crate) fn register(metrics: &Metrics, engine: &Rc<Engine>) {
     metrics.register(move |sheet| read(sheet, &engine));
 }
 
+/// The same of what is heard of neighbours.
+pub(crate) fn register_discovery(metrics: &Metrics, malformed: impl Fn() -> u64 + 'static) {
+    metrics.register(move |sheet| sheet.add(&MALFORMED, &[], malformed()));
+}
+
 fn read(sheet: &mut Sheet, engine: &Engine) {
     let status = engine.status();
     for (metric, value) in [
@@ -59,7 +68,7 @@ fn read(sheet: &mut Sheet, engine: &Engine) {
         (&DELETED, status.deleted),
         (&ERRORS, status.errors),
         (&LOSSES, engine.losses.borrow().number),
-        (&INTERFACES, engine.interfaces.all().len() as u64),
+        (&INTERFACES, engine.interfaces.shown().len() as u64),
     ] {
         sheet.add(metric, &[], value);
     }

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 /// # Errors
 /// When the kernel cannot be asked any more.
 pub async fn follow(mut monitor: Monitor, engine: &Engine) -> anyhow::Result<()> {
+    engine.interfaces.replace(monitor.interfaces().cloned());
     // Only waited on, and for that a socket is a socket: tokio has no safe way to wait for a foreign one.
     let readiness = UnixDatagram::from_std(StdDatagram::from(monitor.as_fd().try_clone_to_owned()?))?;
     let mut events = Vec::new();
@@ -41,7 +42,11 @@ pub async fn follow(mut monitor: Monitor, engine: &Engine) -> anyhow::Result<()>
 fn pass_on(engine: &Engine, event: MonitorEvent) {
     match event {
         MonitorEvent::Changed(interface) => {
-            engine.interface_changed(interface.index, interface.usable());
+            // One that can be used may have others tried again, which asks the kernel for all next hops: not for what
+            // is no business of this table.
+            if !interface.usable() || engine.interfaces.concern(&interface) {
+                engine.interface_changed(interface.index, interface.usable());
+            }
             engine.interfaces.changed(interface);
         }
         MonitorEvent::Gone(interface) => {
@@ -54,9 +59,7 @@ fn pass_on(engine: &Engine, event: MonitorEvent) {
                 event = "interfaces-overrun",
                 "the kernel's notices about interfaces overran: comparing everything"
             );
-            for interface in engine.interfaces.all() {
-                engine.interface_changed(interface.index, interface.usable());
-            }
+            engine.interfaces_unknown();
         }
     }
 }

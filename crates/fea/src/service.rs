@@ -11,22 +11,34 @@ use holdfast_api::{
 };
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 
-use crate::{engine::Engine, interfaces};
+use crate::{engine::Engine, interfaces, vrfs::Vrfs};
 
 /// Serves `fea.v1`.
 pub struct FeaService {
     engine: Rc<Engine>,
+    /// Those of the process, if this is its own service and not one of theirs.
+    vrfs: Option<Rc<Vrfs>>,
 }
 
 impl FeaService {
     /// Over this engine.
     pub fn new(engine: Rc<Engine>) -> Self {
-        Self { engine }
+        Self { engine, vrfs: None }
+    }
+
+    /// Over the engine of the default table; it is told of these as well.
+    pub(crate) fn of_process(engine: Rc<Engine>, vrfs: Rc<Vrfs>) -> Self {
+        Self { engine, vrfs: Some(vrfs) }
     }
 }
 
 impl FeaServer for FeaService {
     async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+        match &self.vrfs {
+            Some(vrfs) => vrfs.configure(&request).await?,
+            None if request.vrfs.is_empty() => {}
+            None => return Err(XrlError::invalid_argument("a VRF has no VRFs")),
+        }
         self.engine.configure(&request).await?;
         Ok(Empty {})
     }
@@ -37,7 +49,12 @@ impl FeaServer for FeaService {
         _request: Empty,
         mut replies: ReplySink<InterfaceEvent>,
     ) -> Result<(), XrlError> {
+        // Which are shown depends on that.
+        if let Some(vrfs) = &self.vrfs {
+            vrfs.are_known().await;
+        }
         let interfaces = &self.engine.interfaces;
+        interfaces.are_known().await;
         let mut versions = interfaces.versions();
         let mut told = BTreeMap::new();
         let mut synced = false;
@@ -95,8 +112,8 @@ impl FeaServer for FeaService {
         _cx: &CallContext,
         _request: Empty,
     ) -> Result<ShowInterfacesReply, XrlError> {
-        let interfaces = self.engine.interfaces.all();
-        Ok(ShowInterfacesReply { interfaces: interfaces.iter().map(interfaces::api).collect() })
+        let interfaces = self.engine.interfaces.shown();
+        Ok(ShowInterfacesReply { interfaces: interfaces.values().map(interfaces::api).collect() })
     }
 
     async fn show_status(&self, _cx: &CallContext, _request: Empty) -> Result<Status, XrlError> {
@@ -104,6 +121,9 @@ impl FeaServer for FeaService {
     }
 
     async fn shutdown(&self, _cx: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {
+        if let Some(vrfs) = &self.vrfs {
+            vrfs.shut_down(request.keep_routes).await;
+        }
         self.engine.shut_down(request.keep_routes).await?;
         Ok(Empty {})
     }

@@ -7,11 +7,12 @@ use holdfast_api::{
     fea::v1::{
         Configuration, Empty, FeaClient, FeaDispatcher, Interface, InterfaceEvent, ShutdownRequest, Status,
     },
+    keeper::v1::KeeperClient,
     routes::v1::{NextHop, NextHopSet, RouteBatch},
 };
 use holdfast_fea::{Engine, FeaService, follow};
 use holdfast_fib_linux::Monitor;
-use holdfast_process::profile::Profile;
+use holdfast_process::Boot;
 use holdfast_xrl::{Channel, Client, ErrorKind, Link, Node, PeerIdentity, ReplyStream};
 use tokio::{
     task::{LocalSet, spawn_local},
@@ -39,8 +40,10 @@ fn in_a_namespace<F: Future<Output = ()>>(story: impl FnOnce(Fea) -> F + Send + 
 
 fn start() -> Fea {
     let monitor = Monitor::open().expect("netlink");
-    let engine = Rc::new(Engine::new(monitor.interfaces().cloned(), &Profile::default()));
     let node = Node::new("fea");
+    let (keeper, _nobody) = Link::pair();
+    let boot = Boot::new(node.clone(), KeeperClient::new(Channel::over(keeper)));
+    let engine = Rc::new(Engine::of_router(&boot));
     node.serve(FeaDispatcher::new(FeaService::new(Rc::clone(&engine))));
     let client = |role: &str| {
         let (near, far) = Link::pair();
@@ -49,7 +52,7 @@ fn start() -> Fea {
     };
     let fea = Fea { rib: client("rib"), manager: client("manager") };
     spawn_local(async move {
-        let _serving = node;
+        let _serving = boot;
         follow(monitor, &engine).await.expect("netlink works");
     });
     fea
@@ -57,7 +60,7 @@ fn start() -> Fea {
 
 impl Fea {
     async fn configure(&self, backend: &str) {
-        let request = Configuration { backend: backend.into(), table: 0 };
+        let request = Configuration { backend: backend.into(), table: 0, ..Configuration::default() };
         self.manager.configure(request).await.expect("configured");
     }
 
@@ -246,7 +249,7 @@ fn another_backend_asks_for_everything_again() {
             timeout(Duration::from_secs(5), losses.next()).await.expect("is said").expect("lives");
             assert_eq!(fea.rib.sync_begin(Empty {}).await.expect("begins").discards, discards);
         }
-        let request = Configuration { backend: "abacus".into(), table: 0 };
+        let request = Configuration { backend: "abacus".into(), table: 0, ..Configuration::default() };
         let error = fea.manager.configure(request).await.expect_err("no such backend");
         assert!(error.message().contains("`abacus` is no backend"));
     });

@@ -1,6 +1,6 @@
 //! The backend `linux`.
 
-use std::io;
+use std::{io, os::fd::OwnedFd};
 
 use foldhash::HashMap;
 use holdfast_fib::{Fib, FibError, Handle, NextHops, Report, RouteChange, TableId};
@@ -9,15 +9,19 @@ use rustix::io::Errno;
 
 use crate::{
     message::{Batch, kind},
-    objects::{Defined, Objects},
+    objects::{Defined, ObjectIds, Objects},
     request::{MESSAGES_MAX, Refusal, Requests},
     route::{self, Expect, Target},
+    socket::socket,
     sync::{Leftover, RouteDump},
 };
 
-/// The kernel's tables. Remembers next hops, and no route outside of a sync.
+/// A table of the kernel. Remembers next hops, and no route outside of a sync. Routes in other tables are not seen,
+/// whoever made them.
 pub struct LinuxFib {
+    table: TableId,
     requests: Requests,
+    dump: RouteDump,
     objects: Objects,
     sync: Option<Sync>,
     /// What most routes of the last write were, and most of the next will be.
@@ -34,7 +38,7 @@ struct Sync {
 }
 
 enum Phase {
-    Dump(RouteDump),
+    Dump,
     /// Between the dump and the end of the sync.
     Apply,
     Delete,
@@ -54,14 +58,24 @@ enum Action {
 }
 
 impl LinuxFib {
-    /// The tables of the network namespace of the calling thread.
+    /// A table in the network namespace of the calling thread.
     ///
     /// # Errors
     /// When no netlink socket can be had, as without CAP_NET_ADMIN.
-    pub fn new() -> io::Result<Self> {
+    pub fn open(table: TableId, ids: ObjectIds) -> io::Result<Self> {
+        Self::over([socket()?, socket()?], table, ids)
+    }
+
+    /// Over sockets that nobody has used, both of one namespace, in which the table is.
+    ///
+    /// # Errors
+    /// When the kernel does not take their options.
+    pub fn over([requests, dump]: [OwnedFd; 2], table: TableId, ids: ObjectIds) -> io::Result<Self> {
         Ok(Self {
-            requests: Requests::open()?,
-            objects: Objects::default(),
+            table,
+            requests: Requests::over(requests)?,
+            dump: RouteDump::new(Requests::over(dump)?, table),
+            objects: Objects::new(ids),
             sync: None,
             expect: Expect::Absent,
             report: Report::default(),
@@ -91,17 +105,17 @@ impl LinuxFib {
     }
 
     fn finish_dump(&mut self) -> Result<(), FibError> {
-        while self.sync.as_ref().is_some_and(|sync| matches!(sync.phase, Phase::Dump(_))) {
+        while self.sync.as_ref().is_some_and(|sync| matches!(sync.phase, Phase::Dump)) {
             self.work(usize::MAX)?;
         }
         Ok(())
     }
 
-    fn apply_some(&mut self, table: TableId, changes: &[RouteChange]) -> io::Result<()> {
-        let writes: Vec<Write> = changes.iter().filter_map(|change| self.plan(table, *change)).collect();
-        let again = self.write(table, &writes)?;
+    fn apply_some(&mut self, changes: &[RouteChange]) -> io::Result<()> {
+        let writes: Vec<Write> = changes.iter().filter_map(|change| self.plan(*change)).collect();
+        let again = self.write(&writes)?;
         self.learn(&writes, again.len());
-        let last = self.write(table, &again)?;
+        let last = self.write(&again)?;
         for write in last {
             self.report.refuse(write.prefix.to_string(), "another program changes the same route".into());
         }
@@ -112,11 +126,11 @@ impl LinuxFib {
     }
 
     /// What has to be written for the change, if anything.
-    fn plan(&mut self, table: TableId, change: RouteChange) -> Option<Write> {
+    fn plan(&mut self, change: RouteChange) -> Option<Write> {
         let prefix = change.prefix;
         let Some(handle) = change.next_hops else {
             if let Some(sync) = &mut self.sync {
-                sync.leftover.take(table, prefix);
+                sync.leftover.take(prefix);
             }
             return Some(Write { prefix, action: Action::Delete { priority: route::PRIORITY } });
         };
@@ -127,7 +141,7 @@ impl LinuxFib {
                 return None;
             }
         };
-        let expect = match self.sync.as_mut().map(|sync| sync.leftover.take(table, prefix)) {
+        let expect = match self.sync.as_mut().map(|sync| sync.leftover.take(prefix)) {
             Some(Some(before)) if before == target => {
                 self.report.counters.kept += 1;
                 return None;
@@ -139,7 +153,8 @@ impl LinuxFib {
     }
 
     /// Writes, counts, and returns what has to be written again because the expectation was wrong.
-    fn write(&mut self, table: TableId, writes: &[Write]) -> io::Result<Vec<Write>> {
+    fn write(&mut self, writes: &[Write]) -> io::Result<Vec<Write>> {
+        let table = self.table;
         let mut batch = Batch::new();
         let mut sequences = None;
         for write in writes {
@@ -223,21 +238,16 @@ impl LinuxFib {
             self.objects.end_sync(&mut self.requests)?;
             return Ok(false);
         }
-        for same_table in some.chunk_by(|a, b| a.0 == b.0) {
-            let writes = same_table
-                .iter()
-                .map(|&(_, prefix, priority)| Write { prefix, action: Action::Delete { priority } });
-            let writes: Vec<Write> = writes.collect();
-            self.write(same_table[0].0, &writes)?;
-        }
+        let writes = some.into_iter().map(delete_write);
+        self.write(&writes.collect::<Vec<_>>())?;
         Ok(true)
     }
 
     fn work_some(&mut self, budget: usize) -> io::Result<bool> {
         let Some(sync) = &mut self.sync else { return Ok(false) };
         match &mut sync.phase {
-            Phase::Dump(dump) => {
-                let more = dump.work(&mut sync.leftover, budget)?;
+            Phase::Dump => {
+                let more = self.dump.work(&mut sync.leftover, budget)?;
                 if !more {
                     sync.phase = Phase::Apply;
                     self.report.counters.routes = sync.leftover.len() as u64;
@@ -253,21 +263,22 @@ impl LinuxFib {
         self.sync = None;
         self.objects.clear(&mut self.requests)?;
         for afi in [Afi::IPV4, Afi::IPV6] {
-            let routes = self.requests.dump_all(kind::GET_ROUTE, &route::dump_header(afi), route::parse)?;
-            for routes in
-                routes.chunk_by(|a, b| a.table == b.table).flat_map(|routes| routes.chunks(MESSAGES_MAX))
-            {
-                let writes = routes.iter().map(|route| Write {
-                    prefix: route.prefix,
-                    action: Action::Delete { priority: route.priority },
-                });
-                self.write(routes[0].table, &writes.collect::<Vec<_>>())?;
+            let header = route::dump_header(afi, self.table);
+            let mut routes = self.requests.dump_all(kind::GET_ROUTE, &header, route::parse)?;
+            routes.retain(|route| route.table == self.table);
+            for routes in routes.chunks(MESSAGES_MAX) {
+                let writes = routes.iter().map(|route| delete_write((route.prefix, route.priority)));
+                self.write(&writes.collect::<Vec<_>>())?;
             }
         }
         self.report.counters.routes = 0;
         self.report.counters.next_hops = 0;
         Ok(())
     }
+}
+
+fn delete_write((prefix, priority): (Prefix, u32)) -> Write {
+    Write { prefix, action: Action::Delete { priority } }
 }
 
 /// A route that a later write of the same batch changes as well must not be written after it.
@@ -303,16 +314,16 @@ impl Fib for LinuxFib {
         Ok(())
     }
 
-    fn apply(&mut self, table: TableId, changes: &[RouteChange]) -> Result<(), FibError> {
+    fn apply(&mut self, changes: &[RouteChange]) -> Result<(), FibError> {
         self.finish_dump()?;
-        changes.chunks(MESSAGES_MAX).try_for_each(|some| self.apply_some(table, some)).map_err(failed)
+        changes.chunks(MESSAGES_MAX).try_for_each(|some| self.apply_some(some)).map_err(failed)
     }
 
     fn sync_begin(&mut self) -> Result<(), FibError> {
         self.loss = None;
         self.objects.begin_sync(&mut self.requests).map_err(failed)?;
-        let dump = RouteDump::begin().map_err(failed)?;
-        self.sync = Some(Sync { leftover: Leftover::default(), phase: Phase::Dump(dump) });
+        self.dump.begin().map_err(failed)?;
+        self.sync = Some(Sync { leftover: Leftover::default(), phase: Phase::Dump });
         Ok(())
     }
 
@@ -338,6 +349,10 @@ impl Fib for LinuxFib {
             self.objects.compare(&mut self.requests).map_err(failed)?;
         }
         Ok(())
+    }
+
+    fn interfaces_unknown(&mut self) -> Result<(), FibError> {
+        self.repair().map_err(failed)
     }
 
     fn take_loss(&mut self) -> Option<String> {

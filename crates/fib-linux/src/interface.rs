@@ -12,6 +12,13 @@ pub(crate) const ADDRESS_HEADER: usize = 8;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+/// In `IFLA_LINKINFO`.
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+/// In the data of the kind "vrf".
+const IFLA_VRF_TABLE: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
@@ -30,6 +37,10 @@ pub struct Interface {
     pub running: bool,
     /// Largest packet in octets.
     pub mtu: u32,
+    /// Index of the interface that it is enslaved to, as to a VRF or a bridge; 0: to none.
+    pub master: u32,
+    /// The table that it is bound to, if it is a VRF device.
+    pub vrf_table: Option<u32>,
     /// Hardware address; empty when it has none.
     pub mac: Vec<u8>,
     /// In order.
@@ -92,10 +103,21 @@ fn link(body: &[u8]) -> Interface {
             IFLA_ADDRESS => interface.mac = value.to_vec(),
             IFLA_IFNAME => interface.name = String::from_utf8_lossy(value).trim_end_matches('\0').to_owned(),
             IFLA_MTU => interface.mtu = u32_at(value, 0),
+            IFLA_MASTER => interface.master = u32_at(value, 0),
+            IFLA_LINKINFO => interface.vrf_table = vrf_table(value),
             _ => {}
         }
     }
     interface
+}
+
+fn vrf_table(info: &[u8]) -> Option<u32> {
+    let inside =
+        |body, wanted| attributes(body, 0).find_map(|(kind, value)| (kind == wanted).then_some(value));
+    let kind: &[u8] = inside(info, IFLA_INFO_KIND)?;
+    let is_vrf = kind.strip_suffix(b"\0").unwrap_or(kind) == b"vrf";
+    let table = inside(inside(info, IFLA_INFO_DATA).filter(|_| is_vrf)?, IFLA_VRF_TABLE)?;
+    Some(u32_at(table, 0))
 }
 
 fn interface_address(body: &[u8]) -> Option<InterfaceAddress> {
@@ -139,12 +161,37 @@ mod tests {
 
     #[test]
     fn a_link_with_all_we_want_of_it() {
-        let attributes: [(u16, &[u8]); 3] =
-            [(3, b"eth1\0"), (4, &1500_u32.to_ne_bytes()), (1, &[2, 0, 0, 0, 0, 1])];
+        let (mtu, master) = (1500_u32.to_ne_bytes(), 3_u32.to_ne_bytes());
+        let attributes: [(u16, &[u8]); 4] =
+            [(3, b"eth1\0"), (4, &mtu), (1, &[2, 0, 0, 0, 0, 1]), (10, &master)];
         let read = notice(kind::NEW_LINK, &link_header(0, IFF_UP | IFF_LOWER_UP), &attributes);
         let Some(Notice::Link(interface)) = read else { panic!("{read:?}") };
         assert_eq!((interface.index, interface.name.as_str(), interface.mtu), (7, "eth1", 1500));
+        assert_eq!(interface.master, 3);
         assert!(interface.usable() && interface.mac == [2, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_vrf_device_says_its_table_and_no_other_device_has_one() {
+        // `u16 length, u16 type, value`, the data nested.
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+            bytes.extend_from_slice(&kind.to_ne_bytes());
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let data = attribute(IFLA_INFO_DATA | 0x8000, &attribute(IFLA_VRF_TABLE, &70_000_u32.to_ne_bytes()));
+        for (kind, data, table) in [
+            (&b"vrf\0"[..], &data[..], Some(70_000)),
+            (b"vrf", &data, Some(70_000)),
+            (b"bridge\0", &data, None),
+            (b"vrf\0", &[], None),
+        ] {
+            let info = [&attribute(IFLA_INFO_KIND, kind)[..], data].concat();
+            let read = notice(kind::NEW_LINK, &link_header(0, 0), &[(IFLA_LINKINFO | 0x8000, &info)]);
+            assert!(matches!(&read, Some(Notice::Link(link)) if link.vrf_table == table), "{read:?}");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! [`LinuxFib`] is the backend `linux` of [`holdfast_fib::Fib`]; [`Monitor`] says which interfaces and
 //! addresses there are and follows their changes. This is the only crate that names netlink; it knows
-//! neither other processes nor where routes come from. Both types need CAP_NET_ADMIN in the network
-//! namespace in which they are made, and stay in it.
+//! neither other processes nor where routes come from. Both types work over sockets, which belong to a network
+//! namespace and stay in it ([`socket()`]); changes need CAP_NET_ADMIN there.
 //!
 //! # How routes lie in the kernel
 //!
@@ -15,6 +15,9 @@
 //! group be replaced in place, whatever their number, and all routes follow in that moment. Routes that
 //! drop packets have a type (blackhole, unreachable) and no object, because a group cannot hold an IPv6
 //! blackhole.
+//!
+//! A [`LinuxFib`] is one table; several may be in one namespace, in one process or in several. Objects have no table:
+//! whose one is says its number ([`ObjectIds`]).
 //!
 //! Everything of ours carries [`PROTOCOL`]; routes have the metric [`PRIORITY`], so that a route of the
 //! operator without a metric wins over ours and is never replaced by it.
@@ -42,9 +45,12 @@ mod nexthop;
 mod objects;
 mod request;
 mod route;
+mod socket;
 mod sync;
 
 pub use fib::LinuxFib;
 pub use interface::{Interface, InterfaceAddress};
 pub use monitor::{Monitor, MonitorEvent};
+pub use objects::ObjectIds;
 pub use route::{PRIORITY, PROTOCOL};
+pub use socket::socket;

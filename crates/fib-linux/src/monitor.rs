@@ -3,16 +3,16 @@
 use std::{
     collections::BTreeMap,
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
-use rustix::net::RecvFlags;
+use holdfast_sys::netlink;
 
 use crate::{
     interface::{ADDRESS_HEADER, Interface, LINK_HEADER, Notice, parse},
     message::{kind, messages},
-    request::{Requests, set_receive_buffer},
+    request::Requests,
+    socket::{Socket, socket},
 };
 
 /// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`.
@@ -24,6 +24,7 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 /// Follows the interfaces and addresses of a network namespace.
 pub struct Monitor {
     socket: Socket,
+    requests: Requests,
     interfaces: BTreeMap<u32, Interface>,
     buffer: Vec<u8>,
 }
@@ -41,20 +42,27 @@ pub enum MonitorEvent {
 }
 
 impl Monitor {
-    /// Subscribes to changes, then reads what there is.
+    /// Subscribes to changes in the network namespace of the calling thread, then reads what there is.
     ///
     /// # Errors
     /// When no netlink socket can be had.
     pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.set_non_blocking(true)?;
-        set_receive_buffer(&socket, RECEIVE_BUFFER)?;
+        Self::over([socket()?, socket()?])
+    }
+
+    /// Over sockets that nobody has used, both of one namespace, which is the one that is followed.
+    ///
+    /// # Errors
+    /// When the kernel does not answer on them.
+    pub fn over([notices, requests]: [OwnedFd; 2]) -> io::Result<Self> {
+        let socket = Socket::new(notices, RECEIVE_BUFFER)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
         for group in GROUPS {
-            socket.add_membership(group)?;
+            netlink::join_group(&socket, group)?;
         }
-        Ok(Self { socket, interfaces: read_all()?, buffer: vec![0; 64 << 10] })
+        let mut requests = Requests::over(requests)?;
+        let interfaces = read_all(&mut requests)?;
+        Ok(Self { socket, requests, interfaces, buffer: vec![0; 64 << 10] })
     }
 
     /// The interfaces as they are known, by index.
@@ -69,15 +77,14 @@ impl Monitor {
     /// Those of the socket, except that it has nothing.
     pub fn read(&mut self, events: &mut Vec<MonitorEvent>) -> io::Result<bool> {
         use rustix::io::Errno;
-        match rustix::net::recv(&self.socket, &mut *self.buffer, RecvFlags::empty()) {
-            Ok((length, _)) => {
-                for notice in messages(&self.buffer[..length]).filter_map(parse) {
+        match self.socket.receive(&mut self.buffer) {
+            Ok(datagram) => {
+                for notice in messages(datagram).filter_map(parse) {
                     events.extend(take(&mut self.interfaces, notice));
                 }
                 Ok(true)
             }
             Err(Errno::AGAIN) => Ok(false),
-            Err(Errno::INTR) => Ok(true),
             Err(Errno::NOBUFS) => {
                 self.read_anew(events)?;
                 Ok(true)
@@ -88,7 +95,7 @@ impl Monitor {
 
     fn read_anew(&mut self, events: &mut Vec<MonitorEvent>) -> io::Result<()> {
         events.push(MonitorEvent::Overrun);
-        let now = read_all()?;
+        let now = read_all(&mut self.requests)?;
         let before = std::mem::replace(&mut self.interfaces, now);
         let gone = before.iter().filter(|(index, _)| !self.interfaces.contains_key(index));
         events.extend(gone.map(|(_, interface)| MonitorEvent::Gone(interface.clone())));
@@ -106,8 +113,7 @@ impl AsFd for Monitor {
     }
 }
 
-fn read_all() -> io::Result<BTreeMap<u32, Interface>> {
-    let mut requests = Requests::open()?;
+fn read_all(requests: &mut Requests) -> io::Result<BTreeMap<u32, Interface>> {
     let mut notices = requests.dump_all(kind::GET_LINK, &[0; LINK_HEADER], parse)?;
     notices.extend(requests.dump_all(kind::GET_ADDRESS, &[0; ADDRESS_HEADER], parse)?);
     let mut interfaces = BTreeMap::new();

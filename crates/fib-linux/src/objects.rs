@@ -3,27 +3,59 @@
 use std::{collections::BTreeMap, io};
 
 use foldhash::HashMap;
-use holdfast_fib::{Handle, NextHop, NextHops};
+use holdfast_fib::{Handle, NextHop, NextHops, TableId};
 use rustix::io::Errno;
 
 use crate::{
-    message::{Batch, kind},
+    message::{Batch, Message, kind},
     nexthop::{self, Exit, LinkFamily, Member, Object},
     request::{MESSAGES_MAX, Refusal, Requests},
     route::Target,
 };
 
-/// Our objects are numbered from here on; other programs that let the kernel choose, or count from 1 as
-/// FRR does, stay far below.
-pub(crate) const FIRST_ID: u32 = 75_000_000;
-const LAST_ID: u32 = 79_999_999;
+/// The numbers of the nexthop objects of a table. The kernel has one set of objects for all tables of a network
+/// namespace, so each table has numbers of its own there: by its number an object is known to belong to it, in the
+/// next process too.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ObjectIds {
+    first: u32,
+    last: u32,
+}
+
+impl ObjectIds {
+    /// Those of the one table that is none of a VRF's device. Other programs that let the kernel choose, or count from 1
+    /// as FRR does, stay far below.
+    pub const ROUTER: Self = Self { first: 75_000_000, last: 79_999_999 };
+
+    /// Tables of VRFs whose numbers have different rests by this have different numbers of objects.
+    pub const VRF_TABLES: u32 = 1 << 15;
+
+    /// Those of a VRF's table: 65536, in the upper half, which other programs leave alone (FRR's end below).
+    pub fn of_vrf(table: TableId) -> Self {
+        let first = (1 << 31) | (table.0 % Self::VRF_TABLES) << 16;
+        Self { first, last: first | 0xffff }
+    }
+
+    fn contains(self, object: &Object) -> bool {
+        (self.first..=self.last).contains(&id(object))
+    }
+
+    /// The one after this, in a circle.
+    fn after(self, id: u32) -> u32 {
+        if (self.first..self.last).contains(&id) { id + 1 } else { self.first }
+    }
+
+    fn count(self) -> u32 {
+        self.last - self.first + 1
+    }
+}
 
 /// Members of a group, without doubles, in order.
 type Ways = BTreeMap<Exit, u8>;
 
 /// Handles and their objects. One exit is one object, shared by all groups that have it as a member.
-#[derive(Default)]
 pub(crate) struct Objects {
+    ids: ObjectIds,
     entries: HashMap<Handle, Entry>,
     exits: HashMap<Exit, Shared>,
     /// Groups in the kernel that no handle stands for: left by an earlier process or by the time before a
@@ -98,6 +130,12 @@ impl Step<'_> {
 }
 
 impl Objects {
+    /// None yet.
+    pub(crate) fn new(ids: ObjectIds) -> Self {
+        let (entries, exits, orphans) = (HashMap::default(), HashMap::default(), HashMap::default());
+        Self { ids, entries, exits, orphans, last_id: 0 }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -189,14 +227,14 @@ impl Objects {
 
     /// Deletes every object of ours, and with them the routes that use them.
     pub(crate) fn clear(&mut self, kernel: &mut Requests) -> io::Result<()> {
-        let objects = dump(kernel)?;
+        let objects = self.dump(kernel)?;
         let groups =
             objects.iter().filter_map(|object| matches!(object, Object::Group(..)).then_some(id(object)));
         let exits =
             objects.iter().filter_map(|object| matches!(object, Object::Exit(..)).then_some(id(object)));
         delete_all(kernel, &groups.collect::<Vec<_>>())?;
         delete_all(kernel, &exits.collect::<Vec<_>>())?;
-        *self = Self { last_id: self.last_id, ..Self::default() };
+        *self = Self { last_id: self.last_id, ..Self::new(self.ids) };
         Ok(())
     }
 
@@ -204,7 +242,7 @@ impl Objects {
     pub(crate) fn compare(&mut self, kernel: &mut Requests) -> io::Result<()> {
         let mut exits = HashMap::default();
         let mut groups = HashMap::default();
-        for object in dump(kernel)? {
+        for object in self.dump(kernel)? {
             match object {
                 Object::Exit(id, exit) => drop(exits.insert(id, exit)),
                 Object::Group(id, members) => drop(groups.insert(id, members)),
@@ -440,16 +478,24 @@ impl Objects {
         kernel: &mut Requests,
         write: impl Fn(&mut Batch, u32, u32),
     ) -> io::Result<Result<u32, Refusal>> {
+        let mut tried = 0;
         loop {
-            let next = self.last_id.max(FIRST_ID - 1) + 1;
-            self.last_id = if next > LAST_ID { FIRST_ID } else { next };
-            let id = self.last_id;
+            let id = self.ids.after(self.last_id);
+            self.last_id = id;
+            tried += 1;
             match kernel.one(|batch, sequence| write(batch, sequence, id))? {
                 Ok(()) => return Ok(Ok(id)),
-                Err(refusal) if refusal.errno == Errno::EXIST => {}
+                Err(refusal) if refusal.errno == Errno::EXIST && tried < self.ids.count() => {}
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
+    }
+
+    /// What the kernel has under our numbers.
+    fn dump(&self, kernel: &mut Requests) -> io::Result<Vec<Object>> {
+        let ids = self.ids;
+        let ours = |message: Message<'_>| nexthop::parse(message).filter(|object| ids.contains(object));
+        kernel.dump_all(kind::GET_NEXTHOP, &[0; nexthop::HEADER], ours)
     }
 }
 
@@ -487,10 +533,6 @@ fn id(object: &Object) -> u32 {
     }
 }
 
-fn dump(kernel: &mut Requests) -> io::Result<Vec<Object>> {
-    kernel.dump_all(kind::GET_NEXTHOP, &[0; nexthop::HEADER], nexthop::parse)
-}
-
 /// Deletes objects. One that is gone already is as good.
 fn delete_all(kernel: &mut Requests, ids: &[u32]) -> io::Result<()> {
     for ids in ids.chunks(MESSAGES_MAX) {
@@ -509,6 +551,24 @@ mod tests {
 
     fn hop(last: u8, weight: u16) -> NextHop {
         NextHop { gateway: Some([10, 0, 0, last].into()), interface: 2, weight }
+    }
+
+    #[test]
+    fn tables_have_numbers_of_their_own_and_no_other_program_has_them() {
+        let tables = [1, 100, 1000, 32_767, 1 << 15, u32::MAX];
+        let mut firsts = tables.map(|table| ObjectIds::of_vrf(TableId(table)).first).to_vec();
+        firsts.push(ObjectIds::ROUTER.first);
+        firsts.sort_unstable();
+        // 32767 and the last one have the same rest.
+        firsts.dedup();
+        assert_eq!(firsts.len(), tables.len());
+        assert!(ObjectIds::of_vrf(TableId(0)).first > ObjectIds::ROUTER.last);
+        let last = ObjectIds::of_vrf(TableId(32_767));
+        assert_eq!((last.last, last.count()), (u32::MAX, 65_536));
+        assert_eq!(
+            (last.after(0), last.after(u32::MAX), last.after(last.first)),
+            (last.first, last.first, last.first + 1)
+        );
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Requests to the kernel and their answers, over one socket.
 
-use std::{fmt, io};
+use std::{fmt, io, os::fd::OwnedFd};
 
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
-use rustix::{io::Errno, net::RecvFlags};
+use holdfast_sys::netlink;
+use rustix::io::Errno;
 
-use crate::message::{Batch, HEADER, Message, attributes, flag, kind, messages, u32_at};
+use crate::{
+    message::{Batch, HEADER, Message, attributes, flag, kind, messages, u32_at},
+    socket::Socket,
+};
 
 /// Room for the kernel's answers to a batch. Each refused request costs about 1 KiB of it, so that a batch of
 /// [`MESSAGES_MAX`] refusals fits.
@@ -56,18 +59,16 @@ pub(crate) struct Requests {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
+    /// The kernel has more of a dump to give, and refuses to begin another.
+    dumping: bool,
 }
 
 impl Requests {
-    pub(crate) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.set_cap_ack(true)?;
-        socket.set_ext_ack(true)?;
-        socket.set_netlink_get_strict_chk(true)?;
-        set_receive_buffer(&socket, RECEIVE_BUFFER)?;
-        Ok(Self { socket, sequence: 0, buffer: vec![0; READ] })
+    /// Over a socket that nobody has used.
+    pub(crate) fn over(socket: OwnedFd) -> io::Result<Self> {
+        let socket = Socket::new(socket, RECEIVE_BUFFER)?;
+        netlink::set_strict(&socket)?;
+        Ok(Self { socket, sequence: 0, buffer: vec![0; READ], dumping: false })
     }
 
     /// A number for the next request.
@@ -86,11 +87,11 @@ impl Requests {
             return Ok(());
         }
         batch.acknowledge_last();
-        self.send(batch)?;
+        self.socket.send(batch.bytes())?;
         let last = self.sequence;
         let mut answered = false;
         while !answered {
-            for message in messages(receive(&self.socket, &mut self.buffer)?) {
+            for message in messages(self.socket.receive(&mut self.buffer)?) {
                 if message.kind != kind::ERROR {
                     continue;
                 }
@@ -112,17 +113,29 @@ impl Requests {
         Ok(result)
     }
 
-    /// Asks for a dump, whose answers [`Requests::dumped`] reads. No other request until it is done.
+    /// Asks for a dump, whose answers [`Requests::dumped`] reads. No other request until it is done; another dump
+    /// waits for the rest of the one before.
     pub(crate) fn dump(&mut self, kind: u16, header: &[u8]) -> io::Result<()> {
+        while self.dumping {
+            self.dumped(|_| ())?;
+        }
         let mut batch = Batch::new();
         batch.message(kind, flag::DUMP, self.next_sequence(), |body| body.header(header));
-        self.send(&batch)
+        self.socket.send(batch.bytes())?;
+        self.dumping = true;
+        Ok(())
     }
 
     /// Reads a part of the dump.
-    pub(crate) fn dumped(&mut self, mut each: impl FnMut(Message<'_>)) -> io::Result<Dumped> {
+    pub(crate) fn dumped(&mut self, each: impl FnMut(Message<'_>)) -> io::Result<Dumped> {
+        let read = self.read_dump(each);
+        self.dumping = matches!(read, Ok(Dumped::More | Dumped::Interrupted));
+        read
+    }
+
+    fn read_dump(&mut self, mut each: impl FnMut(Message<'_>)) -> io::Result<Dumped> {
         let mut state = Dumped::More;
-        for message in messages(receive(&self.socket, &mut self.buffer)?) {
+        for message in messages(self.socket.receive(&mut self.buffer)?) {
             if message.sequence != self.sequence {
                 continue;
             }
@@ -130,9 +143,11 @@ impl Requests {
                 state = Dumped::Interrupted;
             }
             match message.kind {
-                kind::DONE if state == Dumped::Interrupted => return Ok(Dumped::DoneInterrupted),
-                kind::DONE => return Ok(Dumped::Done),
-                kind::ERROR => return Err(dump_refused(&message)),
+                kind::DONE | kind::ERROR if !is_done(&message) => return Err(dump_refused(&message)),
+                kind::DONE | kind::ERROR if state == Dumped::Interrupted => {
+                    return Ok(Dumped::DoneInterrupted);
+                }
+                kind::DONE | kind::ERROR => return Ok(Dumped::Done),
                 _ => each(message),
             }
         }
@@ -166,16 +181,6 @@ impl Requests {
         }
         Ok(all)
     }
-
-    fn send(&self, batch: &Batch) -> io::Result<()> {
-        loop {
-            match self.socket.send(batch.bytes(), 0) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
 }
 
 /// How far a dump is.
@@ -191,26 +196,19 @@ pub(crate) enum Dumped {
     DoneInterrupted,
 }
 
+/// Whether the end of a dump is one that all was said before. Of a table that does not exist, too: it is empty.
+fn is_done(message: &Message<'_>) -> bool {
+    match Refusal::read(message) {
+        None => message.kind == kind::DONE,
+        Some(refusal) => refusal.errno == Errno::NOENT,
+    }
+}
+
 fn dump_refused(message: &Message<'_>) -> io::Error {
     match Refusal::read(message) {
         Some(refusal) => io::Error::other(refusal.to_string()),
         None => io::Error::other("a dump was acknowledged, not answered"),
     }
-}
-
-/// Room for what the kernel sends. Without CAP_NET_ADMIN, which only reading needs not, the system's limit
-/// holds.
-pub(crate) fn set_receive_buffer(socket: &Socket, octets: usize) -> io::Result<()> {
-    match rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, octets) {
-        Err(Errno::PERM) => Ok(rustix::net::sockopt::set_socket_recv_buffer_size(socket, octets)?),
-        result => Ok(result?),
-    }
-}
-
-fn receive<'a>(socket: &Socket, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
-    let (length, _) =
-        rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()))?;
-    Ok(&buffer[..length])
 }
 
 #[cfg(test)]

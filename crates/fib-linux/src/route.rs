@@ -120,9 +120,14 @@ fn family(afi: Afi) -> u8 {
     if afi == Afi::IPV4 { AF_INET } else { AF_INET6 }
 }
 
-/// The header of a dump of our routes of one family, in all tables.
-pub(crate) fn dump_header(afi: Afi) -> [u8; HEADER] {
-    [family(afi), 0, 0, 0, 0, PROTOCOL, 0, 0, 0, 0, 0, 0]
+/// The header of a dump of our routes of one family in one table, with the attribute that says which.
+pub(crate) fn dump_header(afi: Afi, table: TableId) -> [u8; HEADER + 8] {
+    let mut header = [0; HEADER + 8];
+    (header[0], header[5]) = (family(afi), PROTOCOL);
+    header[HEADER..HEADER + 2].copy_from_slice(&8_u16.to_ne_bytes());
+    header[HEADER + 2..HEADER + 4].copy_from_slice(&TABLE.to_ne_bytes());
+    header[HEADER + 4..].copy_from_slice(&table.0.to_ne_bytes());
+    header
 }
 
 /// Reads an answer to `RTM_GETROUTE`; `None` for routes that are not ours.

@@ -20,87 +20,79 @@ const ATTEMPTS: u32 = 4;
 /// here. About 35 octets for an IPv4 route.
 #[derive(Default)]
 pub(crate) struct Leftover {
-    tables: HashMap<TableId, Table>,
-    /// With another metric than ours, from another version of this program.
-    strays: Vec<(TableId, Prefix, u32)>,
-}
-
-#[derive(Default)]
-struct Table {
     ipv4: HashMap<Ipv4Prefix, Target>,
     ipv6: HashMap<Ipv6Prefix, Target>,
+    /// With another metric than ours, from another version of this program.
+    strays: Vec<(Prefix, u32)>,
 }
 
 impl Leftover {
     fn insert(&mut self, route: Route) {
         if route.priority != PRIORITY {
-            self.strays.push((route.table, route.prefix, route.priority));
+            self.strays.push((route.prefix, route.priority));
             return;
         }
-        let table = self.tables.entry(route.table).or_default();
         match route.prefix {
-            Prefix::V4(prefix) => drop(table.ipv4.insert(prefix, route.target)),
-            Prefix::V6(prefix) => drop(table.ipv6.insert(prefix, route.target)),
+            Prefix::V4(prefix) => drop(self.ipv4.insert(prefix, route.target)),
+            Prefix::V6(prefix) => drop(self.ipv6.insert(prefix, route.target)),
         }
     }
 
     /// The sync has named the route: where it led before.
-    pub(crate) fn take(&mut self, table: TableId, prefix: Prefix) -> Option<Target> {
-        let table = self.tables.get_mut(&table)?;
+    pub(crate) fn take(&mut self, prefix: Prefix) -> Option<Target> {
         match prefix {
-            Prefix::V4(prefix) => table.ipv4.remove(&prefix),
-            Prefix::V6(prefix) => table.ipv6.remove(&prefix),
+            Prefix::V4(prefix) => self.ipv4.remove(&prefix),
+            Prefix::V6(prefix) => self.ipv6.remove(&prefix),
         }
     }
 
-    /// Takes up to `most` routes out, as (table, prefix, metric).
-    pub(crate) fn take_some(&mut self, most: usize) -> Vec<(TableId, Prefix, u32)> {
+    /// Takes up to `most` routes out, as (prefix, metric).
+    pub(crate) fn take_some(&mut self, most: usize) -> Vec<(Prefix, u32)> {
         let mut some = self.strays.split_off(self.strays.len().saturating_sub(most));
-        for (id, table) in &mut self.tables {
-            let ipv4 =
-                table.ipv4.extract_if(|_, _| true).map(|(prefix, _)| (*id, Prefix::V4(prefix), PRIORITY));
-            some.extend(ipv4.take(most - some.len()));
-            let ipv6 =
-                table.ipv6.extract_if(|_, _| true).map(|(prefix, _)| (*id, Prefix::V6(prefix), PRIORITY));
-            some.extend(ipv6.take(most - some.len()));
-        }
+        let ipv4 = self.ipv4.extract_if(|_, _| true).map(|(prefix, _)| (Prefix::V4(prefix), PRIORITY));
+        some.extend(ipv4.take(most - some.len()));
+        let ipv6 = self.ipv6.extract_if(|_, _| true).map(|(prefix, _)| (Prefix::V6(prefix), PRIORITY));
+        some.extend(ipv6.take(most - some.len()));
         some
     }
 
     pub(crate) fn len(&self) -> usize {
-        let tables = self.tables.values().map(|table| table.ipv4.len() + table.ipv6.len());
-        self.strays.len() + tables.sum::<usize>()
+        self.strays.len() + self.ipv4.len() + self.ipv6.len()
     }
 
     fn forget(&mut self, afi: Afi) {
-        self.strays.retain(|(_, prefix, _)| prefix.afi() != afi);
-        for table in self.tables.values_mut() {
-            match afi {
-                Afi::IPV4 => table.ipv4.clear(),
-                _ => table.ipv6.clear(),
-            }
+        self.strays.retain(|(prefix, _)| prefix.afi() != afi);
+        match afi {
+            Afi::IPV4 => self.ipv4.clear(),
+            _ => self.ipv6.clear(),
         }
     }
 }
 
-/// Reads the routes of ours from the kernel in slices, on a socket of its own.
+/// Reads the routes of ours in one table from the kernel in slices, on a socket of its own.
 pub(crate) struct RouteDump {
     requests: Requests,
+    table: TableId,
     afi: Afi,
     attempts: u32,
     interrupted: bool,
 }
 
 impl RouteDump {
-    pub(crate) fn begin() -> io::Result<Self> {
-        let mut dump = Self { requests: Requests::open()?, afi: Afi::IPV4, attempts: 0, interrupted: false };
-        dump.begin_family(Afi::IPV4)?;
-        Ok(dump)
+    /// Of this table; nothing is read yet.
+    pub(crate) fn new(requests: Requests, table: TableId) -> Self {
+        Self { requests, table, afi: Afi::IPV4, attempts: 0, interrupted: false }
+    }
+
+    /// Reads from the beginning from now on.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        self.attempts = 0;
+        self.begin_family(Afi::IPV4)
     }
 
     fn begin_family(&mut self, afi: Afi) -> io::Result<()> {
         (self.afi, self.interrupted) = (afi, false);
-        self.requests.dump(kind::GET_ROUTE, &route::dump_header(afi))
+        self.requests.dump(kind::GET_ROUTE, &route::dump_header(afi, self.table))
     }
 
     /// Reads about `budget` routes, at least one part; whether there is more.
@@ -109,7 +101,7 @@ impl RouteDump {
         while seen < budget.max(1) {
             let dumped = self.requests.dumped(|message| {
                 seen += 1;
-                if let Some(route) = route::parse(message) {
+                if let Some(route) = route::parse(message).filter(|route| route.table == self.table) {
                     leftover.insert(route);
                 }
             })?;
@@ -159,9 +151,8 @@ mod tests {
             leftover.insert(route(text, PRIORITY));
         }
         let ten = "10.0.0.0/8".parse().expect("prefix");
-        assert_eq!(leftover.take(TableId(1), ten), None);
-        assert_eq!(leftover.take(TableId::MAIN, ten), Some(Target::Group(1)));
-        assert_eq!(leftover.take(TableId::MAIN, ten), None);
+        assert_eq!(leftover.take(ten), Some(Target::Group(1)));
+        assert_eq!(leftover.take(ten), None);
         assert_eq!(leftover.len(), 2);
     }
 
@@ -176,7 +167,7 @@ mod tests {
         while leftover.len() > 0 {
             let some = leftover.take_some(7);
             assert!(!some.is_empty() && some.len() <= 7);
-            all.extend(some.into_iter().map(|(_, prefix, priority)| (prefix, priority)));
+            all.extend(some);
         }
         all.sort();
         all.dedup();

@@ -78,7 +78,7 @@ impl fmt::Display for FibError {
 
 impl std::error::Error for FibError {}
 
-/// A forwarding plane.
+/// One table of a forwarding plane.
 ///
 /// ```text
 ///  define 1 ─ apply … ─ define 1 (all its routes follow) ─ apply … ─ undefine 1
@@ -115,7 +115,7 @@ pub trait Fib {
     ///
     /// # Errors
     /// When the backend as a whole fails.
-    fn apply(&mut self, table: TableId, changes: &[RouteChange]) -> Result<(), FibError>;
+    fn apply(&mut self, changes: &[RouteChange]) -> Result<(), FibError>;
 
     /// What is defined and applied until [`Fib::sync_end`] is the whole truth. All handles are forgotten;
     /// routes of before stay as they are until the sync names them or ends. A sync that runs is begun anew.
@@ -142,10 +142,16 @@ pub trait Fib {
     /// When the backend as a whole fails.
     fn interface_changed(&mut self, index: u32, usable: bool) -> Result<(), FibError>;
 
+    /// Nobody knows what has happened to interfaces: as if each had changed.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn interfaces_unknown(&mut self) -> Result<(), FibError>;
+
     /// Why the forwarding plane may have lost routes that were applied, once; a sync brings them back.
     fn take_loss(&mut self) -> Option<String>;
 
-    /// Deletes all routes and next hops of ours, those of an earlier process too.
+    /// Deletes all routes and next hops of ours in the table, those of an earlier process too.
     ///
     /// # Errors
     /// When the backend as a whole fails.

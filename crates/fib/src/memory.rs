@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use holdfast_types::Prefix;
 
-use crate::{Fib, FibError, Handle, NextHops, Report, RouteChange, TableId};
+use crate::{Fib, FibError, Handle, NextHops, Report, RouteChange};
 
-type Routes = BTreeMap<(TableId, Prefix), Handle>;
+type Routes = BTreeMap<Prefix, Handle>;
 
 /// Keeps the table as maps, readable, and as strict as a kernel: a route needs a defined handle, and a
 /// handle that goes takes its routes along.
@@ -16,7 +16,7 @@ pub struct MemoryFib {
     handles: BTreeMap<Handle, NextHops>,
     routes: Routes,
     /// In a sync: the routes of before that it has not named, with what they led to then.
-    leftover: BTreeMap<(TableId, Prefix), NextHops>,
+    leftover: BTreeMap<Prefix, NextHops>,
     loss: Option<String>,
 }
 
@@ -27,13 +27,12 @@ impl MemoryFib {
     }
 
     /// Where the route leads.
-    pub fn route(&self, table: TableId, prefix: Prefix) -> Option<&NextHops> {
-        let key = (table, prefix);
-        self.leftover.get(&key).or_else(|| self.handles.get(self.routes.get(&key)?))
+    pub fn route(&self, prefix: Prefix) -> Option<&NextHops> {
+        self.leftover.get(&prefix).or_else(|| self.handles.get(self.routes.get(&prefix)?))
     }
 
     /// Every route and where it leads, in order.
-    pub fn routes(&self) -> BTreeMap<(TableId, Prefix), NextHops> {
+    pub fn routes(&self) -> BTreeMap<Prefix, NextHops> {
         let mut all = self.leftover.clone();
         let resolved =
             self.routes.iter().filter_map(|(key, handle)| Some((*key, self.handles.get(handle)?.clone())));
@@ -49,8 +48,8 @@ impl MemoryFib {
         self.count();
     }
 
-    fn change(&mut self, table: TableId, change: RouteChange) {
-        let key = (table, change.prefix);
+    fn change(&mut self, change: RouteChange) {
+        let key = change.prefix;
         match change.next_hops {
             Some(handle) if !self.handles.contains_key(&handle) => {
                 self.report
@@ -92,9 +91,9 @@ impl Fib for MemoryFib {
         Ok(())
     }
 
-    fn apply(&mut self, table: TableId, changes: &[RouteChange]) -> Result<(), FibError> {
+    fn apply(&mut self, changes: &[RouteChange]) -> Result<(), FibError> {
         for change in changes {
-            self.change(table, *change);
+            self.change(*change);
         }
         self.count();
         Ok(())
@@ -120,6 +119,10 @@ impl Fib for MemoryFib {
     }
 
     fn interface_changed(&mut self, _index: u32, _usable: bool) -> Result<(), FibError> {
+        Ok(())
+    }
+
+    fn interfaces_unknown(&mut self) -> Result<(), FibError> {
         Ok(())
     }
 
@@ -150,7 +153,7 @@ mod tests {
 
     fn apply(fib: &mut MemoryFib, text: &str, handle: Option<u32>) {
         let change = RouteChange { prefix: prefix(text), next_hops: handle.map(Handle) };
-        fib.apply(TableId::MAIN, &[change]).expect("accepted");
+        fib.apply(&[change]).expect("accepted");
     }
 
     #[test]
@@ -159,8 +162,7 @@ mod tests {
         fib.define(Handle(1), &NextHops::Blackhole).expect("defined");
         apply(&mut fib, "10.0.0.0/8", Some(1));
         fib.define(Handle(1), &NextHops::Unreachable).expect("defined");
-        assert_eq!(fib.route(TableId::MAIN, prefix("10.0.0.0/8")), Some(&NextHops::Unreachable));
-        assert_eq!(fib.route(TableId(7), prefix("10.0.0.0/8")), None);
+        assert_eq!(fib.route(prefix("10.0.0.0/8")), Some(&NextHops::Unreachable));
     }
 
     #[test]
@@ -178,10 +180,10 @@ mod tests {
         apply(&mut fib, "11.0.0.0/8", Some(1));
         fib.sync_begin().expect("begin");
         fib.define(Handle(1), &NextHops::Unreachable).expect("defined");
-        assert_eq!(fib.route(TableId::MAIN, prefix("10.0.0.0/8")), Some(&NextHops::Blackhole));
+        assert_eq!(fib.route(prefix("10.0.0.0/8")), Some(&NextHops::Blackhole));
         apply(&mut fib, "10.0.0.0/8", Some(1));
         fib.sync_end().expect("end");
-        assert_eq!(fib.route(TableId::MAIN, prefix("10.0.0.0/8")), Some(&NextHops::Unreachable));
-        assert_eq!(fib.route(TableId::MAIN, prefix("11.0.0.0/8")), None);
+        assert_eq!(fib.route(prefix("10.0.0.0/8")), Some(&NextHops::Unreachable));
+        assert_eq!(fib.route(prefix("11.0.0.0/8")), None);
     }
 }

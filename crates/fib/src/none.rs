@@ -1,6 +1,6 @@
 //! A forwarding plane that forwards nothing.
 
-use crate::{Fib, FibError, Handle, NextHops, Report, RouteChange, TableId};
+use crate::{Fib, FibError, Handle, NextHops, Report, RouteChange};
 
 /// Forwards nothing and keeps nothing: for a router that selects and announces only. Routes that it is told all the
 /// same are accepted and forgotten.
@@ -33,7 +33,7 @@ impl Fib for NoneFib {
         Ok(())
     }
 
-    fn apply(&mut self, _table: TableId, _changes: &[RouteChange]) -> Result<(), FibError> {
+    fn apply(&mut self, _changes: &[RouteChange]) -> Result<(), FibError> {
         Ok(())
     }
 
@@ -50,6 +50,10 @@ impl Fib for NoneFib {
     }
 
     fn interface_changed(&mut self, _index: u32, _usable: bool) -> Result<(), FibError> {
+        Ok(())
+    }
+
+    fn interfaces_unknown(&mut self) -> Result<(), FibError> {
         Ok(())
     }
 

@@ -83,7 +83,7 @@ impl Request {
             ["symbols", "tables"] => Ok(Self::SymbolTables),
             ["symbols", "protocols"] => Ok(Self::SymbolProtocols),
             ["routes", "protocol", name] => neighbor(name, NeighborView::Accepted),
-            ["routes", "peer", address] => neighbor(&host(address)?, NeighborView::Accepted),
+            ["routes", "peer", place] => neighbor(place, NeighborView::Accepted),
             ["routes", "filtered", name] => neighbor(name, NeighborView::Filtered),
             ["routes", "export", name] => neighbor(name, NeighborView::Advertised),
             ["routes", "noexport", name] => neighbor(name, NeighborView::Withheld),
@@ -94,7 +94,7 @@ impl Request {
             ["routes", "count", "table", table] => Ok(Self::TableCount { afi: afi(table)? }),
             ["routes", "table", table] => table_of(table, false, ""),
             ["routes", "table", table, "filtered"] => table_of(table, true, ""),
-            ["routes", "table", table, "peer", peer] => table_of(table, false, &host(peer)?),
+            ["routes", "table", table, "peer", place] => table_of(table, false, &named(place)),
             ["routes", "dump"] => Ok(Self::Dump),
             ["routes", "prefix"] => Ok(Self::Route(destination(&parameter(query, "prefix")?)?)),
             ["routes", "pipe", "filtered"] => Ok(Self::Pipe),
@@ -141,14 +141,15 @@ fn afi(table: &str) -> Result<u32, Wrong> {
     }
 }
 
-/// A peer's name, or its address as it is written everywhere.
+/// A peer's name or interface, or its address as it is written everywhere: one on a link has the interface behind it.
 fn named(text: &str) -> String {
-    text.parse::<IpAddr>().map_or_else(|_| text.to_owned(), |address| address.to_string())
-}
-
-fn host(text: &str) -> Result<String, Wrong> {
-    let address = text.parse::<IpAddr>().map_err(|_| Wrong::Value(format!("{text:?} is no address")))?;
-    Ok(address.to_string())
+    let (address, interface) =
+        text.split_once('%').map_or((text, None), |(address, interface)| (address, Some(interface)));
+    match (address.parse::<IpAddr>(), interface) {
+        (Ok(address), None) => address.to_string(),
+        (Ok(address), Some(interface)) => format!("{address}%{interface}"),
+        (Err(_), _) => text.to_owned(),
+    }
 }
 
 /// An address, or one with the length of a prefix behind it.
@@ -207,6 +208,17 @@ mod tests {
             ),
             ("/routes/noexport/a", "", Request::Neighbor("a".into(), NeighborView::Withheld)),
             ("/routes/peer/2001:DB8::1", "", Request::Neighbor("2001:db8::1".into(), NeighborView::Accepted)),
+            (
+                "/routes/peer/FE80::2%25eth1",
+                "",
+                Request::Neighbor("fe80::2%eth1".into(), NeighborView::Accepted),
+            ),
+            ("/routes/peer/eth1", "", Request::Neighbor("eth1".into(), NeighborView::Accepted)),
+            (
+                "/routes/table/master/peer/fe80::2%25eth1",
+                "",
+                Request::Table { afi: 0, filtered: false, peer: "fe80::2%eth1".into() },
+            ),
             ("/routes/count/primary/a", "", Request::NeighborCount("a".into(), Counted::Best)),
             (
                 "/routes/table/master6/filtered",
@@ -230,7 +242,6 @@ mod tests {
         }
         for (path, query) in [
             ("/routes/table/other", ""),
-            ("/routes/peer/nobody", ""),
             ("/routes/prefix", ""),
             ("/routes/prefix", "prefix=10.0.0.0/8&prefix=10.0.0.0/9"),
             ("/routes/prefix", "prefix=10.0.0.0/129"),

@@ -3,12 +3,13 @@
 //! It is `holdfast run`. It is the parent of all processes; the manager says which. What they put here outlives
 //! them, or is closed at their death, as they wish. When the manager dies the keeper starts another.
 //! Begin with [`run`]; [`store`] is the kept descriptors, [`children`] the processes, [`service`] what can be called,
-//! [`systemd`] what a service manager hears.
+//! [`systemd`] what a service manager hears, [`namespace`] the network namespaces in which sockets are made.
 //! Another binary takes its place without an end of anything: [`handover`].
 
 mod children;
 mod handover;
 mod metrics;
+mod namespace;
 mod parcel;
 mod service;
 mod sockets;
@@ -53,6 +54,9 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::NET_BIND_SERVICE);
+
+/// What it keeps beside that and has put away, but for the moment in which a thread enters a network namespace.
+const ENTERING: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// An orderly stop takes no longer than this.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -118,7 +122,9 @@ pub fn take_over(trial: bool) -> Result<()> {
 
 fn take_rights() -> Result<()> {
     holdfast_sys::process::set_no_new_privs()?;
-    holdfast_sys::process::limit_capabilities(CAPABILITIES).context("dropping capabilities")
+    holdfast_sys::process::limit_capabilities(CAPABILITIES.union(ENTERING))
+        .context("dropping capabilities")?;
+    holdfast_sys::process::lower_capabilities(ENTERING).context("putting capabilities away")
 }
 
 /// The life of a keeper, from whatever beginning.

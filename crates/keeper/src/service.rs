@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use crate::{
     Options,
     children::{Build, Child, Children, formats, pair, signal},
-    metrics,
+    metrics, namespace,
     store::{Full, Kept, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
 };
@@ -455,6 +455,16 @@ impl KeeperServer for Served {
     async fn unlisten(&self, _: &CallContext, request: api::UnlistenRequest) -> Result<Empty, XrlError> {
         self.0.unlisten(&request.name);
         Ok(Empty {})
+    }
+
+    async fn socket(
+        &self,
+        _: &CallContext,
+        request: api::SocketRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        let socket = namespace::socket(&request);
+        let socket = socket.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
+        Ok((Empty {}, vec![socket]))
     }
 
     async fn stopped(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {

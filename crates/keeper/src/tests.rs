@@ -14,7 +14,7 @@ use std::{
 
 use holdfast_api::keeper::v1::{
     Empty, GetManyRequest, GetRequest, KeeperClient, ListenRequest, OnDeath as Fate, PutRequest, Sandbox,
-    State, UnlistenRequest,
+    SocketKind, SocketRequest, State, UnlistenRequest,
 };
 use holdfast_xrl::{Channel, Client, ErrorKind};
 use tokio::task::LocalSet;
@@ -64,6 +64,19 @@ fn put(key: &str, fate: Fate, hold_milliseconds: u64) -> PutRequest {
 fn run(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, story);
+}
+
+#[test]
+fn a_socket_in_a_namespace_is_for_those_who_open_sockets() {
+    run(async {
+        let keeper = keeper();
+        let request = || SocketRequest { netns: "a/b".into(), kind: SocketKind::TcpV4.into() };
+        let denied = bgp(&keeper).socket(request()).await.expect_err("not for bgp");
+        assert_eq!(denied.kind(), ErrorKind::Denied);
+        let refused = manager(&keeper).socket(request()).await.expect_err("no name");
+        assert_eq!(refused.kind(), ErrorKind::FailedPrecondition);
+        assert!(refused.message().contains("is no name of a network namespace"), "{refused}");
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{fmt::Write as _, time::Duration};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    netns::Namespace,
+    netns::{self, End, Namespace},
     router::Router,
     topology::{self, Side},
     wait,
@@ -40,6 +40,11 @@ pub const THEIR_LARGE: [u32; 3] = [64_500, 1, 2];
 /// On Holdfast's routes then.
 pub const OUR_LARGE: [u32; 3] = [65_000, 7, 9];
 
+/// The interface at both ends of a link without other addresses.
+pub const LINK: &str = "n1";
+/// The addresses there: ours and theirs.
+pub const LINK_LOCAL: [&str; 2] = ["fe80::1", "fe80::2"];
+
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// What a cell asks of the stock router.
@@ -67,6 +72,8 @@ pub struct Wish {
     pub customer: bool,
     /// It keeps our routes when we restart, and we are to keep its own when it does.
     pub graceful_restart: bool,
+    /// Between us are link-local addresses only, [`LINK_LOCAL`] on [`LINK`], and routes of both families (RFC 8950).
+    pub unnumbered: bool,
 }
 
 impl Default for Wish {
@@ -83,6 +90,7 @@ impl Default for Wish {
             add_path: false,
             customer: false,
             graceful_restart: false,
+            unnumbered: false,
         }
     }
 }
@@ -158,6 +166,8 @@ pub enum Cell {
 pub struct Scene<'a> {
     /// Holdfast.
     pub router: &'a Router,
+    /// Where it runs.
+    pub host: &'a Namespace,
     /// The other.
     pub stock: &'a mut dyn Running,
     /// What was asked of the other.
@@ -169,7 +179,11 @@ pub struct Scene<'a> {
 impl Scene<'_> {
     /// Waits until we have the stock router's route; what we say of it.
     pub fn until_ours(&self) -> Result<serde_json::Value> {
-        let prefix = self.wish.prefix();
+        self.until_here(self.wish.prefix())
+    }
+
+    /// The same of any route.
+    pub fn until_here(&self, prefix: &str) -> Result<serde_json::Value> {
         wait::until("their route here", LIMIT, || {
             let shown = self.router.show(&["bgp", "route", prefix]).map_err(|error| error.to_string())?;
             shown["paths"].get(0).cloned().ok_or_else(|| shown.to_string())
@@ -215,14 +229,30 @@ fn run(stock: &dyn Stock, feature: Feature) -> Result<()> {
     let us = Namespace::new("us")?;
     let them = Namespace::new(stock.name())?;
     let others = [Namespace::new("other")?, Namespace::new("other")?];
-    topology::join(1, &us, &them)?;
+    let wish = feature.wish();
+    match wish.unnumbered {
+        true => join_unnumbered(&us, &them)?,
+        false => topology::join(1, &us, &them)?,
+    }
     topology::join(2, &us, &others[0])?;
     topology::join(3, &us, &others[1])?;
-    let wish = feature.wish();
     let mut running = stock.start(&them, &wish)?;
     let router = Router::start(&us, &feature.configuration(&wish))?;
-    let mut scene = Scene { router: &router, stock: &mut *running, wish: &wish, others: &others };
+    let mut scene = Scene { router: &router, host: &us, stock: &mut *running, wish: &wish, others: &others };
     feature.judge(&mut scene)
+}
+
+/// Each host has one link-local address and no other, so that a router that asks its kernel for neighbours finds ours.
+fn join_unnumbered(us: &Namespace, them: &Namespace) -> Result<()> {
+    for host in [us, them] {
+        // IN6_ADDR_GEN_MODE_NONE
+        host.run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1"))??;
+    }
+    let [near, far] = LINK_LOCAL.map(|address| format!("{address}/64"));
+    netns::link(
+        &End { host: us, interface: LINK, addresses: &[&near] },
+        &End { host: them, interface: LINK, addresses: &[&far] },
+    )
 }
 
 /// The whole matrix: for each feature a cell of each router. Routers are tried side by side.
@@ -276,10 +306,6 @@ pub fn page(matrix: &[(Feature, Vec<Cell>)]) -> Result<String> {
     for (number, note) in notes.iter().enumerate() {
         writeln!(page, "[{}] {note}  ", number + 1)?;
     }
-    writeln!(
-        page,
-        "\nSessions over link-local addresses (unnumbered) have no row: Holdfast does not have them yet."
-    )?;
     writeln!(page, "\n| row | what is judged |\n|---|---|")?;
     for (feature, _) in matrix {
         writeln!(page, "| {} | {} |", feature.title(), feature.judgement())?;

@@ -15,4 +15,5 @@ pub mod speaker;
 pub mod table;
 pub mod topology;
 pub mod traffic;
+pub mod vrf;
 pub mod wait;

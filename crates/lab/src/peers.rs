@@ -1,7 +1,8 @@
 //! Stock routers as peers: BIRD 2 and FRR from Debian, in the foreground, in a host of their own.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -116,30 +117,62 @@ impl Drop for Bird {
     }
 }
 
-/// FRR's bgpd, alone (no zebra).
+/// FRR's bgpd: alone, or with the zebra that knows interfaces, routes and router advertisements.
 #[derive(Debug)]
 pub struct Frr {
     child: Child,
+    zebra: Option<Child>,
     directory: PathBuf,
 }
 
 impl Frr {
     /// Starts bgpd with this configuration and waits for its vty.
     pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
+        Self::start_in(host, directory("frr")?, configuration, None)
+    }
+
+    /// The same with a zebra beside it.
+    pub fn start_with_zebra(host: &Namespace, configuration: &str) -> Result<Self> {
         let directory = directory("frr")?;
+        fs::write(directory.join("zebra.conf"), "")?;
+        // It becomes the user `frr`, and makes its sockets there.
+        fs::set_permissions(&directory, Permissions::from_mode(0o777))?;
+        let mut command = host.command("/usr/lib/frr/zebra");
+        command.arg("-f").arg(directory.join("zebra.conf")).arg("-i").arg(directory.join("zebra.pid"));
+        command.arg("-z").arg(zserv(&directory)).arg("--vty_socket").arg(&directory).args(["-P", "0"]);
+        let mut zebra = quiet(&mut command).spawn().context("starting zebra (apt package frr)")?;
+        let socket = zserv(&directory);
+        let answers = || if socket.exists() { Ok(()) } else { Err("no socket".to_owned()) };
+        if let Err(error) = wait::until("zebra", Duration::from_secs(15), answers) {
+            end(&mut zebra, &directory);
+            return Err(error);
+        }
+        Self::start_in(host, directory, configuration, Some(zebra))
+    }
+
+    fn start_in(
+        host: &Namespace,
+        directory: PathBuf,
+        configuration: &str,
+        zebra: Option<Child>,
+    ) -> Result<Self> {
         let log = directory.join("log");
         let configuration = format!("frr defaults traditional\nlog file {}\n{configuration}", log.display());
         fs::write(directory.join("bgpd.conf"), configuration)?;
-        let child = Self::spawn(host, &directory)?;
-        let frr = Self { child, directory };
+        let child = Self::spawn(host, &directory, zebra.is_some())?;
+        let frr = Self { child, zebra, directory };
         frr.wait_running()?;
         Ok(frr)
     }
 
-    fn spawn(host: &Namespace, directory: &Path) -> Result<Child> {
+    fn spawn(host: &Namespace, directory: &Path, zebra: bool) -> Result<Child> {
         let mut command = host.command("/usr/lib/frr/bgpd");
         command.arg("-f").arg(directory.join("bgpd.conf")).arg("-i").arg(directory.join("pid"));
-        command.arg("--vty_socket").arg(directory).args(["-Z", "-S", "-n", "-P", "0"]);
+        command.arg("--vty_socket").arg(directory).args(["-S", "-P", "0"]);
+        match zebra {
+            true => command.arg("-z").arg(zserv(directory)),
+            false => command.args(["-Z", "-n"]),
+        };
         quiet(&mut command).spawn().context("starting bgpd (apt package frr)")
     }
 
@@ -157,7 +190,7 @@ impl Frr {
 
     /// Starts it again after [`Self::kill`], with the same configuration.
     pub fn start_again(&mut self, host: &Namespace) -> Result<()> {
-        self.child = Self::spawn(host, &self.directory)?;
+        self.child = Self::spawn(host, &self.directory, self.zebra.is_some())?;
         self.wait_running()
     }
 
@@ -181,8 +214,16 @@ impl Frr {
 
 impl Drop for Frr {
     fn drop(&mut self) {
+        if let Some(zebra) = &mut self.zebra {
+            end(zebra, &self.directory);
+        }
         end(&mut self.child, &self.directory);
     }
+}
+
+/// Where zebra listens for bgpd.
+fn zserv(directory: &Path) -> PathBuf {
+    directory.join("zserv.api")
 }
 
 fn quiet(command: &mut Command) -> &mut Command {

@@ -78,13 +78,16 @@ fn each_line_is_an_object_that_names_its_process_and_a_process_may_be_silent() -
     let router = Router::start(&star.router, &[LOG, ROUTER, FLAPPING].concat())?;
     let guest = star.speaker(1, 65001, |_| ())?;
     guest.wait_established(LIMIT)?;
-    let lines = lines(&router)?;
+    let lines = wait::until("a line of the rib", LIMIT, || {
+        let lines = lines(&router).map_err(|error| format!("{error:#}"))?;
+        let is_there = lines.iter().any(|line| line["span"]["process"] == "rib");
+        is_there.then_some(lines).ok_or_else(String::new)
+    })?;
     for line in &lines {
         ensure!(line["span"]["process"].is_string() && line["level"].is_string(), "{line}");
         let is_important = ["INFO", "WARN", "ERROR"].iter().any(|level| line["level"] == *level);
         ensure!(!is_important || line["event"].is_string(), "no event: {line}");
     }
-    ensure!(lines.iter().any(|line| line["span"]["process"] == "rib"), "the rib says something");
     ensure!(lines.iter().all(|line| line["span"]["process"] != "fea"), "the fea was told to say errors only");
     Ok(())
 }

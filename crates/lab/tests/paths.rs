@@ -35,19 +35,31 @@ const ALL: &str = "import = \"accept-all\"\nexport = \"accept-all\"\n";
 
 /// BIRD with more about the session and its channel. A next hop need not be on its network: here nobody's is.
 fn bird(star: &Star, asn: u32, prefixes: &[&str], channel: &str, session: &str) -> Result<Bird> {
+    bird_at(star, 1, asn, prefixes, channel, session)
+}
+
+/// The same in another network.
+fn bird_at(
+    star: &Star,
+    network: u8,
+    asn: u32,
+    prefixes: &[&str],
+    channel: &str,
+    session: &str,
+) -> Result<Bird> {
     let routes: String = prefixes.iter().map(|prefix| format!("route {prefix} blackhole; ")).collect();
     let configuration = format!(
-        "router id 10.0.1.2;
+        "router id 10.0.{network}.2;
         protocol device {{ }}
         protocol static {{ ipv4; {routes} }}
         protocol bgp holdfast {{
-          local 10.0.1.2 as {asn}; neighbor 10.0.1.1 as 65000;
+          local 10.0.{network}.2 as {asn}; neighbor 10.0.{network}.1 as 65000;
           connect delay time 1; connect retry time 1; error wait time 1, 2;
           ipv4 {{ import all; export all; gateway recursive; {channel} }};
           {session}
         }}"
     );
-    Bird::start(star.neighbor(1), &configuration)
+    Bird::start(star.neighbor(network), &configuration)
 }
 
 /// FRR, to which we are this AS, with more about the session.
@@ -128,6 +140,67 @@ fn clients_of_a_route_server_do_not_see_it() -> Result<()> {
     until_bird(&bird, &["as_path: 65002\n", "next_hop: 10.0.2.2"])?;
     let told = until_frr(&frr, &["65001", "10.0.1.2"])?;
     ensure!(!told.contains("65000"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_client_that_may_not_have_the_best_path_has_the_next_and_keeps_it_when_bgp_dies() -> Result<()> {
+    let star = Star::new(3)?;
+    let client = "route-server-client = true\nown-view = true\nimport = \"accept-all\"\n";
+    let all = [client, "export = \"accept-all\"\n"].concat();
+    let configuration = |refused: u32| {
+        let policy = format!(
+            "[[policy]]\nname = \"some\"\nterm = [{{ from = {{ neighbor-as = {refused} }}, then = \"reject\" }}, \
+             {{ then = \"accept\" }}]\n"
+        );
+        let some = [client, "export = \"some\"\n"].concat();
+        let peers =
+            [peer("one", 1, 65001, &all), peer("frr", 2, 65002, &some), peer("three", 3, 65003, &all)];
+        [ROUTER, &peers.concat(), &policy].concat()
+    };
+    let router = Router::start(&star.router, &configuration(65001))?;
+    // Of two paths that are equal up to the router id the first one is best.
+    let one = bird(&star, 65001, &[BIRDS], "", "")?;
+    let three = bird_at(&star, 3, 65003, &[BIRDS], "", "")?;
+    let frr = frr(&star, 65002, 65000, "")?;
+    for (who, name, path) in [(&three, "three", "65001"), (&one, "one", "65003")] {
+        wait::until(&format!("the other path at {name}"), LIMIT, || {
+            let shown = who.birdc(&format!("show route {BIRDS} all")).map_err(|error| error.to_string())?;
+            if shown.contains(&format!("as_path: {path}\n")) { Ok(()) } else { Err(shown) }
+        })?;
+    }
+    let told = until_frr(&frr, &["65003", "10.0.3.2"])?;
+    ensure!(!told.contains("65001"), "{told}");
+    let advertised = router.show(&["bgp", "neighbors", "frr", "advertised-routes"])?.to_string();
+    ensure!(advertised.contains("65003") && !advertised.contains("65001"), "{advertised}");
+    let withheld = router.show(&["bgp", "neighbors", "frr", "withheld-routes"])?.to_string();
+    ensure!(withheld.contains("65001") && withheld.contains("policy some"), "{withheld}");
+
+    // FRR counts what it is told: after a death of `bgp` that is nothing, before the change of policy that follows.
+    let updates = || -> Result<serde_json::Value> {
+        let shown: serde_json::Value = serde_json::from_str(&frr.vtysh("show bgp neighbors 10.0.2.1 json")?)?;
+        Ok(shown["10.0.2.1"]["messageStats"]["updatesRecv"].clone())
+    };
+    let (before, pid) = (updates()?, router.pid("bgp")?);
+    router.kill("bgp")?;
+    wait::until("another bgp that has told what differs", LIMIT, || {
+        let pid_now = router.pid("bgp").map_err(|error| error.to_string())?;
+        let shown = router.show(&["bgp", "neighbors", "frr", "advertised-routes"]);
+        let shown = shown.map_err(|error| error.to_string())?.to_string();
+        if pid_now != pid && shown.contains("65003") { Ok(()) } else { Err(shown) }
+    })?;
+    ensure!(updates()? == before, "an UPDATE was sent after the takeover");
+    std::fs::write(router.configuration(), configuration(65003))?;
+    router.cli(&["reload"])?;
+    until_frr(&frr, &["65001", "10.0.1.2"])?;
+    one.birdc("disable static1")?;
+    wait::until("no path at FRR", LIMIT, || {
+        let shown =
+            frr.vtysh(&format!("show bgp ipv4 unicast {BIRDS}")).map_err(|error| error.to_string())?;
+        if shown.contains("65001") || shown.contains("65003") { Err(shown) } else { Ok(()) }
+    })?;
+    let counted = updates()?.as_u64().zip(before.as_u64()).map(|(now, before)| now - before);
+    ensure!(counted == Some(2), "one path in the place of another, and its withdrawal: {counted:?}");
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 //! What each process is told of the configuration.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+};
 
 use holdfast_api::{
     bgp::v1::{self as bgp_api, BgpClient},
@@ -15,14 +18,14 @@ use holdfast_api::{
 use holdfast_config::{
     Config,
     schema::{
-        AsSets, Bgp, Bmp, BmpTable, Damping, Glass, LimitAction, LocalAsnMode, Metrics, Mrt, MrtKind,
-        NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote, SendPaths,
-        Size, StaticRoute, StaticTarget,
+        Aggregate, AsSets, Bgp, Bmp, BmpTable, Damping, Glass, LimitAction, LocalAsnMode, Metrics, Mrt,
+        MrtKind, NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote,
+        SendPaths, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
     },
 };
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{Client, XrlError, scoped};
 
-use crate::service::Manager;
+use crate::{CONFIGURE_LIMIT, service::Manager};
 
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
@@ -40,49 +43,92 @@ pub(crate) enum Part {
     Monitor(monitor_api::Configuration),
 }
 
-/// What the process of this name is told, in this order.
-pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Part>, XrlError> {
-    Ok(match process {
-        "manager" if !config.rib.enabled => vec![Part::Transport(transport(config))],
-        "fea" => vec![Part::Transport(transport(config)), Part::Fea(fea(config))],
-        "rib" => vec![Part::Rib(rib(config))],
-        "bgp" => match &config.bgp {
-            Some(bgp) => vec![Part::Bgp(Box::new(speaker(config, bgp)?))],
+/// A part, and of which table it is.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Message {
+    /// For the instance of this VRF; `None`: for the process itself.
+    pub(crate) vrf: Option<String>,
+    pub(crate) part: Part,
+}
+
+/// What the process of this name is told, in this order: first, for itself, which VRFs there are, and then for each what
+/// it is told for that.
+pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Message>, XrlError> {
+    let mut messages = Vec::new();
+    for table in std::iter::once(None).chain(config.vrfs.iter().map(Some)) {
+        let vrf = table.map(|vrf| vrf.name.clone());
+        let parts = parts_of(process, config, table)?.into_iter();
+        messages.extend(parts.map(|part| Message { vrf: vrf.clone(), part }));
+    }
+    Ok(messages)
+}
+
+/// The same for one table: that of a VRF, or the default one.
+fn parts_of(process: &str, config: &Config, table: Option<&Vrf>) -> Result<Vec<Part>, XrlError> {
+    Ok(match (process, table) {
+        ("manager", _) if !config.rib.enabled => vec![Part::Transport(transport(config, table))],
+        ("fea", _) => vec![Part::Transport(transport(config, table)), Part::Fea(fea(config, table))],
+        ("rib", _) => vec![Part::Rib(rib(config, table))],
+        ("bgp", _) => match &config.bgp {
+            Some(bgp) => vec![Part::Bgp(Box::new(speaker(config, bgp, table)?))],
             None => Vec::new(),
         },
-        "metrics" => config.metrics.iter().map(|metrics| Part::Metrics(exporter(metrics))).collect(),
-        "glass" => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
-        "monitor" => config.bgp.iter().map(|bgp| Part::Monitor(monitor(config, bgp))).collect(),
+        ("metrics", None) => config.metrics.iter().map(|metrics| Part::Metrics(exporter(metrics))).collect(),
+        ("glass", None) => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
+        ("monitor", None) => config.bgp.iter().map(|bgp| Part::Monitor(monitor(config, bgp))).collect(),
         _ => Vec::new(),
     })
 }
 
+/// Whether what is in this VRF is in this table.
+fn is_in(vrf: Option<&String>, table: Option<&Vrf>) -> bool {
+    vrf == table.map(|table| &table.name)
+}
+
+/// The names of the VRFs, for the process itself.
+fn vrfs(config: &Config, table: Option<&Vrf>) -> Vec<String> {
+    match table {
+        None => config.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
+        Some(_) => Vec::new(),
+    }
+}
+
+/// Whoever is of this class for a table. A process begins the instance of a VRF when it is told of it: that may not be
+/// there yet.
+async fn client<C: Client>(manager: &Manager, class: &str, vrf: Option<&str>) -> Result<C, XrlError> {
+    match vrf {
+        None => manager.resolver.client(class).await,
+        Some(_) => manager.resolver.wait_for(&scoped(class, vrf)).await,
+    }
+}
+
 /// Tells the process that takes this part; the sessions that ended by it.
-pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, XrlError> {
-    let resolver = &manager.resolver;
-    match part {
+pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<String>, XrlError> {
+    let vrf = message.vrf.as_deref();
+    match message.part {
         Part::Transport(part) => {
-            resolver.client::<TransportClient>("transport").await?.configure(part).await?;
+            client::<TransportClient>(manager, "transport", vrf).await?.configure(part).await?;
         }
         Part::Fea(part) => {
-            resolver.client::<FeaClient>("fea").await?.configure(part).await?;
+            client::<FeaClient>(manager, "fea", vrf).await?.configure(part).await?;
         }
         Part::Rib(part) => {
-            resolver.client::<RibClient>("rib").await?.configure(part).await?;
+            client::<RibClient>(manager, "rib", vrf).await?.configure(part).await?;
         }
         Part::Metrics(part) => {
-            resolver.client::<ExporterClient>("metrics").await?.configure(part).await?;
+            client::<ExporterClient>(manager, "metrics", vrf).await?.configure(part).await?;
         }
         Part::Glass(part) => {
-            resolver.client::<GlassClient>("glass").await?.configure(part).await?;
+            client::<GlassClient>(manager, "glass", vrf).await?.configure(part).await?;
         }
         Part::Monitor(part) => {
-            resolver.client::<MonitorClient>("monitor").await?.configure(part).await?;
+            client::<MonitorClient>(manager, "monitor", vrf).await?.configure(part).await?;
         }
         Part::Bgp(mut part) => {
-            let restart = manager.restart.borrow().clone();
-            part.restart = restart.iter().cloned().collect();
-            let reply = resolver.client::<BgpClient>("bgp").await?.configure(*part).await?;
+            let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);
+            let restart: Vec<String> = manager.restart.borrow().iter().filter(is_its).cloned().collect();
+            part.restart.clone_from(&restart);
+            let reply = client::<BgpClient>(manager, "bgp", vrf).await?.configure(*part).await?;
             manager.restart.borrow_mut().retain(|name| !restart.contains(name));
             return Ok(reply.ended);
         }
@@ -90,12 +136,33 @@ pub(crate) async fn tell(manager: &Manager, part: Part) -> Result<Vec<String>, X
     Ok(Vec::new())
 }
 
-/// Tells a process all of its configuration.
+/// Tells a process all of its configuration. A VRF that refuses its part, or does not answer, keeps no other from theirs.
+///
+/// # Errors
+/// Of the process itself, which then has no VRFs to be told; or of the first VRF, when all have been told.
 pub(crate) async fn tell_all(manager: &Manager, process: &str) -> Result<(), XrlError> {
-    for part in parts(process, &manager.config())? {
-        tell(manager, part).await?;
+    let mut messages = VecDeque::from(parts(process, &manager.config())?);
+    let mut result = Ok(());
+    while let Some(vrf) = messages.front().map(|message| message.vrf.clone()) {
+        let told = async {
+            while let Some(message) = messages.pop_front_if(|message| message.vrf == vrf) {
+                tell(manager, message).await?;
+            }
+            Ok(())
+        };
+        let told = tokio::time::timeout(CONFIGURE_LIMIT, told).await;
+        let told = told.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
+        match (told, &vrf) {
+            (Ok(()), _) => {}
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(name)) => {
+                let error = XrlError::new(error.kind(), format!("VRF {name}: {}", error.message()));
+                result = result.and(Err(error));
+            }
+        }
+        messages.retain(|message| message.vrf != vrf);
     }
-    Ok(())
+    result
 }
 
 fn exporter(metrics: &Metrics) -> metrics_api::ExporterConfiguration {
@@ -145,27 +212,43 @@ fn looking_glass(glass: &Glass) -> glass_api::Configuration {
     glass_api::Configuration { address, port }
 }
 
-fn fea(config: &Config) -> fea_api::Configuration {
-    fea_api::Configuration { backend: config.fea.backend.name().into(), table: config.fea.table }
+fn fea(config: &Config, table: Option<&Vrf>) -> fea_api::Configuration {
+    let number = table.map_or(config.fea.table, |vrf| place(vrf).table);
+    let vrfs = if table.is_none() { config.vrfs.iter().map(place).collect() } else { Vec::new() };
+    fea_api::Configuration { backend: config.fea.backend.name().into(), table: number, vrfs }
 }
 
-fn transport(config: &Config) -> transport_api::Configuration {
+fn place(vrf: &Vrf) -> fea_api::Vrf {
+    let name = vrf.name.clone();
+    match vrf.place.clone() {
+        VrfPlace::Device { name: device, table } => {
+            fea_api::Vrf { name, table, device, netns: String::new() }
+        }
+        VrfPlace::Netns { name: netns, table } => fea_api::Vrf { name, table, device: String::new(), netns },
+    }
+}
+
+fn transport(config: &Config, table: Option<&Vrf>) -> transport_api::Configuration {
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
-    let collectors = config.bgp.iter().flat_map(|bgp| &bgp.bmp).map(transport_collector);
+    let peers = peers.filter(|peer| is_in(peer.vrf.as_ref(), table)).map(|peer| transport_peer(peer, config));
     let listener = |address: bgp_api::ListenAddress| transport_api::ListenRequest {
         address: address.address,
         afi: address.afi,
         port: address.port,
         ..transport_api::ListenRequest::default()
     };
-    let peers_listen = config.bgp.iter().flat_map(listeners).map(listener);
+    let listen = config.bgp.iter().flat_map(|bgp| listeners(bgp, table)).map(listener);
+    if table.is_some() {
+        return transport_api::Configuration { peers: peers.collect(), listen: listen.collect() };
+    }
+    let collectors = config.bgp.iter().flat_map(|bgp| &bgp.bmp).map(transport_collector);
     let metrics = config.metrics.iter().map(|metrics| (metrics.listen, "metrics"));
     let glass = config.glass.iter().map(|glass| (glass.listen, "glass"));
     let xrl = config.xrl.listen.iter().map(|address| (*address, "manager"));
     let others = metrics.chain(glass).chain(xrl).map(|(address, role)| plain_listener(address, role));
     transport_api::Configuration {
-        peers: peers.map(|peer| transport_peer(peer, config)).chain(collectors).collect(),
-        listen: peers_listen.chain(others).collect(),
+        peers: peers.chain(collectors).collect(),
+        listen: listen.chain(others).collect(),
     }
 }
 
@@ -180,7 +263,7 @@ pub(crate) fn plain_listener(address: SocketAddr, role: &str) -> transport_api::
     }
 }
 
-fn rib(config: &Config) -> rib_api::Configuration {
+fn rib(config: &Config, table: Option<&Vrf>) -> rib_api::Configuration {
     let distance = config.rib.distance;
     let distances = [
         ("connected", distance.connected),
@@ -191,11 +274,14 @@ fn rib(config: &Config) -> rib_api::Configuration {
     let own = distances.map(|(name, distance)| (name.to_owned(), distance.into()));
     let others = config.protocols.iter().map(|protocol| (protocol.name.clone(), protocol.distance.into()));
     let bgp = config.bgp.iter().map(|_| "bgp".to_owned());
+    let protocols = config.protocols.iter().filter(|_| table.is_none()).map(|protocol| protocol.name.clone());
+    let statics = config.statics.iter().filter(|route| is_in(route.vrf.as_ref(), table));
     rib_api::Configuration {
-        statics: config.statics.iter().map(static_route).collect(),
+        statics: statics.map(static_route).collect(),
         distances: own.into_iter().chain(others).collect(),
         stale_seconds: seconds(config.rib.stale_time),
-        expected_origins: bgp.chain(config.protocols.iter().map(|protocol| protocol.name.clone())).collect(),
+        expected_origins: bgp.chain(protocols).collect(),
+        vrfs: vrfs(config, table),
     }
 }
 
@@ -220,19 +306,33 @@ fn static_route(route: &StaticRoute) -> rib_api::StaticRoute {
     }
 }
 
-fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
-    let (address, range_length) = match peer.remote {
-        Remote::Address(address) => (address, None),
-        Remote::Range(prefix) => (prefix.address(), Some(prefix.length())),
+/// Where a peer is, as messages say it.
+struct At {
+    address: Vec<u8>,
+    range_length: Option<u8>,
+    interface: String,
+}
+
+fn at(remote: &Remote) -> At {
+    let (address, range_length, interface) = match remote {
+        Remote::Address(address) => (octets(*address), None, String::new()),
+        Remote::LinkLocal(address, interface) => (address.octets().to_vec(), None, interface.clone()),
+        Remote::Interface(interface) => (Vec::new(), None, interface.clone()),
+        Remote::Range(prefix) => (octets(prefix.address()), Some(prefix.length()), String::new()),
     };
+    At { address, range_length, interface }
+}
+
+fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
+    let At { address, range_length, interface } = at(&peer.remote);
     transport_api::Peer {
         name: peer.name.clone(),
-        address: octets(address),
+        address,
         is_range: range_length.is_some(),
         range_length: range_length.unwrap_or(0).into(),
         port: peer.port.into(),
         local_address: peer.local_address.map(octets).unwrap_or_default(),
-        interface: String::new(),
+        interface,
         md5: peer.md5.as_ref().map(|key| key.expose().as_bytes().to_vec()).unwrap_or_default(),
         ttl_security: peer.ttl_security,
         ttl: ttl(peer, config),
@@ -248,19 +348,24 @@ fn ttl(peer: &Peer, config: &Config) -> u32 {
     }
 }
 
-fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlError> {
+fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::Configuration, XrlError> {
     let policies = serde_json::to_string(&config.policy)
         .map_err(|error| XrlError::internal(format!("writing the policies: {error}")))?;
     let network = |prefix: &holdfast_types::Prefix| bgp_api::Network { prefix: prefix.to_string() };
+    let networks = table.map_or(&bgp.networks, |vrf| &vrf.networks);
+    let aggregates = bgp.aggregates.iter().filter(|_| table.is_none());
+    let peers = bgp.peers.iter().filter(|peer| is_in(peer.vrf.as_ref(), table));
+    let redistribute = bgp.redistribute.iter().filter(|wanted| is_in(wanted.vrf.as_ref(), table));
     Ok(bgp_api::Configuration {
         router_id: config.router.id.bits(),
         asn: config.router.asn.0,
         accept_as_sets: bgp.as_sets == AsSets::Accept,
         max_paths: bgp.max_paths.into(),
         rib: config.rib.enabled,
-        listen: listeners(bgp),
-        peers: bgp.peers.iter().map(|peer| bgp_peer(peer, config)).collect(),
-        networks: bgp.networks.iter().map(network).collect(),
+        listen: listeners(bgp, table),
+        peers: peers.map(|peer| bgp_peer(peer, config)).collect(),
+        networks: networks.iter().map(network).collect(),
+        aggregates: aggregates.map(aggregate).collect(),
         policies,
         ebgp_distance: config.rib.distance.ebgp.into(),
         ibgp_distance: config.rib.distance.ibgp.into(),
@@ -268,7 +373,7 @@ fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlErro
         default_local_pref: bgp.local_preference,
         restart: Vec::new(),
         nonstop: bgp.nonstop,
-        redistribute: bgp.redistribute.iter().map(redistribution).collect(),
+        redistribute: redistribute.map(redistribution).collect(),
         rib_policy: bgp.rib_policy.clone().unwrap_or_default(),
         nonstop_octets: if bgp.nonstop { bgp.nonstop_memory.octets() } else { 0 },
         damping: bgp.damping.map(damping),
@@ -283,7 +388,18 @@ fn speaker(config: &Config, bgp: &Bgp) -> Result<bgp_api::Configuration, XrlErro
         always_compare_med: bgp.decision.always_compare_med,
         med_missing_as_worst: bgp.decision.med_missing_as_worst,
         multipath_same_neighbor: !bgp.decision.multipath_relax,
+        prefer_oldest: bgp.decision.prefer_oldest,
+        vrfs: vrfs(config, table),
     })
+}
+
+fn aggregate(wanted: &Aggregate) -> bgp_api::Aggregate {
+    bgp_api::Aggregate {
+        prefix: wanted.prefix.to_string(),
+        summary_only: wanted.summary_only,
+        contributors: wanted.contributors.clone().unwrap_or_default(),
+        policy: wanted.policy.clone().unwrap_or_default(),
+    }
 }
 
 fn redistribution(wanted: &Redistribute) -> bgp_api::Redistribution {
@@ -299,9 +415,10 @@ fn damping(damping: Damping) -> bgp_api::Damping {
     }
 }
 
-fn listeners(bgp: &Bgp) -> Vec<bgp_api::ListenAddress> {
+/// Where BGP listens: the addresses that are configured are those of the default table.
+fn listeners(bgp: &Bgp, table: Option<&Vrf>) -> Vec<bgp_api::ListenAddress> {
     let port = bgp.port.into();
-    if bgp.listen.is_empty() {
+    if bgp.listen.is_empty() || table.is_some() {
         return [1, 2].map(|afi| bgp_api::ListenAddress { address: Vec::new(), afi, port }).into();
     }
     let listener = |&address: &IpAddr| bgp_api::ListenAddress {
@@ -313,10 +430,7 @@ fn listeners(bgp: &Bgp) -> Vec<bgp_api::ListenAddress> {
 }
 
 pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
-    let (address, range_length) = match peer.remote {
-        Remote::Address(address) => (address, None),
-        Remote::Range(prefix) => (prefix.address(), Some(prefix.length())),
-    };
+    let At { address, range_length, interface } = at(&peer.remote);
     let (asn, asns) = match &peer.asn {
         PeerAsn::One(asn) => (asn.0, Vec::new()),
         PeerAsn::Any => (0, Vec::new()),
@@ -330,7 +444,7 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
     };
     bgp_api::Peer {
         name: peer.name.clone(),
-        address: octets(address),
+        address,
         is_range: range_length.is_some(),
         range_length: range_length.unwrap_or(0).into(),
         local_address: peer.local_address.map(octets).unwrap_or_default(),
@@ -353,12 +467,14 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         nonstop: peer.nonstop,
         damping: peer.damping,
         paths: Some(path_rules(&peer.paths)),
+        default_originate: peer.paths.default_originate,
         limits: peer.limits.iter().map(limit).collect(),
         shutdown_text: peer.shutdown_text.clone().unwrap_or_default(),
         group: peer.group.clone().unwrap_or_default(),
         graceful_restart: peer.graceful_restart.name().into(),
         restart_seconds: seconds(peer.restart_time),
         stale_seconds: seconds(peer.stale_time),
+        interface,
         long_lived_stale_seconds: seconds(peer.long_lived_stale_time),
         receive_paths: peer.receive_paths,
         send_all_paths: peer.send_paths == Some(SendPaths::All),
@@ -366,7 +482,15 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
             Some(SendPaths::Best(most)) => most.into(),
             Some(SendPaths::All) | None => 0,
         },
+        orf: peer.orf.name().into(),
+        orf_prefixes: peer.orf_prefix_set.iter().flat_map(|name| prefixes(config, name)).collect(),
     }
+}
+
+/// What is in a prefix set.
+fn prefixes(config: &Config, name: &str) -> Vec<String> {
+    let set = config.policy.prefix_sets.iter().find(|set| set.name == name);
+    set.into_iter().flat_map(|set| &set.prefixes).map(ToString::to_string).collect()
 }
 
 fn limit(limit: &PrefixLimit) -> bgp_api::PrefixLimit {
@@ -412,6 +536,7 @@ fn path_rules(rules: &PathRules) -> bgp_api::PathRules {
         role_strict: rules.role_strict,
         graceful_shutdown: rules.graceful_shutdown,
         blackhole: rules.blackhole,
+        own_view: rules.own_view,
     }
 }
 

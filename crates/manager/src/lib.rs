@@ -7,6 +7,7 @@
 
 mod commit;
 mod configure;
+mod doors;
 mod file;
 mod history;
 mod metrics;
@@ -35,14 +36,15 @@ use holdfast_api::{
 };
 use holdfast_config::Config;
 use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
-use holdfast_transport::TransportService;
-use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity, XrlError};
+use holdfast_sockets::{Place, TransportService};
+use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
 
 pub use crate::sandbox::sandbox;
 use crate::{
+    doors::Doors,
     service::Manager,
     supervisor::{Action, Found, Supervisor},
 };
@@ -105,6 +107,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     let text = read_text(&configuration).map_err(fault)?;
     let config = parse(&text, &configuration.display().to_string(), &configuration).map_err(fault)?;
     let now = Instant::now();
+    let boot = Rc::new(boot);
     let finder = Finder::new();
     let manager = Rc::new(Manager {
         supervisor: Supervisor::new(&wanted(&config), now).into(),
@@ -129,6 +132,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         closed: boot.closed,
         protocols: RefCell::default(),
         tcp: RefCell::default(),
+        doors: Doors::new(Rc::clone(&boot)),
     });
     metrics::register(&boot.metrics, &manager);
     boot.metrics.relay(holdfast_xrl::Client::channel(&boot.keeper).clone());
@@ -136,7 +140,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
     if !manager.config().rib.enabled {
         // Nobody else opens sockets then.
-        boot.node.serve(TransportDispatcher::new(TransportService::new()));
+        boot.node.serve(TransportDispatcher::new(TransportService::new(Place::Here)));
     }
     commit::resume(&manager);
     let (near, far) = Link::pair();
@@ -149,6 +153,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     spawn_task(operators(UnixListener::from_std(listener.into())?, Rc::clone(&manager)));
     protocols::follow(&manager).await;
     tcp::follow(&manager)?;
+    manager.doors.follow(&manager.config());
     if !manager.config().rib.enabled {
         configure::tell_all(&manager, "manager").await.context("configuring the manager's own transport")?;
     }
@@ -258,9 +263,7 @@ async fn births(manager: Rc<Manager>) {
 /// Tells a process its configuration, again and again while it lives and refuses.
 async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
     loop {
-        let told = configure::tell_all(&manager, name);
-        let result = tokio::time::timeout(CONFIGURE_LIMIT, told).await;
-        let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
+        let result = configure::tell_all(&manager, name).await;
         if !manager.supervisor.borrow().is_alive(name, pid) {
             return;
         }

@@ -12,7 +12,7 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config,
-    schema::{Bgp, Peer, Remote},
+    schema::{Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
 };
 use holdfast_process::spawn_task;
 use holdfast_xrl::XrlError;
@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use crate::{
     CONFIGURE_LIMIT,
-    configure::{self, Part},
+    configure::{self, Message, Part},
     parse, protocols, read_text,
     service::Manager,
     tcp,
@@ -99,12 +99,12 @@ pub(crate) async fn replace(
     }
     let (sockets, others) = by_turn(&old, &new)?;
     // Keys and listeners are there before the sessions that need them; and the kernel may have no room for them.
-    for (name, part) in sockets {
-        tell(manager, name, part).await.map_err(|error| XrlError::failed_precondition(error.message()))?;
+    for (name, message) in sockets {
+        tell(manager, name, message).await.map_err(|error| XrlError::failed_precondition(error.message()))?;
     }
     if let Err(error) = put() {
-        for (name, part) in by_turn(&new, &old)?.0 {
-            tell(manager, name, part).await?;
+        for (name, message) in by_turn(&new, &old)?.0 {
+            tell(manager, name, message).await?;
         }
         return Err(error);
     }
@@ -113,11 +113,12 @@ pub(crate) async fn replace(
     manager.config.replace(Rc::clone(&new));
     manager.text.replace(text.into());
     manager.want(&old, &new);
+    manager.doors.follow(&new);
     let mut problems = protocols::follow(manager).await;
     problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
     let mut reply = ReloadReply { changes: changes(&old, &new), problems };
-    for (name, part) in others {
-        match tell(manager, name, part).await {
+    for (name, message) in others {
+        match tell(manager, name, message).await {
             Ok(ended) => reply.changes.extend(line("sessions ended", &ended)),
             Err(error) => {
                 warn!(
@@ -132,24 +133,61 @@ pub(crate) async fn replace(
     Ok(reply)
 }
 
-type Parts = Vec<(&'static str, Part)>;
+type Messages = Vec<(&'static str, Message)>;
 
-/// What has to be told first, since it may be refused; and what then.
-fn by_turn(old: &Config, new: &Config) -> Result<(Parts, Parts), XrlError> {
-    Ok(differing(old, new)?.into_iter().partition(|(_, part)| matches!(part, Part::Transport(_))))
+/// What has to be told first, since it may be refused; and what then. A VRF that moves ends where it is before it begins
+/// elsewhere.
+fn by_turn(old: &Config, new: &Config) -> Result<(Messages, Messages), XrlError> {
+    let staying = without_those_that_move(old, new);
+    let is_there = |vrf: &String| staying.vrfs.iter().any(|known| known.name == *vrf);
+    let is_first = |message: &Message| {
+        matches!(message.part, Part::Transport(_)) && message.vrf.as_ref().is_none_or(is_there)
+    };
+    let coming = differing(&staying, new)?.into_iter();
+    let (first, then): (Messages, Messages) = coming.partition(|(_, message)| is_first(message));
+    let going = differing(old, &staying)?.into_iter();
+    Ok((first, going.chain(then).collect()))
+}
+
+/// A configuration without the VRFs that are somewhere else in the next one, and what is in them.
+fn without_those_that_move(config: &Config, next: &Config) -> Config {
+    let moves = |vrf: &Vrf| {
+        next.vrfs.iter().any(|other| other.name == vrf.name && site(&other.place) != site(&vrf.place))
+    };
+    let moving: HashSet<String> =
+        config.vrfs.iter().filter(|vrf| moves(vrf)).map(|vrf| vrf.name.clone()).collect();
+    let stays = |vrf: Option<&String>| vrf.is_none_or(|vrf| !moving.contains(vrf));
+    let mut config = config.clone();
+    config.vrfs.retain(|vrf| stays(Some(&vrf.name)));
+    config.statics.retain(|route| stays(route.vrf.as_ref()));
+    if let Some(bgp) = &mut config.bgp {
+        bgp.peers.retain(|peer| stays(peer.vrf.as_ref()));
+        bgp.redistribute.retain(|wanted| stays(wanted.vrf.as_ref()));
+    }
+    config
+}
+
+/// Where a VRF is: with another table it is still there.
+pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
+    match place {
+        VrfPlace::Device { name, .. } => (name, true),
+        VrfPlace::Netns { name, .. } => (name, false),
+    }
 }
 
 /// What has to be told, and to whom.
-fn differing(old: &Config, new: &Config) -> Result<Parts, XrlError> {
+fn differing(old: &Config, new: &Config) -> Result<Messages, XrlError> {
+    let restart = with_other_sockets(old, new);
     let mut differing = Vec::new();
     for name in TOLD {
         let before = configure::parts(name, old)?;
-        for mut part in configure::parts(name, new)? {
-            if let Part::Bgp(part) = &mut part {
-                part.restart = with_other_sockets(old, new);
+        for mut message in configure::parts(name, new)? {
+            if let Part::Bgp(part) = &mut message.part {
+                let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);
+                part.restart = restart.iter().filter(is_its).cloned().collect();
             }
-            if !before.contains(&part) {
-                differing.push((name, part));
+            if !before.contains(&message) {
+                differing.push((name, message));
             }
         }
     }
@@ -158,12 +196,12 @@ fn differing(old: &Config, new: &Config) -> Result<Parts, XrlError> {
 
 /// Tells a process, if it is there; the sessions that ended. A process that refuses is told all that holds then again
 /// and again, as after its birth.
-async fn tell(manager: &Rc<Manager>, name: &'static str, part: Part) -> Result<Vec<String>, XrlError> {
+async fn tell(manager: &Rc<Manager>, name: &'static str, message: Message) -> Result<Vec<String>, XrlError> {
     let pid = manager.supervisor.borrow_mut().reconfigure(name);
     if pid.is_none() && name != "manager" {
         return Ok(Vec::new());
     }
-    let result = tokio::time::timeout(CONFIGURE_LIMIT, configure::tell(manager, part)).await;
+    let result = tokio::time::timeout(CONFIGURE_LIMIT, configure::tell(manager, message)).await;
     let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
     match (&result, pid) {
         (Ok(_), _) => manager.supervisor.borrow_mut().configured(name),
@@ -207,17 +245,30 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     fixed.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
 
+/// Where a peer is: in which VRF, at which site, and at which address.
+type Whereabouts = (Option<(String, String, bool)>, Remote);
+
+/// The peers of a configuration, in its order.
+fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer)> {
+    let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    let site_of = |name: &String| {
+        let vrf = config.vrfs.iter().find(|vrf| vrf.name == *name)?;
+        let (place, is_device) = site(&vrf.place);
+        Some((name.clone(), place.to_owned(), is_device))
+    };
+    peers.map(move |peer| ((peer.vrf.as_ref().and_then(site_of), peer.remote.clone()), peer))
+}
+
 /// Peers and ranges that stay, whose sockets are made with another key from now on.
 fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
-    let peers = |config: &Config| config.bgp.clone().map(|bgp| bgp.peers).unwrap_or_default();
-    let before: HashMap<Remote, Peer> = peers(old).into_iter().map(|peer| (peer.remote, peer)).collect();
-    let other = |peer: &Peer| before.get(&peer.remote).is_some_and(|before| before.md5 != peer.md5);
-    peers(new).into_iter().filter(other).map(|peer| peer.name).collect()
+    let before: HashMap<Whereabouts, &Peer> = peers(old).collect();
+    let other =
+        |(at, peer): &(Whereabouts, &Peer)| before.get(at).is_some_and(|before| before.md5 != peer.md5);
+    peers(new).filter(other).map(|(_, peer)| peer.name.clone()).collect()
 }
 
 /// Peers and ranges whose sessions cannot stay: `bgp` decides the same way, by what it is told of them.
 fn ending(old: &Config, new: &Config) -> Vec<String> {
-    let peers = |config: &Config| config.bgp.clone().map(|bgp| bgp.peers).unwrap_or_default();
     let session = |peer: &Peer, config| {
         let told = configure::bgp_peer(peer, config);
         bgp_api::Peer {
@@ -231,20 +282,22 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
             group: String::new(),
             disabled: false,
             next_hop_self: false,
+            default_originate: false,
             send_all_paths: peer.send_paths.is_some(),
             send_best_paths: 0,
+            orf_prefixes: Vec::new(),
             paths: told.paths.map(configure::fixed_path_rules),
             ..told
         }
     };
-    let wanted: HashMap<Remote, Peer> = peers(new).into_iter().map(|peer| (peer.remote, peer)).collect();
-    let stays = |peer: &Peer| {
-        wanted.get(&peer.remote).is_some_and(|wanted| {
+    let wanted: HashMap<Whereabouts, &Peer> = peers(new).collect();
+    let stays = |at: &Whereabouts, peer: &Peer| {
+        wanted.get(at).is_some_and(|wanted| {
             !wanted.disabled && wanted.md5 == peer.md5 && session(wanted, new) == session(peer, old)
         })
     };
-    let ends = |peer: &Peer| !peer.disabled && !stays(peer);
-    peers(old).into_iter().filter(ends).map(|peer| peer.name).collect()
+    let ends = |(at, peer): &(Whereabouts, &Peer)| !peer.disabled && !stays(at, peer);
+    peers(old).filter(ends).map(|(_, peer)| peer.name.clone()).collect()
 }
 
 /// What is different, for people.
@@ -264,7 +317,9 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
         lines.push("xrl listeners changed".to_owned());
     }
     compare(&mut lines, "xrl clients", &old.xrl.clients, &new.xrl.clients, |client| client.name.clone());
-    compare(&mut lines, "static routes", &old.statics, &new.statics, |route| route.prefix.to_string());
+    compare(&mut lines, "VRFs", &old.vrfs, &new.vrfs, |vrf| vrf.name.clone());
+    let name = |route: &StaticRoute| in_vrf(route.prefix.to_string(), route.vrf.as_deref());
+    compare(&mut lines, "static routes", &old.statics, &new.statics, name);
     compare(&mut lines, "protocols", &old.protocols, &new.protocols, |protocol| protocol.name.clone());
     let (before, now) = (&old.policy, &new.policy);
     compare(&mut lines, "prefix-sets", &before.prefix_sets, &now.prefix_sets, |set| set.name.clone());
@@ -278,7 +333,10 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
             lines.push("listeners changed".to_owned());
         }
         compare(&mut lines, "networks", &old.networks, &new.networks, ToString::to_string);
-        compare(&mut lines, "redistribution of", &old.redistribute, &new.redistribute, |it| it.from.clone());
+        compare(&mut lines, "aggregates", &old.aggregates, &new.aggregates, |it| it.prefix.to_string());
+        compare(&mut lines, "redistribution of", &old.redistribute, &new.redistribute, |it| {
+            in_vrf(it.from.clone(), it.vrf.as_deref())
+        });
         if old.rib_policy != new.rib_policy {
             lines.push("rib-policy changed".to_owned());
         }
@@ -287,6 +345,14 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
         compare(&mut lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
     }
     lines
+}
+
+/// What is called so in a VRF, or in the default table.
+fn in_vrf(name: String, vrf: Option<&str>) -> String {
+    match vrf {
+        Some(vrf) => format!("{name} in VRF {vrf}"),
+        None => name,
+    }
 }
 
 /// Adds a line each for what a list has gained, lost and changed; `name` tells its things apart.
@@ -444,7 +510,7 @@ mod tests {
     #[test]
     fn a_session_is_left_out_of_nonstop_by_its_peer_or_by_all() {
         let told = |config: &Config| match configure::parts("bgp", config).expect("parts").as_slice() {
-            [Part::Bgp(part)] => {
+            [Message { part: Part::Bgp(part), vrf: None }] => {
                 (part.nonstop, part.nonstop_octets, part.peers[0].nonstop, part.peers[1].nonstop)
             }
             parts => panic!("{parts:?}"),
@@ -476,6 +542,129 @@ mod tests {
         assert_eq!(ended(&[("65001", "65003"), ("10.0.2.2", "10.0.2.3")]), ["a", "b"]);
         assert_eq!(ended(&[("\"a\"", "\"c\"")]), ["a"]);
         assert_eq!(ended(&[("[bgp]", "[bgp]\nhold-time = 30")]), ["a", "b"]);
+    }
+
+    const VRFS: &str = r#"
+        [[vrf]]
+        name = "blue"
+        table = 100
+        [[vrf]]
+        name = "red"
+        netns = "red"
+        [[static]]
+        vrf = "blue"
+        prefix = "192.0.2.0/24"
+        blackhole = true
+        [[bgp.peer]]
+        vrf = "blue"
+        name = "c"
+        address = "10.0.1.2"
+        asn = 65003
+        [[bgp.peer]]
+        vrf = "red"
+        name = "d"
+        address = "10.0.1.2"
+        asn = 65004
+    "#;
+
+    fn with_vrfs(changed: &[(&str, &str)]) -> Config {
+        let text = format!("{FILE}{VRFS}");
+        let text = changed.iter().fold(text, |text, (old, new)| {
+            assert!(text.contains(old), "{old}");
+            text.replace(old, new)
+        });
+        holdfast_config::parse(&text, "test").expect("no errors")
+    }
+
+    /// To whom something is told: class and VRF.
+    fn whom(messages: &Messages) -> Vec<String> {
+        let part = |part: &Part| match part {
+            Part::Transport(_) => "transport",
+            Part::Fea(_) => "fea",
+            Part::Rib(_) => "rib",
+            Part::Bgp(_) => "bgp",
+            Part::Metrics(_) | Part::Glass(_) | Part::Monitor(_) => "other",
+        };
+        let scoped = |message: &Message| holdfast_xrl::scoped(part(&message.part), message.vrf.as_deref());
+        messages.iter().map(|(_, message)| scoped(message)).collect()
+    }
+
+    fn told(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) {
+        let (first, then) = by_turn(old, new).expect("parts");
+        (whom(&first), whom(&then))
+    }
+
+    #[test]
+    fn what_is_in_a_vrf_is_told_to_its_instances_only() {
+        let config = with_vrfs(&[]);
+        let parts = |process| configure::parts(process, &config).expect("parts");
+        let mut found = Vec::new();
+        for message in ["fea", "rib", "bgp"].into_iter().flat_map(parts) {
+            let vrf = message.vrf.unwrap_or_default();
+            found.push(match message.part {
+                Part::Transport(part) => format!("transport@{vrf} {}", part.peers.len()),
+                Part::Fea(part) => format!("fea@{vrf} {} {}", part.table, part.vrfs.len()),
+                Part::Rib(part) => format!("rib@{vrf} {} {}", part.statics.len(), part.vrfs.join("+")),
+                Part::Bgp(part) => format!("bgp@{vrf} {} {}", part.peers.len(), part.vrfs.join("+")),
+                part => panic!("{part:?}"),
+            });
+        }
+        let expected = [
+            "transport@ 2",
+            "fea@ 254 2",
+            "transport@blue 1",
+            "fea@blue 100 0",
+            "transport@red 1",
+            "fea@red 254 0",
+            "rib@ 1 blue+red",
+            "rib@blue 1 ",
+            "rib@red 0 ",
+            "bgp@ 2 blue+red",
+            "bgp@blue 1 ",
+            "bgp@red 1 ",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_vrf_comes_and_goes_and_nobody_else_is_told_more_than_that() {
+        let (none, both) = (config(&[]), with_vrfs(&[]));
+        let come =
+            ["fea", "transport@blue", "fea@blue", "transport@red", "fea@red", "rib", "rib@blue", "rib@red"];
+        let come = come.into_iter().chain(["bgp", "bgp@blue", "bgp@red"]).map(str::to_owned).collect();
+        assert_eq!(told(&none, &both), (Vec::new(), come));
+        let gone = ["fea", "rib", "bgp"].map(str::to_owned).into();
+        assert_eq!(told(&both, &none), (Vec::new(), gone));
+        let (begin, end) = (ending(&none, &both), ending(&both, &none));
+        assert_eq!((begin, end), (Vec::new(), vec!["c".to_owned(), "d".to_owned()]));
+        let lines =
+            ["VRFs added: blue, red", "static routes added: 192.0.2.0/24 in VRF blue", "peers added: c, d"];
+        assert_eq!(changes(&none, &both), lines);
+    }
+
+    #[test]
+    fn a_change_in_a_vrf_is_told_there() {
+        let old = with_vrfs(&[]);
+        let other_key = with_vrfs(&[("asn = 65003", "asn = 65003\nmd5 = \"key\"")]);
+        assert_eq!(with_other_sockets(&old, &other_key), ["c"]);
+        assert_eq!(told(&old, &other_key), (vec!["transport@blue".into()], vec!["bgp@blue".into()]));
+        let other_table = with_vrfs(&[("table = 100", "table = 101")]);
+        assert_eq!(told(&old, &other_table), (Vec::new(), vec!["fea".into(), "fea@blue".into()]));
+        assert!(ending(&old, &other_table).is_empty());
+        let other_vrf = with_vrfs(&[
+            ("vrf = \"red\"", "vrf = \"blue\""),
+            ("10.0.1.2\"\n        asn = 65004", "10.0.1.3\"\n        asn = 65004"),
+        ]);
+        assert_eq!(ending(&old, &other_vrf), ["d"]);
+    }
+
+    #[test]
+    fn a_vrf_that_moves_ends_before_it_begins() {
+        let (old, new) = (with_vrfs(&[]), with_vrfs(&[("netns = \"red\"", "table = 9\ndevice = \"red\"")]));
+        let then =
+            ["fea", "rib", "bgp", "fea", "transport@red", "fea@red", "rib", "rib@red", "bgp", "bgp@red"];
+        assert_eq!(told(&old, &new), (Vec::new(), then.map(str::to_owned).into()));
+        assert_eq!(ending(&old, &new), ["d"]);
     }
 
     #[test]

@@ -16,11 +16,14 @@ use holdfast_api::{
     keeper::v1::{Empty as KeeperEmpty, KeeperClient, ProcessEvent},
     manager::v1::{
         AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest,
-        Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowProcessesReply, SignalReply,
-        SignalRequest, UpgradeProgress, UpgradeRequest, VersionRequest,
+        Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowProcessesReply, ShowVrfsReply,
+        SignalReply, SignalRequest, UpgradeProgress, UpgradeRequest, VersionRequest, Vrf,
     },
 };
-use holdfast_config::Config;
+use holdfast_config::{
+    Config,
+    schema::{self, VrfPlace},
+};
 use holdfast_process::{Closed, metrics::High, spawn_task};
 use holdfast_xrl::{CallContext, Finder, PeerIdentity, ReplySink, Resolver, XrlError};
 use rustix::process::Signal;
@@ -32,6 +35,7 @@ use tracing::{info, warn};
 
 use crate::{
     commit,
+    doors::Doors,
     protocols::Protocols,
     reload, sandbox, signal,
     supervisor::{State, Supervisor},
@@ -82,6 +86,8 @@ pub(crate) struct Manager {
     pub(crate) protocols: RefCell<Protocols>,
     /// Where XRL listens on TCP.
     pub(crate) tcp: RefCell<Vec<tcp::Open>>,
+    /// Where sockets of VRFs come from while no fea runs.
+    pub(crate) doors: Doors,
 }
 
 /// What is served: calls reach the manager through this.
@@ -161,7 +167,7 @@ impl ManagerServer for Served {
     ) -> Result<Empty, XrlError> {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
-        if request.name == "fea" {
+        if request.name == "fea" || request.name == "manager" {
             identity = identity.class("transport");
         }
         let attached = self.0.finder.attach(fd, identity);
@@ -250,11 +256,25 @@ impl ManagerServer for Served {
         signal::send(&self.0, request).await
     }
 
+    async fn show_vrfs(&self, _: &CallContext, _: Empty) -> Result<ShowVrfsReply, XrlError> {
+        let mut vrfs: Vec<Vrf> = self.0.config().vrfs.iter().map(vrf).collect();
+        vrfs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(ShowVrfsReply { vrfs })
+    }
+
     async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {
         let mut processes = self.0.processes(Instant::now());
         processes.iter_mut().for_each(|process| sandbox::tell(process, self.0.closed));
         Ok(ShowProcessesReply { processes })
     }
+}
+
+fn vrf(vrf: &schema::Vrf) -> Vrf {
+    let (device, netns, table) = match &vrf.place {
+        VrfPlace::Device { name, table } => (name.as_str(), "", *table),
+        VrfPlace::Netns { name, table } => ("", name.as_str(), *table),
+    };
+    Vrf { name: vrf.name.clone(), table, device: device.into(), netns: netns.into() }
 }
 
 fn keeper(build: &str) -> Process {

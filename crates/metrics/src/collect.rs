@@ -1,6 +1,9 @@
 //! Asks all processes what they count.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use holdfast_api::{
     finder::v1::ListRequest,
@@ -45,10 +48,19 @@ impl Collector {
         let listed = self.resolver.finder()?.list(ListRequest {}).within(LIMIT).await?;
         let serves =
             listed.instances.iter().filter(|it| it.services.iter().any(|service| service.name == SERVICE));
-        // One after the other: on a router that has one processor to spare, all at once take as long.
-        let mut answers = Vec::new();
+        // One after the other: on a router that has one processor to spare, all at once take as long. What a process has for
+        // each VRF it says with the same thread: of one that was late once nobody waits for more.
+        let (mut answers, mut late) = (Vec::new(), HashSet::new());
         for instance in serves {
-            answers.push(self.ask(&instance.class, &instance.name).await);
+            let is_late = instance.pid != 0 && late.contains(&instance.pid);
+            let answer = match is_late {
+                true => Answer { process: instance.class.clone(), ..Answer::default() },
+                false => self.ask(&instance.class, &instance.name).await,
+            };
+            if !answer.is_complete {
+                late.insert(instance.pid);
+            }
+            answers.push(answer);
         }
         Ok(merge(answers, begin.elapsed()))
     }
@@ -72,6 +84,14 @@ impl Collector {
     }
 }
 
+/// What tells a process from others, or the part of one that is for a VRF.
+fn labels_of(class: &str) -> Vec<(&str, &str)> {
+    match class.split_once('@') {
+        Some((process, vrf)) => vec![("process", process), ("vrf", vrf)],
+        None => vec![("process", class)],
+    }
+}
+
 fn sample(labels: &[(&str, &str)], value: Value) -> Sample {
     let label = |&(name, value): &(&str, &str)| Label { name: name.into(), value: value.into() };
     Sample { labels: labels.iter().map(label).collect(), value: Some(value) }
@@ -87,7 +107,7 @@ fn merge(answers: Vec<Answer>, took: Duration) -> Vec<Family> {
     let mut families: Vec<Family> = queue_families(&answers).into();
     let complete = answers
         .iter()
-        .map(|answer| sample(&[("process", &answer.process)], Value::Integer(answer.is_complete.into())));
+        .map(|answer| sample(&labels_of(&answer.process), Value::Integer(answer.is_complete.into())));
     let help = "Whether the process has answered this scrape";
     families.push(family("holdfast_scrape_complete", help, Kind::Gauge, complete.collect()));
     let help = "How long asking all processes has taken";
@@ -115,7 +135,7 @@ fn queue_families(answers: &[Answer]) -> [Family; 4] {
     columns.map(|(name, help, kind, value)| {
         let of_one = |queue: &Queue| {
             let Queue { process, name, of, unit, .. } = queue;
-            let labels = [("process", &**process), ("queue", name), ("of", of), ("unit", unit)];
+            let labels = [labels_of(process), vec![("queue", name), ("of", of), ("unit", unit)]].concat();
             sample(&labels, Value::Integer(value(queue)))
         };
         family(name, help, kind, answers.iter().flat_map(|answer| &answer.queues).map(of_one).collect())
@@ -157,5 +177,22 @@ mod tests {
             (vec![3, 3], vec![8, 8])
         );
         assert_eq!(values("holdfast_scrape_complete"), [1, 1]);
+    }
+
+    #[test]
+    fn what_a_process_has_of_a_vrf_is_told_by_a_label() {
+        let mut blue = answer("bgp@blue", &[]);
+        blue.queues[0].process = "bgp@blue".into();
+        let families = merge(vec![answer("bgp", &[]), blue], Duration::from_millis(5));
+        for name in ["holdfast_scrape_complete", "holdfast_queue_length"] {
+            let family = families.iter().find(|family| family.name == name).expect(name);
+            let label = |sample: &Sample, wanted: &str| {
+                let found = sample.labels.iter().find(|label| label.name == wanted);
+                found.map(|label| label.value.clone())
+            };
+            let vrfs: Vec<_> = family.samples.iter().map(|sample| label(sample, "vrf")).collect();
+            assert_eq!(vrfs, [None, Some("blue".to_owned())], "{name}");
+            assert_eq!(label(&family.samples[1], "process").as_deref(), Some("bgp"), "{name}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use holdfast_api::{
     },
     monitor::v1::Dump,
 };
+use holdfast_bgp_wire::MessageType;
 use holdfast_mrt::{Message, Peer, RibEntry, Session, Stamp, StateChange, write};
 use holdfast_process::Resolver;
 use holdfast_types::{Asn, Family};
@@ -134,23 +135,28 @@ impl Table {
     fn prefix(&mut self, dumped: &DumpedPrefix) {
         let Some(prefix) = routes::prefix(dumped) else { return };
         let place = |number: Option<u32>| number.map_or(Some(0), |number| self.places.get(&number).copied());
-        let paths = dumped.paths.iter();
-        let paths =
-            paths.filter_map(|path| Some((place(path.number)?, routes::table_attributes(prefix, path))));
-        let paths: Vec<_> = paths.collect();
-        let entries: Vec<_> = paths
-            .iter()
-            .map(|(peer, attributes)| RibEntry {
-                peer: *peer,
-                originated: self.at,
-                path_id: None,
-                attributes,
-            })
-            .collect();
-        if !entries.is_empty()
-            && write::rib(self.at, self.sequence, prefix, &entries, &mut self.bytes).is_ok()
-        {
-            self.sequence += 1;
+        // RFC 8050 section 4: those that came under path identifiers have a record of their own.
+        for identified in [false, true] {
+            let paths = dumped.paths.iter().filter(|path| path.path_id.is_some() == identified);
+            let paths = paths.filter_map(|path| {
+                Some((place(path.number)?, path.path_id, routes::table_attributes(prefix, path)))
+            });
+            let paths: Vec<_> = paths.collect();
+            let originated = self.at;
+            let entries: Vec<_> = paths
+                .iter()
+                .map(|(peer, path_id, attributes)| RibEntry {
+                    peer: *peer,
+                    originated,
+                    path_id: *path_id,
+                    attributes,
+                })
+                .collect();
+            if !entries.is_empty()
+                && write::rib(self.at, self.sequence, prefix, &entries, &mut self.bytes).is_ok()
+            {
+                self.sequence += 1;
+            }
         }
     }
 }
@@ -174,10 +180,18 @@ async fn watch(resolver: &Resolver) -> Result<ReplyStream<Watched>, XrlError> {
     Ok(bgp.watch(WatchRequest { received_all: true, ..WatchRequest::default() }))
 }
 
+/// A session, and how to read its messages.
+struct Talk {
+    session: Session,
+    four_octet_as: bool,
+    /// Address families in which prefixes have path identifiers.
+    add_path: Vec<u32>,
+}
+
 /// Messages and changes of state, in files one after the other.
 struct Journal<'a> {
     dump: &'a Dump,
-    sessions: HashMap<u32, (Session, bool)>,
+    sessions: HashMap<u32, Talk>,
     file: PathBuf,
     /// Octets in it, or on their way.
     octets: u64,
@@ -244,14 +258,20 @@ impl<'a> Journal<'a> {
         match what {
             Some(What::Up(peer)) => {
                 if let Some(session) = session(&peer.address, &peer.local_address, peer.asn, peer.local_asn) {
-                    self.sessions.insert(peer.number, (session, peer.four_octet_as));
+                    let (four_octet_as, add_path) = (peer.four_octet_as, peer.add_path_afis);
+                    self.sessions.insert(peer.number, Talk { session, four_octet_as, add_path });
                 }
             }
             Some(What::State(state)) => self.state(at, &state),
             Some(What::Received(message)) => {
-                if let Some(&(session, four_octet_as)) = self.sessions.get(&message.number) {
-                    let bytes = &message.octets;
-                    let message = Message { session, four_octet_as, add_path: false, bytes };
+                if let Some(talk) = self.sessions.get(&message.number) {
+                    let bytes = &message.octets[..];
+                    // RFC 8050 section 3: of messages, those in which there are identifiers.
+                    let is_update = bytes.get(18) == Some(&(MessageType::Update as u8));
+                    let add_path =
+                        is_update && !talk.add_path.is_empty() && talk.add_path.contains(&routes::afi(bytes));
+                    let &Talk { session, four_octet_as, .. } = talk;
+                    let message = Message { session, four_octet_as, add_path, bytes };
                     write::message(at, &message, &mut self.bytes);
                 }
             }
@@ -263,7 +283,8 @@ impl<'a> Journal<'a> {
         let ends = session(&state.address, &state.local_address, state.asn, state.local_asn);
         let Some(session) = ends else { return };
         // What comes before the session is up has no AS numbers in it.
-        self.sessions.entry(state.number).or_insert((session, true)).0 = session;
+        let unknown = Talk { session, four_octet_as: true, add_path: Vec::new() };
+        self.sessions.entry(state.number).or_insert(unknown).session = session;
         let change = StateChange { session, old: state.old as u16, new: state.new as u16 };
         write::state_change(at, &change, &mut self.bytes);
     }
@@ -325,6 +346,46 @@ mod tests {
         let Body::Rib(rib) = &bodies[1] else { panic!("no routes") };
         assert_eq!(rib.entries().map(|entry| entry.expect("an entry").peer).collect::<Vec<_>>(), [1, 0]);
         assert_eq!(bodies.len(), 2, "nobody who is known has the other");
+    }
+
+    #[test]
+    fn paths_under_identifiers_have_a_record_of_their_own() {
+        let mut table = Table::new(Own { router_id: 1, asn: 65000 }, 9);
+        table.peer(&peer(4));
+        table.peer(&peer(5));
+        table.begin();
+        let path = |number, path_id| DumpedPath { number: Some(number), path_id, ..DumpedPath::default() };
+        let paths = vec![path(4, Some(1)), path(5, None), path(4, Some(2))];
+        table.prefix(&DumpedPrefix { address: vec![10, 0, 0, 0], length: 8, paths });
+        let bodies = records(&table.bytes).map(|it| it.expect("whole").body().expect("read"));
+        let entries = |body| match body {
+            Body::Rib(rib) => {
+                rib.entries().map(|entry| entry.expect("an entry")).map(|it| (it.peer, it.path_id)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let ribs: Vec<Vec<_>> = bodies.skip(1).map(entries).collect();
+        assert_eq!(ribs, [vec![(2, None)], vec![(1, Some(1)), (1, Some(2))]]);
+    }
+
+    #[test]
+    fn messages_with_path_identifiers_say_that_they_have_them() {
+        let dump = Dump { file: "x".into(), interval_seconds: 60, ..Dump::default() };
+        let mut journal = Journal::new(&dump);
+        let event = |what| WatchEvent { at_microseconds: 5_000_007, what: Some(what) };
+        journal.event(event(What::Up(WatchedPeer { add_path_afis: vec![1], ..peer(4) })));
+        let end = |family| WatchedMessage { number: 4, octets: routes::end_of_rib(family) };
+        journal.event(event(What::Received(end(Family::IPV4_UNICAST))));
+        journal.event(event(What::Received(end(Family::IPV6_UNICAST))));
+        let keepalive = WatchedMessage { number: 4, octets: [&[0xff; 16][..], &[0, 19, 4]].concat() };
+        journal.event(event(What::Received(keepalive)));
+        let said: Vec<_> = records(&journal.bytes)
+            .map(|record| match record.expect("whole").body() {
+                Ok(Body::Message(message)) => message.add_path,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(said, [true, false, false]);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::{
 
 use holdfast_api::bgp::v1::{DumpedPath, DumpedPrefix};
 use holdfast_bgp_wire::{
-    MAX_EXTENDED_LEN, NextHop, UpdateEncoder,
+    Attributes, MAX_EXTENDED_LEN, NextHop, UpdateEncoder,
     edit::{Change, Edit, rewrite},
     encode,
+    nlri::{Identified, Nlri},
 };
 use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
 
@@ -58,17 +59,19 @@ pub(crate) fn table_attributes(prefix: Prefix, path: &DumpedPath) -> Vec<u8> {
     attributes
 }
 
-/// Routes that differ by their prefix only: of one family, with these attributes and this next hop.
-type Alike<'a> = HashMap<(bool, &'a [u8], &'a [u8]), Vec<(Prefix, &'a DumpedPath)>>;
+/// Routes that differ by their prefix and path identifier only: of one family, with these attributes and this next hop.
+type Alike<'a> = HashMap<(bool, bool, &'a [u8], &'a [u8]), Vec<(Prefix, &'a DumpedPath)>>;
 
-/// UPDATEs, one message each, with routes that have everything but the prefix in common.
+/// UPDATEs, one message each, with routes that have everything but the prefix in common. Those that have a path identifier
+/// are written with it (RFC 7911 section 3).
 pub(crate) fn updates<'a>(
     routes: impl Iterator<Item = (Prefix, &'a DumpedPath)>,
     tell: &mut dyn FnMut(&[u8]),
 ) {
     let mut alike: Alike<'_> = HashMap::new();
     for (prefix, path) in routes {
-        let key = (matches!(prefix, Prefix::V4(_)), &path.attributes[..], &path.next_hop[..]);
+        let is_v4 = matches!(prefix, Prefix::V4(_));
+        let key = (is_v4, path.path_id.is_some(), &path.attributes[..], &path.next_hop[..]);
         alike.entry(key).or_default().push((prefix, path));
     }
     let encoder = UpdateEncoder::new(MAX_EXTENDED_LEN);
@@ -76,19 +79,61 @@ pub(crate) fn updates<'a>(
         let Some(&(first, path)) = routes.first() else { continue };
         let next_hop = next_hop(first, path);
         let attributes = with_next_hop(path, next_hop);
-        let v4 = || routes.iter().filter_map(|(prefix, _)| prefix_v4(*prefix));
-        let v6 = || routes.iter().filter_map(|(prefix, _)| prefix_v6(*prefix));
-        let mut messages = Vec::new();
-        // Attributes that leave no room for a prefix came in a message that had it.
-        let _ = match (first, next_hop) {
-            (Prefix::V4(_), NextHop::V4(_)) => encoder.announce(&attributes, v4(), &mut messages),
-            (Prefix::V4(_), NextHop::V6 { .. }) => {
-                encoder.announce_mp(&attributes, next_hop, v4(), &mut messages)
-            }
-            (Prefix::V6(_), _) => encoder.announce_mp(&attributes, next_hop, v6(), &mut messages),
-        };
+        let v4 = routes.iter().filter_map(|(prefix, path)| Some((prefix_v4(*prefix)?, path.path_id)));
+        let v6 = routes.iter().filter_map(|(prefix, path)| Some((prefix_v6(*prefix)?, path.path_id)));
+        let (mut messages, with) = (Vec::new(), (&attributes[..], next_hop));
+        match (first, path.path_id) {
+            (Prefix::V4(_), None) => announce_v4(&encoder, with, v4.map(|(prefix, _)| prefix), &mut messages),
+            (Prefix::V4(_), Some(_)) => announce_v4(&encoder, with, v4.filter_map(identified), &mut messages),
+            (Prefix::V6(_), None) => announce_v6(&encoder, with, v6.map(|(prefix, _)| prefix), &mut messages),
+            (Prefix::V6(_), Some(_)) => announce_v6(&encoder, with, v6.filter_map(identified), &mut messages),
+        }
         each(&messages, tell);
     }
+}
+
+fn identified<P>((prefix, identifier): (P, Option<u32>)) -> Option<Identified<P>> {
+    Some(Identified { identifier: identifier?, prefix })
+}
+
+// Attributes that leave no room for a prefix came in a message that had it.
+
+fn announce_v4<N: Nlri<Prefix = Ipv4Prefix>>(
+    encoder: &UpdateEncoder,
+    (attributes, next_hop): (&[u8], NextHop),
+    prefixes: impl Iterator<Item = N>,
+    messages: &mut Vec<u8>,
+) {
+    let _ = match next_hop {
+        NextHop::V4(_) => encoder.announce(attributes, prefixes, messages),
+        NextHop::V6 { .. } => encoder.announce_mp(attributes, next_hop, prefixes, messages),
+    };
+}
+
+fn announce_v6<N: Nlri<Prefix = Ipv6Prefix>>(
+    encoder: &UpdateEncoder,
+    (attributes, next_hop): (&[u8], NextHop),
+    prefixes: impl Iterator<Item = N>,
+    messages: &mut Vec<u8>,
+) {
+    let _ = encoder.announce_mp(attributes, next_hop, prefixes, messages);
+}
+
+/// The IANA number of the address family whose prefixes an UPDATE has: that of its MP attributes, otherwise IPv4's.
+pub(crate) fn afi(message: &[u8]) -> u32 {
+    /// MP_REACH_NLRI and MP_UNREACH_NLRI (RFC 4760), both of which begin with the family.
+    const MP: [u8; 2] = [14, 15];
+    let attributes = message.get(19..).and_then(field).and_then(|(_withdrawn, rest)| field(rest));
+    let mp = attributes.and_then(|(attributes, _)| {
+        MP.into_iter().find_map(|code| Attributes(attributes).get(code))?.value.first_chunk()
+    });
+    mp.map_or(Family::IPV4_UNICAST.afi.0, |afi| u16::from_be_bytes(*afi)).into()
+}
+
+/// What is behind its length in two octets, and the rest.
+fn field(octets: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = octets.split_first_chunk()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
 }
 
 /// The withdrawal of a route.
@@ -144,7 +189,8 @@ mod tests {
             Ok(IpAddr::V6(address)) => address.octets().to_vec(),
             Err(_) => Vec::new(),
         };
-        DumpedPath { attributes: AttributesBuilder::new(Origin::Igp).build(), next_hop, number: None }
+        let attributes = AttributesBuilder::new(Origin::Igp).build();
+        DumpedPath { attributes, next_hop, ..DumpedPath::default() }
     }
 
     #[test]
@@ -158,6 +204,32 @@ mod tests {
         assert_eq!(told.len(), 2);
         assert!(told.iter().any(|message| message.ends_with(&[8, 10, 8, 11])));
         assert!(told.iter().all(|message| message[18] == 2), "UPDATEs");
+    }
+
+    #[test]
+    fn routes_with_path_identifiers_are_written_with_them() {
+        let prefix = "10.0.0.0/8".parse().expect("a prefix");
+        let plain = path("192.0.2.1");
+        let (first, second) = (
+            DumpedPath { path_id: Some(7), ..plain.clone() },
+            DumpedPath { path_id: Some(8), ..plain.clone() },
+        );
+        let mut told = Vec::new();
+        updates([(prefix, &plain), (prefix, &first), (prefix, &second)].into_iter(), &mut |message| {
+            told.push(message.to_vec());
+        });
+        assert_eq!(told.len(), 2, "not in one message");
+        assert!(told.iter().any(|message| message.ends_with(&[0, 0, 0, 7, 8, 10, 0, 0, 0, 8, 8, 10])));
+        assert!(told.iter().all(|message| afi(message) == 1));
+        let v6 = path("2001:db8::1");
+        let v6 = DumpedPath { path_id: Some(9), ..v6 };
+        told.clear();
+        updates([("2001:db8::/32".parse().expect("a prefix"), &v6)].into_iter(), &mut |message| {
+            told.push(message.to_vec());
+        });
+        let nlri = [0, 0, 0, 9, 32, 0x20, 1, 0x0d, 0xb8];
+        assert!(told[0].windows(nlri.len()).any(|octets| octets == nlri));
+        assert_eq!((afi(&told[0]), afi(&[0; 19]), afi(&end_of_rib(Family::IPV6_UNICAST))), (2, 1, 2));
     }
 
     #[test]

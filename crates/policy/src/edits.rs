@@ -122,6 +122,7 @@ impl<T> Default for ListEdit<T> {
 
 impl Edits {
     /// Whether the route stays as it is.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.local_pref.is_none()
             && self.weight.is_none()

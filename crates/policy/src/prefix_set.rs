@@ -38,6 +38,11 @@ impl PrefixRange {
         self.prefix
     }
 
+    /// The least and the greatest length that are meant.
+    pub fn lengths(self) -> (u8, u8) {
+        (self.shortest, self.longest)
+    }
+
     /// Whether `prefix` is one of those that are meant.
     pub fn contains(self, prefix: Prefix) -> bool {
         self.prefix.contains(prefix) && (self.shortest..=self.longest).contains(&prefix.length())

@@ -54,9 +54,10 @@ pub struct Versions {
 }
 
 /// The replication log of the sessions: its own form, and that of all that `bgp` writes into it.
-pub const NSR_LOG: u32 = 2;
-/// Those that are read. In the first sessions do not say what was offered about restarts: nothing was.
-pub const NSR_LOGS: [u32; 2] = [1, NSR_LOG];
+pub const NSR_LOG: u32 = 3;
+/// Those that are read. In the first sessions do not say what was offered about restarts: nothing was. In the first two
+/// they do not say what was offered about refreshes and filters: nothing was.
+pub const NSR_LOGS: [u32; 3] = [1, 2, NSR_LOG];
 /// What a keeper hands to its successor (`keeper.v1.State`).
 pub const KEEPER_STATE: u32 = 1;
 
@@ -151,9 +152,9 @@ mod tests {
     fn what_is_written_has_to_be_read() {
         let own = Formats::own().expect("readable");
         let mut newer = own.clone();
-        newer.nsr_log = Versions { reads: vec![1, 2, 3], writes: 3 };
+        newer.nsr_log = Versions { reads: vec![1, 2, 3, 4], writes: 4 };
         assert!(newer.obstacles(&own).is_empty());
-        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 3"]);
+        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 4"]);
         newer.xrl = 9;
         assert_eq!(newer.obstacles(&own), ["it speaks frames of version 9, not 1"]);
     }

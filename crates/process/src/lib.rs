@@ -5,12 +5,14 @@
 //! when the keeper is gone. It opens nothing by itself.
 
 use std::{
+    cell::RefCell,
     fs::File,
     future::poll_fn,
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     process::ExitCode,
+    rc::Rc,
     time::Duration,
 };
 
@@ -20,13 +22,14 @@ use holdfast_api::{
     profile::v1::ProfileDispatcher,
 };
 use holdfast_sandbox::Sandbox;
-use holdfast_xrl::{Client, Node, PeerIdentity, XrlError};
+use holdfast_xrl::{Client, Node, PeerIdentity, XrlError, scoped};
 use rustix::process::Signal;
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
-use tracing::{debug, error};
+use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
+use tracing::{Span, debug, error};
 
 mod binary;
 pub mod formats;
+mod listening;
 pub mod log;
 pub mod metrics;
 pub mod profile;
@@ -36,6 +39,7 @@ pub use holdfast_sandbox::{
     CapabilitySet, Cgroup, Closed, ENVIRONMENT, Limits, Network, Rights, Settings, status,
 };
 pub use holdfast_xrl::Resolver;
+pub use listening::Listening;
 use metrics::Metrics;
 use profile::{Profile, ProfileService};
 
@@ -47,7 +51,7 @@ pub const OPERATOR_SOCKET: &str = "operator";
 /// Pause before the keeper is asked again for a way to the Finder.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What a process is given.
+/// What a process is given: for itself, or for one VRF ([`Boot::instance`]).
 pub struct Boot {
     /// What it serves; call [`Boot::join`] when all services are there.
     pub node: Node,
@@ -61,6 +65,26 @@ pub struct Boot {
     pub metrics: Metrics,
     /// What has closed this process.
     pub closed: Closed,
+    /// The VRF that this is for; `None`: the default table.
+    pub vrf: Option<Rc<str>>,
+    membership: Membership,
+}
+
+/// What an instance has at the Finder, for as long as it lives. The process itself leaves with its descriptors.
+#[derive(Default)]
+struct Membership {
+    /// The node of an instance.
+    node: Option<Node>,
+    joining: RefCell<Option<AbortHandle>>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Some(node) = &self.node {
+            self.joining.take().iter().for_each(AbortHandle::abort);
+            node.end();
+        }
+    }
 }
 
 impl Boot {
@@ -69,13 +93,43 @@ impl Boot {
         let profile = Profile::default();
         node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
         let metrics = Metrics::of(&node);
-        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed: Closed::default() }
+        let (closed, membership) = Default::default();
+        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: None, membership }
+    }
+
+    /// What the part of this process for a VRF is given, which the Finder knows under a class of its own ("rib@blue").
+    /// It has the same keeper, and what it counts is told with the VRF. [Joining](Self::join) is its own, too. Dropped, it
+    /// leaves the Finder, and its channels close; tasks that were started for it are for their owner to end.
+    pub fn instance(&self, vrf: &str) -> Self {
+        let vrf: Rc<str> = vrf.into();
+        let node = Node::of_scope(self.node.class(), Rc::clone(&vrf));
+        node.be_sole();
+        let profile = Profile::default();
+        node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
+        let metrics = Metrics::of_vrf(&node, Rc::clone(&vrf));
+        let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
+        let (keeper, closed) = (self.keeper.clone(), self.closed);
+        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: Some(vrf), membership }
+    }
+
+    /// The class under which others of the same VRF are found: "fea@blue" for "fea".
+    pub fn class(&self, class: &str) -> String {
+        scoped(class, self.vrf.as_deref())
+    }
+
+    /// What names the VRF in each line of the log; nothing for the default table. For `Instrument::instrument`.
+    pub fn span(&self) -> Span {
+        let class = self.node.class();
+        match &self.vrf {
+            Some(vrf) => log::vrf(class.split_once('@').map_or(class, |(process, _)| process), vrf),
+            None => Span::none(),
+        }
     }
 
     /// Registers at the Finder, and again whenever there is a new one.
     pub fn join(&self) {
         let (keeper, resolver) = (self.keeper.clone(), self.resolver.clone());
-        spawn_task(async move {
+        let joining = spawn_task(async move {
             loop {
                 match attach(&keeper, &resolver).await {
                     Ok(()) => resolver.finder_gone().await,
@@ -86,6 +140,7 @@ impl Boot {
                 }
             }
         });
+        self.membership.joining.replace(Some(joining.abort_handle()));
     }
 }
 
@@ -161,4 +216,100 @@ pub fn born_with() -> Result<OwnedFd> {
     socket.context("this process is started by the keeper: use `holdfast run`")?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     Ok(channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixStream, rc::Weak};
+
+    use holdfast_api::{metrics::v1::MetricsClient, rib::v1::RibClient};
+    use holdfast_xrl::{
+        Channel, ErrorKind, Finder, Handler, IncomingCall, Lifecycle, Link, Service, ServiceInfo, Watch,
+    };
+
+    use super::*;
+
+    /// A keeper that takes whoever asks to this Finder, as `rib`.
+    struct Doorman(Finder);
+
+    impl Service for Doorman {
+        fn info(&self) -> &'static ServiceInfo {
+            KeeperClient::SERVICE
+        }
+
+        fn dispatch(&self, call: IncomingCall<'_>) -> Handler {
+            let (near, far) = UnixStream::pair().expect("sockets");
+            self.0.attach(far.into(), PeerIdentity::new("rib").pid(7)).expect("attached");
+            call.unary(|_, _: Empty, _| async { Ok((Empty {}, vec![near.into()])) })
+        }
+    }
+
+    /// What a service of an instance may hold: the way to others, which holds the node.
+    struct Holder(Resolver, Rc<()>);
+
+    impl Service for Holder {
+        fn info(&self) -> &'static ServiceInfo {
+            RibClient::SERVICE
+        }
+
+        fn dispatch(&self, call: IncomingCall<'_>) -> Handler {
+            let _held = (&self.0, &self.1);
+            call.unknown()
+        }
+    }
+
+    /// A process with its keeper.
+    fn boot(finder: &Finder) -> (Node, Boot) {
+        let (near, far) = UnixStream::pair().expect("sockets");
+        let keeper = Node::new("keeper");
+        keeper.serve(Doorman(finder.clone()));
+        keeper.attach(far.into(), PeerIdentity::new("rib")).expect("attached");
+        let client = KeeperClient::new(Channel::connect(near.into()).expect("connected"));
+        (keeper, Boot::new(Node::new("rib"), client))
+    }
+
+    async fn next(watch: &mut Watch) -> (&'static str, String) {
+        match watch.next().await.expect("news") {
+            Lifecycle::Birth(instance) => ("birth", instance.name),
+            Lifecycle::Death(instance) => ("death", instance.name),
+        }
+    }
+
+    async fn story() {
+        let finder = Finder::new();
+        let (_keeper, boot) = boot(&finder);
+        let mut watch = boot.resolver.watch("*");
+        boot.join();
+        let pid = std::process::id();
+        assert_eq!(next(&mut watch).await, ("birth", format!("rib-{pid}")));
+        let blue = boot.instance("blue");
+        let held = Rc::new(());
+        let is_held: Weak<()> = Rc::downgrade(&held);
+        blue.node.serve(Holder(blue.resolver.clone(), held));
+        blue.join();
+        assert_eq!(next(&mut watch).await, ("birth", format!("rib@blue-{pid}")));
+        assert_eq!((boot.class("fea"), blue.class("fea")), ("fea".into(), "fea@blue".into()));
+
+        let (near, far) = Link::pair();
+        finder.attach_link(far, PeerIdentity::new("metrics"));
+        let caller = Resolver::over(Channel::over(near));
+        let client: MetricsClient = caller.client("rib@blue").await.expect("resolved");
+        client.queues(holdfast_api::metrics::v1::Empty {}).next().await.expect("an answer");
+
+        drop(blue);
+        assert_eq!(next(&mut watch).await, ("death", format!("rib@blue-{pid}")));
+        assert!(is_held.upgrade().is_none(), "nothing of it is left");
+        let gone = caller.client::<MetricsClient>("rib@blue").await.map(|_| ());
+        assert_eq!(gone.expect_err("gone").kind(), ErrorKind::NotFound);
+        caller.client::<MetricsClient>("rib").await.map(|_| ()).expect("the process itself lives on");
+        let blue = boot.instance("blue");
+        blue.join();
+        assert_eq!(next(&mut watch).await, ("birth", format!("rib@blue-{pid}")), "it may come back");
+    }
+
+    #[test]
+    fn a_vrf_is_found_under_a_class_of_its_own_until_its_instance_is_dropped() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, story());
+    }
 }

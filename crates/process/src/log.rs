@@ -22,6 +22,12 @@ pub fn process(name: &'static str) -> Span {
     error_span!("holdfast", process = name)
 }
 
+/// The same for the lines of what is done for a VRF.
+pub fn vrf(process: &str, name: &str) -> Span {
+    // Of spans in each other JSON has the innermost, which therefore names the process as well.
+    error_span!(parent: None, "holdfast", process, vrf = name)
+}
+
 /// Starts logging as the environment says, and as given where it says nothing.
 pub fn start(process: &str, level: &str, format: &str) {
     let said = std::env::var(LEVEL).unwrap_or_else(|_| level.to_owned());
@@ -61,13 +67,18 @@ mod tests {
 
     /// What a process called `bgp` logs.
     fn logged(level: &str, json: bool) -> String {
+        captured(level, json, || {
+            let _named = process("bgp").entered();
+            warn!(peer = "transit-1", "session down: received Cease");
+        })
+    }
+
+    /// What is logged meanwhile.
+    fn captured(level: &str, json: bool, act: impl FnOnce()) -> String {
         let out = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&out);
         let subscriber = lines(EnvFilter::new(level), json, move || Shared(Arc::clone(&writer)));
-        with_default(subscriber, || {
-            let _named = process("bgp").entered();
-            warn!(peer = "transit-1", "session down: received Cease");
-        });
+        with_default(subscriber, act);
         let out = out.lock().expect("nobody panicked");
         String::from_utf8_lossy(&out).into_owned()
     }
@@ -81,6 +92,20 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_about_a_vrf_names_it_with_the_process_in_both_forms() {
+        for (json, parts) in [
+            (false, &[r#"holdfast{process="bgp" vrf="blue"}: VRF lines"#][..]),
+            (true, &[r#""process":"bgp""#, r#""vrf":"blue""#]),
+        ] {
+            let line = captured("info", json, || {
+                let _named = process("bgp").entered();
+                vrf("bgp", "blue").in_scope(|| warn!("VRF lines"));
+            });
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
         }
     }
 

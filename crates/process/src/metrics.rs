@@ -87,6 +87,13 @@ impl Sheet {
         &mut self.families[at].1
     }
 
+    /// Adds a label to all values.
+    fn label(&mut self, name: &str, value: &str) {
+        let label = Label { name: name.into(), value: value.into() };
+        let samples = self.families.iter_mut().flat_map(|(_, samples)| samples);
+        samples.for_each(|sample| sample.labels.push(label.clone()));
+    }
+
     /// What is on it, in messages of at most `most` samples.
     fn pages(self, most: usize) -> Vec<Family> {
         let mut pages = Vec::new();
@@ -131,6 +138,8 @@ pub struct Metrics(Rc<Inner>);
 
 struct Inner {
     process: String,
+    /// The VRF of all its numbers.
+    vrf: Option<Rc<str>>,
     sources: RefCell<Vec<Source>>,
     /// Who is asked as well, because nobody else can.
     behind: RefCell<Vec<MetricsClient>>,
@@ -139,15 +148,22 @@ struct Inner {
 impl Metrics {
     /// What every process counts, served by this node from now on.
     pub fn of(node: &Node) -> Self {
-        let metrics = Self::named(node.class());
+        let metrics = Self::named(node.class(), None);
         metrics.register_common();
         node.serve(MetricsDispatcher::new(MetricsService(metrics.clone())));
         metrics
     }
 
-    fn named(process: &str) -> Self {
+    /// What is counted for a VRF, told with its name and served by this node, which shares its process with others.
+    pub(crate) fn of_vrf(node: &Node, vrf: Rc<str>) -> Self {
+        let metrics = Self::named(node.class(), Some(vrf));
+        node.serve(MetricsDispatcher::new(MetricsService(metrics.clone())));
+        metrics
+    }
+
+    fn named(process: &str, vrf: Option<Rc<str>>) -> Self {
         let (sources, behind) = Default::default();
-        Self(Rc::new(Inner { process: process.to_owned(), sources, behind }))
+        Self(Rc::new(Inner { process: process.to_owned(), vrf, sources, behind }))
     }
 
     /// Passes on what the process at the other end of this channel says, which nobody else reaches.
@@ -180,6 +196,9 @@ impl Metrics {
             }
         }
         sheet.queues.iter_mut().for_each(|queue| queue.process.clone_from(&self.0.process));
+        if let Some(vrf) = &self.0.vrf {
+            sheet.label("vrf", vrf);
+        }
         sheet
     }
 }
@@ -208,13 +227,29 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn sources_are_asked_slice_by_slice() {
-        let metrics = Metrics::named("test");
+        let metrics = Metrics::named("test", None);
         metrics.register(|sheet| sheet.add(&UP, &[], 1));
         metrics.register_in_slices(|sheet, slice| {
             sheet.add(&SEEN, &[("slice", &slice.to_string())], 1);
             slice < 2
         });
         assert_eq!(shape(&metrics.read().await.pages(9)), [("up", 1), ("seen", 3)]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_counted_for_a_vrf_is_told_with_its_name() {
+        let metrics = Metrics::named("rib@blue", Some("blue".into()));
+        metrics.register(|sheet| sheet.add(&UP, &[("peer", "a")], 1));
+        metrics.register(|sheet| sheet.queue(Queue::default()));
+        let sheet = metrics.read().await;
+        assert_eq!(sheet.queues[0].process, "rib@blue");
+        let labels = |family: &Family| {
+            let labels = family.samples[0].labels.iter();
+            labels.map(|label| (label.name.clone(), label.value.clone())).collect::<Vec<_>>()
+        };
+        let expected =
+            [("peer", "a"), ("vrf", "blue")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(labels(&sheet.pages(9)[0]), expected);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    convert::Infallible,
     time::Duration,
 };
 
@@ -9,9 +10,9 @@ use holdfast_api::{
     fea::v1::{Empty, FeaClient, Interface as FeaInterface, InterfaceEvent},
     routes::v1::RouteBatch,
 };
-use holdfast_process::profile::routes_of;
+use holdfast_process::{Boot, profile::routes_of};
 use holdfast_rib::{FibBatch, Interface, InterfaceAddress, Rib};
-use holdfast_xrl::{Call, Resolver, XrlError};
+use holdfast_xrl::{Call, XrlError};
 use tokio::{sync::Notify, time::sleep};
 use tracing::{info, warn};
 
@@ -24,11 +25,11 @@ pub(crate) const WINDOW: usize = 8;
 /// Pause between two attempts to talk to an engine.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Keeps the forwarding engine informed for ever.
-pub(crate) async fn feed(router: &Router, resolver: &Resolver) {
+/// Keeps the forwarding engine of the table informed for ever.
+pub(crate) async fn feed(router: &Router, boot: &Boot) -> Infallible {
     let mut said = String::new();
     loop {
-        let error = serve(router, resolver).await;
+        let error = serve(router, boot).await;
         router.change(Rib::fib_detach);
         router.in_flight.set(0);
         let text = error.to_string();
@@ -41,8 +42,8 @@ pub(crate) async fn feed(router: &Router, resolver: &Resolver) {
 }
 
 /// The life of one engine; what ended it.
-async fn serve(router: &Router, resolver: &Resolver) -> XrlError {
-    let client = match resolver.wait_for::<FeaClient>("fea").await {
+async fn serve(router: &Router, boot: &Boot) -> XrlError {
+    let client = match boot.resolver.wait_for::<FeaClient>(&boot.class("fea")).await {
         Ok(client) => client,
         Err(error) => return error,
     };

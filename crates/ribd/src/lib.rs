@@ -8,6 +8,9 @@
 //! ```
 //!
 //! One thread owns the table. Every change rings one bell; whoever waits for something to tell looks again.
+//!
+//! Each VRF has a table of its own with all of this around it, in the same process: its instance is the class `rib@NAME`
+//! and feeds `fea@NAME` (`vrfs.rs`).
 
 mod fea;
 mod metrics;
@@ -17,9 +20,11 @@ mod router;
 mod service;
 mod statics;
 mod tasks;
+mod vrfs;
 mod wire;
 
 use std::{
+    convert::Infallible,
     hash::{BuildHasher, RandomState},
     rc::Rc,
 };
@@ -27,23 +32,32 @@ use std::{
 use holdfast_api::rib::v1::RibDispatcher;
 use holdfast_process::Boot;
 
-use crate::{router::Router, service::Server};
+use crate::{router::Router, service::Server, vrfs::Vrfs};
 
 /// The life of the process.
 ///
 /// # Errors
 /// None: it ends with the keeper.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let boot = Rc::new(boot);
+    match table(&boot, Some(Vrfs::new(Rc::clone(&boot)))).await {}
+}
+
+/// The life of one table: the default one, which knows the VRFs, or that of a VRF.
+async fn table(boot: &Boot, vrfs: Option<Vrfs>) -> Infallible {
     let seed = RandomState::new().hash_one(());
     let router = Rc::new(Router::new(seed, &boot.profile));
     metrics::register(&boot.metrics, &router);
-    boot.node.serve(RibDispatcher::new(Server::new(Rc::clone(&router))));
+    boot.node.serve(RibDispatcher::new(Server::new(Rc::clone(&router), vrfs)));
     boot.join();
-    tokio::join!(
-        tasks::work(&router),
-        tasks::deadlines(&router),
-        fea::feed(&router, &boot.resolver),
-        readiness::watch(&router),
-    );
-    Ok(())
+    let ready = async {
+        readiness::watch(&router).await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        never = tasks::work(&router) => never,
+        never = tasks::deadlines(&router) => never,
+        never = fea::feed(&router, boot) => never,
+        never = ready => never,
+    }
 }

@@ -26,7 +26,7 @@ const MAX_HANDLES: usize = 1 << 20;
 const BGP: &str = "bgp";
 
 /// Role of protocols that somebody else starts.
-const PROTOCOL: &str = "protocol";
+pub(crate) const PROTOCOL: &str = "protocol";
 
 /// Where an origin's routes come from now.
 struct Speaker {

@@ -16,9 +16,11 @@ use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 
 use crate::{
-    origins, readiness,
+    origins::{self, PROTOCOL},
+    readiness,
     router::Router,
     statics,
+    vrfs::Vrfs,
     wire::{self, invalid},
 };
 
@@ -30,17 +32,24 @@ const BATCH: usize = 1024;
 /// Serves `rib.v1`.
 pub(crate) struct Server {
     router: Rc<Router>,
+    /// Those of the process, if the table is the default one.
+    vrfs: Option<Vrfs>,
 }
 
 impl Server {
-    pub(crate) fn new(router: Rc<Router>) -> Self {
-        Self { router }
+    pub(crate) fn new(router: Rc<Router>, vrfs: Option<Vrfs>) -> Self {
+        Self { router, vrfs }
     }
 }
 
 impl RibServer for Server {
     async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
         statics::configure(&self.router, &request)?;
+        match &self.vrfs {
+            Some(vrfs) => vrfs.follow(&request.vrfs).await,
+            None if request.vrfs.is_empty() => {}
+            None => return Err(invalid("a VRF has no VRFs")),
+        }
         Ok(Empty {})
     }
 
@@ -49,6 +58,9 @@ impl RibServer for Server {
         cx: &CallContext,
         request: AddOriginRequest,
     ) -> Result<AddOriginReply, XrlError> {
+        if self.vrfs.is_none() && cx.peer().role == PROTOCOL {
+            return Err(XrlError::denied("protocols of others bring routes into the default table only"));
+        }
         Ok(AddOriginReply { origin: origins::add(&self.router, cx, request)? })
     }
 

@@ -1,6 +1,6 @@
 //! What the table does on its own: background work in slices, and deadlines.
 
-use std::time::Instant;
+use std::{convert::Infallible, time::Instant};
 
 use tokio::{task::yield_now, time::sleep_until};
 
@@ -10,7 +10,7 @@ use crate::router::Router;
 const SLICE: usize = 2048;
 
 /// Does background work; between two slices everybody else has a turn.
-pub(crate) async fn work(router: &Router) {
+pub(crate) async fn work(router: &Router) -> Infallible {
     let mut bell = router.bell();
     loop {
         let waits = router.quietly(|rib| rib.is_idle() || rib.is_congested());
@@ -24,7 +24,7 @@ pub(crate) async fn work(router: &Router) {
 }
 
 /// Ends the patience with origins that do not come back.
-pub(crate) async fn deadlines(router: &Router) {
+pub(crate) async fn deadlines(router: &Router) -> Infallible {
     let mut bell = router.bell();
     loop {
         let due = router.quietly(|rib| rib.poll_timeout());

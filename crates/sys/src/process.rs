@@ -89,6 +89,27 @@ pub fn limit_capabilities(keep: CapabilitySet) -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
+/// Has these capabilities ready in the calling thread, as far as it is permitted to.
+///
+/// # Errors
+/// Those of `capset`.
+pub fn raise_capabilities(capabilities: CapabilitySet) -> io::Result<()> {
+    let held = rustix::thread::capabilities(None)?;
+    let effective = held.effective | (held.permitted & capabilities);
+    Ok(rustix::thread::set_capabilities(None, CapabilitySets { effective, ..held })?)
+}
+
+/// Puts these capabilities away in the calling thread and those that it starts, until they are
+/// [raised](raise_capabilities).
+///
+/// # Errors
+/// Those of `capset`.
+pub fn lower_capabilities(capabilities: CapabilitySet) -> io::Result<()> {
+    let held = rustix::thread::capabilities(None)?;
+    let effective = held.effective - capabilities;
+    Ok(rustix::thread::set_capabilities(None, CapabilitySets { effective, ..held })?)
+}
+
 fn limit_bounding_set(keep: CapabilitySet) -> io::Result<()> {
     CapabilitySet::all()
         .iter()
@@ -191,6 +212,24 @@ mod tests {
             limit_capabilities(CapabilitySet::NET_ADMIN | CapabilitySet::KILL).expect("capset");
             let kept = held & (CapabilitySet::NET_ADMIN | CapabilitySet::KILL);
             assert_eq!(effective_capabilities().expect("capget"), kept);
+        });
+    }
+
+    #[test]
+    fn what_is_put_away_is_there_again_when_it_is_needed() {
+        on_a_thread(|| {
+            let held = effective_capabilities().expect("capget");
+            lower_capabilities(CapabilitySet::NET_ADMIN).expect("capset");
+            assert_eq!(effective_capabilities().expect("capget"), held - CapabilitySet::NET_ADMIN);
+            let lowered = effective_capabilities().expect("capget");
+            on_a_thread(move || {
+                assert_eq!(effective_capabilities().expect("capget"), lowered, "it is handed on so");
+                raise_capabilities(CapabilitySet::NET_ADMIN).expect("capset");
+                assert_eq!(effective_capabilities().expect("capget"), held);
+            });
+            keep_capabilities(CapabilitySet::KILL, None).expect("capset");
+            raise_capabilities(CapabilitySet::NET_ADMIN).expect("is not gained");
+            assert_eq!(effective_capabilities().expect("capget"), held & CapabilitySet::KILL);
         });
     }
 

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use crate::option::{check, set_option};
+
 /// Longest TCP-MD5 key the kernel takes, in octets.
 pub const MD5_KEY_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
@@ -212,19 +214,6 @@ fn read_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     check(result)?;
     // SAFETY: integers only, zeroed before and perhaps filled since.
     Ok(unsafe { info.assume_init() })
-}
-
-fn set_option<T>(socket: impl AsFd, level: i32, name: i32, value: &T) -> io::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` octets from a reference to a `T` of that size.
-    let result = unsafe {
-        libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
-    };
-    check(result)
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub use finder::{Finder, MOST_OF_CLIENT, MOST_UNPROVEN};
 pub use frame::{FRAME_VERSION, FrameDecoder, FrameError, HEADER_LEN, Header, Kind, MAX_BODY, MAX_FDS};
 pub use identity::{Grant, Key, PeerIdentity};
 pub use link::{Family, Link};
-pub use node::Node;
+pub use node::{Node, scoped};
 pub use resolver::{Lifecycle, Resolver, Watch};
 pub use service::{CallContext, Client, Handler, IncomingCall, MethodInfo, ReplySink, Service, ServiceInfo};
 pub use tcp::{Dialer, SHORTEST_SECRET, Secret, TcpClient};

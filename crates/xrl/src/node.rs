@@ -29,6 +29,8 @@ pub struct Node(Rc<Inner>);
 struct Inner {
     class: String,
     instance: String,
+    /// The scope that its classes are of.
+    scope: Option<Rc<str>>,
     sole: Cell<bool>,
     services: RefCell<BTreeMap<u16, Rc<dyn Service>>>,
     granted: RefCell<Vec<Rc<Granted>>>,
@@ -71,9 +73,22 @@ impl Node {
 
     /// A node with an instance name of its own.
     pub fn named(class: &str, instance: &str) -> Self {
+        Self::create(class.to_owned(), instance.to_owned(), None)
+    }
+
+    /// One of several nodes of a process that do the same, each in a scope of its own (a VRF, say). Its class and those
+    /// of its services are [`scoped`]: who looks for another scope, or for the process itself, does not find it.
+    pub fn of_scope(class: &str, scope: Rc<str>) -> Self {
+        let class = scoped(class, Some(&scope));
+        let instance = format!("{class}-{}", std::process::id());
+        Self::create(class, instance, Some(scope))
+    }
+
+    fn create(class: String, instance: String, scope: Option<Rc<str>>) -> Self {
         let inner = Rc::new_cyclic(|inner: &Weak<Inner>| Inner {
-            class: class.to_owned(),
-            instance: instance.to_owned(),
+            class,
+            instance,
+            scope,
             sole: Cell::default(),
             services: RefCell::new(component_service(inner.clone())),
             granted: RefCell::default(),
@@ -166,6 +181,14 @@ impl Node {
         channels.iter().for_each(Channel::close);
     }
 
+    /// Closes all channels and lets go of what is served, which may hold this node itself: a node that goes before its
+    /// process does.
+    pub fn end(&self) {
+        self.close();
+        let services = self.0.services.take();
+        drop(services);
+    }
+
     /// How many channels are open.
     pub fn channels(&self) -> usize {
         self.0.channels.borrow().len()
@@ -186,9 +209,19 @@ impl Node {
         finder::RegisterRequest {
             class: self.0.class.clone(),
             instance: self.0.instance.clone(),
-            services: self.0.offered().map(|service| describe_service(service.info())).collect(),
+            services: self.0.offered().map(|service| self.describe(service.info())).collect(),
             sole: self.0.sole.get(),
         }
+    }
+
+    /// A service of this node as the Finder knows it.
+    fn describe(&self, info: &ServiceInfo) -> finder::Service {
+        let service = describe_service(info);
+        let class = match service.class.as_str() {
+            "" => String::new(),
+            class => scoped(class, self.0.scope.as_deref()),
+        };
+        finder::Service { class, ..service }
     }
 }
 
@@ -247,6 +280,14 @@ impl Inner {
     fn offered(&self) -> impl Iterator<Item = Rc<dyn Service>> {
         let services: Vec<_> = self.services.borrow().values().cloned().collect();
         services.into_iter().filter(|service| service.info().id != COMPONENT)
+    }
+}
+
+/// The class of those of a class that are of a scope: "rib@blue" of the scope "blue". Without one the class itself.
+pub fn scoped(class: &str, scope: Option<&str>) -> String {
+    match scope {
+        Some(scope) => format!("{class}@{scope}"),
+        None => class.to_owned(),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_bgp_pipeline::{
-    Direction, DropReason, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView, NextHopMode,
-    PeerConfig, PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
+    Direction, DropReason, DumpView, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView,
+    NextHopMode, PeerConfig, PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Family, Prefix};
@@ -82,6 +82,12 @@ fn a_path_is_replaced_and_withdrawn_under_its_identifier_and_no_other() {
     let page = page.expect("up");
     let identifiers: Vec<_> = page.routes.iter().map(|(_, path)| path.identifier).collect();
     assert_eq!(identifiers, [Some(7), Some(u32::MAX)]);
+    let mut dumped = |view| {
+        let page = pipeline.dump(Family::IPV4_UNICAST, view, None, 10);
+        page.prefixes.iter().flat_map(|(_, paths)| paths).map(|path| path.identifier).collect::<Vec<_>>()
+    };
+    assert_eq!(dumped(DumpView::Received), [Some(7), Some(u32::MAX)]);
+    assert_eq!(dumped(DumpView::Best), [None, None], "identifiers belong to a session");
 }
 
 #[test]
@@ -133,6 +139,12 @@ fn who_takes_several_paths_is_told_each_and_a_plain_peer_what_it_always_was() {
     let told = pipeline.neighbor_routes(session, NeighborView::Advertised, Family::IPV4_UNICAST, None, 10);
     let told = told.expect("up");
     assert_eq!(told.routes.len(), 2);
+    let shown = told.routes.iter().map(|(at, path)| (*at, path.identifier.expect("under an identifier")));
+    let mut shown: Vec<_> = shown.collect();
+    shown.sort_unstable();
+    let mut sent: Vec<_> = sinks[0].1.paths.keys().copied().collect();
+    sent.sort_unstable();
+    assert_eq!(shown, sent, "shown as it is told them");
     let told = sinks[1].1.messages;
     pipeline.update(two, &announcement(&attributes(2, &[3]), &[prefix(P)])).expect("taken");
     settle(&mut pipeline, &mut sinks);
@@ -422,4 +434,24 @@ fn a_page_of_the_table_is_as_long_as_its_paths_are_many() {
         assert!(sink.paths.len() - before <= 10);
     }
     assert_eq!(sink.paths.len(), 50);
+}
+
+#[test]
+fn what_is_known_of_identifiers_is_counted_and_freed_by_and_by() {
+    let mut pipeline = checked(always());
+    let from = sender(&mut pipeline, 1);
+    for net in 0..10 {
+        let routes: Vec<Prefix> = (0..200).map(|n| prefix(&format!("10.{net}.{n}.0/24"))).collect();
+        let body = announcement_of(Some(7), &attributes(1, &[]), &routes);
+        pipeline.update(from, &body).expect("taken");
+    }
+    let up = pipeline.memory().tables;
+    // A prefix and its identifier at the least.
+    let known = 2000 * (size_of::<Prefix>() + size_of::<u32>());
+    pipeline.peer_down(from);
+    let down = pipeline.memory().tables;
+    assert!(down + known > up, "{down} of {up}");
+    settle(&mut pipeline, &mut []);
+    let left = pipeline.memory().tables;
+    assert!(left + known <= up, "{left} of {up}");
 }

@@ -291,3 +291,77 @@ fn a_route_of_our_own_beats_all_received_ones() {
     let paths = pipeline.explain(prefix("203.0.113.0/24"));
     assert_eq!((paths[0].peer, &paths[1].state), (None, &PathState::Lost(Step::LocalRoute)));
 }
+
+/// RFC 5004 section 3, each row in the order of arrival: who stays, or which step says that nobody stays.
+#[test]
+fn the_best_so_far_stays_if_nothing_but_router_ids_is_against_it() {
+    let oldest = DecisionRules { prefer_oldest: true, ..DecisionRules::default() };
+    let first = Offer { router_id: 9, peer: 1, ..EXTERNAL };
+    let second = Offer { router_id: 8, peer: 2, asn: 65002, path: &[65002, 1], ..EXTERNAL };
+    let internal =
+        |offer: &Offer| Offer { kind: PeerKind::Ibgp, asn: 65000, local_pref: Some(100), ..offer.clone() };
+    let rows = [
+        (Step::Oldest, [&first, &second], &second),
+        // It would be best in any case.
+        (Step::RouterId, [&second, &first], &first),
+        (Step::InteriorCost, [&Offer { metric: 11, ..first.clone() }, &second], &first),
+        (Step::RouterId, [&internal(&first), &internal(&second)], &first),
+        // Parallel sessions with one router.
+        (
+            Step::PeerAddress,
+            [&Offer { peer: 3, ..first.clone() }, &Offer { router_id: 9, ..second.clone() }],
+            &Offer { peer: 3, ..first.clone() },
+        ),
+    ];
+    for (step, offers, loser) in rows {
+        assert_eq!(outcome_of(offers, loser, oldest), PathState::Lost(step), "{step:?}");
+    }
+    assert_eq!(outcome([&first, &second], &first), PathState::Lost(Step::RouterId), "it is an option");
+}
+
+/// Whoever arrives, and whoever is looked at again: of two sessions with one router the lower address is better, also where
+/// a third has a lower router id.
+#[test]
+fn sessions_with_one_router_are_told_apart_where_the_oldest_stays() {
+    let decision = DecisionRules { prefer_oldest: true, ..DecisionRules::default() };
+    let mut pipeline = checked(SpeakerConfig { decision, ..speaker(NextHopMode::AlwaysReachable) });
+    let offer = |peer, router_id, asn, path| Offer { peer, router_id, asn, path, ..EXTERNAL };
+    let high = offer(3, 9, 65001, &[65001, 1]).announce(&mut pipeline);
+    offer(2, 8, 65002, &[65002, 1]).announce(&mut pipeline);
+    let best = |pipeline: &mut Pipeline| pipeline.explain(prefix("203.0.113.0/24"))[0].peer;
+    assert_eq!(best(&mut pipeline), Some(high), "it was there");
+    let low = offer(1, 9, 65003, &[65003, 1]).announce(&mut pipeline);
+    assert_eq!(best(&mut pipeline), Some(low));
+    let states = pipeline.explain(prefix("203.0.113.0/24")).into_iter().map(|path| (path.peer, path.state));
+    let state = states.into_iter().find(|(peer, _)| *peer == Some(high)).map(|(_, state)| state);
+    assert_eq!(state, Some(PathState::Lost(Step::PeerAddress)));
+}
+
+#[test]
+fn the_oldest_of_three_stays_until_it_goes_or_changes() {
+    let decision = DecisionRules { prefer_oldest: true, ..DecisionRules::default() };
+    let mut pipeline = checked(SpeakerConfig { decision, ..speaker(NextHopMode::AlwaysReachable) });
+    let offer = |peer: u8| Offer { peer, router_id: 10 - u32::from(peer), ..EXTERNAL };
+    let peers: Vec<PeerIndex> = (1..=3).map(|peer| offer(peer).announce(&mut pipeline)).collect();
+    let best = |pipeline: &mut Pipeline| {
+        while pipeline.work(1000) || pipeline.is_waiting() {}
+        pipeline.explain(prefix("203.0.113.0/24"))[0].peer
+    };
+    assert_eq!(best(&mut pipeline), Some(peers[0]));
+    // All are looked at again: without the rule, and under it.
+    for (prefer_oldest, expected) in [(true, 0), (false, 2), (true, 2)] {
+        pipeline.set_decision(DecisionRules { prefer_oldest, ..decision });
+        assert_eq!(best(&mut pipeline), Some(peers[expected]), "{prefer_oldest}");
+    }
+    // With other attributes it is another path.
+    pipeline.set_decision(decision);
+    let again = |med| announcement(&Offer { med, ..offer(2) }.attributes(), &[prefix("203.0.113.0/24")]);
+    pipeline.peer_down(peers[2]);
+    assert_eq!(best(&mut pipeline), Some(peers[1]), "the one with the lower router id, as none is best");
+    let lower = Offer { router_id: 1, ..offer(4) }.announce(&mut pipeline);
+    assert_eq!(best(&mut pipeline), Some(peers[1]));
+    pipeline.update(peers[1], &again(None)).expect("accepted");
+    assert_eq!(best(&mut pipeline), Some(peers[1]), "the same again");
+    pipeline.update(peers[1], &again(Some(0))).expect("accepted");
+    assert_eq!(best(&mut pipeline), Some(lower));
+}

@@ -1,17 +1,23 @@
 //! The pipeline from the outside: UPDATE bytes in, UPDATE bytes out.
 
 mod add_path;
+mod aggregates;
 mod behaviour;
 mod decision;
+mod default_route;
 mod faults;
 mod freeze;
 mod journal;
+mod links;
 mod model;
 mod neighbors;
+mod orf;
 mod paths;
 mod policies;
 mod redistribution;
+mod refresh;
 mod restart;
 mod seams;
 mod speaker;
 mod stages;
+mod views;

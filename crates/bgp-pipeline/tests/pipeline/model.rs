@@ -7,9 +7,9 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Identifiers, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode, OriginateAttributes,
-    PeerConfig, PeerIndex, Pipeline, Reachability, RibChanges, RibRun, SendPaths, SessionFacts,
-    SpeakerConfig,
+    AggregateConfig, CheckStage, Identifiers, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode,
+    OriginateAttributes, PathRules, PeerConfig, PeerIndex, Pipeline, Reachability, RibChanges, RibRun,
+    SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_policy::{
@@ -53,11 +53,15 @@ enum Op {
     NextHop(u8, Option<u8>),
     Import(usize, usize),
     Export(usize, usize),
-    /// So many of the best paths for the last peer; 0: all.
+    /// So many of the best paths for those that are sent several; 0: all.
     SendPaths(u8),
     Refresh(usize),
     Originate(usize),
     WithdrawOrigin(usize),
+    /// Other aggregates: see [`aggregates`].
+    Aggregates(usize),
+    /// A peer is told of a default route of our own, or not any more.
+    DefaultRoute(usize, bool),
     Work(usize),
     Pull(usize),
     PullRib(usize),
@@ -92,6 +96,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => peer().prop_map(Op::Refresh),
         1 => (0..PREFIXES).prop_map(Op::Originate),
         1 => (0..PREFIXES).prop_map(Op::WithdrawOrigin),
+        1 => (0..AGGREGATES).prop_map(Op::Aggregates),
+        1 => (peer(), any::<bool>()).prop_map(|(peer, on)| Op::DefaultRoute(peer, on)),
         6 => (1..6usize).prop_map(Op::Work),
         8 => peer().prop_map(Op::Pull),
         1 => any::<bool>().prop_map(Op::Restart),
@@ -100,8 +106,29 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// The last two of each family are the default, and one around all others.
 fn route(n: usize) -> Prefix {
-    if n < PREFIXES / 2 { prefix(&format!("10.{n}.0.0/16")) } else { prefix(&format!("2001:db8:{n}::/48")) }
+    match n {
+        4 => prefix("0.0.0.0/0"),
+        5 => prefix("10.0.0.0/13"),
+        10 => prefix("::/0"),
+        11 => prefix("2001:db8::/32"),
+        n if n < PREFIXES / 2 => prefix(&format!("10.{n}.0.0/16")),
+        n => prefix(&format!("2001:db8:{n}::/48")),
+    }
+}
+
+const AGGREGATES: usize = 4;
+
+/// Each with whether it is `summary-only`, and by which policy of [`programs`] routes contribute.
+fn aggregates(n: usize) -> Vec<(Prefix, bool, Option<usize>)> {
+    let list: &[(&str, bool, Option<usize>)] = match n {
+        0 => &[],
+        1 => &[("10.0.0.0/13", false, None), ("2001:db8::/32", true, None)],
+        2 => &[("10.0.0.0/8", true, None), ("10.0.0.0/14", false, None), ("2001:db8::/32", false, Some(3))],
+        _ => &[("10.0.0.0/8", false, None), ("10.0.0.0/14", true, Some(3)), ("2001:db8::/44", true, None)],
+    };
+    list.iter().map(|(text, summary_only, by)| (prefix(text), *summary_only, *by)).collect()
 }
 
 fn hop(n: u8) -> IpAddr {
@@ -197,6 +224,7 @@ struct Route {
     next_hop: Option<IpAddr>,
     community: u8,
     weight: u32,
+    is_aggregate: bool,
 }
 
 impl Route {
@@ -214,6 +242,7 @@ impl Route {
             next_hop: Some(if matches!(to, Prefix::V4(_)) { hop(offer.next_hop) } else { hop_v6() }),
             community: offer.community,
             weight: 0,
+            is_aggregate: false,
         }
     }
 
@@ -226,6 +255,7 @@ impl Route {
             next_hop: None,
             community: 0,
             weight: LOCAL_WEIGHT,
+            is_aggregate: false,
         }
     }
 
@@ -240,6 +270,7 @@ impl Route {
             med: self.med,
             local_pref: internal.then_some(self.local_pref),
             communities: if self.community > 0 { vec![community(self.community)] } else { vec![] },
+            aggregator: self.is_aggregate.then_some((OUR_AS, Ipv4Addr::new(10, 0, 0, 1))),
             ..AttributesBuilder::new(Origin::Igp)
         }
         .build()
@@ -296,6 +327,20 @@ fn apply(policy: usize, external: bool, to: Prefix, route: Route, made: &mut Mad
     }
 }
 
+/// Our address on the link to a peer.
+fn own_next_hop(receiver: usize, to: Prefix) -> Option<IpAddr> {
+    let facts = link(receiver);
+    match to {
+        Prefix::V4(_) => facts.next_hop_v4.map(IpAddr::V4),
+        Prefix::V6(_) => facts.next_hop_v6.map(IpAddr::V6),
+    }
+}
+
+/// Whether a route counts for an aggregate, where that is up to this policy.
+fn contributes(by: Option<usize>, to: Prefix, route: Route) -> bool {
+    by.is_none_or(|by| apply(by, false, to, route, &mut Made::default()).is_some())
+}
+
 #[derive(Debug, Default)]
 struct Model {
     up: [bool; PEERS],
@@ -303,9 +348,14 @@ struct Model {
     export: [usize; PEERS],
     /// By peer, prefix and place, with their identifiers.
     received: BTreeMap<(usize, Prefix, usize), (Option<u32>, Route)>,
-    /// For the last peer; 0: all.
+    /// 0: all.
     send_paths: u8,
+    /// External peers with a view of their own.
+    views: [bool; FIRST_INTERNAL],
     own: BTreeMap<Prefix, Route>,
+    /// Which of [`aggregates`].
+    aggregates: usize,
+    default_routes: [bool; PEERS],
     metrics: BTreeMap<IpAddr, Option<u32>>,
 }
 
@@ -342,14 +392,49 @@ impl Model {
         };
         let mut left: Vec<Route> = self.received.iter().filter_map(accepted).collect();
         left.extend(self.own.get(&to).cloned());
+        left.extend(self.aggregate(to));
         left.retain(|route| self.metric(route).is_some());
         left
+    }
+
+    /// All prefixes that there may be.
+    fn prefixes(&self) -> Vec<Prefix> {
+        let aggregates = aggregates(self.aggregates).into_iter().map(|(to, ..)| to);
+        let mut all: Vec<Prefix> = (0..PREFIXES).map(route).chain(aggregates).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn aggregate(&self, to: Prefix) -> Option<Route> {
+        let (_, _, by) = aggregates(self.aggregates).into_iter().find(|(aggregate, ..)| *aggregate == to)?;
+        let best = |inside: &Prefix| self.order(*inside).into_iter().next();
+        let inside = |inside: &Prefix| *inside != to && to.contains(*inside);
+        let is_there = |inside: Prefix| best(&inside).is_some_and(|best| contributes(by, inside, best));
+        let is_there = self.prefixes().into_iter().filter(inside).any(is_there);
+        is_there.then(|| Route { is_aggregate: true, ..Route::own() })
+    }
+
+    /// Whether an aggregate stands for a route.
+    fn is_summarised(&self, to: Prefix, route: &Route) -> bool {
+        aggregates(self.aggregates).into_iter().any(|(aggregate, summary_only, by)| {
+            summary_only && aggregate != to && aggregate.contains(to) && contributes(by, to, route.clone())
+        })
+    }
+
+    /// What it is told of instead of any default route in the table.
+    fn default_route(receiver: usize, to: Prefix) -> Held {
+        let internal = receiver >= FIRST_INTERNAL;
+        let path = if internal { vec![] } else { vec![OUR_AS.0] };
+        let next_hop = own_next_hop(receiver, to);
+        let route = Route { path, next_hop, ..Route::own() };
+        Held { attributes: route.bytes(internal), next_hop: next_hop.expect("one") }
     }
 
     /// The routes equal up to the metric, the best first.
     fn equal(&self, mut left: Vec<Route>) -> Vec<Route> {
         keep(&mut left, |route| u32::MAX - route.weight);
-        keep(&mut left, |route| route.peer.is_some());
+        keep(&mut left, |route| (route.peer.is_some(), route.is_aggregate));
         keep(&mut left, |route| u32::MAX - route.local_pref);
         keep(&mut left, |route| route.path.len());
         let all = left.clone();
@@ -361,22 +446,43 @@ impl Model {
     }
 
     fn expected(&self, receiver: usize, to: Prefix) -> Vec<Held> {
+        if self.default_routes[receiver] && to.length() == 0 {
+            return vec![Self::default_route(receiver, to)];
+        }
         let most = match (receiver, self.send_paths) {
             (receiver, _) if !takes_several(receiver) => 1,
-            (LAST, most @ 1..) => most.into(),
+            (_, most @ 1..) => most.into(),
             _ => usize::MAX,
         };
-        let told = self.order(to).into_iter().take(most);
-        let mut held: Vec<Held> = told.filter_map(|route| self.exported(receiver, to, route)).collect();
+        let order = self.order(to);
+        // Who has a view is told of nothing where the best, which alone counts, is kept back.
+        let stands_for_all = |best: &Route| self.has_view(receiver) && self.is_summarised(to, best);
+        if order.first().is_some_and(stands_for_all) {
+            return vec![];
+        }
+        let order = order.into_iter();
+        let is_told = |route: Route| self.exported(receiver, to, route);
+        let mut held: Vec<Held> = match self.has_view(receiver) {
+            false => order.take(most).filter_map(is_told).collect(),
+            true => {
+                let of_use = |route: &Route| !route.path.contains(&config(receiver).asn.0);
+                order.filter(of_use).filter_map(is_told).take(most).collect()
+            }
+        };
         held.sort();
         held
+    }
+
+    fn has_view(&self, peer: usize) -> bool {
+        self.views.get(peer) == Some(&true)
     }
 
     fn exported(&self, receiver: usize, to: Prefix, best: Route) -> Option<Held> {
         let internal = receiver >= FIRST_INTERNAL;
         let looped = internal && best.peer.is_some_and(|peer| peer >= FIRST_INTERNAL);
         let kept_in = !internal && best.community == 3;
-        if best.peer == Some(receiver) || looped || kept_in {
+        let is_summarised = !self.has_view(receiver) && self.is_summarised(to, &best);
+        if best.peer == Some(receiver) || looped || kept_in || is_summarised {
             return None;
         }
         let mut made = Made::default();
@@ -386,11 +492,7 @@ impl Model {
             route.path.insert(0, OUR_AS.0);
             route.med = route.med.filter(|_| made.med || own);
         }
-        let facts = link(receiver);
-        let ours = match to {
-            Prefix::V4(_) => facts.next_hop_v4.map(IpAddr::V4),
-            Prefix::V6(_) => facts.next_hop_v6.map(IpAddr::V6),
-        };
+        let ours = own_next_hop(receiver, to);
         route.next_hop = match (made.next_hop, to) {
             (Some(None), _) => ours,
             // There is no such next hop for the family.
@@ -473,6 +575,10 @@ struct World {
     journal: Entries,
     limits: Limits,
     staged: bool,
+    /// Sets that may be left in the end: that of a default route stays.
+    kept_sets: usize,
+    /// Exports of peers may change at any time.
+    aggregating: bool,
 }
 
 /// The identifier if the peer has agreed on such for the family.
@@ -505,7 +611,7 @@ fn started(limits: Limits, max_paths: usize, staged: bool, journal: &Entries) ->
 }
 
 impl World {
-    fn new(tight: bool, max_paths: usize, staged: bool) -> Self {
+    fn new(tight: bool, max_paths: usize, staged: bool, views: [bool; FIRST_INTERNAL]) -> Self {
         let limits = if tight {
             Limits { log: 8, window: 3, shared_bytes: 100, withdrawn: 1000, unacknowledged: 1000 }
         } else {
@@ -513,7 +619,7 @@ impl World {
         };
         let journal = Entries::default();
         let mut pipeline = started(limits, max_paths, staged, &journal);
-        let mut model = Model::default();
+        let mut model = Model { views, ..Model::default() };
         for n in 0..3 {
             model.metrics.insert(hop(n), None);
         }
@@ -525,7 +631,7 @@ impl World {
             sinks.push((peer, sink(n)));
         }
         pipeline.rib_resync();
-        Self {
+        let mut world = Self {
             pipeline,
             sinks,
             model,
@@ -537,7 +643,11 @@ impl World {
             journal,
             limits,
             staged,
-        }
+            kept_sets: 0,
+            aggregating: false,
+        };
+        (0..PEERS).for_each(|peer| world.configure(peer));
+        world
     }
 
     fn restart(&mut self, rewritten: bool) {
@@ -553,6 +663,8 @@ impl World {
         self.pipeline = started(self.limits, self.max_paths, self.staged, &self.journal);
         self.pipeline.rib_resync();
         self.rib.handles.clear();
+        self.aggregate();
+        self.aggregating = false;
         for peer in 0..PEERS {
             assert_eq!(self.pipeline.add_peer(config(peer)), self.sinks[peer].0);
             self.configure(peer);
@@ -589,9 +701,11 @@ impl World {
                 self.model.received.remove(&(*peer, to, place));
             }
             Op::SendPaths(most) => {
-                self.tangled[LAST] |= self.pipeline.pending(self.sinks[LAST].0);
                 self.model.send_paths = *most;
-                self.configure(LAST);
+                for peer in (0..PEERS).filter(|peer| takes_several(*peer)) {
+                    self.tangled[peer] |= self.pipeline.pending(self.sinks[peer].0);
+                    self.configure(peer);
+                }
             }
             Op::Withdraw(..) => {}
             Op::Down(peer) => self.down(*peer),
@@ -623,6 +737,18 @@ impl World {
                 self.pipeline.withdraw_origin(route(*to));
                 self.model.own.remove(&route(*to));
             }
+            Op::Aggregates(n) => {
+                // Their exports change when what is there has been counted.
+                (self.tangled, self.aggregating) = ([true; PEERS], true);
+                self.model.aggregates = *n;
+                self.aggregate();
+            }
+            Op::DefaultRoute(peer, on) => {
+                self.tangled[*peer] |= self.pipeline.pending(self.sinks[*peer].0);
+                self.model.default_routes[*peer] = *on;
+                self.kept_sets = 1;
+                self.configure(*peer);
+            }
             Op::Work(budget) => {
                 self.pipeline.work(*budget);
             }
@@ -644,6 +770,17 @@ impl World {
             }
         }
         self.answer_events();
+    }
+
+    fn aggregate(&mut self) {
+        let config = |(prefix, summary_only, by): (Prefix, bool, Option<usize>)| AggregateConfig {
+            prefix,
+            summary_only,
+            contributors: by.and_then(|by| self.programs[by].clone()),
+            policy: None,
+        };
+        let wanted: Vec<_> = aggregates(self.model.aggregates).into_iter().map(config).collect();
+        self.pipeline.set_aggregates(&wanted);
     }
 
     fn announce(&mut self, peer: usize, routes: &[usize], identifier: u32, offer: &Offer) {
@@ -674,7 +811,7 @@ impl World {
         self.down(peer);
         self.pipeline.peer_up(self.sinks[peer].0, link(peer)).expect("room");
         self.model.up[peer] = true;
-        self.tangled[peer] = false;
+        self.tangled[peer] = self.aggregating;
         self.sinks[peer].1 = sink(peer);
     }
 
@@ -682,10 +819,13 @@ impl World {
         let import = self.programs[self.model.import[peer]].clone();
         let export = self.programs[self.model.export[peer]].clone();
         let send_paths = match self.model.send_paths {
-            most @ 1.. if peer == LAST => SendPaths::Best(most),
-            _ => SendPaths::All,
+            most @ 1.. => SendPaths::Best(most),
+            0 => SendPaths::All,
         };
-        let config = PeerConfig { import, export, send_paths, ..config(peer) };
+        let default_originate = self.model.default_routes[peer];
+        let own_view = self.model.has_view(peer);
+        let paths = PathRules { default_originate, own_view, ..PathRules::default() };
+        let config = PeerConfig { import, export, send_paths, paths, ..config(peer) };
         self.pipeline.configure_peer(self.sinks[peer].0, config);
     }
 
@@ -718,7 +858,7 @@ impl World {
             }
         }
         for n in (0..PEERS).filter(|n| self.model.up[*n]) {
-            let expected = (0..PREFIXES).map(|to| (route(to), self.model.expected(n, route(to))));
+            let expected = self.model.prefixes().into_iter().map(|to| (to, self.model.expected(n, to)));
             let expected: BTreeMap<Prefix, Vec<Held>> =
                 expected.filter(|(_, paths)| !paths.is_empty()).collect();
             let (peer, sink) = &self.sinks[n];
@@ -732,15 +872,19 @@ impl World {
             assert_eq!(announced, paths as u64, "peer {n}");
         }
         self.check_rib();
+        self.aggregating = false;
     }
 
     fn check_rib(&self) {
-        let expected = (0..PREFIXES).filter_map(|to| {
-            let used = self.model.equal(self.model.candidates(route(to))).into_iter().take(self.max_paths);
+        let expected = self.model.prefixes().into_iter().filter_map(|to| {
+            let equal = self.model.equal(self.model.candidates(to));
+            // Packets to an aggregate are dropped.
+            let is_aggregate = equal.first().is_some_and(|best| best.is_aggregate);
+            let used = equal.into_iter().take(self.max_paths);
             let mut hops: Vec<IpAddr> = used.filter_map(|route| route.next_hop).collect();
             hops.sort_unstable();
             hops.dedup();
-            (!hops.is_empty()).then_some((route(to), hops))
+            (is_aggregate || !hops.is_empty()).then_some((to, hops))
         });
         let gateways = |handle: &u32| {
             let mut gateways = self.rib.handles[handle].clone();
@@ -765,9 +909,10 @@ proptest! {
         tight in any::<bool>(),
         max_paths in 1..4usize,
         staged in any::<bool>(),
+        views in any::<[bool; FIRST_INTERNAL]>(),
         ops in prop::collection::vec(op(), 1..200),
     ) {
-        let mut world = World::new(tight, max_paths, staged);
+        let mut world = World::new(tight, max_paths, staged, views);
         (0..PEERS - 1).for_each(|peer| world.up(peer));
         for part in ops.chunks(CHECK_EVERY) {
             part.iter().for_each(|op| world.run(op));
@@ -778,6 +923,6 @@ proptest! {
         (0..PREFIXES).for_each(|to| world.run(&Op::WithdrawOrigin(to)));
         world.check();
         while world.pipeline.work(1000) {}
-        prop_assert_eq!(world.pipeline.attribute_sets(), 0);
+        prop_assert!(world.pipeline.attribute_sets() <= world.kept_sets);
     }
 }

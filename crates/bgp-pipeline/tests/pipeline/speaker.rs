@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
     rc::Rc,
 };
@@ -12,7 +12,7 @@ use holdfast_bgp_pipeline::{
     SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
-    Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, UpdateEncoder, next_message,
+    Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, RouteRefresh, UpdateEncoder, next_message,
     nlri::{self, Identified, prefixes},
     update::{self, AsSets, Checked, PeerKind as WireKind, Rules, Verdict},
 };
@@ -68,6 +68,8 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
+        enhanced_refresh: false,
+        orf_received: Vec::new(),
         long_lived: false,
         extended_next_hop: false,
         identifiers_received: Identifiers::NONE,
@@ -163,9 +165,13 @@ pub(crate) struct Sink {
     /// Where prefixes have them.
     pub(crate) identifiers: Identifiers,
     pub(crate) end_of_rib: Vec<Family>,
+    /// Where refreshes begin and end, each after how many messages.
+    pub(crate) refreshes: Vec<(RouteRefresh, usize)>,
     /// Withdrawals of routes it did not have.
     pub(crate) idle_withdrawals: usize,
     pub(crate) messages: usize,
+    /// How long next hops in MP_REACH_NLRI were.
+    pub(crate) next_hop_octets: BTreeSet<u8>,
     pub(crate) internal: bool,
     /// It is in our confederation: in our AS or in another member.
     pub(crate) confederation: bool,
@@ -184,10 +190,16 @@ impl Sink {
     pub(crate) fn receive(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let message = next_message(bytes, MAX_LEN).expect("well-formed").expect("whole messages");
-            assert_eq!(message.kind, MessageType::Update);
             bytes = &bytes[message.wire.len()..];
             self.messages += 1;
-            self.update(message.body);
+            match message.kind {
+                MessageType::Update => self.update(message.body),
+                MessageType::RouteRefresh => {
+                    let refresh = RouteRefresh::parse(message.body).expect("readable");
+                    self.refreshes.push((refresh, self.messages));
+                }
+                other => panic!("{other:?} is not the pipeline's"),
+            }
         }
     }
 
@@ -235,7 +247,9 @@ impl Sink {
             self.announce::<Ipv4Prefix>(sections.nlri, &held);
         }
         if let Some(reach) = mp.reach {
-            let next_hop = reach.next_hop.expect("usable").address();
+            let next_hop = reach.next_hop.expect("usable");
+            self.next_hop_octets.insert(next_hop.octets());
+            let next_hop = next_hop.address();
             let held = Held { attributes, next_hop };
             if reach.family == Family::IPV4_UNICAST {
                 self.announce::<Ipv4Prefix>(reach.nlri, &held);

@@ -17,7 +17,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_session::{ConnId, Disposition, Graceful, Input, Negotiated, Output, Peer, PeerAsn, State};
 use holdfast_bgp_wire::{
     Capability, GracefulFamily, HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MessageType, Notification, Open,
-    RouteRefresh, UpdateEncoder, next_message,
+    OrfMessage, RouteRefresh, UpdateEncoder, next_message,
     nlri::prefixes,
     update::{self, AsSets, Checked, Rules, Verdict},
 };
@@ -275,16 +275,29 @@ impl Router {
         let (index, id) = (self.sides[who].index, self.sides[who].connection);
         let taken = match kind {
             MessageType::Update => self.pipeline.update(index, body),
-            MessageType::RouteRefresh => RouteRefresh::parse(body).map(|refresh| {
-                if refresh.subtype == 0 {
-                    self.pipeline.route_refresh(index, refresh.family);
-                }
-            }),
+            MessageType::RouteRefresh => self.refresh(who, body),
             MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
         };
         if let Err(refused) = taken {
             self.input(who, Input::UpdateRefused(id, refused));
         }
+    }
+
+    fn refresh(&mut self, who: usize, body: &[u8]) -> Result<(), Notification> {
+        let index = self.sides[who].index;
+        if OrfMessage::is_one(body) && self.pipeline.orf(index, Family::IPV4_UNICAST).is_some() {
+            let message = OrfMessage::parse(body)?;
+            self.pipeline.take_orf(index, &message);
+            return Ok(());
+        }
+        let RouteRefresh { family, subtype } = RouteRefresh::parse(body)?;
+        match subtype {
+            RouteRefresh::REQUEST => self.pipeline.route_refresh(index, family),
+            RouteRefresh::BORR => _ = self.input(who, Input::BeginRefresh(family)),
+            RouteRefresh::EORR => _ = self.input(who, Input::EndRefresh(family)),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn input(&mut self, who: usize, input: Input<'_>) -> Disposition {
@@ -304,7 +317,7 @@ impl Router {
                 }
                 Output::Established(_, negotiated) => {
                     let facts = facts(side.number, &negotiated);
-                    side.negotiated = Some(negotiated);
+                    side.negotiated = Some(*negotiated);
                     self.pipeline.peer_up(side.index, facts).expect("room");
                 }
                 Output::Down { retained, .. } => {
@@ -315,6 +328,8 @@ impl Router {
                 }
                 Output::LongLived(family) => self.pipeline.keep_long(side.index, family),
                 Output::Forget(family) => self.pipeline.forget_stale(side.index, family),
+                Output::MarkStale(family) => self.pipeline.begin_refresh(side.index, family),
+                Output::Sweep(family) => self.pipeline.end_refresh(side.index, family),
                 Output::Log(event) => assert!(!event.to_string().is_empty()),
             }
         }
@@ -340,6 +355,10 @@ impl Router {
             while !bytes.is_empty() {
                 let message = next_message(bytes, negotiated.max_sent).expect("sound").expect("whole");
                 bytes = &bytes[message.wire.len()..];
+                if message.kind == MessageType::RouteRefresh {
+                    assert!(negotiated.enhanced_refresh, "only who knows is told where a refresh begins");
+                    continue;
+                }
                 assert_sound(message.body, self.wire_kind(who), negotiated);
                 if who == CLEAN {
                     note(message.body, &mut self.sides[who].told);
@@ -434,6 +453,8 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
 
 fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
     SessionFacts {
+        enhanced_refresh: negotiated.enhanced_refresh,
+        orf_received: negotiated.orf_received.clone(),
         long_lived: negotiated.long_lived.is_some(),
         families: negotiated.families.clone(),
         four_octet_as: negotiated.four_octet_as,

@@ -10,6 +10,7 @@ use crate::{
     DownReason, Noted, Output, SessionEvent, StopReason, Timer,
     connection::{Connection, Established, Phase},
     input::AfterStop,
+    refresh::Refreshes,
 };
 
 impl Peer {
@@ -96,6 +97,7 @@ impl Peer {
         // The peer may come back with another software.
         self.plain = !self.config.capabilities;
         self.history.last_down = Some((now, reason.clone()));
+        self.refreshes = Refreshes::default();
         let retained = self.retention.begin(&self.config, &session.negotiated, &reason, now);
         self.out.push(Output::Down { reason: reason.clone(), retained });
         self.out.log(SessionEvent::Down(reason));

@@ -24,6 +24,7 @@ impl Peer {
             role: connection.role,
             plain: connection.plain,
             offered_retention: session.negotiated.offered_retention,
+            offered_enhanced_refresh: session.negotiated.offered_enhanced_refresh,
             local: (self.config.local_asn, self.config.router_id),
             agreed: Agreed::from(&session.negotiated),
             peer_open: connection.peer_open.clone(),
@@ -55,6 +56,8 @@ impl Peer {
         let mut negotiated = Offer::new(&config, plain).negotiate(open).map_err(|_| ThawError::Changed)?;
         // Whatever is configured now: the peer knows what the OPEN has said.
         negotiated.offered_retention = frozen.offered_retention;
+        negotiated.offered_enhanced_refresh = frozen.offered_enhanced_refresh;
+        negotiated.enhanced_refresh &= frozen.offered_enhanced_refresh;
         let is_same = frozen.local == (config.local_asn, config.router_id)
             && frozen.agreed == Agreed::from(&negotiated);
         if !is_same {

@@ -157,6 +157,29 @@ fn a_peer_that_refuses_connections_is_dialled_at_jittered_intervals_until_it_lis
 }
 
 #[test]
+fn a_sign_of_life_ends_the_wait_between_two_attempts_and_nothing_else() {
+    let [a, b] = pair();
+    let mut world = World::new([a, PeerConfig { passive: true, ..b }]);
+    let dials = |world: &World| world.times(0, |output| matches!(output, Output::Connect(_))).len();
+    world.input(0, Input::Heard);
+    assert_eq!(dials(&world), 0, "it is stopped");
+    world.deaf[1] = true;
+    world.input(0, Input::Start);
+    world.input(1, Input::Start);
+    world.run(secs(1));
+    assert_eq!((dials(&world), world.states()), (1, [State::Active; 2]));
+    world.deaf[1] = false;
+    world.input(0, Input::Heard);
+    assert_eq!(dials(&world), 2);
+    world.input(0, Input::Heard);
+    assert_eq!(dials(&world), 2, "it is under way");
+    world.run(secs(1));
+    assert_eq!(world.states(), [State::Established; 2]);
+    world.input(0, Input::Heard);
+    assert_eq!(dials(&world), 2);
+}
+
+#[test]
 fn dialling_that_is_not_answered_is_given_up_and_begun_anew() {
     let mut solo = Solo::in_state(State::Connect);
     let outputs = solo.fire(Timer::ConnectRetry).expect("it runs");

@@ -247,6 +247,7 @@ impl Judge {
                 self.up.take().expect("Down once for each Established");
             }
             Output::LongLived(_) | Output::Forget(_) | Output::Log(_) => {}
+            Output::MarkStale(_) | Output::Sweep(_) => assert!(self.up.is_some()),
         }
     }
 

@@ -7,6 +7,7 @@ mod failures;
 mod freeze;
 mod invariants;
 mod negotiation;
+mod refresh;
 mod restart;
 mod solo;
 mod transitions;

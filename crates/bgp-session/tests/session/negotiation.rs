@@ -51,6 +51,7 @@ fn our_open_offers_what_the_product_does_and_nothing_else() {
         Capability::Multiprotocol(V4),
         Capability::Multiprotocol(V6),
         Capability::RouteRefresh,
+        Capability::EnhancedRouteRefresh,
         Capability::FourOctetAs(OUR_ASN),
         graceful,
         Capability::ExtendedMessage,

@@ -26,7 +26,7 @@ const STATES: [(&str, Setup); 7] = [
 type Event = fn(&mut Solo) -> Option<Vec<Output>>;
 
 /// The events of RFC 4271 section 8.1 and RFC 9687 with their numbers.
-const EVENTS: [(&str, Event); 21] = [
+const EVENTS: [(&str, Event); 22] = [
     ("1 ManualStart", |s| Some(s.feed(Input::Start))),
     ("2 ManualStop", |s| Some(s.feed(Input::Stop(StopReason::AdminShutdown(String::new()))))),
     ("8 AutomaticStop", |s| Some(s.feed(Input::Stop(StopReason::OutOfResources)))),
@@ -52,6 +52,7 @@ const EVENTS: [(&str, Event); 21] = [
         Some(s.feed(Input::UpdateRefused(DIALLED, error)))
     }),
     ("29 SendHoldTimer_Expires", nothing_can_be_sent),
+    ("- a sign of life", |s| Some(s.feed(Input::Heard))),
     ("- ROUTE-REFRESH", |s| Some(s.feed(Input::Message(DIALLED, MessageType::RouteRefresh, &[0, 1, 0, 1])))),
 ];
 
@@ -91,6 +92,8 @@ fn word(output: &Output) -> Option<String> {
         Output::Down { .. } => "down".into(),
         Output::LongLived(_) => "long-lived".into(),
         Output::Forget(_) => "forget".into(),
+        Output::MarkStale(_) => "mark stale".into(),
+        Output::Sweep(_) => "sweep".into(),
         Output::Log(_) => return None,
     })
 }

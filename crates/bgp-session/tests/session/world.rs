@@ -166,6 +166,8 @@ impl World {
             | Output::Down { .. }
             | Output::LongLived(_)
             | Output::Forget(_)
+            | Output::MarkStale(_)
+            | Output::Sweep(_)
             | Output::Log(_) => {}
         }
     }

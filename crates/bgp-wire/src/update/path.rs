@@ -61,9 +61,8 @@ pub(super) fn fault(value: &[u8], rules: &Rules) -> Option<FaultReason> {
     if set && rules.as_sets == AsSets::Reject {
         return Some(FaultReason::AsSet);
     }
-    let member = rules.kind == PeerKind::ConfedEbgp;
-    let names_itself = value.first() == Some(&(SegmentType::ConfedSequence as u8));
-    (member && !names_itself).then_some(FaultReason::NoConfedSequence)
+    let names_itself = || value.first() == Some(&(SegmentType::ConfedSequence as u8));
+    (rules.kind == PeerKind::ConfedEbgp && !names_itself()).then_some(FaultReason::NoConfedSequence)
 }
 
 /// Malformed segments and AS number 0 (RFC 7607).

@@ -22,7 +22,7 @@ impl Speaker {
         (neighbor, dynamic): (Neighbor, bool),
         stream: TcpStream,
         (log, id): (&Rc<ReplicationLog>, SessionId),
-        (frozen, number, end_of_rib, answered): (Frozen, u32, BTreeSet<Family>, u64),
+        (frozen, number, end_of_rib, answered, announcing): (Frozen, u32, BTreeSet<Family>, u64, bool),
         now: Instant,
     ) -> Result<Key, ThawError> {
         // What goes on has not restarted, for the peer to see; others may have.
@@ -52,6 +52,12 @@ impl Speaker {
         {
             self.out_of_sessions(index, &error, now);
         }
+        for family in self.slots.get(&index).map(|slot| slot.end_of_rib.clone()).unwrap_or_default() {
+            self.input(index, Input::EndOfRib(family), now);
+        }
+        if announcing {
+            self.announce_again(index, now);
+        }
         self.drain(index, now);
         Ok((index, conn))
     }
@@ -68,8 +74,9 @@ impl Speaker {
             return;
         }
         let Some(frozen) = slot.session.freeze(now) else { return };
-        let address = slot.neighbor.address;
-        let record = |number| nonstop::record(address, number, frozen.to_bytes(), [].into_iter(), 0);
+        let location = &slot.neighbor.location;
+        let record =
+            |number| nonstop::record(location, number, frozen.to_bytes(), [].into_iter(), (0, false));
         connection.protect(&log, self.unparsed.0, &record(slot.number));
         let Some(held) = &connection.held else { return };
         if slot.number == 0 {
@@ -92,8 +99,9 @@ impl Speaker {
         let Some(connection) = self.connections.get_mut(&(index, id)) else { return };
         let Some(held) = &connection.held else { return };
         let families = slot.end_of_rib.iter().copied();
-        let (address, frozen) = (slot.neighbor.address, frozen.to_bytes());
-        let record = nonstop::record(address, slot.number, frozen, families, held.answered);
+        let (location, frozen) = (&slot.neighbor.location, frozen.to_bytes());
+        let record =
+            nonstop::record(location, slot.number, frozen, families, (held.answered, held.announcing));
         let written = held.log.log.borrow_mut().set_record(held.id, &record);
         if written.is_err() {
             connection.unprotect(Unprotected::LogFull);

@@ -4,7 +4,7 @@ use std::{io, rc::Rc, time::Instant};
 
 use holdfast_bgp_pipeline::{DropReason, Dropped, Drops, PeerIndex};
 use holdfast_bgp_session::{Disposition, Input};
-use holdfast_bgp_wire::{MessageType, Notification, RouteRefresh, next_message};
+use holdfast_bgp_wire::{MessageType, Notification, next_message};
 use tracing::{debug, warn};
 
 use super::{Key, Read, Speaker, may_log};
@@ -157,19 +157,7 @@ impl Speaker {
                 }
                 taken
             }
-            MessageType::RouteRefresh => {
-                let refresh = RouteRefresh::parse(body)?;
-                // RFC 2918 section 4: a family that was not negotiated is ignored, as is what we did not offer.
-                let held = self.connections.get_mut(&key).and_then(|connection| connection.held.as_mut());
-                let answered = held.is_some_and(|held| {
-                    held.refreshing = true;
-                    self.unparsed.1 < held.answered
-                });
-                if refresh.subtype == 0 && !answered {
-                    self.pipeline.route_refresh(key.0, refresh.family);
-                }
-                Ok(())
-            }
+            MessageType::RouteRefresh => self.route_refresh(key, body, now),
             MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
         }
     }

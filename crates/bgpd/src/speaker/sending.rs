@@ -111,8 +111,8 @@ impl Speaker {
                 }
                 break;
             };
-            slot.session.count_sent(MessageType::Update, messages.count);
-            if self.watchers.want_sent() {
+            slot.session.count_sent(messages.kind, messages.count);
+            if messages.kind == MessageType::Update && self.watchers.want_sent() {
                 self.watchers.sent(key.0, &messages.bytes);
             }
             queued += messages.bytes.len();
@@ -125,7 +125,7 @@ impl Speaker {
             && self.pipeline.is_told(key.0)
             && !self.pipeline.pending(key.0)
         {
-            (held.refreshing, held.answered) = (false, held.parsed);
+            (held.refreshing, held.announcing, held.answered) = (false, false, held.parsed);
             self.update_record(key.0, now);
         }
         queued > 0

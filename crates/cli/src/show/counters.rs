@@ -2,27 +2,24 @@
 
 use std::io::Write;
 
-use holdfast_api::{
-    finder::v1::ListRequest,
-    metrics::v1::{Empty, Family, Kind, MetricsClient, Queue, Sample, sample::Value as Number},
-};
+use holdfast_api::metrics::v1::{Empty, Family, Kind, MetricsClient, Queue, Sample, sample::Value as Number};
 use serde_json::{Value, json};
 
 use crate::{
     Failure,
     json::line,
-    router::{Router, answer},
+    router::{Router, answer, split},
     text::{Table, or_dash},
 };
 
 /// The service as the Finder knows it.
 const SERVICE: &str = "metrics.v1.Metrics";
 
-/// All processes, by class.
+/// All processes, by class; only what they have of a VRF if one is asked about.
 async fn processes(router: &Router) -> Result<Vec<(String, MetricsClient)>, Failure> {
-    let listed = answer(router.resolver().finder()?.list(ListRequest {})).await?;
     let mut processes = Vec::new();
-    for instance in listed.instances {
+    let is_meant = |class: &str| router.vrf().is_none() || split(class).1 == router.vrf();
+    for instance in router.instances().await?.into_iter().filter(|it| is_meant(&it.class)) {
         if instance.services.iter().any(|service| service.name == SERVICE) {
             let client = answer(router.resolver().client(&instance.name)).await?;
             processes.push((instance.class, client));

@@ -69,7 +69,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         "connectionsDropped": peer.connections_dropped,
         "hostLocal": neighbor.local_address,
         "portLocal": neighbor.local_port,
-        "hostForeign": peer.address,
+        "hostForeign": far(neighbor, peer),
         "portForeign": neighbor.remote_port,
         "passive": neighbor.passive,
         "ttlSecurity": neighbor.ttl_security,
@@ -109,7 +109,7 @@ fn exchange(sent: bool, received: bool) -> &'static str {
 
 /// FRR's key of a capability that is shown as text, and the family it is about where it stands for one.
 fn capability_key(text: &str) -> (String, Option<&str>) {
-    const KEYS: [(&str, &str); 10] = [
+    const KEYS: [(&str, &str); 11] = [
         ("long-lived graceful restart", "longLivedGracefulRestart"),
         ("four-octet AS", "4byteAs"),
         ("route refresh", "routeRefresh"),
@@ -118,6 +118,7 @@ fn capability_key(text: &str) -> (String, Option<&str>) {
         ("extended next hop", "extendedNexthop"),
         ("graceful restart", "gracefulRestart"),
         ("add-path", "addPath"),
+        ("outbound route filtering", "outboundRouteFiltering"),
         ("host name", "hostName"),
         ("role", "role"),
     ];
@@ -189,6 +190,13 @@ fn families(neighbor: &Neighbor) -> Map<String, Value> {
             "importPolicy": neighbor.import,
             "exportPolicy": neighbor.export,
         });
+        if neighbor.refreshing.contains(&family.family) {
+            info["refreshing"] = true.into();
+        }
+        if let Some(filter) = neighbor.filters.iter().find(|filter| filter.family == family.family) {
+            info["outboundRouteFilterEntries"] = filter.entries.into();
+            info["outboundRouteFilterAsked"] = filter.has_asked.into();
+        }
         if family.stale > 0 {
             info["stalePrefixCounter"] = family.stale.into();
         }
@@ -223,6 +231,10 @@ fn write(neighbor: &Neighbor, out: &mut dyn Write) -> io::Result<()> {
     write_session(neighbor, &peer, out)?;
     for family in &neighbor.families {
         write_family(family, out)?;
+        write_refresh(neighbor, &family.family, out)?;
+    }
+    if neighbor.filter_entries_sent > 0 {
+        writeln!(out, "  Outbound route filter sent: {} prefixes", neighbor.filter_entries_sent)?;
     }
     let (import, export) = (policy(&neighbor.import, neighbor), policy(&neighbor.export, neighbor));
     writeln!(out, "  Policy: import {import}, export {export}")?;
@@ -270,6 +282,7 @@ fn path_rules(rules: &PathRules) -> Vec<String> {
     let words = [
         rules.reflector_client.then_some("route-reflector-client"),
         rules.route_server_client.then_some("route-server-client"),
+        rules.own_view.then_some("own-view"),
         next_hop,
         private,
         rules.as_override.then_some("as-override"),
@@ -284,6 +297,14 @@ fn path_rules(rules: &PathRules) -> Vec<String> {
     words.into_iter().flatten().map(str::to_owned).chain(numbers.into_iter().flatten()).collect()
 }
 
+/// Who is at the other end: where the peer is known by its interface alone, only the session says.
+fn far<'a>(neighbor: &'a Neighbor, peer: &'a SummaryPeer) -> &'a str {
+    match neighbor.remote_address.as_str() {
+        "" => &peer.address,
+        remote => remote,
+    }
+}
+
 /// Nothing while there is no connection.
 fn write_connection(neighbor: &Neighbor, remote: &str, out: &mut dyn Write) -> io::Result<()> {
     let Neighbor { local_address: local, local_port, remote_port, .. } = neighbor;
@@ -296,7 +317,7 @@ fn write_connection(neighbor: &Neighbor, remote: &str, out: &mut dyn Write) -> i
 }
 
 fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> io::Result<()> {
-    write_connection(neighbor, &peer.address, out)?;
+    write_connection(neighbor, far(neighbor, peer), out)?;
     let (ours, theirs) = (or_dash(&neighbor.local_router_id), or_dash(&neighbor.router_id));
     writeln!(out, "  Router id: local {ours}, remote {theirs}")?;
     let (hold, keepalive, configured) =
@@ -338,6 +359,20 @@ fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    {} stale, of the session before", family.stale)?;
     }
     family.limit.iter().try_for_each(|limit| write_limit(limit, out))
+}
+
+/// What it wants of the family, and whether it announces it again.
+fn write_refresh(neighbor: &Neighbor, family: &str, out: &mut dyn Write) -> io::Result<()> {
+    if neighbor.refreshing.iter().any(|other| other == family) {
+        writeln!(out, "    being announced again: what does not come goes at the end (RFC 7313)")?;
+    }
+    match neighbor.filters.iter().find(|filter| filter.family == family) {
+        None => Ok(()),
+        Some(filter) if !filter.has_asked => {
+            writeln!(out, "    outbound route filter: waits for the neighbour to ask for routes")
+        }
+        Some(filter) => writeln!(out, "    outbound route filter: {} entries", filter.entries),
+    }
 }
 
 fn write_limit(limit: &PrefixLimit, out: &mut dyn Write) -> io::Result<()> {

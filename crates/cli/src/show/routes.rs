@@ -9,6 +9,7 @@ use holdfast_api::bgp::v1::{
 use holdfast_xrl::ReplyStream;
 use serde_json::{Value, json};
 
+use super::vrf;
 use crate::{
     Failure,
     json::Object,
@@ -26,7 +27,7 @@ pub(super) async fn show(
     let bgp: BgpClient = router.client("bgp").await?;
     let routes = bgp.show_routes(ShowRoutesRequest { afi, peer: neighbor.unwrap_or_default() });
     match as_json {
-        true => stream_json(&bgp, routes, out).await,
+        true => stream_json(router, &bgp, routes, out).await,
         false => stream_text(routes, false, out).await,
     }
 }
@@ -75,12 +76,13 @@ pub(super) async fn show_of_neighbor(
     let stream = bgp.show_neighbor_routes(ShowNeighborRoutesRequest { peer, view: view.into(), afi });
     let with_reason = matches!(view, NeighborView::Filtered | NeighborView::Withheld);
     match as_json {
-        true => stream_json(&bgp, stream, out).await,
+        true => stream_json(router, &bgp, stream, out).await,
         false => stream_text(stream, with_reason, out).await,
     }
 }
 
 async fn stream_json(
+    router: &Router,
     bgp: &BgpClient,
     mut routes: ReplyStream<Paths>,
     out: &mut dyn Write,
@@ -88,8 +90,7 @@ async fn stream_json(
     let summary = answer(bgp.show_summary(Empty {})).await?;
     let mut next = answer(routes.next()).await?;
     let mut object = Object::begin(&mut *out)?;
-    object.member("vrfId", &0)?;
-    object.member("vrfName", "default")?;
+    vrf::members(router.vrf()).iter().try_for_each(|(key, member)| object.member(key, member))?;
     object.member("routerId", &summary.router_id)?;
     object.member("localAS", &summary.asn)?;
     let (mut prefixes, mut paths) = (0, 0);

@@ -8,6 +8,7 @@ use std::{
 use holdfast_api::bgp::v1::{BgpClient, Empty, Summary, SummaryFamily, SummaryPeer};
 use serde_json::{Map, Value, json};
 
+use super::vrf;
 use crate::{
     Failure,
     json::line,
@@ -19,7 +20,7 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
     let bgp: BgpClient = router.client("bgp").await?;
     let summary = answer(bgp.show_summary(Empty {})).await?;
     match as_json {
-        true => line(out, &to_json(&summary))?,
+        true => line(out, &to_json(&summary, router.vrf()))?,
         false => write(&summary, out)?,
     }
     Ok(())
@@ -27,20 +28,18 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
 
 pub(super) const ESTABLISHED: &str = "Established";
 
-fn to_json(summary: &Summary) -> Value {
+fn to_json(summary: &Summary, vrf: Option<&str>) -> Value {
     let families =
-        summary.families.iter().map(|family| (camel(&family.family), family_json(summary, family)));
+        summary.families.iter().map(|family| (camel(&family.family), family_json(summary, family, vrf)));
     Value::Object(families.collect())
 }
 
-pub(super) fn family_json(summary: &Summary, family: &SummaryFamily) -> Value {
+pub(super) fn family_json(summary: &Summary, family: &SummaryFamily, vrf: Option<&str>) -> Value {
     let failed = family.peers.iter().filter(|peer| peer.state != ESTABLISHED).count();
     let peers: Map<_, _> = family.peers.iter().map(|peer| (key(peer), peer_json(peer))).collect();
-    json!({
+    let mut value = json!({
         "routerId": summary.router_id,
         "as": summary.asn,
-        "vrfId": 0,
-        "vrfName": "default",
         "ribCount": family.prefixes,
         "pathCount": family.paths,
         "memory": summary.memory_bytes,
@@ -49,7 +48,9 @@ pub(super) fn family_json(summary: &Summary, family: &SummaryFamily) -> Value {
         "failedPeers": failed,
         "displayedPeers": family.peers.len(),
         "totalPeers": family.peers.len(),
-    })
+    });
+    vrf::members(vrf).into_iter().for_each(|(key, member)| value[key] = member);
+    value
 }
 
 /// FRR's key: the address; a peer without one goes by its name.

@@ -9,6 +9,7 @@ use holdfast_api::{
 use holdfast_xrl::ReplyStream;
 use serde_json::{Value, json};
 
+use super::vrf;
 use crate::{
     Failure,
     json::Object,
@@ -34,7 +35,7 @@ pub(super) async fn show(
         return Err(Failure::NothingFound(format!("there is no route to {destination}")));
     }
     match as_json {
-        true => write_json(first, prefixes, out).await,
+        true => write_json(router.vrf(), first, prefixes, out).await,
         false => write_text(first, prefixes, out).await,
     }
 }
@@ -79,6 +80,7 @@ impl Prefixes {
 }
 
 async fn write_json(
+    vrf: Option<&str>,
     first: Option<Vec<ShownRoute>>,
     mut prefixes: Prefixes,
     out: &mut dyn Write,
@@ -86,25 +88,25 @@ async fn write_json(
     let mut object = Object::begin(&mut *out)?;
     let mut next = first;
     while let Some(routes) = next {
-        object.member(&routes[0].prefix, &routes.iter().map(to_json).collect::<Vec<_>>())?;
+        object
+            .member(&routes[0].prefix, &routes.iter().map(|route| to_json(route, vrf)).collect::<Vec<_>>())?;
         next = prefixes.next().await?;
     }
     object.end()?;
     Ok(writeln!(out)?)
 }
 
-fn to_json(route: &ShownRoute) -> Value {
+fn to_json(route: &ShownRoute, vrf: Option<&str>) -> Value {
     let length = route.prefix.split_once('/').and_then(|(_, length)| length.parse::<u8>().ok());
     let mut value = json!({
         "prefix": route.prefix,
         "prefixLen": length.unwrap_or(0),
         "protocol": route.origin,
-        "vrfId": 0,
-        "vrfName": "default",
         "distance": route.distance,
         "metric": route.metric,
         "nexthops": next_hops_json(route),
     });
+    vrf::members(vrf).into_iter().for_each(|(key, member)| value[key] = member);
     let flags = [
         ("selected", route.selected),
         ("destSelected", route.selected),

@@ -1,7 +1,7 @@
 //! What FRR's `vtysh -c "show … json"` would answer, for tools that read that: exporters, scripts.
 //!
-//! The commands are FRR's as far as tools use them, whole words only; everything that this router does not have (other
-//! VRFs, EVPN, OSPF, BFD) is there and empty.
+//! The commands are FRR's as far as tools use them, whole words only; everything that this router does not have (EVPN,
+//! OSPF, BFD) is there and empty, and so are VRFs: the default table is shown.
 
 use std::io::Write;
 
@@ -15,6 +15,7 @@ use super::{
     candidates, neighbors,
     routes::{self, path_json},
     summary::{self, family_json},
+    vrf::DEFAULT,
 };
 use crate::{
     Failure,
@@ -61,9 +62,6 @@ enum Bgp {
     Table,
     Route(String),
 }
-
-/// The name of the only VRF.
-const DEFAULT: &str = "default";
 
 impl Command {
     /// Reads a command; `None` if it is not known.
@@ -164,9 +162,13 @@ impl Bgp {
             Self::Summary => Ok(line(out, &place.put(summary(&bgp, place).await?))?),
             Self::Neighbors(name) => Ok(line(out, &place.put(neighbors(&bgp, name, place).await?))?),
             Self::NeighborRoutes(peer, view) => {
+                let filtered = match view {
+                    NeighborView::Received => filtered(&bgp, &peer, place).await?,
+                    _ => 0,
+                };
                 let request = ShowNeighborRoutesRequest { peer, view: view.into(), afi: place.afi() };
                 let routes = bgp.show_neighbor_routes(request);
-                neighbor_routes(&bgp, routes, view, out).await
+                neighbor_routes(&bgp, routes, (view, filtered), out).await
             }
             Self::Table => routes::show(router, place.afi(), None, true, out).await,
             Self::Route(destination) => candidates::show(router, destination, true, out).await,
@@ -205,7 +207,7 @@ fn as_frr(peer: &mut Value) {
 async fn summary(bgp: &BgpClient, place: &Place) -> Result<Value, Failure> {
     let summary = answer(bgp.show_summary(Empty {})).await?;
     let value = |family: &SummaryFamily| {
-        let mut value = family_json(&summary, family);
+        let mut value = family_json(&summary, family, None);
         let more = [
             ("tableVersion", 0.into()),
             ("ribMemory", memory(summary.memory_bytes)),
@@ -244,11 +246,22 @@ async fn neighbors(bgp: &BgpClient, name: Option<String>, place: &Place) -> Resu
     Ok(all.into())
 }
 
+/// How many routes of a peer policy has refused, or were loops.
+async fn filtered(bgp: &BgpClient, peer: &str, place: &Place) -> Result<u64, Failure> {
+    let mut stream = bgp.show_neighbors(ShowNeighborsRequest { peer: peer.to_owned() });
+    let mut filtered = 0;
+    while let Some(neighbor) = answer(stream.next()).await? {
+        let wanted = neighbor.families.iter().filter(|it| place.family.is_none_or(|name| it.family == name));
+        filtered += wanted.map(|it| it.received.saturating_sub(it.accepted)).sum::<u64>();
+    }
+    Ok(filtered)
+}
+
 /// Streamed: there may be a million.
 async fn neighbor_routes(
     bgp: &BgpClient,
     mut routes: ReplyStream<Paths>,
-    view: NeighborView,
+    (view, filtered): (NeighborView, u64),
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let summary = answer(bgp.show_summary(Empty {})).await?;
@@ -275,7 +288,7 @@ async fn neighbor_routes(
     }
     table.end()?;
     object.member("totalPrefixCounter", &count)?;
-    object.member("filteredPrefixCounter", &0)?;
+    object.member("filteredPrefixCounter", &filtered)?;
     object.end()?;
     Ok(writeln!(out)?)
 }

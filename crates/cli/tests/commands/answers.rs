@@ -2,12 +2,12 @@
 
 use holdfast_api::{
     bgp::v1::{
-        self as bgp, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, Dampened, DampenedRoute,
-        FamilyState, MessageCount, Neighbor, NeighborView, NsrReply, NsrSession, Path, Paths, PolicyChange,
-        PolicyPlace, PolicyReply, PolicyTrace, Prefix, ShowDampenedRequest, ShowNeighborRoutesRequest,
-        ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest,
-        StopPeerRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply, TracePolicyRequest,
-        WatchRequest, Watched,
+        self as bgp, AggregateState, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply,
+        ClearRequest, Dampened, DampenedRoute, FamilyState, MessageCount, Neighbor, NeighborView, NsrReply,
+        NsrSession, Path, Paths, PolicyChange, PolicyPlace, PolicyReply, PolicyTrace, Prefix,
+        ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest,
+        ShowRoutesRequest, ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary, SummaryFamily,
+        SummaryPeer, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -21,7 +21,8 @@ fn unasked<T>() -> Result<T, XrlError> {
     Err(XrlError::internal("no command should call this"))
 }
 
-pub(crate) struct Bgp;
+/// The speaker of a table, by its router id.
+pub(crate) struct Bgp(pub(crate) &'static str);
 
 fn peers() -> [SummaryPeer; 2] {
     [
@@ -127,7 +128,7 @@ impl BgpServer for Bgp {
         };
         let unused = SummaryFamily { family: "ipv6-unicast".into(), ..SummaryFamily::default() };
         let families = vec![family, unused];
-        Ok(Summary { router_id: "10.0.0.1".into(), asn: 65001, families, memory_bytes: 1 << 20 })
+        Ok(Summary { router_id: self.0.into(), asn: 65001, families, memory_bytes: 1 << 20 })
     }
 
     async fn show_neighbors(
@@ -209,6 +210,22 @@ impl BgpServer for Bgp {
 
     async fn start_peer(&self, cx: &CallContext, request: StartPeerRequest) -> Result<ClearReply, XrlError> {
         self.clear(cx, ClearRequest { peer: request.peer, ..ClearRequest::default() }).await
+    }
+
+    async fn show_aggregates(&self, _: &CallContext, _: bgp::Empty) -> Result<AggregatesReply, XrlError> {
+        let aggregate = |prefix: &str, contributors, counting, origin: &str| AggregateState {
+            prefix: prefix.into(),
+            summary_only: contributors > 0,
+            contributors,
+            counting,
+            origin: origin.into(),
+        };
+        let aggregates = vec![
+            aggregate("10.0.0.0/8", 1200, false, "IGP"),
+            aggregate("192.0.2.0/24", 0, false, ""),
+            aggregate("2001:db8::/32", 40, true, ""),
+        ];
+        Ok(AggregatesReply { aggregates })
     }
 
     async fn show_dampened(
@@ -626,6 +643,22 @@ impl ManagerServer for Manager {
         request: manager::SignalRequest,
     ) -> Result<manager::SignalReply, XrlError> {
         Ok(manager::SignalReply { instance: format!("{}-42", request.target), pid: 42 })
+    }
+
+    async fn show_vrfs(
+        &self,
+        _: &CallContext,
+        _: manager::Empty,
+    ) -> Result<manager::ShowVrfsReply, XrlError> {
+        let vrf = |name: &str, table, device: &str, netns: &str| manager::Vrf {
+            name: name.into(),
+            table,
+            device: device.into(),
+            netns: netns.into(),
+        };
+        Ok(manager::ShowVrfsReply {
+            vrfs: vec![vrf("blue", 100, "vrf-blue", ""), vrf("red", 254, "", "red")],
+        })
     }
 
     async fn show_processes(

@@ -138,15 +138,18 @@ fn serve(kind: Kind, listener: UnixListener, stopped: oneshot::Receiver<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
         let finder = Finder::new();
-        let nodes = [Node::new("bgp"), Node::new("rib"), Node::new("fea"), Node::new("manager")];
-        let [bgp, rib, fea, manager] = &nodes;
-        bgp.serve(BgpDispatcher::new(Bgp));
+        let blue = Node::of_scope("bgp", "blue".into());
+        let nodes = [Node::new("bgp"), Node::new("rib"), Node::new("fea"), Node::new("manager"), blue];
+        let [bgp, rib, fea, manager, blue] = &nodes;
+        bgp.serve(BgpDispatcher::new(Bgp("10.0.0.1")));
+        blue.serve(BgpDispatcher::new(Bgp("10.0.0.9")));
         rib.serve(RibDispatcher::new(Rib));
         fea.serve(FeaDispatcher::new(Fea));
         manager.serve(ManagerDispatcher::new(Manager));
         for node in nodes.iter().filter(|node| kind == Kind::Whole || node.class() != "bgp") {
             let (near, far) = Link::pair();
-            finder.attach_link(far, PeerIdentity::new(node.class()));
+            let role = node.class().split('@').next().unwrap_or_default();
+            finder.attach_link(far, PeerIdentity::new(role));
             node.join_link(near).await.expect("joins");
         }
         listener.set_nonblocking(true).expect("a socket");

@@ -54,6 +54,58 @@ fn summary_has_the_key_names_of_frr() {
 }
 
 #[test]
+fn a_vrf_is_asked_where_one_is_named() {
+    let router = Router::start();
+    for line in ["show bgp summary --vrf blue", "show bgp --vrf=blue summary"] {
+        let text = router.text(line);
+        assert!(text.contains("router identifier 10.0.0.9"), "{line}: {text}");
+    }
+    let family = &router.json("show bgp summary --vrf blue")["ipv4Unicast"];
+    assert_eq!((&family["vrfName"], family.get("vrfId")), (&json!("blue"), None));
+    let family = &router.json("show bgp summary")["ipv4Unicast"];
+    assert_eq!((&family["vrfName"], &family["vrfId"]), (&json!("default"), &json!(0)));
+    assert_eq!(router.text("clear bgp transit-1 --vrf blue"), "cleared transit-1\n");
+    assert_eq!(router.text("clear bgp dampened --vrf blue"), "cleared all dampened routes\n");
+    assert_eq!(router.text("peer stop transit-1 --text x --vrf blue"), "stopped transit-1 (x)\n");
+}
+
+#[test]
+fn a_vrf_that_is_not_there_is_told_from_one_without_that_process() {
+    let router = Router::start();
+    let (code, message) = router.fails("show bgp summary --vrf green");
+    assert_eq!((code, &*message), (1, "there is no VRF `green` (see `holdfast show vrf`)"));
+    let (code, message) = router.fails("show route --vrf blue");
+    assert!(code == 1 && message.starts_with("rib@blue does not run"), "{message}");
+    assert!(Line::parse("show processes --vrf blue").is_err(), "processes are of the router");
+}
+
+#[test]
+fn vrfs_are_listed_with_their_place_and_sessions() {
+    let router = Router::start();
+    let rows: Vec<Vec<String>> = router
+        .text("show vrf")
+        .lines()
+        .skip(1)
+        .map(|row| row.split_whitespace().map(str::to_owned).collect())
+        .collect();
+    assert_eq!(
+        rows,
+        [["blue", "device", "vrf-blue", "100", "2", "1"], ["red", "netns", "red", "main", "-", "-"]]
+    );
+    let expected = json!({
+        "totalVrfs": 2,
+        "vrfs": {
+            "blue": {
+                "kind": "device", "device": "vrf-blue", "table": 100,
+                "numConfiguredPeers": 2, "numEstablishedPeers": 1,
+            },
+            "red": { "kind": "netns", "netns": "red", "table": 254 },
+        },
+    });
+    assert_eq!(router.json("show vrf"), expected);
+}
+
+#[test]
 fn nsr_shows_which_sessions_outlive_the_process_and_why_others_do_not() {
     let router = Router::start();
     let text = router.text("show nsr");
@@ -322,6 +374,21 @@ fn clear_names_what_it_cleared() {
         json!({ "cleared": ["transit-1 (soft)", "down-1 (soft)"] })
     );
     assert_eq!(router.fails("clear bgp nobody"), (1, "there is no peer `nobody`".into()));
+}
+
+#[test]
+fn aggregates_are_shown_with_how_many_routes_make_them() {
+    let router = Router::start();
+    let expected = "\
+Aggregate      State            Routes inside  Contributors  Origin
+10.0.0.0/8     announced        kept back              1200  IGP
+192.0.2.0/24   no route inside  announced                 0  -
+2001:db8::/32  counting         kept back                40  -
+";
+    assert_eq!(router.text("show bgp aggregates"), expected);
+    let shown = router.json("show bgp aggregates");
+    assert_eq!((&shown[0]["contributors"], &shown[0]["active"]), (&json!(1200), &json!(true)));
+    assert_eq!((&shown[2]["counting"], &shown[2]["active"]), (&json!(true), &json!(false)));
 }
 
 #[test]

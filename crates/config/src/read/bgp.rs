@@ -1,16 +1,22 @@
-//! `[bgp]`, `[[bgp.peer]]`, `[[bgp.network]]`, `[[bgp.redistribute]]`.
+//! `[bgp]`, `[[bgp.peer]]`, `[[bgp.network]]`, `[[bgp.aggregate]]`, `[[bgp.redistribute]]`.
 
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
 
 use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 
-use super::{damping, family_word, is_link_local, monitor, paths, seconds, unicast, usable};
+use super::{
+    damping, family_word, interface_name, is_link_local, monitor, paths, seconds, unicast, usable, vrf,
+};
 use crate::{
     input::{At, Names, Problem, Section, Value},
     schema::{
-        AsSets, Bgp, GracefulRestart, LimitAction, Peer, PeerAsn, PrefixLimit, Redistribute, Remote, Secret,
-        SendPaths, Size,
+        Aggregate, AsSets, Bgp, GracefulRestart, LimitAction, Orf, Peer, PeerAsn, PrefixLimit, Redistribute,
+        Remote, Secret, SendPaths, Size,
     },
 };
 
@@ -21,8 +27,11 @@ const PORT: u16 = 179;
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) policies: &'a Names<'a>,
+    pub(super) prefix_sets: &'a Names<'a>,
     /// Whose routes may be redistributed.
     pub(super) origins: &'a Names<'a>,
+    /// VRFs.
+    pub(super) vrfs: &'a Names<'a>,
     /// Whether there is a rib.
     pub(super) rib: bool,
     /// Our AS.
@@ -32,17 +41,23 @@ pub(super) struct Known<'a> {
 /// What peers need to know of the rest.
 struct Context<'a> {
     policies: &'a Names<'a>,
+    vrfs: &'a Names<'a>,
+    prefix_sets: &'a Names<'a>,
     hold_time: Duration,
     connect_retry: Duration,
     nonstop: bool,
     damping: bool,
     ourselves: paths::Ourselves,
     graceful_shutdown: bool,
+    /// Whether there is a rib, and with it who opens raw sockets.
+    rib: bool,
 }
 
 pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
     let context = Context {
         policies: known.policies,
+        vrfs: known.vrfs,
+        prefix_sets: known.prefix_sets,
         hold_time: hold_time(section, Duration::from_secs(90)),
         connect_retry: connect_retry(section, Duration::from_secs(5)),
         nonstop: section.or("nonstop", true),
@@ -52,6 +67,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
             confederation: paths::confederation(section, known.asn),
         },
         graceful_shutdown: section.or("graceful-shutdown", false),
+        rib: known.rib,
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
     Bgp {
@@ -69,6 +85,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         damping: section.section("damping", "[bgp.damping]").map(|section| damping::read(&section)),
         peers: peers(section, &context),
         networks: networks(section),
+        aggregates: aggregates(section, known),
         redistribute: redistribute(section, known),
         rib_policy: rib_policy(section, known),
         mrt: monitor::mrt(section),
@@ -101,20 +118,26 @@ fn redistribute(section: &Section<'_>, known: Known<'_>) -> Vec<Redistribute> {
 
 /// The policy has to be there, as between autonomous systems (RFC 8212).
 fn redistribution(section: &Section<'_>, known: Known<'_>, names: &mut Names<'_>) -> Option<Redistribute> {
+    let vrf = vrf::of(section, known.vrfs);
     let from = section.required::<String>("from");
     let policy = section.required::<String>("policy");
     if let Some(from) = &from {
-        names.declare(from);
+        names.declare(&vrf::scoped(from, vrf.as_deref()));
         match from.value.as_str() {
             "bgp" => {
                 let problem = Problem::new("routes of BGP do not go into BGP");
                 section.report.add(&from.span, problem.expected("another protocol"));
             }
+            "static" | "connected" => {}
+            other if vrf.is_some() => {
+                let problem = Problem::new(format!("`{other}` brings no routes into a VRF"));
+                section.report.add(&from.span, problem.expected("`static` or `connected`"));
+            }
             _ => known.origins.refer(from),
         }
     }
     policy.iter().for_each(|policy| known.policies.refer(policy));
-    Some(Redistribute { from: from?.value, policy: policy?.value })
+    Some(Redistribute { vrf, from: from?.value, policy: policy?.value })
 }
 
 /// RFC 4271 section 4.2: zero, or at least three seconds.
@@ -144,13 +167,41 @@ fn networks(section: &Section<'_>) -> Vec<Prefix> {
     networks
 }
 
+fn aggregates(section: &Section<'_>, known: Known<'_>) -> Vec<Aggregate> {
+    let mut names = Names::new(section.report, "aggregate");
+    let sections = section.sections("aggregate", "[[bgp.aggregate]]");
+    sections.iter().filter_map(|section| aggregate(section, known, &mut names)).collect()
+}
+
+fn aggregate(section: &Section<'_>, known: Known<'_>, names: &mut Names<'_>) -> Option<Aggregate> {
+    let prefix = section.required::<Prefix>("prefix");
+    let [contributors, policy] = ["contributors", "policy"].map(|key| {
+        let at = section.optional::<String>(key)?;
+        known.policies.refer(&at);
+        Some(at.value)
+    });
+    let summary_only = section.or("summary-only", false);
+    let prefix = prefix?;
+    names.declare(&prefix);
+    if prefix.value == Prefix::host(prefix.value.address()) {
+        let problem = Problem::new("no other prefix lies inside a single address");
+        section.report.add(&prefix.span, problem.expected("a shorter prefix"));
+    }
+    Some(Aggregate { prefix: prefix.value, summary_only, contributors, policy })
+}
+
 fn peers(section: &Section<'_>, context: &Context<'_>) -> Vec<Peer> {
     let mut names = Names::new(section.report, "peer");
     let mut remotes = Names::new(section.report, "a peer with");
     let groups = Groups::read(section);
     let mut sections = section.sections("peer", "[[bgp.peer]]");
     sections.iter_mut().for_each(|peer| groups.lend(peer));
-    sections.iter().filter_map(|section| peer(section, context, &mut names, &mut remotes)).collect()
+    let peers = sections.iter();
+    let peers =
+        peers.filter_map(|section| Some((section, peer(section, context, &mut names, &mut remotes)?)));
+    let peers: Vec<_> = peers.collect();
+    alone_on_links(&peers);
+    peers.into_iter().map(|(_, peer)| peer).collect()
 }
 
 /// `[[bgp.group]]`, by name. What they say is read where a peer takes it over, so a key of peers is one of groups.
@@ -161,7 +212,7 @@ struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     /// What makes a peer this one.
-    const NOT_LENT: [&'static str; 4] = ["name", "address", "listen-range", "group"];
+    const NOT_LENT: [&'static str; 5] = ["name", "address", "interface", "listen-range", "group"];
 
     fn read(bgp: &Section<'a>) -> Self {
         let mut groups = Self { names: Names::new(bgp.report, "group"), sections: HashMap::new() };
@@ -196,22 +247,23 @@ fn peer(
     remotes: &mut Names<'_>,
 ) -> Option<Peer> {
     let name = name(section, names);
-    let remote = remote(section, remotes);
-    let asn = asn(section, remote);
+    let vrf = vrf::of(section, context.vrfs);
+    let remote = remote(section, vrf.as_deref(), remotes, context);
+    let asn = asn(section, remote.as_ref());
     let description = section.optional("description").map(|at| at.value);
-    let local_address = local_address(section, remote);
+    let local_address = local_address(section, remote.as_ref());
     let port = section.number("port", 1..=u16::MAX, PORT);
-    let passive = passive(section, remote);
-    let families = families(section, remote);
+    let passive = passive(section, remote.as_ref());
+    let families = families(section, remote.as_ref());
     let import = policy(section, "import", context);
     let export = policy(section, "export", context);
-    let md5 = md5(section);
+    let md5 = md5(section, remote.as_ref());
     let (ttl_security, multihop) = ttl(section);
     let hold_time = hold_time(section, context.hold_time);
     let connect_retry = connect_retry(section, context.connect_retry);
     let enforce_first_as = section.or("enforce-first-as", true);
     let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
-    let next_hop_ipv6 = own_address(section, "next-hop-ipv6");
+    let next_hop_ipv6 = next_hop_ipv6(section);
     let paths = paths::peer(section, &context.ourselves, asn.as_ref(), context.graceful_shutdown);
     let nonstop = nonstop(section, context);
     let damping = damping_of_peer(section, context);
@@ -227,9 +279,11 @@ fn peer(
     let long_lived_stale_time = Duration::from_secs(long_lived.into());
     let stale_time = Duration::from_secs(section.number("stale-time", 1..=u16::MAX, 360).into());
     let (receive_paths, send_paths) = add_path(section);
+    let (orf, orf_prefix_set) = orf(section, context);
     Some(Peer {
         name: name?,
         description,
+        vrf,
         remote: remote?,
         local_address,
         port,
@@ -259,6 +313,8 @@ fn peer(
         stale_time,
         receive_paths,
         send_paths,
+        orf,
+        orf_prefix_set,
     })
 }
 
@@ -308,6 +364,26 @@ fn add_path(section: &Section<'_>) -> (bool, Option<SendPaths>) {
     (receive, send)
 }
 
+/// Outbound route filtering, and what a filter of ours is made of.
+fn orf(section: &Section<'_>, context: &Context<'_>) -> (Orf, Option<String>) {
+    let modes = [Orf::Off, Orf::Receive, Orf::Send, Orf::Both].map(|mode| (mode.name(), mode));
+    let mode = section.word("orf", &modes, Orf::Off);
+    let set = section.optional::<String>("orf-prefix-set");
+    set.iter().for_each(|at| context.prefix_sets.refer(at));
+    match (mode.sends(), &set) {
+        (true, None) if !section.has("orf-prefix-set") => {
+            let problem = Problem::new("nothing says which prefixes the neighbour is to send");
+            section.add("orf", problem.expected("`orf-prefix-set`, the name of a [[prefix-set]]"));
+        }
+        (false, Some(at)) => {
+            let problem = Problem::new("`orf-prefix-set` has no effect here");
+            section.report.add(&at.span, problem.expected("it with `orf = \"send\"` or `\"both\"`"));
+        }
+        (true | false, _) => {}
+    }
+    (mode, set.map(|at| at.value))
+}
+
 fn name(section: &Section<'_>, names: &mut Names<'_>) -> Option<String> {
     let at = section.required::<String>("name")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
@@ -319,46 +395,127 @@ fn name(section: &Section<'_>, names: &mut Names<'_>) -> Option<String> {
     Some(at.value)
 }
 
-fn remote(section: &Section<'_>, remotes: &mut Names<'_>) -> Option<Remote> {
+fn remote(
+    section: &Section<'_>,
+    vrf: Option<&str>,
+    remotes: &mut Names<'_>,
+    context: &Context<'_>,
+) -> Option<Remote> {
     let address = section.optional::<IpAddr>("address");
     let range = section.optional::<Prefix>("listen-range");
+    let interface = section.optional::<String>("interface");
+    interface.iter().for_each(|name| interface_name(section, name));
     match (section.has("address"), section.has("listen-range")) {
         (true, true) => {
             section.add("listen-range", Problem::new("a peer has `address` or `listen-range`, not both"));
         }
-        (false, false) => {
-            let problem = Problem::new("[[bgp.peer]] needs `address` or `listen-range`");
+        (false, true) if section.has("interface") => {
+            section.add("interface", Problem::new("a peer has `interface` or `listen-range`, not both"));
+        }
+        (false, false) if !section.has("interface") => {
+            let problem = Problem::new("[[bgp.peer]] needs `address`, `interface` or `listen-range`");
             section.report.add(&section.span, problem.expected("`address` = \"10.0.0.1\""));
         }
-        (true, false) | (false, true) => {}
+        (true, false) | (false, true) | (false, false) => {}
     }
     if let Some(range) = range {
-        remotes.declare(&range);
+        remotes.declare(&vrf::scoped(&range, vrf));
         return Some(Remote::Range(range.value));
     }
-    let address = address?;
-    remotes.declare(&address);
-    unicast(section, &address);
-    if is_link_local(address.value) {
-        let problem = Problem::new(format!("link-local address {} could be on any interface", address.value));
-        section
-            .report
-            .add(&address.span, problem.expected("a global address; link-local peers are not supported"));
+    match address {
+        Some(address) => neighbor(section, vrf, remotes, &address, interface),
+        None if section.has("address") => None,
+        None => unnumbered(section, vrf, remotes, interface?, context.rib),
     }
-    Some(Remote::Address(address.value))
+}
+
+/// One with an address, on its interface if that is link-local.
+fn neighbor(
+    section: &Section<'_>,
+    vrf: Option<&str>,
+    remotes: &mut Names<'_>,
+    address: &At<IpAddr>,
+    interface: Option<At<String>>,
+) -> Option<Remote> {
+    let (value, span) = (address.value, address.span.clone());
+    unicast(section, address);
+    match (value, interface) {
+        (IpAddr::V6(link_local), Some(interface)) if link_local.is_unicast_link_local() => {
+            let place = At { value: format!("{value}%{}", interface.value), span };
+            remotes.declare(&vrf::scoped(&place, vrf));
+            Some(Remote::LinkLocal(link_local, interface.value))
+        }
+        (_, None) if is_link_local(value) => {
+            let problem = Problem::new(format!("link-local address {value} could be on any interface"));
+            section.report.add(&span, problem.hint("add `interface = \"eth1\"`"));
+            None
+        }
+        (_, interface) => {
+            if let Some(interface) = interface {
+                let problem =
+                    Problem::new(format!("{value} is found without `interface`: it is not link-local"));
+                section.report.add(&interface.span, problem.hint("remove `interface`, or `address`"));
+            }
+            remotes.declare(&vrf::scoped(address, vrf));
+            Some(Remote::Address(value))
+        }
+    }
+}
+
+/// Without address: whoever is the router on the interface.
+fn unnumbered(
+    section: &Section<'_>,
+    vrf: Option<&str>,
+    remotes: &mut Names<'_>,
+    interface: At<String>,
+    rib: bool,
+) -> Option<Remote> {
+    remotes.declare(&vrf::scoped(&interface, vrf));
+    if !rib {
+        let problem = Problem::new("without a rib nobody listens for router advertisements");
+        section.report.add(&interface.span, problem.hint("add `address = \"fe80::1\"`"));
+    }
+    Some(Remote::Interface(interface.value))
+}
+
+/// A peer without address is whoever is on the link: it could be any peer there that has one.
+fn alone_on_links(peers: &[(&Section<'_>, Peer)]) {
+    let on_link = |peer: &Peer| match &peer.remote {
+        Remote::LinkLocal(_, interface) => Some((peer.vrf.clone(), interface.clone())),
+        Remote::Address(_) | Remote::Interface(_) | Remote::Range(_) => None,
+    };
+    let known: HashMap<_, _> =
+        peers.iter().filter_map(|(_, peer)| Some((on_link(peer)?, &peer.name))).collect();
+    for (section, peer) in peers {
+        if let Remote::Interface(interface) = &peer.remote
+            && let Some(other) = known.get(&(peer.vrf.clone(), interface.clone()))
+        {
+            let problem = Problem::new(format!("the neighbour on {interface} could be the peer `{other}`"));
+            section.add("interface", problem.hint("add `address`, or remove one of them"));
+        }
+    }
 }
 
 impl Remote {
-    fn afi(self) -> Afi {
+    fn afi(&self) -> Afi {
         match self {
-            Self::Address(address) => Prefix::host(address).afi(),
+            Self::Address(address) => Prefix::host(*address).afi(),
+            Self::LinkLocal(..) | Self::Interface(_) => Afi::IPV6,
             Self::Range(range) => range.afi(),
+        }
+    }
+
+    /// Whether the session is between link-local addresses.
+    fn is_on_link(&self) -> bool {
+        match self {
+            Self::Address(_) | Self::Range(_) => false,
+            Self::LinkLocal(..) | Self::Interface(_) => true,
         }
     }
 }
 
-fn asn(section: &Section<'_>, remote: Option<Remote>) -> Option<PeerAsn> {
-    if let Some(Remote::Range(_)) = remote {
+fn asn(section: &Section<'_>, remote: Option<&Remote>) -> Option<PeerAsn> {
+    if let Some(Remote::Range(_) | Remote::Interface(_)) = remote {
         return asn_of_range(section);
     }
     let asn = section.required::<Asn>("asn")?;
@@ -384,7 +541,7 @@ fn asn_of_range(section: &Section<'_>) -> Option<PeerAsn> {
     Some(PeerAsn::OneOf(ranges))
 }
 
-fn local_address(section: &Section<'_>, remote: Option<Remote>) -> Option<IpAddr> {
+fn local_address(section: &Section<'_>, remote: Option<&Remote>) -> Option<IpAddr> {
     let at = section.optional::<IpAddr>("local-address")?;
     let remote = remote?;
     unicast(section, &at);
@@ -392,7 +549,12 @@ fn local_address(section: &Section<'_>, remote: Option<Remote>) -> Option<IpAddr
         let problem = Problem::new(format!("local address {} is not of the peer's family", at.value));
         section.report.add(&at.span, problem.expected(format!("an {} address", family_word(remote.afi()))));
     }
-    if remote == Remote::Address(at.value) {
+    if remote.is_on_link() && !is_link_local(at.value) {
+        let problem =
+            Problem::new(format!("local address {} is not link-local, and the peer's is", at.value));
+        section.report.add(&at.span, problem.hint("remove it"));
+    }
+    if *remote == Remote::Address(at.value) {
         section.report.add(&at.span, Problem::new(format!("{} is also the peer's address", at.value)));
     }
     Some(at.value)
@@ -404,7 +566,17 @@ fn own_address<A: Value + Copy + Into<IpAddr>>(section: &Section<'_>, key: &'sta
     Some(at.value)
 }
 
-fn passive(section: &Section<'_>, remote: Option<Remote>) -> bool {
+/// Sent beside or in place of the session's own address, so to whom that is no neighbour, too.
+fn next_hop_ipv6(section: &Section<'_>) -> Option<Ipv6Addr> {
+    let address = own_address::<Ipv6Addr>(section, "next-hop-ipv6")?;
+    if address.is_unicast_link_local() {
+        let problem = Problem::new(format!("link-local next hop {address} could be on any interface"));
+        section.add("next-hop-ipv6", problem.expected("an address of wider scope"));
+    }
+    Some(address)
+}
+
+fn passive(section: &Section<'_>, remote: Option<&Remote>) -> bool {
     let passive = section.optional::<bool>("passive");
     let is_range = matches!(remote, Some(Remote::Range(_)));
     if let (true, Some(At { value: false, span })) = (is_range, &passive) {
@@ -432,13 +604,15 @@ fn damping_of_peer(section: &Section<'_>, context: &Context<'_>) -> bool {
     own.map_or(context.damping, |at| at.value)
 }
 
-fn families(section: &Section<'_>, remote: Option<Remote>) -> Vec<Family> {
+fn families(section: &Section<'_>, remote: Option<&Remote>) -> Vec<Family> {
     let Some(listed) = section.list::<Family>("families") else {
-        let own = |remote: Remote| match remote.afi() {
-            Afi::IPV4 => Family::IPV4_UNICAST,
-            _ => Family::IPV6_UNICAST,
+        let own = |remote: &Remote| match remote.afi() {
+            // IPv4 with next hops of IPv6 (RFC 8950).
+            _ if remote.is_on_link() => vec![Family::IPV4_UNICAST, Family::IPV6_UNICAST],
+            Afi::IPV4 => vec![Family::IPV4_UNICAST],
+            _ => vec![Family::IPV6_UNICAST],
         };
-        return remote.into_iter().map(own).collect();
+        return remote.map(own).unwrap_or_default();
     };
     if listed.is_empty() && section.is_list("families") {
         let problem = Problem::new("a session needs at least one family");
@@ -455,13 +629,18 @@ fn policy(section: &Section<'_>, key: &'static str, context: &Context<'_>) -> Op
     Some(at.value)
 }
 
-fn md5(section: &Section<'_>) -> Option<Secret> {
+fn md5(section: &Section<'_>, remote: Option<&Remote>) -> Option<Secret> {
     /// TCP_MD5SIG_MAXKEYLEN of Linux.
     const LONGEST: usize = 80;
     let at = section.optional::<String>("md5")?;
     if at.value.is_empty() || at.value.len() > LONGEST {
         let problem = Problem::new(format!("the key has {} octets", at.value.len()));
         section.report.add(&at.span, problem.expected("1 to 80 octets").secret());
+    }
+    if remote.is_some_and(Remote::is_on_link) {
+        let problem =
+            Problem::new("the kernel knows keys by address, and the peer's may be on several links");
+        section.report.add(&at.span, problem.hint("use `ttl-security` on a link").secret());
     }
     Some(Secret::new(at.value))
 }

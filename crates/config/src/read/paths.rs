@@ -42,6 +42,7 @@ pub(super) fn decision(section: &Section<'_>) -> Decision {
         always_compare_med: section.or("always-compare-med", false),
         med_missing_as_worst: section.or("med-missing-as-worst", false),
         multipath_relax: section.or("multipath-relax", true),
+        prefer_oldest: section.or("prefer-oldest", false),
     }
 }
 
@@ -77,7 +78,13 @@ pub(super) fn peer(
         role_strict: role_strict(section),
         graceful_shutdown: section.or("graceful-shutdown", graceful_shutdown),
         blackhole: section.or("blackhole", false),
+        own_view: section.or("own-view", false),
+        default_originate: section.or("default-originate", false),
     };
+    if rules.own_view && !rules.route_server_client {
+        let problem = Problem::new("`own-view` has no effect without `route-server-client`");
+        section.add("own-view", problem.hint("remove it"));
+    }
     if rules.route_reflector_client && asn.is_some() && (!inside || is_member(ours, asn)) {
         let problem = Problem::new("only a neighbour of our own AS can be a client of a route reflector");
         section.add("route-reflector-client", problem.hint("remove it"));
@@ -92,7 +99,33 @@ pub(super) fn peer(
     for (key, _) in outside.into_iter().filter(|(_, set)| *set && inside) {
         section.add(key, Problem::new(format!("`{key}` has no effect inside our AS")).hint("remove it"));
     }
+    if rules.route_server_client {
+        transparent(section, &rules);
+    }
+    if let (Some(Confederation { id, .. }), Some(PeerAsn::One(asn))) = (&ours.confederation, asn)
+        && id == asn
+    {
+        let problem = Problem::new(format!("AS {id} is our confederation, seen from outside"));
+        section.add("asn", problem.expected("the number of the member that the neighbour is of"));
+    }
     rules
+}
+
+/// A route server changes no path and has one role only (RFC 7947 section 2.2, RFC 9234 section 4).
+fn transparent(section: &Section<'_>, rules: &PathRules) {
+    let amending = [
+        ("local-asn", rules.local_asn.is_some()),
+        ("remove-private-asns", rules.remove_private_asns != PrivateAsns::Keep),
+        ("as-override", rules.as_override),
+    ];
+    for (key, _) in amending.into_iter().filter(|(_, set)| *set) {
+        let problem = Problem::new(format!("a route server leaves paths alone: `{key}` has no effect"));
+        section.add(key, problem.hint("remove it, or `route-server-client`"));
+    }
+    if rules.role.is_some_and(|role| role != BgpRole::RsServer) {
+        let problem = Problem::new("who has route server clients is a route server to them");
+        section.add("role", problem.expected("\"rs-server\""));
+    }
 }
 
 /// Whether the peer is of another member of our confederation.
@@ -120,6 +153,12 @@ fn local_asn(section: &Section<'_>, ours: &Ourselves, peer: Option<&PeerAsn>) ->
     }
     if ours.asn == Some(at.value) {
         section.report.add(&at.span, Problem::new(format!("AS {} is ours in any case", at.value)));
+    }
+    let confederation = ours.confederation.iter();
+    let mut others = confederation.flat_map(|inside| inside.members.iter().chain([&inside.id]));
+    if ours.asn != Some(at.value) && others.any(|asn| *asn == at.value) {
+        let problem = Problem::new(format!("AS {} is our confederation or a member of it", at.value));
+        section.report.add(&at.span, problem.expected("a number from outside"));
     }
     Some(LocalAsn { asn: at.value, mode })
 }

@@ -11,7 +11,7 @@ use holdfast_policy::{
 };
 use holdfast_types::Asn;
 
-use super::{unicast, usable};
+use super::{is_link_local, unicast, usable};
 use crate::input::{At, Names, Problem, Section, Value};
 
 const OUTCOMES: [(&str, Outcome); 3] =
@@ -28,8 +28,8 @@ struct Known<'a> {
     policies: Names<'a>,
 }
 
-/// Reads the policies; also returns their names, for peers to refer to.
-pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>) {
+/// Reads the policies; also returns their names and those of prefix sets, for peers to refer to.
+pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>, Names<'a>) {
     let report = root.report;
     let mut known = Known {
         prefix_sets: Names::new(report, "prefix-set"),
@@ -71,7 +71,7 @@ pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>) {
     if !report.has_problems() {
         compile(root, &source, names.iter().flatten());
     }
-    (source, known.policies)
+    (source, known.policies, known.prefix_sets)
 }
 
 fn compile<'n>(root: &Section<'_>, source: &PolicySource, mut names: impl Iterator<Item = &'n At<String>>) {
@@ -247,5 +247,10 @@ fn next_hop(then: &Section<'_>) -> Option<NextHopEdit> {
     }
     let address = then.optional::<IpAddr>("next-hop")?;
     unicast(then, &address);
+    if is_link_local(address.value) {
+        let problem =
+            Problem::new(format!("link-local next hop {} could be on any interface", address.value));
+        then.report.add(&address.span, problem.expected("an address of wider scope, or \"self\""));
+    }
     Some(NextHopEdit::Address(address.value))
 }

@@ -3,11 +3,11 @@
 use holdfast_fib::{Fib, NextHops};
 use holdfast_fib_linux::LinuxFib;
 
-use crate::{add, define, errors, finish, in_a_namespace, index, ip, kernel_routes, via};
+use crate::{add, define, errors, finish, in_a_namespace, index, ip, kernel_routes, main_table, via};
 
 /// Two routes, one through eth0 only, one through both interfaces.
 fn two_routes() -> LinuxFib {
-    let mut fib = LinuxFib::new().expect("netlink");
+    let mut fib = main_table();
     define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
     define(&mut fib, 2, &[via("10.0.0.2", "eth0"), via("10.1.0.2", "eth1")]);
     add(&mut fib, "20.0.1.0/24", 1);
@@ -99,7 +99,7 @@ fn routes_whose_handle_is_withdrawn_are_no_loss() {
 fn next_hops_refused_while_an_interface_is_down_come_when_it_is_up() {
     in_a_namespace(|| {
         ip("link set eth0 down");
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         add(&mut fib, "20.0.1.0/24", 1);
         assert_eq!(fib.report().counters.errors, 2, "{:?}", errors(&fib));

@@ -13,7 +13,7 @@ use std::{
 };
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
-use holdfast_fib_linux::LinuxFib;
+use holdfast_fib_linux::{LinuxFib, ObjectIds};
 
 /// Runs a story in a namespace of its own:
 ///
@@ -35,6 +35,17 @@ fn in_a_namespace(story: impl FnOnce() + Send + 'static) {
         story();
     };
     thread::spawn(inside).join().expect("the story holds");
+}
+
+/// The backend as the router has it.
+fn main_table() -> LinuxFib {
+    LinuxFib::open(TableId::MAIN, ObjectIds::ROUTER).expect("netlink")
+}
+
+/// The backend of a VRF.
+fn vrf_table(number: u32) -> LinuxFib {
+    let table = TableId(number);
+    LinuxFib::open(table, ObjectIds::of_vrf(table)).expect("netlink")
 }
 
 /// Runs `ip ARGUMENTS` and returns what it prints.
@@ -95,11 +106,11 @@ fn change(prefix: &str, handle: Option<u32>) -> RouteChange {
 }
 
 fn add(fib: &mut LinuxFib, prefix: &str, handle: u32) {
-    fib.apply(TableId::MAIN, &[change(prefix, Some(handle))]).expect("netlink works");
+    fib.apply(&[change(prefix, Some(handle))]).expect("netlink works");
 }
 
 fn delete(fib: &mut LinuxFib, prefix: &str) {
-    fib.apply(TableId::MAIN, &[change(prefix, None)]).expect("netlink works");
+    fib.apply(&[change(prefix, None)]).expect("netlink works");
 }
 
 /// Ends a sync and does all of its work.

@@ -1,9 +1,8 @@
 //! Handles and their nexthop objects.
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops};
-use holdfast_fib_linux::LinuxFib;
 
-use crate::{Watch, add, define, delete, in_a_namespace, ip, kernel_routes, via};
+use crate::{Watch, add, define, delete, in_a_namespace, ip, kernel_routes, main_table, via};
 
 fn objects() -> usize {
     ip("nexthop show proto 75").lines().count()
@@ -12,7 +11,7 @@ fn objects() -> usize {
 #[test]
 fn routes_follow_their_handle_from_one_to_many_without_a_gap() {
     in_a_namespace(|| {
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         add(&mut fib, "20.0.0.0/24", 1);
         let watch = Watch::begin("route");
@@ -31,7 +30,7 @@ fn routes_follow_their_handle_from_one_to_many_without_a_gap() {
 #[test]
 fn objects_are_shared_and_go_with_their_last_user() {
     in_a_namespace(|| {
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         let (one, two) = (via("10.0.0.2", "eth0"), via("10.1.0.2", "eth1"));
         define(&mut fib, 1, &[one]);
         define(&mut fib, 2, &[one, two]);
@@ -49,7 +48,7 @@ fn objects_are_shared_and_go_with_their_last_user() {
 #[test]
 fn a_group_of_the_same_gateway_twice_is_one_with_both_weights() {
     in_a_namespace(|| {
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         let one = via("10.0.0.2", "eth0");
         define(&mut fib, 1, &[one, NextHop { weight: 4, ..one }, via("10.1.0.2", "eth1")]);
         add(&mut fib, "20.0.0.0/24", 1);
@@ -64,7 +63,7 @@ fn a_group_of_the_same_gateway_twice_is_one_with_both_weights() {
 fn an_object_of_another_program_under_our_number_is_passed_over() {
     in_a_namespace(|| {
         ip("nexthop add id 75000000 via 10.0.0.7 dev eth0 proto static");
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         add(&mut fib, "20.0.0.0/24", 1);
         assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.0.0.2 dev eth0"]);
@@ -77,7 +76,7 @@ fn an_object_of_another_program_under_our_number_is_passed_over() {
 #[test]
 fn a_handle_that_comes_to_drop_packets_asks_for_its_routes_again() {
     in_a_namespace(|| {
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         fib.define(Handle(1), &NextHops::Blackhole).expect("netlink works");
         assert_eq!((fib.take_loss(), objects()), (None, 0), "no route had used it");
@@ -96,7 +95,7 @@ fn a_handle_that_comes_to_drop_packets_asks_for_its_routes_again() {
 #[test]
 fn a_member_that_is_refused_does_not_spoil_the_others() {
     in_a_namespace(|| {
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0"), via("99.0.0.1", "eth1")]);
         add(&mut fib, "20.0.0.0/24", 1);
         assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.0.0.2 dev eth0"]);
@@ -116,7 +115,7 @@ fn a_member_that_is_refused_does_not_spoil_the_others() {
 #[test]
 fn next_hops_that_cannot_change_in_place_keep_their_routes_until_they_are_written_again() {
     in_a_namespace(|| {
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("fd00::2", "eth0")]);
         add(&mut fib, "20.0.0.0/24", 1);
         add(&mut fib, "2001:db8::/32", 1);

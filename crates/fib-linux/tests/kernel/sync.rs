@@ -1,13 +1,12 @@
 //! A table is sent whole, after a process came back.
 
-use holdfast_fib::{Fib, Handle, NextHops, TableId};
-use holdfast_fib_linux::LinuxFib;
+use holdfast_fib::{Fib, Handle, NextHops};
 
-use crate::{Watch, add, change, define, finish, in_a_namespace, ip, kernel_routes, via};
+use crate::{Watch, add, define, finish, in_a_namespace, ip, kernel_routes, main_table, via};
 
 /// What an earlier process has left: two routes to stay, one to move, one to go.
 fn leave_routes() {
-    let mut fib = LinuxFib::new().expect("netlink");
+    let mut fib = main_table();
     define(&mut fib, 1, &[via("fd00::2", "eth0")]);
     define(&mut fib, 2, &[via("10.1.0.2", "eth1")]);
     fib.define(Handle(3), &NextHops::Blackhole).expect("netlink works");
@@ -23,7 +22,7 @@ fn after_a_crash_only_differences_are_written_and_nothing_that_stays_is_absent()
     in_a_namespace(|| {
         leave_routes();
         let watch = Watch::begin("route");
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         // Other numbers than before, as a new feeder would choose.
         define(&mut fib, 7, &[via("10.1.0.2", "eth1")]);
@@ -56,7 +55,7 @@ fn after_a_crash_only_differences_are_written_and_nothing_that_stays_is_absent()
 fn a_sync_of_nothing_leaves_nothing() {
     in_a_namespace(|| {
         leave_routes();
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         finish(&mut fib);
         assert!(kernel_routes("-4", 254).is_empty() && kernel_routes("-6", 254).is_empty());
@@ -66,22 +65,16 @@ fn a_sync_of_nothing_leaves_nothing() {
 }
 
 #[test]
-fn clearing_leaves_nothing_of_ours_in_any_table() {
+fn clearing_leaves_nothing_of_ours() {
     in_a_namespace(|| {
         leave_routes();
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         define(&mut fib, 1, &[via("fd00::2", "eth0")]);
-        fib.apply(TableId(1000), &[change("20.0.0.0/24", Some(1)), change("::/0", Some(1))])
-            .expect("netlink works");
+        add(&mut fib, "::/0", 1);
         fib.define(Handle(2), &NextHops::Unreachable).expect("netlink works");
-        fib.apply(TableId(1001), &[change("2001:db8::/32", Some(2))]).expect("netlink works");
+        add(&mut fib, "2001:db8:5::/48", 2);
         fib.clear().expect("netlink works");
-        for table in [254, 1000, 1001] {
-            assert!(
-                kernel_routes("-4", table).is_empty() && kernel_routes("-6", table).is_empty(),
-                "{table}"
-            );
-        }
+        assert!(kernel_routes("-4", 254).is_empty() && kernel_routes("-6", 254).is_empty());
         assert_eq!(ip("nexthop show proto 75"), "");
     });
 }
@@ -90,7 +83,7 @@ fn clearing_leaves_nothing_of_ours_in_any_table() {
 fn changes_in_the_middle_of_a_sync_count() {
     in_a_namespace(|| {
         leave_routes();
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         define(&mut fib, 1, &[via("fd00::2", "eth0")]);
         add(&mut fib, "20.0.1.0/24", 1);
@@ -109,7 +102,7 @@ fn changes_in_the_middle_of_a_sync_count() {
 fn changes_between_the_end_of_a_sync_and_its_last_work_count() {
     in_a_namespace(|| {
         leave_routes();
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         fib.sync_end().expect("netlink works");
         define(&mut fib, 1, &[via("fd00::2", "eth0")]);
@@ -123,7 +116,7 @@ fn changes_between_the_end_of_a_sync_and_its_last_work_count() {
 fn a_sync_begun_again_starts_from_the_kernel() {
     in_a_namespace(|| {
         leave_routes();
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         define(&mut fib, 1, &[via("fd00::2", "eth0")]);
         add(&mut fib, "20.0.2.0/24", 1);
@@ -143,7 +136,7 @@ fn routes_with_another_metric_than_ours_are_cleaned_up() {
     in_a_namespace(|| {
         ip("route add 20.0.0.0/24 via 10.0.0.2 proto 75 metric 7");
         ip("route add 20.0.1.0/24 via 10.0.0.2 proto 75 metric 20");
-        let mut fib = LinuxFib::new().expect("netlink");
+        let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         add(&mut fib, "20.0.0.0/24", 1);

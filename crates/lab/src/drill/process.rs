@@ -23,7 +23,7 @@ use crate::{kernel::Monitor, table::random::Random, topology::Star};
 /// Between two kills at most, once all is as it should be.
 const LONGEST_PAUSE_MS: u32 = 500;
 /// Deaths in a row that are no crash loop yet.
-pub(super) const BURST: u32 = 4;
+const BURST: u32 = 4;
 /// Between two comparisons of all tables.
 const COMPARING: Duration = Duration::from_millis(500);
 /// Runs a drill; prints how it goes on.

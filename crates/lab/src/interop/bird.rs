@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{CONFEDERATION, Feature, Running, Stock, THEIR_LARGE, Wish, process};
+use super::{CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish, process};
 use crate::{netns::Namespace, peers};
 
 /// BIRD 2.
@@ -51,14 +51,25 @@ impl Stock for Bird {
             say("graceful restart on".into());
         }
         let paths = if wish.add_path { "add paths on;" } else { "" };
+        let (ends, more, channel, other) = match wish.unnumbered {
+            true => (
+                format!("local as {asn}; neighbor {} as {our_asn}; interface {LINK:?};", LINK_LOCAL[0]),
+                format!("protocol static {{ ipv6; route {} blackhole; }}", THEIRS[1]),
+                "extended next hop on;",
+                "ipv6 { import all; export all; };",
+            ),
+            false => (format!("local {near} as {asn}; neighbor {far} as {our_asn};"), String::new(), "", ""),
+        };
         let configuration = format!(
             "router id 10.0.1.2;
             protocol device {{ }}
             protocol static {{ {family}; route {prefix} blackhole {large}; }}
+            {more}
             protocol bgp holdfast {{
-              local {near} as {asn}; neighbor {far} as {our_asn};
+              {ends}
               connect delay time 1; connect retry time 1; error wait time 1, 2;
-              {family} {{ import all; export all; {paths} }};
+              {family} {{ import all; export all; {paths} {channel} }};
+              {other}
               {session}
             }}"
         );

@@ -27,6 +27,7 @@ impl Stock for ExaBgp {
         match feature {
             Feature::Confederation => Some("has no confederations"),
             Feature::Role => Some("this version does not have roles"),
+            Feature::Unnumbered => Some("takes no neighbour with an interface"),
             _ => None,
         }
     }

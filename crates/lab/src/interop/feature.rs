@@ -7,13 +7,19 @@ use std::{
 
 use anyhow::{Result, ensure};
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
+use holdfast_types::Prefix;
 use serde_json::Value;
 
-use super::{CONFEDERATION, OTHERS, OUR_ASN, OUR_LARGE, OURS, Scene, THEIR_LARGE, Wish, mentions};
+use super::{
+    CONFEDERATION, LINK, LINK_LOCAL, OTHERS, OUR_ASN, OUR_LARGE, OURS, Scene, THEIR_LARGE, THEIRS, Wish,
+    mentions,
+};
 use crate::{
+    kernel,
     speaker::{Speaker, SpeakerConfig},
     table::{AttributeSet, Table},
     topology::{Side, v4},
+    wait,
 };
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -51,11 +57,13 @@ pub enum Feature {
     RestartHere,
     /// RFC 9234.
     Role,
+    /// RFC 8950 over link-local addresses.
+    Unnumbered,
 }
 
 impl Feature {
     /// All rows.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Md5,
@@ -70,6 +78,7 @@ impl Feature {
         Self::RestartThere,
         Self::RestartHere,
         Self::Role,
+        Self::Unnumbered,
     ];
 
     /// As in the first column.
@@ -89,6 +98,7 @@ impl Feature {
             Self::RestartThere => "graceful restart, it restarts",
             Self::RestartHere => "graceful restart, we restart",
             Self::Role => "roles",
+            Self::Unnumbered => "unnumbered",
         }
     }
 
@@ -119,6 +129,9 @@ impl Feature {
                 "`bgp` is killed with -9 and nothing taken over (`nonstop = false`): our route is never missing there"
             }
             Self::Role => "it is our customer: our route arrives there with OTC",
+            Self::Unnumbered => {
+                "we know it by the interface alone: routes of IPv4 and IPv6 each way over link-local addresses, ours in the kernel"
+            }
         }
     }
 
@@ -138,6 +151,7 @@ impl Feature {
             Self::AddPath => Wish { add_path: true, ..wish },
             Self::RestartThere | Self::RestartHere => Wish { graceful_restart: true, ..wish },
             Self::Role => Wish { customer: true, ..wish },
+            Self::Unnumbered => Wish { unnumbered: true, ..wish },
         }
     }
 
@@ -145,7 +159,11 @@ impl Feature {
     pub fn configuration(self, wish: &Wish) -> String {
         let network = OURS[usize::from(wish.ipv6)];
         let (address, asn) = (wish.near(), wish.asn);
-        let mut peer = format!("address = \"{address}\"\nasn = {asn}\n");
+        let place = match self {
+            Self::Unnumbered => format!("interface = \"{LINK}\""),
+            _ => format!("address = \"{address}\""),
+        };
+        let mut peer = format!("{place}\nasn = {asn}\n");
         let mut say = |line: String| peer.push_str(&(line + "\n"));
         wish.md5.iter().for_each(|key| say(format!("md5 = \"{key}\"")));
         if wish.gtsm {
@@ -162,6 +180,7 @@ impl Feature {
                 more += &(other(2, 65_011, "") + &other(3, 65_012, ""));
             }
             Self::Role => say("role = \"provider\"".into()),
+            Self::Unnumbered => more += &format!("[[bgp.network]]\nprefix = \"{}\"\n", OURS[1]),
             Self::RestartThere => say("graceful-restart = \"helper\"".into()),
             Self::RestartHere => {
                 say("graceful-restart = \"full\"\nnonstop = false".into());
@@ -174,6 +193,7 @@ impl Feature {
         // Only who keeps forwarding may say so: with the kernel's routes kept.
         let forwarding = match self {
             Self::RestartHere => "[rib]\nenabled = true\n[fea]\nkeep-routes = true",
+            Self::Unnumbered => "[rib]\nenabled = true",
             _ => "[rib]\nenabled = false",
         };
         let cluster = if self == Self::Reflection { "cluster-id = \"10.99.98.97\"\n" } else { "" };
@@ -244,6 +264,13 @@ impl Feature {
                 ensure!(path["pathId"].is_u64(), "{path}");
             }
             Self::Role => drop(scene.until_theirs(|text| text.to_lowercase().contains("otc"))?),
+            Self::Unnumbered => {
+                scene.until_here(THEIRS[1])?;
+                OURS.iter().try_for_each(|prefix| scene.until_there(prefix, ours).map(drop))?;
+                let [ipv4, ipv6] = THEIRS.map(str::parse::<Prefix>);
+                installed(scene, ipv4?, &format!("via inet6 {} dev {LINK}", LINK_LOCAL[1]))?;
+                installed(scene, ipv6?, &format!("via {} dev {LINK}", LINK_LOCAL[1]))?;
+            }
             Self::RestartThere => {
                 scene.stock.kill()?;
                 let down = |shown: &Value| shown["bgpState"] != "Established";
@@ -268,6 +295,16 @@ impl Feature {
         }
         Ok(())
     }
+}
+
+/// Until our kernel has a route as wanted.
+fn installed(scene: &Scene<'_>, prefix: Prefix, way: &str) -> Result<()> {
+    wait::until("the kernel's route", LIMIT, || {
+        let routes = kernel::routes(scene.host, matches!(prefix, Prefix::V6(_)));
+        let routes = routes.map_err(|error| error.to_string())?;
+        let right = routes.get(&prefix).is_some_and(|line| line.contains(way));
+        if right { Ok(()) } else { Err(format!("{routes:?}")) }
+    })
 }
 
 /// A further peer of ours, in another network.

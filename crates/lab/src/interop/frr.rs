@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{CONFEDERATION, Feature, Running, Stock, THEIR_LARGE, Wish, process};
+use super::{CONFEDERATION, Feature, LINK, Running, Stock, THEIR_LARGE, THEIRS, Wish, process};
 use crate::{netns::Namespace, peers};
 
 /// FRR's bgpd.
@@ -23,8 +23,11 @@ impl Stock for Frr {
     }
 
     fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
-        let (far, family, prefix, asn, our_asn) =
-            (wish.far(), wish.family(), wish.prefix(), wish.asn, wish.our_asn);
+        let (family, prefix, asn, our_asn) = (wish.family(), wish.prefix(), wish.asn, wish.our_asn);
+        let (far, remote) = match wish.unnumbered {
+            true => (LINK.to_owned(), "interface remote-as"),
+            false => (wish.far(), "remote-as"),
+        };
         let [a, b, c] = THEIR_LARGE;
         let large = if wish.large { format!(" set large-community {a}:{b}:{c}\n") } else { String::new() };
         let mut session = String::new();
@@ -45,6 +48,13 @@ impl Stock for Frr {
         if wish.graceful_restart {
             speaker += " bgp graceful-restart\n bgp graceful-restart preserve-fw-state\n";
         }
+        let more = match wish.unnumbered {
+            true => format!(
+                " address-family ipv6 unicast\n  network {}\n  neighbor {far} activate\n exit-address-family\n",
+                THEIRS[1]
+            ),
+            false => String::new(),
+        };
         let paths =
             if wish.add_path { format!("  neighbor {far} addpath-tx-all-paths\n") } else { String::new() };
         let configuration = format!(
@@ -55,16 +65,19 @@ router bgp {asn}
  no bgp ebgp-requires-policy
  no bgp default ipv4-unicast
  no bgp network import-check
- neighbor {far} remote-as {our_asn}
+ neighbor {far} {remote} {our_asn}
  neighbor {far} timers connect 1
 {speaker}{session} address-family {family} unicast
   network {prefix} route-map own
   neighbor {far} activate
 {paths} exit-address-family
-exit
+{more}exit
 "
         );
-        let frr = peers::Frr::start(host, &configuration)?;
+        let frr = match wish.unnumbered {
+            true => peers::Frr::start_with_zebra(host, &configuration)?,
+            false => peers::Frr::start(host, &configuration)?,
+        };
         Ok(Box::new(Started { frr, family: wish.family(), far }))
     }
 }
@@ -77,7 +90,8 @@ struct Started {
 
 impl Running for Started {
     fn route(&self, prefix: &str) -> Result<String> {
-        let text = self.frr.vtysh(&format!("show bgp {} unicast {prefix}", self.family))?;
+        let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
+        let text = self.frr.vtysh(&format!("show bgp {family} unicast {prefix}"))?;
         ensure!(text.contains("BGP routing table entry"), "{text}");
         Ok(text)
     }

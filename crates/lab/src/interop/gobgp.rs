@@ -1,12 +1,18 @@
 //! GoBGP.
 
+use std::{
+    net::{SocketAddrV6, UdpSocket},
+    time::Duration,
+};
+
 use anyhow::{Result, ensure};
+use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index};
 
 use super::{
-    CONFEDERATION, Feature, Running, Stock, THEIR_LARGE, Wish,
+    CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish,
     process::{self, Directory, Process},
 };
-use crate::netns::Namespace;
+use crate::{netns::Namespace, wait};
 
 /// GoBGP.
 #[derive(Debug)]
@@ -32,8 +38,20 @@ impl Stock for GoBgp {
 
     fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
         let directory = Directory::new("gobgp")?;
-        let (far, near, family, asn, our_asn) =
-            (wish.far(), wish.near(), wish.family(), wish.asn, wish.our_asn);
+        let (family, asn, our_asn) = (wish.family(), wish.asn, wish.our_asn);
+        let (far, near, place, other) = match wish.unnumbered {
+            true => {
+                let place = format!("neighbor-interface = \"{LINK}\"");
+                let other = "[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"ipv6-unicast\"\n";
+                be_heard(host)?;
+                (LINK_LOCAL[0].to_owned(), LINK_LOCAL[1].to_owned(), place, other)
+            }
+            false => (wish.far(), wish.near(), format!("neighbor-address = \"{}\"", wish.far()), ""),
+        };
+        let transport = match wish.unnumbered {
+            true => String::new(),
+            false => format!("[neighbors.transport.config]\nlocal-address = \"{near}\"\n"),
+        };
         let password = wish.md5.map(|key| format!("auth-password = \"{key}\"\n")).unwrap_or_default();
         let gtsm =
             if wish.gtsm { "[neighbors.ttl-security.config]\nenabled = true\nttl-min = 255\n" } else { "" };
@@ -63,20 +81,18 @@ as = {asn}
 router-id = \"10.0.1.2\"
 {confederation}[[neighbors]]
 [neighbors.config]
-neighbor-address = \"{far}\"
+{place}
 peer-as = {our_asn}
-{password}[neighbors.transport.config]
-local-address = \"{near}\"
-{gtsm}{restart}[[neighbors.afi-safis]]
+{password}{transport}{gtsm}{restart}[[neighbors.afi-safis]]
 [neighbors.afi-safis.config]
 afi-safi-name = \"{family}-unicast\"
-{family_restart}{paths}"
+{family_restart}{paths}{other}"
         );
         let file = directory.write("gobgpd.toml", 0o600, &configuration)?;
         let mut command = process::command(host, "gobgpd");
         command.arg("-f").arg(&file).args(["--api-hosts", "127.0.0.1:50051", "--pprof-disable"]);
         let process = Process::start(&mut command, &directory.path("log"))?;
-        let started = Started { process, host: host.name().to_owned(), family, far, _directory: directory };
+        let started = Started { process, host: host.name().to_owned(), far, _directory: directory };
         started.process.until_answers(|| started.gobgp(&["global"]))?;
         let [a, b, c] = THEIR_LARGE.map(|number| number.to_string());
         let large = format!("{a}:{b}:{c}");
@@ -85,14 +101,31 @@ afi-safi-name = \"{family}-unicast\"
             add.extend(["large-community", &large]);
         }
         started.gobgp(&add)?;
+        if wish.unnumbered {
+            started.gobgp(&["global", "rib", "-a", "ipv6", "add", THEIRS[1]])?;
+        }
         Ok(Box::new(started))
     }
+}
+
+/// GoBGP asks its kernel for the neighbour on an interface, once, at its start: the kernel knows whom it has sent something.
+fn be_heard(host: &Namespace) -> Result<()> {
+    host.run(|| {
+        let index = rustix::net::socket(AddressFamily::INET6, SocketType::DGRAM, None)
+            .and_then(|socket| name_to_index(&socket, LINK))?;
+        let socket = UdpSocket::bind("[::]:0")?;
+        socket.send_to(&[0], SocketAddrV6::new(LINK_LOCAL[0].parse()?, 9, 0, index))?;
+        anyhow::Ok(())
+    })??;
+    wait::until("the neighbour in the kernel", Duration::from_secs(10), || {
+        let text = host.ip(&["-6", "neighbor", "show", "dev", LINK]).map_err(|error| error.to_string())?;
+        if text.contains("lladdr") { Ok(()) } else { Err(text) }
+    })
 }
 
 struct Started {
     process: Process,
     host: String,
-    family: &'static str,
     far: String,
     _directory: Directory,
 }
@@ -105,7 +138,8 @@ impl Started {
 
 impl Running for Started {
     fn route(&self, prefix: &str) -> Result<String> {
-        let text = self.gobgp(&["global", "rib", "-a", self.family, prefix])?;
+        let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
+        let text = self.gobgp(&["global", "rib", "-a", family, prefix])?;
         ensure!(text.contains(prefix), "{text}");
         Ok(text)
     }

@@ -30,6 +30,7 @@ impl Stock for OpenBgpd {
                 Some("of graceful restart only the End-of-RIB marker is supported (bgpd.conf(5))")
             }
             Feature::ExtendedMessages => Some("this version does not have extended messages"),
+            Feature::Unnumbered => Some("this version takes no IPv6 next hops for IPv4 (RFC 8950)"),
             _ => None,
         }
     }

@@ -33,7 +33,10 @@ pub(super) const CHANNELS: &[Call] = &[
         F_DUPFD_CLOEXEC as u32, F_GETFD as u32, F_SETFD as u32, F_GETFL as u32, F_SETFL as u32,
         F_GET_SEALS as u32, F_ADD_SEALS as u32,
     ]),
-    OneOf(SYS_ioctl, 1, &[FIONBIO as u32, FIONREAD as u32, TIOCOUTQ as u32, FIOCLEX as u32, SIOCGIFINDEX as u32]),
+    OneOf(SYS_ioctl, 1, &[FIONBIO as u32, FIONREAD as u32, TIOCOUTQ as u32, FIOCLEX as u32,
+        // On which interface a link-local peer is.
+        SIOCGIFINDEX as u32, SIOCGIFNAME as u32,
+    ]),
     Any(SYS_recvmsg), Any(SYS_sendmsg), Any(SYS_recvfrom), Any(SYS_sendto), Any(SYS_shutdown),
     Any(SYS_getsockopt), Any(SYS_setsockopt), Any(SYS_getsockname), Any(SYS_getpeername),
     StreamPair(SYS_socketpair),

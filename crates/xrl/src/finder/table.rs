@@ -51,7 +51,7 @@ impl Table {
         peer: &PeerIdentity,
     ) -> Result<Registered, XrlError> {
         for class in classes(&instance) {
-            if !peer.classes.iter().any(|allowed| allowed == class) {
+            if !peer.classes.iter().any(|allowed| is_of(class, allowed)) {
                 let text = format!("role \"{}\" may not register as class \"{class}\"", peer.role);
                 return Err(XrlError::denied(text));
             }
@@ -205,6 +205,12 @@ pub(crate) fn answers_to(instance: &Instance, target: &str) -> bool {
     target == "*" || instance.name == target || classes(instance).any(|own| own == target)
 }
 
+/// Whether a class is what somebody may be: that itself, or that in a scope ("bgp@blue").
+fn is_of(class: &str, allowed: &str) -> bool {
+    let rest = class.strip_prefix(allowed);
+    rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('@').is_some_and(|scope| !scope.is_empty()))
+}
+
 /// The class is what has been looked at, and the name is what callers may ask for: one goes with the other, lest
 /// somebody be found in place of another process.
 fn is_named_after_its_class(instance: &Instance) -> Result<(), XrlError> {
@@ -291,6 +297,25 @@ mod tests {
         table.register(1, instance("igp", "igp", ""), &igp).expect("the only one needs no number");
         table.register(3, instance("igp", "igp", ""), &igp).expect_err("taken");
         table.register(3, instance("igp-2", "igp", ""), &igp).expect("beside one that is named as the class");
+    }
+
+    #[test]
+    fn who_may_be_of_a_class_may_be_so_in_any_scope() {
+        let mut table = Table::default();
+        table.register(1, instance("fea-1", "fea", "transport"), &anybody()).expect("registers");
+        table
+            .register(2, instance("fea@blue-1", "fea@blue", "transport@blue"), &anybody())
+            .expect("registers");
+        table.register(3, instance("fea@red-1", "fea@red", "transport@red"), &anybody()).expect("registers");
+        assert_eq!(["fea", "fea@blue", "transport@red"].map(|c| table.find(c).expect("found").0), [1, 2, 3]);
+        let bgp = PeerIdentity::new("bgp");
+        for class in ["rib@blue", "bgp@", "bgpd", "bg"] {
+            let error =
+                table.register(4, instance(&format!("{class}-1"), class, ""), &bgp).expect_err("another");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{class}");
+        }
+        let other = instance("bgp-1", "bgp@blue", "");
+        assert_eq!(table.register(4, other, &bgp).expect_err("its name").kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]

@@ -1,24 +1,32 @@
 //! Opens the sockets under protocols, with the keys and hop limits that the configuration asks for.
 //!
-//! A [`Door`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out
+//! A [`Opener`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out
 //! as descriptors; [`TransportService`] serves it as `transport.v1`, in whichever process stands at the
-//! door. The protocol that gets a descriptor never sees a secret and needs no rights. Nothing here reads or
+//! opener. Where its sockets are is its [`Place`]: each VRF has a opener of its own. The protocol that gets a descriptor never sees a secret and needs no rights. Nothing here reads or
 //! writes a connection, and nothing waits but for the first configuration: a dialled socket is still connecting when
 //! it is handed out.
+//!
+//! A peer without address is whoever is the router on its interface, as router advertisements say (RFC 4861):
+//! [`TransportService::discovery`] hears and sends those, where there are such peers.
 //!
 //! The protocol keeps one duty: a listener serves peers with and without GTSM (RFC 5082), so the minimum TTL
 //! of an accepted connection is for the acceptor to set
 //! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl), which needs no rights). The TTL sent is already right.
 
-mod door;
+mod discovery;
 mod error;
+mod icmp;
+mod neighbors;
+mod opener;
 mod peer;
+mod place;
 mod service;
 mod socket;
 
-pub use door::{BACKLOG, Door};
-pub use error::TransportError;
+pub use error::SocketError;
+pub use opener::{BACKLOG, Opener};
 pub use peer::{Peer, PeerError, Secret};
+pub use place::Place;
 pub use service::TransportService;
 
 /// Where BGP listens (RFC 4271 section 8.2.1).

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, num::NonZeroU8};
 
 use holdfast_api::transport::v1 as api;
 use holdfast_sys::tcp::{MD5_KEY_MAX, Md5Peer};
-use holdfast_types::Prefix;
+use holdfast_types::{IpPrefix, Ipv6Prefix, Prefix};
 
 use crate::BGP_PORT;
 
@@ -29,18 +29,19 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A peer as the door knows it.
+/// A peer as the opener knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// How protocols name it.
     pub name: String,
-    /// Its address as a prefix of full length, or a listen range.
+    /// Its address as a prefix of full length, or a listen range; all link-local ones if it is whoever is the
+    /// neighbour on its interface.
     pub network: Prefix,
     /// Where to dial.
     pub port: u16,
     /// Our address of the connection; `None`: the kernel chooses.
     pub local: Option<IpAddr>,
-    /// Interface by name, for a link-local address.
+    /// Interface by name, for a link-local address or where the neighbour is that has none.
     pub interface: Option<String>,
     /// TCP-MD5 key (RFC 2385).
     pub md5: Option<Secret>,
@@ -61,11 +62,21 @@ pub struct PeerError {
 }
 
 impl Peer {
-    /// The address; `None` for a listen range.
+    /// The address; `None` for a listen range, and for whoever is the neighbour on an interface.
     pub fn address(&self) -> Option<IpAddr> {
         let address = self.network.address();
         (Prefix::host(address) == self.network).then_some(address)
     }
+
+    /// Where it is the neighbour, if it has no address of its own.
+    pub fn neighbor_on(&self) -> Option<&str> {
+        self.interface.as_deref().filter(|_| self.address().is_none())
+    }
+}
+
+/// All link-local addresses (RFC 4291 section 2.4).
+fn link_local() -> Prefix {
+    Prefix::V6(Ipv6Prefix::from_bits(0xfe80 << 112, 10))
 }
 
 /// Whose segments a key is for.
@@ -78,18 +89,21 @@ impl TryFrom<api::Peer> for Peer {
 
     fn try_from(peer: api::Peer) -> Result<Self, PeerError> {
         let fault = |fault| PeerError { name: peer.name.clone(), fault };
-        let address =
-            address(&peer.address).ok_or_else(|| fault("the address has neither 4 nor 16 octets"))?;
-        let network = network(address, peer.is_range.then_some(peer.range_length))
-            .ok_or_else(|| fault("the range is longer than its address"))?;
+        let network = if peer.address.is_empty() && !peer.interface.is_empty() {
+            link_local()
+        } else {
+            let address =
+                address(&peer.address).ok_or_else(|| fault("the address has neither 4 nor 16 octets"))?;
+            network(address, peer.is_range.then_some(peer.range_length))
+                .ok_or_else(|| fault("the range is longer than its address"))?
+        };
         let local = match peer.local_address.as_slice() {
             [] => None,
-            octets => Some(
-                crate::peer::address(octets)
-                    .ok_or_else(|| fault("the local address has neither 4 nor 16 octets"))?,
-            ),
+            octets => {
+                Some(address(octets).ok_or_else(|| fault("the local address has neither 4 nor 16 octets"))?)
+            }
         };
-        if local.is_some_and(|local| local.is_ipv4() != address.is_ipv4()) {
+        if local.is_some_and(|local| local.is_ipv4() != network.address().is_ipv4()) {
             return Err(fault("the addresses are of different families"));
         }
         let md5 = match peer.md5.len() {
@@ -163,6 +177,17 @@ mod tests {
         let everybody = api::Peer { address: vec![0; 4], is_range: true, ..configured() };
         let everybody = Peer::try_from(everybody).expect("fine");
         assert_eq!((everybody.address(), everybody.network.to_string().as_str()), (None, "0.0.0.0/0"));
+    }
+
+    #[test]
+    fn a_peer_without_address_is_the_neighbour_on_its_interface() {
+        let unnumbered = api::Peer { address: Vec::new(), interface: "eth0".into(), ..configured() };
+        let peer = Peer::try_from(unnumbered).expect("fine");
+        assert_eq!((peer.address(), peer.neighbor_on()), (None, Some("eth0")));
+        assert_eq!(peer.network.to_string(), "fe80::/10");
+        let address = "fe80::1".parse::<std::net::Ipv6Addr>().expect("an address").octets().to_vec();
+        let numbered = api::Peer { address, interface: "eth0".into(), ..configured() };
+        assert_eq!(Peer::try_from(numbered).expect("fine").neighbor_on(), None);
     }
 
     #[test]

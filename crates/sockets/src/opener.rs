@@ -1,15 +1,21 @@
 //! Peers, their keys, and the sockets opened for them.
 
-use std::{collections::BTreeMap, net::SocketAddr, os::fd::OwnedFd};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+};
 
 use holdfast_sys::tcp::{IpVersion, set_md5, set_min_ttl, set_ttl};
 use holdfast_types::Prefix;
-use rustix::io::Errno;
+use rustix::{io::Errno, net::Shutdown};
+use tracing::info;
 
 use crate::{
-    TransportError,
+    SocketError,
     error::Step,
     peer::{Peer, Secret, md5_peer},
+    place::Place,
     socket::{self, GTSM_TTL},
 };
 
@@ -21,7 +27,8 @@ pub const BACKLOG: i32 = 128;
 /// It keeps a copy of every listener, so that a change of the configuration reaches its keys, and so
 /// that a protocol that dies and comes back finds it still bound, with whoever has called meanwhile.
 #[derive(Debug, Default)]
-pub struct Door {
+pub struct Opener {
+    place: Place,
     peers: BTreeMap<String, Peer>,
     listeners: Vec<Listener>,
 }
@@ -39,10 +46,10 @@ struct Listener {
 /// TCP-MD5 keys by whom they are for.
 type Keys = BTreeMap<Prefix, Secret>;
 
-impl Door {
-    /// Without peers.
-    pub fn new() -> Self {
-        Self::default()
+impl Opener {
+    /// Without peers; its sockets will be there.
+    pub fn new(place: Place) -> Self {
+        Self { place, ..Self::default() }
     }
 
     /// Replaces the peers, and the addresses where listeners may stay. Listeners get the new keys; when the kernel
@@ -50,14 +57,15 @@ impl Door {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn configure(
+    pub async fn configure(
         &mut self,
         peers: impl IntoIterator<Item = Peer>,
         listen: &[SocketAddr],
-    ) -> Result<(), TransportError> {
+    ) -> Result<(), SocketError> {
         let peers = peers.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
-        let stays = |listener: &&Listener| listen.contains(&listener.address);
-        self.listeners.iter().filter(stays).try_for_each(|listener| listener.rehearse(&peers))?;
+        for listener in self.listeners.iter().filter(|listener| listen.contains(&listener.address)) {
+            listener.rehearse(&self.place, &peers).await?;
+        }
         self.peers = peers;
         self.listeners.retain(|listener| listen.contains(&listener.address));
         let mut result = Ok(());
@@ -72,11 +80,12 @@ impl Door {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, TransportError> {
+    pub async fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, SocketError> {
+        self.follow();
         if let Some(listener) = self.listeners.iter().find(|it| (it.address, it.plain) == (address, plain)) {
             return listener.copy();
         }
-        let socket = socket::bind(address)?;
+        let socket = socket::bind(&self.place, address).await?;
         let mut listener = Listener { address, socket, keys: BTreeMap::new(), plain };
         // Before anybody can connect: without its key a peer would be taken unsigned.
         listener.prepare(&self.peers)?;
@@ -88,33 +97,64 @@ impl Door {
         Ok(copy)
     }
 
+    /// Ends the listeners at a device that has gone, or that was made again and has only its name in common with the one
+    /// they are bound to. Whoever accepts at one is told `EINVAL` and may listen again.
+    pub fn follow(&mut self) {
+        let place = &self.place;
+        for listener in self.listeners.extract_if(.., |listener| !place.still_has(&listener.socket)) {
+            // It listens no more, however many copies there are.
+            let ended = rustix::net::shutdown(&listener.socket, Shutdown::Read);
+            info!(event = "listener-ended", address = %listener.address, ?ended, "the device is another one");
+        }
+    }
+
     /// A socket that is connecting to the peer, non-blocking: writable when it is connected or has failed
-    /// (`SO_ERROR`).
+    /// (`SO_ERROR`). `neighbor` says which router is on the interface of a peer without address.
     ///
     /// # Errors
-    /// When the peer is not known or a range, or the kernel refuses at once.
-    pub fn dial(&self, name: &str) -> Result<OwnedFd, TransportError> {
-        let peer = self.peers.get(name).ok_or_else(|| TransportError::UnknownPeer(name.to_owned()))?;
-        let address = peer.address().ok_or_else(|| TransportError::Range(name.to_owned()))?;
-        socket::dial(peer, address)
+    /// When the peer is not known or a range, its neighbour is not, or the kernel refuses at once.
+    pub async fn dial(
+        &self,
+        name: &str,
+        neighbor: impl FnOnce(&str) -> Option<Ipv6Addr>,
+    ) -> Result<OwnedFd, SocketError> {
+        let peer = self.peers.get(name).ok_or_else(|| SocketError::UnknownPeer(name.to_owned()))?;
+        let address = match (peer.address(), peer.neighbor_on()) {
+            (Some(address), _) => address,
+            (None, Some(link)) => {
+                neighbor(link).ok_or_else(|| SocketError::NoNeighbor(link.to_owned()))?.into()
+            }
+            (None, None) => return Err(SocketError::Range(name.to_owned())),
+        };
+        socket::dial(&self.place, peer, address).await
+    }
+
+    /// The interfaces that peers are on.
+    pub fn links(&self) -> impl Iterator<Item = &str> {
+        self.peers.values().filter_map(|peer| peer.interface.as_deref())
+    }
+
+    /// The interfaces on which the neighbour is a peer without address.
+    pub fn unnumbered(&self) -> impl Iterator<Item = &str> {
+        self.peers.values().filter_map(Peer::neighbor_on)
     }
 }
 
 impl Listener {
     /// Gives it what the peers need.
-    fn prepare(&mut self, peers: &BTreeMap<String, Peer>) -> Result<(), TransportError> {
+    fn prepare(&mut self, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
         let wanted = self.keys_for(peers);
         set_keys(&self.socket, &mut self.keys, wanted)?;
         self.set_ttl(peers)
     }
 
     /// Tries on another socket whether the kernel takes all the keys.
-    fn rehearse(&self, peers: &BTreeMap<String, Peer>) -> Result<(), TransportError> {
+    async fn rehearse(&self, place: &Place, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
         let wanted = self.keys_for(peers);
         if wanted == self.keys {
             return Ok(());
         }
-        set_keys(&socket::open(self.address.ip())?, &mut Keys::new(), wanted)
+        set_keys(&socket::open(place, self.address.ip()).await?, &mut Keys::new(), wanted)
     }
 
     fn keys_for(&self, peers: &BTreeMap<String, Peer>) -> Keys {
@@ -124,7 +164,7 @@ impl Listener {
 
     /// RFC 5082 section 3: the answer to a connection must have TTL 255 as well. Less is refused here only
     /// when every peer of the family is a neighbour.
-    fn set_ttl(&self, peers: &BTreeMap<String, Peer>) -> Result<(), TransportError> {
+    fn set_ttl(&self, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
         let version = IpVersion::of(self.address.ip());
         let mut served = peers.values().filter(|peer| self.serves(peer)).peekable();
         let minimum = if served.peek().is_some() && served.clone().all(|peer| peer.ttl_security) {
@@ -142,13 +182,13 @@ impl Listener {
         !self.plain && self.address.is_ipv4() == peer.network.address().is_ipv4()
     }
 
-    fn copy(&self) -> Result<OwnedFd, TransportError> {
+    fn copy(&self) -> Result<OwnedFd, SocketError> {
         self.socket.try_clone().step("copying the descriptor")
     }
 }
 
 /// Tells the kernel what differs from the keys that a socket has: each costs it a search among all.
-fn set_keys(socket: &OwnedFd, present: &mut Keys, wanted: Keys) -> Result<(), TransportError> {
+fn set_keys(socket: &OwnedFd, present: &mut Keys, wanted: Keys) -> Result<(), SocketError> {
     // What cannot be taken away is tried again next time.
     present.retain(|network, _| {
         wanted.contains_key(network) || set_md5(socket, md5_peer(*network), &[]).is_err()
@@ -157,8 +197,8 @@ fn set_keys(socket: &OwnedFd, present: &mut Keys, wanted: Keys) -> Result<(), Tr
     for (network, key) in wanted {
         if present.get(&network) != Some(&key) {
             socket::key_for(socket, md5_peer(network), &key).map_err(|error| match error {
-                TransportError::Refused { source, .. } if is_no_room(&source) => {
-                    TransportError::TooManyKeys { network, set: present.len(), wanted: count }
+                SocketError::Refused { source, .. } if is_no_room(&source) => {
+                    SocketError::TooManyKeys { network, set: present.len(), wanted: count }
                 }
                 error => error,
             })?;

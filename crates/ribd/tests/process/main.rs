@@ -1,5 +1,7 @@
 //! The process between an origin, a manager and a forwarding engine that are played by the test.
 
+mod vrf;
+
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -158,7 +160,11 @@ async fn start_rib(finder: &Finder) {
 }
 
 async fn start_engine(finder: &Finder, name: &str) -> (Node, Rc<Engine>) {
-    let (node, engine) = (Node::named("fea", name), Rc::<Engine>::default());
+    engine_on(finder, Node::named("fea", name)).await
+}
+
+async fn engine_on(finder: &Finder, node: Node) -> (Node, Rc<Engine>) {
+    let engine = Rc::<Engine>::default();
     node.serve(fea::FeaDispatcher(Rc::clone(&engine)));
     // The node holds its channel to the Finder.
     let _ = join(finder, &node).await;

@@ -1,24 +1,29 @@
-//! The door as `transport.v1`.
+//! The opener as `transport.v1`.
 
 use std::{
     cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
+    rc::Rc,
 };
 
-use holdfast_api::transport::v1::{Configuration, DialRequest, Empty, ListenRequest, TransportServer};
-use holdfast_xrl::{CallContext, XrlError};
-use tokio::sync::Notify;
+use holdfast_api::transport::v1::{
+    Configuration, DialRequest, Empty, ListenRequest, Neighbor, TransportServer,
+};
+use holdfast_xrl::{CallContext, ReplySink, XrlError};
+use tokio::sync::{Mutex, Notify, watch};
 
-use crate::{Door, Peer, TransportError, peer};
+use crate::{Opener, Peer, Place, SocketError, neighbors::Neighbors, peer};
 
 /// Serves `transport.v1`. Who may configure and who may ask is the interface's matter.
 #[derive(Debug, Default)]
 pub struct TransportService {
-    door: RefCell<Door>,
+    opener: Rc<Mutex<Opener>>,
     /// `None` until the first configuration.
     plain: RefCell<Option<Vec<Plain>>>,
     configured: Notify,
+    neighbors: Rc<Neighbors>,
 }
 
 /// A plain listener, and the role it is for.
@@ -29,9 +34,45 @@ struct Plain {
 }
 
 impl TransportService {
-    /// With a door that knows no peers yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// With a opener to this place, which knows no peers yet.
+    pub fn new(place: Place) -> Self {
+        let neighbors = Rc::new(Neighbors::new(place.clone()));
+        Self { opener: Rc::new(Mutex::new(Opener::new(place))), neighbors, ..Self::default() }
+    }
+
+    /// Hears which routers are on the interfaces of peers without address, and tells them of us, for ever; without it
+    /// nobody is heard. Takes CAP_NET_RAW.
+    pub fn discovery(&self) -> impl Future<Output = ()> + 'static {
+        Rc::clone(&self.neighbors).run()
+    }
+
+    /// Ends listeners whose device has gone or been made again, for ever ([`Opener::follow`]); `changes` says when that may
+    /// have happened. Without it that is noticed when somebody listens or dials.
+    pub fn follow_place(&self, mut changes: watch::Receiver<u64>) -> impl Future<Output = ()> + 'static {
+        let opener = Rc::clone(&self.opener);
+        async move {
+            while changes.changed().await.is_ok() {
+                opener.lock().await.follow();
+            }
+        }
+    }
+
+    /// Follows the links of peers that have an interface, for ever; without it nobody is told of them. `find` gives those of
+    /// these interfaces that can carry something, with the kernel's numbers, and `changes` says when that may have
+    /// changed.
+    pub fn follow_links(
+        &self,
+        changes: watch::Receiver<u64>,
+        find: impl Fn(&BTreeSet<String>) -> BTreeMap<String, u32> + 'static,
+    ) -> impl Future<Output = ()> + 'static {
+        Rc::clone(&self.neighbors).follow_links(changes, find)
+    }
+
+    /// How many router advertisements and solicitations were ignored: they were not as they have to be, or from another
+    /// link.
+    pub fn malformed(&self) -> impl Fn() -> u64 + 'static {
+        let neighbors = Rc::clone(&self.neighbors);
+        move || neighbors.malformed()
     }
 
     fn allow(&self, plain: Vec<Plain>) {
@@ -69,7 +110,11 @@ impl TransportServer for TransportService {
         let plain =
             plain.map(|(request, address)| Plain { address: *address, role: request.role.clone() }).collect();
         tracing::info!(event = "transport-configured", peers = peers.len(), "peers configured");
-        self.door.borrow_mut().configure(peers, &listen).map_err(refused)?;
+        let mut opener = self.opener.lock().await;
+        opener.configure(peers, &listen).await.map_err(refused)?;
+        self.neighbors.watch(opener.links().map(str::to_owned).collect());
+        self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
+        drop(opener);
         self.allow(plain);
         Ok(Empty {})
     }
@@ -81,14 +126,36 @@ impl TransportServer for TransportService {
     ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let address = listen_address(&request)?;
         self.admit(&cx.peer().role, address, request.plain).await?;
-        let socket = self.door.borrow_mut().listen(address, request.plain).map_err(refused)?;
+        let socket = self.opener.lock().await.listen(address, request.plain).await.map_err(refused)?;
         tracing::info!(event = "socket-opened", %address, "listening");
         Ok((Empty {}, vec![socket]))
     }
 
     async fn dial(&self, _cx: &CallContext, request: DialRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
-        let socket = self.door.borrow().dial(&request.peer).map_err(refused)?;
+        let neighbor = |link: &str| self.neighbors.on(link);
+        let mut opener = self.opener.lock().await;
+        opener.follow();
+        let socket = opener.dial(&request.peer, neighbor).await.map_err(refused)?;
         Ok((Empty {}, vec![socket]))
+    }
+
+    async fn neighbors(
+        &self,
+        _cx: &CallContext,
+        _request: Empty,
+        mut replies: ReplySink<Neighbor>,
+    ) -> Result<(), XrlError> {
+        let mut versions = self.neighbors.versions();
+        let mut told = BTreeMap::new();
+        loop {
+            versions.mark_unchanged();
+            for neighbor in self.neighbors.news(&mut told) {
+                replies.send(neighbor).await?;
+            }
+            if versions.changed().await.is_err() {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -106,13 +173,15 @@ fn listen_address(request: &ListenRequest) -> Result<SocketAddr, XrlError> {
     Ok(SocketAddr::new(address, port))
 }
 
-fn refused(error: TransportError) -> XrlError {
+fn refused(error: SocketError) -> XrlError {
     match error {
-        TransportError::UnknownPeer(_) => XrlError::not_found(error.to_string()),
-        TransportError::Range(_) => XrlError::failed_precondition(error.to_string()),
-        TransportError::NoInterface { .. }
-        | TransportError::TooManyKeys { .. }
-        | TransportError::Refused { .. } => XrlError::unavailable(error.to_string()),
+        SocketError::UnknownPeer(_) => XrlError::not_found(error.to_string()),
+        SocketError::Range(_) => XrlError::failed_precondition(error.to_string()),
+        SocketError::Keeper(_)
+        | SocketError::NoInterface { .. }
+        | SocketError::NoNeighbor(_)
+        | SocketError::TooManyKeys { .. }
+        | SocketError::Refused { .. } => XrlError::unavailable(error.to_string()),
     }
 }
 
@@ -141,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_plain_listener_is_for_the_role_that_it_is_configured_for() {
-        let service = TransportService::new();
+        let service = TransportService::new(Place::Here);
         let [metrics, glass, other] = [9100, 29184, 22].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let plain = |address, role: &str| Plain { address, role: role.to_owned() };
         let early = service.admit("glass", glass, true);

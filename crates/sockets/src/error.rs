@@ -6,7 +6,7 @@ use holdfast_types::Prefix;
 
 /// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum TransportError {
+pub enum SocketError {
     /// The caller asks for a peer that is not configured.
     #[error("no peer `{0}` is configured")]
     UnknownPeer(String),
@@ -21,6 +21,12 @@ pub enum TransportError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A socket in a network namespace could not be made, as the keeper says.
+    #[error("{0}")]
+    Keeper(String),
+    /// A peer without address whose interface has no neighbour yet.
+    #[error("no neighbour heard on {0} yet")]
+    NoNeighbor(String),
     /// The kernel keeps so many octets of options for a socket and no more.
     #[error(
         "the kernel has room for {set} of the {wanted} MD5 keys of a listener, and none for that of {network}: raise the \
@@ -46,11 +52,11 @@ pub enum TransportError {
 
 /// Says which step the kernel refused.
 pub(crate) trait Step<T> {
-    fn step(self, step: &'static str) -> Result<T, TransportError>;
+    fn step(self, step: &'static str) -> Result<T, SocketError>;
 }
 
 impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
-    fn step(self, step: &'static str) -> Result<T, TransportError> {
-        self.map_err(|error| TransportError::Refused { step, source: error.into() })
+    fn step(self, step: &'static str) -> Result<T, SocketError> {
+        self.map_err(|error| SocketError::Refused { step, source: error.into() })
     }
 }

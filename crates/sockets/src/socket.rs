@@ -6,15 +6,13 @@ use std::{
 };
 
 use holdfast_sys::tcp::{IpVersion, Md5Peer, set_md5, set_min_ttl, set_ttl};
-use rustix::{
-    io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, sockopt},
-};
+use rustix::{io::Errno, net::sockopt};
 
 use crate::{
-    TransportError,
+    SocketError,
     error::Step,
     peer::{Peer, Secret, md5_peer},
+    place::Place,
 };
 
 /// TTL of a neighbour's packets on the wire (RFC 5082 section 3).
@@ -24,16 +22,16 @@ pub(crate) const GTSM_TTL: u8 = 255;
 const NETWORK_CONTROL: u8 = 0xc0;
 
 /// A socket bound to the address, non-blocking. It listens when it has its keys.
-pub(crate) fn bind(address: SocketAddr) -> Result<OwnedFd, TransportError> {
-    let socket = open(address.ip())?;
+pub(crate) async fn bind(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
+    let socket = open(place, address.ip()).await?;
     sockopt::set_socket_reuseaddr(&socket, true).step("setting SO_REUSEADDR")?;
     rustix::net::bind(&socket, &address).step("binding")?;
     Ok(socket)
 }
 
 /// A socket that is connecting to the peer, non-blocking.
-pub(crate) fn dial(peer: &Peer, address: IpAddr) -> Result<OwnedFd, TransportError> {
-    let socket = open(address)?;
+pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<OwnedFd, SocketError> {
+    let socket = open(place, address).await?;
     let version = IpVersion::of(address);
     if let Some(key) = &peer.md5 {
         key_for(&socket, md5_peer(peer.network), key)?;
@@ -55,16 +53,13 @@ pub(crate) fn dial(peer: &Peer, address: IpAddr) -> Result<OwnedFd, TransportErr
 }
 
 /// Sets a peer's TCP-MD5 key.
-pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(), TransportError> {
+pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(), SocketError> {
     set_md5(socket, peer, key.octets()).step("setting the MD5 key")
 }
 
 /// A socket without an address.
-pub(crate) fn open(address: IpAddr) -> Result<OwnedFd, TransportError> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        rustix::net::socket_with(family, SocketType::STREAM, flags, None).step("opening a socket")?;
+pub(crate) async fn open(place: &Place, address: IpAddr) -> Result<OwnedFd, SocketError> {
+    let socket = place.tcp(address).await?;
     sockopt::set_tcp_nodelay(&socket, true).step("setting TCP_NODELAY")?;
     match address {
         IpAddr::V4(_) => sockopt::set_ip_tos(&socket, NETWORK_CONTROL).step("setting the class")?,
@@ -77,10 +72,10 @@ pub(crate) fn open(address: IpAddr) -> Result<OwnedFd, TransportError> {
 }
 
 /// The number of the peer's interface; 0 when none is named.
-fn scope(socket: &OwnedFd, peer: &Peer) -> Result<u32, TransportError> {
+fn scope(socket: &OwnedFd, peer: &Peer) -> Result<u32, SocketError> {
     let Some(name) = &peer.interface else { return Ok(0) };
     rustix::net::netdevice::name_to_index(socket, name)
-        .map_err(|error| TransportError::NoInterface { name: name.clone(), source: error.into() })
+        .map_err(|error| SocketError::NoInterface { name: name.clone(), source: error.into() })
 }
 
 fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {

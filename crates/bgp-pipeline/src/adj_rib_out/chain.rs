@@ -1,0 +1,231 @@
+//! Routes of one window that share messages.
+
+use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
+use holdfast_types::IpPrefix;
+
+use super::{
+    Audience, Outgoing, Side, Target,
+    outgoing::{ipv4, withdraw, withdraw_paths},
+};
+use crate::{
+    PeerIndex,
+    core::Core,
+    export::Judged,
+    journal::PeerNumber,
+    path::SetId,
+    rewrite::{self, ExportedNextHop},
+};
+
+/// Routes of one window with the same attributes, told to the same members.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Chain {
+    /// The source as a member of the group, which is not told of its own routes.
+    pub(super) member: Option<PeerIndex>,
+    /// What the journal calls the source.
+    pub(super) source: PeerNumber,
+    /// Under which its routes are announced; `None`: without.
+    pub(super) identifier: Option<u32>,
+    pub(super) side: Side,
+    pub(super) judged: Judged,
+    /// Of the attributes as sent, where that was asked for.
+    pub(super) hash: Option<u64>,
+    /// First and last [`Stretch`] of its routes; `END` as long as it has none.
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// Another chain of the same received set.
+    pub(super) next: u32,
+}
+
+pub(super) const END: u32 = u32::MAX;
+
+/// The prefixes of a window, those of a chain in stretches: often one, as they came in one UPDATE.
+#[derive(Debug)]
+pub(super) struct Announced<P> {
+    prefixes: Vec<P>,
+    stretches: Vec<Stretch>,
+}
+
+/// Prefixes of one chain that lie together.
+#[derive(Copy, Clone, Debug)]
+struct Stretch {
+    start: u32,
+    end: u32,
+    /// The chain's next one.
+    next: u32,
+}
+
+impl<P: Copy> Announced<P> {
+    pub(super) fn new() -> Self {
+        Self { prefixes: Vec::new(), stretches: Vec::new() }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.prefixes.clear();
+        self.stretches.clear();
+    }
+
+    /// Adds prefixes to a chain.
+    #[inline]
+    pub(super) fn extend(&mut self, chain: &mut Chain, prefixes: impl Iterator<Item = P>) {
+        let start = self.prefixes.len() as u32;
+        self.prefixes.extend(prefixes);
+        let (end, number) = (self.prefixes.len() as u32, self.stretches.len() as u32);
+        match self.stretches.get_mut(chain.last as usize) {
+            Some(last) if last.end == start => return last.end = end,
+            Some(last) => last.next = number,
+            None => chain.first = number,
+        }
+        chain.last = number;
+        self.stretches.push(Stretch { start, end, next: END });
+    }
+
+    /// The prefixes of a chain.
+    fn of(&self, chain: &Chain) -> Routes<'_, P> {
+        Routes { announced: self, stretch: [].iter(), next: chain.first }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.prefixes.capacity() * size_of::<P>() + self.stretches.capacity() * size_of::<Stretch>()
+    }
+}
+
+/// The prefixes of a chain.
+#[derive(Clone)]
+struct Routes<'a, P> {
+    announced: &'a Announced<P>,
+    /// What is left of a stretch, and which one follows.
+    stretch: std::slice::Iter<'a, P>,
+    next: u32,
+}
+
+impl<P: Copy> Iterator for Routes<'_, P> {
+    type Item = P;
+
+    #[inline]
+    fn next(&mut self) -> Option<P> {
+        loop {
+            if let Some(prefix) = self.stretch.next() {
+                return Some(*prefix);
+            }
+            let Stretch { start, end, next } = *self.announced.stretches.get(self.next as usize)?;
+            self.stretch = self.announced.prefixes[start as usize..end as usize].iter();
+            self.next = next;
+        }
+    }
+}
+
+/// For each attribute set its first chain in the present window. Shared by all groups and families: four
+/// octets a set would do, but then it had to be cleared for each window.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    marks: Vec<(u32, u32)>,
+    window: u32,
+}
+
+impl Marks {
+    pub(super) fn begin(&mut self, sets: usize) {
+        if self.marks.len() < sets {
+            self.marks.resize(sets, (0, 0));
+        } else if self.marks.len() > 4 * sets {
+            self.marks.truncate(sets);
+            self.marks.shrink_to_fit();
+        }
+        self.window = self.window.wrapping_add(1);
+        if self.window == 0 {
+            self.marks.fill((0, 0));
+            self.window = 1;
+        }
+    }
+
+    #[inline]
+    pub(super) fn chain(&mut self, set: SetId) -> &mut u32 {
+        let (window, chain) = &mut self.marks[set.index()];
+        if *window != self.window {
+            (*window, *chain) = (self.window, END);
+        }
+        chain
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.marks.capacity() * size_of::<(u32, u32)>()
+    }
+}
+
+/// The attributes of a chain as they are sent, and with which next hop; `None` if there is no such address.
+pub(super) fn attributes<P: IpPrefix>(
+    core: &Core,
+    audience: &Audience<'_>,
+    chain: &Chain,
+    attributes: &mut Vec<u8>,
+) -> Option<(ExportedNextHop, NextHop)> {
+    let judged = chain.judged;
+    let group = audience.group(chain.side);
+    let (export, edits) = (&group.export, &*group.edits(judged.outcome));
+    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, judged, edits)?;
+    let next_hop = match named {
+        ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32)?,
+        ExportedNextHop::Other(next_hop) => next_hop,
+    };
+    attributes.clear();
+    rewrite::export(core, export, judged, edits, next_hop, attributes);
+    Some((named, next_hop))
+}
+
+/// Encodes the messages of one chain.
+pub(super) fn encode_chain<P: IpPrefix>(
+    core: &Core,
+    audience: &Audience<'_>,
+    encoder: UpdateEncoder,
+    chain: &Chain,
+    announced: &Announced<P>,
+    bytes: &mut Vec<u8>,
+    out: &mut Outgoing,
+) {
+    let nobody = chain.member.is_some() && audience.members.len() == 1;
+    if chain.first == END || nobody && audience.journal.is_none() {
+        return;
+    }
+    let routes = announced.of(chain);
+    let start = out.bytes.len();
+    let named = attributes::<P>(core, audience, chain, bytes).and_then(|(named, next_hop)| {
+        let out_bytes = &mut out.bytes;
+        let sent = match (next_hop, chain.identifier) {
+            _ if nobody => Ok(0),
+            (NextHop::V4(_), None) => encoder.announce(bytes, ipv4(routes.clone()), out_bytes),
+            (NextHop::V6 { .. }, None) => encoder.announce_mp(bytes, next_hop, routes.clone(), out_bytes),
+            (NextHop::V4(_), Some(identifier)) => {
+                let paths = ipv4(routes.clone()).map(|prefix| Identified { identifier, prefix });
+                encoder.announce(bytes, paths, out_bytes)
+            }
+            (NextHop::V6 { .. }, Some(identifier)) => {
+                let paths = routes.clone().map(|prefix| Identified { identifier, prefix });
+                encoder.announce_mp(bytes, next_hop, paths, out_bytes)
+            }
+        };
+        out.messages += *sent.as_ref().unwrap_or(&0) as u64;
+        sent.is_ok().then_some(named)
+    });
+    match named {
+        Some(named) => {
+            if named == ExportedNextHop::Ourselves && !nobody {
+                out.note_own_next_hops(start);
+            }
+            if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, audience.journal) {
+                let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
+                recorder.announced(chain.source, hash, routes);
+            }
+        }
+        None => {
+            // What cannot be said must not leave the old route standing.
+            out.too_long += routes.clone().count() as u64;
+            match chain.identifier {
+                None => withdraw(encoder, routes, out),
+                Some(identifier) => {
+                    let paths = routes.map(|prefix| Identified { identifier, prefix });
+                    withdraw_paths(encoder, paths, out);
+                }
+            }
+        }
+    }
+    out.close(chain.member.map_or(Target::All, Target::Except));
+}

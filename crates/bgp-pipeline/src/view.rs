@@ -1,0 +1,223 @@
+//! Views of their own: who may not have the best path of a prefix is told of the best that it may have (RFC 7947
+//! section 2.3).
+//!
+//! What is told of a prefix follows from all its paths in their order, and from export policy. So who has a view reads,
+//! with each event on a prefix, all paths as they stood before and as they stand now, and chooses twice: what differs is
+//! what the receiver is told. Nothing is stored by view.
+
+use holdfast_types::IpPrefix;
+
+use crate::{
+    adj_rib_out::{Audience, Before, Side},
+    core::Core,
+    cursor::{Cursor, Encoding, Walk, WalkKind},
+    export::Group,
+    fanout::Change,
+    path::{Path, SourceId},
+    table::Table,
+};
+
+impl Group {
+    /// What a view has of these paths of one prefix, the best first; left in `paths`, in the place of all.
+    pub(crate) fn choose<P: IpPrefix>(&self, core: &mut Core, prefix: P, paths: &mut Vec<Path>) {
+        if let Some(set) = self.export.default_route.filter(|_| prefix.length() == 0) {
+            paths.clear();
+            return paths.push(Path::default_route(set));
+        }
+        let viewer = self.export.viewer.map(|viewer| viewer.peer);
+        let mut left = match self.export.paths::<P>() {
+            0 => 1,
+            Path::BEYOND => usize::MAX,
+            most => most.into(),
+        };
+        paths.retain(|path| path.is_some() && path.standing() != 0);
+        paths.sort_unstable_by_key(|path| (path.standing(), path.source));
+        if paths.first().is_some_and(|best| self.is_summarised(core, prefix.into(), *best)) {
+            return paths.clear();
+        }
+        paths.retain(|path| {
+            let passes = left > 0
+                && core.sources.get(path.source).peer != viewer
+                && self.judge(core, prefix, *path).is_some();
+            left -= usize::from(passes);
+            passes
+        });
+    }
+}
+
+/// The choice on one prefix, with room for the next.
+struct Choice<'a> {
+    audience: &'a Audience<'a>,
+    /// Several paths are told, each under its identifier.
+    is_identified: bool,
+    before: Vec<Path>,
+    now: Vec<Path>,
+}
+
+impl<'a> Choice<'a> {
+    fn new<P: IpPrefix>(audience: &'a Audience<'a>) -> Self {
+        let is_identified = audience.current.export.paths::<P>() != 0;
+        Self { audience, is_identified, before: Vec::new(), now: Vec::new() }
+    }
+
+    fn choose_before<P: IpPrefix>(&mut self, core: &mut Core, side: Side, paths: &[Change<P>]) {
+        self.before.clear();
+        self.before.extend(paths.iter().map(|change| change.old));
+        let Some(first) = paths.first() else { return };
+        self.audience.group(side).choose(core, first.prefix, &mut self.before);
+    }
+
+    fn choose_now<P: IpPrefix>(&mut self, core: &mut Core, side: Side, paths: &[Change<P>]) {
+        self.now.clear();
+        self.now.extend(paths.iter().map(|change| change.new));
+        let Some(first) = paths.first() else { return };
+        self.audience.group(side).choose(core, first.prefix, &mut self.now);
+    }
+
+    /// What is told now where one path is.
+    fn only(&self) -> Path {
+        first(&self.now)
+    }
+
+    fn is_chosen(&self, source: SourceId) -> bool {
+        self.now.iter().any(|path| path.source == source)
+    }
+
+    /// Each route that was told, or is told now: before, and now.
+    fn changes(&self) -> Vec<(Path, Path)> {
+        if !self.is_identified {
+            return vec![(first(&self.before), first(&self.now))];
+        }
+        let was = |source| self.before.iter().find(|old| old.source == source).copied();
+        let told = self.now.iter().map(|new| (was(new.source).unwrap_or(new.absent()), *new));
+        let gone = self.before.iter().filter(|old| !self.is_chosen(old.source));
+        told.chain(gone.map(|old| (*old, old.absent()))).collect()
+    }
+
+    /// Each route that may have been told, as it is told now.
+    fn whatever_was<P>(&self, paths: &[Change<P>]) -> Vec<Path> {
+        if !self.is_identified {
+            return vec![self.only()];
+        }
+        let gone = paths.iter().map(|change| change.new).filter(|path| !self.is_chosen(path.source));
+        self.now.iter().copied().chain(gone.map(Path::absent)).collect()
+    }
+}
+
+fn first(paths: &[Path]) -> Path {
+    paths.first().copied().unwrap_or(Path::NONE)
+}
+
+impl<P: IpPrefix> Table<P> {
+    /// A window of changes for a view.
+    pub(crate) fn read_log_for_view(
+        &mut self,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &mut Encoding<'_>,
+    ) {
+        let Encoding { core, marks, limits, .. } = encoding;
+        let changes = self.rib.log.read_events(cursor.position, limits.window);
+        cursor.position += changes.len() as u64;
+        let mut merged = self.window.merge(changes, Some(true));
+        merged.sort_unstable_by_key(|change| change.prefix);
+        let mut choice = Choice::new::<P>(audience);
+        for paths in merged.chunk_by(|a, b| a.prefix == b.prefix) {
+            let prefix = paths[0].prefix;
+            let pending = cursor.walk.filter(|walk| !walk.has_done(prefix)).map(|walk| walk.kind);
+            let side = match pending {
+                // The walk will come by.
+                Some(WalkKind::Dump | WalkKind::Resume) => continue,
+                Some(WalkKind::Policy | WalkKind::Filter) => Side::Previous,
+                Some(WalkKind::Refresh | WalkKind::Lost) | None => Side::Current,
+            };
+            if pending == Some(WalkKind::Lost) {
+                // What is told of that which is there is for the walk to say: here some paths may be missing, of an event
+                // that is not whole any more. A path that counts no more is no path: nobody is told that it is swept.
+                let is_gone = |change: &&Change<P>| !change.new.is_some();
+                let is_met = self.rib.paths(prefix).iter().any(|path| path.standing() != 0)
+                    || prefix.length() == 0 && audience.default_route.is_some();
+                if choice.is_identified {
+                    for gone in paths.iter().filter(is_gone) {
+                        self.window.withdraw(core, audience, gone.new.source, prefix);
+                    }
+                } else if !is_met && paths.iter().all(|change| is_gone(&change)) {
+                    self.window.withdraw(core, audience, SourceId::LOCAL, prefix);
+                }
+                continue;
+            }
+            choice.choose_now(core, side, paths);
+            // A walk has come by while it was not there: only now is what was told of it compared.
+            if let Some(told) = cursor.told.as_mut().and_then(|told| told.take(prefix)) {
+                self.window.resume(core, marks, audience, prefix, Some(told), choice.only());
+                continue;
+            }
+            choice.choose_before(core, side, paths);
+            for (old, new) in choice.changes().into_iter().filter(|(old, new)| !old.same_route(*new)) {
+                let change = Change { prefix, old, new };
+                self.window.add(core, marks, audience, &[change], Before::Told(side), side);
+            }
+        }
+        self.window.recycle(merged);
+    }
+
+    /// A page of a walk for a view; the last prefix, and how many there were.
+    pub(crate) fn walk_for_view(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        audience: &Audience<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> (Option<P>, usize) {
+        let Encoding { core, marks, limits, others } = encoding;
+        let Self { rib, window, .. } = self;
+        let page = rib.page_of_each(core, walk.after, limits.window, others[usize::from(P::WIDTH != 32)]);
+        // All had been read: what was logged now is of the page.
+        cursor.position = rib.log.end();
+        window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
+        let mut choice = Choice::new::<P>(audience);
+        // What may have been told of it is another path besides.
+        let default = audience.default_route.filter(|_| walk.after.is_none()).map(Path::absent);
+        let of_default = |path| Change { prefix: P::from_bits(0, 0), old: path, new: path };
+        let mut first: Vec<_> = default.into_iter().map(of_default).collect();
+        if !first.is_empty() {
+            first.extend(page.paths.iter().filter(|change| change.prefix.length() == 0));
+        }
+        let others = page.by_prefix().filter(|(prefix, _)| first.is_empty() || prefix.length() != 0);
+        for (prefix, paths) in first.first().map(|change| (change.prefix, &*first)).into_iter().chain(others)
+        {
+            let told = cursor.told.as_mut().and_then(|told| told.take(prefix));
+            choice.choose_now(core, Side::Current, paths);
+            let side = match walk.kind {
+                WalkKind::Dump => {
+                    choice.before.clear();
+                    Side::Current
+                }
+                WalkKind::Refresh => {
+                    choice.choose_before(core, Side::Current, paths);
+                    Side::Current
+                }
+                WalkKind::Policy | WalkKind::Filter => {
+                    choice.choose_before(core, Side::Previous, paths);
+                    Side::Previous
+                }
+                WalkKind::Resume if !choice.is_identified => {
+                    window.resume(core, marks, audience, prefix, told, choice.only());
+                    continue;
+                }
+                WalkKind::Lost | WalkKind::Resume => {
+                    for new in choice.whatever_was(paths) {
+                        let change = Change { prefix, old: new.absent(), new };
+                        window.add(core, marks, audience, &[change], Before::Unknown, Side::Current);
+                    }
+                    continue;
+                }
+            };
+            for (old, new) in choice.changes() {
+                let change = Change { prefix, old, new };
+                window.add(core, marks, audience, &[change], Before::Told(side), Side::Current);
+            }
+        }
+        page.extent()
+    }
+}

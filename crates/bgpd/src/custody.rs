@@ -1,0 +1,145 @@
+//! What the keeper holds for one instance of this process: its replication log, and the sockets of the sessions in it.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
+
+use holdfast_api::keeper::v1::{Empty, GetManyRequest, GetRequest, KeeperClient, OnDeath, PutRequest};
+use holdfast_nsr::SessionId;
+use holdfast_xrl::{XrlError, scoped};
+
+/// Descriptors asked for at a time.
+const MANY: usize = 32;
+const LOG: &str = "log";
+const SESSION: &str = "session-";
+
+/// The keeper's names of an instance's descriptors: `log` and `session-7` are of the default table, `log@blue` and
+/// `session-7@blue` of a VRF.
+#[derive(Clone, Debug, Default)]
+struct Names(Option<Rc<str>>);
+
+impl Names {
+    fn log(&self) -> String {
+        scoped(LOG, self.0.as_deref())
+    }
+
+    fn session(&self, id: SessionId) -> String {
+        scoped(&format!("{SESSION}{}", id.0), self.0.as_deref())
+    }
+
+    fn session_of(&self, key: &str) -> Option<SessionId> {
+        let (name, vrf) = split(key);
+        (vrf == self.0.as_deref()).then_some(())?;
+        name.strip_prefix(SESSION)?.parse().ok().map(SessionId)
+    }
+
+    fn is_one(&self, key: &str) -> bool {
+        key == self.log() || self.session_of(key).is_some()
+    }
+}
+
+/// A name without its VRF, and that.
+fn split(key: &str) -> (&str, Option<&str>) {
+    key.split_once('@').map_or((key, None), |(name, vrf)| (name, Some(vrf)))
+}
+
+/// The keeper, for one instance. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Custody {
+    keeper: KeeperClient,
+    names: Names,
+}
+
+/// What an earlier process has left.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) log: Option<OwnedFd>,
+    pub(crate) sockets: BTreeMap<SessionId, OwnedFd>,
+}
+
+impl Custody {
+    /// For the default table, or a VRF.
+    pub(crate) fn new(keeper: KeeperClient, vrf: Option<Rc<str>>) -> Self {
+        Self { keeper, names: Names(vrf) }
+    }
+
+    /// Everything that an earlier process has left.
+    pub(crate) async fn take(&self) -> Result<Left, XrlError> {
+        let (mut left, kept) = (Left::default(), kept(&self.keeper).await?);
+        if kept.contains(&self.names.log()) {
+            let (_, log) = self.keeper.get(GetRequest { key: self.names.log() }).await?;
+            left.log = log.into_iter().next();
+        }
+        let sessions: Vec<(SessionId, String)> =
+            kept.into_iter().filter_map(|key| Some((self.names.session_of(&key)?, key))).collect();
+        for part in sessions.chunks(MANY) {
+            let keys = part.iter().map(|(_, key)| key.clone()).collect();
+            let (reply, descriptors) = self.keeper.get_many(GetManyRequest { keys }).await?;
+            let found = part.iter().zip(reply.found).filter(|(_, found)| *found);
+            left.sockets.extend(found.zip(descriptors).map(|(((id, _), _), socket)| (*id, socket)));
+        }
+        Ok(left)
+    }
+
+    /// Keeps the log whatever becomes of this process.
+    pub(crate) async fn put_log(&self, log: OwnedFd) -> Result<(), XrlError> {
+        let request =
+            PutRequest { key: self.names.log(), on_death: OnDeath::Keep.into(), hold_milliseconds: 0 };
+        self.keeper.put(request, vec![log]).await.map(|_| ())
+    }
+
+    /// Keeps a socket for the next process, for so long after the death of this one.
+    pub(crate) async fn put(&self, id: SessionId, socket: OwnedFd, hold: Duration) -> Result<(), XrlError> {
+        let request = PutRequest {
+            key: self.names.session(id),
+            on_death: OnDeath::Keep.into(),
+            hold_milliseconds: hold.as_millis() as u64,
+        };
+        self.keeper.put(request, vec![socket]).await.map(|_| ())
+    }
+
+    /// The keeper closes its copy of a socket.
+    pub(crate) fn drop(&self, id: SessionId) {
+        self.keeper.drop(GetRequest { key: self.names.session(id) }).detach();
+    }
+
+    /// Nothing is to outlive this process: what is kept is given back.
+    pub(crate) async fn drop_all(&self) -> Result<(), XrlError> {
+        drop_where(&self.keeper, |key| self.names.is_one(key)).await
+    }
+}
+
+/// Gives back what earlier processes have left of VRFs that are no more.
+pub(crate) async fn drop_of_others(keeper: &KeeperClient, vrfs: &[String]) -> Result<(), XrlError> {
+    let is_gone = |vrf: &str| !vrfs.iter().any(|wanted| wanted == vrf);
+    drop_where(keeper, |key| split(key).1.is_some_and(is_gone)).await
+}
+
+async fn drop_where(keeper: &KeeperClient, is_meant: impl Fn(&str) -> bool) -> Result<(), XrlError> {
+    for key in kept(keeper).await?.into_iter().filter(|key| is_meant(key)) {
+        keeper.drop(GetRequest { key }).detach();
+    }
+    Ok(())
+}
+
+async fn kept(keeper: &KeeperClient) -> Result<Vec<String>, XrlError> {
+    Ok(keeper.list(Empty {}).await?.kept.into_iter().map(|kept| kept.key).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_instance_knows_its_own_descriptors_and_no_others() {
+        let vrf = |name: &str| Names(Some(name.into()));
+        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log")];
+        let keys: Vec<_> = all.iter().flat_map(|names| [names.log(), names.session(SessionId(7))]).collect();
+        assert_eq!(keys[..4], ["log", "session-7", "log@blue", "session-7@blue"]);
+        for (at, names) in all.iter().enumerate() {
+            let own: Vec<_> = keys.iter().filter(|key| names.is_one(key)).collect();
+            assert_eq!(own, [&keys[2 * at], &keys[2 * at + 1]]);
+            let sessions: Vec<_> = keys.iter().filter_map(|key| names.session_of(key)).collect();
+            assert_eq!(sessions, [SessionId(7)]);
+        }
+        assert_eq!(Names::default().session_of("session-x"), None);
+    }
+}

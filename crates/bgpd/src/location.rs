@@ -1,0 +1,126 @@
+//! Where a peer is: its address, and for link-local ones the interface.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    str::FromStr,
+};
+
+use crate::config;
+
+/// Where a peer is; no two peers are at the same place.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Location {
+    /// At an address that says enough by itself.
+    Address(IpAddr),
+    /// At a link-local address on this interface (RFC 4007).
+    OnLink(Ipv6Addr, Box<str>),
+    /// Whoever is the neighbour on this interface.
+    Neighbor(Box<str>),
+}
+
+impl Location {
+    /// As messages say it: 4 or 16 octets, or none for the neighbour on the interface.
+    pub(crate) fn read(address: &[u8], interface: &str) -> Option<Self> {
+        match (config::address(address), interface) {
+            (Some(IpAddr::V6(address)), name) if !name.is_empty() => Some(Self::OnLink(address, name.into())),
+            (Some(address), _) => Some(Self::Address(address)),
+            (None, name) if address.is_empty() && !name.is_empty() => Some(Self::Neighbor(name.into())),
+            (None, _) => None,
+        }
+    }
+
+    /// Whoever is at the other end of a connection; `name` knows interfaces by number.
+    pub(crate) fn of(remote: SocketAddr, name: impl FnOnce(u32) -> Option<Box<str>>) -> Self {
+        match remote {
+            SocketAddr::V6(remote) if remote.scope_id() != 0 => match name(remote.scope_id()) {
+                Some(name) => Self::OnLink(*remote.ip(), name),
+                None => Self::Address(IpAddr::V6(*remote.ip())),
+            },
+            remote => Self::Address(remote.ip().to_canonical()),
+        }
+    }
+
+    /// The address; the unspecified one for a neighbour that can have any.
+    pub(crate) fn address(&self) -> IpAddr {
+        match self {
+            Self::Address(address) => *address,
+            Self::OnLink(address, _) => (*address).into(),
+            Self::Neighbor(_) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// The same with the address that the peer turned out to have.
+    pub(crate) fn in_session(&self, remote: IpAddr) -> Self {
+        match (self, remote) {
+            (Self::Neighbor(interface), IpAddr::V6(remote)) => Self::OnLink(remote, interface.clone()),
+            (Self::Neighbor(_) | Self::Address(_) | Self::OnLink(..), _) => self.clone(),
+        }
+    }
+
+    /// The octets of the address, as in [`Self::read`].
+    pub(crate) fn octets(&self) -> Vec<u8> {
+        match self {
+            Self::Address(_) | Self::OnLink(..) => config::octets(self.address()),
+            Self::Neighbor(_) => Vec::new(),
+        }
+    }
+
+    /// The interface, as in [`Self::read`].
+    pub(crate) fn interface(&self) -> &str {
+        match self {
+            Self::Address(_) => "",
+            Self::OnLink(_, interface) | Self::Neighbor(interface) => interface,
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::OnLink(address, interface) => write!(f, "{address}%{interface}"),
+            Self::Neighbor(interface) => f.write_str(interface),
+        }
+    }
+}
+
+/// As operators write it; what is no address is an interface.
+impl FromStr for Location {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let on_link = text
+            .split_once('%')
+            .and_then(|(address, interface)| Some(Self::OnLink(address.parse().ok()?, interface.into())));
+        let address = || text.parse().ok().map(Self::Address);
+        Ok(on_link.or_else(address).unwrap_or_else(|| Self::Neighbor(text.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for text in ["10.0.0.2", "2001:db8::2", "fe80::2%eth0", "eth0"] {
+            let Ok(location) = text.parse::<Location>();
+            assert_eq!(location.to_string(), text);
+            assert_eq!(Location::read(&location.octets(), location.interface()), Some(location));
+        }
+        assert_eq!(Location::read(&[], ""), None);
+        assert_eq!(Location::read(&[1, 2, 3], "eth0"), None);
+    }
+
+    #[test]
+    fn the_other_end_is_on_its_interface_if_that_counts() {
+        let name = |number| (number == 3).then(|| "eth0".into());
+        let of = |text: &str| Location::of(text.parse().expect("an address"), name).to_string();
+        assert_eq!(of("[fe80::2%3]:179"), "fe80::2%eth0");
+        assert_eq!(of("[fe80::2%4]:179"), "fe80::2", "gone meanwhile");
+        assert_eq!(of("[2001:db8::2]:179"), "2001:db8::2");
+        assert_eq!(of("[::ffff:10.0.0.2]:179"), "10.0.0.2");
+    }
+}

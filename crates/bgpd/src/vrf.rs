@@ -1,0 +1,131 @@
+//! One speaker for each VRF beside that of the default table, all in this process and on its thread.
+//!
+//! Each is a component of its own: the Finder knows that of the VRF `blue` as `bgp@blue`, the others of the VRF are
+//! `rib@blue` and `transport@blue` to it, and what the keeper holds for it has the VRF in its name. So nothing else in this
+//! crate knows of VRFs.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
+
+use holdfast_api::bgp::v1::BgpDispatcher;
+use holdfast_process::{Boot, Resolver, profile::Profile, spawn_task};
+use holdfast_xrl::{Client, XrlError, scoped};
+use tokio::task::JoinHandle;
+use tracing::{Span, info};
+
+use crate::{
+    MakeStages,
+    custody::{self, Custody},
+    metrics,
+    service::Server,
+    tasks::Turns,
+};
+
+/// With whom a speaker works.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    resolver: Resolver,
+    vrf: Option<Rc<str>>,
+    pub(crate) custody: Custody,
+    pub(crate) profile: Profile,
+    /// Names the VRF in each line of the log.
+    pub(crate) span: Span,
+    pub(crate) turns: Rc<Turns>,
+}
+
+impl Surroundings {
+    pub(crate) fn new(boot: &Boot, turns: &Rc<Turns>) -> Self {
+        Self {
+            resolver: boot.resolver.clone(),
+            vrf: boot.vrf.clone(),
+            custody: Custody::new(boot.keeper.clone(), boot.vrf.clone()),
+            profile: boot.profile.clone(),
+            span: boot.span(),
+            turns: Rc::clone(turns),
+        }
+    }
+
+    /// The one of this class that has to do with the same table.
+    pub(crate) async fn client<C: Client>(&self, class: &str) -> Result<C, XrlError> {
+        match &self.vrf {
+            None => self.resolver.client(class).await,
+            vrf => self.resolver.client(&scoped(class, vrf.as_deref())).await,
+        }
+    }
+
+    /// The same, as soon as it is there.
+    pub(crate) async fn wait_for<C: Client>(&self, class: &str) -> Result<C, XrlError> {
+        self.resolver.wait_for(&scoped(class, self.vrf.as_deref())).await
+    }
+}
+
+/// The speakers of VRFs.
+pub(crate) struct Vrfs {
+    boot: Rc<Boot>,
+    stages: MakeStages,
+    turns: Rc<Turns>,
+    speakers: RefCell<BTreeMap<String, Vrf>>,
+    /// It is known which there are: what earlier processes have left of others has been given back.
+    known: Cell<bool>,
+}
+
+struct Vrf {
+    server: Rc<Server>,
+    /// Dropped, it takes the class of the VRF with it.
+    boot: Boot,
+}
+
+impl Vrfs {
+    /// None yet, for a process that was given this.
+    pub(crate) fn new(boot: Rc<Boot>, stages: MakeStages, turns: Rc<Turns>) -> Self {
+        Self { boot, stages, turns, speakers: RefCell::default(), known: Cell::new(false) }
+    }
+
+    /// Has speakers for these VRFs, and no others; each waits for a configuration of its own. The names of the peers
+    /// whose sessions end with those that go: they have been told, or have had their time.
+    ///
+    /// # Errors
+    /// When the keeper does not say what it has.
+    pub(crate) async fn follow(&self, wanted: &[String]) -> Result<Vec<String>, XrlError> {
+        let gone: Vec<_> =
+            self.speakers.borrow_mut().extract_if(.., |vrf, _| !wanted.contains(vrf)).collect();
+        for vrf in wanted {
+            self.speakers.borrow_mut().entry(vrf.clone()).or_insert_with(|| self.begin(vrf));
+        }
+        let ending: Vec<JoinHandle<Vec<String>>> = gone
+            .into_iter()
+            .map(|(vrf, Vrf { server, boot })| {
+                info!(event = "vrf-removed", vrf, "VRF removed");
+                drop(boot);
+                spawn_task(async move { server.end().await })
+            })
+            .collect();
+        let mut ended = Vec::new();
+        for one in ending {
+            ended.extend(one.await.unwrap_or_default());
+        }
+        if !self.known.get() {
+            custody::drop_of_others(&self.boot.keeper, wanted).await?;
+            self.known.set(true);
+        }
+        Ok(ended)
+    }
+
+    fn begin(&self, vrf: &str) -> Vrf {
+        let boot = self.boot.instance(vrf);
+        let server = Rc::new(Server::new(Surroundings::new(&boot, &self.turns), self.stages, None));
+        metrics::register(&boot.metrics, &server);
+        boot.node.serve(BgpDispatcher(Rc::clone(&server)));
+        boot.join();
+        info!(event = "vrf-added", vrf, "VRF added");
+        Vrf { server, boot }
+    }
+
+    /// All of them.
+    pub(crate) fn servers(&self) -> Vec<Rc<Server>> {
+        self.speakers.borrow().values().map(|vrf| Rc::clone(&vrf.server)).collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! Sockets to the kernel's routing tables.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink, sockopt,
+    },
+};
+
+/// A socket of the network namespace in which the calling thread is, for [`LinuxFib::over`](crate::LinuxFib::over) and
+/// [`Monitor::over`](crate::Monitor::over). One that another process has opened in another namespace does as well: it
+/// stays in that one, whoever uses it. Both who opens it and who uses it need CAP_NET_ADMIN for changes.
+///
+/// # Errors
+/// Those of `socket`.
+pub fn socket() -> io::Result<OwnedFd> {
+    let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+    // Without a number the protocol is NETLINK_ROUTE, 0.
+    Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
+}
+
+/// A socket that talks with the kernel and with nobody else.
+pub(crate) struct Socket(OwnedFd);
+
+impl Socket {
+    /// Gives it a port of its own, and room for so many octets that nobody has read yet.
+    pub(crate) fn new(socket: OwnedFd, receive_buffer: usize) -> io::Result<Self> {
+        let kernel_chooses = SocketAddrNetlink::new(0, 0);
+        rustix::net::bind(&socket, &kernel_chooses)?;
+        let kernel = SocketAddrNetlink::new(0, 0);
+        rustix::net::connect(&socket, &kernel)?;
+        set_receive_buffer(&socket, receive_buffer)?;
+        Ok(Self(socket))
+    }
+
+    pub(crate) fn send(&self, octets: &[u8]) -> io::Result<()> {
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.0, octets, SendFlags::empty()))?;
+        Ok(())
+    }
+
+    /// One datagram.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+        let (length, _) =
+            rustix::io::retry_on_intr(|| rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty()))?;
+        Ok(&buffer[..length])
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Without CAP_NET_ADMIN, which only reading needs not, the system's limit holds.
+fn set_receive_buffer(socket: &OwnedFd, octets: usize) -> io::Result<()> {
+    match sockopt::set_socket_recv_buffer_size_force(socket, octets) {
+        Err(Errno::PERM) => Ok(sockopt::set_socket_recv_buffer_size(socket, octets)?),
+        result => Ok(result?),
+    }
+}

@@ -1,0 +1,322 @@
+//! Sockets as protocols get them, over loopback. Keys need CAP_NET_ADMIN nowhere: only port 179 would.
+
+use std::{
+    future::Future,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::OwnedFd,
+    pin::pin,
+    process::Command,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use holdfast_sockets::{Peer, Place, Secret, SocketError};
+use holdfast_types::Prefix;
+use rustix::net::sockopt;
+
+/// A opener whose sockets are made here, for which it waits for nobody.
+struct Opener(holdfast_sockets::Opener);
+
+impl Opener {
+    fn new() -> Self {
+        Self::at(Place::Here)
+    }
+
+    fn at(place: Place) -> Self {
+        Self(holdfast_sockets::Opener::new(place))
+    }
+
+    fn configure(
+        &mut self,
+        peers: impl IntoIterator<Item = Peer>,
+        listen: &[SocketAddr],
+    ) -> Result<(), SocketError> {
+        now(self.0.configure(peers, listen))
+    }
+
+    fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, SocketError> {
+        now(self.0.listen(address, plain))
+    }
+
+    fn dial(&self, name: &str) -> Result<OwnedFd, SocketError> {
+        now(self.0.dial(name, |_| None))
+    }
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn peer(name: &str, address: impl Into<IpAddr>, port: u16) -> Peer {
+    let network = Prefix::host(address.into());
+    Peer {
+        name: name.into(),
+        network,
+        port,
+        local: None,
+        interface: None,
+        md5: None,
+        ttl_security: false,
+        ttl: None,
+    }
+}
+
+fn key(text: &str) -> Option<Secret> {
+    Secret::new(text.into())
+}
+
+/// A listener on a free port of the loopback address.
+fn listener(opener: &mut Opener, address: impl Into<IpAddr>) -> (TcpListener, u16) {
+    let address = address.into();
+    let free = TcpListener::bind((address, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
+    let socket: TcpListener = opener.listen(free, false).expect("listening").into();
+    (socket, free.port())
+}
+
+/// Waits until the dialled socket is connected or has failed.
+fn settle(socket: OwnedFd) -> Result<TcpStream, rustix::io::Errno> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut descriptors = [PollFd::new(&socket, PollFlags::OUT)];
+    poll(&mut descriptors, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).expect("poll");
+    let ready = !descriptors[0].revents().is_empty();
+    sockopt::socket_error(&socket).expect("SO_ERROR")?;
+    if ready { Ok(socket.into()) } else { Err(rustix::io::Errno::TIMEDOUT) }
+}
+
+fn accept(listener: &TcpListener) -> TcpStream {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_dialled_socket_connects_from_the_local_address() {
+    let mut opener = Opener::new();
+    let (listening, port) = listener(&mut opener, Ipv4Addr::LOCALHOST);
+    let local = Ipv4Addr::new(127, 0, 0, 9);
+    opener
+        .configure(
+            [Peer { local: Some(local.into()), ..peer("a", Ipv4Addr::LOCALHOST, port) }],
+            &[(Ipv4Addr::LOCALHOST, port).into()],
+        )
+        .expect("configured");
+    let dialled = settle(opener.dial("a").expect("dialling")).expect("connected");
+    let accepted = accept(&listening);
+    assert_eq!(accepted.peer_addr().expect("connected"), dialled.local_addr().expect("connected"));
+    assert_eq!(accepted.peer_addr().expect("connected").ip(), local);
+    assert_eq!(sockopt::ip_tos(&dialled), Ok(0xc0));
+}
+
+#[test]
+fn dialling_never_waits() {
+    let mut opener = Opener::new();
+    // TEST-NET-1: nobody answers, if there is a route at all.
+    opener.configure([peer("far", Ipv4Addr::new(192, 0, 2, 1), 179)], &[]).expect("configured");
+    let begin = Instant::now();
+    let _ = opener.dial("far");
+    assert!(begin.elapsed() < Duration::from_millis(500));
+}
+
+#[test]
+fn who_cannot_be_dialled_is_told_why() {
+    let mut opener = Opener::new();
+    let range =
+        Peer { network: "127.0.0.0/8".parse().expect("prefix"), ..peer("range", Ipv4Addr::LOCALHOST, 1) };
+    let link = Peer {
+        interface: Some("nowhere0".into()),
+        ..peer("link", "fe80::1".parse::<IpAddr>().expect("address"), 1)
+    };
+    opener.configure([range, link], &[]).expect("configured");
+    assert!(matches!(opener.dial("nobody"), Err(SocketError::UnknownPeer(_))));
+    assert!(matches!(opener.dial("range"), Err(SocketError::Range(_))));
+    assert!(matches!(opener.dial("link"), Err(SocketError::NoInterface { .. })));
+}
+
+#[test]
+fn a_peer_without_address_is_the_neighbour_that_is_heard_and_nobody_before() {
+    let mut opener = Opener::new();
+    let peer = Peer {
+        interface: Some("lo".into()),
+        network: "fe80::/10".parse().expect("prefix"),
+        ..peer("unnumbered", Ipv6Addr::LOCALHOST, 1)
+    };
+    opener.configure([peer], &[]).expect("configured");
+    assert_eq!(opener.0.unnumbered().collect::<Vec<_>>(), ["lo"]);
+    let nobody = opener.dial("unnumbered").expect_err("nobody is there").to_string();
+    assert_eq!(nobody, "no neighbour heard on lo yet");
+    // The loopback interface is a link where nobody listens at once.
+    let asked = std::cell::Cell::new(None);
+    let _ = now(opener.0.dial("unnumbered", |link| {
+        asked.set(Some(link.to_owned()));
+        Some(Ipv6Addr::LOCALHOST)
+    }));
+    assert_eq!(asked.take().as_deref(), Some("lo"));
+}
+
+#[test]
+fn at_a_device_all_sockets_are_bound_to_it() {
+    let mut opener = Opener::at(Place::Device("lo".into()));
+    let (listening, port) = listener(&mut opener, Ipv4Addr::LOCALHOST);
+    let stays = [(Ipv4Addr::LOCALHOST, port).into()];
+    opener.configure([peer("a", Ipv4Addr::LOCALHOST, port)], &stays).expect("configured");
+    let dialled = settle(opener.dial("a").expect("dialling")).expect("connected");
+    accept(&listening);
+    let shown = Command::new("ss").args(["-Htan", &format!("dport = :{port} or sport = :{port}")]).output();
+    let shown = String::from_utf8(shown.expect("ss of iproute2 runs").stdout).expect("text");
+    let at = |socket: &str| shown.lines().any(|line| line.split_whitespace().nth(3) == Some(socket));
+    let local = dialled.local_addr().expect("connected").port();
+    assert!(at(&format!("127.0.0.1%lo:{port}")) && at(&format!("127.0.0.1%lo:{local}")), "{shown}");
+}
+
+/// In a network namespace of its own.
+#[test]
+fn a_listener_ends_with_its_device_and_another_one_is_at_the_next_of_that_name() {
+    let story = || {
+        holdfast_sys::process::enter_new_network().expect("this test needs root");
+        let ip = |arguments: &str| {
+            let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip runs");
+            assert!(status.success(), "{arguments}");
+        };
+        ip("link add blue0 type bridge");
+        let (mut opener, address) =
+            (Opener::at(Place::Device("blue0".into())), (Ipv4Addr::UNSPECIFIED, 1790));
+        let mut listen = || TcpListener::from(opener.listen(address.into(), false).expect("listening"));
+        let first = listen();
+        let still = listen();
+        ip("link add other0 type bridge");
+        listen();
+        let waits = |listener: &TcpListener| listener.accept().expect_err("nobody calls").kind();
+        assert_eq!([waits(&first), waits(&still)], [std::io::ErrorKind::WouldBlock; 2]);
+
+        ip("link del blue0");
+        ip("link add blue0 type bridge");
+        let again = listen();
+        assert_eq!([waits(&first), waits(&still)], [std::io::ErrorKind::InvalidInput; 2]);
+        assert_eq!(waits(&again), std::io::ErrorKind::WouldBlock);
+        ip("link del blue0");
+        opener.0.follow();
+        assert_eq!(waits(&again), std::io::ErrorKind::InvalidInput);
+    };
+    std::thread::spawn(story).join().expect("no panic");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_told() {
+    let mut opener = Opener::at(Place::Device("nowhere0".into()));
+    let error = opener.listen((Ipv4Addr::LOCALHOST, 1790).into(), false).expect_err("no device");
+    assert_eq!(error.to_string(), "there is no interface `nowhere0`: No such device (os error 19)");
+}
+
+#[test]
+fn with_the_same_key_they_connect_and_with_another_they_do_not() {
+    for (address, local) in [
+        (IpAddr::from(Ipv4Addr::LOCALHOST), Ipv4Addr::LOCALHOST.into()),
+        (Ipv6Addr::LOCALHOST.into(), IpAddr::from(Ipv6Addr::LOCALHOST)),
+    ] {
+        let (mut server, mut client) = (Opener::new(), Opener::new());
+        server.configure([Peer { md5: key("one"), ..peer("client", local, 1) }], &[]).expect("configured");
+        let (listening, port) = listener(&mut server, address);
+        let dial = |client: &mut Opener, md5| {
+            client.configure([Peer { md5, ..peer("server", address, port) }], &[]).expect("configured");
+            settle(client.dial("server").expect("dialling"))
+        };
+        assert!(dial(&mut client, key("one")).is_ok());
+        accept(&listening);
+        assert!(dial(&mut client, key("two")).is_err(), "another key");
+        assert!(dial(&mut client, None).is_err(), "no key");
+        // The listener follows the configuration.
+        server
+            .configure([Peer { md5: key("two"), ..peer("client", local, 1) }], &[(address, port).into()])
+            .expect("configured");
+        assert!(dial(&mut client, key("two")).is_ok(), "changed");
+        server.configure([peer("client", local, 1)], &[(address, port).into()]).expect("configured");
+        assert!(dial(&mut client, None).is_ok(), "taken away");
+    }
+}
+
+#[test]
+fn a_range_shares_a_key() {
+    let (mut server, mut client) = (Opener::new(), Opener::new());
+    let network = "127.0.0.0/8".parse().expect("prefix");
+    server
+        .configure([Peer { network, md5: key("many"), ..peer("range", Ipv4Addr::LOCALHOST, 1) }], &[])
+        .expect("configured");
+    let (_listening, port) = listener(&mut server, Ipv4Addr::LOCALHOST);
+    let local = Some(Ipv4Addr::new(127, 7, 7, 7).into());
+    client
+        .configure([Peer { local, md5: key("many"), ..peer("server", Ipv4Addr::LOCALHOST, port) }], &[])
+        .expect("configured");
+    assert!(settle(client.dial("server").expect("dialling")).is_ok());
+}
+
+#[test]
+fn neighbours_with_gtsm_send_255_and_others_are_not_heard() {
+    let (mut server, mut client) = (Opener::new(), Opener::new());
+    server
+        .configure([Peer { ttl_security: true, ..peer("client", Ipv4Addr::LOCALHOST, 1) }], &[])
+        .expect("configured");
+    let (listening, port) = listener(&mut server, Ipv4Addr::LOCALHOST);
+    client.configure([peer("server", Ipv4Addr::LOCALHOST, port)], &[]).expect("configured");
+    assert!(settle(client.dial("server").expect("dialling")).is_err(), "64 is from far away");
+    client
+        .configure([Peer { ttl_security: true, ..peer("server", Ipv4Addr::LOCALHOST, port) }], &[])
+        .expect("configured");
+    let dialled = settle(client.dial("server").expect("dialling")).expect("connected");
+    let accepted = accept(&listening);
+    assert_eq!((sockopt::ip_ttl(&dialled), sockopt::ip_ttl(&accepted)), (Ok(255), Ok(255)));
+}
+
+#[test]
+fn a_listener_outlives_who_asked_for_it_until_no_peer_is_left() {
+    let mut opener = Opener::new();
+    opener.configure([peer("a", Ipv4Addr::LOCALHOST, 1)], &[]).expect("configured");
+    let (first, port) = listener(&mut opener, Ipv4Addr::LOCALHOST);
+    drop(first);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let _waiting = TcpStream::connect(address).expect("the kernel answers");
+    let second: TcpListener = opener.listen(address, false).expect("again").into();
+    accept(&second);
+    drop(second);
+    opener.configure([peer("a", Ipv4Addr::LOCALHOST, 1)], &[]).expect("configured");
+    assert!(TcpStream::connect(address).is_err(), "closed");
+}
+
+#[test]
+fn both_families_can_listen_on_the_same_port() {
+    let mut opener = Opener::new();
+    let (_v4, port) = listener(&mut opener, Ipv4Addr::UNSPECIFIED);
+    let v6 = opener.listen((Ipv6Addr::UNSPECIFIED, port).into(), false).expect("no conflict");
+    assert_eq!(sockopt::ipv6_v6only(&v6), Ok(true));
+}
+
+#[test]
+fn keys_that_do_not_fit_change_nothing() {
+    let mut opener = Opener::new();
+    let peers = |count: u32| {
+        (0..count).map(|number| Peer {
+            md5: key("k"),
+            ..peer(&number.to_string(), Ipv4Addr::from_bits(0x0a00_0000 + number), 1)
+        })
+    };
+    opener.configure(peers(10), &[]).expect("ten always fit");
+    let (_listening, port) = listener(&mut opener, Ipv4Addr::LOCALHOST);
+    let stays = [(Ipv4Addr::LOCALHOST, port).into()];
+    // As much as the kernel may allow for all options of a socket, with a key of 80 octets each.
+    let most: u32 = std::fs::read_to_string("/proc/sys/net/core/optmem_max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .expect("the kernel says its limit");
+    let error = opener.configure(peers(most / 80), &stays).expect_err("more than fit");
+    assert!(matches!(error, SocketError::TooManyKeys { .. }), "{error}");
+    assert!(error.to_string().contains("net.core.optmem_max"), "{error}");
+    let far = most / 80 - 1;
+    assert!(matches!(opener.dial(&far.to_string()), Err(SocketError::UnknownPeer(_))));
+}
