@@ -1,10 +1,10 @@
 //! Opens the sockets under protocols, with the keys and hop limits that the configuration asks for.
 //!
-//! A [`Opener`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out
-//! as descriptors; [`TransportService`] serves it as `transport.v1`, in whichever process stands at the
-//! opener. Where its sockets are is its [`Place`]: each VRF has a opener of its own. The protocol that gets a descriptor never sees a secret and needs no rights. Nothing here reads or
-//! writes a connection, and nothing waits but for the first configuration: a dialled socket is still connecting when
-//! it is handed out.
+//! An [`Opener`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out as
+//! descriptors; [`TransportService`] serves it as `transport.v1`, in whichever process stands at the door. Where its sockets
+//! are is its [`Place`]: each VRF has an opener of its own. The protocol that gets a descriptor never sees a secret and
+//! needs no rights. Nothing here reads or writes a connection, and nothing waits but for the first configuration: a dialled
+//! socket is still connecting when it is handed out.
 //!
 //! A peer without address is whoever is the router on its interface, as router advertisements say (RFC 4861):
 //! [`TransportService::discovery`] hears and sends those, where there are such peers.

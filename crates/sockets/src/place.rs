@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::{SocketError, error::Step};
 
-/// Where the sockets of a opener are made.
+/// Where the sockets of an opener are made.
 #[derive(Clone, Default)]
 pub enum Place {
     /// In the process's own network namespace, at no device: routes are those of the main table.

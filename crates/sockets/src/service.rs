@@ -34,7 +34,7 @@ struct Plain {
 }
 
 impl TransportService {
-    /// With a opener to this place, which knows no peers yet.
+    /// With an opener to this place, which knows no peers yet.
     pub fn new(place: Place) -> Self {
         let neighbors = Rc::new(Neighbors::new(place.clone()));
         Self { opener: Rc::new(Mutex::new(Opener::new(place))), neighbors, ..Self::default() }
