@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| holdfast_tls_wire::fuzzing::initial_packet(data));
