@@ -2,16 +2,24 @@
 
 use std::{fs, io, path::Path};
 
+use holdfast_config::Holds;
+use holdfast_tls::files;
+
 use crate::{Failure, json};
 
-/// Checks a file. With `json` the diagnostics go to `out`, an empty array if there are none.
+/// Checks a file, and the files that it names. With `json` the diagnostics go to `out`, an empty array if there are none.
 pub(crate) fn check(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
     let read = fs::read(file).map_err(|error| Failure::Unreadable { file: file.to_owned(), error });
     // Not UTF-8 is a fault of the text, with a place: what is no character becomes one that TOML refuses.
     let text = String::from_utf8_lossy(&read?).replace(char::REPLACEMENT_CHARACTER, "\u{0}");
-    match holdfast_config::parse(&text, &file.display().to_string()) {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let named = |name: &str, holds: Holds<'_>| named(&directory.join(name), holds);
+    match holdfast_config::parse_with(&text, &file.display().to_string(), &named) {
         Ok(_) if as_json => json::line(out, &serde_json::json!([]))?,
-        Ok(_) => writeln!(out, "{}: no errors", file.display())?,
+        Ok(config) => {
+            config.notes().iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+            writeln!(out, "{}: no errors", file.display())?;
+        }
         Err(wrong) => {
             if as_json {
                 json::line(out, &wrong)?;
@@ -20,4 +28,13 @@ pub(crate) fn check(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Resu
         }
     }
     Ok(())
+}
+
+/// What a file holds that the configuration names.
+fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
+    match holds {
+        Holds::Certificates => files::certificates(file),
+        Holds::Revocations => files::revocations(file),
+        Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
+    }
 }

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, process::ExitCode};
 
 use holdfast_config::Diagnostics;
+use holdfast_tls::keys::KeysError;
 use holdfast_xrl::{ErrorKind, XrlError};
 
 /// Why a command could not be carried out: what the operator reads, and the exit code.
@@ -77,6 +78,17 @@ pub enum Failure {
     /// as JSON.
     #[error("{0}")]
     Wrong(Diagnostics),
+    /// A key, certificate, request or revocation list cannot be made, or not be kept.
+    #[error("{0}")]
+    Keys(#[from] KeysError),
+    /// The file is read, and is not the key, certificate, request or revocation list that is wanted.
+    #[error("{}: {error}", file.display())]
+    KeyFile {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        error: KeysError,
+    },
     /// The answer could not be written.
     #[error("cannot write the answer: {0}")]
     Output(#[from] io::Error),
@@ -113,6 +125,8 @@ impl Failure {
             | Self::NothingFound(_)
             | Self::Unreadable { .. }
             | Self::Wrong(_)
+            | Self::Keys(_)
+            | Self::KeyFile { .. }
             | Self::Output(_) => 1,
         }
     }

@@ -13,6 +13,7 @@ mod configure;
 mod diff;
 mod failure;
 mod json;
+mod keys;
 mod peer;
 mod policy;
 mod profile;
@@ -107,6 +108,8 @@ pub enum Command {
     Configure(configure::Configure),
     /// Replaces the running router's binary, process by process; sessions and routes stay.
     Upgrade(upgrade::Upgrade),
+    /// Makes and shows the keys and certificates that routers prove themselves with; no router is needed.
+    Keys(keys::Keys),
     /// Calls any method of any process, or lists and describes them.
     Call(Call),
 }
@@ -182,6 +185,7 @@ impl Command {
             Self::Diff(diff) => diff.options.json,
             Self::Configure(configure) => configure.options.json,
             Self::Upgrade(upgrade) => upgrade.options.json,
+            Self::Keys(keys) => keys.wants_json(),
             Self::Call(call) => call.options.json,
         }
     }
@@ -213,6 +217,7 @@ impl Command {
             Self::Diff(diff) => diff.run(out),
             Self::Configure(configure) => configure.run(out),
             Self::Upgrade(upgrade) => upgrade.run(out),
+            Self::Keys(keys) => keys.run(out),
             Self::Call(call) => {
                 router::with(&call.options.runtime_dir.clone(), async |router| call.call(&router, out).await)
             }

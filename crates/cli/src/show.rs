@@ -2,9 +2,11 @@
 
 mod aggregates;
 mod candidates;
+mod connections;
 mod counters;
 mod dampened;
 mod interfaces;
+mod listeners;
 mod neighbors;
 mod nsr;
 mod policy;
@@ -53,6 +55,16 @@ pub enum What {
     },
     /// The kernel's interfaces and their addresses.
     Interfaces(Table),
+    /// Where peers are expected, and what admission has decided there.
+    Listeners(Table),
+    /// Connections over TLS and QUIC: where they lead, what proves the peer, and how they go.
+    Connections {
+        /// Only of this peer.
+        peer: Option<String>,
+        /// Only of one VRF.
+        #[command(flatten)]
+        table: Table,
+    },
     /// The router's processes and how they fare.
     Processes,
     /// The VRFs: where their routes and sockets are, and how many of their sessions are up.
@@ -142,6 +154,8 @@ impl What {
                 table::show(&router.of(&table), destination, family.afi(), protocol, json, out).await
             }
             Self::Interfaces(table) => interfaces::show(&router.of(&table), json, out).await,
+            Self::Listeners(table) => listeners::show(&router.of(&table), json, out).await,
+            Self::Connections { peer, table } => connections::show(&router.of(&table), peer, json, out).await,
             Self::Processes => processes::show(router, json, out).await,
             Self::Vrf => vrf::show(router, json, out).await,
             Self::Nsr(table) => nsr::show(&router.of(&table), json, out).await,

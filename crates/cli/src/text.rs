@@ -83,6 +83,15 @@ pub(crate) fn address(octets: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
+/// An address with a port: `10.0.0.1:179`, `[::]:179`.
+pub(crate) fn socket(octets: &[u8], port: u32) -> String {
+    match address(octets) {
+        Some(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        Some(IpAddr::V4(address)) => format!("{address}:{port}"),
+        None => format!("-:{port}"),
+    }
+}
+
 /// `-` for an empty text.
 pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }

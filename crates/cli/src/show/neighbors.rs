@@ -83,6 +83,8 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         ("lastResetDueTo", &neighbor.last_reset),
         ("lastError", &peer.last_error),
         ("peerGroup", &neighbor.group),
+        ("transport", &neighbor.transport),
+        ("proof", &neighbor.proof),
     ];
     for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         value[key] = text.as_str().into();
@@ -312,6 +314,12 @@ fn write_connection(neighbor: &Neighbor, remote: &str, out: &mut dyn Write) -> i
         return Ok(());
     }
     writeln!(out, "  Local {local} port {local_port}, remote {remote} port {remote_port}")?;
+    if !neighbor.transport.is_empty() {
+        writeln!(out, "  Transport {}", neighbor.transport)?;
+    }
+    if !neighbor.proof.is_empty() {
+        writeln!(out, "  Proof: {}", neighbor.proof)?;
+    }
     let (read, written) = (neighbor.last_read_milliseconds, neighbor.last_write_milliseconds);
     writeln!(out, "  Last read {} ago, last write {} ago", uptime(read.max(1)), uptime(written.max(1)))
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod fake;
+mod keys;
 
 use std::io;
 

@@ -1,0 +1,131 @@
+//! Files that a configuration names: certificates, revocation lists and keys, in PEM or DER. What is wrong with one is said
+//! in words, without its name.
+
+use std::{fs, io::Read, path::Path};
+
+use x509_parser::{parse_x509_certificate, parse_x509_crl};
+
+use crate::{
+    Identity,
+    keys::{self, KeysError},
+};
+
+/// In octets. A list that revokes a hundred thousand certificates is not longer.
+const LARGEST: u64 = 4 << 20;
+
+/// All certificates of a file, as DER.
+///
+/// # Errors
+/// It cannot be read, or holds none, or one of them is none.
+pub fn certificates(file: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let found = keys::certificates(&read(file)?).map_err(words)?;
+    match found.iter().all(|der| parse_x509_certificate(der).is_ok_and(|(rest, _)| rest.is_empty())) {
+        true => Ok(found),
+        false => Err("it holds a certificate that cannot be read".to_owned()),
+    }
+}
+
+/// All revocation lists of a file, as DER.
+///
+/// # Errors
+/// It cannot be read, or holds none, or one of them is none.
+pub fn revocations(file: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let found = keys::revocations(&read(file)?).map_err(words)?;
+    match found.iter().all(|der| parse_x509_crl(der).is_ok_and(|(rest, _)| rest.is_empty())) {
+        true => Ok(found),
+        false => Err("it holds a revocation list that cannot be read".to_owned()),
+    }
+}
+
+/// The private key of a file, as DER; that of the first of these certificates, if there is one.
+///
+/// # Errors
+/// It cannot be read, or holds none, or that of another certificate.
+pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+    let key = keys::private_key(&read(file)?).map_err(words)?;
+    Identity::new(certificates, &key).map_err(|error| error.to_string())?;
+    Ok(key)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let mut octets = Vec::new();
+    let file = fs::File::open(file).map_err(|error| error.to_string())?;
+    file.take(LARGEST + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
+    match octets.len() as u64 > LARGEST {
+        true => Err(format!("it has more than {} MiB", LARGEST >> 20)),
+        false => Ok(octets),
+    }
+}
+
+fn words(error: KeysError) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::keys::{Algorithm, Authority, Item, PrivateKey, Validity, pem, self_signed};
+
+    /// A directory that goes with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            let path = std::env::temp_dir().join(format!("holdfast-tls-files-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("made");
+            Self(path)
+        }
+
+        fn write(&self, name: &str, octets: impl AsRef<[u8]>) -> PathBuf {
+            let file = self.0.join(name);
+            fs::write(&file, octets).expect("written");
+            file
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn key() -> PrivateKey {
+        PrivateKey::generate(Algorithm::P256).expect("random numbers")
+    }
+
+    #[test]
+    fn files_are_pem_or_der_and_hold_what_they_are_to_hold() {
+        let scratch = Scratch::new();
+        let (ours, other) = (key(), key());
+        let der = self_signed(&ours, &["r1.example".to_owned()], Validity::days(1)).expect("made");
+        let certificate = pem(&Item::Certificate(der.clone()));
+        let private = pem(&Item::PrivateKey(ours.der().to_vec()));
+        let both = scratch.write("both.pem", format!("{certificate}{certificate}{private}"));
+        assert_eq!(certificates(&both), Ok(vec![der.clone(), der.clone()]));
+        assert_eq!(certificates(&scratch.write("one.der", &der)), Ok(vec![der.clone()]));
+        assert_eq!(private_key(&both, std::slice::from_ref(&der)), Ok(ours.der().to_vec()));
+        assert_eq!(private_key(&scratch.write("key.der", ours.der()), &[]), Ok(ours.der().to_vec()));
+
+        let authority = Authority::new("CA", key(), Validity::days(1)).expect("made");
+        let list = authority.revoke(None, authority.certificate(), Validity::days(1)).expect("made");
+        let list_file = scratch.write("crl.pem", pem(&Item::Revocations(list.clone())));
+        assert_eq!(revocations(&list_file), Ok(vec![list]));
+
+        let other = scratch.write("other.pem", pem(&Item::PrivateKey(other.der().to_vec())));
+        let garbage = pem(&Item::Certificate(vec![0x30, 0x01, 0x00]));
+        let faults = [
+            (private_key(&other, &[der]).expect_err("of nobody"), "does not belong to our certificate"),
+            (private_key(&list_file, &[]).expect_err("no key"), "there is no private key in it"),
+            (certificates(&other).expect_err("a key"), "there is no certificate in it"),
+            (certificates(&scratch.write("empty", "")).expect_err("empty"), "neither a certificate nor"),
+            (certificates(&scratch.write("bad", garbage)).expect_err("bad"), "that cannot be read"),
+            (certificates(&scratch.0.join("gone")).expect_err("gone"), "No such file"),
+            (revocations(&both).expect_err("certificates"), "there is no revocation list in it"),
+        ];
+        for (error, expected) in faults {
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

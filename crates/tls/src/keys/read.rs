@@ -1,0 +1,152 @@
+//! Reading PEM and DER, writing PEM.
+
+use std::fmt;
+
+use ::pem::{EncodeConfig, LineEnding, Pem, encode_config};
+use rustls::pki_types::{
+    PrivateKeyDer,
+    pem::{PemObject, SectionKind},
+};
+use x509_parser::{
+    certification_request::X509CertificationRequest, parse_x509_certificate, parse_x509_crl,
+    prelude::FromDer, x509::SubjectPublicKeyInfo,
+};
+
+use super::KeysError;
+
+/// Something that a file can hold, in DER.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Item {
+    /// X.509.
+    Certificate(Vec<u8>),
+    /// PKCS#8, SEC1 or PKCS#1.
+    PrivateKey(Vec<u8>),
+    /// SubjectPublicKeyInfo.
+    PublicKey(Vec<u8>),
+    /// PKCS#10.
+    Request(Vec<u8>),
+    /// A revocation list (RFC 5280 section 5).
+    Revocations(Vec<u8>),
+}
+
+impl fmt::Debug for Item {
+    /// What it is, and nothing of what is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Certificate(_) => "Certificate",
+            Self::PrivateKey(_) => "PrivateKey",
+            Self::PublicKey(_) => "PublicKey",
+            Self::Request(_) => "Request",
+            Self::Revocations(_) => "Revocations",
+        })
+    }
+}
+
+/// All that a file holds, in its order: PEM, in which text and unknown parts are passed over, or one piece of DER.
+///
+/// # Errors
+/// There is nothing that is known, or the PEM is damaged.
+pub fn read(contents: &[u8]) -> Result<Vec<Item>, KeysError> {
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    if !contents.windows(BEGIN.len()).any(|window| window == BEGIN) {
+        return Ok(vec![of_der(contents)?]);
+    }
+    let mut items = Vec::new();
+    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(contents) {
+        let (kind, der) = section.map_err(|error| KeysError::Pem(error.to_string()))?;
+        items.extend(match kind {
+            SectionKind::Certificate => Some(Item::Certificate(der)),
+            SectionKind::PublicKey => Some(Item::PublicKey(der)),
+            SectionKind::RsaPrivateKey | SectionKind::PrivateKey | SectionKind::EcPrivateKey => {
+                Some(Item::PrivateKey(der))
+            }
+            SectionKind::Crl => Some(Item::Revocations(der)),
+            SectionKind::Csr => Some(Item::Request(der)),
+            _ => None,
+        });
+    }
+    match items.is_empty() {
+        true => Err(KeysError::Unreadable),
+        false => Ok(items),
+    }
+}
+
+/// Certificates of a file, in its order.
+///
+/// # Errors
+/// There is none.
+pub fn certificates(contents: &[u8]) -> Result<Vec<Vec<u8>>, KeysError> {
+    all(contents, "certificate", |item| match item {
+        Item::Certificate(der) => Some(der),
+        _ => None,
+    })
+}
+
+/// The first private key of a file.
+///
+/// # Errors
+/// There is none.
+pub fn private_key(contents: &[u8]) -> Result<Vec<u8>, KeysError> {
+    let keys = all(contents, "private key", |item| match item {
+        Item::PrivateKey(der) => Some(der),
+        _ => None,
+    })?;
+    keys.into_iter().next().ok_or(KeysError::Missing("private key"))
+}
+
+/// Revocation lists of a file.
+///
+/// # Errors
+/// There is none.
+pub fn revocations(contents: &[u8]) -> Result<Vec<Vec<u8>>, KeysError> {
+    all(contents, "revocation list", |item| match item {
+        Item::Revocations(der) => Some(der),
+        _ => None,
+    })
+}
+
+fn all(
+    contents: &[u8],
+    what: &'static str,
+    wanted: impl Fn(Item) -> Option<Vec<u8>>,
+) -> Result<Vec<Vec<u8>>, KeysError> {
+    let found: Vec<_> = read(contents)?.into_iter().filter_map(wanted).collect();
+    match found.is_empty() {
+        true => Err(KeysError::Missing(what)),
+        false => Ok(found),
+    }
+}
+
+/// What one piece of DER is, by what can be read in it to the end.
+fn of_der(der: &[u8]) -> Result<Item, KeysError> {
+    let owned = der.to_vec();
+    if parse_x509_certificate(der).is_ok_and(|(rest, _)| rest.is_empty()) {
+        Ok(Item::Certificate(owned))
+    } else if parse_x509_crl(der).is_ok_and(|(rest, _)| rest.is_empty()) {
+        Ok(Item::Revocations(owned))
+    } else if X509CertificationRequest::from_der(der).is_ok_and(|(rest, _)| rest.is_empty()) {
+        Ok(Item::Request(owned))
+    } else if SubjectPublicKeyInfo::from_der(der).is_ok_and(|(rest, _)| rest.is_empty()) {
+        Ok(Item::PublicKey(owned))
+    } else if PrivateKeyDer::try_from(der).is_ok() {
+        Ok(Item::PrivateKey(owned))
+    } else {
+        Err(KeysError::Unreadable)
+    }
+}
+
+/// An item as PEM (RFC 7468).
+pub fn pem(item: &Item) -> String {
+    let (tag, der) = match item {
+        Item::Certificate(der) => ("CERTIFICATE", der),
+        Item::PublicKey(der) => ("PUBLIC KEY", der),
+        Item::Request(der) => ("CERTIFICATE REQUEST", der),
+        Item::Revocations(der) => ("X509 CRL", der),
+        Item::PrivateKey(der) => match PrivateKeyDer::try_from(der.as_slice()) {
+            Ok(PrivateKeyDer::Sec1(_)) => ("EC PRIVATE KEY", der),
+            Ok(PrivateKeyDer::Pkcs1(_)) => ("RSA PRIVATE KEY", der),
+            _ => ("PRIVATE KEY", der),
+        },
+    };
+    encode_config(&Pem::new(tag, der.clone()), EncodeConfig::new().set_line_ending(LineEnding::LF))
+}
