@@ -1,17 +1,20 @@
 //! What the kernel offers and std does not: options of sockets, privileges, memory that outlives a process.
 //!
 //! The only crate with `unsafe`: each use wraps one system call that has no safe wrapper in rustix, and
-//! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`netlink`] and [`bind_to_device`]
-//! are for whoever opens sockets, [`icmp`] for whoever looks for neighbours, [`process`] for the first lines of a process,
+//! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`pair`], [`netlink`], [`filter`] and
+//! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`process`] for the
+//! first lines of a process,
 //! [`memory`] for what the next one finds.
 
 // The workspace denies it; this crate is the exception (see above).
 #![allow(unsafe_code)]
 
+pub mod filter;
 pub mod icmp;
 pub mod memory;
 pub mod netlink;
 mod option;
+pub mod pair;
 pub mod process;
 pub mod tcp;
 

@@ -1,0 +1,260 @@
+//! One interface for listeners, dialers and connections under every protocol that needs a reliable channel.
+//!
+//! A [`Connection`] is a stream of octets both ways, an [`Identity`] that was proven before it was handed out, and a
+//! [`Control`] with what only some transports can do. Which library carries it is known to its backend alone: [`tcp`],
+//! [`tls`] and QUIC take bare sockets from whoever may open them; [`memory`] needs none. A [`Gate`] decides at every
+//! [`Listener`] who is let in, before there is any state of the attempt. Where whoever speaks the protocol needs a
+//! descriptor and the octets come about here, [`carry()`] moves them.
+//!
+//! Nothing here opens sockets, reads configuration or speaks a protocol of routing. All of it runs on one thread: what
+//! listens with a handshake spawns local tasks, so it has to be polled in a `LocalSet`.
+//!
+//! ```
+//! use std::{any::Any, net::SocketAddr, rc::Rc, time::{Duration, Instant}};
+//!
+//! use holdfast_admission::{Attempt, Verdict};
+//! use holdfast_transport::{Expected, Failure, Gate, Listener, Protocol, memory::Network};
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! /// Lets everybody in.
+//! struct Open;
+//!
+//! fn peer(name: &str) -> Expected {
+//!     Expected { peer: name.to_owned(), tls: None, idle: Duration::from_secs(90) }
+//! }
+//!
+//! impl Gate for Open {
+//!     fn judge(&self, _: Protocol, _: &mut dyn Attempt, _: Instant) -> Verdict {
+//!         Verdict::Accept
+//!     }
+//!     fn expect(&self, _: Protocol, _: SocketAddr) -> Option<Expected> {
+//!         Some(peer("r1"))
+//!     }
+//!     fn begin(&self, _: Protocol) -> Box<dyn Any> {
+//!         Box::new(())
+//!     }
+//!     fn failed(&self, _: Protocol, _: SocketAddr, _: &Failure) {}
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+//! runtime.block_on(async {
+//!     let network = Network::new(7);
+//!     network.set_delay(Duration::from_millis(1));
+//!     let (r1, r2) = ("192.0.2.1:40000".parse()?, "192.0.2.2:179".parse()?);
+//!     let mut listener = network.listener(r2, Rc::new(Open));
+//!     let to_r2 = peer("r2");
+//!     let (dialed, accepted) = tokio::join!(network.connect(r1, r2, &to_r2), listener.accept());
+//!     let (mut dialed, mut accepted) = (dialed?, accepted?);
+//!     assert_eq!(accepted.identity.peer, "r1");
+//!
+//!     dialed.stream.write_all(b"octets").await?;
+//!     let mut octets = [0; 6];
+//!     accepted.stream.read_exact(&mut octets).await?;
+//!     assert_eq!(&octets, b"octets");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+
+mod attempt;
+mod carry;
+mod end;
+mod entrance;
+mod failure;
+pub mod memory;
+pub mod noq;
+mod ready;
+#[cfg(feature = "quic-s2n")]
+pub mod s2n;
+pub mod tcp;
+pub mod tls;
+
+pub use carry::{Meter, carry};
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    pin::Pin,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_admission::{Attempt, Verdict};
+use holdfast_tls::PeerTls;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// How long a handshake may take, on either side.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// Handshakes under way at one listener, at most; whoever comes then waits in the kernel, or is not answered. The
+/// [`Gate`] usually bounds them before.
+pub const MOST_HANDSHAKES: usize = 1024;
+
+/// A future of this thread.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// What carries a connection.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Protocol {
+    /// The kernel's TCP.
+    Tcp,
+    /// TLS 1.3 over TCP.
+    Tls,
+    /// QUIC (RFC 9000), one bidirectional stream; library noq.
+    Quic,
+    /// The same; library s2n-quic.
+    QuicS2n,
+    /// Memory, for tests: with seeded loss, delay and a cut switch.
+    Memory,
+}
+
+impl Protocol {
+    /// The word of the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Quic => "quic",
+            Self::QuicS2n => "quic-s2n",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The peer as configured; empty where peers are not configured.
+    pub peer: String,
+    /// What carries the connection.
+    pub protocol: Protocol,
+    /// Its address when the connection came about.
+    pub remote: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+    /// What proves who it is, in words of the operator; empty: nothing.
+    pub proof: String,
+}
+
+/// Octets both ways. Shutting down says that no more are to be sent, and is done when the other end's transport has all of
+/// them, or for TCP when the kernel has: then [`Control::close`] loses nothing. Dropped, the connection ends.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// The kernel's own socket, which whoever reads and writes can do without us.
+    ///
+    /// # Errors
+    /// Itself, where the octets come about here: it has to be carried ([`carry()`]).
+    fn into_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>>;
+}
+
+/// A connection whose other end has proven who it is.
+pub struct Connection {
+    /// Who that is.
+    pub identity: Identity,
+    /// Octets both ways.
+    pub stream: Box<dyn Stream>,
+    /// What else can be done with it.
+    pub control: Rc<dyn Control>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// Figures of a connection.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Packets taken for lost.
+    pub lost_packets: u64,
+    /// Smoothed round-trip time in microseconds; 0: not known.
+    pub smoothed_rtt_us: u32,
+    /// How often the peer's address has changed.
+    pub migrations: u32,
+    /// How often we have changed keys; over QUIC, which changes those of both ends at once, how often anybody has.
+    pub key_updates: u32,
+}
+
+/// Why a connection has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// Here, in order.
+    Here,
+    /// By the peer, with a number and text of its own.
+    Peer(u64, String),
+    /// Nothing was heard for too long.
+    TimedOut,
+    /// The peer has forgotten the connection (a reset).
+    Reset,
+    /// Anything else, in words of the operator.
+    Failed(String),
+}
+
+/// What can be done with a connection beside reading and writing.
+pub trait Control {
+    /// Where the peer is now.
+    fn remote(&self) -> SocketAddr;
+    /// How it goes.
+    fn stats(&self) -> Stats;
+    /// The next octets are under new keys; `false`: this transport cannot.
+    fn update_keys(&self) -> bool;
+    /// Ends it; the peer is told the number and the text where the transport can.
+    fn close(&self, code: u32, reason: &str);
+    /// Waits for its end. TCP and TLS know of it only while somebody reads or writes. A connection whose stream was dropped
+    /// or taken ([`Stream::into_socket`]) has ended here.
+    fn closed(&self) -> LocalFuture<'_, Closed>;
+}
+
+/// Why there is no connection.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nobody answers, or the kernel refuses.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The other end is not who it has to be, or we are not for it. The reason is for the operator.
+    #[error("{0}")]
+    Untrusted(String),
+    /// The other end does not want us, or speaks something else.
+    #[error("{0}")]
+    Refused(String),
+    /// It took too long.
+    #[error("no answer in time")]
+    TimedOut,
+    /// This transport cannot, or is not compiled in.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// Whoever is expected at the other end.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The peer as configured.
+    pub peer: String,
+    /// What it has to prove over TLS and QUIC, and what we show it; without it there is no handshake with it.
+    pub tls: Option<PeerTls>,
+    /// How long QUIC waits for a sign of life.
+    pub idle: Duration,
+}
+
+/// Who decides at a listener.
+pub trait Gate {
+    /// Whether an attempt goes on, before there is any state of it; counts. Never [`Verdict::Next`].
+    fn judge(&self, protocol: Protocol, attempt: &mut dyn Attempt, now: Instant) -> Verdict;
+    /// Who is expected from there. Nobody: the attempt is refused.
+    fn expect(&self, protocol: Protocol, remote: SocketAddr) -> Option<Expected>;
+    /// A handshake that was let in has begun, and has ended when what is returned is dropped.
+    fn begin(&self, protocol: Protocol) -> Box<dyn std::any::Any>;
+    /// A handshake that was let in has failed.
+    fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure);
+}
+
+/// Takes connections that have been let in and have proven who they are.
+pub trait Listener {
+    /// What it listens with.
+    fn protocol(&self) -> Protocol;
+    /// Where.
+    fn local(&self) -> SocketAddr;
+    /// The next one. Handshakes that fail are counted and said, and are not seen here.
+    fn accept(&mut self) -> LocalFuture<'_, Result<Connection, Failure>>;
+}

@@ -1,0 +1,178 @@
+//! A gate that does as it is told and remembers, and a listener behind it that is always taken from.
+
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_admission::{AddressProof, Attempt, Hello, Verdict};
+use holdfast_transport::{Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Protocol};
+use tokio::{
+    sync::{Notify, mpsc},
+    task::{JoinHandle, spawn_local},
+};
+
+use crate::backend::Backend;
+
+type Judge = Box<dyn Fn(&mut dyn Attempt) -> Verdict>;
+
+/// What a gate was asked and told.
+pub(crate) struct TestGate {
+    judge: RefCell<Judge>,
+    pub(crate) expected: RefCell<Option<Expected>>,
+    /// What each attempt had to prove its address.
+    pub(crate) proofs: RefCell<Vec<AddressProof>>,
+    under_way: Rc<Cell<usize>>,
+    pub(crate) most_under_way: Cell<usize>,
+    failures: RefCell<Vec<Failure>>,
+    changed: Rc<Notify>,
+}
+
+impl TestGate {
+    /// Lets everybody in, and takes them for this one.
+    pub(crate) fn expecting(expected: Expected) -> Rc<Self> {
+        Rc::new(Self {
+            judge: RefCell::new(Box::new(|_| Verdict::Accept)),
+            expected: RefCell::new(Some(expected)),
+            proofs: RefCell::default(),
+            under_way: Rc::default(),
+            most_under_way: Cell::new(0),
+            failures: RefCell::default(),
+            changed: Rc::default(),
+        })
+    }
+
+    /// Decides like this from now on.
+    pub(crate) fn judge_by(&self, judge: impl Fn(&mut dyn Attempt) -> Verdict + 'static) {
+        *self.judge.borrow_mut() = Box::new(judge);
+    }
+
+    /// Decides so from now on.
+    pub(crate) fn say(&self, verdict: Verdict) {
+        self.judge_by(move |_| verdict);
+    }
+
+    pub(crate) fn judged(&self) -> usize {
+        self.proofs.borrow().len()
+    }
+
+    /// Handshakes that have begun and have not ended.
+    pub(crate) fn under_way(&self) -> Rc<Cell<usize>> {
+        self.under_way.clone()
+    }
+
+    /// Waits until this holds.
+    pub(crate) async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if holds(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits for so many handshakes to fail.
+    pub(crate) async fn failures(&self, count: usize) -> Vec<Failure> {
+        self.until(|gate| gate.failures.borrow().len() >= count).await;
+        self.failures.borrow().clone()
+    }
+}
+
+impl Gate for TestGate {
+    fn judge(&self, _: Protocol, attempt: &mut dyn Attempt, _: Instant) -> Verdict {
+        self.proofs.borrow_mut().push(attempt.proof());
+        let verdict = (self.judge.borrow())(attempt);
+        self.changed.notify_waiters();
+        verdict
+    }
+
+    fn expect(&self, _: Protocol, _: SocketAddr) -> Option<Expected> {
+        self.expected.borrow().clone()
+    }
+
+    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+        self.under_way.set(self.under_way.get() + 1);
+        self.most_under_way.set(self.most_under_way.get().max(self.under_way.get()));
+        self.changed.notify_waiters();
+        Box::new(UnderWay(self.under_way.clone(), self.changed.clone()))
+    }
+
+    fn failed(&self, _: Protocol, _: SocketAddr, failure: &Failure) {
+        self.failures.borrow_mut().push(failure.clone());
+        self.changed.notify_waiters();
+    }
+}
+
+struct UnderWay(Rc<Cell<usize>>, Rc<Notify>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+        self.1.notify_waiters();
+    }
+}
+
+/// A listener whose connections are taken as they come.
+pub(crate) struct Door {
+    pub(crate) gate: Rc<TestGate>,
+    pub(crate) local: SocketAddr,
+    connections: mpsc::UnboundedReceiver<Connection>,
+    task: JoinHandle<()>,
+}
+
+impl Door {
+    pub(crate) fn open(backend: &dyn Backend, gate: Rc<TestGate>) -> Self {
+        Self::open_for(backend, gate, HANDSHAKE_TIME)
+    }
+
+    /// With another time for handshakes.
+    pub(crate) fn open_for(backend: &dyn Backend, gate: Rc<TestGate>, handshake: Duration) -> Self {
+        let mut listener = backend.listen(gate.clone(), handshake);
+        assert_eq!(listener.protocol(), backend.protocol());
+        let local = listener.local();
+        let (sender, connections) = mpsc::unbounded_channel();
+        let task = spawn_local(async move {
+            while let Ok(connection) = listener.accept().await {
+                if sender.send(connection).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { gate, local, connections, task }
+    }
+
+    /// The next one who was let in and has proven who it is.
+    pub(crate) async fn next(&mut self) -> Connection {
+        self.connections.recv().await.expect("the listener listens")
+    }
+
+    /// Listens no more.
+    pub(crate) async fn close(mut self) {
+        self.task.abort();
+        // It was aborted: that is its end.
+        let _ = (&mut self.task).await;
+    }
+
+    /// Nobody was let in.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.connections.is_empty()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Protocols of a first flight that could be read.
+pub(crate) fn alpn_of(attempt: &mut dyn Attempt) -> Option<Vec<u8>> {
+    match attempt.hello() {
+        Hello::Known { alpn, .. } => Some(alpn.to_vec()),
+        Hello::Incomplete | Hello::Unsupported => None,
+    }
+}

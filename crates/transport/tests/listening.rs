@@ -1,0 +1,37 @@
+//! A listening socket of TCP that is shut down.
+
+mod open;
+
+use std::{net::TcpListener, rc::Rc, time::Duration};
+
+use holdfast_transport::{Listener, tcp, tls};
+use open::Open;
+use rustix::net::{Shutdown, shutdown};
+use tokio::{runtime::Builder, task::LocalSet, time::timeout};
+
+fn run(story: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let ended = LocalSet::new().block_on(&runtime, async { timeout(Duration::from_secs(60), story).await });
+    ended.expect("the story hangs");
+}
+
+#[test]
+fn a_socket_that_listens_no_more_ends_its_listener() {
+    run(async {
+        let [one, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind"));
+        let ours = [&one, &other].map(|socket| socket.try_clone().expect("another descriptor").into());
+        let [for_tcp, for_tls] = ours;
+        let mut listeners: [Box<dyn Listener>; 2] = [
+            Box::new(tcp::TcpListener::new(for_tcp, Rc::new(Open)).expect("a listener")),
+            Box::new(tls::TlsListener::new(for_tls, Rc::new(Open)).expect("a listener")),
+        ];
+        // As whoever has opened them does when the place that they are in has gone.
+        for socket in [&one, &other] {
+            shutdown(socket, Shutdown::Both).expect("shut down");
+        }
+        for listener in &mut listeners {
+            let failure = listener.accept().await.expect_err("it has ended");
+            assert_eq!(failure.to_string(), "nobody listens at this socket any more");
+        }
+    });
+}

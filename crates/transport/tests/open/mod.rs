@@ -1,0 +1,29 @@
+//! A gate that lets everybody in, and takes them for anybody.
+
+use std::{any::Any, net::SocketAddr, time::Duration, time::Instant};
+
+use holdfast_admission::{Attempt, Verdict};
+use holdfast_transport::{Expected, Failure, Gate, Protocol};
+
+pub(crate) struct Open;
+
+/// With an idle time of a minute.
+pub(crate) fn anybody() -> Expected {
+    Expected { peer: "anybody".to_owned(), tls: None, idle: Duration::from_secs(60) }
+}
+
+impl Gate for Open {
+    fn judge(&self, _: Protocol, _: &mut dyn Attempt, _: Instant) -> Verdict {
+        Verdict::Accept
+    }
+
+    fn expect(&self, _: Protocol, _: SocketAddr) -> Option<Expected> {
+        Some(anybody())
+    }
+
+    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+        Box::new(())
+    }
+
+    fn failed(&self, _: Protocol, _: SocketAddr, _: &Failure) {}
+}

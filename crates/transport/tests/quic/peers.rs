@@ -1,0 +1,46 @@
+//! Two routers that know each other's keys.
+
+use std::time::Duration;
+
+use holdfast_tls::{
+    Identity, PeerTls, Trust,
+    keys::{Algorithm, PrivateKey, Validity, self_signed},
+};
+use holdfast_transport::Expected;
+
+/// A key, and a certificate for its name that it has signed itself.
+pub(crate) struct Router {
+    pub(crate) name: &'static str,
+    pub(crate) identity: Identity,
+    pin: [u8; 32],
+}
+
+impl Router {
+    pub(crate) fn new(name: &'static str) -> Self {
+        let key = PrivateKey::generate(Algorithm::P256).expect("a key");
+        let certificate = self_signed(&key, &[name.to_owned()], Validity::days(1)).expect("a certificate");
+        let identity = Identity::new(&[certificate], key.der()).expect("an identity");
+        Self { name, identity, pin: key.fingerprint() }
+    }
+
+    /// What this one expects of `other`, whose key it knows.
+    pub(crate) fn expects(&self, other: &Self) -> Expected {
+        self.expects_key(other.name, other.pin)
+    }
+
+    /// Somebody of that name with another key.
+    pub(crate) fn expects_other_key(&self, other: &Self) -> Expected {
+        self.expects_key(other.name, [7; 32])
+    }
+
+    fn expects_key(&self, name: &str, pin: [u8; 32]) -> Expected {
+        let trust = Trust { name: name.to_owned(), pins: vec![pin], ..Trust::default() };
+        let tls = PeerTls::new(&self.identity, &trust, None).expect("TLS");
+        Expected { peer: name.to_owned(), tls: Some(tls), idle: Duration::from_secs(600) }
+    }
+}
+
+/// Both.
+pub(crate) fn pair() -> (Router, Router) {
+    (Router::new("r1.example"), Router::new("r2.example"))
+}

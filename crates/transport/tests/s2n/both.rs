@@ -1,0 +1,93 @@
+//! With the other library at the other end, and with a peer whose address moves.
+
+use std::rc::Rc;
+
+use holdfast_tls::Seeds;
+use holdfast_transport::{Closed, Connection, Gate, Listener, Protocol, noq};
+
+use crate::{
+    relay::Relay,
+    support::{Router, Told, dialer, echo, listener, run, socket},
+};
+
+fn other() -> noq::Endpoint {
+    noq::Endpoint::new(socket(), &Seeds::random()).expect("an endpoint")
+}
+
+async fn talk(mut dialed: Connection, mut accepted: Connection, closed: Closed) {
+    assert_eq!((&*dialed.identity.peer, &*accepted.identity.peer), ("r2", "r1"));
+    for _ in 0..3 {
+        echo(&mut dialed, &mut accepted).await;
+    }
+    dialed.control.close(6, "Cease");
+    assert_eq!(accepted.control.closed().await, closed);
+}
+
+#[test]
+fn noq_dials_and_s2n_accepts() {
+    run(async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        let mut listener = listener(&Told::new(Some(r2.expects(&r1))));
+        let (client, to_r2) = (other(), r1.expects(&r2));
+        let remote = listener.local();
+        let (dialed, accepted) = tokio::join!(client.connect(remote, None, &to_r2), listener.accept());
+        let (dialed, accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+        assert_eq!(dialed.identity.protocol, Protocol::Quic);
+        talk(dialed, accepted, Closed::Peer(6, String::new())).await;
+    });
+}
+
+#[test]
+fn s2n_dials_and_noq_accepts() {
+    run(async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        let server = other();
+        let gate: Rc<dyn Gate> = Told::of(Protocol::Quic, Some(r2.expects(&r1)));
+        let mut listener = server.listen(gate);
+        let (dialer, to_r2, remote) = (dialer(), r1.expects(&r2), listener.local());
+        let (dialed, accepted) = tokio::join!(dialer.connect(remote, &to_r2), listener.accept());
+        let (dialed, accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+        assert_eq!(dialed.identity.protocol, Protocol::QuicS2n);
+        talk(dialed, accepted, Closed::Peer(6, String::new())).await;
+    });
+}
+
+#[test]
+fn the_other_library_is_told_what_is_wrong_with_its_key() {
+    run(async {
+        let (r1, r2, thief) = (Router::new("r1"), Router::new("r2"), Router::new("r1"));
+        let gate = Told::new(Some(r2.expects(&r1)));
+        let listener = listener(&gate);
+        let (client, to_r2) = (other(), thief.expects(&r2));
+        // See `identity`.
+        tokio::time::pause();
+        let failed = client.connect(listener.local(), None, &to_r2).await.expect_err("refused");
+        assert!(failed.to_string().contains("the peer refuses our certificate"), "{failed}");
+        assert!(
+            failed.to_string().contains("certificate_unknown"),
+            "the alert is the one that it was: {failed}"
+        );
+    });
+}
+
+#[test]
+fn a_connection_follows_its_dialer_to_another_address() {
+    run(async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        let mut listener = listener(&Told::new(Some(r2.expects(&r1))));
+        let relay = Relay::new(listener.local()).await;
+        let (client, to_r2) = (other(), r1.expects(&r2));
+        let (dialed, accepted) =
+            tokio::join!(client.connect(relay.address(), None, &to_r2), listener.accept());
+        let (mut dialed, mut accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+        echo(&mut dialed, &mut accepted).await;
+        let before = relay.outside();
+        assert_eq!((accepted.control.remote(), accepted.control.stats().migrations), (before, 0));
+        relay.moves().await;
+        while accepted.control.stats().migrations == 0 {
+            echo(&mut dialed, &mut accepted).await;
+        }
+        assert_eq!((accepted.control.remote(), accepted.control.stats().migrations), (relay.outside(), 1));
+        assert_eq!(accepted.identity.remote, before, "where it began");
+    });
+}
