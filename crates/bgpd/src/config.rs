@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use holdfast_bgp_session as session;
 use holdfast_bgp_wire::{OrfEntry, update::AsSets};
 use holdfast_damping::Parameters;
 use holdfast_policy::{Library, PolicySource, PrefixRange, Program};
-use holdfast_types::{Afi, Asn, BgpRole, Family, Prefix, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 use crate::location::Location;
@@ -100,7 +100,6 @@ pub(crate) struct Configuration {
     pub(crate) redistribute: BTreeMap<String, Program>,
     /// For what the rib is given.
     pub(crate) rib_policy: Option<Program>,
-    pub(crate) listen: Vec<api::ListenAddress>,
     /// What ran before has left its routes in the kernel.
     pub(crate) routes_kept: bool,
     /// VRFs with a speaker of their own.
@@ -155,18 +154,8 @@ impl Configuration {
         let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
         let aggregate = |message: &api::Aggregate| aggregate(message, policies);
         let aggregates = message.aggregates.iter().map(aggregate).collect::<Result<_, _>>()?;
-        let (listen, routes_kept, vrfs) = (message.listen, message.routes_kept, message.vrfs);
-        Ok(Self {
-            settings,
-            peers,
-            networks,
-            aggregates,
-            redistribute,
-            rib_policy,
-            listen,
-            routes_kept,
-            vrfs,
-        })
+        let (routes_kept, vrfs) = (message.routes_kept, message.vrfs);
+        Ok(Self { settings, peers, networks, aggregates, redistribute, rib_policy, routes_kept, vrfs })
     }
 }
 
@@ -508,15 +497,6 @@ fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {
     };
     parameters.check().map_err(|error| bad("damping", &format!("{error:?}")))?;
     Ok(parameters)
-}
-
-/// Where to listen, for the log.
-pub(crate) fn listen_address(listen: &api::ListenAddress) -> SocketAddr {
-    let any: IpAddr = match Afi(listen.afi as u16) {
-        Afi::IPV6 => Ipv6Addr::UNSPECIFIED.into(),
-        _ => Ipv4Addr::UNSPECIFIED.into(),
-    };
-    SocketAddr::new(address(&listen.address).unwrap_or(any), listen.port as u16)
 }
 
 /// 4 or 16 octets.

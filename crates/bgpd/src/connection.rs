@@ -1,4 +1,4 @@
-//! One TCP connection of a peer: what waits to be sent, and what was received of an unfinished message.
+//! One connection of a peer: what waits to be sent, and what was received of an unfinished message.
 //!
 //! Of a session that is to outlive this process both are in the replication log ([`Held`]): octets are received
 //! straight into it, and sent out of it.
@@ -12,11 +12,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use holdfast_api::transport::v1 as transport;
 use holdfast_nsr::{EntryId, Full};
 use holdfast_process::metrics::High;
-use tokio::{net::TcpStream, sync::Notify, task::AbortHandle};
+use tokio::{sync::Notify, task::AbortHandle};
 
-use crate::nonstop::{Held, ReplicationLog, Unprotected};
+use crate::{
+    nonstop::{Held, ReplicationLog, Unprotected},
+    stream::{Handed, Offsets, Stream},
+};
 
 /// Octets read at once; behind an unfinished message there is always room for this much.
 pub(crate) const READ: usize = 64 * 1024;
@@ -26,9 +30,11 @@ const SLICES: usize = 16;
 /// A connection, from the socket's side.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) stream: Rc<TcpStream>,
+    pub(crate) stream: Rc<Stream>,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+    /// What the door says of it.
+    pub(crate) said: transport::Connection,
     /// Wakes the task that writes.
     pub(crate) wake: Rc<Notify>,
     /// The peer has forgotten it: what is queued goes out, then it is closed.
@@ -72,12 +78,12 @@ pub(crate) enum Received {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, now: Instant) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        Ok(Self {
-            local: stream.local_addr()?,
-            remote: stream.peer_addr()?,
+    pub(crate) fn new(Handed { stream, local, remote, said }: Handed, now: Instant) -> Self {
+        Self {
             stream: Rc::new(stream),
+            local,
+            remote,
+            said,
             wake: Rc::new(Notify::new()),
             closing: false,
             last_read: now,
@@ -91,7 +97,12 @@ impl Connection {
             queued: 0,
             partial: Vec::new(),
             tasks: Vec::new(),
-        })
+        }
+    }
+
+    /// What the next process has to know of the connection, if the door carries it.
+    pub(crate) fn carried(&self) -> Option<transport::Connection> {
+        self.stream.is_carried().then(|| self.said.clone())
     }
 
     /// The address at the other end.
@@ -109,12 +120,9 @@ impl Connection {
     /// Takes the connection into the log: from its `unparsed` last received octets on, which are to follow with
     /// [`Self::hold`].
     pub(crate) fn protect(&mut self, log: &Rc<ReplicationLog>, unparsed: usize, record: &[u8]) {
-        let offsets = || {
-            let read = holdfast_sys::tcp::consumed(&*self.stream)?.checked_sub(unparsed as u64);
-            let read = read.ok_or(io::ErrorKind::InvalidData)?;
-            Ok::<_, io::Error>((read, holdfast_sys::tcp::written(&*self.stream)?))
-        };
-        let Ok((incoming, outgoing)) = offsets() else {
+        let offsets = self.stream.offsets().ok();
+        let incoming = offsets.and_then(|offsets| offsets.read.checked_sub(unparsed as u64));
+        let (Some(Offsets { written: outgoing, .. }), Some(incoming)) = (offsets, incoming) else {
             self.unprotected = Unprotected::NoCustody;
             return;
         };

@@ -1,13 +1,14 @@
 //! The bgp process: sessions over sockets, the pipeline between them, and the rib beside it.
 //!
 //! No protocol is here: what a session does is in `bgp-session`, what a route does in `bgp-pipeline`. `speaker` is
-//! where both meet, `tasks` feeds it from sockets and timers, `rib` speaks to the rib process, `service` answers the
+//! where both meet, `tasks` feeds it from sockets and timers, `door` has it given connections, `rib` speaks to the rib process, `service` answers the
 //! manager and the operator. All of that is there once for the default table, and once for each VRF (`vrf`).
 
 mod apply;
 mod config;
 mod connection;
 mod custody;
+mod door;
 mod freeze;
 mod location;
 mod metrics;
@@ -20,6 +21,7 @@ mod rib;
 mod service;
 mod show;
 mod speaker;
+mod stream;
 mod takeover;
 mod tasks;
 #[cfg(test)]

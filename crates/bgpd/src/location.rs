@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     fmt,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr},
     str::FromStr,
 };
 
@@ -28,17 +28,6 @@ impl Location {
             (Some(address), _) => Some(Self::Address(address)),
             (None, name) if address.is_empty() && !name.is_empty() => Some(Self::Neighbor(name.into())),
             (None, _) => None,
-        }
-    }
-
-    /// Whoever is at the other end of a connection; `name` knows interfaces by number.
-    pub(crate) fn of(remote: SocketAddr, name: impl FnOnce(u32) -> Option<Box<str>>) -> Self {
-        match remote {
-            SocketAddr::V6(remote) if remote.scope_id() != 0 => match name(remote.scope_id()) {
-                Some(name) => Self::OnLink(*remote.ip(), name),
-                None => Self::Address(IpAddr::V6(*remote.ip())),
-            },
-            remote => Self::Address(remote.ip().to_canonical()),
         }
     }
 
@@ -112,15 +101,5 @@ mod tests {
         }
         assert_eq!(Location::read(&[], ""), None);
         assert_eq!(Location::read(&[1, 2, 3], "eth0"), None);
-    }
-
-    #[test]
-    fn the_other_end_is_on_its_interface_if_that_counts() {
-        let name = |number| (number == 3).then(|| "eth0".into());
-        let of = |text: &str| Location::of(text.parse().expect("an address"), name).to_string();
-        assert_eq!(of("[fe80::2%3]:179"), "fe80::2%eth0");
-        assert_eq!(of("[fe80::2%4]:179"), "fe80::2", "gone meanwhile");
-        assert_eq!(of("[2001:db8::2]:179"), "2001:db8::2");
-        assert_eq!(of("[::ffff:10.0.0.2]:179"), "10.0.0.2");
     }
 }

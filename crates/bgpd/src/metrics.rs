@@ -9,9 +9,10 @@ use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
 use holdfast_types::Family;
 
 use crate::{
+    door::MOST_DIALS,
     service::Server,
     speaker::{CHUNK, Slot, Speaker},
-    tasks::{Bgp, MOST_ASKED},
+    tasks::Bgp,
 };
 
 /// Peers in a slice: a fraction of a millisecond.
@@ -23,10 +24,6 @@ static PATHS: Metric = Metric::gauge("holdfast_bgp_paths", "Paths in the table")
 static MEMORY: Metric =
     Metric::gauge("holdfast_bgp_memory_bytes", "Memory of tables, attributes and encoded messages");
 static GROUPS: Metric = Metric::gauge("holdfast_bgp_update_groups", "Update groups");
-static UNKNOWN: Metric = Metric::counter(
-    "holdfast_bgp_connections_refused",
-    "Connections refused because no peer is configured at their address",
-);
 static NSR_USED: Metric =
     Metric::gauge("holdfast_bgp_nsr_log_used_bytes", "What the replication log of the sessions holds");
 static NSR_SIZE: Metric =
@@ -104,7 +101,7 @@ impl Depths {
         self.window_high.see(batches as u64);
     }
 
-    /// So many peers are being dialled.
+    /// So many connections are asked for.
     pub(crate) fn see_dials(&self, dials: usize) {
         self.dials.see(dials as u64);
     }
@@ -134,7 +131,6 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&MEMORY, &[], speaker.pipeline.memory().total() as u64);
     sheet.add(&GROUPS, &[], speaker.pipeline.update_groups() as u64);
     sheet.add(&TOO_LONG, &[], speaker.pipeline.too_long());
-    sheet.add(&UNKNOWN, &[], speaker.unknown_connections);
     OF_PEERS.iter().for_each(|metric| sheet.declare(metric));
     queues(sheet, bgp, &speaker);
     nsr(sheet, &speaker);
@@ -156,7 +152,10 @@ fn queues(sheet: &mut Sheet, bgp: &Bgp, speaker: &Speaker) {
         ..queue("rib-window", "batches", window.get(), crate::rib::WINDOW)
     });
     let dialled = bgp.dialled();
-    sheet.queue(Queue { high: dials.with(dialled as u64), ..queue("dials", "sockets", dialled, MOST_ASKED) });
+    sheet.queue(Queue {
+        high: dials.with(dialled as u64),
+        ..queue("dials", "connections", dialled, MOST_DIALS)
+    });
 }
 
 fn queue(name: &str, unit: &str, length: usize, bound: usize) -> Queue {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_api::bgp::v1::HeldSession;
+use holdfast_api::{bgp::v1::HeldSession, transport::v1 as transport};
 use holdfast_bgp_pipeline::{Journal, JournalEntry};
 use holdfast_nsr::{EntryId, Full, Log, Memory, SessionId};
 use holdfast_process::formats::NSR_LOG;
@@ -60,7 +60,7 @@ pub(crate) enum Unprotected {
     LogFull,
     /// The peer is sent several paths of a prefix, under identifiers that only this process knows.
     SeveralPaths,
-    /// The kernel would not say how far the socket was read, or the keeper would not keep it.
+    /// It is not known how far the connection was read, or the keeper would not keep its descriptor.
     NoCustody,
 }
 
@@ -239,9 +239,10 @@ impl Drop for Held {
     }
 }
 
-/// What is written of a session, with its End-of-RIBs.
+/// What is written of a session, with its connection if the door carries that, and its End-of-RIBs.
 pub(crate) fn record(
     location: &Location,
+    connection: Option<transport::Connection>,
     number: u32,
     frozen: Vec<u8>,
     end_of_rib: impl Iterator<Item = Family>,
@@ -258,6 +259,7 @@ pub(crate) fn record(
             .collect(),
         answered,
         announcing,
+        connection,
     }
     .encode_to_vec()
 }

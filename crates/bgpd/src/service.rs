@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
     net::IpAddr,
     rc::Rc,
     time::{Duration, Instant},
@@ -25,8 +24,8 @@ use tracing::{Instrument, info, warn};
 
 use crate::{
     MakeStages, apply,
-    config::{Configuration, Neighbor, Peers, Policies, Settings, listen_address},
-    freeze, neighbors,
+    config::{Configuration, Neighbor, Peers, Policies, Settings},
+    door, freeze, neighbors,
     nonstop::LogJournal,
     points::Points,
     policy::{self, Asked},
@@ -34,7 +33,7 @@ use crate::{
     rib, show,
     speaker::Speaker,
     takeover,
-    tasks::{Bgp, listen, seed},
+    tasks::{Bgp, seed},
     vrf::{Surroundings, Vrfs},
     watch,
 };
@@ -71,7 +70,8 @@ struct Running {
     /// Follows the rib's word on other protocols' routes.
     redistribution: Option<(Wanted, AbortHandle)>,
     rib_policy: Option<Program>,
-    listeners: BTreeMap<std::net::SocketAddr, AbortHandle>,
+    /// Takes the connections that the door lets in.
+    accepting: Option<AbortHandle>,
     /// Hears of the neighbours of peers without address, if there are such.
     neighbors: Option<AbortHandle>,
 }
@@ -141,7 +141,7 @@ impl Server {
             bgp.spawn_for_life(freeze::run(Rc::clone(&bgp), log));
         }
         if let Some(opened) = opened {
-            takeover::resume(&bgp, opened, configuration);
+            takeover::resume(&bgp, opened, configuration).await;
         }
         let rib = with_rib.then(|| bgp.spawn(rib::run(Rc::clone(&bgp))));
         let rib_policy = configuration.rib_policy.clone();
@@ -152,7 +152,7 @@ impl Server {
             aggregates: configuration.aggregates.clone(),
             redistribution: None,
             rib_policy,
-            listeners: BTreeMap::new(),
+            accepting: None,
             neighbors: None,
         })
     }
@@ -172,7 +172,7 @@ impl Server {
         let Ok(bgp) = self.bgp() else { return };
         info!(event = "sessions-closing", "closing all sessions");
         if let Some(running) = &mut *self.running.borrow_mut() {
-            running.change_listeners(Vec::new());
+            running.accept(false);
             // The end of the sessions is no reason to withdraw routes: the kernel may be meant to keep them.
             running.leave_rib();
         }
@@ -212,7 +212,6 @@ impl Running {
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
         let Configuration { settings, peers, networks, aggregates, redistribute, rib_policy, .. } =
             configuration;
-        let listeners = configuration.listen;
         let decision = settings.decision;
         let fixed = Settings { decision, ..self.bgp.speaker.borrow().settings.clone() };
         if fixed != settings {
@@ -235,7 +234,7 @@ impl Running {
         self.change_rib_policy(rib_policy);
         let unnumbered = peers.neighbors.iter().any(Neighbor::is_unnumbered);
         *self.bgp.ranges.borrow_mut() = peers.ranges;
-        self.change_listeners(listeners);
+        self.accept(true);
         self.hear_neighbors(unnumbered);
         Ok(ended)
     }
@@ -285,26 +284,20 @@ impl Running {
         }
     }
 
-    fn change_listeners(&mut self, wanted: Vec<api::ListenAddress>) {
-        let wanted: BTreeMap<_, _> =
-            wanted.into_iter().map(|request| (listen_address(&request), request)).collect();
-        self.listeners.retain(|address, task| {
-            let stays = wanted.contains_key(address);
-            if !stays {
+    fn accept(&mut self, wanted: bool) {
+        match (wanted, &self.accepting) {
+            (true, None) => self.accepting = Some(self.bgp.spawn(door::accept(Rc::clone(&self.bgp)))),
+            (false, Some(task)) => {
                 task.abort();
+                self.accepting = None;
             }
-            stays
-        });
-        for (address, request) in wanted {
-            self.listeners
-                .entry(address)
-                .or_insert_with(|| self.bgp.spawn(listen(Rc::clone(&self.bgp), request)));
+            (true, Some(_)) | (false, None) => {}
         }
     }
 
     /// Has no peers any more, nor routes of its own; as [`Server::end`].
     async fn withdraw(&mut self) -> Vec<String> {
-        self.change_listeners(Vec::new());
+        self.accept(false);
         self.hear_neighbors(false);
         self.leave_rib();
         self.change_redistribution(Wanted::new());

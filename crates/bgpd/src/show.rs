@@ -16,6 +16,7 @@ use crate::{
     config::Neighbor,
     nonstop,
     speaker::{Slot, Speaker},
+    stream::transport_name,
 };
 
 pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
@@ -173,6 +174,8 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .map(|connection| slot.neighbor.location.in_session(connection.remote_address()).to_string())
             .unwrap_or_default(),
         remote_port: connection.map_or(0, |connection| connection.remote.port().into()),
+        transport: connection.map(|connection| transport_name(&connection.said).into()).unwrap_or_default(),
+        proof: connection.map(|connection| connection.said.proof.clone()).unwrap_or_default(),
         router_id: negotiated.map(|negotiated| negotiated.router_id.to_string()).unwrap_or_default(),
         local_router_id: speaker.settings.router_id.to_string(),
         link: match slot.neighbor.kind(&speaker.settings, asn) {

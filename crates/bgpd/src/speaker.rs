@@ -28,7 +28,7 @@ use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
 use holdfast_process::{log::Limits, profile::Profile};
 use holdfast_types::{Asn, Family};
-use tokio::{net::TcpStream, task::AbortHandle};
+use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
 use crate::{
@@ -38,6 +38,7 @@ use crate::{
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
     speaker::restart::Restart,
+    stream::Handed,
     watch::Watchers,
 };
 
@@ -62,7 +63,7 @@ pub(crate) type Key = (PeerIndex, ConnId);
 /// Something to be done outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Dial this peer, by its configured name.
+    /// Have the door connect to this peer, by its configured name.
     Dial(Key, String),
     /// Give the keeper a copy of this connection's descriptor: its session is in the log.
     Keep(Key),
@@ -119,6 +120,8 @@ pub(crate) struct Slot {
     pub(crate) limited: bool,
     /// The state that those who watch know of.
     pub(crate) watched: Option<State>,
+    /// What connecting failed with last since the session was up, as far as the log has it.
+    failed: String,
     /// When the session came up, or its last UPDATE came.
     last_update: Option<Instant>,
     dialing: HashMap<ConnId, Option<AbortHandle>>,
@@ -140,6 +143,7 @@ impl Slot {
             limits: LimitWatch::default(),
             limited: false,
             watched: None,
+            failed: String::new(),
             last_update: None,
             dialing: HashMap::new(),
             deadline: None,
@@ -230,8 +234,6 @@ pub(crate) struct Speaker {
     lines: Limits,
     /// The same for what is dropped of their UPDATEs.
     drop_lines: Limits,
-    /// Connections refused because nobody is configured there.
-    pub(crate) unknown_connections: u64,
 }
 
 impl Speaker {
@@ -262,7 +264,6 @@ impl Speaker {
             restart: Restart::default(),
             lines: Limits::default(),
             drop_lines: Limits::default(),
-            unknown_connections: 0,
         }
     }
 
@@ -380,7 +381,7 @@ impl Speaker {
                 Output::Sweep(family) => self.sweep(index, family),
                 Output::LongLived(family) => self.pipeline.keep_long(index, family),
                 Output::Forget(family) => self.pipeline.forget_stale(index, family),
-                Output::Log(event) => log(&mut self.lines, &slot.neighbor, &event, now),
+                Output::Log(event) => log(&mut self.lines, slot, &event, now),
             }
         }
         if !self.watchers.is_empty() {
@@ -433,6 +434,7 @@ impl Speaker {
         let Some(slot) = self.slots.get_mut(&index) else { return };
         slot.last_update = Some(now);
         slot.limited = false;
+        slot.failed.clear();
         let Some(facts) = self.facts(index, id, negotiated) else { return };
         self.warn_of_next_hops(index, &facts, now);
         // The peer of a range is known only now.
@@ -637,52 +639,34 @@ impl Speaker {
         }
     }
 
-    /// A dialled connection is there; whether it is still wanted.
-    pub(crate) fn connected(&mut self, key: Key, stream: TcpStream, now: Instant) -> bool {
+    /// A connection that was asked for is there; whether it is still wanted.
+    pub(crate) fn connected(&mut self, key: Key, handed: Handed, now: Instant) -> bool {
         let wanted = self.slots.get_mut(&key.0).is_some_and(|slot| slot.dialing.remove(&key.1).is_some());
-        if !wanted {
-            return false;
+        if wanted {
+            self.connections.insert(key, Connection::new(handed, now));
+            self.input(key.0, Input::Connected(key.1), now);
         }
-        match Connection::new(stream, now) {
-            Ok(connection) => {
-                self.connections.insert(key, connection);
-                self.input(key.0, Input::Connected(key.1), now);
-                true
-            }
-            Err(error) => {
-                self.input(key.0, Input::ConnectFailed(key.1, &error.to_string()), now);
-                false
-            }
-        }
+        wanted
     }
 
-    /// Dialling failed.
-    pub(crate) fn connect_failed(&mut self, key: Key, error: &io::Error, now: Instant) {
+    /// There is no connection, over whatever: that is one event (18 of RFC 4271).
+    pub(crate) fn connect_failed(&mut self, key: Key, why: &str, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&key.0) {
             slot.dialing.remove(&key.1);
-            self.input(key.0, Input::ConnectFailed(key.1, &error.to_string()), now);
+            self.input(key.0, Input::ConnectFailed(key.1, why), now);
         }
     }
 
     /// A connection came in from a peer that is known: its key, if it was taken.
-    pub(crate) fn accepted(&mut self, index: PeerIndex, stream: TcpStream, now: Instant) -> Option<Key> {
-        let key = self.accept(index, stream, now);
+    pub(crate) fn accepted(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Option<Key> {
+        let key = self.accept(index, handed, now);
         self.end_dynamic(index);
         key
     }
 
-    fn accept(&mut self, index: PeerIndex, stream: TcpStream, now: Instant) -> Option<Key> {
+    fn accept(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Option<Key> {
         let slot = self.slots.get(&index)?;
-        if slot.neighbor.source.ttl_security
-            && let Err(error) = require_one_hop(&stream)
-        {
-            if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
-                let peer = &slot.neighbor.name;
-                warn!(event = "connection-refused", peer, "GTSM cannot be switched on: {error}");
-            }
-            return None;
-        }
-        let connection = Connection::new(stream, now).ok()?;
+        let connection = Connection::new(handed, now);
         if let Location::Neighbor(interface) = &slot.neighbor.location
             && let Some((_, session)) = self.session_connection(index)
             && session.remote_address() != connection.remote_address()
@@ -726,12 +710,12 @@ impl Speaker {
     }
 
     /// An interface has this number now, or 0 while it carries nothing: connections of its peers over another link are
-    /// lost. Nobody waits for their hold timers.
+    /// lost. Nobody waits for their hold timers. Of some the door does not know which link they are over.
     pub(crate) fn link_is(&mut self, interface: &str, link: u32, now: Instant) {
         let is_lost = |(key, connection): &(&Key, &Connection)| {
             let location = self.slots.get(&key.0).map(|slot| &slot.neighbor.location);
             location.is_some_and(|location| location.interface() == interface)
-                && matches!(connection.remote, SocketAddr::V6(remote) if remote.scope_id() != link)
+                && matches!(connection.remote, SocketAddr::V6(remote) if ![0, link].contains(&remote.scope_id()))
         };
         let lost: Vec<Key> = self.connections.iter().filter(is_lost).map(|(&key, _)| key).collect();
         for key in lost {
@@ -880,24 +864,23 @@ fn has_next_hop(facts: &SessionFacts, family: Family) -> bool {
     }
 }
 
-/// GTSM (RFC 5082): a listener serves peers with and without it, so the least TTL is for us to set.
-fn require_one_hop(stream: &TcpStream) -> io::Result<()> {
-    let version = match stream.peer_addr()?.ip().to_canonical() {
-        IpAddr::V4(_) => holdfast_sys::tcp::IpVersion::V4,
-        IpAddr::V6(_) => holdfast_sys::tcp::IpVersion::V6,
-    };
-    holdfast_sys::tcp::set_min_ttl(stream, version, 255)
-}
-
-/// One line per change of adjacency, as far as there are not too many; attempts that failed are for debugging.
-fn log(lines: &mut Limits, neighbor: &Neighbor, event: &SessionEvent, now: Instant) {
+/// One line per change of adjacency, as far as there are not too many, and one for what connecting fails with when that
+/// is something else than before; other attempts that failed are for debugging.
+fn log(lines: &mut Limits, slot: &mut Slot, event: &SessionEvent, now: Instant) {
+    let neighbor = &slot.neighbor;
     let (peer, address) = (neighbor.name.as_str(), &neighbor.location);
     match event {
-        SessionEvent::ConnectFailed(_)
-        | SessionEvent::ConnectTimedOut
-        | SessionEvent::CollisionLost(_)
-        | SessionEvent::RefusedWhileIdle => debug!(peer, %address, "{event}"),
+        SessionEvent::ConnectFailed(why) if slot.failed == *why => {
+            debug!(peer, %address, "{event}");
+        }
+        SessionEvent::ConnectTimedOut | SessionEvent::CollisionLost(_) | SessionEvent::RefusedWhileIdle => {
+            debug!(peer, %address, "{event}");
+        }
         _ if !may_log(lines, &neighbor.source.name, now) => {}
+        SessionEvent::ConnectFailed(why) => {
+            info!(event = "connect-failed", peer, %address, "{event}");
+            slot.failed.clone_from(why);
+        }
         SessionEvent::Established(_) => info!(event = "session-up", peer, %address, "{event}"),
         SessionEvent::Down(_) => warn!(event = "session-down", peer, %address, "{event}"),
         SessionEvent::RefreshTooEarly(_) | SessionEvent::RefreshTooLong(_) => {

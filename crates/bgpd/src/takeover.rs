@@ -11,16 +11,19 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_api::bgp::v1::HeldSession;
+use holdfast_api::{
+    bgp::v1::HeldSession,
+    transport::v1::{MeterRequest, TransportClient},
+};
 use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
 use holdfast_bgp_session::{Frozen, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
 use holdfast_process::{formats::NSR_LOGS, spawn_task};
-use holdfast_sys::memory::SharedMemory;
+use holdfast_sys::{memory::SharedMemory, pair};
 use holdfast_xrl::XrlError;
 use prost::Message;
-use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
 use crate::{
@@ -30,6 +33,7 @@ use crate::{
     nonstop::{self, FORMATS, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
     speaker::{Key, Takeover},
+    stream::{self, Handed, Offsets, Stream},
     tasks::{Bgp, LINGER, goodbye, seed},
 };
 
@@ -45,6 +49,10 @@ const SLICE: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(1);
 /// Entries of the journal read before others have their turn.
 const ENTRIES: usize = 16;
+/// How long the door may take to say how far a connection was read and written, or to be there at all.
+const DOOR: Duration = Duration::from_secs(5);
+/// How often it is asked while it is putting octets in. Nobody takes them out, so there is soon no room for more.
+const MOST_ASKED: usize = 1000;
 
 /// The log, and who was in it.
 pub(crate) struct Opened {
@@ -61,6 +69,8 @@ struct Left {
     id: SessionId,
     socket: OwnedFd,
     suspicions: u32,
+    /// How far its connection was read and written, or why that is not known.
+    offsets: Result<Offsets, String>,
 }
 
 /// Takes the log from the keeper, or makes one. What cannot be used is given up, and said.
@@ -80,7 +90,10 @@ pub(crate) async fn open(custody: &Custody, octets: u64) -> Result<Opened, XrlEr
     for id in ids {
         match sockets.remove(&id) {
             Some(socket) => {
-                sessions.push(Left { id, socket, suspicions: log.log.borrow().suspicions(id) });
+                let suspicions = log.log.borrow().suspicions(id);
+                // Of carried connections the door is asked later.
+                let offsets = stream::tcp_offsets(&socket).map_err(|error| error.to_string());
+                sessions.push(Left { id, socket, suspicions, offsets });
             }
             // It died before the keeper had the socket, or the keeper has closed it.
             None => log.close(id),
@@ -133,8 +146,9 @@ async fn create(custody: &Custody, octets: u64) -> Result<Rc<ReplicationLog>, Xr
 
 /// Makes peers of the sessions, before those are configured that have none. Sessions that cannot go on are ended in
 /// order.
-pub(crate) fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Configuration) {
+pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Configuration) {
     let Opened { log, sessions, started } = opened;
+    let sessions = measure(bgp, &log, sessions).await;
     let lives = log.log.borrow().lives();
     let mut keys = Vec::new();
     for left in sessions {
@@ -160,6 +174,57 @@ pub(crate) fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Configuratio
     bgp.spawn_for_life(replay(Rc::clone(bgp), log, keys, started));
 }
 
+/// Has the door say of the connections that it carries what the kernel says of its own sockets.
+async fn measure(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: Vec<Left>) -> Vec<Left> {
+    let (carried, mut measured): (Vec<Left>, Vec<Left>) =
+        sessions.into_iter().partition(|left| stream::is_pair(&left.socket));
+    let asking: Vec<_> = carried
+        .into_iter()
+        .map(|left| {
+            let number = HeldSession::decode(log.log.borrow().record(left.id))
+                .ok()
+                .and_then(|held| held.connection)
+                .map_or(0, |said| said.number);
+            let bgp = Rc::clone(bgp);
+            spawn_task(async move { Left { offsets: meter(&bgp, number, &left.socket).await, ..left } })
+        })
+        .collect();
+    for one in asking {
+        // One whose task has panicked has ended the process.
+        measured.extend(one.await);
+    }
+    measured
+}
+
+/// What the door says of one: octets that it has put in, less those that are still there, and octets that it has taken out
+/// or finds there.
+async fn meter(bgp: &Bgp, number: u64, socket: &OwnedFd) -> Result<Offsets, String> {
+    const GONE: &str = "the process transport that carried it is gone";
+    let unread = || pair::unread(socket).map_err(|error| error.to_string());
+    let is_gone = || pair::is_abandoned(socket).map_err(|error| error.to_string());
+    for _ in 0..MOST_ASKED {
+        if is_gone()? {
+            return Err(GONE.into());
+        }
+        let before = unread()?;
+        let door = timeout(DOOR, bgp.surroundings.wait_for::<TransportClient>("transport")).await;
+        let door = door.map_err(|_| "the process transport is not there")?;
+        let said = door.map_err(|error| error.to_string())?.meter(MeterRequest { number }).within(DOOR).await;
+        // Another one may have a connection of this number, too.
+        if is_gone()? {
+            return Err(GONE.into());
+        }
+        let said =
+            said.map_err(|error| format!("the door does not carry it any more: {}", error.message()))?;
+        if unread()? == before {
+            let read = said.received.checked_sub(before.into()).ok_or("the door has counted wrong")?;
+            return Ok(Offsets { read, written: said.sent });
+        }
+        tokio::task::yield_now().await;
+    }
+    Err("the door goes on putting octets in".into())
+}
+
 /// Makes one peer.
 fn take(
     bgp: &Rc<Bgp>,
@@ -168,11 +233,11 @@ fn take(
     configuration: &Configuration,
     reason: Option<&'static str>,
 ) -> Result<Key, (OwnedFd, String, String)> {
-    let Left { id, socket, .. } = left;
-    let known = read(log, id, &socket);
-    let (held, frozen) = match known {
-        Ok(known) => known,
-        Err(error) => return Err((socket, String::new(), error)),
+    let Left { id, socket, offsets, .. } = left;
+    let held = HeldSession::decode(log.log.borrow().record(id));
+    let held = match held {
+        Ok(held) => held,
+        Err(error) => return Err((socket, String::new(), error.to_string())),
     };
     let location = Location::read(&held.address, &held.interface);
     let found = location.as_ref().and_then(|location| find(configuration, location));
@@ -180,36 +245,45 @@ fn take(
         (Some((neighbor, _)), _) => neighbor.name.clone(),
         (None, location) => location.as_ref().map(ToString::to_string).unwrap_or_default(),
     };
+    let aligned = offsets.and_then(|offsets| Ok((offsets, align(log, id, offsets, &held)?)));
+    let (offsets, frozen) = match aligned {
+        Ok(aligned) => aligned,
+        Err(error) => return Err((socket, name, error)),
+    };
     let Some((neighbor, dynamic)) = found.filter(|_| reason.is_none()) else {
         return Err((socket, name, reason.unwrap_or("it is not configured any more").into()));
     };
-    let stream = socket.as_fd().try_clone_to_owned().and_then(|copy| TcpStream::from_std(copy.into()));
-    let stream = match stream {
-        Ok(stream) => stream,
+    let said = held.connection.unwrap_or_default();
+    let copy = socket.as_fd().try_clone_to_owned();
+    let handed = copy.and_then(|copy| Handed::new(said, Stream::at(copy, offsets)?));
+    let handed = match handed {
+        Ok(handed) => handed,
         Err(error) => return Err((socket, name, error.to_string())),
     };
     let families = held.end_of_rib.iter().map(|number| nonstop::family(*number)).collect();
     let number = held.number;
     bgp.with(|speaker, now| {
         let session = (frozen, number, families, held.answered, held.announcing);
-        speaker.resume((neighbor, dynamic), stream, (log, id), session, now)
+        speaker.resume((neighbor, dynamic), handed, (log, id), session, now)
     })
     .map_err(|error: ThawError| (socket, name, error.to_string()))
 }
 
-/// What is known of a session, and brings the log to where the kernel is.
-fn read(log: &Rc<ReplicationLog>, id: SessionId, socket: &OwnedFd) -> Result<(HeldSession, Frozen), String> {
+/// Brings the log to where the connection is; the session as it was then.
+fn align(
+    log: &Rc<ReplicationLog>,
+    id: SessionId,
+    offsets: Offsets,
+    held: &HeldSession,
+) -> Result<Frozen, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut log = log.log.borrow_mut();
-    let received = holdfast_sys::tcp::consumed(socket).map_err(|error| text(&error))?;
-    log.set_received(id, received).map_err(|error| text(&error))?;
-    let written = holdfast_sys::tcp::written(socket).map_err(|error| text(&error))?;
-    log.set_sent(id, written).map_err(|error| text(&error))?;
-    let held = HeldSession::decode(log.record(id)).map_err(|error| text(&error))?;
+    log.set_received(id, offsets.read).map_err(|error| text(&error))?;
+    log.set_sent(id, offsets.written).map_err(|error| text(&error))?;
     let mut frozen = Frozen::from_bytes(&held.frozen).map_err(|error| text(&error))?;
     let now = nonstop::unix_milliseconds(SystemTime::now());
     frozen.age(Duration::from_millis(now.saturating_sub(held.frozen_at_unix_milliseconds)));
-    Ok((held, frozen))
+    Ok(frozen)
 }
 
 /// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
@@ -226,7 +300,7 @@ fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor,
 async fn farewell(socket: OwnedFd, mut octets: Vec<u8>) {
     octets.extend(Notification::cease(CeaseSubcode::AdministrativeReset).encode());
     let ending = async {
-        let stream = TcpStream::from_std(socket.into())?;
+        let stream = Stream::new(socket)?;
         let mut rest = &*octets;
         while !rest.is_empty() {
             stream.writable().await?;
@@ -239,7 +313,7 @@ async fn farewell(socket: OwnedFd, mut octets: Vec<u8>) {
         goodbye(&stream).await;
         Ok(())
     };
-    if let Ok(Err(error)) = tokio::time::timeout(LINGER, ending).await {
+    if let Ok(Err(error)) = timeout(LINGER, ending).await {
         debug!("goodbye of the process before: {error}");
     }
 }

@@ -1,7 +1,7 @@
 //! The tasks that feed a speaker: sockets, timers, background work. Those of all speakers are on one thread.
 //!
 //! ```text
-//!  listen (1 per listener) ─┐
+//!  accept (1, crate::door) ─┐
 //!  dial   (1 per attempt)  ─┤            ┌─> write (1 per connection)
 //!  read   (1 per connection)┼─> Speaker ─┤
 //!  timer  (1)              ─┤            └─> rib (1, crate::rib)
@@ -14,32 +14,27 @@ use std::{
     cell::RefCell,
     hash::{BuildHasher, RandomState},
     io,
-    net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use holdfast_api::transport::v1 as transport;
-use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_process::spawn_task;
-use holdfast_xrl::{Client, XrlError};
-use rustix::net::netdevice;
 use tokio::{
-    net::{TcpListener, TcpStream},
     sync::{Mutex, MutexGuard, Notify, Semaphore},
     task::AbortHandle,
     time::{sleep_until, timeout},
 };
-use tracing::{Instrument, debug, info, warn};
+use tracing::{Instrument, warn};
 
 use crate::{
     config::Range,
-    location::Location,
+    door::{MOST_DIALS, dial},
     metrics::Depths,
     nonstop::Unprotected,
     redistribute::Redistribution,
     speaker::{Effect, Key, Read, Speaker, Write},
+    stream::Stream,
     vrf::Surroundings,
 };
 
@@ -50,8 +45,6 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 const SLICE: usize = 256;
 /// Pause when reading or all background work waits for receivers.
 pub(crate) const PACE: Duration = Duration::from_millis(1);
-/// Sockets asked for at a time: thousands of peers may be due at once, and each answer carries a descriptor.
-pub(crate) const MOST_ASKED: usize = 64;
 /// Longest wait of one read for receivers.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a read waits for the rib's word on new next hops; it is there in less than a millisecond.
@@ -84,7 +77,7 @@ pub(crate) struct Bgp {
     pub(crate) ranges: RefCell<Vec<Range>>,
     pub(crate) depths: Depths,
     /// Turns of those who dial.
-    dials: Semaphore,
+    pub(crate) dials: Semaphore,
     /// Deadlines have changed.
     timer: Notify,
     /// There is background work.
@@ -119,7 +112,7 @@ impl Bgp {
             tasks: RefCell::default(),
             ranges: RefCell::default(),
             depths: Depths::default(),
-            dials: Semaphore::new(MOST_ASKED),
+            dials: Semaphore::new(MOST_DIALS),
             timer: Notify::new(),
             work: Notify::new(),
             ready: Notify::new(),
@@ -154,9 +147,9 @@ impl Bgp {
         self.tasks.take().iter().for_each(AbortHandle::abort);
     }
 
-    /// Peers for whose socket somebody has been asked.
+    /// Peers that the door is asked to connect to.
     pub(crate) fn dialled(&self) -> usize {
-        MOST_ASKED - self.dials.available_permits()
+        MOST_DIALS - self.dials.available_permits()
     }
 
     /// Does something with the speaker, then whatever follows from it.
@@ -251,7 +244,7 @@ impl Bgp {
     }
 
     /// Starts the tasks of a connection that the speaker has taken.
-    fn serve(self: &Rc<Self>, key: Key) {
+    pub(crate) fn serve(self: &Rc<Self>, key: Key) {
         self.serve_reader(key);
         self.serve_writer(key);
     }
@@ -272,37 +265,6 @@ impl Bgp {
         connection.wake.notify_one();
         // The writer ends by itself: it is what drops a connection that says goodbye.
         spawn_task(write(Rc::clone(self), key, stream, wake));
-    }
-
-    fn accepted(self: &Rc<Self>, stream: TcpStream, remote: SocketAddr) {
-        let name = |interface| netdevice::index_to_name(&stream, interface).ok().map(String::into_boxed_str);
-        let location = Location::of(remote, name);
-        let known = self.speaker.borrow().peer_of(&location);
-        let known = known.or_else(|| self.from_range(&location));
-        let Some(index) = known else {
-            self.speaker.borrow_mut().unknown_connections += 1;
-            debug!(address = %location, "connection refused: no peer is configured there");
-            return;
-        };
-        if let Some(key) = self.with(|speaker, now| speaker.accepted(index, stream, now)) {
-            self.serve(key);
-        }
-    }
-
-    /// A new peer of the most specific listen range around the place.
-    fn from_range(self: &Rc<Self>, location: &Location) -> Option<PeerIndex> {
-        let ranges = self.ranges.borrow();
-        let range = ranges.iter().find(|range| range.holds(location))?;
-        let template = &range.template;
-        let mut speaker = self.speaker.borrow_mut();
-        if template.disabled || !speaker.has_room(&template.name) {
-            if speaker.may_log(&template.name, Instant::now()) {
-                let range = &template.name;
-                warn!(event = "connection-refused", range, address = %location, "the range is disabled or full");
-            }
-            return None;
-        }
-        Some(speaker.add_peer(template.at(location.clone()), true, seed(), Instant::now()))
     }
 }
 
@@ -366,7 +328,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>) {
+async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
     let (mut read, mut full) = (Read::Wait, false);
     while stream.readable().await.is_ok() {
         let turn = reading(&bgp, read == Read::More).await;
@@ -424,7 +386,7 @@ impl Bgp {
     }
 }
 
-async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>, wake: Rc<Notify>) {
+async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
     loop {
         // Whatever it was woken for: others have their turn between two attempts.
         tokio::task::yield_now().await;
@@ -456,7 +418,7 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<TcpStream>, wake: Rc<Notify>) 
 }
 
 /// Sends what is queued on a connection that is being closed.
-async fn flush(bgp: &Rc<Bgp>, key: Key, stream: &TcpStream) {
+async fn flush(bgp: &Rc<Bgp>, key: Key, stream: &Stream) {
     while bgp.with(|speaker, now| speaker.transmit(key, now)) == Write::Blocked {
         if stream.writable().await.is_err() {
             break;
@@ -466,7 +428,7 @@ async fn flush(bgp: &Rc<Bgp>, key: Key, stream: &TcpStream) {
 
 /// Closes our direction and waits for the peer's: closing with unread bytes would reset the connection, and the
 /// reset may overtake our NOTIFICATION.
-pub(crate) async fn goodbye(stream: &TcpStream) {
+pub(crate) async fn goodbye(stream: &Stream) {
     if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
         return;
     }
@@ -477,111 +439,6 @@ pub(crate) async fn goodbye(stream: &TcpStream) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
-        }
-    }
-}
-
-async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
-    match connect(&bgp, peer.clone()).await {
-        Ok(stream) => {
-            if bgp.with(|speaker, now| speaker.connected(key, stream, now)) {
-                bgp.serve(key);
-            }
-        }
-        Err(error) => {
-            debug!(peer, "dialling failed: {error}");
-            bgp.with(|speaker, now| speaker.connect_failed(key, &error, now));
-        }
-    }
-}
-
-/// A connected socket to a peer, from whoever opens sockets.
-async fn connect(bgp: &Bgp, peer: String) -> io::Result<TcpStream> {
-    let turn = bgp.dials.acquire().await.map_err(io::Error::other)?;
-    bgp.depths.see_dials(bgp.dialled());
-    let client = bgp.surroundings.client::<transport::TransportClient>("transport").await;
-    let client = client.map_err(|error| io::Error::other(error.message()))?;
-    let fd = descriptor(client.dial(transport::DialRequest { peer }).await)?;
-    let stream = TcpStream::from_std(fd.into())?;
-    drop(turn);
-    stream.writable().await?;
-    match stream.take_error()? {
-        Some(error) => Err(error),
-        None => Ok(stream),
-    }
-}
-
-/// The descriptor that an answer has brought.
-fn descriptor<R>(answer: Result<(R, Vec<OwnedFd>), XrlError>) -> io::Result<OwnedFd> {
-    let (_, fds) = answer.map_err(|error| io::Error::other(error.message()))?;
-    fds.into_iter().next().ok_or_else(|| io::Error::other("no descriptor came with the answer"))
-}
-
-/// Accepts connections at one address. When whoever opened the listening socket is gone, its successor opens another:
-/// that one has the peers' keys from then on. So does the same one when the socket does not listen any more.
-pub(crate) async fn listen(bgp: Rc<Bgp>, request: holdfast_api::bgp::v1::ListenAddress) {
-    let address = crate::config::listen_address(&request);
-    let request = transport::ListenRequest {
-        address: request.address,
-        afi: request.afi,
-        port: request.port,
-        ..transport::ListenRequest::default()
-    };
-    loop {
-        let (client, listener) = listener(&bgp.surroundings, &request, address).await;
-        info!(event = "listening", %address, "listening");
-        let succeeded = async {
-            client.channel().closed().await;
-            bgp.surroundings.wait_for::<transport::TransportClient>("transport").await
-        };
-        tokio::select! {
-            _ = succeeded => {}
-            () = accept(&bgp, &listener, address) => {}
-        }
-    }
-}
-
-/// Asks for the listening socket again and again until it is there.
-async fn listener(
-    surroundings: &Surroundings,
-    request: &transport::ListenRequest,
-    address: SocketAddr,
-) -> (transport::TransportClient, TcpListener) {
-    let mut said = String::new();
-    loop {
-        let opened = async {
-            let refused = |error: XrlError| io::Error::other(error.message());
-            let client = surroundings.client::<transport::TransportClient>("transport").await;
-            let client = client.map_err(refused)?;
-            let fd = descriptor(client.listen(request.clone()).await)?;
-            Ok::<_, io::Error>((client, TcpListener::from_std(fd.into())?))
-        };
-        let error = match opened.await {
-            Ok(opened) => return opened,
-            Err(error) => error.to_string(),
-        };
-        if said != error {
-            warn!(event = "listen-failed", %address, "cannot listen: {error}; trying again every second");
-            said = error;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
-/// Until the socket does not listen any more.
-async fn accept(bgp: &Rc<Bgp>, listener: &TcpListener, address: SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, remote)) => bgp.accepted(stream, remote),
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                info!(event = "listener-ended", %address, "the listening socket was ended: asking for another");
-                return;
-            }
-            Err(error) => {
-                // Out of descriptors, most likely: the connection stays in the backlog meanwhile.
-                warn!(event = "accept-failed", %address, "accepting a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
         }
     }
 }

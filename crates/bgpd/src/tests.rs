@@ -1,8 +1,13 @@
 //! The speaker with peers that the test plays, over real sockets on loopback: what it decides about connections,
 //! and that nothing of them is left when they are over. No task runs here: the test reads and writes by hand.
+//! `process` is the whole process for the others.
 
+mod carried;
+mod door;
 mod links;
+mod process;
 mod restart;
+mod takeover;
 mod vrf;
 
 use std::{
@@ -10,14 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_api::bgp::v1 as api;
+use holdfast_api::{bgp::v1 as api, transport::v1 as transport};
 use holdfast_bgp_pipeline::{Journal, JournalEntry, OriginateAttributes, PeerIndex, Pipeline};
 use holdfast_bgp_session::{PeerAsn, State, StopReason};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
 use holdfast_nsr::EntryId;
 use holdfast_types::{Asn, Family, RouterId};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 
@@ -26,6 +31,7 @@ use crate::{
     config::{Configuration, Neighbor, Peers, Policies},
     location::Location,
     speaker::{Effect, Key, Read, Speaker, Write},
+    stream::{Handed, Stream},
 };
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -45,8 +51,12 @@ struct Scene {
 /// A connection: our side of it by its key, and the peer's.
 struct Line {
     key: Key,
-    far: TcpStream,
+    far: Box<dyn Far>,
 }
+
+/// The far end of a connection.
+trait Far: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Far for T {}
 
 fn configuration() -> Configuration {
     let peer = |name: &str, address: [u8; 4], asn, range_length| api::Peer {
@@ -86,8 +96,13 @@ impl Scene {
     /// The peer connects.
     async fn connect(&mut self, index: PeerIndex) -> Line {
         let (near, far) = pair().await;
-        let key = self.speaker.accepted(index, near, self.now).expect("the connection is taken");
-        Line { key, far }
+        self.take(index, handed(near), far)
+    }
+
+    /// The door hands over a connection of the peer.
+    fn take(&mut self, index: PeerIndex, handed: Handed, far: impl Far + 'static) -> Line {
+        let key = self.speaker.accepted(index, handed, self.now).expect("the connection is taken");
+        Line { key, far: Box::new(far) }
     }
 
     /// A guest connects.
@@ -173,6 +188,13 @@ async fn pair() -> (TcpStream, TcpStream) {
     let address = listener.local_addr().expect("an address");
     let (near, far) = tokio::join!(listener.accept(), TcpStream::connect(address));
     (near.expect("a connection").0, far.expect("a connection"))
+}
+
+/// Our end, as the door hands it over.
+fn handed(near: TcpStream) -> Handed {
+    let near = near.into_std().expect("a socket");
+    let stream = Stream::new(near.into()).expect("a stream");
+    Handed::new(transport::Connection::default(), stream).expect("it has addresses")
 }
 
 fn open() -> Vec<u8> {

@@ -67,7 +67,7 @@ impl Problem {
         self
     }
 
-    fn suggest<'a>(self, word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn suggest<'a>(self, word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
         match suggest::nearest(word, candidates) {
             Some(meant) => self.hint(format!("did you mean `{meant}`?")),
             None => self,
@@ -107,7 +107,10 @@ impl<'a> Report<'a> {
     /// The configuration if nothing is wrong.
     pub(crate) fn finish(self, config: Option<Config>) -> Result<Config, Diagnostics> {
         let mut problems = self.problems.into_inner();
-        problems.sort_by_key(|problem| (problem.span.start, problem.span.end));
+        problems.sort_by(|a, b| {
+            let place = |at: &At<Problem>| (at.span.start, at.span.end);
+            place(a).cmp(&place(b)).then_with(|| a.value.message.cmp(&b.value.message))
+        });
         // What is wrong in a group is found by each of its peers.
         problems.dedup_by(|a, b| a.span == b.span && a.value.message == b.value.message);
         match config {
@@ -200,6 +203,11 @@ impl<'a> Section<'a> {
 
     pub(crate) fn is_list(&self, key: &'static str) -> bool {
         self.get(key).is_some_and(|value| value.get_ref().is_array())
+    }
+
+    /// Entries of a list, right or wrong; a single value counts as one.
+    pub(crate) fn count(&self, key: &'static str) -> usize {
+        self.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |list| list.len()))
     }
 
     pub(crate) fn is_table(&self, key: &'static str) -> bool {

@@ -43,6 +43,9 @@ const ORIGIN: Type = Word(&["igp", "egp", "incomplete"]);
 const LEVEL: Type = Word(&["error", "warn", "info", "debug", "trace"]);
 const OUTCOME: Type = Word(&["accept", "reject", "next"]);
 const ASN_OR_RANGE: Type = Either(&[Asn, Text("range", "64512-65534")]);
+const PIN: Type = Text("fingerprint", "2b:05:…");
+const FILE_NAME: Type = Text("path", "tls/router.pem");
+const ATTEMPTS: Type = Number(1, 10_000_000);
 const SECONDS: Type = Number(0, 65_535);
 const PORT: Type = Number(1, 65_535);
 const U32: Type = Number(0, u32::MAX as u64);
@@ -69,6 +72,8 @@ pub static FILE: Table = Table {
         table("fea", &FEA),
         table("rib", &RIB),
         table("sandbox", &SANDBOX),
+        table("tls", &TLS),
+        table("admission", &ADMISSION),
         tables("vrf", &VRF, "name"),
         tables("static", &STATIC, "prefix"),
         tables("protocol", &PROTOCOL, "name"),
@@ -123,6 +128,7 @@ static LOG_PROCESS: Table = Table {
         key("manager", LEVEL, Else("`level`"), Restart, "of the process that decides what runs"),
         key("fea", LEVEL, Else("`level`"), Restart, "of the process that talks to the kernel"),
         key("rib", LEVEL, Else("`level`"), Restart, "of the process that merges routes"),
+        key("transport", LEVEL, Else("`level`"), Restart, "of the process that lets connections in and makes them"),
         key("bgp", LEVEL, Else("`level`"), Restart, "of the process that speaks BGP"),
         key("metrics", LEVEL, Else("`level`"), Restart, "of the process that answers Prometheus"),
         key("glass", LEVEL, Else("`level`"), Restart, "of the looking glass"),
@@ -183,6 +189,7 @@ static PROCESS_LIMITS: Table = Table {
         table("manager", &LIMITS),
         table("fea", &LIMITS),
         table("rib", &LIMITS),
+        table("transport", &LIMITS),
         table("bgp", &LIMITS),
         table("metrics", &LIMITS),
         table("glass", &LIMITS),
@@ -195,6 +202,54 @@ static LIMITS: Table = Table {
     keys: &[
         key("memory", SIZE, Else("three quarters of the machine's, where a cgroup counts it"), Reload, "one that wants more dies, and is started again"),
         key("cpu", Number(1, 100_000), Else("all"), Reload, "processor time in percent of one processor; only where a cgroup counts it"),
+    ],
+};
+
+static TLS: Table = Table {
+    doc: "What we show over TLS and QUIC (see [quic](quic.md)). Files are in the directory of this file or below, and read at each reload.",
+    keys: &[
+        key("certificate", FILE_NAME, Else("none, where all peers have `tls-raw-public-key`"), Reload, "our certificate (PEM, or DER), and behind it those that lead to an authority"),
+        key("key", FILE_NAME, Required, Reload, "our private key (PKCS#8 or SEC1, PEM or DER), that of the certificate"),
+        key("key-log", FILE_NAME, Else("none"), Reload, "where the secrets of sessions are written for who analyses them (SSLKEYLOGFILE): whoever reads it can read them"),
+    ],
+};
+
+static ADMISSION: Table = Table {
+    doc: "What becomes of attempts to connect, before anything is kept of them (see [admission](admission.md)).",
+    keys: &[
+        key("retry", Word(&["under-load", "always", "never"]), Is("\"under-load\""), Reload, "when a source has to prove its address first (QUIC)"),
+        key("load-handshakes", Number(1, 65_536), Is("64"), Reload, "handshakes under way from which on there is load; up to `most-handshakes`"),
+        key("load-attempts", ATTEMPTS, Is("500"), Reload, "attempts in a second from which on there is load"),
+        table("unvalidated", &UNVALIDATED),
+        table("by-address", &BY_ADDRESS),
+        key("most-handshakes", Number(1, 65_536), Is("1024"), Reload, "handshakes under way at most"),
+        key("priority-alpn", List(&Text("name of a protocol", "qbgp")), Else("none"), Reload, "protocols (ALPN) that go first under load; 16 at most"),
+        key("log-per-second", Number(1, 1000), Is("5"), Reload, "lines in the log about refusals"),
+        tables("set", &ADMISSION_SET, "name"),
+    ],
+};
+
+static UNVALIDATED: Table = Table {
+    doc: "Attempts that are looked at while nothing is proven of their address.",
+    keys: &[
+        key("per-second", ATTEMPTS, Is("2000"), Reload, "for long"),
+        key("burst", ATTEMPTS, Is("4000"), Reload, "at once"),
+    ],
+};
+
+static BY_ADDRESS: Table = Table {
+    doc: "Attempts from one address (IPv4) or one /64 (IPv6) that is proven.",
+    keys: &[
+        key("per-second", ATTEMPTS, Is("20"), Reload, "for long"),
+        key("burst", ATTEMPTS, Is("40"), Reload, "at once"),
+    ],
+};
+
+static ADMISSION_SET: Table = Table {
+    doc: "Who may try besides the configured peers: all others are ignored.",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique"),
+        key("prefixes", List(&PREFIX), Required, Reload, "sources"),
     ],
 };
 
@@ -237,6 +292,8 @@ static BGP: Table = Table {
         key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Restart, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
         key("port", PORT, Is("179"), Reload, "where to listen"),
         key("listen", List(&ADDRESS), Else("all of both families"), Reload, "our addresses to listen on"),
+        key("quic-port", PORT, Is("179"), Reload, "where to listen for QUIC (UDP), if a peer has `\"quic\"` among its `transport`"),
+        key("quic-s2n-port", PORT, Else("none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own"),
         key("hold-time", SECONDS, Is("90"), Session, "seconds, 0 (no keepalives) or 3 and more; for peers without one of their own"),
         key("connect-retry", PORT, Is("5"), Session, "seconds between attempts to connect; for peers without one of their own"),
         key("local-preference", U32, Is("100"), Restart, "of routes that neither the peer nor a policy gives one"),
@@ -325,14 +382,21 @@ static PEER: Table = Table {
         key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`, or an `interface` without `address`"),
         key("local-address", ADDRESS, Else("the kernel's choice"), Session, "our end of the session, of the neighbour's family"),
         key("port", PORT, Is("179"), Reload, "where we connect to; from the next attempt on"),
+        key("quic-port", PORT, Else("that of `[bgp]` for the same library"), Reload, "where we connect to over QUIC; from the next attempt on"),
         key("passive", Bool, Is("false"), Session, "wait for the neighbour to connect; always so with a `listen-range`"),
         key("families", List(&FAMILY), Else("the one of the neighbour's address; both with `interface`"), Session, "offered to the neighbour"),
         key("next-hop-ipv4", Text("IPv4 address", "10.0.0.1"), Else("none (see [bgp](bgp.md))"), Session, "our next hop for IPv4 prefixes where the session runs over IPv6"),
         key("next-hop-ipv6", Text("IPv6 address", "2001:db8::1"), Else("none"), Session, "our next hop for IPv6 prefixes where the session runs over IPv4"),
         key("import", POLICY, Else("nothing from another AS, everything inside ours"), Reload, "policy for what we learn"),
         key("export", POLICY, Else("nothing to another AS, everything inside ours"), Reload, "policy for what we announce"),
-        key("md5", Text("1 to 80 octets", "secret"), Else("none"), Session, "TCP-MD5 key (RFC 2385)"),
-        key("ttl-security", Bool, Is("false"), Session, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
+        key("transport", List(&Word(&["tcp", "tls", "quic", "quic-s2n"])), Is("[\"tcp\"]"), Session, "what carries the session, the preferred first (see [quic](quic.md)); nothing else is ever used"),
+        key("tls-name", Text("DNS name or address", "r2.example"), Else("any that its authorities sign"), Reload, "whom its certificate has to be for; not with a `listen-range`"),
+        key("tls-authorities", List(&FILE_NAME), Else("this or `tls-pins`, for all but `\"tcp\"`"), Reload, "files with certificates of those who may have signed the neighbour's"),
+        key("tls-pins", List(&PIN), Else("none"), Reload, "SHA-256 of public keys, one of which the neighbour has to have; beside `tls-authorities` both have to hold"),
+        key("tls-raw-public-key", Bool, Is("false"), Reload, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
+        key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
+        key("md5", Text("1 to 80 octets", "secret"), Else("none"), Session, "TCP-MD5 key (RFC 2385), for `\"tcp\"` and `\"tls\"`"),
+        key("ttl-security", Bool, Is("false"), Session, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`, nor over QUIC"),
         key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Session, "TTL of our packets, for a neighbour several hops away"),
         key("vrf", IN_VRF, Else("the default table"), Session, "the VRF that it is in"),
         key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),

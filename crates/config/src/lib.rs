@@ -3,10 +3,12 @@
 //! [`parse`] is the only way in; what comes out is a [`Config`] in which nothing has to be checked again,
 //! or [`Diagnostics`] with everything that is wrong. Start with [`schema`].
 //!
-//! Not here: reading files, applying changes, defaults that depend on the machine.
+//! Not here: reading files (who can hands a function in, [`parse_with`]), applying changes, defaults that depend on the
+//! machine.
 
 pub mod describe;
 mod diagnostic;
+mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod input;
@@ -18,22 +20,35 @@ mod size;
 mod suggest;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use files::{Holds, ReadFile};
 pub use schema::Config;
 pub use suggest::nearest;
 
-/// Reads a configuration. `file` is the name that the diagnostics show.
+/// Reads a configuration. `file` is the name that the diagnostics show. Files that it names stay unread.
 ///
 /// # Errors
 /// All errors of TOML's syntax; or, where there is none, everything else that is wrong, in the order of
 /// the text.
 pub fn parse(text: &str, file: &str) -> Result<Config, Diagnostics> {
+    read_text(text, file, &files::Files::new(None))
+}
+
+/// [`parse`], with what is in the files that it names: `read` is asked for each. Those of `[[xrl.client]]` stay unread.
+///
+/// # Errors
+/// As those of [`parse`]; and files that cannot be read, or hold something else.
+pub fn parse_with(text: &str, file: &str, read: &ReadFile<'_>) -> Result<Config, Diagnostics> {
+    read_text(text, file, &files::Files::new(Some(read)))
+}
+
+fn read_text(text: &str, file: &str, files: &files::Files<'_>) -> Result<Config, Diagnostics> {
     let (root, faults) = toml::de::DeTable::parse_recoverable(text);
     let report = input::Report::new(text, file);
     for fault in &faults {
         report.syntax(fault);
     }
     if faults.is_empty() {
-        let config = read::config(&report, &root);
+        let config = read::config(&report, &root, files);
         report.finish(config)
     } else {
         report.finish(None)

@@ -1,11 +1,13 @@
 //! The sections of a configuration, except BGP and policy.
 
+mod admission;
 mod bgp;
 mod damping;
 mod monitor;
 mod paths;
 mod policy;
 mod protocol;
+mod tls;
 mod vrf;
 mod xrl;
 
@@ -19,16 +21,21 @@ use toml::{Spanned, de::DeTable};
 
 use crate::{
     Config,
+    files::Files,
     input::{At, Names, Problem, Report, Section},
     schema::{
-        Backend, Distances, Fea, Glass, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib,
-        Router, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
+        Admission, Backend, Distances, Fea, Glass, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits,
+        Rib, Router, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
     },
 };
 
 /// Reads everything; `None` if something that has no default is missing or wrong. What is wrong is in
 /// the report.
-pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>) -> Option<Config> {
+pub(crate) fn config<'a>(
+    report: &'a Report<'a>,
+    root: &'a Spanned<DeTable<'a>>,
+    files: &Files<'_>,
+) -> Option<Config> {
     let root = Section::file(report, root.get_ref());
     let (policy, policies, prefix_sets) = policy::read(&root);
     let router = router(&root);
@@ -40,6 +47,13 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
     let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
     let sandbox =
         root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section));
+    let tls = root.section("tls", "[tls]");
+    let (has_tls, has_certificate) =
+        (tls.is_some(), tls.as_ref().is_some_and(|section| section.has("certificate")));
+    let tls = tls.and_then(|section| tls::read(&section, files));
+    let admission = root
+        .section("admission", "[admission]")
+        .map_or(Admission::default(), |section| admission::read(&section));
     let (vrfs, vrf_names) = vrf::read(&root, &fea);
     let statics = statics(&root, rib.enabled, &vrf_names);
     let (protocols, origins) = protocol::read(&root, rib.enabled);
@@ -51,6 +65,9 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
         vrfs: &vrf_names,
         rib: rib.enabled,
         asn,
+        has_tls,
+        has_certificate,
+        files,
     };
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
@@ -62,6 +79,8 @@ pub(crate) fn config<'a>(report: &'a Report<'a>, root: &'a Spanned<DeTable<'a>>)
         fea,
         rib,
         sandbox,
+        tls,
+        admission,
         vrfs,
         statics,
         protocols,

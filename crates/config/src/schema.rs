@@ -1,5 +1,7 @@
 //! What a configuration says. Field names are the keys of the file, with `-` for `_`.
 
+mod door;
+
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -9,6 +11,7 @@ use std::{
 use holdfast_policy::{AsnRange, PolicySource};
 use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 
+pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use crate::size::Size;
 
 /// A whole configuration, checked: every name resolves, every value is in range.
@@ -28,6 +31,10 @@ pub struct Config {
     pub rib: Rib,
     /// `[sandbox]`
     pub sandbox: Sandbox,
+    /// `[tls]`; `None`: we have nothing to show, and no peer uses TLS or QUIC.
+    pub tls: Option<Tls>,
+    /// `[admission]`
+    pub admission: Admission,
     /// `[[vrf]]`; names, devices with their tables, and namespaces are unique.
     pub vrfs: Vec<Vrf>,
     /// `[[static]]`, in each VRF one per prefix.
@@ -40,6 +47,20 @@ pub struct Config {
     pub policy: PolicySource,
     /// `[xrl]`; without it XRL does not listen on TCP.
     pub xrl: Xrl,
+}
+
+impl Config {
+    /// What is allowed, and may not be what was meant; in words of the operator.
+    pub fn notes(&self) -> Vec<String> {
+        let peers = self.bgp.iter().flat_map(|bgp| &bgp.peers);
+        let note = |peer: &Peer| {
+            format!(
+                "peer `{}`: whoever its authorities have signed for may be it, since there is no `tls-name`",
+                peer.name
+            )
+        };
+        peers.filter(|peer| peer.could_be_several()).map(note).collect()
+    }
 }
 
 /// XRL over TCP.
@@ -156,8 +177,8 @@ impl LogLevel {
 
 impl Log {
     /// The processes that may have a level of their own.
-    pub const PROCESSES: [&'static str; 8] =
-        ["keeper", "manager", "fea", "rib", "bgp", "metrics", "glass", "monitor"];
+    pub const PROCESSES: [&'static str; 9] =
+        ["keeper", "manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
 
     /// As the processes take it by environment: `info,bgp=debug`.
     pub fn filter(&self) -> String {
@@ -240,7 +261,7 @@ pub struct Sandbox {
 }
 
 /// The processes that have limits.
-pub const LIMITED: [&str; 7] = ["manager", "fea", "rib", "bgp", "metrics", "glass", "monitor"];
+pub const LIMITED: [&str; 8] = ["manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
 
 /// What a process may use.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -369,6 +390,10 @@ pub struct Bgp {
     pub port: u16,
     /// Addresses to listen on; none means all of both families.
     pub listen: Vec<IpAddr>,
+    /// The UDP port for QUIC by the library noq; 179 by default. Only where a peer uses it.
+    pub quic_port: u16,
+    /// The UDP port for QUIC by the library s2n-quic, another one; never `None` where a peer uses it.
+    pub quic_s2n_port: Option<u16>,
     /// LOCAL_PREF of a route that policy gives none; 100 by default.
     pub local_preference: u32,
     /// How many equally good paths may be used at once; 1 by default.
@@ -635,6 +660,8 @@ pub struct Peer {
     pub local_address: Option<IpAddr>,
     /// The port we connect to; 179 by default.
     pub port: u16,
+    /// The UDP port we connect to over QUIC; `None`: where we listen for it ourselves.
+    pub quic_port: Option<u16>,
     /// Whose session it may be. A single number unless it is a `listen-range`, or an `interface` without address.
     pub asn: PeerAsn,
     /// Whether we only wait for the peer's connection. Always so for a `listen-range`.
@@ -645,6 +672,10 @@ pub struct Peer {
     pub import: Option<String>,
     /// Policy for what we announce. `None`: nothing passes to another AS (RFC 8212).
     pub export: Option<String>,
+    /// What carries its session, the preferred first; nothing else is ever used. Never empty; TCP alone by default.
+    pub transports: Vec<Transport>,
+    /// What it has to prove over those that prove something: never nothing where there is one.
+    pub trust: Trust,
     /// TCP-MD5 key (RFC 2385), 1 to 80 octets.
     pub md5: Option<Secret>,
     /// GTSM (RFC 5082): packets are sent with TTL 255, and taken only with that.
@@ -696,6 +727,15 @@ pub struct Peer {
     pub orf: Orf,
     /// The prefix set that the peer is told of, where [`Orf::sends`].
     pub orf_prefix_set: Option<String>,
+}
+
+impl Peer {
+    /// Whether it is one neighbour, and others prove as much as it does.
+    fn could_be_several(&self) -> bool {
+        let Trust { authorities, name, pins, .. } = &self.trust;
+        let is_one = !matches!(self.remote, Remote::Range(_));
+        is_one && !authorities.is_empty() && name.is_none() && pins.is_empty()
+    }
 }
 
 /// Outbound route filtering by address prefix (RFC 5291, RFC 5292).

@@ -21,6 +21,8 @@ asn = 65001
 [glass]
 [fea]
 [sandbox]
+[admission.unvalidated]
+[admission.by-address]
 [rib.distance]
 [[vrf]]
 name = "blue"

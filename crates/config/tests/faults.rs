@@ -4,6 +4,8 @@ use holdfast_config::{Diagnostic, parse, schema::VrfPlace};
 use proptest::prelude::*;
 
 const ROUTER: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65001\n";
+const TLS: &str = "[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n";
+const PIN: &str = "tls-pins = \"2b056c8d00112233445566778899aabbccddeeff00112233445566778899aabb\"\n";
 const PEER: &str = "[[bgp.peer]]\nname = \"a\"\naddress = \"10.1.0.2\"\nasn = 65101\n";
 
 fn faults(text: &str) -> Vec<Diagnostic> {
@@ -71,7 +73,40 @@ fn every_check_points_at_its_text() {
         format!("{}[[vrf]]\nname = \"{name}\"\n{second}\n", vrf(first))
     };
     let in_vrf = |table: &str, rest: &str| format!("[[{table}]]\nvrf = \"blue\"\n{rest}\n");
+    let secure = |rest: &str| format!("{TLS}{}", peer(&format!("transport = \"tls\"\n{rest}")));
+    let quic = |rest: &str| format!("{TLS}{}", peer(&format!("transport = \"quic\"\n{PIN}{rest}")));
     let table: &[(String, &str, &str)] = &[
+        // Transports, and what proves peers.
+        (peer("transport = \"quick\""), "\"quick\"", "`quick` is no transport | \"tcp\" or \"tls\" or \"quic\" or \"quic-s2n\" | did you mean `quic`?"),
+        (peer("transport = []"), "[]", "no transport is left"),
+        (peer("transport = [\"tcp\", \"tcp\"]"), "\"tcp\"", "transport `tcp` is already on line"),
+        (peer(&format!("transport = \"tls\"\n{PIN}")), "\"tls\"", "nothing that we could show the neighbour over `tls` | [tls] with `certificate`"),
+        (secure(""), "\"tls\"", "nothing proves who the neighbour is over `tls` | `tls-authorities` with `tls-name`, or `tls-pins`"),
+        (secure("tls-pins = []\ntls-authorities = []"), "\"tls\"", "nothing proves who the neighbour is"),
+        (secure("tls-pins = \"2b:05\""), "\"2b:05\"", "`2b:05` is no fingerprint | 32 octets in hexadecimal"),
+        (secure("tls-authorities = \"\"\ntls-pins = []"), "\"\"", "`` is no name of a file"),
+        (secure(&format!("{PIN}tls-name = \"r2.example\"")), "\"r2.example\"", "`tls-name` has no effect without `tls-authorities`"),
+        (secure("tls-authorities = \"ca.pem\"\ntls-name = \"*.example\""), "\"*.example\"", "no name of a host | a DNS name"),
+        (secure("tls-authorities = \"ca.pem\"\ntls-raw-public-key = true"), "true", "a bare key proves nothing unless it is known"),
+        (secure(&format!("{PIN}tls-raw-public-key = true\ntls-authorities = \"ca.pem\"")), "\"ca.pem\"", "`tls-authorities` has no effect on a bare key"),
+        (peer("tls-name = \"r2.example\""), "\"r2.example\"", "`tls-name` has no effect over `tcp`, which proves nothing | add `transport = \"tls\"`"),
+        (peer("tls-raw-public-key = true"), "true", "`tls-raw-public-key` has no effect over `tcp`"),
+        (format!("{TLS}[[bgp.peer]]\nname = \"a\"\nlisten-range = \"10.0.0.0/8\"\nasn = \"any\"\ntransport = \"tls\"\ntls-authorities = \"ca.pem\"\ntls-name = \"r2.example\""), "\"r2.example\"", "its neighbours have a name each | remove it"),
+        (quic("md5 = \"secret\""), "********", "none over QUIC | remove it"),
+        (quic("ttl-security = true"), "true", "`ttl-security` is not enforced over QUIC"),
+        (quic("").replace("\"quic\"", "\"quic-s2n\""), "\"quic-s2n\"", "no port to listen on | add `quic-s2n-port = 1179` to [bgp]"),
+        (format!("{TLS}{}", on_link(&format!("interface = \"eth1\"\ntransport = \"quic\"\n{PIN}"))), "\"quic\"", "link-local addresses is not there yet | use `\"tls\"`"),
+        ("[bgp]\nquic-s2n-port = 179".into(), "179", "UDP port 179 is that of `quic` already | another port"),
+        ("[tls]\ncertificate = \"a.pem\"".into(), "[tls]", "[tls] needs `key`"),
+        (secure(PIN).replace("certificate = \"a.pem\"", ""), "\"tls\"", "no certificate that we could show the neighbour over `tls` | `certificate` in [tls], or"),
+        ("[tls]\ncertificate = \"a.pem\"\nkey = \"tls/\"".into(), "\"tls/\"", "no name of a file"),
+        ("[admission]\nretry = \"allways\"".into(), "\"allways\"", "did you mean `always`?"),
+        ("[admission]\nload-handshakes = 2000".into(), "2000", "there are never more than 1024 | `load-handshakes` up to"),
+        ("[admission]\nmost-handshakes = 10".into(), "10", "load begins at 64 handshakes under way"),
+        ("[admission]\nby-address = { burst = 0 }".into(), "0", "1 to 10000000"),
+        ("[admission]\npriority-alpn = \"\"".into(), "\"\"", "no name of a protocol"),
+        ("[[admission.set]]\nname = \"a\"".into(), "[[admission.set]]", "needs `prefixes`"),
+        ("[[admission.set]]\nname = \"a\"\nprefixes = \"10.0.0.1/8\"".into(), "\"10.0.0.1/8\"", "the prefix is 10.0.0.0/8"),
         // Keys and types.
         (peer("pasive = true"), "pasive", "did you mean `passive`?"),
         (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, description, address"),
@@ -440,6 +475,75 @@ proptest! {
     fn arbitrary_bytes_are_survived(text in "\\PC{0,200}") {
         prop_assert!(parse(&text, "x").is_err());
     }
+}
+
+/// A disk with a few files; the number of reads.
+fn with_files(text: &str) -> (Result<holdfast_config::Config, Vec<String>>, usize) {
+    use holdfast_config::Holds;
+    let reads = std::cell::Cell::new(0);
+    let read = |file: &str, holds: Holds<'_>| {
+        reads.set(reads.get() + 1);
+        match (file, holds) {
+            ("a.pem" | "ca.pem", Holds::Certificates) => Ok(vec![file.as_bytes().to_vec()]),
+            ("crl.pem", Holds::Revocations) => Ok(vec![vec![7]]),
+            ("a.key", Holds::KeyOf([certificate])) if certificate == b"a.pem" => Ok(vec![vec![9]]),
+            ("a.key", Holds::KeyOf(_)) => Err("this is the key of another certificate".to_owned()),
+            ("empty.pem", _) => Err("there is no certificate in it".to_owned()),
+            _ => Err("No such file or directory".to_owned()),
+        }
+    };
+    let parsed = holdfast_config::parse_with(text, "router.toml", &read);
+    let lines = |wrong: holdfast_config::Diagnostics| -> Vec<_> {
+        wrong.iter().map(|fault| format!("{} {}", fault.line, fault.message)).collect()
+    };
+    (parsed.map_err(lines), reads.get())
+}
+
+#[test]
+fn what_files_hold_is_a_part_of_the_values_and_each_is_read_once() {
+    let trust = "transport = \"tls\"\ntls-authorities = \"ca.pem\"\ntls-revocations = \"crl.pem\"\n";
+    let other = PEER.replace("\"a\"", "\"b\"").replace("10.1.0.2", "10.1.0.3");
+    let text = format!("{ROUTER}{TLS}{PEER}{trust}{other}{trust}");
+    let (config, reads) = with_files(&text);
+    let config = config.unwrap_or_else(|wrong| panic!("{wrong:?}"));
+    assert_eq!(reads, 4, "two of ours, and two of the peers'");
+    let tls = config.tls.as_ref().expect("[tls]");
+    let certificate = tls.certificate.as_ref().expect("a certificate");
+    assert_eq!((&*certificate.contents, &*tls.key.contents), (&[b"a.pem".to_vec()][..], &[9][..]));
+    let peers = &config.bgp.as_ref().expect("[bgp]").peers;
+    for peer in peers {
+        assert_eq!(*peer.trust.authorities[0].contents, [b"ca.pem".to_vec()]);
+        assert_eq!(*peer.trust.revocations[0].contents, [vec![7]]);
+    }
+    assert!(!format!("{config:?}").contains("[9]"), "keys are not shown");
+    let unread = parse(&text, "router.toml").expect("without files nothing is wrong");
+    assert!(unread.tls.expect("[tls]").key.contents.is_empty());
+}
+
+#[test]
+fn a_file_that_is_not_there_or_holds_something_else_is_shown_where_it_is_named() {
+    let text = format!(
+        "{ROUTER}[tls]\ncertificate = \"ca.pem\"\nkey = \"a.key\"\n{PEER}transport = \"tls\"\n\
+         tls-authorities = [\"ca.pem\", \"empty.pem\"]\ntls-revocations = \"gone.pem\"\n"
+    );
+    let expected = [
+        "6 a.key: this is the key of another certificate",
+        "12 empty.pem: there is no certificate in it",
+        "13 gone.pem: No such file or directory",
+    ];
+    assert_eq!(with_files(&text).0.expect_err("three faults"), expected);
+}
+
+#[test]
+fn who_could_be_several_is_noted() {
+    let notes = |trust: &str| {
+        let text = format!("{ROUTER}{TLS}{PEER}transport = \"tls\"\n{trust}");
+        parse(&text, "router.toml").unwrap_or_else(|wrong| panic!("{wrong}")).notes()
+    };
+    let authorities = "tls-authorities = \"ca.pem\"\n";
+    assert!(notes(authorities)[0].starts_with("peer `a`: whoever its authorities have signed for"));
+    assert!(notes(&format!("{authorities}tls-name = \"10.1.0.2\"")).is_empty());
+    assert!(notes(&format!("{authorities}{PIN}")).is_empty() && notes(PIN).is_empty());
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The process `fea`: the only one that talks to the kernel's tables. It installs what the rib selects, says
-//! which interfaces there are, and stands at the door: it opens sockets for others (`transport.v1`).
+//! which interfaces there are, and opens sockets for who stands at the door (`socket.v1`).
 //!
 //! It decides nothing about routes and remembers none: the backends of [`holdfast_fib::Fib`] do the work. When it dies, the
 //! kernel keeps forwarding; its successor is told the whole table again and writes the differences.
@@ -10,8 +10,8 @@
 //!  rib ── SyncBegin, Apply …, SyncEnd ──> turn (one after the other) ──> Fib ──> kernel
 //! ```
 //!
-//! A VRF is another engine in this process, with a monitor and a door of its own ([`vrfs`]), which the Finder knows as
-//! `fea@NAME` and `transport@NAME`: at a device, or in a network namespace where the keeper makes its sockets. Both may be
+//! A VRF is another engine in this process, with a monitor and an opener of its own ([`vrfs`]), which the Finder knows as
+//! `fea@NAME` and `socket@NAME`: at a device, or in a network namespace where the keeper makes its sockets. Both may be
 //! deleted and made again: listeners, monitor and backend then go to the new one.
 //!
 //! One thread. Applying a batch is one slice of work; a sync is cut into slices of [`SLICE`] routes, between
@@ -33,10 +33,10 @@ pub use service::FeaService;
 use std::{collections::BTreeSet, rc::Rc};
 
 use anyhow::Context;
-use holdfast_api::{fea::v1::FeaDispatcher, transport::v1::TransportDispatcher};
+use holdfast_api::{fea::v1::FeaDispatcher, socket::v1::SocketDispatcher};
 use holdfast_fib_linux::Monitor;
 use holdfast_process::{Boot, CapabilitySet, spawn_task};
-use holdfast_sockets::TransportService;
+use holdfast_sockets::SocketService;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 use vrfs::Vrfs;
@@ -63,14 +63,14 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     metrics::register(&boot.metrics, engine);
     boot.node.serve(FeaDispatcher::new(service));
-    let transport = TransportService::new(engine.place());
-    metrics::register_discovery(&boot.metrics, transport.malformed());
-    let (discovery, place) = (transport.discovery(), transport.follow_place(engine.interfaces.versions()));
+    let sockets = SocketService::new(engine.place());
+    metrics::register_discovery(&boot.metrics, sockets.malformed());
+    let (discovery, place) = (sockets.discovery(), sockets.follow_place(engine.interfaces.versions()));
     let known = Rc::clone(engine);
     let links = move |wanted: &BTreeSet<String>| known.interfaces.usable(wanted);
-    let links = transport.follow_links(engine.interfaces.versions(), links);
+    let links = sockets.follow_links(engine.interfaces.versions(), links);
     let hearing = async move { _ = tokio::join!(discovery, place, links) };
     let hearing = spawn_task(hearing.instrument(boot.span()));
-    boot.node.serve(TransportDispatcher::new(transport));
+    boot.node.serve(SocketDispatcher::new(sockets));
     hearing.abort_handle()
 }

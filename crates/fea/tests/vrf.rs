@@ -19,7 +19,7 @@ use holdfast_api::{
     fea::v1::{Configuration, Empty, FeaClient, ShutdownRequest, Vrf},
     keeper::v1::{Empty as KeeperEmpty, KeeperClient, SocketKind, SocketRequest},
     routes::v1::{NextHop, NextHopSet, RouteBatch},
-    transport::v1::{ListenRequest, TransportClient},
+    socket::v1::{Configuration as Sockets, ListenRequest, SocketClient},
 };
 use holdfast_process::Boot;
 use holdfast_xrl::{
@@ -96,7 +96,9 @@ impl Keeper {
                 return Ok(namespace.inside(|| holdfast_fib_linux::socket().expect("netlink")));
             }
             SocketKind::TcpV4 => AddressFamily::INET,
-            SocketKind::TcpV6 | SocketKind::IcmpV6 => return Err(XrlError::internal("nobody asks for that")),
+            SocketKind::TcpV6 | SocketKind::IcmpV6 | SocketKind::UdpV4 | SocketKind::UdpV6 => {
+                return Err(XrlError::internal("nobody asks for that"));
+            }
         };
         Ok(namespace.inside(move || rustix::net::socket(family, SocketType::STREAM, None).expect("a socket")))
     }
@@ -119,7 +121,7 @@ impl Service for Keeper {
                 let (near, far) = UnixStream::pair().expect("sockets");
                 keeper
                     .finder
-                    .attach(far.into(), PeerIdentity::new("fea").class("transport").pid(7))
+                    .attach(far.into(), PeerIdentity::new("fea").class("socket").pid(7))
                     .expect("attached");
                 Ok((KeeperEmpty {}, vec![near.into()]))
             }),
@@ -133,7 +135,7 @@ struct Router {
     keeper: Keeper,
     manager: Resolver,
     rib: Resolver,
-    bgp: Resolver,
+    transport: Resolver,
 }
 
 impl Router {
@@ -154,7 +156,7 @@ impl Router {
             finder.attach_link(far, PeerIdentity::new(role));
             Resolver::over(Channel::over(near))
         };
-        Self { manager: resolver("manager"), rib: resolver("rib"), bgp: resolver("bgp"), keeper }
+        Self { manager: resolver("manager"), rib: resolver("rib"), transport: resolver("transport"), keeper }
     }
 
     /// What the process is told.
@@ -167,6 +169,14 @@ impl Router {
     async fn configure_vrf(&self, class: &str, table: u32) {
         let fea: FeaClient = self.manager.wait_for(class).await.expect("it is there");
         fea.configure(configuration(table)).await.expect("configured");
+    }
+
+    /// The opener of the VRF `red`, which may listen there.
+    async fn sockets_of_red(&self, listen: &[ListenRequest]) -> SocketClient {
+        let opener: SocketClient = self.manager.wait_for("socket@red").await.expect("it is there");
+        let request = Sockets { listen: listen.to_vec(), ..Sockets::default() };
+        opener.configure(request).await.expect("configured");
+        self.transport.wait_for("socket@red").await.expect("it is there")
     }
 
     /// Has `count` routes 20.0.n.0/24 to 10.0.0.2 as the whole table.
@@ -250,8 +260,8 @@ fn tables_and_sockets_of_a_namespace_are_inside_and_go_with_the_vrf() {
         router.sync("fea", 2).await;
         assert_eq!(counts(), (2, 3));
 
-        let door: TransportClient = router.bgp.wait_for("transport@red").await.expect("it is there");
         let listen = ListenRequest { address: vec![10, 0, 0, 1], port: 1790, ..ListenRequest::default() };
+        let door = router.sockets_of_red(std::slice::from_ref(&listen)).await;
         let (_, listening) = door.listen(listen).await.expect("listening");
         assert_eq!(listening.len(), 1);
         assert!(namespace.inside(|| run("ss", "-Htln")).contains("10.0.0.1:1790"));
@@ -362,9 +372,10 @@ fn a_namespace_that_is_made_again_is_the_one_from_then_on() {
         router.configure(&[red()]).await.expect("configured");
         router.configure_vrf("fea@red", 0).await;
         router.sync("fea@red", 3).await;
-        let door: TransportClient = router.bgp.wait_for("transport@red").await.expect("it is there");
+        let at = |port| ListenRequest { address: vec![10, 0, 0, 1], port, ..ListenRequest::default() };
+        let door = router.sockets_of_red(&[1790, 1791].map(at)).await;
         let listen = |port| {
-            let request = ListenRequest { address: vec![10, 0, 0, 1], port, ..ListenRequest::default() };
+            let request = at(port);
             let door = door.clone();
             async move { TcpListener::from(door.listen(request).await.expect("listening").1.remove(0)) }
         };

@@ -74,6 +74,8 @@ enum Process {
     #[command(hide = true)]
     Rib,
     #[command(hide = true)]
+    Transport,
+    #[command(hide = true)]
     Bgp,
     #[command(hide = true)]
     Metrics,
@@ -159,6 +161,7 @@ impl Process {
             }
             Self::Fea => run(Rights::fea(holdfast_fea::CAPABILITIES), holdfast_fea::run),
             Self::Rib => run(Rights::worker("rib", Network::None), holdfast_ribd::run),
+            Self::Transport => run(Rights::transport(), holdfast_transportd::run),
             Self::Bgp => {
                 run(Rights::worker("bgp", Network::Handed), |boot| holdfast_bgpd::run_with(boot, stages))
             }

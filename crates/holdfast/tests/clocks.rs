@@ -1,5 +1,6 @@
 //! Somebody may set the clock on the wall at any time, forwards and backwards: nothing is decided by it. Timers use
-//! the clock that only runs (`Instant`); what is left is for people to read, and listed here.
+//! the clock that only runs (`Instant`); what is left is for people to read, and listed here. Certificates are of the
+//! calendar: whether one is valid, the library of TLS decides by that clock, at a handshake and never after it.
 
 use std::{
     fs,
@@ -7,7 +8,7 @@ use std::{
 };
 
 /// Who may ask what time it is (a file, or all in a folder), and what for.
-const READERS: [(&str, &str); 8] = [
+const READERS: [(&str, &str); 11] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
     ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
     ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
@@ -17,8 +18,14 @@ const READERS: [(&str, &str); 8] = [
         "manager/src/commit.rs",
         "the time of a version; until when a manager after this one waits for a confirmation",
     ),
+    (
+        "manager/src/seeds.rs",
+        "whether the seeds of QUIC's keys are a day old; set wrongly, they change early or late",
+    ),
     ("monitor/src/", "time stamps of BMP and MRT"),
     ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
+    ("tls/src/keys/make.rs", "from when until when a new certificate is good"),
+    ("transportd/src/carried.rs", "since when a connection has been carried; shown"),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

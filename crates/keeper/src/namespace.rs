@@ -63,6 +63,8 @@ fn open(namespace: &File, kind: SocketKind) -> io::Result<OwnedFd> {
         SocketKind::TcpV4 => (AddressFamily::INET, SocketType::STREAM, None),
         SocketKind::TcpV6 => (AddressFamily::INET6, SocketType::STREAM, None),
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
+        SocketKind::UdpV4 => (AddressFamily::INET, SocketType::DGRAM, None),
+        SocketKind::UdpV6 => (AddressFamily::INET6, SocketType::DGRAM, None),
     };
     Ok(rustix::net::socket_with(family, sort, SocketFlags::CLOEXEC, protocol)?)
 }
@@ -104,8 +106,14 @@ mod tests {
     #[test]
     fn a_socket_is_inside_and_the_keeper_stays_outside() {
         let namespace = Namespace::new();
-        let kinds = [SocketKind::NetlinkRoute, SocketKind::TcpV4, SocketKind::TcpV6, SocketKind::IcmpV6];
-        for kind in kinds {
+        for kind in [
+            SocketKind::NetlinkRoute,
+            SocketKind::TcpV4,
+            SocketKind::TcpV6,
+            SocketKind::IcmpV6,
+            SocketKind::UdpV4,
+            SocketKind::UdpV6,
+        ] {
             let made = socket(&request(&namespace.0, kind)).expect("a socket");
             assert!(name_to_index(&made, "inside0").is_ok(), "{kind:?}");
             assert!(

@@ -16,6 +16,7 @@ use holdfast_api::keeper::v1::{
     Empty, GetManyRequest, GetRequest, KeeperClient, ListenRequest, OnDeath as Fate, PutRequest, Sandbox,
     SocketKind, SocketRequest, State, UnlistenRequest,
 };
+use holdfast_process::formats::KEEPER_STATE;
 use holdfast_xrl::{Channel, Client, ErrorKind};
 use tokio::task::LocalSet;
 
@@ -176,9 +177,10 @@ fn a_state_of_another_version_or_with_descriptors_missing_is_refused() {
     let lock = descriptor();
     let lock = std::os::fd::AsFd::as_fd(&lock);
     for (state, descriptors) in [
-        (State { format: 2, ..State::default() }, vec![lock]),
-        (State { format: 1, ..State::default() }, vec![]),
-        (State { format: 1, ..State::default() }, vec![lock, lock]),
+        (State { format: KEEPER_STATE + 1, ..State::default() }, vec![lock]),
+        (State { format: 1, ..State::default() }, vec![lock]),
+        (State { format: KEEPER_STATE, ..State::default() }, vec![]),
+        (State { format: KEEPER_STATE, ..State::default() }, vec![lock, lock]),
     ] {
         let parcel = parcel::pack(&state, &descriptors).expect("packed");
         assert!(crate::handover::Handed::open(&parcel).is_err(), "{state:?}");

@@ -65,7 +65,7 @@ impl Manager {
         file.map_err(|error| failed(&self.file.display().to_string(), &error))
     }
 
-    fn history(&self) -> Result<History, XrlError> {
+    pub(crate) fn history(&self) -> Result<History, XrlError> {
         Ok(History::of(&self.real_file()?))
     }
 }

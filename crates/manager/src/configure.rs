@@ -1,5 +1,7 @@
 //! What each process is told of the configuration.
 
+mod door;
+
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
@@ -13,7 +15,8 @@ use holdfast_api::{
     monitor::v1::{self as monitor_api, MonitorClient},
     rib::v1::{self as rib_api, RibClient},
     routes::v1::{NextHop, NextHopKind},
-    transport::v1::{self as transport_api, TransportClient},
+    socket::v1::{self as socket_api, SocketClient},
+    transport::v1::{self as transport_api, Empty as TransportEmpty, TransportClient},
 };
 use holdfast_config::{
     Config,
@@ -25,7 +28,7 @@ use holdfast_config::{
 };
 use holdfast_xrl::{Client, XrlError, scoped};
 
-use crate::{CONFIGURE_LIMIT, service::Manager};
+use crate::{CONFIGURE_LIMIT, secrets::Secrets, service::Manager};
 
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
@@ -34,6 +37,10 @@ const SYNC_LIMIT_SECONDS: u32 = 120;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Part {
     /// Whoever opens sockets is told the peers and their secrets.
+    Socket(socket_api::Configuration),
+    /// What only `transport` may know: before who is let in, since that needs it.
+    Keep(Secrets),
+    /// Who is let in, and what they have to prove.
     Transport(transport_api::Configuration),
     Fea(fea_api::Configuration),
     Rib(rib_api::Configuration),
@@ -66,8 +73,12 @@ pub(crate) fn parts(process: &str, config: &Config) -> Result<Vec<Message>, XrlE
 /// The same for one table: that of a VRF, or the default one.
 fn parts_of(process: &str, config: &Config, table: Option<&Vrf>) -> Result<Vec<Part>, XrlError> {
     Ok(match (process, table) {
-        ("manager", _) if !config.rib.enabled => vec![Part::Transport(transport(config, table))],
-        ("fea", _) => vec![Part::Transport(transport(config, table)), Part::Fea(fea(config, table))],
+        ("manager", _) if !config.rib.enabled => vec![Part::Socket(sockets(config, table))],
+        ("fea", _) => vec![Part::Socket(sockets(config, table)), Part::Fea(fea(config, table))],
+        ("transport", _) => vec![
+            Part::Keep(Secrets::of(config, door::needs_seeds(config))),
+            Part::Transport(transport(config, table)),
+        ],
         ("rib", _) => vec![Part::Rib(rib(config, table))],
         ("bgp", _) => match &config.bgp {
             Some(bgp) => vec![Part::Bgp(Box::new(speaker(config, bgp, table)?))],
@@ -106,6 +117,18 @@ async fn client<C: Client>(manager: &Manager, class: &str, vrf: Option<&str>) ->
 pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<String>, XrlError> {
     let vrf = message.vrf.as_deref();
     match message.part {
+        Part::Socket(part) => {
+            client::<SocketClient>(manager, "socket", vrf).await?.configure(part).await?;
+        }
+        Part::Keep(secrets) => {
+            let descriptors = secrets.descriptors(manager);
+            let descriptors =
+                descriptors.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
+            client::<TransportClient>(manager, "transport", vrf)
+                .await?
+                .keep(TransportEmpty {}, descriptors)
+                .await?;
+        }
         Part::Transport(part) => {
             client::<TransportClient>(manager, "transport", vrf).await?.configure(part).await?;
         }
@@ -193,17 +216,17 @@ fn monitor(config: &Config, bgp: &Bgp) -> monitor_api::Configuration {
     }
 }
 
-/// What `transport` calls a collector: no name of a peer has a space.
+/// What whoever opens sockets calls a collector: no name of a peer has a space.
 fn collector_peer(bmp: &Bmp) -> String {
     format!("collector {}", bmp.name)
 }
 
-fn transport_collector(bmp: &Bmp) -> transport_api::Peer {
-    transport_api::Peer {
+fn socket_collector(bmp: &Bmp) -> socket_api::Peer {
+    socket_api::Peer {
         name: collector_peer(bmp),
         address: octets(bmp.address),
         port: bmp.port.into(),
-        ..transport_api::Peer::default()
+        ..socket_api::Peer::default()
     }
 }
 
@@ -228,28 +251,54 @@ fn place(vrf: &Vrf) -> fea_api::Vrf {
     }
 }
 
+/// The sockets under protocols. Collectors are dialled, and are nobody who is let in.
+fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
+    let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    let peers = peers.filter(|peer| is_in(peer.vrf.as_ref(), table)).map(|peer| socket_peer(peer, config));
+    let collectors = config.bgp.iter().filter(|_| table.is_none()).flat_map(|bgp| &bgp.bmp);
+    let listen = listen(config, table).into_iter().map(|request| socket_api::ListenRequest {
+        address: request.address,
+        afi: request.afi,
+        port: request.port,
+        plain: request.plain,
+        role: request.role,
+    });
+    socket_api::Configuration {
+        peers: peers.chain(collectors.map(socket_collector)).collect(),
+        listen: listen.collect(),
+    }
+}
+
 fn transport(config: &Config, table: Option<&Vrf>) -> transport_api::Configuration {
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
     let peers = peers.filter(|peer| is_in(peer.vrf.as_ref(), table)).map(|peer| transport_peer(peer, config));
+    let mut told = transport_api::Configuration {
+        peers: peers.collect(),
+        listen: listen(config, table),
+        vrfs: vrfs(config, table),
+        ..transport_api::Configuration::default()
+    };
+    door::complete_all(&mut told, config, table);
+    told
+}
+
+/// Where somebody listens in a table, and for whom.
+fn listen(config: &Config, table: Option<&Vrf>) -> Vec<transport_api::ListenRequest> {
     let listener = |address: bgp_api::ListenAddress| transport_api::ListenRequest {
         address: address.address,
         afi: address.afi,
         port: address.port,
         ..transport_api::ListenRequest::default()
     };
-    let listen = config.bgp.iter().flat_map(|bgp| listeners(bgp, table)).map(listener);
-    if table.is_some() {
-        return transport_api::Configuration { peers: peers.collect(), listen: listen.collect() };
+    let mut listen: Vec<_> = config.bgp.iter().flat_map(|bgp| listeners(bgp, table)).map(listener).collect();
+    if table.is_none() {
+        let metrics = config.metrics.iter().map(|metrics| (metrics.listen, "metrics"));
+        let glass = config.glass.iter().map(|glass| (glass.listen, "glass"));
+        let xrl = config.xrl.listen.iter().map(|address| (*address, "manager"));
+        let others = metrics.chain(glass).chain(xrl);
+        listen.extend(others.map(|(address, role)| plain_listener(address, role)));
     }
-    let collectors = config.bgp.iter().flat_map(|bgp| &bgp.bmp).map(transport_collector);
-    let metrics = config.metrics.iter().map(|metrics| (metrics.listen, "metrics"));
-    let glass = config.glass.iter().map(|glass| (glass.listen, "glass"));
-    let xrl = config.xrl.listen.iter().map(|address| (*address, "manager"));
-    let others = metrics.chain(glass).chain(xrl).map(|(address, role)| plain_listener(address, role));
-    transport_api::Configuration {
-        peers: peers.chain(collectors).collect(),
-        listen: listen.chain(others).collect(),
-    }
+    listen
 }
 
 /// What is asked for to listen where no peers are expected, and who may.
@@ -323,9 +372,9 @@ fn at(remote: &Remote) -> At {
     At { address, range_length, interface }
 }
 
-fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
+fn socket_peer(peer: &Peer, config: &Config) -> socket_api::Peer {
     let At { address, range_length, interface } = at(&peer.remote);
-    transport_api::Peer {
+    socket_api::Peer {
         name: peer.name.clone(),
         address,
         is_range: range_length.is_some(),
@@ -337,6 +386,25 @@ fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
         ttl_security: peer.ttl_security,
         ttl: ttl(peer, config),
     }
+}
+
+/// The key of its TCP segments is for whoever opens sockets only.
+fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
+    let socket = socket_peer(peer, config);
+    let mut told = transport_api::Peer {
+        name: socket.name,
+        address: socket.address,
+        is_range: socket.is_range,
+        range_length: socket.range_length,
+        port: socket.port,
+        local_address: socket.local_address,
+        interface: socket.interface,
+        ttl_security: socket.ttl_security,
+        ttl: socket.ttl,
+        ..transport_api::Peer::default()
+    };
+    door::complete(&mut told, peer);
+    told
 }
 
 /// What we send with: 1 to a neighbour of another AS, the kernel's choice inside our own.

@@ -1,14 +1,14 @@
-//! Where no `fea` runs, the manager opens the sockets of VRFs: a `transport` for each, found as `transport@NAME`.
+//! Where no `fea` runs, the manager opens the sockets of VRFs: a service for each, found as `socket@NAME`.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use holdfast_api::transport::v1::TransportDispatcher;
+use holdfast_api::socket::v1::SocketDispatcher;
 use holdfast_config::{
     Config,
     schema::{Vrf, VrfPlace},
 };
 use holdfast_process::Boot;
-use holdfast_sockets::{Place, TransportService};
+use holdfast_sockets::{Place, SocketService};
 
 use crate::reload::site;
 
@@ -46,7 +46,7 @@ impl Doors {
             VrfPlace::Device { name, .. } => Place::Device(name.clone()),
             VrfPlace::Netns { name, .. } => Place::namespace(name.clone(), boot.keeper.clone()),
         };
-        boot.node.serve(TransportDispatcher::new(TransportService::new(place)));
+        boot.node.serve(SocketDispatcher::new(SocketService::new(place)));
         boot.join();
         boot
     }

@@ -1,4 +1,5 @@
-//! Versions of the configuration, in the directory `FILE.history` beside the file; and what is yet to be confirmed.
+//! Versions of the configuration, in the directory `FILE.history` beside the file; and what is yet to be confirmed. Beside
+//! them are the [seeds](crate::seeds).
 
 use std::{
     fs, io,
@@ -37,7 +38,7 @@ pub(crate) struct Pending {
     pub(crate) deadline: u64,
 }
 
-/// The directory. It is made by the first commit.
+/// The directory. It is made by the first commit, or the first seeds.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     directory: PathBuf,
@@ -76,9 +77,19 @@ impl History {
         self.version(*self.numbers().ok()?.last()?).ok()
     }
 
+    /// Makes the directory, if it is not there.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)
+    }
+
+    /// The file of the seeds: see [`crate::seeds`].
+    pub(crate) fn seeds(&self) -> PathBuf {
+        self.directory.join("seeds.json")
+    }
+
     /// Adds a version, whose number is chosen here.
     pub(crate) fn add(&self, version: Version) -> io::Result<u64> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        self.make()?;
         let numbers = self.numbers()?;
         let number = numbers.last().map_or(1, |last| last + 1);
         write(&self.path(number), &Version { number, ..version })?;

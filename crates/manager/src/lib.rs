@@ -14,6 +14,8 @@ mod metrics;
 mod protocols;
 mod reload;
 mod sandbox;
+mod secrets;
+mod seeds;
 mod service;
 mod signal;
 mod supervisor;
@@ -32,11 +34,12 @@ use std::{
 use anyhow::{Context, Result};
 use holdfast_api::{
     keeper::v1::{Empty, GetRequest, ProcessEvent, SignalRequest, SpawnRequest},
-    transport::v1::TransportDispatcher,
+    socket::v1::SocketDispatcher,
 };
-use holdfast_config::Config;
+use holdfast_config::{Config, Holds};
 use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
-use holdfast_sockets::{Place, TransportService};
+use holdfast_sockets::{Place, SocketService};
+use holdfast_tls::files;
 use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
@@ -72,9 +75,26 @@ fn read_text(file: &Path) -> Result<String, String> {
 
 /// `name` is how errors call the text, `file` where it is, or is to be: files that it names are beside it.
 fn parse(text: &str, name: &str, file: &Path) -> Result<Config, String> {
-    let mut config = holdfast_config::parse(text, name).map_err(|diagnostics| diagnostics.to_string())?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let read = |name: &str, holds: Holds<'_>| named(&directory.join(name), holds);
+    let config = holdfast_config::parse_with(text, name, &read);
+    let mut config = config.map_err(|diagnostics| diagnostics.to_string())?;
     tcp::read_keys(&mut config, file)?;
     Ok(config)
+}
+
+/// What a file holds that the configuration names. Of other directories than the configuration's, this process may read
+/// nothing once it runs.
+fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
+    let held = match holds {
+        Holds::Certificates => files::certificates(file),
+        Holds::Revocations => files::revocations(file),
+        Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
+    };
+    held.map_err(|error| match error.starts_with("Permission denied") {
+        true => format!("{error}: it has to be in the directory of the configuration, or below"),
+        false => error,
+    })
 }
 
 /// Which processes a configuration wants, in the order of start.
@@ -82,6 +102,10 @@ fn wanted(config: &Config) -> Vec<&'static str> {
     let mut names = Vec::new();
     if config.rib.enabled {
         names.extend(["fea", "rib"]);
+    }
+    let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
+    if config.bgp.is_some() || answers {
+        names.push("transport");
     }
     if config.bgp.is_some() {
         names.push("bgp");
@@ -113,6 +137,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         supervisor: Supervisor::new(&wanted(&config), now).into(),
         config: RefCell::new(Rc::new(config)),
         text: RefCell::new(text.into()),
+        seeds: RefCell::default(),
         rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
@@ -137,14 +162,15 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     metrics::register(&boot.metrics, &manager);
     boot.metrics.relay(holdfast_xrl::Client::channel(&boot.keeper).clone());
     sandbox::log(manager.config().sandbox.mode, boot.closed);
+    note(&manager.config());
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
     if !manager.config().rib.enabled {
         // Nobody else opens sockets then.
-        boot.node.serve(TransportDispatcher::new(TransportService::new(Place::Here)));
+        boot.node.serve(SocketDispatcher::new(SocketService::new(Place::Here)));
     }
     commit::resume(&manager);
     let (near, far) = Link::pair();
-    let identity = PeerIdentity::new("manager").class("transport").pid(std::process::id());
+    let identity = PeerIdentity::new("manager").class("socket").pid(std::process::id());
     finder.attach_link(near, identity);
     boot.resolver.rejoin_link(far).await?;
 
@@ -155,12 +181,19 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     tcp::follow(&manager)?;
     manager.doors.follow(&manager.config());
     if !manager.config().rib.enabled {
-        configure::tell_all(&manager, "manager").await.context("configuring the manager's own transport")?;
+        configure::tell_all(&manager, "manager")
+            .await
+            .context("configuring the sockets that the manager opens")?;
     }
     tokio::select! {
         result = deaths(&manager) => result,
         () = supervise(&manager) => Ok(()),
     }
+}
+
+/// Says what is allowed, and may not be what was meant.
+fn note(config: &Config) {
+    config.notes().iter().for_each(|note| warn!(event = "configuration-note", "{note}"));
 }
 
 /// Accepts operators' connections.

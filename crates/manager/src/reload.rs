@@ -12,7 +12,7 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config,
-    schema::{Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
+    schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
 };
 use holdfast_process::spawn_task;
 use holdfast_xrl::XrlError;
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Who is told, in this order: who is fed by another comes before it.
-const TOLD: [&str; 7] = ["manager", "fea", "rib", "bgp", "metrics", "glass", "monitor"];
+const TOLD: [&str; 8] = ["manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
 /// Names in one line of what has changed.
 const MOST_NAMES: usize = 10;
 
@@ -99,14 +99,22 @@ pub(crate) async fn replace(
     }
     let (sockets, others) = by_turn(&old, &new)?;
     // Keys and listeners are there before the sessions that need them; and the kernel may have no room for them.
+    let mut result = Ok(());
     for (name, message) in sockets {
-        tell(manager, name, message).await.map_err(|error| XrlError::failed_precondition(error.message()))?;
+        let told = tell(manager, name, message).await;
+        result = told.map(drop).map_err(|error| XrlError::failed_precondition(error.message()));
+        if result.is_err() {
+            break;
+        }
     }
-    if let Err(error) = put() {
+    if let Err(error) = result.and_then(|()| put()) {
         for (name, message) in by_turn(&new, &old)?.0 {
             tell(manager, name, message).await?;
         }
         return Err(error);
+    }
+    if old.notes() != new.notes() {
+        crate::note(&new);
     }
     manager.restart.borrow_mut().extend(with_other_sockets(&old, &new));
     // Whoever is born from now on is told the new one.
@@ -140,8 +148,15 @@ type Messages = Vec<(&'static str, Message)>;
 fn by_turn(old: &Config, new: &Config) -> Result<(Messages, Messages), XrlError> {
     let staying = without_those_that_move(old, new);
     let is_there = |vrf: &String| staying.vrfs.iter().any(|known| known.name == *vrf);
-    let is_first = |message: &Message| {
-        matches!(message.part, Part::Transport(_)) && message.vrf.as_ref().is_none_or(is_there)
+    let stay =
+        old.vrfs.iter().all(|vrf| is_there(&vrf.name) && new.vrfs.iter().any(|other| other.name == vrf.name));
+    let is_first = |message: &Message| match (&message.part, &message.vrf) {
+        (Part::Socket(_), vrf) => vrf.as_ref().is_none_or(is_there),
+        (Part::Keep(_), vrf) => vrf.as_ref().is_none_or(is_there),
+        // Without a VRF it says which there are.
+        (Part::Transport(_), None) => stay,
+        (Part::Transport(_), Some(vrf)) => is_there(vrf),
+        _ => false,
     };
     let coming = differing(&staying, new)?.into_iter();
     let (first, then): (Messages, Messages) = coming.partition(|(_, message)| is_first(message));
@@ -259,12 +274,18 @@ fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer)> {
     peers.map(move |peer| ((peer.vrf.as_ref().and_then(site_of), peer.remote.clone()), peer))
 }
 
-/// Peers and ranges that stay, whose sockets are made with another key from now on.
+/// Peers and ranges that stay, whose sockets are made with another key from now on, or whose sessions may be over other
+/// transports. What they have to prove is a matter of the next handshake.
 fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
     let before: HashMap<Whereabouts, &Peer> = peers(old).collect();
-    let other =
-        |(at, peer): &(Whereabouts, &Peer)| before.get(at).is_some_and(|before| before.md5 != peer.md5);
+    let other = |(at, peer): &(Whereabouts, &Peer)| {
+        before.get(at).is_some_and(|before| !has_same_sockets(before, peer))
+    };
     peers(new).filter(other).map(|(_, peer)| peer.name.clone()).collect()
+}
+
+fn has_same_sockets(peer: &Peer, other: &Peer) -> bool {
+    peer.md5 == other.md5 && peer.transports == other.transports
 }
 
 /// Peers and ranges whose sessions cannot stay: `bgp` decides the same way, by what it is told of them.
@@ -293,7 +314,7 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
     let wanted: HashMap<Whereabouts, &Peer> = peers(new).collect();
     let stays = |at: &Whereabouts, peer: &Peer| {
         wanted.get(at).is_some_and(|wanted| {
-            !wanted.disabled && wanted.md5 == peer.md5 && session(wanted, new) == session(peer, old)
+            !wanted.disabled && has_same_sockets(wanted, peer) && session(wanted, new) == session(peer, old)
         })
     };
     let ends = |(at, peer): &(Whereabouts, &Peer)| !peer.disabled && !stays(at, peer);
@@ -313,6 +334,7 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     if old.glass != new.glass {
         lines.push("[glass] changed".to_owned());
     }
+    lines.extend(changes_of_door(old, new));
     if old.xrl.listen != new.xrl.listen {
         lines.push("xrl listeners changed".to_owned());
     }
@@ -329,7 +351,8 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     compare(&mut lines, "as-path-sets", &before.as_path_sets, &now.as_path_sets, |set| set.name.clone());
     compare(&mut lines, "policies", &before.policies, &now.policies, |policy| policy.name.clone());
     if let (Some(old), Some(new)) = (&old.bgp, &new.bgp) {
-        if (old.port, &old.listen) != (new.port, &new.listen) {
+        let listeners = |bgp: &Bgp| (bgp.port, bgp.listen.clone(), bgp.quic_port, bgp.quic_s2n_port);
+        if listeners(old) != listeners(new) {
             lines.push("listeners changed".to_owned());
         }
         compare(&mut lines, "networks", &old.networks, &new.networks, ToString::to_string);
@@ -344,6 +367,21 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
         compare(&mut lines, "collectors", &old.bmp, &new.bmp, |bmp| bmp.name.clone());
         compare(&mut lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
     }
+    lines
+}
+
+/// Of keys, certificates and admission. A file that holds something else counts, too.
+fn changes_of_door(old: &Config, new: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if old.tls != new.tls {
+        lines.push("[tls] changed".to_owned());
+    }
+    let numbers = |config: &Config| Admission { sets: Vec::new(), ..config.admission.clone() };
+    if numbers(old) != numbers(new) {
+        lines.push("[admission] changed".to_owned());
+    }
+    let (before, now) = (&old.admission.sets, &new.admission.sets);
+    compare(&mut lines, "sets of admission", before, now, |set| set.name.clone());
     lines
 }
 
@@ -544,6 +582,55 @@ mod tests {
         assert_eq!(ended(&[("[bgp]", "[bgp]\nhold-time = 30")]), ["a", "b"]);
     }
 
+    /// The same with peer `a` over TLS; files hold their names, and what is behind `+` in `version`.
+    fn secure(changed: &[(&str, &str)], version: &str) -> Config {
+        let mut text = FILE.replace("[bgp]", "[tls]\nkey = \"k.pem\"\ncertificate = \"c.pem\"\n[bgp]");
+        let trust = "asn = 65001\ntransport = \"tls\"\ntls-authorities = \"ca.pem\"\ntls-name = \"r2\"";
+        text = text.replace("asn = 65001", trust);
+        for (old, new) in changed {
+            assert!(text.contains(old), "{old}");
+            text = text.replace(old, new);
+        }
+        let read =
+            |file: &str, _: holdfast_config::Holds<'_>| Ok(vec![format!("{file}{version}").into_bytes()]);
+        holdfast_config::parse_with(&text, "test", &read).expect("no errors")
+    }
+
+    #[test]
+    fn other_certificates_end_no_session_and_another_list_of_transports_does() {
+        let old = secure(&[], "");
+        let told = |new: &Config| {
+            let (first, then) = by_turn(&old, new).expect("parts");
+            assert!(then.is_empty(), "{then:?}");
+            (changes(&old, new), ending(&old, new), with_other_sockets(&old, new), whom(&first))
+        };
+        let renewed = secure(&[], " of another year");
+        let both = ["secrets", "transport"].map(str::to_owned).to_vec();
+        let lines = ["[tls] changed", "peers changed: a"].map(str::to_owned).to_vec();
+        assert_eq!(told(&renewed), (lines, Vec::new(), Vec::new(), both));
+        let named = secure(&[("\"r2\"", "\"r3\"")], "");
+        let transport = vec!["transport".to_owned()];
+        let changed = vec!["peers changed: a".to_owned()];
+        assert_eq!(told(&named), (changed.clone(), Vec::new(), Vec::new(), transport.clone()));
+        let admission =
+            "[admission]\nretry = \"never\"\n[[admission.set]]\nname = \"x\"\nprefixes = \"::/0\"\n[bgp]";
+        let admitting = secure(&[("[bgp]", admission)], "");
+        let lines = ["[admission] changed", "sets of admission added: x"].map(str::to_owned).to_vec();
+        assert_eq!(told(&admitting), (lines, Vec::new(), Vec::new(), transport));
+        assert!(only_with_a_restart(&old, &renewed).is_empty());
+
+        let fallen = secure(&[("\"tls\"", "[\"tls\", \"tcp\"]")], "");
+        assert_eq!((changes(&old, &fallen), ending(&old, &fallen)), (changed, vec!["a".to_owned()]));
+        assert_eq!(with_other_sockets(&old, &fallen), ["a"]);
+    }
+
+    #[test]
+    fn keys_of_quic_are_kept_as_soon_as_somebody_uses_it() {
+        let (old, new) = (secure(&[], ""), secure(&[("\"tls\"", "\"quic\"")], ""));
+        let (first, _) = by_turn(&old, &new).expect("parts");
+        assert_eq!(whom(&first), ["secrets", "transport"]);
+    }
+
     const VRFS: &str = r#"
         [[vrf]]
         name = "blue"
@@ -579,6 +666,8 @@ mod tests {
     /// To whom something is told: class and VRF.
     fn whom(messages: &Messages) -> Vec<String> {
         let part = |part: &Part| match part {
+            Part::Socket(_) => "socket",
+            Part::Keep(_) => "secrets",
             Part::Transport(_) => "transport",
             Part::Fea(_) => "fea",
             Part::Rib(_) => "rib",
@@ -599,10 +688,14 @@ mod tests {
         let config = with_vrfs(&[]);
         let parts = |process| configure::parts(process, &config).expect("parts");
         let mut found = Vec::new();
-        for message in ["fea", "rib", "bgp"].into_iter().flat_map(parts) {
+        for message in ["fea", "rib", "transport", "bgp"].into_iter().flat_map(parts) {
             let vrf = message.vrf.unwrap_or_default();
             found.push(match message.part {
-                Part::Transport(part) => format!("transport@{vrf} {}", part.peers.len()),
+                Part::Socket(part) => format!("socket@{vrf} {}", part.peers.len()),
+                Part::Keep(_) => format!("secrets@{vrf}"),
+                Part::Transport(part) => {
+                    format!("transport@{vrf} {} {}", part.peers.len(), part.vrfs.join("+"))
+                }
                 Part::Fea(part) => format!("fea@{vrf} {} {}", part.table, part.vrfs.len()),
                 Part::Rib(part) => format!("rib@{vrf} {} {}", part.statics.len(), part.vrfs.join("+")),
                 Part::Bgp(part) => format!("bgp@{vrf} {} {}", part.peers.len(), part.vrfs.join("+")),
@@ -610,15 +703,21 @@ mod tests {
             });
         }
         let expected = [
-            "transport@ 2",
+            "socket@ 2",
             "fea@ 254 2",
-            "transport@blue 1",
+            "socket@blue 1",
             "fea@blue 100 0",
-            "transport@red 1",
+            "socket@red 1",
             "fea@red 254 0",
             "rib@ 1 blue+red",
             "rib@blue 1 ",
             "rib@red 0 ",
+            "secrets@",
+            "transport@ 2 blue+red",
+            "secrets@blue",
+            "transport@blue 1 ",
+            "secrets@red",
+            "transport@red 1 ",
             "bgp@ 2 blue+red",
             "bgp@blue 1 ",
             "bgp@red 1 ",
@@ -629,11 +728,12 @@ mod tests {
     #[test]
     fn a_vrf_comes_and_goes_and_nobody_else_is_told_more_than_that() {
         let (none, both) = (config(&[]), with_vrfs(&[]));
-        let come =
-            ["fea", "transport@blue", "fea@blue", "transport@red", "fea@red", "rib", "rib@blue", "rib@red"];
-        let come = come.into_iter().chain(["bgp", "bgp@blue", "bgp@red"]).map(str::to_owned).collect();
-        assert_eq!(told(&none, &both), (Vec::new(), come));
-        let gone = ["fea", "rib", "bgp"].map(str::to_owned).into();
+        let come = ["fea", "socket@blue", "fea@blue", "socket@red", "fea@red", "rib", "rib@blue", "rib@red"];
+        let come = come.into_iter().chain(["secrets@blue", "transport@blue", "secrets@red", "transport@red"]);
+        let come = come.chain(["bgp", "bgp@blue", "bgp@red"]);
+        let come = come.map(str::to_owned).collect();
+        assert_eq!(told(&none, &both), (vec!["transport".into()], come));
+        let gone = ["fea", "rib", "transport", "bgp"].map(str::to_owned).into();
         assert_eq!(told(&both, &none), (Vec::new(), gone));
         let (begin, end) = (ending(&none, &both), ending(&both, &none));
         assert_eq!((begin, end), (Vec::new(), vec!["c".to_owned(), "d".to_owned()]));
@@ -647,7 +747,7 @@ mod tests {
         let old = with_vrfs(&[]);
         let other_key = with_vrfs(&[("asn = 65003", "asn = 65003\nmd5 = \"key\"")]);
         assert_eq!(with_other_sockets(&old, &other_key), ["c"]);
-        assert_eq!(told(&old, &other_key), (vec!["transport@blue".into()], vec!["bgp@blue".into()]));
+        assert_eq!(told(&old, &other_key), (vec!["socket@blue".into()], vec!["bgp@blue".into()]));
         let other_table = with_vrfs(&[("table = 100", "table = 101")]);
         assert_eq!(told(&old, &other_table), (Vec::new(), vec!["fea".into(), "fea@blue".into()]));
         assert!(ending(&old, &other_table).is_empty());
@@ -661,8 +761,22 @@ mod tests {
     #[test]
     fn a_vrf_that_moves_ends_before_it_begins() {
         let (old, new) = (with_vrfs(&[]), with_vrfs(&[("netns = \"red\"", "table = 9\ndevice = \"red\"")]));
-        let then =
-            ["fea", "rib", "bgp", "fea", "transport@red", "fea@red", "rib", "rib@red", "bgp", "bgp@red"];
+        let then = [
+            "fea",
+            "rib",
+            "transport",
+            "bgp",
+            "fea",
+            "socket@red",
+            "fea@red",
+            "rib",
+            "rib@red",
+            "transport",
+            "secrets@red",
+            "transport@red",
+            "bgp",
+            "bgp@red",
+        ];
         assert_eq!(told(&old, &new), (Vec::new(), then.map(str::to_owned).into()));
         assert_eq!(ending(&old, &new), ["d"]);
     }

@@ -45,7 +45,7 @@ use crate::{
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// The order of stopping: who feeds another stops first.
-const STOP_ORDER: [&str; 6] = ["metrics", "glass", "monitor", "bgp", "rib", "fea"];
+const STOP_ORDER: [&str; 7] = ["metrics", "glass", "monitor", "bgp", "transport", "rib", "fea"];
 
 /// All state.
 pub(crate) struct Manager {
@@ -54,6 +54,8 @@ pub(crate) struct Manager {
     /// The text that says it.
     pub(crate) text: RefCell<Rc<str>>,
     pub(crate) file: PathBuf,
+    /// What keys of QUIC derive from; none as long as nobody needs them.
+    pub(crate) seeds: RefCell<Vec<Vec<u8>>>,
     /// What rolls back a commit that nobody confirms.
     pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
     /// One reload or commit at a time.
@@ -168,7 +170,7 @@ impl ManagerServer for Served {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
         if request.name == "fea" || request.name == "manager" {
-            identity = identity.class("transport");
+            identity = identity.class("socket");
         }
         let attached = self.0.finder.attach(fd, identity);
         attached.map_err(|error| XrlError::internal(error.to_string()))?;

@@ -18,6 +18,7 @@ use holdfast_api::{
     monitor::v1::MonitorClient,
     profile::v1::ProfileClient,
     rib::v1::RibClient,
+    socket::v1::SocketClient,
     transport::v1::TransportClient,
 };
 use holdfast_xrl::{
@@ -28,13 +29,14 @@ use serde::{Deserialize, Serialize};
 use crate::Binary;
 
 /// Every interface of the router.
-const SERVICES: [&ServiceInfo; 13] = [
+const SERVICES: [&ServiceInfo; 14] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
     ManagerClient::SERVICE,
     FeaClient::SERVICE,
     TransportClient::SERVICE,
+    SocketClient::SERVICE,
     RibClient::SERVICE,
     BgpClient::SERVICE,
     ProfileClient::SERVICE,
@@ -54,12 +56,14 @@ pub struct Versions {
 }
 
 /// The replication log of the sessions: its own form, and that of all that `bgp` writes into it.
-pub const NSR_LOG: u32 = 3;
+pub const NSR_LOG: u32 = 4;
 /// Those that are read. In the first sessions do not say what was offered about restarts: nothing was. In the first two
-/// they do not say what was offered about refreshes and filters: nothing was.
-pub const NSR_LOGS: [u32; 3] = [1, 2, NSR_LOG];
-/// What a keeper hands to its successor (`keeper.v1.State`).
-pub const KEEPER_STATE: u32 = 1;
+/// they do not say what was offered about refreshes and filters: nothing was. In the first three all connections are TCP's
+/// own sockets.
+pub const NSR_LOGS: [u32; 4] = [1, 2, 3, NSR_LOG];
+/// What a keeper hands to its successor (`keeper.v1.State`). A router of the first version has no process `transport`, and
+/// none of its processes would be let in as what it is now: it is not gone on with, but started anew.
+pub const KEEPER_STATE: u32 = 2;
 
 /// What a build reads, writes and speaks; the answer of `holdfast formats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,9 +156,9 @@ mod tests {
     fn what_is_written_has_to_be_read() {
         let own = Formats::own().expect("readable");
         let mut newer = own.clone();
-        newer.nsr_log = Versions { reads: vec![1, 2, 3, 4], writes: 4 };
+        newer.nsr_log = Versions { reads: vec![1, 2, 3, 4, 5], writes: 5 };
         assert!(newer.obstacles(&own).is_empty());
-        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 4"]);
+        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 5"]);
         newer.xrl = 9;
         assert_eq!(newer.obstacles(&own), ["it speaks frames of version 9, not 1"]);
     }

@@ -27,6 +27,8 @@ pub enum Network {
     None,
     /// None.
     Handed,
+    /// None. Those that it is handed may carry datagrams.
+    Datagrams,
     /// IPv4 and IPv6.
     Internet,
     /// IPv4, IPv6 and netlink.
@@ -54,6 +56,11 @@ impl Rights {
     /// The process that asks the kernel, and opens sockets for others, with these rights.
     pub fn fea(capabilities: CapabilitySet) -> Self {
         Self { capabilities, ..Self::worker("fea", Network::InternetAndNetlink) }
+    }
+
+    /// The process that lets connections in and makes them, over sockets that others open.
+    pub fn transport() -> Self {
+        Self::worker("transport", Network::Datagrams)
     }
 
     /// A process that writes files where its settings say, and is handed its sockets.

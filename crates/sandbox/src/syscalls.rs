@@ -80,6 +80,7 @@ fn allowed(rights: &Rights) -> Vec<Call> {
     match rights.network {
         Network::None => {}
         Network::Handed => lists.extend([lists::SESSIONS]),
+        Network::Datagrams => lists.extend([lists::SESSIONS, lists::DATAGRAMS]),
         Network::Internet => lists.extend([lists::SESSIONS, lists::DOOR, lists::INTERNET]),
         Network::InternetAndNetlink => lists.extend([lists::SESSIONS, lists::DOOR, lists::NETLINK]),
     }
@@ -171,8 +172,13 @@ mod tests {
 
     #[test]
     fn no_call_is_on_two_lists_of_a_process() {
-        let networks = [Network::None, Network::Handed, Network::Internet, Network::InternetAndNetlink];
-        for network in networks {
+        for network in [
+            Network::None,
+            Network::Handed,
+            Network::Datagrams,
+            Network::Internet,
+            Network::InternetAndNetlink,
+        ] {
             let files = Files::Configuration(Vec::new());
             let all = allowed(&Rights { files, ..Rights::worker("test", network) });
             let numbers: BTreeSet<_> = all.iter().map(|call| call.number()).collect();

@@ -1,13 +1,16 @@
 //! Opens the sockets under protocols, with the keys and hop limits that the configuration asks for.
 //!
 //! An [`Opener`] knows the peers and their secrets, opens listeners and dialled connections, and hands them out as
-//! descriptors; [`TransportService`] serves it as `transport.v1`, in whichever process stands at the door. Where its sockets
+//! descriptors; [`SocketService`] serves it as `socket.v1`, in whichever process stands at the door. Where its sockets
 //! are is its [`Place`]: each VRF has an opener of its own. The protocol that gets a descriptor never sees a secret and
 //! needs no rights. Nothing here reads or writes a connection, and nothing waits but for the first configuration: a dialled
 //! socket is still connecting when it is handed out.
 //!
 //! A peer without address is whoever is the router on its interface, as router advertisements say (RFC 4861):
-//! [`TransportService::discovery`] hears and sends those, where there are such peers.
+//! [`SocketService::discovery`] hears and sends those, where there are such peers.
+//!
+//! A listener for peers answers nobody else: the kernel drops what comes from where no peer is configured, before there is
+//! anything of it.
 //!
 //! The protocol keeps one duty: a listener serves peers with and without GTSM (RFC 5082), so the minimum TTL
 //! of an accepted connection is for the acceptor to set
@@ -15,6 +18,7 @@
 
 mod discovery;
 mod error;
+mod filter;
 mod icmp;
 mod neighbors;
 mod opener;
@@ -27,7 +31,7 @@ pub use error::SocketError;
 pub use opener::{BACKLOG, Opener};
 pub use peer::{Peer, PeerError, Secret};
 pub use place::Place;
-pub use service::TransportService;
+pub use service::SocketService;
 
 /// Where BGP listens (RFC 4271 section 8.2.1).
 pub const BGP_PORT: u16 = 179;

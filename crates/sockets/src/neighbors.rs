@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_api::transport::v1::Neighbor;
+use holdfast_api::socket::v1::Neighbor;
 use holdfast_sys::icmp::{self, Received};
 use rustix::net::{SendFlags, netdevice, sockopt};
 use tokio::{
@@ -83,7 +83,7 @@ impl Neighbors {
         });
     }
 
-    /// See [`TransportService::follow_links`](crate::TransportService::follow_links).
+    /// See [`SocketService::follow_links`](crate::SocketService::follow_links).
     pub(crate) async fn follow_links(
         self: Rc<Self>,
         mut changes: watch::Receiver<u64>,

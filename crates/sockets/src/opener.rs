@@ -1,19 +1,23 @@
 //! Peers, their keys, and the sockets opened for them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
 };
 
-use holdfast_sys::tcp::{IpVersion, set_md5, set_min_ttl, set_ttl};
+use holdfast_sys::{
+    filter::{Instruction, set_filter},
+    tcp::{IpVersion, set_md5, set_min_ttl, set_ttl},
+};
 use holdfast_types::Prefix;
 use rustix::{io::Errno, net::Shutdown};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     SocketError,
     error::Step,
+    filter,
     peer::{Peer, Secret, md5_peer},
     place::Place,
     socket::{self, GTSM_TTL},
@@ -39,6 +43,8 @@ struct Listener {
     socket: OwnedFd,
     /// Those that the kernel has for it.
     keys: Keys,
+    /// What the kernel has from whom nothing is taken; `None`: it has none.
+    filter: Option<Vec<Instruction>>,
     /// Not for peers.
     plain: bool,
 }
@@ -86,7 +92,7 @@ impl Opener {
             return listener.copy();
         }
         let socket = socket::bind(&self.place, address).await?;
-        let mut listener = Listener { address, socket, keys: BTreeMap::new(), plain };
+        let mut listener = Listener { address, socket, keys: BTreeMap::new(), filter: None, plain };
         // Before anybody can connect: without its key a peer would be taken unsigned.
         listener.prepare(&self.peers)?;
         rustix::net::listen(&listener.socket, BACKLOG).step("listening")?;
@@ -95,6 +101,14 @@ impl Opener {
             self.listeners.push(listener);
         }
         Ok(copy)
+    }
+
+    /// A UDP socket bound to the address, non-blocking. No copy is kept: it goes with who asked for it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn udp(&self, address: SocketAddr) -> Result<OwnedFd, SocketError> {
+        socket::udp(&self.place, address).await
     }
 
     /// Ends the listeners at a device that has gone, or that was made again and has only its name in common with the one
@@ -145,7 +159,36 @@ impl Listener {
     fn prepare(&mut self, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
         let wanted = self.keys_for(peers);
         set_keys(&self.socket, &mut self.keys, wanted)?;
-        self.set_ttl(peers)
+        self.set_ttl(peers)?;
+        if !self.plain {
+            self.set_filter(peers);
+        }
+        Ok(())
+    }
+
+    /// Has the kernel answer peers only. Where it cannot, others are refused when they have come.
+    fn set_filter(&mut self, peers: &BTreeMap<String, Peer>) {
+        let networks: BTreeSet<Prefix> =
+            peers.values().filter(|peer| self.serves(peer)).map(|peer| peer.network).collect();
+        let program = filter::program(networks);
+        let everybody = program.is_none();
+        let program = program.unwrap_or_else(|| vec![Instruction::TAKE]);
+        if self.filter.as_ref() == Some(&program) {
+            return;
+        }
+        let set = set_filter(&self.socket, &program);
+        let address = self.address;
+        match set {
+            Err(error) => {
+                warn!(event = "filter-missing", %address, "the kernel answers others than peers, who are refused then: {error}");
+            }
+            Ok(()) if everybody => {
+                warn!(event = "filter-missing", %address, "the kernel answers others than peers, who are refused then: there are too many peers for a filter");
+            }
+            Ok(()) => {}
+        }
+        // What it does not take now it does not take again either.
+        self.filter = Some(program);
     }
 
     /// Tries on another socket whether the kernel takes all the keys.

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, num::NonZeroU8};
 
-use holdfast_api::transport::v1 as api;
+use holdfast_api::socket::v1 as api;
 use holdfast_sys::tcp::{MD5_KEY_MAX, Md5Peer};
 use holdfast_types::{IpPrefix, Ipv6Prefix, Prefix};
 

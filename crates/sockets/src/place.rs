@@ -86,6 +86,14 @@ impl Place {
         }
     }
 
+    /// A UDP socket for addresses of this family, without any option.
+    pub(crate) async fn udp(&self, address: IpAddr) -> Result<OwnedFd, SocketError> {
+        match address {
+            IpAddr::V4(_) => self.open(SocketKind::UdpV4).await,
+            IpAddr::V6(_) => self.open(SocketKind::UdpV6).await,
+        }
+    }
+
     /// A raw socket for ICMPv6, which hears all interfaces of the namespace. Takes CAP_NET_RAW.
     ///
     /// It is bound to no device: to the kernel messages of neighbour discovery come in at the interface that is enslaved to
@@ -174,6 +182,8 @@ fn new(kind: SocketKind) -> Result<OwnedFd, SocketError> {
     let (family, sort, protocol) = match kind {
         SocketKind::TcpV4 => (AddressFamily::INET, SocketType::STREAM, None),
         SocketKind::TcpV6 => (AddressFamily::INET6, SocketType::STREAM, None),
+        SocketKind::UdpV4 => (AddressFamily::INET, SocketType::DGRAM, None),
+        SocketKind::UdpV6 => (AddressFamily::INET6, SocketType::DGRAM, None),
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
         SocketKind::NetlinkRoute => return Err(Errno::PROTONOSUPPORT).step("opening a socket"),
     };

@@ -1,4 +1,4 @@
-//! The opener as `transport.v1`.
+//! The opener as `socket.v1`.
 
 use std::{
     cell::RefCell,
@@ -8,32 +8,28 @@ use std::{
     rc::Rc,
 };
 
-use holdfast_api::transport::v1::{
-    Configuration, DialRequest, Empty, ListenRequest, Neighbor, TransportServer,
+use holdfast_api::socket::v1::{
+    Configuration, DialRequest, Empty, ListenRequest, Neighbor, SocketServer, UdpRequest,
 };
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
 
 use crate::{Opener, Peer, Place, SocketError, neighbors::Neighbors, peer};
 
-/// Serves `transport.v1`. Who may configure and who may ask is the interface's matter.
+/// Serves `socket.v1`. Who may configure and who may ask is the interface's matter.
 #[derive(Debug, Default)]
-pub struct TransportService {
+pub struct SocketService {
     opener: Rc<Mutex<Opener>>,
-    /// `None` until the first configuration.
-    plain: RefCell<Option<Vec<Plain>>>,
+    /// Where it may be listened; `None` until the first configuration.
+    places: RefCell<Option<BTreeSet<Listening>>>,
     configured: Notify,
     neighbors: Rc<Neighbors>,
 }
 
-/// A plain listener, and the role it is for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Plain {
-    address: SocketAddr,
-    role: String,
-}
+/// Where, and whether it is a plain listener.
+type Listening = (SocketAddr, bool);
 
-impl TransportService {
+impl SocketService {
     /// With an opener to this place, which knows no peers yet.
     pub fn new(place: Place) -> Self {
         let neighbors = Rc::new(Neighbors::new(place.clone()));
@@ -75,57 +71,47 @@ impl TransportService {
         move || neighbors.malformed()
     }
 
-    fn allow(&self, plain: Vec<Plain>) {
-        self.plain.replace(Some(plain));
+    fn allow(&self, places: BTreeSet<Listening>) {
+        self.places.replace(Some(places));
         self.configured.notify_waiters();
     }
 
-    /// Whether a role may listen there. Where peers are expected is said by `bgp`, and the manager writes the
-    /// configuration; all others get what is configured for them.
-    async fn admit(&self, role: &str, address: SocketAddr, plain: bool) -> Result<(), XrlError> {
-        match (role, plain) {
-            ("bgp", false) | ("manager", true) => return Ok(()),
-            (_, true) => {}
-            (_, false) => {
-                return Err(XrlError::denied(format!("the role {role} may only have plain listeners")));
-            }
-        }
-        while self.plain.borrow().is_none() {
+    /// Whether somebody may listen there, as soon as that is known: a door that has been broken into opens no other one.
+    async fn admit(&self, wanted: impl Fn(&Listening) -> bool, address: SocketAddr) -> Result<(), XrlError> {
+        while self.places.borrow().is_none() {
             self.configured.notified().await;
         }
-        let wanted = Plain { address, role: role.to_owned() };
-        match self.plain.borrow().iter().flatten().any(|plain| *plain == wanted) {
+        match self.places.borrow().iter().flatten().any(wanted) {
             true => Ok(()),
-            false => Err(XrlError::denied(format!("nothing at {address} is for the role {role}"))),
+            false => Err(XrlError::denied(format!("nothing is configured to listen at {address}"))),
         }
     }
 }
 
-impl TransportServer for TransportService {
+impl SocketServer for SocketService {
     async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
         let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
         let peers = peers.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
-        let plain = request.listen.iter().zip(&listen).filter(|(request, _)| request.plain);
-        let plain =
-            plain.map(|(request, address)| Plain { address: *address, role: request.role.clone() }).collect();
-        tracing::info!(event = "transport-configured", peers = peers.len(), "peers configured");
+        let plain = request.listen.iter().map(|request| request.plain);
+        let places = listen.iter().copied().zip(plain).collect();
+        tracing::info!(event = "sockets-configured", peers = peers.len(), "peers configured");
         let mut opener = self.opener.lock().await;
         opener.configure(peers, &listen).await.map_err(refused)?;
         self.neighbors.watch(opener.links().map(str::to_owned).collect());
         self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
         drop(opener);
-        self.allow(plain);
+        self.allow(places);
         Ok(Empty {})
     }
 
     async fn listen(
         &self,
-        cx: &CallContext,
+        _cx: &CallContext,
         request: ListenRequest,
     ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let address = listen_address(&request)?;
-        self.admit(&cx.peer().role, address, request.plain).await?;
+        self.admit(|place| *place == (address, request.plain), address).await?;
         let socket = self.opener.lock().await.listen(address, request.plain).await.map_err(refused)?;
         tracing::info!(event = "socket-opened", %address, "listening");
         Ok((Empty {}, vec![socket]))
@@ -136,6 +122,16 @@ impl TransportServer for TransportService {
         let mut opener = self.opener.lock().await;
         opener.follow();
         let socket = opener.dial(&request.peer, neighbor).await.map_err(refused)?;
+        Ok((Empty {}, vec![socket]))
+    }
+
+    async fn udp(&self, _cx: &CallContext, request: UdpRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        let address = udp_address(&request)?;
+        // Without a port nobody is waited for.
+        if address.port() != 0 {
+            self.admit(|(at, plain)| at.ip() == address.ip() && !plain, address).await?;
+        }
+        let socket = self.opener.lock().await.udp(address).await.map_err(refused)?;
         Ok((Empty {}, vec![socket]))
     }
 
@@ -160,17 +156,30 @@ impl TransportServer for TransportService {
 }
 
 fn listen_address(request: &ListenRequest) -> Result<SocketAddr, XrlError> {
+    let port = peer::port(request.port).ok_or_else(no_port)?;
+    Ok(SocketAddr::new(address(&request.address, request.afi)?, port))
+}
+
+fn udp_address(request: &UdpRequest) -> Result<SocketAddr, XrlError> {
+    let port = u16::try_from(request.port).map_err(|_| no_port())?;
+    Ok(SocketAddr::new(address(&request.address, request.afi)?, port))
+}
+
+fn no_port() -> XrlError {
+    XrlError::invalid_argument("the port is over 65535")
+}
+
+/// An address, or all of a family.
+fn address(octets: &[u8], afi: u32) -> Result<IpAddr, XrlError> {
     let invalid = |text: &str| XrlError::invalid_argument(text);
-    let port = peer::port(request.port).ok_or_else(|| invalid("the port is over 65535"))?;
-    let address = match (request.address.as_slice(), request.afi) {
-        ([], 1) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        ([], 2) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        ([], _) => return Err(invalid("the address family is neither 1 (IPv4) nor 2 (IPv6)")),
+    match (octets, afi) {
+        ([], 1) => Ok(Ipv4Addr::UNSPECIFIED.into()),
+        ([], 2) => Ok(Ipv6Addr::UNSPECIFIED.into()),
+        ([], _) => Err(invalid("the address family is neither 1 (IPv4) nor 2 (IPv6)")),
         (octets, _) => {
-            peer::address(octets).ok_or_else(|| invalid("the address has neither 4 nor 16 octets"))?
+            peer::address(octets).ok_or_else(|| invalid("the address has neither 4 nor 16 octets"))
         }
-    };
-    Ok(SocketAddr::new(address, port))
+    }
 }
 
 fn refused(error: SocketError) -> XrlError {
@@ -208,20 +217,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_udp_socket_needs_no_port_of_its_own() {
+        let request = |port| UdpRequest { afi: 2, port, ..UdpRequest::default() };
+        let text = |port| udp_address(&request(port)).map(|address| address.to_string()).ok();
+        assert_eq!([text(0), text(179)].map(Option::unwrap_or_default), ["[::]:0", "[::]:179"]);
+        assert_eq!(text(70_000), None);
+    }
+
     #[tokio::test]
-    async fn a_plain_listener_is_for_the_role_that_it_is_configured_for() {
-        let service = TransportService::new(Place::Here);
-        let [metrics, glass, other] = [9100, 29184, 22].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let plain = |address, role: &str| Plain { address, role: role.to_owned() };
-        let early = service.admit("glass", glass, true);
-        let configure = async { service.allow(vec![plain(metrics, "metrics"), plain(glass, "glass")]) };
-        let (early, ()) = tokio::join!(early, configure);
+    async fn it_listens_where_that_is_configured_and_nowhere_else() {
+        let service = SocketService::new(Place::Here);
+        let [bgp, metrics, other] = [179, 9100, 22].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let may = |address, plain| service.admit(move |place| *place == (address, plain), address);
+        let configure = async { service.allow([(bgp, false), (metrics, true)].into()) };
+        let (early, ()) = tokio::join!(may(bgp, false), configure);
         assert_eq!(early, Ok(()), "it waits for the configuration");
-        for (role, address) in [("glass", metrics), ("glass", other), ("metrics", glass), ("bgp", glass)] {
-            assert!(service.admit(role, address, true).await.is_err(), "{role} {address}");
+        assert_eq!(may(metrics, true).await, Ok(()));
+        for (address, plain) in [(bgp, true), (metrics, false), (other, true)] {
+            assert!(may(address, plain).await.is_err(), "{address} {plain}");
         }
-        assert!(service.admit("glass", glass, false).await.is_err(), "not with peers' keys");
-        assert_eq!(service.admit("manager", other, true).await, Ok(()));
-        assert_eq!(service.admit("bgp", other, false).await, Ok(()));
     }
 }

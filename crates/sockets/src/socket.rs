@@ -1,4 +1,4 @@
-//! TCP sockets with their options.
+//! Sockets with their options.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
@@ -7,6 +7,7 @@ use std::{
 
 use holdfast_sys::tcp::{IpVersion, Md5Peer, set_md5, set_min_ttl, set_ttl};
 use rustix::{io::Errno, net::sockopt};
+use tracing::warn;
 
 use crate::{
     SocketError,
@@ -17,6 +18,9 @@ use crate::{
 
 /// TTL of a neighbour's packets on the wire (RFC 5082 section 3).
 pub(crate) const GTSM_TTL: u8 = 255;
+
+/// Octets that may wait in a UDP socket: without any loss at the full rate of one sender on a loaded machine.
+const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Class selector 6 (RFC 4594 section 3.2): what routers do with traffic of the control plane.
 const NETWORK_CONTROL: u8 = 0xc0;
@@ -52,6 +56,30 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
     }
 }
 
+/// A UDP socket bound to the address, non-blocking, with room for [`RECEIVE_BUFFER`] octets that nobody has read, or as many
+/// as the kernel gives.
+pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
+    let socket = place.udp(address.ip()).await?;
+    class(&socket, address.ip())?;
+    // Beyond net.core.rmem_max only for who administers the network.
+    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
+    forced
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))
+        .step("setting SO_RCVBUF")?;
+    rustix::net::bind(&socket, &address).step("binding")?;
+    // The kernel says twice as much, for what it needs itself.
+    let octets = sockopt::socket_recv_buffer_size(&socket).step("asking for SO_RCVBUF")? / 2;
+    if octets < RECEIVE_BUFFER {
+        warn!(
+            event = "buffer-clipped",
+            %address,
+            octets,
+            "QUIC may lose datagrams: the kernel gives less room than {RECEIVE_BUFFER} octets, see the sysctl net.core.rmem_max"
+        );
+    }
+    Ok(socket)
+}
+
 /// Sets a peer's TCP-MD5 key.
 pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(), SocketError> {
     set_md5(socket, peer, key.octets()).step("setting the MD5 key")
@@ -61,14 +89,19 @@ pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(
 pub(crate) async fn open(place: &Place, address: IpAddr) -> Result<OwnedFd, SocketError> {
     let socket = place.tcp(address).await?;
     sockopt::set_tcp_nodelay(&socket, true).step("setting TCP_NODELAY")?;
+    class(&socket, address)?;
+    Ok(socket)
+}
+
+/// The class of what is sent, and one family only.
+fn class(socket: &OwnedFd, address: IpAddr) -> Result<(), SocketError> {
     match address {
-        IpAddr::V4(_) => sockopt::set_ip_tos(&socket, NETWORK_CONTROL).step("setting the class")?,
+        IpAddr::V4(_) => sockopt::set_ip_tos(socket, NETWORK_CONTROL).step("setting the class"),
         IpAddr::V6(_) => {
-            sockopt::set_ipv6_v6only(&socket, true).step("setting IPV6_V6ONLY")?;
-            sockopt::set_ipv6_tclass(&socket, NETWORK_CONTROL.into()).step("setting the class")?;
+            sockopt::set_ipv6_v6only(socket, true).step("setting IPV6_V6ONLY")?;
+            sockopt::set_ipv6_tclass(socket, NETWORK_CONTROL.into()).step("setting the class")
         }
     }
-    Ok(socket)
 }
 
 /// The number of the peer's interface; 0 when none is named.

@@ -104,7 +104,11 @@ fn a_dialled_socket_connects_from_the_local_address() {
     let local = Ipv4Addr::new(127, 0, 0, 9);
     opener
         .configure(
-            [Peer { local: Some(local.into()), ..peer("a", Ipv4Addr::LOCALHOST, port) }],
+            [
+                Peer { local: Some(local.into()), ..peer("a", Ipv4Addr::LOCALHOST, port) },
+                // Who is no peer gets no answer.
+                peer("b", local, port),
+            ],
             &[(Ipv4Addr::LOCALHOST, port).into()],
         )
         .expect("configured");

@@ -6,13 +6,15 @@ use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::{ConnId, Frozen, Input, Peer, PeerConfig, StopReason, ThawError};
 use holdfast_nsr::SessionId;
 use holdfast_types::Family;
-use tokio::net::TcpStream;
 use tracing::warn;
 
 use super::{Effect, Key, Slot, Speaker, Takeover};
 use crate::{
-    config::Neighbor, connection::Connection, nonstop, nonstop::Held, nonstop::ReplicationLog,
-    nonstop::Unprotected, tasks::seed,
+    config::Neighbor,
+    connection::Connection,
+    nonstop::{self, Held, ReplicationLog, Unprotected},
+    stream::Handed,
+    tasks::seed,
 };
 
 impl Speaker {
@@ -20,7 +22,7 @@ impl Speaker {
     pub(crate) fn resume(
         &mut self,
         (neighbor, dynamic): (Neighbor, bool),
-        stream: TcpStream,
+        handed: Handed,
         (log, id): (&Rc<ReplicationLog>, SessionId),
         (frozen, number, end_of_rib, answered, announcing): (Frozen, u32, BTreeSet<Family>, u64, bool),
         now: Instant,
@@ -32,7 +34,7 @@ impl Speaker {
         else {
             return Err(ThawError::Changed);
         };
-        let mut connection = Connection::new(stream, now).map_err(|_| ThawError::Changed)?;
+        let mut connection = Connection::new(handed, now);
         let parsed = log.log.borrow().incoming(id).start;
         let mut held = Held::new(log, id, parsed);
         (held.answered, held.kept) = (answered, true);
@@ -74,9 +76,11 @@ impl Speaker {
             return;
         }
         let Some(frozen) = slot.session.freeze(now) else { return };
-        let location = &slot.neighbor.location;
-        let record =
-            |number| nonstop::record(location, number, frozen.to_bytes(), [].into_iter(), (0, false));
+        let (location, carried) = (&slot.neighbor.location, connection.carried());
+        let record = |number| {
+            let frozen = frozen.to_bytes();
+            nonstop::record(location, carried.clone(), number, frozen, [].into_iter(), (0, false))
+        };
         connection.protect(&log, self.unparsed.0, &record(slot.number));
         let Some(held) = &connection.held else { return };
         if slot.number == 0 {
@@ -100,8 +104,8 @@ impl Speaker {
         let Some(held) = &connection.held else { return };
         let families = slot.end_of_rib.iter().copied();
         let (location, frozen) = (&slot.neighbor.location, frozen.to_bytes());
-        let record =
-            nonstop::record(location, slot.number, frozen, families, (held.answered, held.announcing));
+        let (carried, state) = (connection.carried(), (held.answered, held.announcing));
+        let record = nonstop::record(location, carried, slot.number, frozen, families, state);
         let written = held.log.log.borrow_mut().set_record(held.id, &record);
         if written.is_err() {
             connection.unprotect(Unprotected::LogFull);

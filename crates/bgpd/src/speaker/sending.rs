@@ -41,7 +41,7 @@ impl Speaker {
         let mut peers = std::mem::take(&mut self.unacknowledged);
         peers.retain(|&index| {
             let Some((_, connection)) = self.session_connection(index) else { return false };
-            let in_socket = holdfast_sys::tcp::unacknowledged(&*connection.stream).unwrap_or(0);
+            let in_socket = connection.stream.unacknowledged().unwrap_or(0);
             let waiting = connection.queued() + in_socket as usize;
             self.pipeline.set_paced(index, waiting);
             waiting > 0

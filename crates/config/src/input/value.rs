@@ -12,7 +12,7 @@ use holdfast_types::{Asn, Family, Prefix, RouterId};
 use toml::de::DeValue;
 
 use super::Problem;
-use crate::schema::Size;
+use crate::schema::{Pin, Size};
 
 /// Something that one TOML value can say.
 pub(crate) trait Value: Sized {
@@ -105,7 +105,8 @@ texts! {
     Protocol: "\"bgp\", \"static\", \"connected\" or the name of another protocol",
     Regex: "a regular expression as in \"_65001$\"",
     Validity: "\"valid\", \"invalid\" or \"not-found\"",
-    Size: "a size as in \"512 MiB\""
+    Size: "a size as in \"512 MiB\"",
+    Pin: "a fingerprint as in \"2b:05:…\""
 }
 
 macro_rules! addresses {

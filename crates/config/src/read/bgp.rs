@@ -10,9 +10,10 @@ use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 
 use super::{
-    damping, family_word, interface_name, is_link_local, monitor, paths, seconds, unicast, usable, vrf,
+    damping, family_word, interface_name, is_link_local, monitor, paths, seconds, tls, unicast, usable, vrf,
 };
 use crate::{
+    files::Files,
     input::{At, Names, Problem, Section, Value},
     schema::{
         Aggregate, AsSets, Bgp, GracefulRestart, LimitAction, Orf, Peer, PeerAsn, PrefixLimit, Redistribute,
@@ -36,6 +37,12 @@ pub(super) struct Known<'a> {
     pub(super) rib: bool,
     /// Our AS.
     pub(super) asn: Option<Asn>,
+    /// Whether there is [tls].
+    pub(super) has_tls: bool,
+    /// And a certificate in it.
+    pub(super) has_certificate: bool,
+    /// Whoever reads files.
+    pub(super) files: &'a Files<'a>,
 }
 
 /// What peers need to know of the rest.
@@ -51,6 +58,7 @@ struct Context<'a> {
     graceful_shutdown: bool,
     /// Whether there is a rib, and with it who opens raw sockets.
     rib: bool,
+    door: tls::Door<'a>,
 }
 
 pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
@@ -68,8 +76,15 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         },
         graceful_shutdown: section.or("graceful-shutdown", false),
         rib: known.rib,
+        door: tls::Door {
+            has_tls: known.has_tls,
+            has_certificate: known.has_certificate,
+            has_s2n_port: section.has("quic-s2n-port"),
+            files: known.files,
+        },
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
+    let (quic_port, quic_s2n_port) = quic_ports(section);
     Bgp {
         as_sets: section.word(
             "as-sets",
@@ -78,6 +93,8 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         ),
         port: section.number("port", 1..=u16::MAX, PORT),
         listen: listen.into_iter().map(|at| at.value).collect(),
+        quic_port,
+        quic_s2n_port,
         local_preference: section.or("local-preference", 100),
         max_paths: section.number("max-paths", 1..=64, 1),
         nonstop: context.nonstop,
@@ -94,6 +111,17 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         decision: paths::decision(section),
         confederation: context.ourselves.confederation,
     }
+}
+
+/// Each library has a socket of its own.
+fn quic_ports(section: &Section<'_>) -> (u16, Option<u16>) {
+    let quic = section.number("quic-port", 1..=u16::MAX, PORT);
+    let s2n = section.has("quic-s2n-port").then(|| section.number("quic-s2n-port", 1..=u16::MAX, u16::MAX));
+    if s2n == Some(quic) {
+        let problem = Problem::new(format!("UDP port {quic} is that of `quic` already"));
+        section.add("quic-s2n-port", problem.expected("another port"));
+    }
+    (quic, s2n)
 }
 
 fn rib_policy(section: &Section<'_>, known: Known<'_>) -> Option<String> {
@@ -253,12 +281,14 @@ fn peer(
     let description = section.optional("description").map(|at| at.value);
     let local_address = local_address(section, remote.as_ref());
     let port = section.number("port", 1..=u16::MAX, PORT);
+    let quic_port = section.has("quic-port").then(|| section.number("quic-port", 1..=u16::MAX, PORT));
     let passive = passive(section, remote.as_ref());
     let families = families(section, remote.as_ref());
     let import = policy(section, "import", context);
     let export = policy(section, "export", context);
     let md5 = md5(section, remote.as_ref());
     let (ttl_security, multihop) = ttl(section);
+    let (transports, trust) = tls::peer(section, remote.as_ref(), &context.door);
     let hold_time = hold_time(section, context.hold_time);
     let connect_retry = connect_retry(section, context.connect_retry);
     let enforce_first_as = section.or("enforce-first-as", true);
@@ -287,11 +317,14 @@ fn peer(
         remote: remote?,
         local_address,
         port,
+        quic_port,
         asn: asn?,
         passive,
         families,
         import,
         export,
+        transports,
+        trust,
         md5,
         ttl_security,
         multihop,

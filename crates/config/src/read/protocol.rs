@@ -10,7 +10,7 @@ const DISTANCE: u8 = 120;
 /// Routes of these come from ourselves.
 const OWN_ORIGINS: [&str; 2] = ["static", "connected"];
 /// Names of processes, roles and routes that mean something already.
-const TAKEN: [&str; 15] = [
+const TAKEN: [&str; 16] = [
     "bgp",
     "ebgp",
     "ibgp",
@@ -25,6 +25,7 @@ const TAKEN: [&str; 15] = [
     "process",
     "protocol",
     "rib",
+    "socket",
     "transport",
 ];
 /// Longest name: it is part of a socket's path.

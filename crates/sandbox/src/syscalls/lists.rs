@@ -46,6 +46,10 @@ pub(super) const CHANNELS: &[Call] = &[
 /// Sockets that were handed over, and the log of what went through them.
 pub(super) const SESSIONS: &[Call] = &[Any(SYS_accept4), Any(SYS_ftruncate)];
 
+/// Many datagrams at a time. A socket of datagrams is connected to learn which address of ours leads to another; TCP's is
+/// not: Landlock forbids that.
+pub(super) const DATAGRAMS: &[Call] = &[Any(SYS_sendmmsg), Any(SYS_recvmmsg), Any(SYS_connect)];
+
 /// What makes a socket one of an address.
 pub(super) const DOOR: &[Call] = &[Any(SYS_bind), Any(SYS_listen), Any(SYS_connect)];
 

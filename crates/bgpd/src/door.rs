@@ -1,0 +1,197 @@
+//! Connections from the door: those of peers that it has let in, and those that we ask for.
+
+use std::{
+    net::IpAddr,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::transport::v1::{self as transport, TransportClient};
+use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_xrl::{ErrorKind, XrlError};
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use crate::{
+    location::Location,
+    speaker::Key,
+    stream::{Handed, Stream},
+    tasks::{Bgp, seed},
+};
+
+/// Connections asked for at a time: nearly as many calls as may be under way to the door, the rest is for others.
+pub(crate) const MOST_DIALS: usize = 896;
+/// Pause before a door is asked again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a door is asked that has gone, or does not know the peer yet.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Takes the connections that the door lets in, for ever.
+pub(crate) async fn accept(bgp: Rc<Bgp>) {
+    let (mut pause, mut said) = (FIRST_PAUSE, String::new());
+    loop {
+        let start = Instant::now();
+        let error = take(&bgp).await;
+        // That the process has gone says the manager.
+        if error.kind() != ErrorKind::Disconnected && said != error.message() {
+            warn!(
+                event = "door-lost",
+                "no connections are taken: {}; trying again and again",
+                error.message()
+            );
+            error.message().clone_into(&mut said);
+        }
+        pause = if start.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
+        sleep(pause).await;
+    }
+}
+
+/// Takes them from one door; what ended it.
+async fn take(bgp: &Rc<Bgp>) -> XrlError {
+    let door = match bgp.surroundings.wait_for::<TransportClient>("transport").await {
+        Ok(door) => door,
+        Err(error) => return error,
+    };
+    let mut stream = door.accept(transport::Empty {});
+    loop {
+        match stream.next_with_fds().await {
+            Ok(Some((said, descriptors))) => match descriptors.into_iter().next() {
+                Some(descriptor) => bgp.accepted(said, descriptor),
+                None => debug!(peer = said.peer, "a connection came without its descriptor"),
+            },
+            Ok(None) => return XrlError::unavailable("the door has ended it"),
+            Err(error) => return error,
+        }
+    }
+}
+
+impl Bgp {
+    /// The door has let somebody in as a peer, or as one of a listen range.
+    fn accepted(self: &Rc<Self>, said: transport::Connection, descriptor: OwnedFd) {
+        let Some(location) = place_of(&said) else {
+            return debug!(peer = said.peer, "a connection from nowhere");
+        };
+        let name = said.peer.clone();
+        let handed = match Stream::new(descriptor).and_then(|stream| Handed::new(said, stream)) {
+            Ok(handed) => handed,
+            Err(error) => {
+                return debug!(peer = name, address = %location, "a connection is of no use: {error}");
+            }
+        };
+        let Some(index) = self.peer_of(&name, &location) else { return };
+        if let Some(key) = self.with(|speaker, now| speaker.accepted(index, handed, now)) {
+            self.serve(key);
+        }
+    }
+
+    /// The peer at a place that is configured under this name, or comes from the range of this name. What was proven was
+    /// proven of that name, so nobody else gets the connection.
+    fn peer_of(self: &Rc<Self>, name: &str, location: &Location) -> Option<PeerIndex> {
+        let known = self.speaker.borrow().peer_of(location);
+        let Some(index) = known else { return self.from_range(name, location) };
+        let speaker = self.speaker.borrow();
+        let is_meant = speaker.slots.get(&index).is_some_and(|slot| slot.neighbor.source.name == name);
+        if !is_meant {
+            debug!(peer = name, address = %location, "another peer is configured there: the connection is closed");
+        }
+        is_meant.then_some(index)
+    }
+
+    /// A new peer of the most specific listen range around the place, if that has this name.
+    fn from_range(self: &Rc<Self>, name: &str, location: &Location) -> Option<PeerIndex> {
+        let ranges = self.ranges.borrow();
+        let range = ranges.iter().find(|range| range.holds(location));
+        let Some(range) = range.filter(|range| range.template.name == name) else {
+            debug!(peer = name, address = %location, "no peer is configured there: the connection is closed");
+            return None;
+        };
+        let template = &range.template;
+        let mut speaker = self.speaker.borrow_mut();
+        if template.disabled || !speaker.has_room(&template.name) {
+            if speaker.may_log(&template.name, Instant::now()) {
+                let range = &template.name;
+                warn!(event = "connection-refused", range, address = %location, "the range is disabled or full");
+            }
+            return None;
+        }
+        Some(speaker.add_peer(template.at(location.clone()), true, seed(), Instant::now()))
+    }
+}
+
+/// Where the door says somebody is.
+fn place_of(said: &transport::Connection) -> Option<Location> {
+    match Location::read(&said.remote_address, &said.interface)? {
+        Location::OnLink(address, interface) if address.is_unicast_link_local() => {
+            Some(Location::OnLink(address, interface))
+        }
+        Location::OnLink(address, _) => Some(Location::Address(IpAddr::V6(address).to_canonical())),
+        Location::Address(address) => Some(Location::Address(address.to_canonical())),
+        Location::Neighbor(_) => None,
+    }
+}
+
+/// Asks for a connection to a peer, by its configured name. Given up when the task is ended.
+pub(crate) async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
+    match connect(&bgp, &peer).await {
+        Ok(handed) => {
+            if bgp.with(|speaker, now| speaker.connected(key, handed, now)) {
+                bgp.serve(key);
+            }
+        }
+        Err(why) => bgp.with(|speaker, now| speaker.connect_failed(key, &why, now)),
+    }
+}
+
+/// A connection over whichever of the peer's transports comes about first; why there is none.
+async fn connect(bgp: &Bgp, peer: &str) -> Result<Handed, String> {
+    let _turn = bgp.dials.acquire().await.map_err(|error| error.to_string())?;
+    bgp.depths.see_dials(bgp.dialled());
+    let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
+    let (said, descriptors) = loop {
+        let error = match ask(bgp, peer).await {
+            Ok(answer) => break answer,
+            Err(error) => error,
+        };
+        // A door that has gone comes again, and is told then whom there is.
+        let comes = matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::NotFound);
+        if !comes || start.elapsed() > PATIENCE {
+            return Err(error.message().to_owned());
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    };
+    let descriptor = descriptors.into_iter().next().ok_or("no descriptor came with the answer")?;
+    let handed = Stream::new(descriptor).and_then(|stream| Handed::new(said, stream));
+    handed.map_err(|error| error.to_string())
+}
+
+async fn ask(bgp: &Bgp, peer: &str) -> Result<(transport::Connection, Vec<OwnedFd>), XrlError> {
+    let door = bgp.surroundings.wait_for::<TransportClient>("transport").await?;
+    door.connect(transport::DialRequest { peer: peer.to_owned() }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_is_on_a_link_if_the_address_means_nothing_without_it() {
+        let at = |address: &str, interface: &str| {
+            let address = address.parse().expect("an address");
+            let said = transport::Connection {
+                remote_address: crate::config::octets(address),
+                interface: interface.to_owned(),
+                ..transport::Connection::default()
+            };
+            place_of(&said).map(|location| location.to_string())
+        };
+        assert_eq!(at("fe80::2", "eth0").as_deref(), Some("fe80::2%eth0"));
+        assert_eq!(at("fe80::2", "").as_deref(), Some("fe80::2"));
+        assert_eq!(at("2001:db8::2", "eth0").as_deref(), Some("2001:db8::2"));
+        assert_eq!(at("::ffff:10.0.0.2", "").as_deref(), Some("10.0.0.2"));
+        assert_eq!(at("10.0.0.2", "eth0").as_deref(), Some("10.0.0.2"));
+        assert_eq!(place_of(&transport::Connection { interface: "eth0".into(), ..Default::default() }), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! `[admission]`.
+
+use holdfast_types::Prefix;
+
+use crate::{
+    input::{Names, Problem, Section},
+    schema::{Admission, AdmissionSet, Rate, Retry},
+};
+
+/// More attempts in a second come through no socket.
+const MOST_ATTEMPTS: u32 = 10_000_000;
+/// Handshakes that there is memory for.
+const MOST_HANDSHAKES: u32 = 65_536;
+/// Names of protocols that each attempt is compared with.
+const MOST_ALPN: usize = 16;
+
+pub(super) fn read(section: &Section<'_>) -> Admission {
+    let default = Admission::default();
+    let words = [("under-load", Retry::UnderLoad), ("always", Retry::Always), ("never", Retry::Never)];
+    let rate = |key, name, default: Rate| section.section(key, name).map_or(default, |s| rate(&s, default));
+    let admission = Admission {
+        retry: section.word("retry", &words, default.retry),
+        load_handshakes: section.number("load-handshakes", 1..=MOST_HANDSHAKES, default.load_handshakes),
+        load_attempts: section.number("load-attempts", 1..=MOST_ATTEMPTS, default.load_attempts),
+        unvalidated: rate("unvalidated", "[admission.unvalidated]", default.unvalidated),
+        by_address: rate("by-address", "[admission.by-address]", default.by_address),
+        most_handshakes: section.number("most-handshakes", 1..=MOST_HANDSHAKES, default.most_handshakes),
+        priority_alpn: priority_alpn(section),
+        log_per_second: section.number("log-per-second", 1..=1000, default.log_per_second),
+        sets: sets(section),
+    };
+    if admission.load_handshakes > admission.most_handshakes {
+        let key = if section.has("load-handshakes") { "load-handshakes" } else { "most-handshakes" };
+        let problem = Problem::new(format!(
+            "load begins at {} handshakes under way, and there are never more than {}",
+            admission.load_handshakes, admission.most_handshakes
+        ));
+        section.add(key, problem.expected("`load-handshakes` up to `most-handshakes`"));
+    }
+    admission
+}
+
+fn rate(section: &Section<'_>, default: Rate) -> Rate {
+    Rate {
+        per_second: section.number("per-second", 1..=MOST_ATTEMPTS, default.per_second),
+        burst: section.number("burst", 1..=MOST_ATTEMPTS, default.burst),
+    }
+}
+
+/// RFC 7301 section 3.1: names have 1 to 255 octets.
+fn priority_alpn(section: &Section<'_>) -> Vec<String> {
+    let names = section.list::<String>("priority-alpn").unwrap_or_default();
+    for name in names.iter().filter(|name| !(1..=255).contains(&name.value.len())) {
+        let problem = Problem::new(format!("`{}` is no name of a protocol", name.value));
+        section.report.add(&name.span, problem.expected("1 to 255 octets as in \"qbgp\""));
+    }
+    if names.len() > MOST_ALPN {
+        let problem = Problem::new(format!("there are {} names", names.len()));
+        section.add("priority-alpn", problem.expected(format!("at most {MOST_ALPN}")));
+    }
+    names.into_iter().map(|name| name.value).collect()
+}
+
+fn sets(section: &Section<'_>) -> Vec<AdmissionSet> {
+    let mut names = Names::new(section.report, "set");
+    let sections = section.sections("set", "[[admission.set]]");
+    sections.iter().filter_map(|section| set(section, &mut names)).collect()
+}
+
+fn set(section: &Section<'_>, names: &mut Names<'_>) -> Option<AdmissionSet> {
+    let name = section.required::<String>("name");
+    name.iter().for_each(|name| names.declare(name));
+    if !section.has("prefixes") {
+        section.required::<Prefix>("prefixes");
+    }
+    let prefixes = section.list::<Prefix>("prefixes").unwrap_or_default();
+    Some(AdmissionSet { name: name?.value, prefixes: prefixes.into_iter().map(|at| at.value).collect() })
+}

@@ -1,0 +1,226 @@
+//! Who is let in, over which transport, and with which proof.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use holdfast_types::Prefix;
+
+/// What we show over TLS and QUIC.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// Our certificate, and behind it those that lead to an authority. Never `None` where a peer is to be shown it.
+    pub certificate: Option<DerFile>,
+    /// Our private key, that of our certificate if there is one.
+    pub key: KeyFile,
+    /// Where the secrets of sessions are written (NSS key log format); `None`: nowhere.
+    pub key_log: Option<String>,
+}
+
+/// A file that the configuration names, and what it holds.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DerFile {
+    /// As in the configuration.
+    pub file: String,
+    /// Certificates or revocation lists as DER, in the order of the file. Empty where nobody has read it ([`crate::parse`]).
+    pub contents: Arc<[Vec<u8>]>,
+}
+
+impl fmt::Debug for DerFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DerFile").field(&self.file).finish()
+    }
+}
+
+/// A file with a private key, which is not shown in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    /// As in the configuration.
+    pub file: String,
+    /// PKCS#8 or SEC1 as DER. Empty where nobody has read it ([`crate::parse`]).
+    pub contents: Arc<[u8]>,
+}
+
+impl fmt::Debug for KeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KeyFile").field(&self.file).finish()
+    }
+}
+
+/// What carries a session.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    /// The kernel's TCP.
+    Tcp,
+    /// TLS 1.3 over TCP.
+    Tls,
+    /// QUIC; library noq.
+    Quic,
+    /// QUIC; library s2n-quic.
+    QuicS2n,
+}
+
+impl Transport {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Tls, Self::Quic, Self::QuicS2n];
+
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Quic => "quic",
+            Self::QuicS2n => "quic-s2n",
+        }
+    }
+
+    /// Whether both ends prove who they are.
+    pub fn proves(self) -> bool {
+        self != Self::Tcp
+    }
+
+    /// Whether it is over UDP.
+    pub fn is_quic(self) -> bool {
+        match self {
+            Self::Quic | Self::QuicS2n => true,
+            Self::Tcp | Self::Tls => false,
+        }
+    }
+}
+
+/// What a peer has to prove over TLS and QUIC.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trust {
+    /// `tls-authorities`
+    pub authorities: Vec<DerFile>,
+    /// `tls-name`; `None`: any that the authorities sign.
+    pub name: Option<String>,
+    /// `tls-pins`: the public keys one of which it has to have; none: any.
+    pub pins: Vec<Pin>,
+    /// `tls-raw-public-key`: both ends show bare keys (RFC 7250). Never without pins.
+    pub raw_public_key: bool,
+    /// `tls-revocations`
+    pub revocations: Vec<DerFile>,
+}
+
+/// SHA-256 of a public key (SubjectPublicKeyInfo, DER).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pin(pub [u8; 32]);
+
+impl FromStr for Pin {
+    type Err = String;
+
+    /// 64 hexadecimal digits, in pairs with colons between them or without.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no fingerprint: expected 32 octets in hexadecimal as in 2b:05:…, which is what \
+                 `holdfast keys fingerprint FILE` prints"
+            )
+        };
+        let pairs: Vec<&str> = match text.contains(':') {
+            true => text.split(':').collect(),
+            false if text.is_ascii() => {
+                (0..text.len()).step_by(2).filter_map(|at| text.get(at..at + 2)).collect()
+            }
+            false => Vec::new(),
+        };
+        // `from_str_radix` alone would take a sign.
+        let octet = |pair: &&str| match pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit())
+        {
+            true => u8::from_str_radix(pair, 16).ok(),
+            false => None,
+        };
+        let octets: Option<Vec<u8>> = pairs.iter().map(octet).collect();
+        let is_whole = text.contains(':') || text.len() == 64;
+        octets.filter(|_| is_whole).and_then(|octets| octets.try_into().ok()).map(Self).ok_or_else(wrong)
+    }
+}
+
+/// What stands before every listener where peers are expected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Admission {
+    /// When a source has to prove its address first; under load by default.
+    pub retry: Retry,
+    /// Handshakes under way from which on there is load; 64 by default.
+    pub load_handshakes: u32,
+    /// Attempts in a second from which on there is load; 500 by default.
+    pub load_attempts: u32,
+    /// Attempts that are looked at while nothing is proven of their address; 2,000 in a second by default, 4,000 at once.
+    pub unvalidated: Rate,
+    /// Attempts from one address, or one /64, that is proven; 20 in a second by default, 40 at once.
+    pub by_address: Rate,
+    /// Handshakes under way at most; 1,024 by default.
+    pub most_handshakes: u32,
+    /// ALPN names that go first under load.
+    pub priority_alpn: Vec<String>,
+    /// Lines in the log about refusals, in a second; 5 by default.
+    pub log_per_second: u32,
+    /// `[[admission.set]]`: who may try besides the configured peers; names are unique.
+    pub sets: Vec<AdmissionSet>,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            retry: Retry::UnderLoad,
+            load_handshakes: 64,
+            load_attempts: 500,
+            unvalidated: Rate { per_second: 2000, burst: 4000 },
+            by_address: Rate { per_second: 20, burst: 40 },
+            most_handshakes: 1024,
+            priority_alpn: Vec::new(),
+            log_per_second: 5,
+            sets: Vec::new(),
+        }
+    }
+}
+
+/// When a source has to prove its address before anything else (RFC 9000 section 8.1.2).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// `under-load`
+    UnderLoad,
+    /// `always`
+    Always,
+    /// `never`
+    Never,
+}
+
+/// A bucket of tokens.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Tokens that come in a second.
+    pub per_second: u32,
+    /// Tokens that there are at most.
+    pub burst: u32,
+}
+
+/// Prefixes under a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AdmissionSet {
+    /// For the operator.
+    pub name: String,
+    /// Sources.
+    pub prefixes: Vec<Prefix>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_thirty_two_octets_with_colons_or_without() {
+        let colons = vec!["2b"; 32].join(":");
+        for text in [colons.clone(), "2b".repeat(32), colons.to_uppercase()] {
+            assert_eq!(text.parse(), Ok(Pin([0x2b; 32])), "{text}");
+        }
+        let long = "2b".repeat(33);
+        let signs = "+2".repeat(32);
+        let umlauts = "ä".repeat(32);
+        let triple = format!("2bb:{}", vec!["2b"; 31].join(":"));
+        for text in
+            ["", ":", "2b", &colons[3..], &long[..], &long[1..], &signs[..], &umlauts[..], &triple[..]]
+        {
+            assert!(text.parse::<Pin>().is_err(), "{text}");
+        }
+    }
+}

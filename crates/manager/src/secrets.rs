@@ -1,0 +1,123 @@
+//! What only `transport` is told, and how: the private key, what keys of QUIC derive from, and where secrets are written.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{self, Seek, Write},
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    path::Path,
+    sync::Arc,
+};
+
+use holdfast_api::transport::v1 as api;
+use holdfast_config::Config;
+use prost::Message;
+use rustix::fs::{MemfdFlags, SealFlags};
+use tracing::warn;
+
+use crate::{seeds, service::Manager};
+
+/// As far as the configuration says it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secrets {
+    private_key: Arc<[u8]>,
+    key_log: Option<String>,
+    /// Whether keys have to outlive the process.
+    seeds: bool,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(..)")
+    }
+}
+
+impl Secrets {
+    pub(crate) fn of(config: &Config, seeds: bool) -> Self {
+        let tls = config.tls.as_ref();
+        Self {
+            private_key: tls.map(|tls| Arc::clone(&tls.key.contents)).unwrap_or_default(),
+            key_log: tls.and_then(|tls| tls.key_log.clone()),
+            seeds,
+        }
+    }
+
+    /// The descriptors of `Keep`: the sealed memory, and the file of the key log if there is one.
+    ///
+    /// # Errors
+    /// Those of the memory. Without its key log the router is as good as with it: that is said in the log.
+    pub(crate) fn descriptors(&self, manager: &Manager) -> io::Result<Vec<OwnedFd>> {
+        let log = self.key_log.as_ref().and_then(|name| key_log(&manager.file, name));
+        let secrets = api::Secrets {
+            private_key: self.private_key.to_vec(),
+            seeds: if self.seeds { seeds::of(manager) } else { Vec::new() },
+            key_log: log.as_ref().and(self.key_log.clone()).unwrap_or_default(),
+        };
+        let memory = sealed(&secrets.encode_to_vec())?;
+        Ok(std::iter::once(memory).chain(log.map(OwnedFd::from)).collect())
+    }
+}
+
+/// Memory that nobody can change any more, not even who has made it.
+fn sealed(octets: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = match rustix::fs::memfd_create("secrets", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3 does not know NOEXEC_SEAL.
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("secrets", flags)?,
+        result => result?,
+    };
+    let mut memory = File::from(memory);
+    memory.write_all(octets)?;
+    // Whoever gets the descriptor begins where this one stands.
+    memory.rewind()?;
+    rustix::fs::fcntl_add_seals(
+        &memory,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
+    )?;
+    Ok(memory.into())
+}
+
+/// Opens the file that secrets are added to; `configuration` is the file that it is named from.
+fn key_log(configuration: &Path, name: &str) -> Option<File> {
+    let file = configuration.parent().unwrap_or(Path::new("")).join(name);
+    match OpenOptions::new().append(true).create(true).mode(0o600).open(&file) {
+        Ok(log) => {
+            warn!(
+                event = "key-log",
+                "secrets of TLS and QUIC sessions are written to {}: whoever reads it can read the sessions",
+                file.display()
+            );
+            Some(log)
+        }
+        Err(error) => {
+            warn!(event = "key-log", "no secrets of sessions are written to {}: {error}", file.display());
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_is_read_from_its_beginning_and_never_changes() {
+        let memory = File::from(sealed(b"secret").expect("memory"));
+        let mut read = String::new();
+        (&memory).read_to_string(&mut read).expect("read");
+        assert_eq!(read, "secret");
+        assert!((&memory).write_all(b"x").is_err() && memory.set_len(0).is_err());
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let text = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[tls]\nkey = \"k\"\n";
+        let read = |_: &str, _: holdfast_config::Holds<'_>| Ok(vec![b"hunter2".to_vec()]);
+        let config = holdfast_config::parse_with(text, "test", &read).expect("no errors");
+        let secrets = Secrets::of(&config, true);
+        assert_eq!(&*secrets.private_key, b"hunter2");
+        assert_eq!(format!("{secrets:?}"), "Secrets(..)");
+    }
+}

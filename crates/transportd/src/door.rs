@@ -1,0 +1,425 @@
+//! The door of one table: who is configured, where it listens, and who has come in.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::Instant,
+};
+
+use holdfast_admission::RefusalLog;
+use holdfast_api::{
+    socket::v1::SocketClient,
+    transport::v1::{Configuration, Connection, ListenRequest},
+};
+use holdfast_process::{Boot, Resolver, log::Limits, spawn_task};
+use holdfast_tls::{PeerTls, Seeds};
+use holdfast_transport::Protocol;
+use holdfast_xrl::{XrlError, scoped};
+use tokio::{
+    sync::{Notify, futures::Notified, watch},
+    task::AbortHandle,
+    time::sleep_until,
+};
+use tracing::{Instrument, Span, debug, info, warn};
+
+use crate::{
+    Shared,
+    admission::{Admission, MOST_LINES},
+    carried::{Carrying, carry},
+    entry::Entry,
+    handover::Handover,
+    listen, metrics,
+    peers::{Peer, Peers, listen_address, octets, port, told},
+    plain::{self, Plain},
+    quic::{self, Dialer},
+};
+
+/// Everything that there is for one table.
+pub(crate) struct Door {
+    resolver: Resolver,
+    pub(crate) shared: Rc<Shared>,
+    /// The class of whoever opens sockets for this table.
+    sockets: String,
+    /// Names the VRF in each line of the log.
+    span: Span,
+    peers: RefCell<Rc<Peers>>,
+    /// What the peers' configurations of TLS were made of.
+    material: RefCell<Material>,
+    admission: RefCell<Rc<Admission>>,
+    /// How many lines there may be about who is refused.
+    refusals: RefCell<RefusalLog>,
+    plain: RefCell<Vec<Plain>>,
+    /// Ports of QUIC that are not 0, by either library.
+    quic: RefCell<Vec<(Protocol, u16)>>,
+    configured: watch::Sender<bool>,
+    listeners: RefCell<BTreeMap<(Protocol, SocketAddr), Open>>,
+    pub(crate) handover: RefCell<Handover>,
+    /// Connections whose octets come about here.
+    pub(crate) carried: Carrying,
+    /// What connections of QUIC are made from, by where that is.
+    pub(crate) dialers: RefCell<BTreeMap<(Protocol, SocketAddr), Rc<Dialer>>>,
+    /// Somebody waits to be taken, or another one takes from now on.
+    offered: Notify,
+    /// The place of the sockets is another one under the same name.
+    moved: Notify,
+    /// One of them has been taken, or closed.
+    taken: Notify,
+    /// Who takes: the last one who has asked.
+    taker: Cell<u64>,
+    /// Of each peer and range that has failed lately, which of its transports is tried first next time.
+    pub(crate) next: RefCell<BTreeMap<String, usize>>,
+    /// Lines that somebody outside can have us write.
+    lines: RefCell<Limits>,
+}
+
+/// Our certificates, and which private key and log there were.
+type Material = (Vec<Vec<u8>>, u64);
+
+/// A place where peers are expected.
+struct Open {
+    entry: Rc<Entry>,
+    task: AbortHandle,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Door {
+    /// Of the process, or of the instance that this is for. Nobody is let in before it is configured.
+    pub(crate) fn open(boot: &Boot, shared: Rc<Shared>) -> Rc<Self> {
+        let door = Rc::new(Self {
+            resolver: boot.resolver.clone(),
+            shared,
+            sockets: scoped("socket", boot.vrf.as_deref()),
+            span: boot.span(),
+            peers: RefCell::default(),
+            material: RefCell::default(),
+            admission: RefCell::default(),
+            refusals: RefCell::new(RefusalLog::new(MOST_LINES)),
+            plain: RefCell::default(),
+            quic: RefCell::default(),
+            configured: watch::Sender::new(false),
+            listeners: RefCell::default(),
+            handover: RefCell::default(),
+            carried: Carrying::default(),
+            dialers: RefCell::default(),
+            offered: Notify::new(),
+            moved: Notify::new(),
+            taken: Notify::new(),
+            taker: Cell::new(0),
+            next: RefCell::default(),
+            lines: RefCell::default(),
+        });
+        metrics::register(&boot.metrics, &door);
+        door
+    }
+
+    /// Listens no more.
+    pub(crate) fn close(&self) {
+        self.listeners.borrow_mut().clear();
+        self.dialers.borrow_mut().clear();
+        self.peers.take();
+    }
+
+    /// Replaces what is known of peers, and where it listens.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what makes no sense; then nothing has changed.
+    pub(crate) fn configure(self: &Rc<Self>, request: Configuration) -> Result<(), XrlError> {
+        let invalid = |text: String| XrlError::invalid_argument(text);
+        let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
+        let mut peers = peers.map_err(|error| invalid(error.to_string()))?;
+        let material = (request.certificates, self.shared.secrets.version());
+        self.have_proven(&mut peers, &material).map_err(invalid)?;
+        let admission = Admission::new(request.admission.unwrap_or_default(), &peers).map_err(invalid)?;
+        let port = |port| u16::try_from(port).map_err(|_| invalid("the port is over 65535".to_owned()));
+        let mut quic = vec![
+            (Protocol::Quic, port(request.quic_port)?),
+            (Protocol::QuicS2n, port(request.quic_s2n_port)?),
+        ];
+        quic.retain(|(_, port)| *port != 0);
+        let peers = Peers::new(peers);
+        let (mut expected, mut plain) = (Vec::new(), Vec::new());
+        for request in request.listen {
+            let address = listening(&request)?;
+            match request.plain {
+                true => plain.push(Plain { address, role: request.role }),
+                false => expected.push(address),
+            }
+        }
+        info!(event = "transport-configured", peers = peers.len(), "peers configured");
+        self.next.borrow_mut().retain(|name, _| peers.named(name).is_some());
+        self.material.replace(material);
+        self.peers.replace(Rc::new(peers));
+        self.plain.replace(plain);
+        self.refusals.replace(RefusalLog::new(admission.numbers.log_per_second));
+        self.admission.replace(Rc::new(admission));
+        self.listen_at(&expected, &quic);
+        self.quic.replace(quic);
+        self.configured.send_replace(true);
+        Ok(())
+    }
+
+    /// Makes configurations of TLS for the peers that need one. What has not changed stays as it is.
+    fn have_proven(&self, peers: &mut [Peer], material: &Material) -> Result<(), String> {
+        if !peers.iter().any(Peer::has_to_prove) {
+            return Ok(());
+        }
+        let identity = self.shared.secrets.identity(&material.0).map_err(|error| error.to_string())?;
+        let identity = identity.ok_or("there is no private key of ours")?;
+        let (known, log) = (self.peers(), self.shared.secrets.key_log());
+        let is_same = *self.material.borrow() == *material;
+        for peer in peers.iter_mut().filter(|peer| peer.has_to_prove()) {
+            let before = known.named(&peer.name).filter(|before| is_same && before.trust == peer.trust);
+            peer.tls = before.and_then(|before| before.tls.clone());
+            if peer.tls.is_none() {
+                let made = PeerTls::new(&identity, &peer.trust, log.as_ref());
+                peer.tls = Some(made.map_err(|error| format!("peer `{}`: {error}", peer.name))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn listen_at(self: &Rc<Self>, addresses: &[SocketAddr], quic: &[(Protocol, u16)]) {
+        let mut wanted: Vec<_> = addresses.iter().map(|address| (Protocol::Tcp, *address)).collect();
+        for &(protocol, port) in quic {
+            let at = |address: &SocketAddr| (protocol, SocketAddr::new(address.ip(), port));
+            wanted.extend(addresses.iter().map(at));
+        }
+        let mut listeners = self.listeners.borrow_mut();
+        listeners.retain(|place, _| wanted.contains(place));
+        for place @ (protocol, address) in wanted {
+            let open = listeners.entry(place).or_insert_with(|| {
+                let entry = Entry::new(self, protocol, address);
+                let (door, at) = (Rc::clone(self), Rc::clone(&entry));
+                let task = match protocol {
+                    Protocol::Quic | Protocol::QuicS2n => self.spawn(quic::listen(door, at)),
+                    _ => self.spawn(listen::listen(door, at)),
+                };
+                Open { entry, task }
+            });
+            open.entry.admit_by(self);
+        }
+    }
+
+    /// A task of this table.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
+        spawn_task(task.instrument(self.span.clone())).abort_handle()
+    }
+
+    /// Names the VRF in each line of the log.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Takes private keys, seeds, and where secrets of sessions are written.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what cannot be read.
+    pub(crate) fn keep(&self, descriptors: Vec<OwnedFd>) -> Result<(), XrlError> {
+        self.shared.secrets.keep(descriptors)
+    }
+
+    /// Where this is spoken, if it is.
+    pub(crate) fn quic_port(&self, protocol: Protocol) -> Option<u16> {
+        self.quic.borrow().iter().find(|(spoken, _)| *spoken == protocol).map(|(_, port)| *port)
+    }
+
+    /// What keys of QUIC derive from.
+    pub(crate) fn seeds(&self) -> watch::Receiver<Seeds> {
+        self.shared.secrets.seeds()
+    }
+
+    /// How it is decided who is let in.
+    pub(crate) fn admission(&self) -> Rc<Admission> {
+        Rc::clone(&self.admission.borrow())
+    }
+
+    /// Somebody was refused: with how many since the last line, if there is to be one about it.
+    pub(crate) fn refused(&self, now: Instant) -> Option<u64> {
+        self.refusals.borrow_mut().refused(now)
+    }
+
+    /// Waits for the first configuration.
+    pub(crate) async fn is_configured(&self) {
+        // The sender lives as long as we do: this cannot fail.
+        let _ = self.configured.subscribe().wait_for(|configured| *configured).await;
+    }
+
+    /// Whoever opens sockets.
+    pub(crate) async fn sockets(&self) -> Result<SocketClient, XrlError> {
+        self.resolver.client(&self.sockets).await
+    }
+
+    /// The same, as soon as it is there.
+    pub(crate) async fn wait_for_sockets(&self) -> Result<SocketClient, XrlError> {
+        self.resolver.wait_for(&self.sockets).await
+    }
+
+    /// Who is configured.
+    pub(crate) fn peers(&self) -> Rc<Peers> {
+        Rc::clone(&self.peers.borrow())
+    }
+
+    /// Where it listens.
+    pub(crate) fn entries(&self) -> Vec<Rc<Entry>> {
+        self.listeners.borrow().values().map(|open| Rc::clone(&open.entry)).collect()
+    }
+
+    /// Whether a role may listen there; the first configuration is waited for.
+    pub(crate) async fn admit_plain(
+        &self,
+        role: &str,
+        address: SocketAddr,
+        plain: bool,
+    ) -> Result<(), XrlError> {
+        if plain && role != "manager" {
+            self.is_configured().await;
+        }
+        plain::admit(&self.plain.borrow(), role, address, plain)
+    }
+
+    /// Whether a line about this name may be written now.
+    pub(crate) fn may_log(&self, name: &str) -> bool {
+        let left_out = self.lines.borrow_mut().pass(name, Instant::now());
+        if let Some(lines) = left_out.filter(|lines| *lines > 0) {
+            warn!(
+                event = "lines-left-out",
+                peer = name,
+                lines,
+                "lines about it were left out: there were too many"
+            );
+        }
+        left_out.is_some()
+    }
+
+    /// Somebody has come in who has proven who it is, as far as that is still wanted.
+    pub(crate) fn let_in(self: &Rc<Self>, entry: &Entry, connection: holdfast_transport::Connection) {
+        let identity = &connection.identity;
+        let (peer, remote, protocol) = (identity.peer.clone(), identity.remote, identity.protocol);
+        let is_wanted =
+            |peer: &Rc<Peer>| peer.name == identity.peer && peer.may_use(protocol) && !peer.disabled;
+        if !entry.peer(remote).as_ref().is_some_and(is_wanted) {
+            return debug!(peer, "a connection was not wanted any more when it was there");
+        }
+        match carry(self, connection, entry.source(remote).interface.as_deref()) {
+            Ok((connection, descriptor)) => self.hand_over(entry, connection, descriptor),
+            Err(error) => {
+                warn!(event = "accept-failed", address = %entry.address, "taking a connection: {error}");
+            }
+        }
+    }
+
+    /// A connection that has come in waits to be taken.
+    pub(crate) fn hand_over(self: &Rc<Self>, entry: &Entry, connection: Connection, descriptor: OwnedFd) {
+        let peer = connection.peer.clone();
+        let mut handover = self.handover.borrow_mut();
+        let is_first = handover.next_deadline().is_none();
+        let offered = handover.offer((connection, descriptor), Instant::now());
+        if is_first && offered {
+            self.spawn(expire(Rc::clone(self)));
+        }
+        drop(handover);
+        self.offered.notify_waiters();
+        if offered {
+            entry.is_entered();
+        } else if self.may_log(&peer) {
+            warn!(event = "connection-refused", peer, "connection refused: too many wait to be taken");
+        }
+    }
+
+    /// A listening socket was ended: the device or the namespace that it was at is another one now, and sockets of datagrams
+    /// of the same place are not told.
+    pub(crate) fn has_moved(&self) {
+        self.dialers.borrow_mut().clear();
+        self.moved.notify_waiters();
+    }
+
+    /// Waits for that.
+    pub(crate) fn moves(&self) -> Notified<'_> {
+        self.moved.notified()
+    }
+
+    /// Waits until one more may wait to be taken: until then who comes waits in the kernel.
+    pub(crate) async fn has_room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if self.handover.borrow().has_room() {
+                return;
+            }
+            taken.await;
+        }
+    }
+
+    /// Somebody takes what comes in from now on, and nobody else.
+    pub(crate) fn begin_taking(&self) -> u64 {
+        self.taker.set(self.taker.get() + 1);
+        self.offered.notify_waiters();
+        self.taker.get()
+    }
+
+    /// The next connection for the taker of this number; `None` when another one takes now.
+    pub(crate) async fn take(&self, taker: u64) -> Option<(Connection, OwnedFd)> {
+        loop {
+            let offered = self.offered.notified();
+            if self.taker.get() != taker {
+                return None;
+            }
+            let handed = self.handover.borrow_mut().take(Instant::now());
+            if handed.is_some() {
+                self.taken.notify_waiters();
+                return handed;
+            }
+            offered.await;
+        }
+    }
+}
+
+/// Closes connections that nobody takes, until none is left.
+async fn expire(door: Rc<Door>) {
+    loop {
+        let deadline = door.handover.borrow().next_deadline();
+        let Some(deadline) = deadline else { return };
+        sleep_until(deadline.into()).await;
+        door.handover.borrow_mut().expire(Instant::now());
+        door.taken.notify_waiters();
+    }
+}
+
+/// Who is at the other end, as messages say it. `number` is 0 for a socket of the kernel's.
+pub(crate) fn describe(
+    peer: &str,
+    protocol: Protocol,
+    (remote, local): (SocketAddr, SocketAddr),
+    interface: Option<&str>,
+) -> Connection {
+    Connection {
+        peer: peer.to_owned(),
+        protocol: told(protocol).into(),
+        remote_address: octets(remote.ip()),
+        remote_port: remote.port().into(),
+        local_address: octets(local.ip()),
+        local_port: local.port().into(),
+        interface: interface.unwrap_or_default().to_owned(),
+        link: match remote {
+            SocketAddr::V6(remote) => remote.scope_id(),
+            SocketAddr::V4(_) => 0,
+        },
+        ..Connection::default()
+    }
+}
+
+/// Where a listener is asked for.
+pub(crate) fn listening(request: &ListenRequest) -> Result<SocketAddr, XrlError> {
+    let port = port(request.port).ok_or_else(|| XrlError::invalid_argument("the port is over 65535"))?;
+    let address = listen_address(&request.address, request.afi);
+    let address =
+        address.ok_or_else(|| XrlError::invalid_argument("there is no such address to listen at"))?;
+    Ok(SocketAddr::new(address, port))
+}

@@ -1,0 +1,209 @@
+//! One place where peers are expected: who may come in there, and what has become of those who came.
+
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    rc::{Rc, Weak},
+    time::Instant,
+};
+
+use holdfast_admission::{Attempt, Chain, Load, PeerState, Pressure, Verdict};
+use holdfast_api::transport::v1 as api;
+use holdfast_tls::{ALPN_QUIC, ALPN_TLS};
+use holdfast_transport::{Expected, Failure, Gate, Protocol};
+use rustix::net::netdevice;
+use tracing::{debug, warn};
+
+use crate::{
+    door::Door,
+    peers::{Peer, Source, octets, told},
+};
+
+/// One place where peers are expected.
+pub(crate) struct Entry {
+    /// TCP, if it is a listener of TCP: TLS comes the same way.
+    pub(crate) protocol: Protocol,
+    pub(crate) address: SocketAddr,
+    door: Weak<Door>,
+    chain: RefCell<Chain>,
+    pressure: RefCell<Option<Rc<Pressure>>>,
+    /// A socket of it, to learn names of interfaces.
+    socket: RefCell<Option<OwnedFd>>,
+    /// Handshakes under way.
+    handshakes: Rc<Cell<usize>>,
+    established: Cell<u64>,
+    failed: Cell<u64>,
+    /// Why it does not listen; empty: it does.
+    fault: RefCell<String>,
+}
+
+/// A handshake that is under way.
+struct UnderWay(Rc<Cell<usize>>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Entry {
+    /// One that does not listen yet.
+    pub(crate) fn new(door: &Rc<Door>, protocol: Protocol, address: SocketAddr) -> Rc<Self> {
+        Rc::new(Self {
+            protocol,
+            address,
+            door: Rc::downgrade(door),
+            chain: RefCell::default(),
+            pressure: RefCell::default(),
+            socket: RefCell::default(),
+            handshakes: Rc::default(),
+            established: Cell::default(),
+            failed: Cell::default(),
+            fault: RefCell::default(),
+        })
+    }
+
+    /// Decides as is configured now, and counts on.
+    pub(crate) fn admit_by(self: &Rc<Self>, door: &Door) {
+        let admission = door.admission();
+        let entry = Rc::downgrade(self);
+        let state = move |attempt: &dyn Attempt| match entry.upgrade() {
+            Some(entry) => entry.state(attempt.remote()),
+            None => PeerState::Nobody,
+        };
+        let spoken = match self.protocol {
+            Protocol::Quic | Protocol::QuicS2n => vec![ALPN_QUIC.to_vec()],
+            Protocol::Tcp | Protocol::Tls | Protocol::Memory => vec![ALPN_TLS.to_vec()],
+        };
+        let known = admission.known.clone();
+        let mut chain = Chain::new(admission.numbers.stages(&admission.pressure, known, spoken, state));
+        chain.go_on_from(&self.chain.borrow());
+        self.pressure.replace(Some(Rc::clone(&admission.pressure)));
+        self.chain.replace(chain);
+    }
+
+    /// It listens with this socket from now on.
+    pub(crate) fn listens(&self, socket: Option<OwnedFd>) {
+        self.socket.replace(socket);
+        self.fault.borrow_mut().clear();
+    }
+
+    /// It cannot listen. Whether that is news.
+    pub(crate) fn fails(&self, fault: String) -> bool {
+        self.socket.take();
+        self.fault.replace(fault.clone()) != fault
+    }
+
+    /// Somebody was let in.
+    pub(crate) fn is_entered(&self) {
+        self.established.set(self.established.get() + 1);
+    }
+
+    /// Where somebody comes from.
+    pub(crate) fn source(&self, remote: SocketAddr) -> Source {
+        let socket = self.socket.borrow();
+        Source::of(remote, |number| {
+            netdevice::index_to_name(socket.as_ref()?, number).ok().map(String::into_boxed_str)
+        })
+    }
+
+    /// Who is expected from there.
+    pub(crate) fn peer(&self, remote: SocketAddr) -> Option<Rc<Peer>> {
+        self.door.upgrade()?.peers().from(&self.source(remote)).cloned()
+    }
+
+    fn state(&self, remote: SocketAddr) -> PeerState {
+        match self.peer(remote) {
+            None => PeerState::Nobody,
+            Some(peer) if peer.disabled => PeerState::Disabled,
+            Some(peer) if self.serves(&peer) => PeerState::Wanted,
+            Some(_) => PeerState::OtherTransport,
+        }
+    }
+
+    /// Whether a peer may come in here.
+    fn serves(&self, peer: &Peer) -> bool {
+        let is_tls = self.protocol == Protocol::Tcp && peer.may_use(Protocol::Tls);
+        peer.may_use(self.protocol) || is_tls
+    }
+
+    /// How much there is to do.
+    pub(crate) fn load(&self) -> Load {
+        let connections = self.door.upgrade().map_or(0, |door| door.carried.len());
+        Load { handshakes: self.handshakes.get(), connections }
+    }
+
+    /// For the operator.
+    pub(crate) fn show(&self) -> api::Listener {
+        let stage = |(name, counters): (&str, holdfast_admission::Counters)| api::Stage {
+            name: name.to_owned(),
+            seen: counters.seen,
+            passed: counters.passed,
+            ignored: counters.ignored,
+            refused: counters.refused,
+            retried: counters.retried,
+            accepted: counters.accepted,
+        };
+        let load = self.load();
+        let pressure = self.pressure.borrow();
+        api::Listener {
+            protocol: told(self.protocol).into(),
+            address: octets(self.address.ip()),
+            port: self.address.port().into(),
+            stages: self.chain.borrow().counters().map(stage).collect(),
+            handshakes: u32::try_from(load.handshakes).unwrap_or(u32::MAX),
+            established: self.established.get(),
+            failed: self.failed.get(),
+            under_load: pressure.as_ref().is_some_and(|pressure| pressure.is_high(load, Instant::now())),
+            fault: self.fault.borrow().clone(),
+        }
+    }
+}
+
+impl Gate for Entry {
+    fn judge(&self, protocol: Protocol, attempt: &mut dyn Attempt, now: Instant) -> Verdict {
+        let decision = self.chain.borrow_mut().decide(attempt, now);
+        let stage = decision.stage.unwrap_or_default();
+        match decision.verdict {
+            Verdict::Ignore => {
+                debug!(address = %attempt.remote(), protocol = protocol.name(), stage, "ignored");
+            }
+            Verdict::Refuse(reason) => {
+                if let Some(left_out) = self.door.upgrade().and_then(|door| door.refused(now)) {
+                    let (address, protocol) = (self.source(attempt.remote()), protocol.name());
+                    warn!(
+                        event = "connection-refused",
+                        %address,
+                        protocol,
+                        stage,
+                        left_out,
+                        "connection refused: {reason}"
+                    );
+                }
+            }
+            Verdict::Retry | Verdict::Accept | Verdict::Next => {}
+        }
+        decision.verdict
+    }
+
+    fn expect(&self, protocol: Protocol, remote: SocketAddr) -> Option<Expected> {
+        let peer = self.peer(remote)?;
+        (!peer.disabled && peer.may_use(protocol)).then(|| peer.expected())
+    }
+
+    fn begin(&self, _protocol: Protocol) -> Box<dyn Any> {
+        self.handshakes.set(self.handshakes.get() + 1);
+        Box::new(UnderWay(Rc::clone(&self.handshakes)))
+    }
+
+    fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure) {
+        self.failed.set(self.failed.get() + 1);
+        let (Some(door), Some(peer)) = (self.door.upgrade(), self.peer(remote)) else { return };
+        if door.may_log(&peer.name) {
+            let (peer, address, protocol) = (&peer.name, self.source(remote), protocol.name());
+            warn!(event = "handshake-failed", peer, %address, protocol, "no connection: {failure}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The process `transport`: the door. All listeners where peers are expected are here, and all dialers; what gets in, or is
+//! reached, is handed to the protocol as a connection: a descriptor, and who is at the other end.
+//!
+//! ```text
+//!  socket.v1 (fea) ── listening socket ──> listen (1 per address) ──> admit: which peer is that? ──> handover ──Accept──> bgp
+//!                  ── connecting socket ─> connect (1 per call) ────────────────────────────────────────Connect──> bgp
+//!                  ── plain listener ─────────────────────────────────────────────────Listen──> metrics, glass, manager
+//! ```
+//!
+//! It decides who may come in, and nothing about what they say afterwards: a TCP socket is the protocol's as soon as it is
+//! handed over. It has no rights: whoever has them opens its sockets (`socket.v1`). Begin with [`Door`](door::Door), which is
+//! what there is for one table; a VRF has one of its own ([`vrfs`]).
+
+mod admission;
+mod carried;
+mod connect;
+mod door;
+mod entry;
+mod handover;
+mod listen;
+mod metrics;
+mod peers;
+mod plain;
+mod quic;
+mod secrets;
+mod service;
+mod vrfs;
+
+use std::{rc::Rc, time::Duration};
+
+use holdfast_api::transport::v1::TransportDispatcher;
+use holdfast_process::Boot;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::timeout,
+};
+
+use crate::{door::Door, secrets::Secrets, service::DoorService, vrfs::Vrfs};
+
+/// What was said last over connections that are carried has so long to be sent when the process ends.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// What all doors of the process have in common.
+#[derive(Default)]
+struct Shared {
+    secrets: Secrets,
+    /// Connections that are carried.
+    carried: watch::Sender<usize>,
+}
+
+/// The life of the process: until SIGTERM, or the end of the keeper.
+///
+/// # Errors
+/// SIGTERM cannot be waited for.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let boot = Rc::new(boot);
+    let mut end = signal(SignalKind::terminate())?;
+    let shared = Rc::<Shared>::default();
+    let door = Door::open(&boot, Rc::clone(&shared));
+    let vrfs = Vrfs::new(Rc::clone(&boot), Rc::clone(&shared));
+    boot.node.serve(TransportDispatcher::new(DoorService::of_process(door, vrfs)));
+    boot.join();
+    end.recv().await;
+    let mut carried = shared.carried.subscribe();
+    let sent = timeout(LAST_WORDS, carried.wait_for(|carried| *carried == 0)).await;
+    if sent.is_err() {
+        tracing::debug!("connections are cut off: their protocols have not ended them");
+    }
+    Ok(())
+}

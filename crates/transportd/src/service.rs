@@ -1,0 +1,164 @@
+//! `transport.v1` over the door.
+
+use std::{os::fd::OwnedFd, rc::Rc};
+
+use holdfast_api::{
+    socket::v1 as sockets,
+    transport::v1::{
+        CarriedConnection, Configuration, Connection, DialRequest, Empty, ListenRequest, Listener,
+        MeterReply, MeterRequest, Neighbor, TransportServer,
+    },
+};
+use holdfast_xrl::{CallContext, ReplySink, XrlError};
+
+use crate::{
+    connect::{connect, dial},
+    door::{Door, listening},
+    vrfs::Vrfs,
+};
+
+/// Serves `transport.v1`.
+pub(crate) struct DoorService {
+    door: Rc<Door>,
+    /// Those of the process, if this is its own service and not one of theirs.
+    vrfs: Option<Vrfs>,
+}
+
+impl DoorService {
+    /// Over this door, that of a VRF.
+    pub(crate) fn of_vrf(door: Rc<Door>) -> Self {
+        Self { door, vrfs: None }
+    }
+
+    /// Over the door of the default table; it is told of these as well.
+    pub(crate) fn of_process(door: Rc<Door>, vrfs: Vrfs) -> Self {
+        Self { door, vrfs: Some(vrfs) }
+    }
+}
+
+impl TransportServer for DoorService {
+    async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+        let wanted = request.vrfs.clone();
+        if self.vrfs.is_none() && !wanted.is_empty() {
+            return Err(XrlError::invalid_argument("a VRF has no VRFs"));
+        }
+        self.door.configure(request)?;
+        if let Some(vrfs) = &self.vrfs {
+            vrfs.follow(&wanted);
+        }
+        Ok(Empty {})
+    }
+
+    async fn listen(
+        &self,
+        cx: &CallContext,
+        request: ListenRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        let address = listening(&request)?;
+        self.door.admit_plain(&cx.peer().role, address, request.plain).await?;
+        let sockets = self.door.wait_for_sockets().await?;
+        let request = sockets::ListenRequest {
+            address: request.address,
+            afi: request.afi,
+            port: request.port,
+            plain: true,
+            role: cx.peer().role.clone(),
+        };
+        let (_, fds) = sockets.listen(request).await?;
+        Ok((Empty {}, fds))
+    }
+
+    async fn dial(&self, cx: &CallContext, request: DialRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        self.door.is_configured().await;
+        // Collectors are known to whoever opens sockets, and are no peers.
+        if cx.peer().role != "bgp" && self.door.peers().named(&request.peer).is_some() {
+            return Err(XrlError::denied(format!("`{}` is for bgp only", request.peer)));
+        }
+        Ok((Empty {}, vec![dial(&self.door, &request.peer).await?]))
+    }
+
+    async fn neighbors(
+        &self,
+        _cx: &CallContext,
+        _request: Empty,
+        mut replies: ReplySink<Neighbor>,
+    ) -> Result<(), XrlError> {
+        let mut heard = self.door.sockets().await?.neighbors(sockets::Empty {});
+        while let Some(sockets::Neighbor { interface, address, link }) = heard.next().await? {
+            replies.send(Neighbor { interface, address, link }).await?;
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, _cx: &CallContext, _request: Empty, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+        self.door.keep(fds)?;
+        Ok(Empty {})
+    }
+
+    async fn accept(
+        &self,
+        _cx: &CallContext,
+        _request: Empty,
+        mut replies: ReplySink<Connection>,
+    ) -> Result<(), XrlError> {
+        let taker = self.door.begin_taking();
+        while let Some((connection, descriptor)) = self.door.take(taker).await {
+            replies.send_with_fds(connection, vec![descriptor]).await?;
+        }
+        Err(XrlError::cancelled("another one takes connections now"))
+    }
+
+    async fn connect(
+        &self,
+        _cx: &CallContext,
+        request: DialRequest,
+    ) -> Result<(Connection, Vec<OwnedFd>), XrlError> {
+        let (connection, descriptor) = connect(&self.door, &request.peer).await?;
+        Ok((connection, vec![descriptor]))
+    }
+
+    async fn meter(&self, _cx: &CallContext, request: MeterRequest) -> Result<MeterReply, XrlError> {
+        let carried = self.door.carried.get(request.number);
+        let carried = carried.ok_or_else(|| {
+            XrlError::not_found(format!("no connection {} is carried here", request.number))
+        })?;
+        carried.meter().map_err(|error| XrlError::internal(error.to_string()))
+    }
+
+    async fn show_listeners(
+        &self,
+        _cx: &CallContext,
+        _request: Empty,
+        mut replies: ReplySink<Listener>,
+    ) -> Result<(), XrlError> {
+        for entry in self.door.entries() {
+            replies.send(entry.show()).await?;
+        }
+        Ok(())
+    }
+
+    async fn show_connections(
+        &self,
+        _cx: &CallContext,
+        _request: Empty,
+        mut replies: ReplySink<CarriedConnection>,
+    ) -> Result<(), XrlError> {
+        for carried in self.door.carried.all() {
+            replies.send(carried.show()).await?;
+        }
+        Ok(())
+    }
+
+    async fn update_keys(&self, _cx: &CallContext, request: DialRequest) -> Result<Empty, XrlError> {
+        let all = self.door.carried.all().into_iter();
+        let mut its = all.filter(|carried| carried.connection.peer == request.peer).peekable();
+        if its.peek().is_none() {
+            return Err(XrlError::not_found(format!("no connection to `{}` is carried here", request.peer)));
+        }
+        // All, also when the first could not.
+        match its.filter(|carried| carried.control.update_keys()).count() {
+            0 => Err(XrlError::failed_precondition("its transport cannot change keys")),
+            _ => Ok(Empty {}),
+        }
+    }
+}
