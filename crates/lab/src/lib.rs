@@ -2,11 +2,13 @@
 //!
 //! Development only; needs root. Start with [`netns::Namespace`] (a host), [`router::Router`] (Holdfast in it) and
 //! [`peers`] (BIRD and FRR beside it). [`topology`] joins hosts, [`speaker`] plays feeders and sinks, [`table`]
-//! makes the routes.
+//! makes the routes, [`attacks`] forges packets.
 
+pub mod attacks;
 pub mod drill;
 pub mod interop;
 pub mod kernel;
+pub mod keys;
 pub mod netns;
 pub mod peers;
 pub mod router;

@@ -1,6 +1,7 @@
 //! Holdfast under test: started as an operator would, asked as an operator would.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -24,6 +25,13 @@ pub struct Router {
     keeper: Child,
     directory: PathBuf,
     host: String,
+}
+
+/// Files by name.
+pub type Files = BTreeMap<String, String>;
+
+fn write(directory: &Path, files: &Files) -> Result<()> {
+    files.iter().try_for_each(|(name, contents)| Ok(fs::write(directory.join(name), contents)?))
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -56,9 +64,14 @@ impl Router {
         Self::start_program(&binary()?, host, configuration, environment)
     }
 
+    /// [`Self::start`] with files that the configuration names, in its directory.
+    pub fn start_with_files(host: &Namespace, configuration: &str, files: &Files) -> Result<Self> {
+        Self::start_as(&binary()?, host, configuration, &[], None, files)
+    }
+
     /// [`Self::start`] as a user without any rights.
     pub fn start_without_rights(host: &Namespace, configuration: &str, user: u32) -> Result<Self> {
-        Self::start_as(&binary()?, host, configuration, &[], Some(user))
+        Self::start_as(&binary()?, host, configuration, &[], Some(user), &Files::new())
     }
 
     /// [`Self::start_with`] for a router that is another program.
@@ -68,7 +81,7 @@ impl Router {
         configuration: &str,
         environment: &[(&str, &str)],
     ) -> Result<Self> {
-        Self::start_as(binary, host, configuration, environment, None)
+        Self::start_as(binary, host, configuration, environment, None, &Files::new())
     }
 
     fn start_as(
@@ -77,12 +90,14 @@ impl Router {
         configuration: &str,
         environment: &[(&str, &str)],
         user: Option<u32>,
+        files: &Files,
     ) -> Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let file = directory.join("router.toml");
         fs::write(&file, configuration)?;
+        write(&directory, files)?;
         let binary = binary.to_owned();
         let log = File::create(directory.join("log"))?;
         let program = binary.to_str().context("path of the binary")?;
@@ -99,6 +114,13 @@ impl Router {
         let router = Self { binary, keeper, directory, host: host.name().to_owned() };
         router.wait_running()?;
         Ok(router)
+    }
+
+    /// Another configuration, and other files beside it, by `holdfast reload`; what that says.
+    pub fn reload_with_files(&self, configuration: &str, files: &Files) -> Result<String> {
+        write(&self.directory, files)?;
+        fs::write(self.configuration(), configuration)?;
+        self.cli(&["reload"])
     }
 
     /// Waits until every process says it runs.

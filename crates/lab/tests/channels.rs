@@ -67,9 +67,13 @@ const SOCKETS: [(&str, &[&str], &str); 6] = [
         &["keeper", "manager"],
         "operators connect here; handed over by the keeper",
     ),
-    ("tcp listener 4400", &["fea", "manager"], "xrl over tcp; opened by the fea, handed over to the manager"),
-    ("tcp listener 179", &["fea", "bgp"], "BGP; opened by the fea, handed over to bgp"),
-    ("tcp 179", &["keeper", "bgp"], "a session; handed over to bgp, held by the keeper"),
+    (
+        "tcp listener 4400",
+        &["fea", "manager"],
+        "xrl over tcp; opened by the fea, handed over to the manager by transport",
+    ),
+    ("tcp listener 179", &["fea", "transport"], "BGP; opened by the fea, handed over to transport"),
+    ("tcp 179", &["keeper", "bgp"], "a session; let in by transport, handed over to bgp, held by the keeper"),
     ("netlink", &["fea"], "the kernel's routes and interfaces"),
 ];
 
@@ -275,7 +279,7 @@ fn every_channel_of_a_router_is_xrl_handed_over_or_declared() -> Result<()> {
 
     // The test can fail: a pipe that somebody opens behind everybody's back is found.
     let processes = processes(&router)?;
-    ensure!(processes.len() >= 5, "{processes:?}");
+    ensure!(processes.len() >= 6, "{processes:?}");
     let some: Vec<_> =
         descriptors(&processes)?.into_iter().filter(|open| inode(&open.link).is_some()).collect();
     ensure!(some.len() > 20, "only {} sockets were looked at", some.len());

@@ -234,8 +234,16 @@ fn a_whole_table_survives_the_death_of_every_process() -> Result<()> {
     let scene = Scene::start(&star, "", tables.clone(), Vec::new())?;
     scene.wait_kernel(&expected, &BTreeSet::new())?;
     let destination = destination(&star, &tables)?;
-    let drills: [&[&str]; 6] =
-        [&["fea"], &["rib"], &["bgp"], &["manager"], &["rib", "bgp"], &["manager", "bgp"]];
+    let drills: [&[&str]; 8] = [
+        &["fea"],
+        &["rib"],
+        &["transport"],
+        &["bgp"],
+        &["manager"],
+        &["rib", "bgp"],
+        &["transport", "bgp"],
+        &["manager", "bgp"],
+    ];
     for round in 1..=rounds() {
         for victims in drills {
             let (back, right) = drill(&scene, victims, &expected, destination)
@@ -327,7 +335,7 @@ fn nothing_outlives_the_keeper_and_the_next_router_takes_over_its_routes() -> Re
     let (stays, goes) = (small(0), small(1));
     let star = Star::new(3)?;
     let scene = Scene::start(&star, "", vec![Arc::clone(&stays), Arc::clone(&goes)], Vec::new())?;
-    let names = ["manager", "fea", "rib", "bgp"];
+    let names = ["manager", "fea", "rib", "transport", "bgp"];
     let pids = names.iter().map(|name| scene.router.pid(name)).collect::<Result<Vec<_>>>()?;
     let monitor = Monitor::start(&star.router)?;
     scene.router.kill("keeper")?;

@@ -352,7 +352,7 @@ fn a_script_and_a_client_of_others_drive_a_router() -> Result<()> {
     };
     let processes = script(&["processes"])?;
     ensure!(
-        ["keeper", "manager", "fea", "rib", "bgp"].iter().all(|name| processes.contains(name)),
+        ["keeper", "manager", "fea", "rib", "transport", "bgp"].iter().all(|name| processes.contains(name)),
         "{processes}"
     );
     ensure!(script(&["neighbors"])?.contains("bird Established"));

@@ -366,7 +366,7 @@ fn without_a_rib_routes_are_selected_and_announced_only() -> Result<()> {
     let processes = router.show(&["processes"])?;
     let mut names: Vec<_> = processes.as_object().context("processes")?.keys().collect();
     names.sort();
-    ensure!(names == ["bgp", "keeper", "manager"], "{names:?}");
+    ensure!(names == ["bgp", "keeper", "manager", "transport"], "{names:?}");
     ensure!(kernel::routes(&star.router, false)?.is_empty());
     Ok(())
 }

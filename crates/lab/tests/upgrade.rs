@@ -23,7 +23,7 @@ use holdfast_types::Prefix;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const PROCESSES: [&str; 5] = ["keeper", "manager", "fea", "rib", "bgp"];
+const PROCESSES: [&str; 6] = ["keeper", "manager", "fea", "rib", "transport", "bgp"];
 const ROUTES: usize = 256;
 
 const CONFIGURATION: &str = r#"
@@ -127,7 +127,10 @@ fn another_build_takes_over_while_the_kernel_keeps_every_route() -> Result<()> {
     let after = builds(&router)?;
     ensure!(after.iter().all(|(_, build)| *build == after[0].1 && *build != before[0].1), "{after:?}");
     ensure!(after[0].0 == before[0].0, "the keeper's process stays");
-    ensure!((1..5).all(|process| after[process].0 != before[process].0), "the others do not: {after:?}");
+    ensure!(
+        (1..PROCESSES.len()).all(|process| after[process].0 != before[process].0),
+        "the others do not: {after:?}"
+    );
     ensure!(PROCESSES.iter().all(|name| said.lines().any(|line| line.starts_with(name))), "{said}");
     let shown = router.show(&["processes"])?;
     ensure!(shown["bgp"]["lastExit"] == "upgrade" && shown["bgp"]["restarts"] == 1, "{shown}");

@@ -128,7 +128,7 @@ fn sessions_of_one_address_in_three_tables_stay_apart_and_outlive_bgp() -> Resul
     }
 
     // Whoever else dies: it comes back with all its tables.
-    for process in ["manager", "rib", "fea"] {
+    for process in ["manager", "rib", "fea", "transport"] {
         router.kill(process)?;
         wait::until("its successor", LIMIT, || router.pid(process).map_err(|error| format!("{error:#}")))?;
         router.wait_running()?;

@@ -33,7 +33,9 @@ use victim::{
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-const PROCESSES: [&str; 4] = ["manager", "fea", "rib", "bgp"];
+const PROCESSES: [&str; 5] = ["manager", "fea", "rib", "transport", "bgp"];
+/// Those that open nothing.
+const WORKERS: [&str; 3] = ["rib", "transport", "bgp"];
 
 const CONFIGURATION: &str = r#"
 [router]
@@ -210,7 +212,7 @@ fn in_force(router: &Router) -> Result<()> {
     for name in PROCESSES {
         ensure!(shown[name]["seccomp"] == true, "{shown}");
     }
-    for name in ["rib", "bgp"] {
+    for name in WORKERS {
         ensure!(shown[name]["capabilities"].as_array().is_some_and(Vec::is_empty), "{shown}");
     }
     println!("Landlock: version {}", shown["bgp"]["landlock"]);
@@ -230,7 +232,7 @@ fn a_process_that_was_taken_over_opens_nothing_and_the_router_goes_on() -> Resul
         for process in PROCESSES {
             refused(&scene.router, process, &REFUSED)?;
         }
-        for process in ["rib", "bgp"] {
+        for process in WORKERS {
             refused(&scene.router, process, &REFUSED_TO_WORKERS)?;
         }
         refused(&scene.router, "manager", &[("open a socket of netlink", libc::SYS_socket, NETLINK)])
