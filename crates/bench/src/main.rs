@@ -4,8 +4,9 @@
 //! ([`daemon`]); what the router's processes cost is read from their control group ([`cgroup`]); what sinks heard is
 //! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
 //!
-//! [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
+//! [`admission`] measures what it costs to turn somebody away. [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
 
+mod admission;
 mod cgroup;
 mod daemon;
 mod feed;
@@ -46,6 +47,11 @@ enum Arguments {
     Run(RunArguments),
     /// Measures and plots the figures of the XORP paper.
     Figures(figures::Arguments),
+    /// Measures what it costs to turn somebody away, and who is served meanwhile; on the loopback, without rights.
+    Admission(admission::Arguments),
+    /// An echo service, of which `admission` measures the CPU time.
+    #[command(hide = true)]
+    AdmissionServer(admission::server::Arguments),
     /// Counts the instructions of the hot kernels and compares with the committed baseline.
     Kernels {
         /// Makes what is counted the baseline.
@@ -87,6 +93,8 @@ fn main() -> ExitCode {
         Arguments::List { files } => list(&files),
         Arguments::Run(arguments) => run(&arguments),
         Arguments::Figures(arguments) => figures::run(&arguments),
+        Arguments::Admission(arguments) => admission::run(&arguments),
+        Arguments::AdmissionServer(arguments) => admission::server::run(&arguments),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
     };
