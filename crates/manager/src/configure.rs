@@ -284,13 +284,7 @@ fn transport(config: &Config, table: Option<&Vrf>) -> transport_api::Configurati
 
 /// Where somebody listens in a table, and for whom.
 fn listen(config: &Config, table: Option<&Vrf>) -> Vec<transport_api::ListenRequest> {
-    let listener = |address: bgp_api::ListenAddress| transport_api::ListenRequest {
-        address: address.address,
-        afi: address.afi,
-        port: address.port,
-        ..transport_api::ListenRequest::default()
-    };
-    let mut listen: Vec<_> = config.bgp.iter().flat_map(|bgp| listeners(bgp, table)).map(listener).collect();
+    let mut listen: Vec<_> = config.bgp.iter().flat_map(|bgp| listeners(bgp, table)).collect();
     if table.is_none() {
         let metrics = config.metrics.iter().map(|metrics| (metrics.listen, "metrics"));
         let glass = config.glass.iter().map(|glass| (glass.listen, "glass"));
@@ -430,7 +424,6 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         accept_as_sets: bgp.as_sets == AsSets::Accept,
         max_paths: bgp.max_paths.into(),
         rib: config.rib.enabled,
-        listen: listeners(bgp, table),
         peers: peers.map(|peer| bgp_peer(peer, config)).collect(),
         networks: networks.iter().map(network).collect(),
         aggregates: aggregates.map(aggregate).collect(),
@@ -458,6 +451,8 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         multipath_same_neighbor: !bgp.decision.multipath_relax,
         prefer_oldest: bgp.decision.prefer_oldest,
         vrfs: vrfs(config, table),
+        // `transport` listens.
+        listen: Vec::new(),
     })
 }
 
@@ -484,17 +479,18 @@ fn damping(damping: Damping) -> bgp_api::Damping {
 }
 
 /// Where BGP listens: the addresses that are configured are those of the default table.
-fn listeners(bgp: &Bgp, table: Option<&Vrf>) -> Vec<bgp_api::ListenAddress> {
-    let port = bgp.port.into();
-    if bgp.listen.is_empty() || table.is_some() {
-        return [1, 2].map(|afi| bgp_api::ListenAddress { address: Vec::new(), afi, port }).into();
-    }
-    let listener = |&address: &IpAddr| bgp_api::ListenAddress {
-        address: octets(address),
-        afi: if address.is_ipv4() { 1 } else { 2 },
-        port,
+fn listeners(bgp: &Bgp, table: Option<&Vrf>) -> Vec<transport_api::ListenRequest> {
+    let listener = |address: Vec<u8>, afi| transport_api::ListenRequest {
+        address,
+        afi,
+        port: bgp.port.into(),
+        ..transport_api::ListenRequest::default()
     };
-    bgp.listen.iter().map(listener).collect()
+    if bgp.listen.is_empty() || table.is_some() {
+        return [1, 2].map(|afi| listener(Vec::new(), afi)).into();
+    }
+    let at = |&address: &IpAddr| listener(octets(address), if address.is_ipv4() { 1 } else { 2 });
+    bgp.listen.iter().map(at).collect()
 }
 
 pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
