@@ -1,7 +1,9 @@
 //! Keys of an endpoint that outlive it: whoever has its seeds goes on with its tokens, its connection ids and its resets.
 //!
-//! A connection id is `random (12) | MAC (4)`: it says which generation of the seeds has made it, so that a reset after a
-//! rotation is the one that the peer was given (RFC 9000 section 10.3.2).
+//! A connection id is `random (12) | mark (4)`: it says which generation of the seeds has made it, so that a reset after a
+//! rotation is the one that the peer was given (RFC 9000 section 10.3.2), and that nobody is answered with a reset who
+//! sends what was never an id of ours. That is all a mark protects: every packet is asked for it, so it is a hash that
+//! strangers cannot guess, and no MAC.
 
 use std::{
     convert::Infallible,
@@ -22,76 +24,113 @@ use super::door::lock;
 /// Of HMAC-SHA256.
 pub(super) type Key = [u8; 32];
 
-/// Octets of a connection id of ours, and those of it that are random.
+/// Octets of a connection id of ours, those of it that are random, and those that say whose it is.
 const ID: usize = 16;
 const RANDOM: usize = 12;
+const MARK: usize = ID - RANDOM;
 /// The current seed and that before.
 const MOST: usize = 2;
+/// Rotations after which ids are no longer told apart from those of strangers.
+const MOST_FORMER: usize = 64;
 
 /// What derives from one seed.
 struct Generation {
     token: Key,
-    id: Key,
+    ids: Marks,
     reset: Key,
+}
+
+/// Marks connection ids: a multilinear hash. Of two ids that differ, the marks are the same once in 2^32 keys.
+#[derive(PartialEq)]
+struct Marks([u64; 1 + RANDOM / 4]);
+
+impl Marks {
+    fn new(key: &Key) -> Self {
+        let mut words = key.as_chunks().0.iter().map(|octets| u64::from_le_bytes(*octets));
+        Self(std::array::from_fn(|_| words.next().unwrap_or_default()))
+    }
+
+    fn of(&self, random: &[u8]) -> [u8; MARK] {
+        let Self([start, factors @ ..]) = self;
+        let words = random.as_chunks().0.iter().map(|octets| u32::from_le_bytes(*octets));
+        let sum = words
+            .zip(factors)
+            .fold(*start, |sum, (word, factor)| sum.wrapping_add(factor.wrapping_mul(u64::from(word))));
+        ((sum >> 32) as u32).to_le_bytes()
+    }
+
+    fn are_on(&self, id: &[u8]) -> bool {
+        id.len() == ID && id[RANDOM..] == self.of(&id[..RANDOM])
+    }
 }
 
 impl Generation {
     fn derive(seeds: &Seeds, generation: usize) -> Option<Self> {
         Some(Self {
             token: seeds.derive(generation, "s2n-quic retry token")?,
-            id: seeds.derive(generation, "s2n-quic connection id")?,
+            ids: Marks::new(&seeds.derive(generation, "s2n-quic connection id")?),
             reset: seeds.derive(generation, "s2n-quic stateless reset")?,
         })
     }
-
-    /// What says that a connection id is of this generation.
-    fn mark(&self, random: &[u8]) -> [u8; ID - RANDOM] {
-        let [a, b, c, d, ..] = HMAC::mac(random, self.id);
-        [a, b, c, d]
-    }
-
-    fn has_made(&self, id: &[u8]) -> bool {
-        id.len() == ID && id[RANDOM..] == self.mark(&id[..RANDOM])
-    }
 }
 
-/// Keys of the seeds that an endpoint was given last; its parts share them.
+/// Of the seeds that an endpoint was given last, the current ones first.
+struct Generations {
+    known: Vec<Generation>,
+    /// Of ids that were made here before: their connections may go on for years.
+    former: Vec<Marks>,
+}
+
+/// Keys of an endpoint; its parts share them.
 #[derive(Clone)]
-pub(super) struct Keys(Arc<Mutex<Vec<Generation>>>);
+pub(super) struct Keys(Arc<Mutex<Generations>>);
 
 impl Keys {
     /// `None`: there is no seed.
     pub(super) fn new(seeds: &Seeds) -> Option<Self> {
-        Some(Self(Arc::new(Mutex::new(derive(seeds)?))))
+        let generations = Generations { known: derive(seeds)?, former: Vec::new() };
+        Some(Self(Arc::new(Mutex::new(generations))))
     }
 
     /// Other seeds from now on.
     pub(super) fn set(&self, seeds: &Seeds) {
-        if let Some(generations) = derive(seeds) {
-            *lock(&self.0) = generations;
+        let Some(known) = derive(seeds) else { return };
+        let mut generations = lock(&self.0);
+        let before = std::mem::replace(&mut generations.known, known).into_iter().next();
+        let before = before.map(|generation| generation.ids);
+        let same = before.as_ref() == generations.known.first().map(|generation| &generation.ids);
+        if !same && generations.former.len() < MOST_FORMER {
+            generations.former.extend(before);
         }
     }
 
     /// Of tokens: what is given out is under the first, what comes may be under any.
     pub(super) fn tokens(&self) -> Vec<Key> {
-        lock(&self.0).iter().map(|generation| generation.token).collect()
+        lock(&self.0).known.iter().map(|generation| generation.token).collect()
     }
 
     /// Makes a connection id of the current generation out of random octets.
     fn mark(&self, id: &mut [u8]) {
         if let (Some(current), Some((random, mark))) =
-            (lock(&self.0).first(), id.split_at_mut_checked(RANDOM))
-            && mark.len() == ID - RANDOM
+            (lock(&self.0).known.first(), id.split_at_mut_checked(RANDOM))
+            && mark.len() == MARK
         {
-            mark.copy_from_slice(&current.mark(random));
+            mark.copy_from_slice(&current.ids.of(random));
         }
+    }
+
+    /// Whether a connection id may be one that was made here or by a predecessor.
+    fn may_have_made(&self, id: &[u8]) -> bool {
+        let Generations { known, former } = &*lock(&self.0);
+        let mut all = known.iter().map(|generation| &generation.ids).chain(former);
+        all.any(|marks| marks.are_on(id)) || former.len() == MOST_FORMER
     }
 
     /// What ends the connection that has a connection id.
     fn reset(&self, id: &[u8]) -> [u8; 16] {
-        let generations = lock(&self.0);
+        let known = &lock(&self.0).known;
         // Those of others are of nobody: any token does for them.
-        let made = generations.iter().find(|generation| generation.has_made(id)).or(generations.first());
+        let made = known.iter().find(|generation| generation.ids.are_on(id)).or(known.first());
         let mac = HMAC::mac(id, made.map_or(Key::default(), |generation| generation.reset));
         let mut token = [0; 16];
         token.copy_from_slice(&mac[..16]);
@@ -137,7 +176,8 @@ impl Generator for Ids {
 
 impl Validator for Ids {
     fn validate(&self, info: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
-        self.random.validate(info, buffer)
+        let length = self.random.validate(info, buffer)?;
+        buffer.get(..length).is_some_and(|id| self.keys.may_have_made(id)).then_some(length)
     }
 }
 
@@ -198,6 +238,39 @@ mod tests {
         let tokens = keys.tokens();
         keys.set(&Seeds::new(&[vec![2; 64], vec![1; 64]]).expect("seeds"));
         assert_eq!(keys.tokens()[1..], tokens[..]);
+    }
+
+    fn is_looked_for(keys: &Keys, packet: &[u8]) -> bool {
+        Ids::new(keys.clone()).validate(&ConnectionInfo::new(&SocketAddress::default()), packet).is_some()
+    }
+
+    #[test]
+    fn packets_with_ids_that_nobody_has_made_are_of_no_connection() {
+        let (before, after) = (keys(&[1]), keys(&[2, 1]));
+        let packet = [id(&before).as_bytes(), b"what follows"].concat();
+        assert!(is_looked_for(&after, &packet) && is_looked_for(&before, &packet));
+        assert!(!is_looked_for(&keys(&[3]), &packet));
+        for position in 0..ID {
+            let mut other = packet.clone();
+            other[position] ^= 1;
+            assert!(!is_looked_for(&after, &other), "octet {position}");
+        }
+        assert!(!is_looked_for(&after, &packet[..ID - 1]));
+    }
+
+    #[test]
+    fn a_connection_goes_on_however_often_seeds_change() {
+        let keys = keys(&[0]);
+        let own = id(&keys);
+        for seed in 1..=2 * MOST_FORMER as u8 {
+            keys.set(&Seeds::new(&[vec![seed; 64], vec![seed - 1; 64]]).expect("seeds"));
+            assert!(is_looked_for(&keys, own.as_bytes()), "rotation {seed}");
+            // The same seeds again are no rotation.
+            keys.set(&Seeds::new(&[vec![seed; 64], vec![seed - 1; 64]]).expect("seeds"));
+            let stranger = is_looked_for(&keys, &[7; ID]);
+            assert_eq!(stranger, usize::from(seed) >= MOST_FORMER, "rotation {seed}");
+        }
+        assert_eq!(lock(&keys.0).former.len(), MOST_FORMER);
     }
 
     #[test]
