@@ -1,14 +1,16 @@
 //! Many prefixes, and whether an address is in any of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use holdfast_types::Prefix;
 
 /// A set of addresses, given by prefixes. Which one an address is in is not kept: a table of ranges, and a binary search.
+/// Only hosts of IPv6 are, since what counts for a /64 need not for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PrefixTable {
     ipv4: Vec<(u32, u32)>,
     ipv6: Vec<(u128, u128)>,
+    ipv6_hosts: Vec<u128>,
 }
 
 impl PrefixTable {
@@ -29,11 +31,16 @@ impl PrefixTable {
     pub fn ipv6(&self) -> &[(u128, u128)] {
         &self.ipv6
     }
+
+    /// Those of the prefixes that are a /128, though they may be within others.
+    pub fn ipv6_hosts(&self) -> &[u128] {
+        &self.ipv6_hosts
+    }
 }
 
 impl FromIterator<Prefix> for PrefixTable {
     fn from_iter<I: IntoIterator<Item = Prefix>>(prefixes: I) -> Self {
-        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+        let (mut ipv4, mut ipv6, mut ipv6_hosts) = (Vec::new(), Vec::new(), Vec::new());
         for prefix in prefixes {
             let length = prefix.length().into();
             match prefix.address() {
@@ -44,10 +51,14 @@ impl FromIterator<Prefix> for PrefixTable {
                 IpAddr::V6(address) => {
                     let first = address.to_bits();
                     ipv6.push((first, first | u128::MAX.checked_shr(length).unwrap_or(0)));
+                    if length == Ipv6Addr::BITS {
+                        ipv6_hosts.push(first);
+                    }
                 }
             }
         }
         Self {
+            ipv6_hosts,
             ipv4: joined(ipv4, |last| last.checked_add(1)),
             ipv6: joined(ipv6, |last| last.checked_add(1)),
         }

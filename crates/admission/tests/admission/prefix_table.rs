@@ -40,6 +40,14 @@ fn ranges_that_overlap_or_meet_become_one() {
 }
 
 #[test]
+fn hosts_are_known_as_such_also_within_another_prefix() {
+    let table = table(&["2001:db8::1/128", "2001:db8::/32", "2001:db8::2/127", "192.0.2.1/32"]);
+    let host: Ipv6Addr = "2001:db8::1".parse().expect("an address");
+    assert_eq!(table.ipv6_hosts(), [host.to_bits()]);
+    assert_eq!(table.ipv6().len(), 1);
+}
+
+#[test]
 fn nothing_is_inside_of_nothing_and_everything_inside_of_everything() {
     let nothing = PrefixTable::default();
     let everything = table(&["0.0.0.0/0", "255.255.255.255/32", "::/0", "ffff::/16"]);

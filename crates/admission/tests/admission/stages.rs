@@ -1,5 +1,6 @@
 use std::{
     cell::Cell,
+    net::Ipv6Addr,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -84,8 +85,8 @@ const TOO_MANY: Verdict = Verdict::Refuse("too many attempts from its address");
 
 #[test]
 fn each_address_has_a_bucket_once_it_is_proven() {
-    let now = Instant::now();
-    let mut stage = ByAddress::new(Rate { per_second: 1, burst: 1 });
+    let (now, peer) = (Instant::now(), "2001:db8::9".parse::<Ipv6Addr>().expect("an address"));
+    let mut stage = ByAddress::new(Rate { per_second: 1, burst: 1 }, &[peer.to_bits()]);
     let rows = [
         (Try::tcp("192.0.2.1"), Verdict::Next),
         (Try::tcp("192.0.2.1"), TOO_MANY),
@@ -98,6 +99,9 @@ fn each_address_has_a_bucket_once_it_is_proven() {
         (Try::tcp("2001:db8::1"), Verdict::Next),
         (Try::tcp("2001:db8::2"), TOO_MANY),
         (Try::tcp("2001:db8:0:1::1"), Verdict::Next),
+        // But for a peer in it.
+        (Try::tcp("2001:db8::9"), Verdict::Next),
+        (Try::tcp("2001:db8::9"), TOO_MANY),
         // Not on a link, where each neighbour is one.
         (Try { scope: 2, ..Try::tcp("fe80::1") }, Verdict::Next),
         (Try { scope: 2, ..Try::tcp("fe80::1") }, TOO_MANY),
@@ -113,7 +117,7 @@ fn each_address_has_a_bucket_once_it_is_proven() {
 #[test]
 fn so_many_addresses_are_remembered_and_the_one_that_comes_is_among_them() {
     let now = Instant::now();
-    let mut stage = ByAddress::new(Rate { per_second: 0, burst: 1 });
+    let mut stage = ByAddress::new(Rate { per_second: 0, burst: 1 }, &[]);
     assert_eq!(stage.judge(&mut Try::tcp(HOST), now), Verdict::Next);
     for other in 0..10 * MOST_ADDRESSES as u32 {
         let from = format!("10.{}.{}.{}", other >> 16, (other >> 8) & 255, other & 255);
@@ -232,7 +236,7 @@ proptest! {
         steps in proptest::collection::vec((0u8..4, 0u64..500), 1..200),
     ) {
         let rate = Rate { per_second: 2, burst };
-        let (mut stage, start, mut at) = (ByAddress::new(rate), Instant::now(), 0);
+        let (mut stage, start, mut at) = (ByAddress::new(rate, &[]), Instant::now(), 0);
         let mut passed = [0u64; 4];
         for (host, step) in steps {
             at += step;
