@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`Sources`] | the address: sets of prefixes, configured peers | ignore |
 //! | [`Shed`] | how many there are of unproven address | ignore |
-//! | [`Retry`] | load, as long as nothing proves the address | retry |
+//! | [`Retry`] | load, and how many there are of one address, as long as nothing proves it | retry |
 //! | [`ByAddress`] | how many there are of the proven address | refuse |
 //! | [`Peers`] | the peer: is there one, is it up | refuse |
 //! | [`ByHello`] | the ClientHello: protocols, server | refuse; accepts what has priority |
@@ -29,6 +29,7 @@ mod chain;
 mod handshakes;
 mod numbers;
 mod peers;
+mod per_address;
 mod prefix_table;
 mod pressure;
 mod refusal_log;
@@ -37,12 +38,14 @@ mod shed;
 mod sources;
 
 pub use bucket::{Bucket, Rate};
-pub use by_address::{ByAddress, MOST_ADDRESSES};
+pub use by_address::ByAddress;
 pub use by_hello::ByHello;
 pub use chain::{Chain, Counters, Decision};
 pub use handshakes::Handshakes;
 pub use numbers::Numbers;
 pub use peers::{PeerState, Peers};
+pub use per_address::MOST_ADDRESSES;
+use per_address::PerAddress;
 pub use prefix_table::PrefixTable;
 pub use pressure::Pressure;
 pub use refusal_log::RefusalLog;

@@ -16,7 +16,7 @@ pub struct Numbers {
     pub load_attempts: u32,
     /// Attempts that are looked at while nothing proves their address, of all addresses together.
     pub unvalidated: Rate,
-    /// Attempts of one address, or of one /64 but for its peers, once it is proven.
+    /// Attempts of one address, or of one /64 but for its peers: before they are asked for a proof, and of proven ones.
     pub by_address: Rate,
     /// Handshakes under way at most.
     pub most_handshakes: usize,
@@ -53,11 +53,12 @@ impl Numbers {
         protocols: impl IntoIterator<Item = Vec<u8>>,
         peers: impl FnMut(&dyn Attempt) -> PeerState + 'static,
     ) -> Vec<Box<dyn Stage>> {
+        let retry = Retry::new(self.retry, pressure.clone()).by_address(self.by_address, known.ipv6_hosts());
         let by_address = ByAddress::new(self.by_address, known.ipv6_hosts());
         vec![
             Box::new(Sources::new(known)),
             Box::new(Shed::new(self.unvalidated)),
-            Box::new(Retry::new(self.retry, pressure.clone())),
+            Box::new(retry),
             Box::new(by_address),
             Box::new(Peers::new(peers)),
             Box::new(

@@ -81,6 +81,24 @@ fn many_attempts_are_load_and_tokens_are_none() {
     assert_eq!(retry.judge(&mut Try::quic(HOST), now + Duration::from_secs(2)), Verdict::Next);
 }
 
+#[test]
+fn who_comes_over_and_over_is_asked_without_load() {
+    let now = Instant::now();
+    let mut stage = retry(RetryPolicy::UnderLoad).by_address(Rate { per_second: 1, burst: 2 }, &[]);
+    let rows = [
+        (Try::quic(HOST), Verdict::Next),
+        (Try::quic(HOST), Verdict::Next),
+        (Try::quic(HOST), Verdict::Retry),
+        // Nobody can have another one asked for more than a proof.
+        (Try::quic_again(HOST), Verdict::Next),
+        (Try::quic("192.0.2.2"), Verdict::Next),
+    ];
+    for (mut attempt, verdict) in rows {
+        assert_eq!(stage.judge(&mut attempt, now), verdict, "{attempt:?}");
+    }
+    assert_eq!(stage.judge(&mut Try::quic(HOST), now + Duration::from_secs(1)), Verdict::Next);
+}
+
 const TOO_MANY: Verdict = Verdict::Refuse("too many attempts from its address");
 
 #[test]
