@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test drills bench bench-quick bench-figures bench-accept install clean
+.PHONY: help demo test drills bench bench-quick bench-figures bench-ring bench-accept install clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -13,6 +13,7 @@ help:
 	@echo "make bench         all rows against every router that can be installed, about an hour"
 	@echo "make install       binary, unit, manual pages, completions, schema; PREFIX and DESTDIR as usual"
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
+	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
@@ -45,6 +46,11 @@ bench-figures:
 	@scripts/install-deps bench-quick
 	cargo build --release -p holdfast-holdfast -p holdfast-bench
 	target/release/holdfast-bench figures $(BENCH)
+
+bench-ring:
+	@scripts/install-deps bench-quick
+	cargo build --release -p holdfast-holdfast -p holdfast-bench
+	target/release/holdfast-bench ring --svg docs/figures/ring.svg $(BENCH)
 
 bench-accept:
 	@scripts/install-deps bench-quick

@@ -184,7 +184,7 @@ impl Row {
 }
 
 /// As on the command line.
-fn name(value: impl ValueEnum) -> String {
+pub(crate) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
@@ -261,7 +261,7 @@ impl Bench {
     }
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
+pub(crate) fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     let middle = of.len() / 2;
     if of.len() % 2 == 1 { of[middle] } else { (of[middle - 1] + of[middle]) / 2.0 }

@@ -49,7 +49,20 @@ impl Cgroup {
     pub(crate) fn memory(&self) -> Result<u64> {
         let of = |pid: &String| fs::read_to_string(Path::new("/proc").join(pid).join("smaps_rollup"));
         // A helper process may end between the list and the look.
-        Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).map(|text| pss(&text)).sum())
+        Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).map(|text| kilobytes(&text, "Pss:")).sum())
+    }
+
+    /// Moves a process in, with all its threads.
+    pub(crate) fn take(&self, pid: u32) -> Result<()> {
+        fs::write(self.door(), pid.to_string()).with_context(|| format!("moving process {pid}"))
+    }
+
+    /// What each of its processes has had of memory at most, octets, added up; without the files that it has mapped, of
+    /// which the program is shared by all.
+    pub(crate) fn peak_memory(&self) -> Result<u64> {
+        let of = |pid: &String| fs::read_to_string(Path::new("/proc").join(pid).join("status"));
+        let peak = |status: &str| kilobytes(status, "VmHWM:").saturating_sub(kilobytes(status, "RssFile:"));
+        Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).map(|status| peak(&status)).sum())
     }
 
     /// Kills all and waits for their end.
@@ -93,15 +106,17 @@ fn mount() -> Result<PathBuf> {
     Ok(found.context("no control groups of version 2 are mounted")?[1].into())
 }
 
-fn pss(rollup: &str) -> u64 {
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+/// The value of a key among those that `/proc` has in kB, in octets.
+fn kilobytes(text: &str, key: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_share_of_memory_is_read() {
-        assert_eq!(super::pss("x\nRss:  20 kB\nPss:       1432 kB\nPss_Anon: 3 kB\n"), 1_466_368);
+    fn memory_is_read_by_its_key() {
+        let text = "x\nRss:  20 kB\nPss:       1432 kB\nPss_Anon: 3 kB\n";
+        assert_eq!((super::kilobytes(text, "Pss:"), super::kilobytes(text, "Swap:")), (1_466_368, 0));
     }
 }

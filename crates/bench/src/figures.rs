@@ -2,7 +2,6 @@
 //! kernel (10 to 12), and when it appears at another peer (13). Numbers as JSON, and from that tables and plots.
 
 mod document;
-mod plot;
 mod routes;
 mod xrl;
 

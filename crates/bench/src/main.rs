@@ -4,7 +4,7 @@
 //! ([`daemon`]); what the router's processes cost is read from their control group ([`cgroup`]); what sinks heard is
 //! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
 //!
-//! [`admission`] measures what it costs to turn somebody away. [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
+//! [`admission`] measures what it costs to turn somebody away, [`ring`] what it costs to carry a table over another transport. [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
 
 mod admission;
 mod cgroup;
@@ -15,7 +15,9 @@ mod kernels;
 mod load;
 mod machine;
 mod net;
+mod plot;
 mod report;
+mod ring;
 mod rows;
 mod verify;
 
@@ -49,6 +51,8 @@ enum Arguments {
     Figures(figures::Arguments),
     /// Measures what it costs to turn somebody away, and who is served meanwhile; on the loopback, without rights.
     Admission(admission::Arguments),
+    /// Measures how long a full table takes around three routers, over TCP, TLS and QUIC.
+    Ring(ring::Arguments),
     /// An echo service, of which `admission` measures the CPU time.
     #[command(hide = true)]
     AdmissionServer(admission::server::Arguments),
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
         Arguments::Run(arguments) => run(&arguments),
         Arguments::Figures(arguments) => figures::run(&arguments),
         Arguments::Admission(arguments) => admission::run(&arguments),
+        Arguments::Ring(arguments) => ring::run(&arguments),
         Arguments::AdmissionServer(arguments) => admission::server::run(&arguments),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),

@@ -120,8 +120,8 @@ pub(crate) enum Kind {
     Variant { routes: usize, seed: u64 },
     /// Every prefix has attributes of its own.
     OneSetPerPrefix { routes: usize },
-    /// The IPv4 table of `HOLDFAST_DATA`.
-    Real,
+    /// A table of `HOLDFAST_DATA`.
+    Real { ipv6: bool },
 }
 
 impl Tables {
@@ -145,9 +145,10 @@ impl Tables {
                 Table { routes: routes.map(|(a, b)| (a.0, b.1)).collect(), sets: other.sets }
             }
             Kind::OneSetPerPrefix { routes } => one_set_per_prefix(&Synthetic::ipv4(1, routes).build()),
-            Kind::Real => {
+            Kind::Real { ipv6 } => {
                 let folder = std::env::var("HOLDFAST_DATA").context("HOLDFAST_DATA is not set")?;
-                let mut table = Table::load(Path::new(&folder).join("table-v4.mrt.gz"))?;
+                let name = if ipv6 { "table-v6.mrt.gz" } else { "table-v4.mrt.gz" };
+                let mut table = Table::load(Path::new(&folder).join(name))?;
                 // Many routers refuse AS_SETs (RFC 9774).
                 table.routes.retain(|(_, set)| !has_as_set(&table.sets[*set as usize].bytes));
                 table
@@ -317,7 +318,7 @@ fn refused(policy: &Policy) -> std::collections::HashSet<Prefix> {
 impl Row {
     /// Whether its tables are in `HOLDFAST_DATA`.
     pub(crate) fn needs_data(&self) -> bool {
-        matches!(&self.work, Work::Flow(flow) if flow.kind == Kind::Real)
+        matches!(&self.work, Work::Flow(flow) if matches!(flow.kind, Kind::Real { .. }))
     }
 }
 
@@ -373,7 +374,7 @@ pub(crate) fn all() -> Vec<Row> {
     row("sets", "500k routes, each with attributes of its own", false, Work::Flow(sets));
     let policy = Flow { policy: true, ..flow(500_000) };
     row("policy", "500k routes through a realistic import policy", false, Work::Flow(policy));
-    let real = Flow { kind: Kind::Real, ..Flow::default() };
+    let real = Flow { kind: Kind::Real { ipv6: false }, ..Flow::default() };
     row("real", "the Internet's IPv4 table in and out to one peer", false, Work::Flow(real));
     row("drop", "a peer with 500k routes drops", true, Work::Drop { routes: 500_000 });
     let single = Work::Single { routes: 1_000_000, probes: 300 };

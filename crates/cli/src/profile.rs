@@ -30,7 +30,7 @@ pub enum Profile {
         /// Which points, by name; all if left out.
         points: Vec<String>,
         /// how many passages each process remembers, 48 octets each; the oldest are overwritten.
-        #[arg(long, value_name = "RECORDS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+        #[arg(long, value_name = "RECORDS", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
         capacity: Option<u32>,
     },
     /// Ends recording; what was recorded stays.

@@ -10,10 +10,10 @@ use anyhow::Result;
 
 use super::{
     Figures, Measured,
-    plot::Plot,
     routes::{Arrivals, Way},
     xrl::{Family, Series},
 };
+use crate::plot::{Plot, Style};
 
 /// Writes everything that there are numbers for.
 pub(super) fn write(figures: &Figures, folder: &Path) -> Result<()> {
@@ -78,7 +78,7 @@ fn calls_plot(series: &[Series]) -> Plot {
         title: "Calls a second by number of arguments (Figure 9)".into(),
         x_label: "arguments of 32 bits",
         y_label: "calls a second",
-        joined: true,
+        style: Style::Marked,
         logarithmic: false,
         series: series.iter().map(|series| (title(series), points(series))).collect(),
     }
@@ -113,7 +113,7 @@ fn kernel_plot(ways: &[Way]) -> Plot {
         title: "From entering BGP to entering the kernel (Figures 10 to 12)".into(),
         x_label: "route",
         y_label: "ms",
-        joined: false,
+        style: Style::Points,
         logarithmic: false,
         series: ways.iter().map(|way| (short(way), numbered(&way.kernel))).collect(),
     }
@@ -160,7 +160,7 @@ fn arrivals_plot(arrivals: &[Arrivals]) -> Plot {
         title: "From one peer to another (Figure 13)".into(),
         x_label: "route",
         y_label: "ms",
-        joined: false,
+        style: Style::Points,
         logarithmic: true,
         series: arrivals.iter().map(|of| (of.router.clone(), numbered(&of.milliseconds))).collect(),
     }

@@ -66,7 +66,7 @@ struct Journey {
 pub(crate) fn ways(routes: usize, pace: Duration) -> Result<Vec<Way>> {
     let tables = Tables::default();
     let full = match std::env::var_os("HOLDFAST_DATA") {
-        Some(_) => Kind::Real,
+        Some(_) => Kind::Real { ipv6: false },
         None => Kind::Synthetic { ipv6: false, routes },
     };
     let runs = [

@@ -32,7 +32,7 @@ pub(crate) struct Flow {
 
 impl Default for Flow {
     fn default() -> Self {
-        Self { kind: Kind::Real, feeders: 1, sinks: 1, kernel: false, policy: false }
+        Self { kind: Kind::Real { ipv6: false }, feeders: 1, sinks: 1, kernel: false, policy: false }
     }
 }
 

@@ -7,8 +7,8 @@ use super::{Profile, Record};
 
 /// Room for records unless told otherwise.
 const CAPACITY: usize = 1 << 18;
-/// Most room.
-const MAX_CAPACITY: usize = 1 << 20;
+/// Most room: a full table of both families twice, with some to spare.
+const MAX_CAPACITY: usize = 1 << 22;
 /// Records in one message.
 const PAGE: usize = 1024;
 

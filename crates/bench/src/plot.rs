@@ -15,15 +15,25 @@ const COLORS: [&str; 6] = ["#0b5fa5", "#f08c2e", "#1d7a4f", "#d36bc0", "#7a1f1f"
 
 /// What is drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Plot {
-    pub(super) title: String,
-    pub(super) x_label: &'static str,
-    pub(super) y_label: &'static str,
-    /// Whether the points of a series are joined by lines.
-    pub(super) joined: bool,
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    pub(crate) x_label: &'static str,
+    pub(crate) y_label: &'static str,
+    pub(crate) style: Style,
     /// Whether the vertical scale is logarithmic.
-    pub(super) logarithmic: bool,
-    pub(super) series: Vec<(String, Vec<(f64, f64)>)>,
+    pub(crate) logarithmic: bool,
+    pub(crate) series: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// How the points of a series are drawn.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Style {
+    /// Each on its own.
+    Points,
+    /// Joined by lines, each with a mark.
+    Marked,
+    /// Joined by lines.
+    Line,
 }
 
 /// Where a value stands on an axis, and how it is written there.
@@ -69,9 +79,20 @@ impl Axis {
     }
 }
 
+impl Style {
+    /// Radius of the mark of a point, if it has one.
+    fn mark(self) -> Option<f64> {
+        match self {
+            Self::Points => Some(1.6),
+            Self::Marked => Some(3.0),
+            Self::Line => None,
+        }
+    }
+}
+
 impl Plot {
     /// As an SVG document.
-    pub(super) fn svg(&self) -> Result<String> {
+    pub(crate) fn svg(&self) -> Result<String> {
         let (x, y) = self.axes();
         let place = |&(at, value): &(f64, f64)| (x.place(at), y.place(value));
         let numbered = self.series.iter().enumerate();
@@ -91,7 +112,8 @@ impl Plot {
             width => SIZE.0, height => SIZE.1, left => LEFT, right => RIGHT, top => TOP, bottom => BOTTOM,
         };
         let text = context! {
-            title => self.title, x_label => self.x_label, y_label => self.y_label, joined => self.joined,
+            title => self.title, x_label => self.x_label, y_label => self.y_label,
+            joined => self.style != Style::Points, mark => self.style.mark(),
             x_ticks => x.ticks(), y_ticks => y.ticks(), series,
         };
         Ok(environment.get_template("plot.svg")?.render(context! { ..places, ..text })?)
@@ -135,28 +157,30 @@ fn round(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn plot(logarithmic: bool) -> Plot {
+    fn plot(logarithmic: bool, style: Style) -> Plot {
         let points = vec![(0.0, 0.3), (10.0, 470_000.0)];
         let series = vec![("Unix".to_owned(), points)];
         let title = "calls".to_owned();
-        Plot { title, x_label: "x", y_label: "y", joined: true, logarithmic, series }
+        Plot { title, x_label: "x", y_label: "y", style, logarithmic, series }
     }
 
     #[test]
     fn ticks_are_round_numbers_around_all_values() {
         let texts = |axis: Axis| axis.ticks().into_iter().map(|tick| tick.text).collect::<Vec<_>>();
-        let (x, y) = plot(false).axes();
+        let (x, y) = plot(false, Style::Marked).axes();
         assert_eq!(texts(x), ["0", "2", "4", "6", "8", "10"]);
         assert_eq!(texts(y), ["0", "100k", "200k", "300k", "400k", "500k"]);
-        let (_, y) = plot(true).axes();
+        let (_, y) = plot(true, Style::Marked).axes();
         assert_eq!(texts(y), ["0.1", "1", "10", "100", "1k", "10k", "100k", "1M"]);
         assert_eq!((y.place(0.1), y.place(1e6)), (BOTTOM, TOP));
     }
 
     #[test]
     fn a_plot_names_its_series_and_has_all_their_points() {
-        let svg = plot(false).svg().expect("an SVG");
+        let svg = plot(false, Style::Marked).svg().expect("an SVG");
         assert!(svg.contains(">Unix</text>") && svg.contains("600.0,57.4"), "{svg}");
-        assert_eq!(svg.matches("r=\"3\"").count(), 2);
+        assert_eq!(svg.matches("r=\"3.0\"").count(), 2);
+        let svg = plot(false, Style::Line).svg().expect("an SVG");
+        assert!(svg.contains("600.0,57.4") && svg.matches("<circle").count() == 1, "{svg}");
     }
 }
