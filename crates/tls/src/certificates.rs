@@ -18,8 +18,9 @@ use crate::{Refusal, TlsError, words};
 /// id-kp-serverAuth and id-kp-clientAuth (RFC 5280 section 4.2.1.12).
 const SERVER_AUTH: KeyPurposeId<'static> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 1]);
 const CLIENT_AUTH: KeyPurposeId<'static> = KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 2]);
-/// No chain that a handshake can hold is longer.
-const LONGEST_CHAIN: usize = 16;
+/// Certificates beside a peer's own that are looked at: no path that webpki follows has more between it and an authority.
+/// Of many that have one name it would try each order, a tenth of a second for whoever has made them up.
+const MOST_BETWEEN: usize = 6;
 
 /// The authorities of a peer, with what they have revoked.
 pub(crate) struct Authorities {
@@ -55,6 +56,14 @@ impl Authorities {
     ) -> Result<(), Error> {
         let certificate =
             EndEntityCert::try_from(end_entity).map_err(|error| refused(&error, end_entity, &[]))?;
+        if intermediates.len() > MOST_BETWEEN {
+            let Signed { subject, .. } = signed(end_entity, &[]);
+            let why = format!(
+                "{} others come with it, and at most {MOST_BETWEEN} are looked at",
+                intermediates.len()
+            );
+            return Err(Refusal::Unusable { subject, why }.into());
+        }
         let lists: Vec<_> = self.revoked.iter().collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
             options
@@ -143,11 +152,8 @@ fn signed(end_entity: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>])
         let unknown = "(unreadable)".to_owned();
         return Signed { subject: unknown.clone(), issuer: unknown, by_itself: false, validity: [0, 0] };
     };
-    let between: Vec<X509Certificate<'_>> = intermediates
-        .iter()
-        .take(LONGEST_CHAIN)
-        .filter_map(|der| Some(parse_x509_certificate(der).ok()?.1))
-        .collect();
+    let between: Vec<X509Certificate<'_>> =
+        intermediates.iter().filter_map(|der| Some(parse_x509_certificate(der).ok()?.1)).collect();
     let mut top = &leaf;
     for _ in 0..between.len() {
         let above = between.iter().find(|above| above.subject().as_raw() == top.issuer().as_raw());

@@ -241,15 +241,38 @@ mod tests {
         keys::{Algorithm, Authority, PrivateKey, Validity, request},
     };
 
-    #[test]
-    fn no_octet_of_a_certificate_can_be_another() {
-        let key = || PrivateKey::generate(Algorithm::P256).expect("a key");
-        let lab = Authority::new("Lab CA", key(), Validity::days(1)).expect("an authority");
-        let request = request(&key(), &["r2.example".to_owned()]).expect("a request");
+    fn authority(name: &str) -> Authority {
+        let key = PrivateKey::generate(Algorithm::P256).expect("a key");
+        Authority::new(name, key, Validity::days(1)).expect("an authority")
+    }
+
+    /// Who takes a certificate, and the certificate.
+    fn trusted() -> (Arc<Verifier>, Vec<u8>) {
+        let lab = authority("Lab CA");
+        let key = PrivateKey::generate(Algorithm::P256).expect("a key");
+        let request = request(&key, &["r2.example".to_owned()]).expect("a request");
         let certificate = lab.sign(&request, Validity::days(1)).expect("a certificate");
         let authorities = vec![lab.certificate().to_vec()];
         let trust = Trust { authorities, name: "r2.example".to_owned(), ..Trust::default() };
-        let verifier = Verifier::new(&trust, &provider()).expect("a trust");
+        (Verifier::new(&trust, &provider()).expect("a trust"), certificate)
+    }
+
+    #[test]
+    fn few_of_what_comes_with_a_certificate_are_looked_at() {
+        let (verifier, certificate) = trusted();
+        let other = CertificateDer::from(authority("Other CA").certificate().to_vec());
+        let judge = |others: usize| {
+            let others = vec![other.clone(); others];
+            verifier.judge(&CertificateDer::from(certificate.as_slice()), &others, UnixTime::now())
+        };
+        assert_eq!(judge(6), Ok(()));
+        let why = explain(&judge(7).expect_err("too many"));
+        assert!(why.contains("7 others come with it, and at most 6 are looked at"), "{why}");
+    }
+
+    #[test]
+    fn no_octet_of_a_certificate_can_be_another() {
+        let (verifier, certificate) = trusted();
         let judge = |shown: &[u8]| verifier.judge(&CertificateDer::from(shown), &[], UnixTime::now());
         assert_eq!(judge(&certificate), Ok(()));
         for place in 0..certificate.len() {
