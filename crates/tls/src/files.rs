@@ -48,6 +48,10 @@ pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, Str
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
+    // To open a pipe is to wait for who writes into it, maybe for ever.
+    if !fs::metadata(file).map_err(|error| error.to_string())?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
     let mut octets = Vec::new();
     let file = fs::File::open(file).map_err(|error| error.to_string())?;
     file.take(LARGEST + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
@@ -122,6 +126,7 @@ mod tests {
             (certificates(&scratch.write("empty", "")).expect_err("empty"), "neither a certificate nor"),
             (certificates(&scratch.write("bad", garbage)).expect_err("bad"), "that cannot be read"),
             (certificates(&scratch.0.join("gone")).expect_err("gone"), "No such file"),
+            (certificates(Path::new("/dev/zero")).expect_err("endless"), "no regular file"),
             (revocations(&both).expect_err("certificates"), "there is no revocation list in it"),
         ];
         for (error, expected) in faults {
