@@ -266,6 +266,7 @@ fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
     socket_api::Configuration {
         peers: peers.chain(collectors.map(socket_collector)).collect(),
         listen: listen.collect(),
+        heard: door::heard(config),
     }
 }
 

@@ -1,94 +1,116 @@
-//! Who gets no answer at all: whoever comes to a listener from where no peer is configured. The kernel drops the SYN.
+//! What the kernel drops before anybody is asked: whoever comes to a listener of TCP from where nobody is expected, and what
+//! claims to be of a neighbour and has passed a router (GTSM, RFC 5082).
 //!
-//! A program of classic BPF, made of the peers' networks. Pure.
+//! ```text
+//!  peers, networks ── paint ──> regions of the address space ── coarsen, if there are too many ──> program of classic BPF
+//! ```
+//!
+//! There is a filter for any number of networks. Of those that no program has room for, the ones that are closest together
+//! become one, with what is between them: who gets through in excess is for the stages of admission to judge. All of it is
+//! pure but for [`Filter::attach`].
 
-use std::net::IpAddr;
+mod program;
+mod regions;
 
-use holdfast_sys::filter::{Instruction, MOST_INSTRUCTIONS};
+use std::{io, os::fd::AsFd};
+
+use holdfast_sys::{
+    filter::{Instruction, MOST_INSTRUCTIONS, set_filter},
+    tcp::IpVersion,
+};
 use holdfast_types::Prefix;
+use rustix::io::Errno;
 
-/// Where the source is in an IP header.
-const SOURCE_V4: u16 = 12;
-const SOURCE_V6: u16 = 8;
+use regions::{Purpose, Regions};
 
-/// Takes what comes from these networks, all of one family. `None`: there are too many for a program.
-pub(crate) fn program(networks: impl IntoIterator<Item = Prefix>) -> Option<Vec<Instruction>> {
-    let mut program = Vec::new();
-    for network in networks {
-        program.extend(from(network));
-        if program.len() >= MOST_INSTRUCTIONS {
-            return None;
-        }
-    }
-    program.push(Instruction::DROP);
-    Some(program)
+/// TTL of a neighbour's packets on the wire (RFC 5082 section 3).
+pub const GTSM_TTL: u8 = 255;
+
+/// A program is halved so often at most, because the kernel has no room for it.
+const HALVINGS: u32 = 8;
+
+/// What becomes of a packet.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Verdict {
+    /// Nobody sees it.
+    Drop,
+    /// The same, unless it has passed no router.
+    OneHop,
+    /// It goes on.
+    Take,
 }
 
-/// Ends with taking it, if the source is in this network.
-fn from(network: Prefix) -> Vec<Instruction> {
-    let (first, words) = match network.address() {
-        IpAddr::V4(address) => (SOURCE_V4, vec![address.to_bits()]),
-        IpAddr::V6(address) => {
-            (SOURCE_V6, (0..4).rev().map(|word| (address.to_bits() >> (32 * word)) as u32).collect())
-        }
-    };
-    let mut program = vec![Instruction::TAKE];
-    // From behind: each test skips what follows it.
-    for (number, value) in words.into_iter().enumerate().rev() {
-        let bits = u32::from(network.length()).saturating_sub(32 * number as u32).min(32);
-        let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-        if bits == 0 {
-            continue;
-        }
-        let mut test = vec![Instruction::load_ip(first + 4 * number as u16)];
-        if bits < 32 {
-            test.push(Instruction::and(mask));
-        }
-        test.push(Instruction::equal_or_skip(value & mask, program.len() as u8));
-        test.append(&mut program);
-        program = test;
+/// A peer, or all peers of a range.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct FilteredPeer {
+    /// Where it may come from.
+    pub network: Prefix,
+    /// GTSM: nothing of it may have passed a router.
+    pub ttl_security: bool,
+}
+
+/// What a socket of one family does not get to see.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filter {
+    version: IpVersion,
+    regions: Regions,
+}
+
+impl Filter {
+    /// For a listener of TCP: peers are answered, as are others in the networks that shall be heard, and nobody else. Of
+    /// nested networks the most specific one counts, as everywhere.
+    pub fn listener(
+        version: IpVersion,
+        peers: impl IntoIterator<Item = FilteredPeer>,
+        heard: impl IntoIterator<Item = Prefix>,
+    ) -> Self {
+        Self { version, regions: Regions::new(version, Purpose::Listener, peers, heard) }
     }
-    program
+
+    /// For datagrams: those of peers with GTSM have passed no router. All others are taken: who they are of, the stages of
+    /// admission see, and a connection may have moved to an address where nobody is expected.
+    pub fn datagrams(version: IpVersion, peers: impl IntoIterator<Item = FilteredPeer>) -> Self {
+        Self { version, regions: Regions::new(version, Purpose::Datagrams, peers, []) }
+    }
+
+    /// Whether there is nothing that it drops.
+    pub fn is_open(&self) -> bool {
+        self.regions.is_all(Verdict::Take)
+    }
+
+    /// Has the kernel drop that at a socket, in place of what it was told before. A kernel that has no room for the whole
+    /// program gets a coarser one.
+    ///
+    /// # Errors
+    /// What the kernel says, or that too many peers with GTSM and without it are one beside the other.
+    pub fn attach(&self, socket: impl AsFd) -> io::Result<()> {
+        let mut result = Err(io::Error::other("too many peers with and without `ttl-security` alternate"));
+        for halvings in 0..=HALVINGS {
+            let Some(program) = self.program(MOST_INSTRUCTIONS >> halvings) else { break };
+            result = set_filter(&socket, &program);
+            match &result {
+                Err(error) if Errno::from_io_error(error) == Some(Errno::NOMEM) => {}
+                _ => break,
+            }
+        }
+        result
+    }
+
+    /// One of so many instructions at most; `None`: what may be given up is not enough.
+    fn program(&self, most: usize) -> Option<Vec<Instruction>> {
+        let mut regions = self.regions.clone();
+        loop {
+            let program = program::program(self.version, &regions);
+            if program.len() <= most {
+                return Some(program);
+            }
+            // Each takes about the same, and what is left over has to become less every time.
+            let fewer =
+                (regions.len() * most / program.len()).min(regions.len() - regions.len().div_ceil(64));
+            regions.coarsen(fewer.max(1))?;
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn prefix(text: &str) -> Prefix {
-        text.parse().expect("a prefix")
-    }
-
-    #[test]
-    fn each_network_is_tested_as_far_as_it_reaches() {
-        use Instruction as I;
-        let host = [I::load_ip(12), I::equal_or_skip(0x0a00_0002, 1), I::TAKE];
-        let net = [I::load_ip(12), I::and(0xffff_ff00), I::equal_or_skip(0xc000_0200, 1), I::TAKE];
-        let expected = [&host[..], &net, &[I::DROP]].concat();
-        assert_eq!(program([prefix("10.0.0.2/32"), prefix("192.0.2.0/24")]), Some(expected));
-        assert_eq!(program([prefix("0.0.0.0/0")]), Some(vec![I::TAKE, I::DROP]));
-        let link = [I::load_ip(8), I::and(0xffc0_0000), I::equal_or_skip(0xfe80_0000, 1), I::TAKE, I::DROP];
-        assert_eq!(program([prefix("fe80::/10")]), Some(link.to_vec()));
-        let host = [
-            I::load_ip(8),
-            I::equal_or_skip(0x2001_0db8, 7),
-            I::load_ip(12),
-            I::equal_or_skip(0, 5),
-            I::load_ip(16),
-            I::equal_or_skip(0, 3),
-            I::load_ip(20),
-            I::equal_or_skip(2, 1),
-            I::TAKE,
-            I::DROP,
-        ];
-        assert_eq!(program([prefix("2001:db8::2/128")]), Some(host.to_vec()));
-        assert_eq!(program([]), Some(vec![I::DROP]));
-    }
-
-    #[test]
-    fn there_is_an_end_to_what_a_program_can_test() {
-        let hosts = |count: u32| (0..count).map(|host| Prefix::host(IpAddr::V4(host.into())));
-        assert!(program(hosts(1365)).is_some_and(|program| program.len() == MOST_INSTRUCTIONS));
-        assert_eq!(program(hosts(1366)), None);
-    }
-}
+mod tests;

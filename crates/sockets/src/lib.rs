@@ -9,16 +9,17 @@
 //! A peer without address is whoever is the router on its interface, as router advertisements say (RFC 4861):
 //! [`SocketService::discovery`] hears and sends those, where there are such peers.
 //!
-//! A listener for peers answers nobody else: the kernel drops what comes from where no peer is configured, before there is
-//! anything of it.
+//! A listener for peers answers nobody else: the kernel drops what comes from where nobody is expected, and what should be of
+//! a neighbour and has passed a router (GTSM, RFC 5082), before there is anything of it ([`filter`]).
 //!
-//! The protocol keeps one duty: a listener serves peers with and without GTSM (RFC 5082), so the minimum TTL
-//! of an accepted connection is for the acceptor to set
-//! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl), which needs no rights). The TTL sent is already right.
+//! Two duties are left to whoever takes what comes in, and need no rights: the minimum TTL of an accepted connection
+//! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl)), which is no filter's, since sockets keep that of their listener for
+//! ever; and the filter of a UDP socket, which follows the configuration, and no copy of the socket is kept here. The TTL sent
+//! is already right.
 
 mod discovery;
 mod error;
-mod filter;
+pub mod filter;
 mod icmp;
 mod neighbors;
 mod opener;

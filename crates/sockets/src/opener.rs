@@ -1,15 +1,12 @@
 //! Peers, their keys, and the sockets opened for them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
 };
 
-use holdfast_sys::{
-    filter::{Instruction, set_filter},
-    tcp::{IpVersion, set_md5, set_min_ttl, set_ttl},
-};
+use holdfast_sys::tcp::{IpVersion, set_md5, set_ttl};
 use holdfast_types::Prefix;
 use rustix::{io::Errno, net::Shutdown};
 use tracing::{info, warn};
@@ -17,10 +14,10 @@ use tracing::{info, warn};
 use crate::{
     SocketError,
     error::Step,
-    filter,
+    filter::{Filter, FilteredPeer, GTSM_TTL},
     peer::{Peer, Secret, md5_peer},
     place::Place,
-    socket::{self, GTSM_TTL},
+    socket,
 };
 
 /// Connections that the kernel completes before somebody accepts them, per listener.
@@ -33,8 +30,16 @@ pub const BACKLOG: i32 = 128;
 #[derive(Debug, Default)]
 pub struct Opener {
     place: Place,
-    peers: BTreeMap<String, Peer>,
+    known: Known,
     listeners: Vec<Listener>,
+}
+
+/// Who is configured.
+#[derive(Debug, Default)]
+struct Known {
+    peers: BTreeMap<String, Peer>,
+    /// Networks whose connections are taken to be refused.
+    heard: Vec<Prefix>,
 }
 
 #[derive(Debug)]
@@ -43,8 +48,8 @@ struct Listener {
     socket: OwnedFd,
     /// Those that the kernel has for it.
     keys: Keys,
-    /// What the kernel has from whom nothing is taken; `None`: it has none.
-    filter: Option<Vec<Instruction>>,
+    /// What the kernel was told to drop; `None`: nothing yet.
+    filter: Option<Filter>,
     /// Not for peers.
     plain: bool,
 }
@@ -58,25 +63,28 @@ impl Opener {
         Self { place, ..Self::default() }
     }
 
-    /// Replaces the peers, and the addresses where listeners may stay. Listeners get the new keys; when the kernel
-    /// has no room for them all, nothing changes: without its key a peer would be taken unsigned.
+    /// Replaces the peers, the networks that are heard without being peers, and the addresses where listeners may stay.
+    /// Listeners get the new keys; when the kernel has no room for them all, nothing changes: without its key a peer would
+    /// be taken unsigned.
     ///
     /// # Errors
     /// What the kernel refused.
     pub async fn configure(
         &mut self,
         peers: impl IntoIterator<Item = Peer>,
+        heard: Vec<Prefix>,
         listen: &[SocketAddr],
     ) -> Result<(), SocketError> {
         let peers = peers.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
+        let known = Known { peers, heard };
         for listener in self.listeners.iter().filter(|listener| listen.contains(&listener.address)) {
-            listener.rehearse(&self.place, &peers).await?;
+            listener.rehearse(&self.place, &known).await?;
         }
-        self.peers = peers;
+        self.known = known;
         self.listeners.retain(|listener| listen.contains(&listener.address));
         let mut result = Ok(());
         for listener in &mut self.listeners {
-            result = result.and(listener.prepare(&self.peers));
+            result = result.and(listener.prepare(&self.known));
         }
         result
     }
@@ -94,7 +102,7 @@ impl Opener {
         let socket = socket::bind(&self.place, address).await?;
         let mut listener = Listener { address, socket, keys: BTreeMap::new(), filter: None, plain };
         // Before anybody can connect: without its key a peer would be taken unsigned.
-        listener.prepare(&self.peers)?;
+        listener.prepare(&self.known)?;
         rustix::net::listen(&listener.socket, BACKLOG).step("listening")?;
         let copy = listener.copy()?;
         if address.port() != 0 {
@@ -132,7 +140,7 @@ impl Opener {
         name: &str,
         neighbor: impl FnOnce(&str) -> Option<Ipv6Addr>,
     ) -> Result<OwnedFd, SocketError> {
-        let peer = self.peers.get(name).ok_or_else(|| SocketError::UnknownPeer(name.to_owned()))?;
+        let peer = self.known.peers.get(name).ok_or_else(|| SocketError::UnknownPeer(name.to_owned()))?;
         let address = match (peer.address(), peer.neighbor_on()) {
             (Some(address), _) => address,
             (None, Some(link)) => {
@@ -145,80 +153,67 @@ impl Opener {
 
     /// The interfaces that peers are on.
     pub fn links(&self) -> impl Iterator<Item = &str> {
-        self.peers.values().filter_map(|peer| peer.interface.as_deref())
+        self.known.peers.values().filter_map(|peer| peer.interface.as_deref())
     }
 
     /// The interfaces on which the neighbour is a peer without address.
     pub fn unnumbered(&self) -> impl Iterator<Item = &str> {
-        self.peers.values().filter_map(Peer::neighbor_on)
+        self.known.peers.values().filter_map(Peer::neighbor_on)
     }
 }
 
 impl Listener {
     /// Gives it what the peers need.
-    fn prepare(&mut self, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
-        let wanted = self.keys_for(peers);
+    fn prepare(&mut self, known: &Known) -> Result<(), SocketError> {
+        let wanted = self.keys_for(known);
         set_keys(&self.socket, &mut self.keys, wanted)?;
-        self.set_ttl(peers)?;
+        // RFC 5082 section 3: the answer to a connection must have TTL 255 as well.
+        if self.served(known).any(|peer| peer.ttl_security) {
+            set_ttl(&self.socket, self.version(), GTSM_TTL).step("setting the TTL")?;
+        }
         if !self.plain {
-            self.set_filter(peers);
+            self.set_filter(known);
         }
         Ok(())
     }
 
-    /// Has the kernel answer peers only. Where it cannot, others are refused when they have come.
-    fn set_filter(&mut self, peers: &BTreeMap<String, Peer>) {
-        let networks: BTreeSet<Prefix> =
-            peers.values().filter(|peer| self.serves(peer)).map(|peer| peer.network).collect();
-        let program = filter::program(networks);
-        let everybody = program.is_none();
-        let program = program.unwrap_or_else(|| vec![Instruction::TAKE]);
-        if self.filter.as_ref() == Some(&program) {
+    /// Has the kernel answer nobody who is not expected. Where it cannot, they are refused when they have come.
+    fn set_filter(&mut self, known: &Known) {
+        let peers = self
+            .served(known)
+            .map(|peer| FilteredPeer { network: peer.network, ttl_security: peer.ttl_security });
+        let filter = Filter::listener(self.version(), peers, known.heard.iter().copied());
+        if self.filter.as_ref() == Some(&filter) {
             return;
         }
-        let set = set_filter(&self.socket, &program);
-        let address = self.address;
-        match set {
-            Err(error) => {
-                warn!(event = "filter-missing", %address, "the kernel answers others than peers, who are refused then: {error}");
-            }
-            Ok(()) if everybody => {
-                warn!(event = "filter-missing", %address, "the kernel answers others than peers, who are refused then: there are too many peers for a filter");
-            }
-            Ok(()) => {}
+        if let Err(error) = filter.attach(&self.socket) {
+            let address = self.address;
+            warn!(event = "filter-missing", %address, "the kernel answers others than peers, who are refused then: {error}");
         }
         // What it does not take now it does not take again either.
-        self.filter = Some(program);
+        self.filter = Some(filter);
     }
 
     /// Tries on another socket whether the kernel takes all the keys.
-    async fn rehearse(&self, place: &Place, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
-        let wanted = self.keys_for(peers);
+    async fn rehearse(&self, place: &Place, known: &Known) -> Result<(), SocketError> {
+        let wanted = self.keys_for(known);
         if wanted == self.keys {
             return Ok(());
         }
         set_keys(&socket::open(place, self.address.ip()).await?, &mut Keys::new(), wanted)
     }
 
-    fn keys_for(&self, peers: &BTreeMap<String, Peer>) -> Keys {
-        let served = peers.values().filter(|peer| self.serves(peer));
-        served.filter_map(|peer| Some((peer.network, peer.md5.clone()?))).collect()
+    fn keys_for(&self, known: &Known) -> Keys {
+        self.served(known).filter_map(|peer| Some((peer.network, peer.md5.clone()?))).collect()
     }
 
-    /// RFC 5082 section 3: the answer to a connection must have TTL 255 as well. Less is refused here only
-    /// when every peer of the family is a neighbour.
-    fn set_ttl(&self, peers: &BTreeMap<String, Peer>) -> Result<(), SocketError> {
-        let version = IpVersion::of(self.address.ip());
-        let mut served = peers.values().filter(|peer| self.serves(peer)).peekable();
-        let minimum = if served.peek().is_some() && served.clone().all(|peer| peer.ttl_security) {
-            GTSM_TTL
-        } else {
-            0
-        };
-        if served.any(|peer| peer.ttl_security) {
-            set_ttl(&self.socket, version, GTSM_TTL).step("setting the TTL")?;
-        }
-        set_min_ttl(&self.socket, version, minimum).step("setting the minimum TTL")
+    /// Peers that may come there.
+    fn served<'a>(&self, known: &'a Known) -> impl Iterator<Item = &'a Peer> + use<'a, '_> {
+        known.peers.values().filter(|peer| self.serves(peer))
+    }
+
+    fn version(&self) -> IpVersion {
+        IpVersion::of(self.address.ip())
     }
 
     fn serves(&self, peer: &Peer) -> bool {

@@ -11,6 +11,7 @@ use std::{
 use holdfast_api::socket::v1::{
     Configuration, DialRequest, Empty, ListenRequest, Neighbor, SocketServer, UdpRequest,
 };
+use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
 
@@ -92,12 +93,16 @@ impl SocketServer for SocketService {
     async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
         let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
         let peers = peers.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
+        let heard = request.heard.iter().map(|prefix| {
+            prefix.parse().map_err(|_| XrlError::invalid_argument(format!("{prefix:?} is no prefix")))
+        });
+        let heard: Vec<Prefix> = heard.collect::<Result<_, _>>()?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         let plain = request.listen.iter().map(|request| request.plain);
         let places = listen.iter().copied().zip(plain).collect();
         tracing::info!(event = "sockets-configured", peers = peers.len(), "peers configured");
         let mut opener = self.opener.lock().await;
-        opener.configure(peers, &listen).await.map_err(refused)?;
+        opener.configure(peers, heard, &listen).await.map_err(refused)?;
         self.neighbors.watch(opener.links().map(str::to_owned).collect());
         self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
         drop(opener);

@@ -12,12 +12,10 @@ use tracing::warn;
 use crate::{
     SocketError,
     error::Step,
+    filter::GTSM_TTL,
     peer::{Peer, Secret, md5_peer},
     place::Place,
 };
-
-/// TTL of a neighbour's packets on the wire (RFC 5082 section 3).
-pub(crate) const GTSM_TTL: u8 = 255;
 
 /// Octets that may wait in a UDP socket: without any loss at the full rate of one sender on a loaded machine.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -57,10 +55,11 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
 }
 
 /// A UDP socket bound to the address, non-blocking, with room for [`RECEIVE_BUFFER`] octets that nobody has read, or as many
-/// as the kernel gives.
+/// as the kernel gives. It sends with TTL 255, since peers with GTSM and others share it.
 pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
     let socket = place.udp(address.ip()).await?;
     class(&socket, address.ip())?;
+    set_ttl(&socket, IpVersion::of(address.ip()), GTSM_TTL).step("setting the TTL")?;
     // Beyond net.core.rmem_max only for who administers the network.
     let forced = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
     forced

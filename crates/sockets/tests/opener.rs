@@ -14,8 +14,8 @@ use holdfast_sockets::{Peer, Place, Secret, SocketError};
 use holdfast_types::Prefix;
 use rustix::net::sockopt;
 
-/// A opener whose sockets are made here, for which it waits for nobody.
-struct Opener(holdfast_sockets::Opener);
+/// An opener whose sockets are made here, for which it waits for nobody; and who is heard there without being a peer.
+struct Opener(holdfast_sockets::Opener, Vec<Prefix>);
 
 impl Opener {
     fn new() -> Self {
@@ -23,7 +23,7 @@ impl Opener {
     }
 
     fn at(place: Place) -> Self {
-        Self(holdfast_sockets::Opener::new(place))
+        Self(holdfast_sockets::Opener::new(place), Vec::new())
     }
 
     fn configure(
@@ -31,7 +31,7 @@ impl Opener {
         peers: impl IntoIterator<Item = Peer>,
         listen: &[SocketAddr],
     ) -> Result<(), SocketError> {
-        now(self.0.configure(peers, listen))
+        now(self.0.configure(peers, self.1.clone(), listen))
     }
 
     fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, SocketError> {
@@ -276,6 +276,26 @@ fn neighbours_with_gtsm_send_255_and_others_are_not_heard() {
     let dialled = settle(client.dial("server").expect("dialling")).expect("connected");
     let accepted = accept(&listening);
     assert_eq!((sockopt::ip_ttl(&dialled), sockopt::ip_ttl(&accepted)), (Ok(255), Ok(255)));
+}
+
+#[test]
+fn who_is_heard_is_answered_from_any_distance_and_a_stranger_is_not() {
+    let (mut server, mut client) = (Opener::new(), Opener::new());
+    let [neighbour, heard, stranger] = [7, 8, 9].map(|host| Ipv4Addr::new(127, 0, 0, host));
+    server.1 = vec![Prefix::host(heard.into())];
+    server.configure([Peer { ttl_security: true, ..peer("client", neighbour, 1) }], &[]).expect("configured");
+    let (_listening, port) = listener(&mut server, Ipv4Addr::LOCALHOST);
+    let mut connects = |from: Ipv4Addr| {
+        let to = Peer { local: Some(from.into()), ..peer("server", Ipv4Addr::LOCALHOST, port) };
+        client.configure([to], &[]).expect("configured");
+        settle(client.dial("server").expect("dialling")).is_ok()
+    };
+    assert_eq!([neighbour, heard, stranger].map(&mut connects), [false, true, false]);
+    server.1.clear();
+    server
+        .configure([peer("client", neighbour, 1)], &[(Ipv4Addr::LOCALHOST, port).into()])
+        .expect("configured");
+    assert_eq!([neighbour, heard, stranger].map(&mut connects), [true, false, false], "it follows");
 }
 
 #[test]

@@ -7,47 +7,57 @@ use crate::option::set_option;
 /// Instructions that a program may have (`BPF_MAXINSNS`).
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
-/// One instruction of a program of classic BPF.
+/// One instruction of a program of classic BPF. Jumps lead forward, past so many of the instructions behind them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Instruction {
-    code: u16,
-    /// How many to leave out when a test fails.
-    skip: u8,
-    value: u32,
+pub enum Instruction {
+    /// Loads the 32-bit word at so many octets behind the beginning of the IP header.
+    LoadWord(u16),
+    /// Loads the octet there.
+    LoadOctet(u16),
+    /// Whether what was loaded is the value.
+    Equal {
+        /// What it may be.
+        value: u32,
+        /// How far to jump then.
+        yes: u8,
+        /// And else.
+        no: u8,
+    },
+    /// Whether what was loaded is the value or more.
+    AtLeast {
+        /// The least of those.
+        value: u32,
+        /// How far to jump then.
+        yes: u8,
+        /// And else.
+        no: u8,
+    },
+    /// Jumps.
+    Jump(u32),
+    /// Ends: the packet is taken.
+    Take,
+    /// Ends: there was no packet.
+    Drop,
 }
 
 impl Instruction {
-    /// Loads the 32-bit word at so many octets behind the beginning of the IP header.
-    pub const fn load_ip(offset: u16) -> Self {
-        Self::new(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, (libc::SKF_NET_OFF + offset as i32) as u32)
-    }
-
-    /// Keeps these bits of what was loaded.
-    pub const fn and(bits: u32) -> Self {
-        Self::new(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, bits)
-    }
-
-    /// Goes on if that is this, and otherwise behind so many instructions.
-    pub const fn equal_or_skip(value: u32, skip: u8) -> Self {
-        Self::new(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, skip, value)
-    }
-
-    /// Ends: the packet is taken.
-    pub const TAKE: Self = Self::new(libc::BPF_RET | libc::BPF_K, 0, u32::MAX);
-    /// Ends: there was no packet.
-    pub const DROP: Self = Self::new(libc::BPF_RET | libc::BPF_K, 0, 0);
-
-    const fn new(code: u32, skip: u8, value: u32) -> Self {
-        Self { code: code as u16, skip, value }
-    }
-
     fn as_told(self) -> libc::sock_filter {
-        libc::sock_filter { code: self.code, jt: 0, jf: self.skip, k: self.value }
+        let ip = |offset: u16| (libc::SKF_NET_OFF + i32::from(offset)) as u32;
+        let (code, jt, jf, k) = match self {
+            Self::LoadWord(offset) => (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, ip(offset)),
+            Self::LoadOctet(offset) => (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, ip(offset)),
+            Self::Equal { value, yes, no } => (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value),
+            Self::AtLeast { value, yes, no } => (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, yes, no, value),
+            Self::Jump(far) => (libc::BPF_JMP | libc::BPF_JA, 0, 0, far),
+            Self::Take => (libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+            Self::Drop => (libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        };
+        libc::sock_filter { code: code as u16, jt, jf, k }
     }
 }
 
 /// Has a socket see only the packets that the program takes, in place of the program before; at a listening socket of TCP
-/// that is before anything is answered. Sockets that are accepted there have it for ever.
+/// that is before anything is answered. Sockets that are accepted there have it for ever. Needs no rights.
 ///
 /// # Errors
 /// `EINVAL` for a program that does not end, has no instructions or too many, `ENOMEM` when it is longer than the sysctl
@@ -68,25 +78,29 @@ mod tests {
 
     #[test]
     fn a_socket_sees_what_its_program_takes() {
+        use Instruction as I;
         let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let to = socket.local_addr().expect("an address");
         let send = |from: &str, octet: u8| {
             let socket = UdpSocket::bind(from).expect("bound");
             socket.send_to(&[octet], to).expect("sent");
         };
-        let from_two = [
-            Instruction::load_ip(12),
-            Instruction::equal_or_skip(0x7f00_0002, 1),
-            Instruction::TAKE,
-            Instruction::DROP,
+        let near = [
+            I::LoadOctet(8),
+            I::AtLeast { value: 64, yes: 0, no: 3 },
+            I::LoadWord(12),
+            I::Equal { value: 0x7f00_0002, yes: 0, no: 1 },
+            I::Jump(1),
+            I::Drop,
+            I::Take,
         ];
-        set_filter(&socket, &from_two).expect("taken");
+        set_filter(&socket, &near).expect("taken");
         send("127.0.0.3:0", 3);
         send("127.0.0.2:0", 2);
         let mut octet = [0];
         socket.recv(&mut octet).expect("one came");
         assert_eq!(octet, [2]);
-        let endless = set_filter(&socket, &from_two[..2]).expect_err("it has no end");
+        let endless = set_filter(&socket, &near[..3]).expect_err("it has no end");
         assert_eq!(endless.raw_os_error(), Some(libc::EINVAL));
     }
 }

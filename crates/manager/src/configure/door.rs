@@ -90,6 +90,11 @@ fn admission(config: &Config) -> api::Admission {
     }
 }
 
+/// Networks of all sets, whose members are heard without being peers.
+pub(super) fn heard(config: &Config) -> Vec<String> {
+    config.admission.sets.iter().flat_map(|set| &set.prefixes).map(ToString::to_string).collect()
+}
+
 /// Whether keys have to outlive `transport`: those of QUIC do.
 pub(super) fn needs_seeds(config: &Config) -> bool {
     let mut peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
