@@ -93,7 +93,6 @@ fn every_check_points_at_its_text() {
         (peer("tls-raw-public-key = true"), "true", "`tls-raw-public-key` has no effect over `tcp`"),
         (format!("{TLS}[[bgp.peer]]\nname = \"a\"\nlisten-range = \"10.0.0.0/8\"\nasn = \"any\"\ntransport = \"tls\"\ntls-authorities = \"ca.pem\"\ntls-name = \"r2.example\""), "\"r2.example\"", "its neighbours have a name each | remove it"),
         (quic("md5 = \"secret\""), "********", "none over QUIC | remove it"),
-        (quic("ttl-security = true"), "true", "`ttl-security` is not enforced over QUIC"),
         (quic("").replace("\"quic\"", "\"quic-s2n\""), "\"quic-s2n\"", "no port to listen on | add `quic-s2n-port = 1179` to [bgp]"),
         (format!("{TLS}{}", on_link(&format!("interface = \"eth1\"\ntransport = \"quic\"\n{PIN}"))), "\"quic\"", "link-local addresses is not there yet | use `\"tls\"`"),
         ("[bgp]\nquic-s2n-port = 179".into(), "179", "UDP port 179 is that of `quic` already | another port"),

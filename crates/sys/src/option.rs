@@ -41,10 +41,23 @@ pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
     Ok(cookie)
 }
 
-/// Reads an option whose value is a number of the kernel's.
+/// How many packets the kernel has dropped at a socket since it was opened (`SO_MEMINFO`, `SK_MEMINFO_DROPS`), modulo 2³²:
+/// what its filter or its minimum TTL does not let through, what there is no room for, and at a listener of TCP also
+/// connections that cannot be queued. Not what the accepted ones drop.
+///
+/// # Errors
+/// `ENOPROTOOPT` before Linux 4.12.
+pub fn kernel_drops(socket: impl AsFd) -> io::Result<u32> {
+    // As many as there are of `SK_MEMINFO_*`; the drops are the last.
+    let mut memory = [0_u32; 9];
+    get_option(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut memory)?;
+    Ok(memory[8])
+}
+
+/// Reads an option whose value is a number of the kernel's, or some of them.
 fn get_option<T: num::Number>(socket: impl AsFd, level: i32, name: i32, value: &mut T) -> io::Result<()> {
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` octets to a number of that size, for which all octets will do.
+    // SAFETY: the kernel writes at most `length` octets to numbers of that size, for which all octets will do.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -62,6 +75,7 @@ mod num {
     pub(super) trait Number {}
     impl Number for u32 {}
     impl Number for u64 {}
+    impl<N: Number, const COUNT: usize> Number for [N; COUNT] {}
 }
 
 /// Sets an option whose value is a plain struct or number of the kernel's.
@@ -81,7 +95,11 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
+    use crate::filter::{Instruction, set_filter};
+    use std::{
+        net::{TcpListener, TcpStream, UdpSocket},
+        time::Duration,
+    };
 
     #[test]
     fn a_socket_is_bound_to_an_interface_that_exists() {
@@ -92,6 +110,26 @@ mod tests {
         assert_eq!(bound_to(&socket).expect("a number"), 0);
         bind_to_device(&socket, "lo").expect("the loopback is there");
         assert_eq!(bound_to(&socket).expect("a number"), 1);
+    }
+
+    #[test]
+    fn what_a_filter_drops_is_counted_for_datagrams_and_for_connections_that_are_tried() {
+        let (datagrams, listener) = (
+            UdpSocket::bind("127.0.0.1:0").expect("bound"),
+            TcpListener::bind("127.0.0.1:0").expect("bound"),
+        );
+        let none = [kernel_drops(&datagrams).expect("a count"), kernel_drops(&listener).expect("a count")];
+        assert_eq!(none, [0; 2]);
+        set_filter(&datagrams, &[Instruction::Drop]).expect("set");
+        set_filter(&listener, &[Instruction::Drop]).expect("set");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        for _ in 0..3 {
+            sender.send_to(b"x", datagrams.local_addr().expect("an address")).expect("sent");
+        }
+        let called = listener.local_addr().expect("an address");
+        TcpStream::connect_timeout(&called, Duration::from_millis(50)).expect_err("no answer");
+        assert_eq!(kernel_drops(&datagrams).expect("a count"), 3);
+        assert!(kernel_drops(&listener).expect("a count") >= 1);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! struct Open;
 //!
 //! fn peer(name: &str) -> Expected {
-//!     Expected { peer: name.to_owned(), tls: None, idle: Duration::from_secs(90) }
+//!     Expected { peer: name.to_owned(), tls: None, idle: Duration::from_secs(90), ttl_security: false }
 //! }
 //!
 //! impl Gate for Open {
@@ -235,6 +235,9 @@ pub struct Expected {
     pub tls: Option<PeerTls>,
     /// How long QUIC waits for a sign of life.
     pub idle: Duration,
+    /// GTSM (RFC 5082): nothing of it may have passed a router. So it has to stay where it is: at another address it is nobody
+    /// whose packets the kernel looks at for that. Who dials has it set on the socket.
+    pub ttl_security: bool,
 }
 
 /// Who decides at a listener.

@@ -160,8 +160,19 @@ impl S2nListener {
         };
         let local = connection.local_addr().map_or(self.local, canonical);
         let (handle, acceptor) = connection.split();
+        if state.expected.ttl_security {
+            tokio::spawn(stay(Arc::clone(&state), handle.clone()));
+        }
         let stream = S2nStream::accepted(acceptor, handle.clone());
         Some(connected(state, proof, local, stream, handle))
+    }
+}
+
+/// Ends a connection that leaves its address, if it does before it ends: the library follows whoever moves.
+async fn stay(state: Arc<State>, handle: s2n_quic::connection::Handle) {
+    tokio::select! {
+        _ = state.ended() => {}
+        () = state.moved() => handle.close(application::Error::UNKNOWN),
     }
 }
 

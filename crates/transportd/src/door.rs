@@ -160,6 +160,7 @@ impl Door {
         self.plain.replace(plain);
         self.refusals.replace(RefusalLog::new(admission.numbers.log_per_second));
         self.admission.replace(Rc::new(admission));
+        self.dialers.borrow_mut().retain(|_, dialer| dialer.filter(&self.peers()));
         self.listen_at(&expected, &quic);
         self.quic.replace(quic);
         self.configured.send_replace(true);
@@ -193,7 +194,8 @@ impl Door {
             wanted.extend(addresses.iter().map(at));
         }
         let mut listeners = self.listeners.borrow_mut();
-        listeners.retain(|place, _| wanted.contains(place));
+        // One that cannot be told whom to hear begins anew, and says why it cannot.
+        listeners.retain(|place, open| wanted.contains(place) && open.entry.filter(&self.peers()));
         for place @ (protocol, address) in wanted {
             let open = listeners.entry(place).or_insert_with(|| {
                 let entry = Entry::new(self, protocol, address);

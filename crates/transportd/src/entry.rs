@@ -4,7 +4,6 @@ use std::{
     any::Any,
     cell::{Cell, RefCell},
     net::SocketAddr,
-    os::fd::OwnedFd,
     rc::{Rc, Weak},
     time::Instant,
 };
@@ -13,12 +12,12 @@ use holdfast_admission::{Attempt, Chain, Load, PeerState, Pressure, Verdict};
 use holdfast_api::transport::v1 as api;
 use holdfast_tls::{ALPN_QUIC, ALPN_TLS};
 use holdfast_transport::{Expected, Failure, Gate, Protocol};
-use rustix::net::netdevice;
 use tracing::{debug, warn};
 
 use crate::{
     door::Door,
-    peers::{Peer, Source, octets, told},
+    peers::{Peer, Peers, Source, octets, told},
+    watched::Watched,
 };
 
 /// One place where peers are expected.
@@ -29,8 +28,9 @@ pub(crate) struct Entry {
     door: Weak<Door>,
     chain: RefCell<Chain>,
     pressure: RefCell<Option<Rc<Pressure>>>,
-    /// A socket of it, to learn names of interfaces.
-    socket: RefCell<Option<OwnedFd>>,
+    socket: RefCell<Option<Watched>>,
+    /// What the kernel has dropped at its sockets.
+    dropped: Cell<u64>,
     /// Handshakes under way.
     handshakes: Rc<Cell<usize>>,
     established: Cell<u64>,
@@ -58,6 +58,7 @@ impl Entry {
             chain: RefCell::default(),
             pressure: RefCell::default(),
             socket: RefCell::default(),
+            dropped: Cell::default(),
             handshakes: Rc::default(),
             established: Cell::default(),
             failed: Cell::default(),
@@ -85,15 +86,28 @@ impl Entry {
     }
 
     /// It listens with this socket from now on.
-    pub(crate) fn listens(&self, socket: Option<OwnedFd>) {
-        self.socket.replace(socket);
+    pub(crate) fn listens(&self, socket: Watched) {
+        self.count_drops();
+        self.socket.replace(Some(socket));
         self.fault.borrow_mut().clear();
     }
 
     /// It cannot listen. Whether that is news.
     pub(crate) fn fails(&self, fault: String) -> bool {
+        self.count_drops();
         self.socket.take();
         self.fault.replace(fault.clone()) != fault
+    }
+
+    /// Has the kernel drop datagrams as follows from these peers; `false`: it cannot, and nothing may be taken any more.
+    pub(crate) fn filter(&self, peers: &Peers) -> bool {
+        let is_quic = matches!(self.protocol, Protocol::Quic | Protocol::QuicS2n);
+        !is_quic || self.socket.borrow().as_ref().is_none_or(|socket| socket.follow(peers).is_ok())
+    }
+
+    fn count_drops(&self) {
+        let dropped = self.socket.borrow().as_ref().map_or(0, Watched::dropped);
+        self.dropped.set(self.dropped.get() + dropped);
     }
 
     /// Somebody was let in.
@@ -104,9 +118,7 @@ impl Entry {
     /// Where somebody comes from.
     pub(crate) fn source(&self, remote: SocketAddr) -> Source {
         let socket = self.socket.borrow();
-        Source::of(remote, |number| {
-            netdevice::index_to_name(socket.as_ref()?, number).ok().map(String::into_boxed_str)
-        })
+        Source::of(remote, |number| socket.as_ref()?.interface(number))
     }
 
     /// Who is expected from there.
@@ -146,6 +158,7 @@ impl Entry {
             retried: counters.retried,
             accepted: counters.accepted,
         };
+        self.count_drops();
         let load = self.load();
         let pressure = self.pressure.borrow();
         api::Listener {
@@ -158,6 +171,7 @@ impl Entry {
             failed: self.failed.get(),
             under_load: pressure.as_ref().is_some_and(|pressure| pressure.is_high(load, Instant::now())),
             fault: self.fault.borrow().clone(),
+            kernel_drops: self.dropped.get(),
         }
     }
 }

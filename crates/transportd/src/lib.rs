@@ -25,6 +25,7 @@ mod quic;
 mod secrets;
 mod service;
 mod vrfs;
+mod watched;
 
 use std::{rc::Rc, time::Duration};
 

@@ -24,6 +24,7 @@ use crate::{
     door::{Door, describe},
     entry::Entry,
     peers::{Peer, octets},
+    watched::Watched,
 };
 
 /// Pause before a listener is asked for again that could not be had.
@@ -103,7 +104,7 @@ async fn open(door: &Door, entry: &Entry) -> (SocketClient, TcpListener) {
             let sockets = door.sockets().await.map_err(refused)?;
             let (_, fds) = sockets.listen(request.clone()).await.map_err(refused)?;
             let fd = fds.into_iter().next().ok_or_else(|| io::Error::other("no descriptor came"))?;
-            entry.listens(fd.try_clone().ok());
+            entry.listens(Watched::new(fd.try_clone()?, address.ip()));
             Ok::<_, io::Error>((sockets, TcpListener::from_std(fd.into())?))
         };
         match opened.await {

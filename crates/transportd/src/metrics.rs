@@ -16,6 +16,10 @@ static FAILED: Metric =
     Metric::counter("holdfast_transport_handshakes_failed", "Handshakes that were let in and failed");
 static ESTABLISHED: Metric =
     Metric::counter("holdfast_transport_connections_accepted", "Connections that were let in");
+static DROPS: Metric = Metric::counter(
+    "holdfast_transport_kernel_drops",
+    "Packets that the kernel has dropped at a listening socket: its filter did not let them through, or there was no room",
+);
 static CARRIED: Metric = Metric::gauge(
     "holdfast_transport_connections_carried",
     "Connections over TLS and QUIC, let in and dialled",
@@ -32,13 +36,14 @@ pub(crate) fn register(metrics: &Metrics, door: &Rc<Door>) {
 }
 
 fn read(sheet: &mut Sheet, door: &Door) {
-    for metric in [&DECISIONS, &HANDSHAKES, &FAILED, &ESTABLISHED] {
+    for metric in [&DECISIONS, &DROPS, &HANDSHAKES, &FAILED, &ESTABLISHED] {
         sheet.declare(metric);
     }
     sheet.add(&CARRIED, &[], door.carried.len() as u64);
     for entry in door.entries() {
         let (shown, address) = (entry.show(), entry.address.to_string());
         let labels = [("listener", address.as_str()), ("protocol", entry.protocol.name())];
+        sheet.add(&DROPS, &labels, shown.kernel_drops);
         sheet.add(&HANDSHAKES, &labels, shown.handshakes.into());
         sheet.add(&FAILED, &labels, shown.failed);
         sheet.add(&ESTABLISHED, &labels, shown.established);

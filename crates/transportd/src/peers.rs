@@ -178,7 +178,12 @@ impl Peer {
 
     /// For a handshake with it.
     pub(crate) fn expected(&self) -> Expected {
-        Expected { peer: self.name.clone(), tls: self.tls.clone(), idle: self.idle }
+        Expected {
+            peer: self.name.clone(),
+            tls: self.tls.clone(),
+            idle: self.idle,
+            ttl_security: self.ttl_security,
+        }
     }
 }
 
@@ -275,6 +280,11 @@ impl Peers {
     /// How many.
     pub(crate) fn len(&self) -> usize {
         self.named.len()
+    }
+
+    /// Each, in no order that counts.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Peer> {
+        self.named.values().map(Rc::as_ref)
     }
 
     /// The one of that name.

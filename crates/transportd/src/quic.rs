@@ -3,7 +3,6 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
-    os::fd::OwnedFd,
     rc::Rc,
     time::Duration,
 };
@@ -14,13 +13,13 @@ use holdfast_tls::Seeds;
 use holdfast_transport::s2n;
 use holdfast_transport::{Connection, Expected, Failure, Gate, Listener, Protocol, noq};
 use holdfast_xrl::XrlError;
-use rustix::net::netdevice;
 use tracing::{info, warn};
 
 use crate::{
     door::Door,
     entry::Entry,
-    peers::{Peer, Place, octets},
+    peers::{Peer, Peers, Place, octets},
+    watched::Watched,
 };
 
 /// Pause before a socket is asked for again that could not be had.
@@ -29,8 +28,14 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What connections are made from, at one address.
 pub(crate) struct Dialer {
     library: Library,
-    /// The same socket, to learn numbers of interfaces.
-    socket: OwnedFd,
+    socket: Watched,
+}
+
+impl Dialer {
+    /// Has the kernel drop datagrams as follows from these peers; `false`: it cannot, and nothing may be dialed from it.
+    pub(crate) fn filter(&self, peers: &Peers) -> bool {
+        self.socket.follow(peers).is_ok()
+    }
 }
 
 enum Library {
@@ -106,14 +111,13 @@ pub(crate) async fn listen(door: Rc<Door>, entry: Rc<Entry>) {
 }
 
 async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infallible, String> {
-    let socket = udp(door, entry.address).await.map_err(|error| error.message().to_owned())?;
-    let copy = socket.try_clone().map_err(|error| error.to_string())?;
+    let (socket, watched) = udp(door, entry.address).await.map_err(|error| error.message().to_owned())?;
     let mut seeds = door.seeds();
     let now = seeds.borrow_and_update().clone();
     let gate = Rc::clone(entry) as Rc<dyn Gate>;
-    let begun = begin(entry.protocol, UdpSocket::from(socket), &now, gate);
+    let begun = begin(entry.protocol, socket, &now, gate);
     let (mut listener, set_seeds) = begun.map_err(|error| error.to_string())?;
-    entry.listens(Some(copy));
+    entry.listens(watched);
     info!(event = "listening", address = %entry.address, protocol = entry.protocol.name(), "listening");
     let mut moved = std::pin::pin!(door.moves());
     loop {
@@ -129,15 +133,20 @@ async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infal
     }
 }
 
-/// A UDP socket from whoever opens sockets.
-async fn udp(door: &Door, address: SocketAddr) -> Result<OwnedFd, XrlError> {
+/// A UDP socket from whoever opens sockets, at which the kernel drops what claims to be of a neighbour and is not.
+async fn udp(door: &Door, address: SocketAddr) -> Result<(UdpSocket, Watched), XrlError> {
     let request = UdpRequest {
         address: octets(address.ip()),
         afi: if address.is_ipv4() { 1 } else { 2 },
         port: address.port().into(),
     };
     let (_, fds) = door.sockets().await?.udp(request).await?;
-    fds.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))
+    let socket = fds.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))?;
+    let socket = UdpSocket::from(socket);
+    let watched = Watched::datagrams(&socket, &door.peers());
+    let refused =
+        |error| XrlError::internal(format!("the kernel cannot drop what comes from too far away: {error}"));
+    Ok((socket, watched.map_err(refused)?))
 }
 
 /// Any address of a family, and a port of the kernel's choice.
@@ -188,13 +197,11 @@ async fn dialer(door: &Door, protocol: Protocol, place: SocketAddr) -> Result<Rc
     if let Some(dialer) = door.dialers.borrow().get(&(protocol, place)) {
         return Ok(Rc::clone(dialer));
     }
-    let socket = udp(door, place).await?;
-    let internal = |error: &dyn std::error::Error| XrlError::internal(error.to_string());
-    let copy = socket.try_clone().map_err(|error| internal(&error))?;
+    let (udp, socket) = udp(door, place).await?;
     let seeds = door.seeds().borrow().clone();
     let library =
-        Library::new(protocol, UdpSocket::from(socket), &seeds).map_err(|error| internal(&error))?;
-    let dialer = Rc::new(Dialer { library, socket: copy });
+        Library::new(protocol, udp, &seeds).map_err(|error| XrlError::internal(error.to_string()))?;
+    let dialer = Rc::new(Dialer { library, socket });
     door.dialers.borrow_mut().insert((protocol, place), Rc::clone(&dialer));
     Ok(dialer)
 }
@@ -202,7 +209,7 @@ async fn dialer(door: &Door, protocol: Protocol, place: SocketAddr) -> Result<Rc
 fn scoped(dialer: &Dialer, address: IpAddr, interface: Option<&str>, port: u16) -> io::Result<SocketAddr> {
     Ok(match (address, interface) {
         (IpAddr::V6(address), Some(name)) => {
-            let scope = netdevice::name_to_index(&dialer.socket, name)?;
+            let scope = dialer.socket.interface_number(name)?;
             SocketAddrV6::new(address, port, 0, scope).into()
         }
         (address, _) => (address, port).into(),
@@ -212,7 +219,7 @@ fn scoped(dialer: &Dialer, address: IpAddr, interface: Option<&str>, port: u16) 
 /// Our address towards another, as the kernel would choose it now.
 async fn towards(door: &Door, remote: SocketAddr) -> io::Result<IpAddr> {
     let socket = udp(door, anywhere(remote.ip())).await;
-    let socket = UdpSocket::from(socket.map_err(|error| io::Error::other(error.message().to_owned()))?);
+    let (socket, _) = socket.map_err(|error| io::Error::other(error.message().to_owned()))?;
     socket.connect(remote)?;
     Ok(socket.local_addr()?.ip())
 }

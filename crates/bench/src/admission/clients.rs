@@ -89,7 +89,8 @@ impl Clients {
         let identity = Identity::new(std::slice::from_ref(&own.certificate), own.key.der())?;
         let trust = Trust { pins: vec![server.key.fingerprint()], ..Trust::default() };
         let tls = PeerTls::new(&identity, &trust, None)?;
-        let expected = Expected { peer: "server".to_owned(), tls: Some(tls), idle: PATIENCE };
+        let expected =
+            Expected { peer: "server".to_owned(), tls: Some(tls), idle: PATIENCE, ttl_security: false };
         Ok(Self { server, own, expected, runtime: Builder::new_current_thread().enable_all().build()? })
     }
 

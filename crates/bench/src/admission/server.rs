@@ -148,7 +148,7 @@ fn expected() -> Result<Expected> {
     let pin = from_environment(CLIENT)?.try_into().ok().context("SHA-256 has 32 octets")?;
     let trust = Trust { pins: vec![pin], ..Trust::default() };
     let tls = PeerTls::new(&identity, &trust, None)?;
-    Ok(Expected { peer: "client".to_owned(), tls: Some(tls), idle: IDLE })
+    Ok(Expected { peer: "client".to_owned(), tls: Some(tls), idle: IDLE, ttl_security: false })
 }
 
 fn from_environment(name: &str) -> Result<Vec<u8>> {

@@ -56,6 +56,7 @@ fn to_json(listener: &Listener) -> Value {
         "handshakes": listener.handshakes,
         "established": listener.established,
         "failed": listener.failed,
+        "kernelDrops": listener.kernel_drops,
         "underLoad": listener.under_load,
         "stages": listener.stages.iter().map(stage).collect::<Vec<_>>(),
     });
@@ -77,6 +78,9 @@ fn write(listener: &Listener, out: &mut dyn Write) -> io::Result<()> {
     if !listener.stages.is_empty() {
         let titles = ["  Stage", ">Seen", ">Passed", ">Ignored", ">Refused", ">Retried", ">Accepted"];
         let mut table = Table::new(&titles);
+        let mut kernel = ["  kernel", "", "", "", "", "", ""].map(str::to_owned);
+        kernel[3] = listener.kernel_drops.to_string();
+        table.row(kernel);
         for stage in &listener.stages {
             let counts =
                 [stage.seen, stage.passed, stage.ignored, stage.refused, stage.retried, stage.accepted];
@@ -101,6 +105,7 @@ mod tests {
             port: 179,
             stages: vec![stage],
             established: 3,
+            kernel_drops: 4,
             under_load: true,
             fault: "address in use".into(),
             ..Listener::default()
@@ -110,10 +115,12 @@ mod tests {
         let expected = "quic [::]:179, under load\n  Fault: address in use\n  \
                         Connections: 3 let in, 0 failed, 0 handshakes under way\n  \
                         Stage    Seen  Passed  Ignored  Refused  Retried  Accepted\n  \
+                        kernel                       4\n  \
                         sources    12      10        2        0        0         0\n\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
         let value = to_json(&listener);
         assert_eq!((&value["protocol"], &value["stages"][0]["ignored"]), (&json!("quic"), &json!(2)));
+        assert_eq!(value["kernelDrops"], 4);
         assert_eq!((&value["address"], &value["fault"]), (&json!("::"), &json!("address in use")));
     }
 }

@@ -195,10 +195,6 @@ fn over_quic(section: &Section<'_>, transports: &[Transport], remote: Option<&Re
         let problem = Problem::new("`md5` signs segments of TCP, and there are none over QUIC");
         section.add("md5", problem.hint("remove it: QUIC authenticates every packet").secret());
     }
-    if section.or("ttl-security", false) {
-        let problem = Problem::new("`ttl-security` is not enforced over QUIC");
-        section.add("ttl-security", problem.hint("remove it: QUIC authenticates every packet"));
-    }
     if transports.contains(&Transport::QuicS2n) && !door.has_s2n_port {
         let problem = Problem::new("`quic-s2n` has no port to listen on");
         section.add("transport", problem.hint("add `quic-s2n-port = 1179` to [bgp]"));

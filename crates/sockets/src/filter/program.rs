@@ -155,9 +155,9 @@ fn row(cells: &[Cell<'_>]) -> Option<Verdict> {
         Below::End(verdict) if cell.first != cell.last => Some(verdict),
         _ => None,
     })?;
-    let mut others = cells.iter().filter(|cell| !matches!(cell.below, Below::End(end) if end == rest));
+    let others = cells.iter().filter(|cell| !matches!(cell.below, Below::End(end) if end == rest));
     let are_single = others.clone().all(|cell| cell.first == cell.last);
-    (are_single && others.by_ref().count() <= MOST_IN_A_ROW).then_some(rest)
+    (are_single && others.count() <= MOST_IN_A_ROW).then_some(rest)
 }
 
 /// All values of a word, in order.

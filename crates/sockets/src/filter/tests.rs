@@ -29,7 +29,7 @@ fn takes(program: &[Instruction], source: IpAddr, ttl: u8) -> bool {
             }
             Instruction::LoadOctet(at) => loaded = header[usize::from(at)].into(),
             Instruction::Equal { value, yes, no } => {
-                next += usize::from(if loaded == value { yes } else { no })
+                next += usize::from(if loaded == value { yes } else { no });
             }
             Instruction::AtLeast { value, yes, no } => {
                 next += usize::from(if loaded >= value { yes } else { no });
@@ -59,7 +59,7 @@ fn address(is_v6: bool) -> BoxedStrategy<IpAddr> {
             })
             .boxed()
     } else {
-        prop::array::uniform4(octet).prop_map(|octets| IpAddr::from(octets)).boxed()
+        prop::array::uniform4(octet).prop_map(IpAddr::from).boxed()
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn let_in(
     let mut config = bounded(ServerConfig::new(Arc::new(tls), Arc::new(keys.clone())));
     // The dialer has one stream.
     config.transport_config(Arc::new(transport(expected.idle, 1)));
-    config.migration(true);
+    config.migration(!expected.ttl_security);
     Ok(Arc::new(config))
 }
 

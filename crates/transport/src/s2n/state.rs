@@ -45,7 +45,7 @@ pub(super) struct State {
     presented: OnceLock<Vec<CertificateDer<'static>>>,
     lost_packets: AtomicU64,
     smoothed_rtt_us: AtomicU32,
-    migrations: AtomicU32,
+    migrations: watch::Sender<u32>,
     key_updates: AtomicU32,
     stage: watch::Sender<Stage>,
     begun: Mutex<Option<Kept<Box<dyn Any>>>>,
@@ -61,7 +61,7 @@ impl State {
             presented: OnceLock::new(),
             lost_packets: AtomicU64::new(0),
             smoothed_rtt_us: AtomicU32::new(0),
-            migrations: AtomicU32::new(0),
+            migrations: watch::Sender::new(0),
             key_updates: AtomicU32::new(0),
             stage: watch::Sender::new(Stage::Handshake),
             begun: Mutex::new(None),
@@ -168,7 +168,13 @@ impl State {
     }
 
     pub(super) fn migrated(&self) {
-        self.migrations.fetch_add(1, Ordering::Relaxed);
+        self.migrations.send_modify(|migrations| *migrations += 1);
+    }
+
+    /// Waits until the peer is at another address than before.
+    pub(super) async fn moved(&self) {
+        // It only fails without a sender, which is here.
+        let _ = self.migrations.subscribe().wait_for(|migrations| *migrations > 0).await;
     }
 
     pub(super) fn keys_updated(&self, generation: u16) {
@@ -179,7 +185,7 @@ impl State {
         Stats {
             lost_packets: self.lost_packets.load(Ordering::Relaxed),
             smoothed_rtt_us: self.smoothed_rtt_us.load(Ordering::Relaxed),
-            migrations: self.migrations.load(Ordering::Relaxed),
+            migrations: *self.migrations.borrow(),
             key_updates: self.key_updates.load(Ordering::Relaxed),
         }
     }
@@ -338,8 +344,12 @@ mod tests {
 
     #[test]
     fn the_first_end_counts() {
-        let expected =
-            Expected { peer: "r1".to_owned(), tls: None, idle: std::time::Duration::from_secs(90) };
+        let expected = Expected {
+            peer: "r1".to_owned(),
+            tls: None,
+            idle: std::time::Duration::from_secs(90),
+            ttl_security: false,
+        };
         let state = State::new("192.0.2.1:4242".parse().expect("an address"), expected);
         assert!(state.end(Some(Error::idle_timer_expired())), "in the handshake");
         assert!(!state.end(None));

@@ -33,7 +33,12 @@ impl Router {
     pub(crate) fn expects(&self, other: &Self) -> Expected {
         let trust = Trust { pins: vec![other.identity.fingerprint()], ..Trust::default() };
         let tls = PeerTls::new(&self.identity, &trust, None).expect("a configuration");
-        Expected { peer: other.name.to_owned(), tls: Some(tls), idle: Duration::from_secs(3600) }
+        Expected {
+            peer: other.name.to_owned(),
+            tls: Some(tls),
+            idle: Duration::from_secs(3600),
+            ttl_security: false,
+        }
     }
 
     /// As it is in a proof.

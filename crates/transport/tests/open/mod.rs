@@ -9,7 +9,7 @@ pub(crate) struct Open;
 
 /// With an idle time of a minute.
 pub(crate) fn anybody() -> Expected {
-    Expected { peer: "anybody".to_owned(), tls: None, idle: Duration::from_secs(60) }
+    Expected { peer: "anybody".to_owned(), tls: None, idle: Duration::from_secs(60), ttl_security: false }
 }
 
 impl Gate for Open {

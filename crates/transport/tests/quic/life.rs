@@ -3,7 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use holdfast_tls::ALPN_QUIC;
-use holdfast_transport::{Closed, Failure, Listener, Protocol};
+use holdfast_transport::{Closed, Expected, Failure, Listener, Protocol};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     join,
@@ -57,6 +57,24 @@ fn a_connection_follows_its_dialer_to_another_address() {
         talk(&mut dialed, &mut accepted).await;
         assert_eq!(accepted.control.stats().migrations, 1);
         assert_eq!(dialed.control.stats().migrations, 0);
+    });
+}
+
+#[test]
+fn a_neighbour_with_gtsm_is_not_heard_from_another_address() {
+    run(async {
+        let (r1, r2) = pair();
+        let (server, client) = (endpoint(), endpoint());
+        let from_r1 = Expected { ttl_security: true, idle: Duration::from_secs(1), ..r2.expects(&r1) };
+        let mut listener = server.listen(TestGate::open(from_r1));
+        let relay = Relay::new(server.local()).await;
+        let (mut dialed, mut accepted) =
+            meet(&client, relay.address(), &r1.expects(&r2), &mut listener).await;
+        talk(&mut dialed, &mut accepted).await;
+        relay.moves().await;
+        dialed.stream.write_all(b"from elsewhere").await.expect("there is room");
+        assert_eq!(accepted.control.closed().await, Closed::TimedOut);
+        assert_eq!(accepted.control.stats().migrations, 0);
     });
 }
 

@@ -36,7 +36,12 @@ impl Router {
     fn expects_key(&self, name: &str, pin: [u8; 32]) -> Expected {
         let trust = Trust { name: name.to_owned(), pins: vec![pin], ..Trust::default() };
         let tls = PeerTls::new(&self.identity, &trust, None).expect("TLS");
-        Expected { peer: name.to_owned(), tls: Some(tls), idle: Duration::from_secs(600) }
+        Expected {
+            peer: name.to_owned(),
+            tls: Some(tls),
+            idle: Duration::from_secs(600),
+            ttl_security: false,
+        }
     }
 }
 

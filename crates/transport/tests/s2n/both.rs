@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use holdfast_tls::Seeds;
-use holdfast_transport::{Closed, Connection, Gate, Listener, Protocol, noq};
+use holdfast_transport::{Closed, Connection, Expected, Gate, Listener, Protocol, noq};
+use tokio::io::AsyncWriteExt;
 
 use crate::{
     relay::Relay,
@@ -89,5 +90,24 @@ fn a_connection_follows_its_dialer_to_another_address() {
         }
         assert_eq!((accepted.control.remote(), accepted.control.stats().migrations), (relay.outside(), 1));
         assert_eq!(accepted.identity.remote, before, "where it began");
+    });
+}
+
+#[test]
+fn a_neighbour_with_gtsm_that_moves_loses_its_connection() {
+    run(async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        let from_r1 = Expected { ttl_security: true, ..r2.expects(&r1) };
+        let mut listener = listener(&Told::new(Some(from_r1)));
+        let relay = Relay::new(listener.local()).await;
+        let (client, to_r2) = (other(), r1.expects(&r2));
+        let (dialed, accepted) =
+            tokio::join!(client.connect(relay.address(), None, &to_r2), listener.accept());
+        let (mut dialed, mut accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+        echo(&mut dialed, &mut accepted).await;
+        relay.moves().await;
+        dialed.stream.write_all(b"from elsewhere").await.expect("there is room");
+        assert_eq!(accepted.control.closed().await, Closed::Here);
+        assert_eq!(dialed.control.closed().await, Closed::Peer(0, String::new()));
     });
 }

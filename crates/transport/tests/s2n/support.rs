@@ -73,7 +73,12 @@ impl Router {
     /// What the other one has to show, and how.
     pub(crate) fn trusts(&self, other: &Self, trust: Trust) -> Expected {
         let tls = PeerTls::new(&self.identity, &trust, None).expect("a configuration");
-        Expected { peer: other.name.to_owned(), tls: Some(tls), idle: Duration::from_secs(30) }
+        Expected {
+            peer: other.name.to_owned(),
+            tls: Some(tls),
+            idle: Duration::from_secs(30),
+            ttl_security: false,
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Own {
         let identity = Identity::new(std::slice::from_ref(&self.certificate), self.key.der());
         let trust = holdfast_tls::Trust { pins: vec![router.key.fingerprint()], ..Default::default() };
         let tls = PeerTls::new(&identity.expect("they belong together"), &trust, None).expect("fine");
-        Expected { peer: "router".into(), tls: Some(tls), idle: Duration::from_secs(30) }
+        Expected { peer: "router".into(), tls: Some(tls), idle: Duration::from_secs(30), ttl_security: false }
     }
 
     async fn over_tls(&self, router: &Self) -> Result<Dialled, Failure> {
