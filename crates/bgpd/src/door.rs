@@ -69,11 +69,11 @@ async fn take(bgp: &Rc<Bgp>) -> XrlError {
 
 impl Bgp {
     /// The door has let somebody in as a peer, or as one of a listen range.
-    fn accepted(self: &Rc<Self>, said: transport::Connection, descriptor: OwnedFd) {
+    fn accepted(self: &Rc<Self>, mut said: transport::Connection, descriptor: OwnedFd) {
         let Some(location) = place_of(&said) else {
             return debug!(peer = said.peer, "a connection from nowhere");
         };
-        let name = said.peer.clone();
+        let (name, replaced) = (said.peer.clone(), std::mem::take(&mut said.replaces));
         let handed = match Stream::new(descriptor).and_then(|stream| Handed::new(said, stream)) {
             Ok(handed) => handed,
             Err(error) => {
@@ -81,7 +81,7 @@ impl Bgp {
             }
         };
         let Some(index) = self.peer_of(&name, &location) else { return };
-        if let Some(key) = self.with(|speaker, now| speaker.accepted(index, handed, now)) {
+        if let Some(key) = self.with(|speaker, now| speaker.accepted(index, handed, &replaced, now)) {
             self.serve(key);
         }
     }

@@ -657,9 +657,23 @@ impl Speaker {
         }
     }
 
-    /// A connection came in from a peer that is known: its key, if it was taken.
-    pub(crate) fn accepted(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Option<Key> {
+    /// A connection came in from a peer that is known: its key, if it was taken. Over those of the numbers in `replaced` the
+    /// peer says nothing any more; as they end last, the peer has a connection all the time and need not wait for the next.
+    pub(crate) fn accepted(
+        &mut self,
+        index: PeerIndex,
+        handed: Handed,
+        replaced: &[u64],
+        now: Instant,
+    ) -> Option<Key> {
         let key = self.accept(index, handed, now);
+        let is_replaced = |(key, connection): &(&Key, &Connection)| {
+            key.0 == index && replaced.contains(&connection.said.number)
+        };
+        let lost: Vec<Key> = self.connections.iter().filter(is_replaced).map(|(&key, _)| key).collect();
+        for key in lost {
+            self.lost(key, Some(io::ErrorKind::ConnectionReset), now);
+        }
         self.end_dynamic(index);
         key
     }

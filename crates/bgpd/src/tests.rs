@@ -101,7 +101,7 @@ impl Scene {
 
     /// The door hands over a connection of the peer.
     fn take(&mut self, index: PeerIndex, handed: Handed, far: impl Far + 'static) -> Line {
-        let key = self.speaker.accepted(index, handed, self.now).expect("the connection is taken");
+        let key = self.speaker.accepted(index, handed, &[], self.now).expect("the connection is taken");
         Line { key, far: Box::new(far) }
     }
 

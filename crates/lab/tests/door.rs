@@ -8,7 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     keys::Signer,
     router::{Files, Router},
@@ -21,6 +21,8 @@ use holdfast_types::Prefix;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Far less than the hold time of 90 s.
+const SOON: Duration = Duration::from_secs(30);
 /// No crash loop: fewer deaths than end sessions, without a rest between them.
 const DEATHS: u8 = 3;
 
@@ -47,6 +49,7 @@ certificate = "certificate.pem"
 key = "key.pem"
 [bgp]
 connect-retry = 1
+quic-s2n-port = 1179
 [[bgp.peer]]
 name = "{peer}"
 address = "{address}"
@@ -161,4 +164,69 @@ fn a_session_over_tls_outlives_bgp_and_not_its_door() -> Result<()> {
 #[test]
 fn a_session_over_quic_outlives_bgp_and_not_its_door() -> Result<()> {
     over("quic")
+}
+
+/// Two routers, the first of which dials, and how often their session has ended at each.
+struct Deaths<'a> {
+    transport: &'a str,
+    dialer: Router,
+    listener: Router,
+    ended: [u64; 2],
+    _star: Star,
+}
+
+impl<'a> Deaths<'a> {
+    fn start(transport: &'a str) -> Result<Self> {
+        let star = Star::new(1)?;
+        let authority = Signer::new("Lab CA")?;
+        let start = |host, (own, peer), rest| {
+            let configuration = configuration(transport, (own, peer), rest);
+            Router::start_with_files(host, &configuration, &files(&authority, own)?)
+        };
+        let dialer = start(&star.router, ("near", "far"), "")?;
+        let listener = start(star.neighbor(1), ("far", "near"), "passive = true")?;
+        dialer.until_established("far", LIMIT)?;
+        listener.until_established("near", LIMIT)?;
+        Ok(Self { transport, dialer, listener, ended: [0, 0], _star: star })
+    }
+
+    /// Waits until both have noticed that the session was lost, and have the next one.
+    fn until_up_again(&mut self) -> Result<()> {
+        let routers = [(&self.dialer, "far"), (&self.listener, "near")];
+        for ((router, peer), ended) in routers.into_iter().zip(&mut self.ended) {
+            let again = |shown: &Value| {
+                let more = shown["connectionsDropped"].as_u64() > Some(*ended);
+                shown["bgpState"] == "Established" && shown["transport"] == self.transport && more
+            };
+            let shown = router.until_neighbor(peer, SOON, again).with_context(|| router.log_tail())?;
+            *ended = shown["connectionsDropped"].as_u64().context("a number")?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn both_ends_notice_that_the_dialers_door_has_died_once_or_twice() -> Result<()> {
+    let mut routers = Deaths::start("quic")?;
+    routers.dialer.kill("transport")?;
+    routers.until_up_again()?;
+
+    // The second time in the middle of whatever it does then.
+    let first = routers.dialer.pid("transport")?;
+    routers.dialer.kill("transport")?;
+    wait::until("another transport", LIMIT, || match routers.dialer.pid("transport") {
+        Ok(pid) if pid != first => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    routers.dialer.kill("transport")?;
+    routers.until_up_again()
+}
+
+#[test]
+fn both_ends_notice_that_either_door_has_died_by_the_other_library() -> Result<()> {
+    let mut routers = Deaths::start("quic-s2n")?;
+    routers.dialer.kill("transport")?;
+    routers.until_up_again()?;
+    routers.listener.kill("transport")?;
+    routers.until_up_again()
 }

@@ -141,8 +141,8 @@ fn count(meter: &Cell<u64>, octets: usize) {
     meter.set(meter.get() + octets as u64);
 }
 
-/// Waits until the other end of the inner socket writes no more, whether or not there is something to be read.
-async fn hung_up(inner: &UnixStream) {
+/// Waits until the other end of an inner socket writes no more, whether or not there is something to be read.
+pub async fn hung_up(inner: &UnixStream) {
     // Nobody sends urgent octets; what else makes this ready is that the end has come. An error is one, too.
     let _ = inner.ready(Interest::PRIORITY).await;
 }

@@ -62,6 +62,7 @@ mod carry;
 mod end;
 mod entrance;
 mod failure;
+mod life;
 pub mod memory;
 pub mod noq;
 mod ready;
@@ -70,7 +71,7 @@ pub mod s2n;
 pub mod tcp;
 pub mod tls;
 
-pub use carry::{Meter, carry};
+pub use carry::{Meter, carry, hung_up};
 
 use std::{
     fmt,
@@ -199,6 +200,10 @@ pub trait Control {
     fn stats(&self) -> Stats;
     /// The next octets are under new keys; `false`: this transport cannot.
     fn update_keys(&self) -> bool;
+    /// Asks the other end for a sign of life. `false`: the connection has ended, or nothing was heard over it for three
+    /// probe timeouts (RFC 9002 section 6.2.1), which here are 500 ms at least and 5 s at most. TCP and TLS cannot ask, the
+    /// kernel of a dead end answers for it: whose end is not known is alive.
+    fn answers(&self) -> LocalFuture<'_, bool>;
     /// Ends it; the peer is told the number and the text where the transport can.
     fn close(&self, code: u32, reason: &str);
     /// Waits for its end. TCP and TLS know of it only while somebody reads or writes. A connection whose stream was dropped

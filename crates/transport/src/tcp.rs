@@ -5,7 +5,7 @@
 //! it, only a filter on the listening socket can. There is no retry.
 
 use std::{
-    io,
+    future, io,
     net::SocketAddr,
     os::fd::{AsFd, OwnedFd},
     pin::Pin,
@@ -187,6 +187,10 @@ impl Control for TcpControl {
 
     fn update_keys(&self) -> bool {
         false
+    }
+
+    fn answers(&self) -> LocalFuture<'_, bool> {
+        Box::pin(future::ready(self.end.get().is_none()))
     }
 
     /// TCP tells neither number nor text.

@@ -112,6 +112,23 @@ fn both_give_up_when_nothing_is_heard_for_too_long() {
 }
 
 #[test]
+fn whoever_is_cut_off_does_not_answer() {
+    run(async {
+        let network = Network::new(1);
+        network.set_delay(Duration::from_millis(100));
+        let (dialed, accepted, _listener) = pair(&network).await;
+        assert!(dialed.control.answers().await);
+        network.cut();
+        let begin = Instant::now();
+        assert!(!accepted.control.answers().await);
+        // Three probe timeouts of a round trip of 200 ms.
+        assert_eq!(begin.elapsed(), Duration::from_millis(3 * (3 * 200 + 25)));
+        let (answers, ()) = tokio::join!(accepted.control.answers(), async { network.restore() });
+        assert!(answers, "it is heard again in time");
+    });
+}
+
+#[test]
 fn whoever_waits_to_write_gives_up_as_well() {
     run(async {
         let network = Network::new(1);

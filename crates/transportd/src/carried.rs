@@ -16,7 +16,7 @@ use std::{
 use holdfast_api::transport::v1 as api;
 use holdfast_process::spawn_task;
 use holdfast_sys::pair;
-use holdfast_transport::{Closed, Connection, Control, Meter};
+use holdfast_transport::{Closed, Connection, Control, Meter, hung_up};
 use tokio::net::UnixStream;
 use tracing::{Instrument, debug, warn};
 
@@ -61,6 +61,17 @@ impl Carrying {
         self.living.borrow().get(&number).cloned()
     }
 
+    /// Others with the peer of this one, where it is.
+    pub(crate) fn beside(&self, connection: &api::Connection) -> Vec<Rc<Carried>> {
+        let is_beside = |other: &&Rc<Carried>| {
+            let other = &other.connection;
+            let is_same_place =
+                other.remote_address == connection.remote_address && other.interface == connection.interface;
+            other.number != connection.number && other.peer == connection.peer && is_same_place
+        };
+        self.living.borrow().values().filter(is_beside).cloned().collect()
+    }
+
     /// All.
     pub(crate) fn all(&self) -> Vec<Rc<Carried>> {
         self.living.borrow().values().cloned().collect()
@@ -74,6 +85,14 @@ impl Carried {
     /// Those of the kernel, for which there is no reason.
     pub(crate) fn meter(&self) -> io::Result<api::MeterReply> {
         passed(&self.meter, &self.inner)
+    }
+
+    /// Waits until the protocol has let go of its end, or at once if our descriptor cannot be copied.
+    pub(crate) async fn released(&self) {
+        let copy = self.inner.try_clone().and_then(|copy| UnixStream::from_std(StdStream::from(copy)));
+        if let Ok(inner) = copy {
+            hung_up(&inner).await;
+        }
     }
 
     /// For the operator.

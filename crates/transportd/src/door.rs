@@ -30,11 +30,12 @@ use crate::{
     admission::{Admission, MOST_LINES},
     carried::{Carrying, carry},
     entry::Entry,
-    handover::Handover,
+    handover::{Handed, Handover},
     listen, metrics,
     peers::{Peer, Peers, listen_address, octets, port, told},
     plain::{self, Plain},
     quic::{self, Dialer},
+    succession,
 };
 
 /// Everything that there is for one table.
@@ -302,7 +303,7 @@ impl Door {
     }
 
     /// Somebody has come in who has proven who it is, as far as that is still wanted.
-    pub(crate) fn let_in(self: &Rc<Self>, entry: &Entry, connection: holdfast_transport::Connection) {
+    pub(crate) fn let_in(self: &Rc<Self>, entry: &Rc<Entry>, connection: holdfast_transport::Connection) {
         let identity = &connection.identity;
         let (peer, remote, protocol) = (identity.peer.clone(), identity.remote, identity.protocol);
         let is_wanted =
@@ -311,10 +312,24 @@ impl Door {
             return debug!(peer, "a connection was not wanted any more when it was there");
         }
         match carry(self, connection, entry.source(remote).interface.as_deref()) {
-            Ok((connection, descriptor)) => self.hand_over(entry, connection, descriptor),
+            Ok(handed) => self.beside_others(entry, handed),
             Err(error) => {
                 warn!(event = "accept-failed", address = %entry.address, "taking a connection: {error}");
             }
+        }
+    }
+
+    /// Hands a connection over that is carried from now on, as are others with the same peer.
+    fn beside_others(self: &Rc<Self>, entry: &Rc<Entry>, (connection, descriptor): Handed) {
+        let earlier = self.carried.beside(&connection);
+        if earlier.is_empty() {
+            self.hand_over(entry, connection, descriptor);
+        } else if earlier.len() <= succession::MOST {
+            let (door, entry) = (Rc::clone(self), Rc::clone(entry));
+            self.spawn(succession::hand_over(door, entry, (connection, descriptor), earlier));
+        } else if self.may_log(&connection.peer) {
+            let peer = &connection.peer;
+            warn!(event = "connection-refused", peer, "connection refused: the peer has too many already");
         }
     }
 

@@ -24,6 +24,7 @@ mod plain;
 mod quic;
 mod secrets;
 mod service;
+mod succession;
 mod vrfs;
 mod watched;
 

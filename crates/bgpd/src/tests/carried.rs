@@ -145,3 +145,26 @@ async fn what_carries_a_session_and_what_proves_its_peer_is_shown() {
     let expected = ("tcp".to_owned(), String::new(), "127.0.0.1".to_owned());
     assert_eq!(shown(&scene, guest.key.0), expected);
 }
+
+#[tokio::test]
+async fn a_second_connection_takes_the_session_only_if_the_door_says_that_the_first_is_dead() {
+    for replaced in [&[][..], &[8], &[7]] {
+        let mut scene = Scene::new();
+        let (first, far) = carried(7);
+        let mut first = scene.take(scene.peer, first, far);
+        scene.establish(&mut first).await;
+        let (second, far) = carried(9);
+        let key = scene.speaker.accepted(scene.peer, second, replaced, scene.now).expect("it is taken");
+        let mut second = Line { key, far: Box::new(far) };
+        scene.says(&mut second, &[open(), KEEPALIVE.to_vec()].concat()).await;
+        let is_dead = replaced == [7];
+        assert_eq!(scene.speaker.connection(first.key).is_none(), is_dead, "{replaced:?}");
+        // It need not wait for the pause after a session that has ended.
+        assert_eq!(scene.state(scene.peer), Some(State::Established), "{replaced:?}");
+        let session = scene.speaker.session_connection(scene.peer).map(|(key, _)| key);
+        assert_eq!(session, Some(if is_dead { second.key } else { first.key }), "{replaced:?}");
+        let heard: [MessageType; 2] = scene.hears(&mut second).await;
+        let answer = if is_dead { MessageType::KeepAlive } else { MessageType::Notification };
+        assert_eq!(heard, [MessageType::Open, answer], "{replaced:?}");
+    }
+}

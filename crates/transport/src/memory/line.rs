@@ -16,11 +16,11 @@ use bytes::{Buf, Bytes};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
-    time::{Instant, Sleep, sleep_until},
+    time::{Instant, Sleep, sleep_until, timeout},
 };
 
 use super::{Cut, Net, Network};
-use crate::{Closed, Control, LocalFuture, Stats, Stream, end};
+use crate::{Closed, Control, LocalFuture, Stats, Stream, end, life::patience};
 
 /// Octets on their way in one direction, at most.
 const MOST_QUEUED: usize = 64 * 1024;
@@ -352,6 +352,22 @@ impl Control for MemoryControl {
 
     fn update_keys(&self) -> bool {
         false
+    }
+
+    fn answers(&self) -> LocalFuture<'_, bool> {
+        Box::pin(async {
+            let network = &self.end.network;
+            let there_and_back = async {
+                network.crossing().await;
+                network.crossing().await;
+            };
+            let round_trip = Duration::from_micros(self.stats().smoothed_rtt_us.into());
+            tokio::select! {
+                biased;
+                _ = self.closed() => false,
+                answer = timeout(patience(round_trip), there_and_back) => answer.is_ok(),
+            }
+        })
     }
 
     fn close(&self, code: u32, reason: &str) {

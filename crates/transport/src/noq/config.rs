@@ -9,7 +9,7 @@ use super::{
     crypto::{Dialing, Front, KeyUpdates, LetIn},
     keys::Keys,
 };
-use crate::{Expected, Failure};
+use crate::{Expected, Failure, life::keep_alive};
 
 /// Octets that the peer may send before we have read them, and that we keep until the peer has acknowledged them: a full
 /// table flows at 100 Mbit/s over 150 ms, and a peer that never reads costs no more.
@@ -97,8 +97,7 @@ fn transport(idle: Duration, streams: u32) -> TransportConfig {
         .receive_window(WINDOW.into())
         .send_window(WINDOW.into())
         .max_idle_timeout(Some(milliseconds(idle)))
-        // A protocol that is silent for longer (a hold time of zero) keeps its connection.
-        .keep_alive_interval(Some(idle / 3));
+        .keep_alive_interval(Some(keep_alive(idle)));
     config
 }
 

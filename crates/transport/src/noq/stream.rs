@@ -9,13 +9,21 @@ use std::{
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Wake, Waker, ready},
+    time::Duration,
 };
 
-use noq::{ConnectionError, PathId, RecvStream, SendStream, Stopped, VarInt};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use noq::{ConnectionError, PathId, PathStats, RecvStream, SendStream, Stopped, VarInt};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    select,
+    time::{sleep, timeout},
+};
 
 use super::{crypto::KeyUpdates, failure::closed};
-use crate::{Closed, Control, LocalFuture, Stats, Stream, attempt::canonical};
+use crate::{Closed, Control, LocalFuture, Stats, Stream, attempt::canonical, life::patience};
+
+/// How often it is looked whether the other end has answered.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A connection, and what is noted of it in passing.
 pub(super) struct Handle {
@@ -35,6 +43,11 @@ impl Handle {
             migrations: Cell::new(0),
             stats: Cell::new(Stats::default()),
         })
+    }
+
+    /// `None`: the connection has ended.
+    fn path_stats(&self) -> Option<PathStats> {
+        self.connection.path_stats(PathId::ZERO)
     }
 
     /// noq tells nobody that the peer has moved (RFC 9000 section 9): we look whenever something was heard.
@@ -59,7 +72,7 @@ impl Control for Handle {
         self.look();
         let mut stats = self.stats.get();
         // Of a connection that has ended, the last figures stay.
-        if let Some(path) = self.connection.path_stats(PathId::ZERO) {
+        if let Some(path) = self.path_stats() {
             // Probes that are too long for the path are meant to be lost.
             stats.lost_packets = path.lost_packets.saturating_sub(path.lost_plpmtud_probes);
             stats.smoothed_rtt_us = u32::try_from(path.rtt.as_micros()).unwrap_or(u32::MAX);
@@ -73,6 +86,27 @@ impl Control for Handle {
     fn update_keys(&self) -> bool {
         self.connection.force_key_update();
         true
+    }
+
+    fn answers(&self) -> LocalFuture<'_, bool> {
+        Box::pin(async {
+            let (Some(path), Some(before)) = (self.connection.path(PathId::ZERO), self.path_stats()) else {
+                return false;
+            };
+            if path.ping().is_err() {
+                return false;
+            }
+            let acknowledged = async {
+                // noq tells nobody.
+                while self.path_stats().is_none_or(|now| now.frame_rx.acks == before.frame_rx.acks) {
+                    sleep(LOOK).await;
+                }
+            };
+            select! {
+                answer = timeout(patience(before.rtt), acknowledged) => answer.is_ok(),
+                _ = self.connection.closed() => false,
+            }
+        })
     }
 
     fn close(&self, code: u32, reason: &str) {

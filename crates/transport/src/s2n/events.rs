@@ -114,6 +114,17 @@ impl Subscriber for Events {
         context.end(Some(event.error));
     }
 
+    fn on_ack_range_received(
+        &mut self,
+        context: &mut Context,
+        _: &ConnectionMeta,
+        _: &events::AckRangeReceived<'_>,
+    ) {
+        if let Some(state) = &context.state {
+            state.is_heard();
+        }
+    }
+
     fn on_packet_lost(&mut self, context: &mut Context, _: &ConnectionMeta, event: &events::PacketLost<'_>) {
         // That of a probe says how long packets may be, and nothing of the path's health.
         if !event.is_mtu_probe

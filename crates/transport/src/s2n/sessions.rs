@@ -22,7 +22,7 @@ use super::{
     events::Making,
     state::State,
 };
-use crate::attempt::canonical;
+use crate::{attempt::canonical, life::keep_alive};
 
 /// Octets that may be on their way to us, or wait here for being read: what a peer can make us hold.
 const WINDOW: u64 = 1 << 20;
@@ -142,8 +142,7 @@ impl limits::Limiter for Windows {
         };
         let patient = |idle: Duration| {
             let idle = idle.clamp(LEAST_IDLE, MOST_IDLE);
-            // A protocol that is silent for longer (a hold time of zero) keeps its connection.
-            self.limits.with_max_idle_timeout(idle)?.with_max_keep_alive_period(idle / 3)
+            self.limits.with_max_idle_timeout(idle)?.with_max_keep_alive_period(keep_alive(idle))
         };
         idle.and_then(|idle| patient(idle).ok()).unwrap_or(self.limits)
     }

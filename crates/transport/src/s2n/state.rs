@@ -15,7 +15,7 @@ use holdfast_tls::{
     rustls::{self, AlertDescription, ClientConfig, ServerConfig, pki_types::CertificateDer},
 };
 use s2n_quic::connection::Error;
-use tokio::sync::watch;
+use tokio::sync::{Notify, futures::Notified, watch};
 
 use super::{door::lock, kept::Kept};
 use crate::{Closed, Expected, Failure, Stats, failure};
@@ -48,6 +48,7 @@ pub(super) struct State {
     migrations: watch::Sender<u32>,
     key_updates: AtomicU32,
     stage: watch::Sender<Stage>,
+    heard: Notify,
     begun: Mutex<Option<Kept<Box<dyn Any>>>>,
     taken: AtomicBool,
 }
@@ -64,6 +65,7 @@ impl State {
             migrations: watch::Sender::new(0),
             key_updates: AtomicU32::new(0),
             stage: watch::Sender::new(Stage::Handshake),
+            heard: Notify::new(),
             begun: Mutex::new(None),
             taken: AtomicBool::new(false),
         })
@@ -156,6 +158,16 @@ impl State {
         // It only fails without a sender, which is here.
         let stage = stages.wait_for(|stage| !early(stage)).await.map(|stage| *stage);
         stage.unwrap_or(Stage::Ended(None))
+    }
+
+    /// The peer has acknowledged something.
+    pub(super) fn is_heard(&self) {
+        self.heard.notify_waiters();
+    }
+
+    /// Waits for that, from now on.
+    pub(super) fn heard(&self) -> Notified<'_> {
+        self.heard.notified()
     }
 
     pub(super) fn lost_packet(&self) {

@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
 use s2n_quic::{
@@ -14,10 +15,14 @@ use s2n_quic::{
     connection::{Handle, StreamAcceptor},
     stream::BidirectionalStream,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    select,
+    time::timeout,
+};
 
 use super::state::State;
-use crate::{Closed, Control, LocalFuture, Stats, Stream, attempt::canonical};
+use crate::{Closed, Control, LocalFuture, Stats, Stream, attempt::canonical, life::patience};
 
 /// Octets both ways. The side that accepts has its stream when the first octets of the dialer are here.
 pub(super) struct S2nStream {
@@ -147,6 +152,20 @@ impl Control for S2nControl {
     /// The library changes keys by itself, and only when the old ones have protected too much.
     fn update_keys(&self) -> bool {
         false
+    }
+
+    fn answers(&self) -> LocalFuture<'_, bool> {
+        Box::pin(async {
+            let heard = self.state.heard();
+            if self.handle.clone().ping().is_err() {
+                return false;
+            }
+            let round_trip = Duration::from_micros(self.stats().smoothed_rtt_us.into());
+            select! {
+                answer = timeout(patience(round_trip), heard) => answer.is_ok(),
+                _ = self.state.ended() => false,
+            }
+        })
     }
 
     /// The library has no place for the text.

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    io,
+    future, io,
     net::SocketAddr,
     os::fd::OwnedFd,
     pin::Pin,
@@ -128,6 +128,10 @@ impl Control for TlsControl {
         };
         self.key_updates.set(self.key_updates.get() + u32::from(updated.is_ok()));
         updated.is_ok()
+    }
+
+    fn answers(&self) -> LocalFuture<'_, bool> {
+        Box::pin(future::ready(self.end.get().is_none()))
     }
 
     /// TLS tells that it was in order, neither number nor text.

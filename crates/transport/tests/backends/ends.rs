@@ -24,6 +24,7 @@ for_every_backend! {
     nothing_is_taken_after_the_end,
     whoever_cannot_go_on_writing_is_told_of_the_end,
     connections_outlive_their_listener,
+    whoever_is_there_answers,
 }
 
 async fn an_end_says_why_where_it_can(backend: &dyn Backend) {
@@ -89,6 +90,16 @@ async fn nothing_is_taken_after_the_end(backend: &dyn Backend) {
     let (octets, _) = rest(&mut dialed).await;
     assert_eq!(octets, b"");
     drop(accepted);
+}
+
+async fn whoever_is_there_answers(backend: &dyn Backend) {
+    let Pair { mut dialed, mut accepted, .. } = Pair::new(backend).await;
+    assert!(dialed.control.answers().await && accepted.control.answers().await);
+    greet(&mut dialed, &mut accepted).await;
+    dialed.control.close(0, "");
+    rest(&mut accepted).await;
+    assert!(!dialed.control.answers().await, "it has ended here");
+    assert!(!accepted.control.answers().await, "it was ended there");
 }
 
 async fn connections_outlive_their_listener(backend: &dyn Backend) {

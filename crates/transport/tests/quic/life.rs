@@ -16,7 +16,7 @@ use crate::{
     gate::TestGate,
     meet,
     peers::pair,
-    relay::Relay,
+    relay::{Relay, Way},
     run, talk,
 };
 
@@ -75,6 +75,27 @@ fn a_neighbour_with_gtsm_is_not_heard_from_another_address() {
         dialed.stream.write_all(b"from elsewhere").await.expect("there is room");
         assert_eq!(accepted.control.closed().await, Closed::TimedOut);
         assert_eq!(accepted.control.stats().migrations, 0);
+    });
+}
+
+#[test]
+fn whoever_is_not_heard_any_more_does_not_answer() {
+    run(async {
+        let (r1, r2) = pair();
+        let (server, client) = (endpoint(), endpoint());
+        let mut listener = server.listen(TestGate::open(r2.expects(&r1)));
+        let silent = Rc::new(Cell::new(false));
+        let hears = silent.clone();
+        // Only one way is cut: what is sent from here is as good as lost, too.
+        let relay = Relay::looking(server.local(), move |way, _| way == Way::ToServer || !hears.get()).await;
+        let (mut dialed, mut accepted) =
+            meet(&client, relay.address(), &r1.expects(&r2), &mut listener).await;
+        talk(&mut dialed, &mut accepted).await;
+        assert!(dialed.control.answers().await && accepted.control.answers().await);
+        silent.set(true);
+        assert!(!dialed.control.answers().await);
+        silent.set(false);
+        assert!(dialed.control.answers().await, "it is for the caller to end it");
     });
 }
 

@@ -66,7 +66,7 @@ fn bind(at: SocketAddr) -> UdpSocket {
 }
 
 /// The dialer learns it with the first packet that it sends, and not when its own patience ends.
-fn reset_after_restart(successor: &'static [u8]) {
+fn reset_after_restart(successor: &'static [u8], asks: bool) {
     run(async move {
         let (r1, r2) = pair();
         let udp = bind("127.0.0.1:0".parse().expect("an address"));
@@ -81,7 +81,10 @@ fn reset_after_restart(successor: &'static [u8]) {
 
         let server = Endpoint::new(bind(at), &seeds(successor)).expect("an endpoint");
         let mut listener = server.listen(TestGate::open(r2.expects(&r1)));
-        dialed.stream.write_all(&[0; 100]).await.expect("written");
+        match asks {
+            true => assert!(!dialed.control.answers().await),
+            false => dialed.stream.write_all(&[0; 100]).await.expect("written"),
+        }
         assert_eq!(dialed.control.closed().await, Closed::Reset);
 
         // And comes again.
@@ -95,10 +98,15 @@ fn reset_after_restart(successor: &'static [u8]) {
 
 #[test]
 fn connections_of_the_predecessor_are_reset_at_once() {
-    reset_after_restart(&[1]);
+    reset_after_restart(&[1], false);
 }
 
 #[test]
 fn also_when_the_seeds_have_rotated() {
-    reset_after_restart(&[2, 1]);
+    reset_after_restart(&[2, 1], false);
+}
+
+#[test]
+fn also_when_it_is_only_asked_whether_they_are_alive() {
+    reset_after_restart(&[1], true);
 }

@@ -1,13 +1,13 @@
 //! With the other library at the other end, and with a peer whose address moves.
 
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 
 use holdfast_tls::Seeds;
 use holdfast_transport::{Closed, Connection, Expected, Gate, Listener, Protocol, noq};
 use tokio::io::AsyncWriteExt;
 
 use crate::{
-    relay::Relay,
+    relay::{Relay, Way},
     support::{Router, Told, dialer, echo, listener, run, socket},
 };
 
@@ -68,6 +68,27 @@ fn the_other_library_is_told_what_is_wrong_with_its_key() {
             failed.to_string().contains("certificate_unknown"),
             "the alert is the one that it was: {failed}"
         );
+    });
+}
+
+#[test]
+fn whoever_is_not_heard_any_more_does_not_answer() {
+    run(async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        let mut listener = listener(&Told::new(Some(r2.expects(&r1))));
+        let silent = Rc::new(Cell::new(false));
+        let hears = silent.clone();
+        let relay =
+            Relay::looking(listener.local(), move |way, _| way == Way::ToClient || !hears.get()).await;
+        let (dialer, to_r2) = (dialer(), r1.expects(&r2));
+        let (dialed, accepted) = tokio::join!(dialer.connect(relay.address(), &to_r2), listener.accept());
+        let (mut dialed, mut accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+        echo(&mut dialed, &mut accepted).await;
+        assert!(dialed.control.answers().await && accepted.control.answers().await);
+        silent.set(true);
+        assert!(!accepted.control.answers().await);
+        silent.set(false);
+        assert!(accepted.control.answers().await, "it is for the caller to end it");
     });
 }
 

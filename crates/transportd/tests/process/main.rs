@@ -122,8 +122,11 @@ impl Router {
             plain: place.plain,
             ..sockets::ListenRequest::default()
         });
-        let request =
-            sockets::Configuration { peers: peers.iter().map(told).collect(), listen: places.collect() };
+        let request = sockets::Configuration {
+            peers: peers.iter().map(told).collect(),
+            listen: places.collect(),
+            ..Default::default()
+        };
         opener.configure(request).await.expect("configured");
         let door: TransportClient = self.manager.wait_for("transport").await.expect("it is there");
         let request = Configuration { peers: peers.to_vec(), listen: listen.to_vec(), ..more };

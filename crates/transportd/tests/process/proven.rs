@@ -2,9 +2,11 @@
 
 use std::{
     fs::File,
-    io::Write,
+    io::{ErrorKind, Write},
     net::{SocketAddr, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
     time::Duration,
 };
 
@@ -26,6 +28,9 @@ use rustix::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
+    sync::oneshot,
+    task::LocalSet,
+    time::sleep,
 };
 
 use super::{NEIGHBOR, PORT, ROUTER, Router, handed, peer, story};
@@ -70,10 +75,50 @@ impl Own {
     }
 
     async fn over_quic(&self, router: &Self) -> Result<Dialled, Failure> {
-        let socket = UdpSocket::bind((NEIGHBOR, 0)).expect("bound");
-        let endpoint = noq::Endpoint::new(socket, &Seeds::random()).expect("an endpoint");
-        endpoint.connect(SocketAddr::new(ROUTER.into(), PORT), None, &self.expects(router)).await
+        over_quic(&self.expects(router)).await
     }
+
+    /// A connection whose dialer says a word, in a thread of its own, which can be frozen.
+    fn elsewhere(&self, router: &Self) -> Elsewhere {
+        let expected = self.expects(router);
+        let (freeze, frozen) = oneshot::channel::<Freeze>();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            LocalSet::new().block_on(&runtime.expect("a runtime"), async {
+                let mut dialled = over_quic(&expected).await.expect("connected");
+                dialled.stream.write_all(b"OPEN").await.expect("written");
+                let Freeze { is_frozen, end } = frozen.await.expect("somebody wants it");
+                is_frozen.send(()).expect("somebody waits");
+                // Nothing else runs here.
+                end.recv().expect_err("nobody says anything");
+            });
+        });
+        Elsewhere(freeze)
+    }
+}
+
+/// Who dials in another thread.
+struct Elsewhere(oneshot::Sender<Freeze>);
+
+struct Freeze {
+    is_frozen: oneshot::Sender<()>,
+    end: Receiver<()>,
+}
+
+impl Elsewhere {
+    /// From now on it says nothing, and hears nothing, until what is returned is dropped.
+    async fn freeze(self) -> Sender<()> {
+        let ((is_frozen, now), (until, end)) = (oneshot::channel(), channel());
+        assert!(self.0.send(Freeze { is_frozen, end }).is_ok(), "it lives");
+        now.await.expect("frozen");
+        until
+    }
+}
+
+async fn over_quic(expected: &Expected) -> Result<Dialled, Failure> {
+    let socket = UdpSocket::bind((NEIGHBOR, 0)).expect("bound");
+    let endpoint = noq::Endpoint::new(socket, &Seeds::random()).expect("an endpoint");
+    endpoint.connect(SocketAddr::new(ROUTER.into(), PORT), None, expected).await
 }
 
 /// The router with this key, where the neighbour has to have that one.
@@ -144,6 +189,62 @@ fn who_has_the_key_is_let_in_and_what_it_says_is_carried() {
             let proof = holdfast_tls::fingerprint_words(&theirs.key.fingerprint());
             assert!(connection.proof.contains(&proof), "{}", connection.proof);
             assert_eq!(connection.peer, "neighbor");
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_is_silent_is_replaced_by_the_next_one_of_the_peer() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        configure(&router, &ours, &theirs).await;
+        let mut accepted = router.door().await.accept(Empty {});
+        let elsewhere = theirs.elsewhere(&ours);
+        let (first, first_end) = handed(&mut accepted).await;
+        let mut first_end = UnixStream::from_std(StdStream::from(first_end)).expect("a stream");
+        first_end.read_exact(&mut [0; 4]).await.expect("its word");
+        let frozen = elsewhere.freeze().await;
+
+        let second = theirs.over_quic(&ours).await.expect("connected");
+        let (replacing, _second_end) = handed(&mut accepted).await;
+        assert_eq!((&first.replaces, &replacing.replaces), (&vec![], &vec![first.number]));
+        let error = first_end.try_read(&mut [0]).expect_err("it has not ended before");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        drop(first_end);
+        let meter = || async { router.door().await.meter(MeterRequest { number: first.number }).await };
+        while meter().await.is_ok() {
+            sleep(Duration::from_millis(10)).await;
+        }
+
+        // The second one is alive: with a third both are bgp's.
+        let third = theirs.over_quic(&ours).await.expect("connected");
+        let (beside, _third_end) = handed(&mut accepted).await;
+        assert!(beside.replaces.is_empty(), "{beside:?}");
+        for connection in [&second, &third] {
+            assert!(connection.control.answers().await);
+        }
+        drop(frozen);
+    });
+}
+
+#[test]
+fn who_connects_over_and_over_is_refused() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        configure(&router, &ours, &theirs).await;
+        let mut accepted = router.door().await.accept(Empty {});
+        let mut all = Vec::new();
+        // One more than are looked at beside a new one.
+        for _ in 0..9 {
+            let dialled = theirs.over_quic(&ours).await.expect("connected");
+            all.push((dialled, handed(&mut accepted).await));
+        }
+        let mut refused = theirs.over_quic(&ours).await.expect("its handshake is good");
+        refused.stream.write_all(b"OPEN").await.expect("written");
+        let said = refused.stream.read(&mut [0]).await;
+        assert!(matches!(said, Ok(0) | Err(_)), "there it ends: {said:?}");
+        for (dialled, _) in &all {
+            assert!(dialled.control.answers().await);
         }
     });
 }

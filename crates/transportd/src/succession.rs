@@ -1,0 +1,70 @@
+//! A peer that connects while a connection with it is carried: it may have died, and know nothing of that one any more.
+//!
+//! ```text
+//!  a new one, proven ──> those with the same peer are asked for a sign of life ── answered ──> both are the protocol's
+//!                                                                              └─ silence ──> the new one replaces them
+//! ```
+//! Of TCP the kernel of the dead process says so at once. Of QUIC nobody does: the socket of a dialer is gone with it, and
+//! who had listened answers only to what it hears. Until its own patience ended the protocol would go on with a session that
+//! is none, and take the new connection for one too many (RFC 4271 section 6.8).
+
+use std::rc::Rc;
+
+use tokio::{task::JoinSet, time::timeout};
+use tracing::{error, warn};
+
+use crate::{
+    carried::Carried,
+    door::Door,
+    entry::Entry,
+    handover::{Handed, LONGEST},
+};
+
+/// Connections with one peer that are carried when it connects, at most: one that has more connects for nothing else.
+pub(crate) const MOST: usize = 8;
+
+/// Hands a connection over, beside `earlier` ones or in their place.
+pub(crate) async fn hand_over(
+    door: Rc<Door>,
+    entry: Rc<Entry>,
+    (mut connection, descriptor): Handed,
+    earlier: Vec<Rc<Carried>>,
+) {
+    let gone = gone(earlier).await;
+    connection.replaces = gone.iter().map(|carried| carried.connection.number).collect();
+    if !gone.is_empty() && door.may_log(&connection.peer) {
+        let (peer, protocol) = (&connection.peer, entry.protocol.name());
+        warn!(
+            event = "connection-replaced",
+            peer,
+            protocol,
+            "the peer has connected again, and does not answer over the connection that there was"
+        );
+    }
+    door.hand_over(&entry, connection, descriptor);
+    // Our end is held here: the protocol is not told of an end before it has what comes instead.
+    let released = async {
+        for carried in &gone {
+            carried.released().await;
+            carried.control.close(0, "");
+        }
+    };
+    // Nobody takes it, or not this one: then their own patience ends them.
+    let _ = timeout(LONGEST, released).await;
+}
+
+/// Those that do not answer; all are asked at the same time.
+async fn gone(connections: Vec<Rc<Carried>>) -> Vec<Rc<Carried>> {
+    let mut asked = JoinSet::new();
+    for carried in connections {
+        asked.spawn_local(async move { (!carried.control.answers().await).then_some(carried) });
+    }
+    let mut gone = Vec::new();
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok(silent) => gone.extend(silent),
+            Err(error) => error!(%error, "asking a connection has stopped on a fault of ours"),
+        }
+    }
+    gone
+}
