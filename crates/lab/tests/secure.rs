@@ -299,6 +299,16 @@ fn a_session_outlives_its_certificates_and_others_take_their_place_without_a_fla
     pair.r1.until_neighbor("other", LIMIT, renewed)?;
     pair.r2.until_neighbor("other", LIMIT, renewed)?;
 
+    // Secrets are written from the reload on that asks for it.
+    let logging = configuration(R1, &new1).replace("[bgp]", "key-log = \"secrets.log\"\n[bgp]");
+    pair.r1.reload_with_files(&logging, &new1.files)?;
+    pair.clear()?;
+    let secrets = pair.r1.directory().join("secrets.log");
+    wait::until("secrets of a session", LIMIT, || match std::fs::read_to_string(&secrets) {
+        Ok(text) if text.contains("CLIENT_TRAFFIC_SECRET_0 ") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+
     // A certificate that is good for a few seconds more.
     let until = now()? + 6;
     let expiring = new1.showing(&next.sign_until("r1.example", until)?);

@@ -195,13 +195,17 @@ fn differing(old: &Config, new: &Config) -> Result<Messages, XrlError> {
     let restart = with_other_sockets(old, new);
     let mut differing = Vec::new();
     for name in TOLD {
-        let before = configure::parts(name, old)?;
-        for mut message in configure::parts(name, new)? {
+        let (before, after) = (configure::parts(name, old)?, configure::parts(name, new)?);
+        // What the door keeps, for all tables alike, it uses from its next configuration on.
+        let is_known = |part: &Part| before.iter().any(|message| message.part == *part);
+        let is_kept = |message: &Message| matches!(message.part, Part::Keep(_)) && !is_known(&message.part);
+        let keeps = after.iter().any(is_kept);
+        for mut message in after {
             if let Part::Bgp(part) = &mut message.part {
                 let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);
                 part.restart = restart.iter().filter(is_its).cloned().collect();
             }
-            if !before.contains(&message) {
+            if !before.contains(&message) || keeps && matches!(message.part, Part::Transport(_)) {
                 differing.push((name, message));
             }
         }
@@ -631,6 +635,14 @@ mod tests {
         let (old, new) = (secure(&[], ""), secure(&[("\"tls\"", "\"quic\"")], ""));
         let (first, _) = by_turn(&old, &new).expect("parts");
         assert_eq!(whom(&first), ["secrets", "transport"]);
+    }
+
+    #[test]
+    fn what_is_kept_is_in_use_with_the_reload_that_brings_it() {
+        let logging = secure(&[("[bgp]", "key-log = \"secrets.log\"\n[bgp]")], "");
+        for (old, new) in [(secure(&[], ""), logging.clone()), (logging, secure(&[], ""))] {
+            assert_eq!(told(&old, &new), (["secrets", "transport"].map(str::to_owned).to_vec(), Vec::new()));
+        }
     }
 
     const VRFS: &str = r#"
