@@ -5,7 +5,7 @@
 mod limit;
 
 use tracing::{Span, Subscriber, error_span, subscriber::set_global_default};
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tracing_subscriber::{EnvFilter, filter::ParseError, fmt::MakeWriter};
 
 pub use limit::{BURST, EVERY, Limits};
 
@@ -14,6 +14,9 @@ pub use limit::{BURST, EVERY, Limits};
 pub const LEVEL: &str = "HOLDFAST_LOG";
 /// "text" or "json".
 pub const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
+
+/// Of libraries only errors, unless the filter names them: about each packet from outside they could have something to say.
+const LIBRARIES: &str = "noq=error";
 
 /// What names the process in each of its lines; to be entered once, at its beginning.
 pub fn process(name: &'static str) -> Span {
@@ -31,10 +34,14 @@ pub fn vrf(process: &str, name: &str) -> Span {
 /// Starts logging as the environment says, and as given where it says nothing.
 pub fn start(process: &str, level: &str, format: &str) {
     let said = std::env::var(LEVEL).unwrap_or_else(|_| level.to_owned());
-    let filter = EnvFilter::try_new(own(process, &said)).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter(&own(process, &said)).unwrap_or_else(|_| EnvFilter::new("info"));
     let json = std::env::var(FORMAT).as_deref().unwrap_or(format) == "json";
     // Somebody else may have started it: a test, say.
     let _ = set_global_default(lines(filter, json, std::io::stderr));
+}
+
+fn filter(said: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::try_new(format!("{LIBRARIES},{said}"))
 }
 
 /// What a filter says to a process: its own level in place of the one for all, and nothing about other processes.
@@ -61,7 +68,7 @@ where
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use tracing::{subscriber::with_default, warn};
+    use tracing::{error, subscriber::with_default, warn};
 
     use super::*;
 
@@ -77,7 +84,7 @@ mod tests {
     fn captured(level: &str, json: bool, act: impl FnOnce()) -> String {
         let out = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&out);
-        let subscriber = lines(EnvFilter::new(level), json, move || Shared(Arc::clone(&writer)));
+        let subscriber = lines(filter(level).expect("a filter"), json, move || Shared(Arc::clone(&writer)));
         with_default(subscriber, act);
         let out = out.lock().expect("nobody panicked");
         String::from_utf8_lossy(&out).into_owned()
@@ -117,6 +124,23 @@ mod tests {
         assert_eq!(own("bgp", "warn"), "warn");
         let is_logged = |filter: &str| logged(&own("bgp", filter), false).contains("session down");
         assert!(is_logged("error,bgp=warn") && !is_logged("info,bgp=error") && is_logged("info,rib=error"));
+    }
+
+    #[test]
+    fn a_library_is_heard_if_it_fails_or_is_asked_for() {
+        let logged = |level: &str| {
+            captured(level, false, || {
+                warn!(target: "noq_proto::connection", "discarding");
+                error!(target: "noq_proto::connection", "failing");
+            })
+        };
+        for (level, discarding) in [("info", false), ("debug", false), ("info,noq=debug", true)] {
+            let lines = logged(level);
+            assert!(
+                lines.contains("failing") && lines.contains("discarding") == discarding,
+                "{level}: {lines}"
+            );
+        }
     }
 
     #[test]
