@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path};
 
-use holdfast_config::Holds;
+use holdfast_config::{Holds, List};
 use holdfast_tls::files;
 
 use crate::{Failure, json};
@@ -13,7 +13,11 @@ pub(crate) fn check(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Resu
     // Not UTF-8 is a fault of the text, with a place: what is no character becomes one that TOML refuses.
     let text = String::from_utf8_lossy(&read?).replace(char::REPLACEMENT_CHARACTER, "\u{0}");
     let directory = file.parent().unwrap_or(Path::new(""));
-    let named = |name: &str, holds: Holds<'_>| named(&directory.join(name), holds);
+    let named = |name: &str, holds: Holds<'_>| match directory.join(name) {
+        file if is_below(&file, directory) => named(&file, holds),
+        _ => Err("it has to be in the directory of the configuration or below: the router reads no other"
+            .to_owned()),
+    };
     match holdfast_config::parse_with(&text, &file.display().to_string(), &named) {
         Ok(_) if as_json => json::line(out, &serde_json::json!([]))?,
         Ok(config) => {
@@ -30,11 +34,21 @@ pub(crate) fn check(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Resu
     Ok(())
 }
 
+/// Whether a file, wherever its links lead, is where a router that runs may read. One that is not there is somebody else's fault.
+fn is_below(file: &Path, directory: &Path) -> bool {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    match (fs::canonicalize(file), fs::canonicalize(directory)) {
+        (Ok(file), Ok(directory)) => file.starts_with(directory),
+        _ => true,
+    }
+}
+
 /// What a file holds that the configuration names.
 fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
     match holds {
-        Holds::Certificates => files::certificates(file),
-        Holds::Revocations => files::revocations(file),
+        Holds::List(List::Certificates) => files::certificates(file),
+        Holds::List(List::Authorities) => files::authorities(file),
+        Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
     }
 }

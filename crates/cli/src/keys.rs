@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::RangedI64ValueParser, value_parser};
 use holdfast_tls::keys::{
     self, Access, Algorithm, Authority, Item, KeysError, PrivateKey, Validity, describe, pem,
 };
@@ -81,7 +81,7 @@ struct New {
     #[arg(long, value_name = "DIR")]
     authority: Option<PathBuf>,
     /// How long the certificate is valid.
-    #[arg(long, value_name = "DAYS", default_value_t = 730)]
+    #[arg(long, value_name = "DAYS", default_value_t = 730, value_parser = days())]
     days: u32,
     /// How.
     #[command(flatten)]
@@ -97,7 +97,7 @@ struct NewAuthority {
     #[arg(long)]
     name: String,
     /// How long its certificate is valid.
-    #[arg(long, value_name = "DAYS", default_value_t = 3650)]
+    #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = days())]
     days: u32,
     /// How.
     #[command(flatten)]
@@ -115,7 +115,7 @@ struct Sign {
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// How long the certificate is valid.
-    #[arg(long, value_name = "DAYS", default_value_t = 730)]
+    #[arg(long, value_name = "DAYS", default_value_t = 730, value_parser = days())]
     days: u32,
     /// Replace what is there.
     #[arg(long)]
@@ -130,8 +130,13 @@ struct Revoke {
     /// The certificate.
     certificate: PathBuf,
     /// When the next list is due. An older one counts here all the same; others may refuse it.
-    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = days())]
     days: u32,
+}
+
+/// What is valid for no day is of no use.
+fn days() -> RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..)
 }
 
 impl Keys {

@@ -10,12 +10,21 @@ use crate::{
 /// What a file has to hold.
 #[derive(Copy, Clone, Debug)]
 pub enum Holds<'a> {
-    /// Certificates, one at least.
-    Certificates,
-    /// Revocation lists, one at least.
-    Revocations,
+    /// One of these at least.
+    List(List),
     /// The private key of the first of these certificates; of any, if there are none.
     KeyOf(&'a [Vec<u8>]),
+}
+
+/// Of what there may be several in a file.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum List {
+    /// Certificates.
+    Certificates,
+    /// Certificates of those who may have signed others.
+    Authorities,
+    /// Revocation lists.
+    Revocations,
 }
 
 /// Reads a file, by the name that is in the configuration: what it holds as DER, or what is wrong with it, without its
@@ -28,8 +37,7 @@ type Contents = Result<Arc<[Vec<u8>]>, String>;
 pub(crate) struct Files<'a> {
     /// `None`: files are not read.
     read: Option<&'a ReadFile<'a>>,
-    /// By name, and whether it holds revocation lists.
-    known: RefCell<HashMap<(String, bool), Contents>>,
+    known: RefCell<HashMap<(String, List), Contents>>,
 }
 
 impl<'a> Files<'a> {
@@ -37,12 +45,11 @@ impl<'a> Files<'a> {
         Self { read, known: RefCell::default() }
     }
 
-    /// Certificates or revocation lists. Nothing, and a fault, where they cannot be had.
-    pub(crate) fn lists(&self, report: &Report<'_>, name: At<String>, holds: Holds<'_>) -> DerFile {
-        let key = (name.value.clone(), matches!(holds, Holds::Revocations));
+    /// What a file holds a list of. Nothing, and a fault, where they cannot be had.
+    pub(crate) fn lists(&self, report: &Report<'_>, name: At<String>, list: List) -> DerFile {
         let mut known = self.known.borrow_mut();
-        let contents = known.entry(key).or_insert_with(|| match self.read {
-            Some(read) => read(&name.value, holds).map(Into::into),
+        let contents = known.entry((name.value.clone(), list)).or_insert_with(|| match self.read {
+            Some(read) => read(&name.value, Holds::List(list)).map(Into::into),
             None => Ok(Arc::default()),
         });
         let contents = contents.clone().unwrap_or_else(|error| {

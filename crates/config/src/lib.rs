@@ -20,7 +20,7 @@ mod size;
 mod suggest;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use files::{Holds, ReadFile};
+pub use files::{Holds, List, ReadFile};
 pub use schema::Config;
 pub use suggest::nearest;
 

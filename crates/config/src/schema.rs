@@ -52,14 +52,17 @@ pub struct Config {
 impl Config {
     /// What is allowed, and may not be what was meant; in words of the operator.
     pub fn notes(&self) -> Vec<String> {
-        let peers = self.bgp.iter().flat_map(|bgp| &bgp.peers);
-        let note = |peer: &Peer| {
-            format!(
-                "peer `{}`: whoever its authorities have signed for may be it, since there is no `tls-name`",
-                peer.name
-            )
-        };
-        peers.filter(|peer| peer.could_be_several()).map(note).collect()
+        let mut notes = Vec::new();
+        for peer in self.bgp.iter().flat_map(|bgp| &bgp.peers) {
+            let mut note = |text: &str| notes.push(format!("peer `{}`: {text}", peer.name));
+            if peer.could_be_several() {
+                note("whoever its authorities have signed for may be it, since there is no `tls-name`");
+            }
+            if peer.need_not_prove() {
+                note("who comes over `tcp`, which is in its list, proves nothing");
+            }
+        }
+        notes
     }
 }
 
@@ -735,6 +738,12 @@ impl Peer {
         let Trust { authorities, name, pins, .. } = &self.trust;
         let is_one = !matches!(self.remote, Remote::Range(_));
         is_one && !authorities.is_empty() && name.is_none() && pins.is_empty()
+    }
+
+    /// Whether there is a way around what it has to prove.
+    fn need_not_prove(&self) -> bool {
+        let proves = |transport: &Transport| transport.proves();
+        self.transports.iter().any(proves) && !self.transports.iter().all(proves)
     }
 }
 

@@ -77,7 +77,7 @@ fn every_check_points_at_its_text() {
     let quic = |rest: &str| format!("{TLS}{}", peer(&format!("transport = \"quic\"\n{PIN}{rest}")));
     let table: &[(String, &str, &str)] = &[
         // Transports, and what proves peers.
-        (peer("transport = \"quick\""), "\"quick\"", "`quick` is no transport | \"tcp\" or \"tls\" or \"quic\" or \"quic-s2n\" | did you mean `quic`?"),
+        (peer("transport = \"quick\""), "\"quick\"", "`quick` is no transport | \"tcp\", \"tls\", \"quic\" or \"quic-s2n\" | did you mean `quic`?"),
         (peer("transport = []"), "[]", "no transport is left"),
         (peer("transport = [\"tcp\", \"tcp\"]"), "\"tcp\"", "transport `tcp` is already on line"),
         (peer(&format!("transport = \"tls\"\n{PIN}")), "\"tls\"", "nothing that we could show the neighbour over `tls` | [tls] with `certificate`"),
@@ -478,13 +478,14 @@ proptest! {
 
 /// A disk with a few files; the number of reads.
 fn with_files(text: &str) -> (Result<holdfast_config::Config, Vec<String>>, usize) {
-    use holdfast_config::Holds;
+    use holdfast_config::{Holds, List};
     let reads = std::cell::Cell::new(0);
     let read = |file: &str, holds: Holds<'_>| {
         reads.set(reads.get() + 1);
         match (file, holds) {
-            ("a.pem" | "ca.pem", Holds::Certificates) => Ok(vec![file.as_bytes().to_vec()]),
-            ("crl.pem", Holds::Revocations) => Ok(vec![vec![7]]),
+            ("a.pem" | "ca.pem", Holds::List(List::Certificates))
+            | ("ca.pem", Holds::List(List::Authorities)) => Ok(vec![file.as_bytes().to_vec()]),
+            ("crl.pem", Holds::List(List::Revocations)) => Ok(vec![vec![7]]),
             ("a.key", Holds::KeyOf([certificate])) if certificate == b"a.pem" => Ok(vec![vec![9]]),
             ("a.key", Holds::KeyOf(_)) => Err("this is the key of another certificate".to_owned()),
             ("empty.pem", _) => Err("there is no certificate in it".to_owned()),
@@ -534,11 +535,14 @@ fn a_file_that_is_not_there_or_holds_something_else_is_shown_where_it_is_named()
 }
 
 #[test]
-fn who_could_be_several_is_noted() {
-    let notes = |trust: &str| {
-        let text = format!("{ROUTER}{TLS}{PEER}transport = \"tls\"\n{trust}");
+fn who_could_be_several_or_need_not_prove_who_it_is_is_noted() {
+    let noted = |transport: &str, trust: &str| {
+        let text = format!("{ROUTER}{TLS}{PEER}transport = {transport}\n{trust}");
         parse(&text, "router.toml").unwrap_or_else(|wrong| panic!("{wrong}")).notes()
     };
+    let notes = |trust: &str| noted("\"tls\"", trust);
+    assert!(noted("[\"tls\", \"tcp\"]", PIN)[0].starts_with("peer `a`: who comes over `tcp`"));
+    assert!(noted("[\"quic\", \"tls\"]", PIN).is_empty() && noted("\"tcp\"", "").is_empty());
     let authorities = "tls-authorities = \"ca.pem\"\n";
     assert!(notes(authorities)[0].starts_with("peer `a`: whoever its authorities have signed for"));
     assert!(notes(&format!("{authorities}tls-name = \"10.1.0.2\"")).is_empty());

@@ -36,7 +36,7 @@ use holdfast_api::{
     keeper::v1::{Empty, GetRequest, ProcessEvent, SignalRequest, SpawnRequest},
     socket::v1::SocketDispatcher,
 };
-use holdfast_config::{Config, Holds};
+use holdfast_config::{Config, Holds, List};
 use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
 use holdfast_sockets::{Place, SocketService};
 use holdfast_tls::files;
@@ -87,12 +87,15 @@ fn parse(text: &str, name: &str, file: &Path) -> Result<Config, String> {
 /// nothing once it runs.
 fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
     let held = match holds {
-        Holds::Certificates => files::certificates(file),
-        Holds::Revocations => files::revocations(file),
+        Holds::List(List::Certificates) => files::certificates(file),
+        Holds::List(List::Authorities) => files::authorities(file),
+        Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
     };
     held.map_err(|error| match error.starts_with("Permission denied") {
-        true => format!("{error}: it has to be in the directory of the configuration, or below"),
+        true => format!(
+            "{error}: it has to belong to the router's user, in the directory of the configuration or below"
+        ),
         false => error,
     })
 }

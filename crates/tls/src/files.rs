@@ -3,11 +3,12 @@
 
 use std::{fs, io::Read, path::Path};
 
-use x509_parser::{parse_x509_certificate, parse_x509_crl};
+use x509_parser::{parse_x509_certificate, parse_x509_crl, x509::X509Version};
 
 use crate::{
     Identity,
     keys::{self, KeysError},
+    words,
 };
 
 /// In octets. A list that revokes a hundred thousand certificates is not longer.
@@ -18,11 +19,33 @@ const LARGEST: u64 = 4 << 20;
 /// # Errors
 /// It cannot be read, or holds none, or one of them is none.
 pub fn certificates(file: &Path) -> Result<Vec<Vec<u8>>, String> {
-    let found = keys::certificates(&read(file)?).map_err(words)?;
+    let found = keys::certificates(&read(file)?).map_err(said)?;
     match found.iter().all(|der| parse_x509_certificate(der).is_ok_and(|(rest, _)| rest.is_empty())) {
         true => Ok(found),
         false => Err("it holds a certificate that cannot be read".to_owned()),
     }
+}
+
+/// The same of who may have signed others: authorities, and those that have signed themselves.
+///
+/// # Errors
+/// Those of [`certificates`], and that one of them can have signed none.
+pub fn authorities(file: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let found = certificates(file)?;
+    match found.iter().find_map(|der| of_a_router(der)) {
+        None => Ok(found),
+        Some((subject, issuer)) => Err(format!(
+            "the certificate of {subject} is no authority's: take that of {issuer}, which has signed it, or pin its key"
+        )),
+    }
+}
+
+/// Whose certificate it is, and who has signed it, unless others can lead to it (RFC 5280 section 6.1.4, k).
+fn of_a_router(der: &[u8]) -> Option<(String, String)> {
+    let (_, read) = parse_x509_certificate(der).ok()?;
+    let names = [read.subject(), read.issuer()];
+    let leads_to_it = read.is_ca() || read.version() != X509Version::V3 || names[0] == names[1];
+    (!leads_to_it).then(|| names.map(words::distinguished).into())
 }
 
 /// All revocation lists of a file, as DER.
@@ -30,7 +53,7 @@ pub fn certificates(file: &Path) -> Result<Vec<Vec<u8>>, String> {
 /// # Errors
 /// It cannot be read, or holds none, or one of them is none.
 pub fn revocations(file: &Path) -> Result<Vec<Vec<u8>>, String> {
-    let found = keys::revocations(&read(file)?).map_err(words)?;
+    let found = keys::revocations(&read(file)?).map_err(said)?;
     match found.iter().all(|der| parse_x509_crl(der).is_ok_and(|(rest, _)| rest.is_empty())) {
         true => Ok(found),
         false => Err("it holds a revocation list that cannot be read".to_owned()),
@@ -42,7 +65,7 @@ pub fn revocations(file: &Path) -> Result<Vec<Vec<u8>>, String> {
 /// # Errors
 /// It cannot be read, or holds none, or that of another certificate.
 pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, String> {
-    let key = keys::private_key(&read(file)?).map_err(words)?;
+    let key = keys::private_key(&read(file)?).map_err(said)?;
     Identity::new(certificates, &key).map_err(|error| error.to_string())?;
     Ok(key)
 }
@@ -61,7 +84,7 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-fn words(error: KeysError) -> String {
+fn said(error: KeysError) -> String {
     error.to_string()
 }
 
@@ -119,7 +142,47 @@ mod tests {
 
         let other = scratch.write("other.pem", pem(&Item::PrivateKey(other.der().to_vec())));
         let garbage = pem(&Item::Certificate(vec![0x30, 0x01, 0x00]));
+        let signed = keys::request(&ours, &["r1.example".to_owned()]).expect("made");
+        let signed = authority.sign(&signed, Validity::days(1)).expect("made");
+        let leaf = scratch.write("leaf.der", &signed);
+        assert_eq!(certificates(&leaf), Ok(vec![signed]));
+        let ca = scratch.write("ca.der", authority.certificate());
+        assert_eq!(authorities(&ca), Ok(vec![authority.certificate().to_vec()]));
+        assert_eq!(authorities(&both).map(|found| found.len()), Ok(2), "it has signed itself");
+
+        let locked = private.replace("BEGIN ", "BEGIN ENCRYPTED ").replace("END ", "END ENCRYPTED ");
+        let locked_ec = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n\
+                         AAAA\n-----END EC PRIVATE KEY-----\n";
+        let with_mark = scratch.write("mark.pem", format!("\u{feff}{}", certificate.replace('\n', "\r\n")));
+        assert_eq!(certificates(&with_mark), Ok(vec![der.clone()]), "as some editors save it");
+        // PFX begins with version 3 (RFC 7292 section 4).
+        let bundle = [0x30, 0x06, 0x02, 0x01, 0x03, 0x30, 0x01, 0x00];
         let faults = [
+            (
+                authorities(&leaf).expect_err("a router's"),
+                "CN=r1.example is no authority's: take that of CN=CA,",
+            ),
+            (
+                private_key(&scratch.write("locked.pem", &locked), &[]).expect_err("locked"),
+                "a password protects",
+            ),
+            (
+                private_key(&scratch.write("old.pem", locked_ec), &[]).expect_err("locked"),
+                "a password protects",
+            ),
+            (
+                private_key(&scratch.write("all.pem", format!("{certificate}{locked}")), &[])
+                    .expect_err("locked"),
+                "a password protects",
+            ),
+            (
+                private_key(&scratch.write("a.p12", bundle), &[]).expect_err("PKCS#12"),
+                "neither a certificate nor",
+            ),
+            (
+                certificates(&scratch.write("cut.pem", &certificate[..200])).expect_err("cut"),
+                "this PEM is damaged: it has no line `-----END CERTIFICATE-----`",
+            ),
             (private_key(&other, &[der]).expect_err("of nobody"), "does not belong to our certificate"),
             (private_key(&list_file, &[]).expect_err("no key"), "there is no private key in it"),
             (certificates(&other).expect_err("a key"), "there is no certificate in it"),

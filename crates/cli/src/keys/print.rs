@@ -54,23 +54,25 @@ fn rows(description: &Description, files: &[(&str, String)], out: &mut dyn Write
         description;
     let itself = issuer == subject;
     // Only a revocation list has no key.
-    let [from, until, past] = match fingerprint {
-        Some(_) => ["valid from", "valid until", "expired"],
-        None => ["made", "next due", "overdue"],
+    let [from, until, past, coming] = match fingerprint {
+        Some(_) => ["valid from", "valid until", "expired", "not valid yet"],
+        None => ["made", "next due", "overdue", "not made yet, by the clock here"],
+    };
+    let noted = |time: i64, note: Option<&str>| match note {
+        Some(note) => format!("{} ({note})", date(time)),
+        None => date(time),
     };
     let mut rows = vec![("", (*kind).to_owned())];
     let mut add = |title, value: Option<String>| rows.extend(value.map(|value| (title, value)));
     add("subject", subject.clone());
     add("names", (!names.is_empty()).then(|| names.join(", ")));
+    if *kind == "certificate" && names.is_empty() {
+        add("names", Some("none: no `tls-name` is good for it".to_owned()));
+    }
     add("issuer", issuer.clone().map(|issuer| if itself { "itself".to_owned() } else { issuer }));
     add("serial", serial.clone());
-    add(from, description.not_before.map(date));
-    add(
-        until,
-        description
-            .not_after
-            .map(|time| if is_past(time) { format!("{} ({past})", date(time)) } else { date(time) }),
-    );
+    add(from, description.not_before.map(|time| noted(time, (!is_past(time)).then_some(coming))));
+    add(until, description.not_after.map(|time| noted(time, is_past(time).then_some(past))));
     add("algorithm", algorithm.clone());
     add("fingerprint", fingerprint.as_ref().map(fingerprint_words));
     revoked.iter().for_each(|serial| add("revoked", Some(serial.clone())));

@@ -133,6 +133,29 @@ fn what_is_something_else_is_refused_with_its_file() {
         (1, "@/ca/crl.pem: there is no key in it".to_owned())
     );
     assert!(Line::parse("keys new somewhere").is_err(), "for which name?");
+    assert!(Line::parse("keys new somewhere --name r1.example --days 0").is_err(), "valid when?");
+    assert_eq!(fails(&at, "keys authority @/nobody --name= "), (1, "an authority needs a name".to_owned()));
+}
+
+#[test]
+fn check_looks_for_files_where_the_router_may_read() {
+    let at = Directory::new();
+    text(&at, "keys new @/r1/tls --name r1.example");
+    text(&at, "keys new @/elsewhere --name r1.example");
+    std::os::unix::fs::symlink("../elsewhere", at.path().join("r1/link")).expect("a link");
+    let check = |directory: &str| {
+        let files = format!("key = \"{directory}/key.pem\"\ncertificate = \"{directory}/certificate.pem\"");
+        let router = format!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n[tls]\n{files}\n");
+        fs::write(at.path().join("r1/router.toml"), router).expect("a file");
+        run(&at, "check -c @/r1/router.toml")
+    };
+    check("tls").expect("beside it");
+    for outside in ["../elsewhere", "link"] {
+        let wrong = check(outside).expect_err(outside).to_string();
+        assert!(wrong.contains("it has to be in the directory of the configuration or below"), "{wrong}");
+    }
+    let missing = check("nowhere").expect_err("nothing is there").to_string();
+    assert!(missing.contains("No such file"), "{missing}");
 }
 
 #[test]

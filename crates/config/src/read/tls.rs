@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use crate::{
-    files::{Files, Holds},
+    files::{Files, List},
     input::{At, Names, Problem, Section},
     schema::{DerFile, Pin, Remote, Tls, Transport, Trust},
 };
 
 /// Keys that mean nothing where nothing is proven.
 const TRUST: [&str; 4] = ["tls-name", "tls-authorities", "tls-pins", "tls-revocations"];
+const TRANSPORTS: &str = "\"tcp\", \"tls\", \"quic\" or \"quic-s2n\"";
 /// Pins and files of a peer, which each of its handshakes goes through.
 const MOST: usize = 64;
 
@@ -27,7 +28,7 @@ pub(super) fn read(section: &Section<'_>, files: &Files<'_>) -> Option<Tls> {
     let key_log = section.optional::<String>("key-log");
     let [certificate, key, key_log] =
         [certificate, key, key_log].map(|name| name.filter(|name| is_file_name(section, name)));
-    let certificate = certificate.map(|name| files.lists(section.report, name, Holds::Certificates));
+    let certificate = certificate.map(|name| files.lists(section.report, name, List::Certificates));
     let ours = certificate.as_ref().map(|certificate| &*certificate.contents);
     let key = files.key(section.report, key?, ours.unwrap_or_default());
     Some(Tls { certificate, key, key_log: key_log.map(|at| at.value) })
@@ -53,7 +54,7 @@ pub(super) fn peer(
     if transports.iter().any(|transport| transport.proves()) {
         identities(section, &transports, &trust, door);
         consistent(section, remote, &trust);
-    } else {
+    } else if !transports.is_empty() {
         unused(section);
     }
     if transports.iter().any(|transport| transport.is_quic()) {
@@ -66,7 +67,7 @@ fn transports(section: &Section<'_>) -> Vec<Transport> {
     let Some(words) = section.list::<String>("transport") else { return vec![Transport::Tcp] };
     if words.is_empty() && section.is_list("transport") {
         let problem = Problem::new("no transport is left");
-        section.add("transport", problem.expected("\"tcp\", \"tls\", \"quic\" or \"quic-s2n\""));
+        section.add("transport", problem.expected(TRANSPORTS));
     }
     let mut names = Names::new(section.report, "transport");
     words.iter().for_each(|word| names.declare(word));
@@ -77,8 +78,7 @@ fn transport(section: &Section<'_>, word: &At<String>) -> Option<Transport> {
     let found = Transport::ALL.into_iter().find(|transport| transport.name() == word.value);
     if found.is_none() {
         let problem = Problem::new(format!("`{}` is no transport", word.value));
-        let expected = Transport::ALL.map(|transport| format!("\"{}\"", transport.name())).join(" or ");
-        let problem = problem.expected(expected).suggest(&word.value, Transport::ALL.map(Transport::name));
+        let problem = problem.expected(TRANSPORTS).suggest(&word.value, Transport::ALL.map(Transport::name));
         section.report.add(&word.span, problem);
     }
     found
@@ -89,11 +89,11 @@ fn trust(section: &Section<'_>, files: &Files<'_>) -> Trust {
     name.iter().for_each(|name| subject(section, name));
     let pins = section.list::<Pin>("tls-pins").unwrap_or_default();
     let trust = Trust {
-        authorities: lists(section, "tls-authorities", Holds::Certificates, files),
+        authorities: lists(section, "tls-authorities", List::Authorities, files),
         name: name.map(|at| at.value),
         pins: pins.into_iter().map(|at| at.value).collect(),
         raw_public_key: section.or("tls-raw-public-key", false),
-        revocations: lists(section, "tls-revocations", Holds::Revocations, files),
+        revocations: lists(section, "tls-revocations", List::Revocations, files),
     };
     for (key, count) in [
         ("tls-pins", trust.pins.len()),
@@ -108,10 +108,10 @@ fn trust(section: &Section<'_>, files: &Files<'_>) -> Trust {
     trust
 }
 
-fn lists(section: &Section<'_>, key: &'static str, holds: Holds<'_>, files: &Files<'_>) -> Vec<DerFile> {
+fn lists(section: &Section<'_>, key: &'static str, list: List, files: &Files<'_>) -> Vec<DerFile> {
     let names = section.list::<String>(key).unwrap_or_default().into_iter();
     let names = names.filter(|name| is_file_name(section, name));
-    names.map(|name| files.lists(section.report, name, holds)).collect()
+    names.map(|name| files.lists(section.report, name, list)).collect()
 }
 
 /// RFC 9525 section 6.1: a DNS name or an address; what stands for several names is for certificates.

@@ -181,8 +181,11 @@ impl Authority {
     /// A new one, which signs itself.
     ///
     /// # Errors
-    /// A date that is none.
+    /// No name, or a date that is none.
     pub fn new(name: &str, key: PrivateKey, validity: Validity) -> Result<Self, KeysError> {
+        if name.trim().is_empty() {
+            return Err(KeysError::Unnamed);
+        }
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         certify(&mut params, validity)?;
         params.distinguished_name = common_name(name);

@@ -33,6 +33,11 @@ pub enum KeysError {
     /// Neither PEM nor DER of what is known here.
     #[error("this is neither a certificate nor a key, a request or a revocation list (PEM or DER)")]
     Unreadable,
+    /// A private key that nobody is there to open.
+    #[error(
+        "a password protects the private key in it, and nobody is there to type it: write it without one, as by `openssl pkey`"
+    )]
+    Locked,
     /// PEM that is damaged.
     #[error("this PEM is damaged: {0}")]
     Pem(String),
@@ -45,6 +50,9 @@ pub enum KeysError {
     /// A certificate has at least one.
     #[error("there is no DNS name and no IP address that the certificate would be for")]
     Nameless,
+    /// An authority is known by its name, which is in all that it signs.
+    #[error("an authority needs a name")]
+    Unnamed,
     /// A router's certificate signs nobody.
     #[error("{0} is no authority: its certificate does not allow it to sign others")]
     NotAnAuthority(String),

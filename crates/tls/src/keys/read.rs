@@ -5,14 +5,19 @@ use std::fmt;
 use ::pem::{EncodeConfig, LineEnding, Pem, encode_config};
 use rustls::pki_types::{
     PrivateKeyDer,
-    pem::{PemObject, SectionKind},
+    pem::{self as read_pem, PemObject, SectionKind},
 };
 use x509_parser::{
     certification_request::X509CertificationRequest, parse_x509_certificate, parse_x509_crl,
     prelude::FromDer, x509::SubjectPublicKeyInfo,
 };
 
-use super::KeysError;
+use super::{KeysError, PrivateKey};
+
+/// What some editors put in front of a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// What only a password opens: PKCS#8 (RFC 7468 section 11), and before it SEC1 or PKCS#1 with headers of RFC 1421.
+const LOCKED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
 
 /// Something that a file can hold, in DER.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,15 +50,18 @@ impl fmt::Debug for Item {
 /// All that a file holds, in its order: PEM, in which text and unknown parts are passed over, or one piece of DER.
 ///
 /// # Errors
-/// There is nothing that is known, or the PEM is damaged.
+/// There is nothing that is known, or only a password opens it, or the PEM is damaged.
 pub fn read(contents: &[u8]) -> Result<Vec<Item>, KeysError> {
-    const BEGIN: &[u8] = b"-----BEGIN ";
-    if !contents.windows(BEGIN.len()).any(|window| window == BEGIN) {
+    let contents = contents.strip_prefix(BYTE_ORDER_MARK).unwrap_or(contents);
+    if !has(contents, b"-----BEGIN ") {
         return Ok(vec![of_der(contents)?]);
     }
     let mut items = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(contents) {
-        let (kind, der) = section.map_err(|error| KeysError::Pem(error.to_string()))?;
+        let (kind, der) = section.map_err(|error| match is_locked(contents) {
+            true => KeysError::Locked,
+            false => KeysError::Pem(damage(error)),
+        })?;
         items.extend(match kind {
             SectionKind::Certificate => Some(Item::Certificate(der)),
             SectionKind::PublicKey => Some(Item::PublicKey(der)),
@@ -66,8 +74,29 @@ pub fn read(contents: &[u8]) -> Result<Vec<Item>, KeysError> {
         });
     }
     match items.is_empty() {
+        true if is_locked(contents) => Err(KeysError::Locked),
         true => Err(KeysError::Unreadable),
         false => Ok(items),
+    }
+}
+
+fn has(contents: &[u8], mark: &[u8]) -> bool {
+    contents.windows(mark.len()).any(|window| window == mark)
+}
+
+fn is_locked(contents: &[u8]) -> bool {
+    LOCKED.iter().any(|mark| has(contents, mark))
+}
+
+/// In words, where the library has numbers of octets.
+fn damage(error: read_pem::Error) -> String {
+    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    match error {
+        read_pem::Error::MissingSectionEnd { end_marker } => {
+            format!("it has no line `-----END {}-----`", text(&end_marker))
+        }
+        read_pem::Error::IllegalSectionStart { line } => format!("`{}` begins nothing", text(&line)),
+        other => other.to_string(),
     }
 }
 
@@ -85,13 +114,17 @@ pub fn certificates(contents: &[u8]) -> Result<Vec<Vec<u8>>, KeysError> {
 /// The first private key of a file.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or only a password opens it.
 pub fn private_key(contents: &[u8]) -> Result<Vec<u8>, KeysError> {
     let keys = all(contents, "private key", |item| match item {
         Item::PrivateKey(der) => Some(der),
         _ => None,
-    })?;
-    keys.into_iter().next().ok_or(KeysError::Missing("private key"))
+    });
+    let missing = KeysError::Missing("private key");
+    match keys {
+        Err(KeysError::Missing(_)) if is_locked(contents) => Err(KeysError::Locked),
+        keys => keys?.into_iter().next().ok_or(missing),
+    }
 }
 
 /// Revocation lists of a file.
@@ -128,7 +161,7 @@ fn of_der(der: &[u8]) -> Result<Item, KeysError> {
         Ok(Item::Request(owned))
     } else if SubjectPublicKeyInfo::from_der(der).is_ok_and(|(rest, _)| rest.is_empty()) {
         Ok(Item::PublicKey(owned))
-    } else if PrivateKeyDer::try_from(der).is_ok() {
+    } else if PrivateKey::read(der).is_ok() {
         Ok(Item::PrivateKey(owned))
     } else {
         Err(KeysError::Unreadable)
