@@ -1,6 +1,7 @@
 //! Connections from the door: those of peers that it has let in, and those that we ask for.
 
 use std::{
+    io,
     net::IpAddr,
     os::fd::OwnedFd,
     rc::Rc,
@@ -164,7 +165,11 @@ async fn connect(bgp: &Bgp, peer: &str) -> Result<Handed, String> {
     };
     let descriptor = descriptors.into_iter().next().ok_or("no descriptor came with the answer")?;
     let handed = Stream::new(descriptor).and_then(|stream| Handed::new(said, stream));
-    handed.map_err(|error| error.to_string())
+    handed.map_err(|error| match error.kind() {
+        // It was there.
+        io::ErrorKind::NotConnected => "the peer ends the TCP connection at once".to_owned(),
+        _ => error.to_string(),
+    })
 }
 
 async fn ask(bgp: &Bgp, peer: &str) -> Result<(transport::Connection, Vec<OwnedFd>), XrlError> {

@@ -122,6 +122,8 @@ pub(crate) struct Slot {
     pub(crate) watched: Option<State>,
     /// What connecting failed with last since the session was up, as far as the log has it.
     failed: String,
+    /// The log has since then that there was no answer, which takes turns with that where several transports are tried.
+    unanswered: bool,
     /// When the session came up, or its last UPDATE came.
     last_update: Option<Instant>,
     dialing: HashMap<ConnId, Option<AbortHandle>>,
@@ -144,6 +146,7 @@ impl Slot {
             limited: false,
             watched: None,
             failed: String::new(),
+            unanswered: false,
             last_update: None,
             dialing: HashMap::new(),
             deadline: None,
@@ -435,6 +438,7 @@ impl Speaker {
         slot.last_update = Some(now);
         slot.limited = false;
         slot.failed.clear();
+        slot.unanswered = false;
         let Some(facts) = self.facts(index, id, negotiated) else { return };
         self.warn_of_next_hops(index, &facts, now);
         // The peer of a range is known only now.
@@ -887,10 +891,15 @@ fn log(lines: &mut Limits, slot: &mut Slot, event: &SessionEvent, now: Instant) 
         SessionEvent::ConnectFailed(why) if slot.failed == *why => {
             debug!(peer, %address, "{event}");
         }
-        SessionEvent::ConnectTimedOut | SessionEvent::CollisionLost(_) | SessionEvent::RefusedWhileIdle => {
+        SessionEvent::ConnectTimedOut if slot.unanswered => debug!(peer, %address, "{event}"),
+        SessionEvent::CollisionLost(_) | SessionEvent::RefusedWhileIdle => {
             debug!(peer, %address, "{event}");
         }
         _ if !may_log(lines, &neighbor.source.name, now) => {}
+        SessionEvent::ConnectTimedOut => {
+            info!(event = "connect-failed", peer, %address, "{event}");
+            slot.unanswered = true;
+        }
         SessionEvent::ConnectFailed(why) => {
             info!(event = "connect-failed", peer, %address, "{event}");
             slot.failed.clone_from(why);

@@ -196,6 +196,7 @@ fn a_session_comes_up_over_each_transport_and_over_no_other() -> Result<()> {
     // And nothing outside it is ever used, from either end.
     pair.reload(&r1.over("\"quic\""), &r2.over("\"tcp\"").trusting(""))?;
     pair.until_r1_says("no answer")?;
+    ensure!(pair.r1.log().contains("connecting failed: no answer"), "{}", pair.r1.log_tail());
     let before = pair.r2.log().len();
     pair.reload(&r1.over("\"tcp\"").trusting(""), &r2.over("[\"quic\", \"tls\"]"))?;
     pair.until_r2_logs(before, "does it speak plain TCP?")?;

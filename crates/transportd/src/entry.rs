@@ -187,8 +187,10 @@ impl Gate for Entry {
             Verdict::Refuse(reason) => {
                 if let Some(left_out) = self.door.upgrade().and_then(|door| door.refused(now)) {
                     let (address, protocol) = (self.source(attempt.remote()), protocol.name());
+                    let peer = self.peer(attempt.remote());
                     warn!(
                         event = "connection-refused",
+                        peer = peer.as_ref().map(|peer| &*peer.name),
                         %address,
                         protocol,
                         stage,
