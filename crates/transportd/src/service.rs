@@ -68,11 +68,12 @@ impl TransportServer for DoorService {
         Ok((Empty {}, fds))
     }
 
-    async fn dial(&self, cx: &CallContext, request: DialRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+    async fn dial(&self, _cx: &CallContext, request: DialRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         self.door.is_configured().await;
-        // Collectors are known to whoever opens sockets, and are no peers.
-        if cx.peer().role != "bgp" && self.door.peers().named(&request.peer).is_some() {
-            return Err(XrlError::denied(format!("`{}` is for bgp only", request.peer)));
+        // Collectors are known to whoever opens sockets, and are no peers: those have what they may use, and no other.
+        if self.door.peers().named(&request.peer).is_some() {
+            let peer = &request.peer;
+            return Err(XrlError::denied(format!("`{peer}` is a peer: connections to it come from Connect")));
         }
         Ok((Empty {}, vec![dial(&self.door, &request.peer).await?]))
     }

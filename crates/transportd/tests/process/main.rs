@@ -317,6 +317,9 @@ fn a_connection_is_made_over_what_the_peer_may_use() {
         let (_, from) = listener.accept().expect("it has come");
         assert_eq!(from.ip(), IpAddr::from(ROUTER), "from our address");
         drop(descriptors);
+        // What it may use is not for whoever dials to say.
+        let error = door.dial(DialRequest { peer: "neighbor".into() }).await.expect_err("it is a peer");
+        assert_eq!(error.kind(), ErrorKind::Denied);
 
         drop(listener);
         let error = dial("neighbor").await.expect_err("nobody listens");
