@@ -218,11 +218,11 @@ static ADMISSION: Table = Table {
     doc: "What becomes of attempts to connect, before anything is kept of them (see [admission](admission.md)).",
     keys: &[
         key("retry", Word(&["under-load", "always", "never"]), Is("\"under-load\""), Reload, "when a source has to prove its address first (QUIC)"),
-        key("load-handshakes", Number(1, 65_536), Is("64"), Reload, "handshakes under way from which on there is load; up to `most-handshakes`"),
+        key("load-handshakes", Number(1, 16_384), Is("64"), Reload, "handshakes under way from which on there is load; up to `most-handshakes`"),
         key("load-attempts", ATTEMPTS, Is("500"), Reload, "attempts in a second from which on there is load"),
         table("unvalidated", &UNVALIDATED),
         table("by-address", &BY_ADDRESS),
-        key("most-handshakes", Number(1, 65_536), Is("1024"), Reload, "handshakes under way at most"),
+        key("most-handshakes", Number(1, 16_384), Is("1024"), Reload, "handshakes under way at most"),
         key("priority-alpn", List(&Text("name of a protocol", "qbgp")), Else("none"), Reload, "protocols (ALPN) that go first under load; 16 at most"),
         key("log-per-second", Number(1, 1000), Is("5"), Reload, "lines in the log about refusals"),
         tables("set", &ADMISSION_SET, "name"),

@@ -102,6 +102,7 @@ fn every_check_points_at_its_text() {
         ("[admission]\nretry = \"allways\"".into(), "\"allways\"", "did you mean `always`?"),
         ("[admission]\nload-handshakes = 2000".into(), "2000", "there are never more than 1024 | `load-handshakes` up to"),
         ("[admission]\nmost-handshakes = 10".into(), "10", "load begins at 64 handshakes under way"),
+        ("[admission]\nmost-handshakes = 16385".into(), "16385", "1 to 16384"),
         ("[admission]\nby-address = { burst = 0 }".into(), "0", "1 to 10000000"),
         ("[admission]\npriority-alpn = \"\"".into(), "\"\"", "no name of a protocol"),
         ("[[admission.set]]\nname = \"a\"".into(), "[[admission.set]]", "needs `prefixes`"),

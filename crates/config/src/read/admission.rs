@@ -9,8 +9,8 @@ use crate::{
 
 /// More attempts in a second come through no socket.
 const MOST_ATTEMPTS: u32 = 10_000_000;
-/// Handshakes that there is memory for.
-const MOST_HANDSHAKES: u32 = 65_536;
+/// Handshakes that there are descriptors and memory for, at each listener: one over TLS is a connection of the kernel's.
+const MOST_HANDSHAKES: u32 = 16_384;
 /// Names of protocols that each attempt is compared with.
 const MOST_ALPN: usize = 16;
 
