@@ -4,8 +4,8 @@ use holdfast_tls_wire::Protocols;
 
 use crate::{Attempt, Hello, Stage, Verdict};
 
-/// Refuses who asks for what is not there, and lets who has priority pass while the most handshakes are under way. Who
-/// could not be looked at passes: TLS will say what it asks for.
+/// Refuses who asks for what is not there, and lets who has priority pass while the most handshakes are under way. Where
+/// the first flight can be waited for, it is. Who could not be looked at passes: TLS will say what it asks for.
 #[derive(Clone, Debug)]
 pub struct ByHello {
     protocols: Vec<Vec<u8>>,
@@ -62,6 +62,9 @@ impl Stage for ByHello {
         // Whatever it says, it is turned away: not worth a look.
         if handshakes >= self.over_full {
             return Verdict::Next;
+        }
+        if attempt.awaits_hello() {
+            return Verdict::Wait(self.name());
         }
         let Hello::Known { alpn, server_name } = attempt.hello() else { return Verdict::Next };
         if !self.protocols.is_empty() && !any_of(&self.protocols, alpn) {

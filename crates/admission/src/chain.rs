@@ -23,14 +23,16 @@ pub struct Counters {
 
 impl Counters {
     fn count(&mut self, verdict: Verdict) {
-        self.seen += 1;
         *match verdict {
+            // It is asked again.
+            Verdict::Wait(_) => return,
             Verdict::Ignore => &mut self.ignored,
             Verdict::Refuse(_) => &mut self.refused,
             Verdict::Retry => &mut self.retried,
             Verdict::Accept => &mut self.accepted,
             Verdict::Next => &mut self.passed,
         } += 1;
+        self.seen += 1;
     }
 }
 
@@ -60,11 +62,24 @@ impl Chain {
         self.decide(attempt, now).verdict
     }
 
-    /// Decides, and says which stage did. A stage that asks for a retry where there is none is taken to have no opinion.
+    /// Decides, and says which stage did. A stage that asks for a retry where there is none, or waits for what does not
+    /// come, is taken to have no opinion.
     pub fn decide(&mut self, attempt: &mut dyn Attempt, now: Instant) -> Decision {
-        for (stage, counters) in &mut self.stages {
+        self.decide_from(0, attempt, now)
+    }
+
+    /// Goes on with an attempt that the stage of this name had wait: stages before it are not asked again, and each counts
+    /// the attempt once. If there is no such stage any more, all are.
+    pub fn resume(&mut self, stage: &str, attempt: &mut dyn Attempt, now: Instant) -> Decision {
+        let first = self.stages.iter().position(|(known, _)| known.name() == stage);
+        self.decide_from(first.unwrap_or(0), attempt, now)
+    }
+
+    fn decide_from(&mut self, first: usize, attempt: &mut dyn Attempt, now: Instant) -> Decision {
+        for (stage, counters) in self.stages.iter_mut().skip(first) {
             let verdict = match stage.judge(attempt, now) {
                 Verdict::Retry if !attempt.can_retry() => Verdict::Next,
+                Verdict::Wait(_) if !attempt.awaits_hello() => Verdict::Next,
                 verdict => verdict,
             };
             counters.count(verdict);

@@ -111,6 +111,10 @@ pub trait Attempt {
     fn proof(&self) -> AddressProof;
     /// Whether the sender can be asked to prove its address first.
     fn can_retry(&self) -> bool;
+    /// Whether its first flight is still to come, and can be waited for ([`Verdict::Wait`]).
+    fn awaits_hello(&self) -> bool {
+        false
+    }
     /// What it says. Looking costs something: asked for once, and by late stages.
     fn hello(&mut self) -> Hello<'_>;
     /// How much there is to do at the listener.
@@ -126,6 +130,9 @@ pub enum Verdict {
     Refuse(&'static str),
     /// It is to prove its address first (RFC 9000 section 8.1.2). Where that is not possible, a [`Chain`] goes on.
     Retry,
+    /// Its first flight is to come first; then the stage of this name, which says so of itself, is asked again
+    /// ([`Chain::resume`]). Where it cannot be waited for ([`Attempt::awaits_hello`]), a [`Chain`] goes on.
+    Wait(&'static str),
     /// It is let in, no later stage is asked.
     Accept,
     /// The next stage decides; after the last one it is let in.

@@ -103,16 +103,6 @@ pub fn set_min_ttl(socket: impl AsFd, version: IpVersion, ttl: u8) -> io::Result
     set_option(socket, level, name, &libc::c_int::from(ttl))
 }
 
-/// Hands a connection out with its first octets, or after this time, in whole seconds, without (`TCP_DEFER_ACCEPT`). For a
-/// socket that listens.
-///
-/// # Errors
-/// Those of `setsockopt`.
-pub fn set_defer_accept(socket: impl AsFd, time: Duration) -> io::Result<()> {
-    let seconds = libc::c_int::try_from(time.as_secs()).unwrap_or(libc::c_int::MAX);
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &seconds)
-}
-
 /// Octets written to the socket that the peer has not acknowledged yet.
 ///
 /// # Errors
@@ -324,19 +314,6 @@ mod tests {
             wait_until(|| unacknowledged(&ours).expect("SIOCOUTQ") == 0);
             assert_eq!(written(&ours).expect("all") - base, count as u64);
         }
-    }
-
-    #[test]
-    fn a_connection_comes_with_its_first_octets() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
-        set_defer_accept(&listener, Duration::from_secs(30)).expect("TCP_DEFER_ACCEPT");
-        listener.set_nonblocking(true).expect("O_NONBLOCK");
-        let mut client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
-        assert_eq!(listener.accept().expect_err("silent").kind(), io::ErrorKind::WouldBlock);
-        client.write_all(b"hello").expect("write");
-        wait_until(|| {
-            listener.accept().is_ok_and(|(stream, _)| unread(&stream).is_ok_and(|octets| octets == 5))
-        });
     }
 
     #[test]

@@ -46,14 +46,14 @@ pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Of a handshake of TLS over TCP.
-pub(crate) fn of_handshake(error: &io::Error) -> Failure {
+/// Of a handshake of TLS over TCP. `ended` is what it means that the peer ends TCP.
+pub(crate) fn of_handshake(error: &io::Error, ended: fn(String) -> Failure) -> Failure {
     if let Some(error) = tls_error(error) {
         return of_tls(error);
     }
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            Failure::Refused("the peer has ended the TCP connection during the handshake of TLS".to_owned())
+            ended("the peer has ended the TCP connection during the handshake of TLS".to_owned())
         }
         _ => of_tcp(error),
     }
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn an_end_within_the_handshake_is_the_peers_doing() {
         let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-        assert!(
-            matches!(of_handshake(&error), Failure::Refused(text) if text.contains("during the handshake"))
-        );
+        let said = "the peer has ended the TCP connection during the handshake of TLS".to_owned();
+        assert_eq!(of_handshake(&error, Failure::Refused), Failure::Refused(said.clone()));
+        assert_eq!(of_handshake(&error, Failure::GivenUp), Failure::GivenUp(said));
     }
 }

@@ -60,7 +60,6 @@
 mod attempt;
 mod carry;
 mod end;
-mod entrance;
 mod failure;
 mod life;
 pub mod memory;
@@ -88,9 +87,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// How long a handshake may take, on either side.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Handshakes under way at one listener, at most; whoever comes then waits in the kernel, or is not answered. The
-/// [`Gate`] usually bounds them before.
-pub const MOST_HANDSHAKES: usize = 1024;
 
 /// A future of this thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -223,6 +219,10 @@ pub enum Failure {
     /// The other end does not want us, or speaks something else.
     #[error("{0}")]
     Refused(String),
+    /// The other end has gone before it was done, and names no fault: whoever dials does when it has come to a connection
+    /// otherwise, or only wanted to see whether somebody is there.
+    #[error("{0}")]
+    GivenUp(String),
     /// It took too long.
     #[error("no answer in time")]
     TimedOut,
@@ -247,9 +247,21 @@ pub struct Expected {
 
 /// Who decides at a listener.
 pub trait Gate {
-    /// Whether an attempt goes on, before there is any state of it; counts. Never [`Verdict::Next`].
+    /// Whether an attempt goes on, before there is any state of it; counts. Never [`Verdict::Next`]. Listeners have no bound
+    /// of their own on handshakes under way: what is let in is, by the load that the attempt tells.
     fn judge(&self, protocol: Protocol, attempt: &mut dyn Attempt, now: Instant) -> Verdict;
-    /// Who is expected from there. Nobody: the attempt is refused.
+    /// The same for an attempt that the stage of this name had wait ([`Verdict::Wait`]): its first flight is here, or has
+    /// not come in time. A gate that has nobody wait is never asked.
+    fn resume(
+        &self,
+        protocol: Protocol,
+        _stage: &'static str,
+        attempt: &mut dyn Attempt,
+        now: Instant,
+    ) -> Verdict {
+        self.judge(protocol, attempt, now)
+    }
+    /// Who is expected from there over this. Nobody over any that the listener has: the attempt is refused.
     fn expect(&self, protocol: Protocol, remote: SocketAddr) -> Option<Expected>;
     /// A handshake that was let in has begun, and has ended when what is returned is dropped.
     fn begin(&self, protocol: Protocol) -> Box<dyn std::any::Any>;
@@ -259,8 +271,6 @@ pub trait Gate {
 
 /// Takes connections that have been let in and have proven who they are.
 pub trait Listener {
-    /// What it listens with.
-    fn protocol(&self) -> Protocol;
     /// Where.
     fn local(&self) -> SocketAddr;
     /// The next one. Handshakes that fail are counted and said, and are not seen here.

@@ -268,7 +268,7 @@ impl MemoryListener {
             },
             Verdict::Refuse(reason) => Answer::Refused(reason.to_owned()),
             Verdict::Retry if attempt.can_retry() => Answer::Retry,
-            Verdict::Retry | Verdict::Ignore | Verdict::Next => return None,
+            Verdict::Retry | Verdict::Ignore | Verdict::Wait(_) | Verdict::Next => return None,
         };
         // Nobody may be waiting any more.
         let _ = knock.answer.send(answer);
@@ -287,10 +287,6 @@ impl MemoryListener {
 }
 
 impl Listener for MemoryListener {
-    fn protocol(&self) -> Protocol {
-        Protocol::Memory
-    }
-
     fn local(&self) -> SocketAddr {
         self.local
     }

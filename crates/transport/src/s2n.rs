@@ -177,10 +177,6 @@ async fn stay(state: Arc<State>, handle: s2n_quic::connection::Handle) {
 }
 
 impl Listener for S2nListener {
-    fn protocol(&self) -> Protocol {
-        Protocol::QuicS2n
-    }
-
     fn local(&self) -> SocketAddr {
         self.local
     }

@@ -2,7 +2,8 @@
 //! socket; whoever dials or accepts gets the kernel's own socket.
 //!
 //! Verdicts: refusing is a reset. Ignoring is one too, as TCP's handshake is done when an attempt is seen here: before
-//! it, only a filter on the listening socket can. There is no retry.
+//! it, only a filter on the listening socket can. There is no retry. TLS comes to the same port, so [`TcpListener`] takes
+//! both; what the ClientHello says is a second look, for peers that may use TLS.
 
 use std::{
     future, io,
@@ -24,50 +25,19 @@ use tokio::{
 };
 
 use crate::{
-    Closed, Connection, Control, Failure, Gate, Identity, Listener, LocalFuture, Protocol, Stats, Stream,
+    Closed, Connection, Control, Failure, Identity, LocalFuture, Protocol, Stats, Stream,
     attempt::canonical,
     end::{End, Ending},
-    entrance::{Entrance, Token},
     failure,
     ready::poll_io,
 };
 
-/// Takes connections of TCP.
-pub struct TcpListener(Entrance);
+mod listener;
 
-impl TcpListener {
-    /// At a socket that listens.
-    ///
-    /// # Errors
-    /// Those of the kernel when a socket is made non-blocking and watched.
-    pub fn new(socket: OwnedFd, gate: Rc<dyn Gate>) -> io::Result<Self> {
-        Ok(Self(Entrance::new(socket, Protocol::Tcp, gate)?))
-    }
-}
+pub use listener::TcpListener;
 
-impl Listener for TcpListener {
-    fn protocol(&self) -> Protocol {
-        Protocol::Tcp
-    }
-
-    fn local(&self) -> SocketAddr {
-        self.0.local
-    }
-
-    fn accept(&mut self) -> LocalFuture<'_, Result<Connection, Failure>> {
-        Box::pin(async move {
-            loop {
-                let guest = self.0.next().await?;
-                // Gone meanwhile, or it would have an address.
-                if let Ok(connection) =
-                    of_stream(guest.stream, &guest.expected.peer, Some(self.0.connection()))
-                {
-                    return Ok(connection);
-                }
-            }
-        })
-    }
-}
+/// Counts as long as it lives.
+pub(crate) type Token = Rc<()>;
 
 /// Waits for a socket that is connecting.
 ///

@@ -4,7 +4,7 @@ mod open;
 
 use std::{net::TcpListener, rc::Rc, time::Duration};
 
-use holdfast_transport::{Listener, tcp, tls};
+use holdfast_transport::{Listener, tcp};
 use open::Open;
 use rustix::net::{Shutdown, shutdown};
 use tokio::{runtime::Builder, task::LocalSet, time::timeout};
@@ -18,20 +18,12 @@ fn run(story: impl Future<Output = ()>) {
 #[test]
 fn a_socket_that_listens_no_more_ends_its_listener() {
     run(async {
-        let [one, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind"));
-        let ours = [&one, &other].map(|socket| socket.try_clone().expect("another descriptor").into());
-        let [for_tcp, for_tls] = ours;
-        let mut listeners: [Box<dyn Listener>; 2] = [
-            Box::new(tcp::TcpListener::new(for_tcp, Rc::new(Open)).expect("a listener")),
-            Box::new(tls::TlsListener::new(for_tls, Rc::new(Open)).expect("a listener")),
-        ];
-        // As whoever has opened them does when the place that they are in has gone.
-        for socket in [&one, &other] {
-            shutdown(socket, Shutdown::Both).expect("shut down");
-        }
-        for listener in &mut listeners {
-            let failure = listener.accept().await.expect_err("it has ended");
-            assert_eq!(failure.to_string(), "nobody listens at this socket any more");
-        }
+        let socket = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let ours = socket.try_clone().expect("another descriptor").into();
+        let mut listener = tcp::TcpListener::new(ours, Rc::new(Open)).expect("a listener");
+        // As whoever has opened it does when the place that it is in has gone.
+        shutdown(&socket, Shutdown::Both).expect("shut down");
+        let failure = listener.accept().await.expect_err("it has ended");
+        assert_eq!(failure.to_string(), "nobody listens at this socket any more");
     });
 }

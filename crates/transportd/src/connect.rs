@@ -70,7 +70,7 @@ async fn connect_over(
 }
 
 /// The kernel's own socket, or one end of a pair that is carried.
-fn hand_out(
+pub(crate) fn hand_out(
     door: &Rc<Door>,
     connection: Connection,
     interface: Option<&str>,

@@ -28,7 +28,8 @@ use tracing::{Instrument, Span, debug, info, warn};
 use crate::{
     Shared,
     admission::{Admission, MOST_LINES},
-    carried::{Carrying, carry},
+    carried::Carrying,
+    connect::hand_out,
     entry::Entry,
     handover::{Handed, Handover},
     listen, metrics,
@@ -311,7 +312,11 @@ impl Door {
         if !entry.peer(remote).as_ref().is_some_and(is_wanted) {
             return debug!(peer, "a connection was not wanted any more when it was there");
         }
-        match carry(self, connection, entry.source(remote).interface.as_deref()) {
+        match hand_out(self, connection, entry.source(remote).interface.as_deref()) {
+            // The kernel's own socket: nothing of it is carried here.
+            Ok((connection, descriptor)) if connection.number == 0 => {
+                self.hand_over(entry, connection, descriptor);
+            }
             Ok(handed) => self.beside_others(entry, handed),
             Err(error) => {
                 warn!(event = "accept-failed", address = %entry.address, "taking a connection: {error}");

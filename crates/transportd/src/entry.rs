@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use holdfast_admission::{Attempt, Chain, Load, PeerState, Pressure, Verdict};
+use holdfast_admission::{Attempt, Chain, Decision, Load, PeerState, Pressure, Verdict};
 use holdfast_api::transport::v1 as api;
 use holdfast_tls::{ALPN_QUIC, ALPN_TLS};
 use holdfast_transport::{Expected, Failure, Gate, Protocol};
@@ -141,6 +141,37 @@ impl Entry {
         peer.may_use(self.protocol) || is_tls
     }
 
+    /// Says who was turned away.
+    fn decided(
+        &self,
+        Decision { verdict, stage }: Decision,
+        protocol: Protocol,
+        remote: SocketAddr,
+        now: Instant,
+    ) -> Verdict {
+        let stage = stage.unwrap_or_default();
+        match verdict {
+            Verdict::Ignore => debug!(address = %remote, protocol = protocol.name(), stage, "ignored"),
+            Verdict::Refuse(reason) => {
+                if let Some(left_out) = self.door.upgrade().and_then(|door| door.refused(now)) {
+                    let (address, protocol) = (self.source(remote), protocol.name());
+                    let peer = self.peer(remote);
+                    warn!(
+                        event = "connection-refused",
+                        peer = peer.as_ref().map(|peer| &*peer.name),
+                        %address,
+                        protocol,
+                        stage,
+                        left_out,
+                        "connection refused: {reason}"
+                    );
+                }
+            }
+            Verdict::Retry | Verdict::Wait(_) | Verdict::Accept | Verdict::Next => {}
+        }
+        verdict
+    }
+
     /// How much there is to do.
     pub(crate) fn load(&self) -> Load {
         let connections = self.door.upgrade().map_or(0, |door| door.carried.len());
@@ -179,29 +210,18 @@ impl Entry {
 impl Gate for Entry {
     fn judge(&self, protocol: Protocol, attempt: &mut dyn Attempt, now: Instant) -> Verdict {
         let decision = self.chain.borrow_mut().decide(attempt, now);
-        let stage = decision.stage.unwrap_or_default();
-        match decision.verdict {
-            Verdict::Ignore => {
-                debug!(address = %attempt.remote(), protocol = protocol.name(), stage, "ignored");
-            }
-            Verdict::Refuse(reason) => {
-                if let Some(left_out) = self.door.upgrade().and_then(|door| door.refused(now)) {
-                    let (address, protocol) = (self.source(attempt.remote()), protocol.name());
-                    let peer = self.peer(attempt.remote());
-                    warn!(
-                        event = "connection-refused",
-                        peer = peer.as_ref().map(|peer| &*peer.name),
-                        %address,
-                        protocol,
-                        stage,
-                        left_out,
-                        "connection refused: {reason}"
-                    );
-                }
-            }
-            Verdict::Retry | Verdict::Accept | Verdict::Next => {}
-        }
-        decision.verdict
+        self.decided(decision, protocol, attempt.remote(), now)
+    }
+
+    fn resume(
+        &self,
+        protocol: Protocol,
+        stage: &'static str,
+        attempt: &mut dyn Attempt,
+        now: Instant,
+    ) -> Verdict {
+        let decision = self.chain.borrow_mut().resume(stage, attempt, now);
+        self.decided(decision, protocol, attempt.remote(), now)
     }
 
     fn expect(&self, protocol: Protocol, remote: SocketAddr) -> Option<Expected> {
@@ -217,6 +237,10 @@ impl Gate for Entry {
     fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure) {
         self.failed.set(self.failed.get() + 1);
         let (Some(door), Some(peer)) = (self.door.upgrade(), self.peer(remote)) else { return };
+        if let Failure::GivenUp(reason) = failure {
+            // Of two who dial each other one does, as soon as it has a session.
+            return debug!(peer = peer.name, protocol = protocol.name(), "given up by the peer: {reason}");
+        }
         if door.may_log(&peer.name) {
             let (peer, address, protocol) = (&peer.name, self.source(remote), protocol.name());
             warn!(event = "handshake-failed", peer, %address, protocol, "no connection: {failure}");

@@ -21,6 +21,8 @@ pub(crate) struct Try {
     pub(crate) proof: AddressProof,
     pub(crate) can_retry: bool,
     pub(crate) says: Says,
+    /// It says that later.
+    pub(crate) awaits_hello: bool,
     pub(crate) handshakes: usize,
     /// How often it was looked at.
     pub(crate) looks: usize,
@@ -35,6 +37,7 @@ impl Try {
             proof: AddressProof::None,
             can_retry: true,
             says: Says::Asks(b"\x04qbgp", None),
+            awaits_hello: false,
             handshakes: 0,
             looks: 0,
         }
@@ -51,6 +54,11 @@ impl Try {
 
     pub(crate) fn says(self, says: Says) -> Self {
         Self { says, ..self }
+    }
+
+    /// TLS over TCP, before its first octet.
+    pub(crate) fn tls(from: &str) -> Self {
+        Self { says: Says::Part, awaits_hello: true, ..Self::tcp(from) }
     }
 
     pub(crate) fn among(self, handshakes: usize) -> Self {
@@ -76,6 +84,10 @@ impl Attempt for Try {
 
     fn can_retry(&self) -> bool {
         self.can_retry
+    }
+
+    fn awaits_hello(&self) -> bool {
+        self.awaits_hello
     }
 
     fn hello(&mut self) -> Hello<'_> {

@@ -62,6 +62,36 @@ fn a_retry_that_is_not_possible_is_no_opinion() {
 }
 
 #[test]
+fn who_waits_for_its_first_flight_is_counted_once_by_each_stage() {
+    let (mut all, now) = (whole(&Numbers::default()), Instant::now());
+    let mut attempt = Try::tls("192.0.2.1");
+    assert_eq!(all.judge(&mut attempt, now), Verdict::Wait("hello"));
+    assert_eq!(attempt.looks, 0);
+    let seen = |all: &Chain| all.counters().map(|(_, counters)| counters.seen).collect::<Vec<_>>();
+    assert_eq!(seen(&all), [1, 1, 1, 1, 1, 0, 0]);
+    let mut says = Try { awaits_hello: false, ..attempt.clone() }.says(Says::Asks(b"\x02h3", None));
+    assert_eq!(all.resume("hello", &mut says, now).stage, Some("hello"));
+    assert_eq!(seen(&all), [1, 1, 1, 1, 1, 1, 0]);
+    // The next one says nothing, for which nobody is refused.
+    all.judge(&mut attempt, now);
+    attempt.awaits_hello = false;
+    assert_eq!(all.resume("hello", &mut attempt, now), Decision { verdict: Verdict::Accept, stage: None });
+    assert_eq!(seen(&all), [2, 2, 2, 2, 2, 2, 1]);
+    assert_eq!(counters(&all, "hello"), Counters { seen: 2, refused: 1, passed: 1, ..Counters::default() });
+}
+
+#[test]
+fn a_wait_for_what_does_not_come_is_no_opinion_and_one_of_a_stage_that_has_gone_asks_all() {
+    let mut waits = chain([Fixed("waits", vec![Verdict::Wait("waits"); 2]), Fixed("last", vec![])]);
+    let now = Instant::now();
+    assert_eq!(waits.judge(&mut Try::tcp("192.0.2.1"), now), Verdict::Accept);
+    assert_eq!(counters(&waits, "waits"), Counters { seen: 1, passed: 1, ..Counters::default() });
+    let mut attempt = Try::tls("192.0.2.1");
+    assert_eq!(waits.resume("gone", &mut attempt, now).verdict, Verdict::Wait("waits"));
+    assert_eq!(counters(&waits, "last").seen, 1);
+}
+
+#[test]
 fn a_chain_goes_on_counting_where_the_former_was() {
     let mut former = chain([Fixed("stays", vec![Verdict::Ignore]), Fixed("goes", vec![])]);
     former.judge(&mut Try::quic("192.0.2.1"), Instant::now());
@@ -104,6 +134,10 @@ fn each_kind_of_attempt_ends_where_it_should() {
             Verdict::Refuse(_) => "refuse",
             Verdict::Retry => "retry",
             Verdict::Accept => "accept",
+            Verdict::Wait(stage) => {
+                assert_eq!(decision.stage, Some(stage));
+                "wait"
+            }
             Verdict::Next => panic!("no verdict"),
         };
         (verdict, decision.stage.unwrap_or("end"))
@@ -121,14 +155,19 @@ fn each_kind_of_attempt_ends_where_it_should() {
     assert_eq!(ends(Try::quic_again(host).among(10)), ("refuse", "handshakes"));
     assert_eq!(ends(Try::tcp(host)), ("accept", "end"));
     assert_eq!(ends(Try::tcp(host).among(8)), ("refuse", "handshakes"));
+    assert_eq!(ends(Try::tls(host)), ("wait", "hello"));
+    assert_eq!(ends(Try::tls(host).among(9)), ("wait", "hello"));
+    assert_eq!(ends(Try::tls(host).among(10)), ("refuse", "handshakes"));
+    assert_eq!(ends(Try::tls("192.0.2.9")), ("refuse", "peers"));
 }
 
-fn any_verdict() -> impl Strategy<Value = Verdict> {
+fn any_verdict(stage: &'static str) -> impl Strategy<Value = Verdict> {
     prop_oneof![
         3 => Just(Verdict::Next),
         1 => Just(Verdict::Ignore),
         1 => Just(Verdict::Refuse("no")),
         1 => Just(Verdict::Retry),
+        1 => Just(Verdict::Wait(stage)),
         1 => Just(Verdict::Accept),
     ]
 }
@@ -143,11 +182,12 @@ fn any_try() -> impl Strategy<Value = Try> {
     ];
     let proof =
         prop_oneof![Just(AddressProof::None), Just(AddressProof::Token), Just(AddressProof::Handshake)];
-    (0u8..12, says, proof, any::<bool>(), 0usize..14).prop_map(
-        |(host, says, proof, can_retry, handshakes)| {
+    (0u8..12, says, proof, any::<bool>(), any::<bool>(), 0usize..14).prop_map(
+        |(host, says, proof, can_retry, awaits_hello, handshakes)| {
             // One in four is from elsewhere.
             let net = if host % 4 == 0 { "198.51.100" } else { "192.0.2" };
-            Try { proof, can_retry, ..Try::quic(&format!("{net}.{host}")).says(says).among(handshakes) }
+            let attempt = Try::quic(&format!("{net}.{host}")).says(says).among(handshakes);
+            Try { proof, can_retry, awaits_hello, ..attempt }
         },
     )
 }
@@ -159,13 +199,20 @@ fn sum(counters: Counters) -> u64 {
 proptest! {
     #[test]
     fn counters_add_up(
-        first in proptest::collection::vec(any_verdict(), 0..30),
-        second in proptest::collection::vec(any_verdict(), 0..30),
+        first in proptest::collection::vec(any_verdict("first"), 0..30),
+        second in proptest::collection::vec(any_verdict("second"), 0..30),
         attempts in proptest::collection::vec(any_try(), 0..40),
     ) {
         let mut two = chain([Fixed("first", first), Fixed("second", second)]);
         for attempt in &attempts {
-            prop_assert_ne!(two.judge(&mut attempt.clone(), Instant::now()), Verdict::Next);
+            let (mut attempt, now) = (attempt.clone(), Instant::now());
+            let mut verdict = two.judge(&mut attempt, now);
+            while let Verdict::Wait(stage) = verdict {
+                prop_assert!(attempt.awaits_hello);
+                attempt.awaits_hello = false;
+                verdict = two.resume(stage, &mut attempt, now).verdict;
+            }
+            prop_assert_ne!(verdict, Verdict::Next);
         }
         let (first, second) = (counters(&two, "first"), counters(&two, "second"));
         prop_assert_eq!((first.seen, second.seen), (attempts.len() as u64, first.passed));
@@ -191,9 +238,14 @@ proptest! {
         for (attempt, step) in &attempts {
             at += Duration::from_millis(*step);
             let mut attempt = attempt.clone();
-            let decision = chain.decide(&mut attempt, at);
+            let mut decision = chain.decide(&mut attempt, at);
+            if let Verdict::Wait(stage) = decision.verdict {
+                prop_assert_eq!((stage, attempt.looks), ("hello", 0));
+                attempt.awaits_hello = false;
+                decision = chain.resume(stage, &mut attempt, at);
+            }
             prop_assert!(attempt.looks <= 1);
-            prop_assert_ne!(decision.verdict, Verdict::Next);
+            prop_assert!(!matches!(decision.verdict, Verdict::Next | Verdict::Wait(_)));
             match decision.verdict {
                 Verdict::Retry => prop_assert!(attempt.can_retry && attempt.proof == AddressProof::None),
                 Verdict::Refuse(_) if decision.stage == Some("hello") => {
@@ -203,7 +255,7 @@ proptest! {
                     prop_assert_ne!(attempt.proof, AddressProof::None);
                 }
                 Verdict::Accept => prop_assert!(attempt.handshakes < 10),
-                Verdict::Next | Verdict::Ignore | Verdict::Refuse(_) => {}
+                Verdict::Next | Verdict::Wait(_) | Verdict::Ignore | Verdict::Refuse(_) => {}
             }
         }
         let mut seen = attempts.len() as u64;

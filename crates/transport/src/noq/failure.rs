@@ -30,11 +30,19 @@ pub(super) fn failure(error: &ConnectionError) -> Failure {
             None if close.error_code == TransportErrorCode::CONNECTION_REFUSED => {
                 Failure::Refused("the other end does not let us in (CONNECTION_REFUSED)".into())
             }
+            // What an application says before the handshake is done is not told (RFC 9000 section 10.2.3).
+            None if matches!(
+                close.error_code,
+                TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR
+            ) =>
+            {
+                Failure::GivenUp(given_up(close))
+            }
             None => Failure::Refused(given_up(close)),
         },
         ConnectionError::ApplicationClosed(close) => {
             let (code, said) = (close.error_code, said(&close.reason));
-            Failure::Refused(format!("the other end has closed the connection: {said} (code {code})"))
+            Failure::GivenUp(format!("the other end has closed the connection: {said} (code {code})"))
         }
         ConnectionError::Reset => Failure::Refused("the other end has reset the connection".into()),
         ConnectionError::TimedOut => Failure::TimedOut,

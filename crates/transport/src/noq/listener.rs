@@ -30,9 +30,7 @@ use super::{
     failure::failure,
     keys::Keys,
 };
-use crate::{
-    Connection, Failure, Gate, Listener, LocalFuture, MOST_HANDSHAKES, Protocol, attempt::canonical,
-};
+use crate::{Connection, Failure, Gate, Listener, LocalFuture, Protocol, attempt::canonical};
 
 /// Which listener of a socket is the latest.
 #[derive(Default)]
@@ -104,7 +102,7 @@ impl NoqListener {
                     Ok(None) => {}
                     Err(error) => tracing::error!(%error, "a QUIC handshake has stopped on a fault of ours"),
                 },
-                incoming = self.endpoint.accept(), if self.handshakes.len() < MOST_HANDSHAKES => match incoming {
+                incoming = self.endpoint.accept() => match incoming {
                     Some(incoming) => self.judge(incoming),
                     None => return Err(Failure::Unreachable("the UDP socket has failed".into())),
                 },
@@ -123,8 +121,8 @@ impl NoqListener {
                     error.into_incoming().refuse();
                 }
             }
-            Verdict::Accept | Verdict::Next if attempt.is_over() => incoming.ignore(),
-            Verdict::Accept | Verdict::Next => self.begin(incoming),
+            Verdict::Accept | Verdict::Wait(_) | Verdict::Next if attempt.is_over() => incoming.ignore(),
+            Verdict::Accept | Verdict::Wait(_) | Verdict::Next => self.begin(incoming),
         }
     }
 
@@ -188,10 +186,6 @@ async fn handshake(
 }
 
 impl Listener for NoqListener {
-    fn protocol(&self) -> Protocol {
-        Protocol::Quic
-    }
-
     fn local(&self) -> SocketAddr {
         self.local
     }

@@ -15,7 +15,7 @@ use holdfast_admission::{AddressProof, Attempt, Hello, Load, Verdict};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 
 use super::kept::Kept;
-use crate::{Expected, Failure, Gate, MOST_HANDSHAKES, Protocol, attempt::canonical};
+use crate::{Expected, Failure, Gate, Protocol, attempt::canonical};
 
 /// Nothing that is locked here can be left half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,20 +40,18 @@ impl Door {
     /// What becomes of an attempt: one of ignore, refuse, retry and accept.
     pub(super) fn judge(&self, remote: SocketAddr, proof: AddressProof) -> Verdict {
         let remote = canonical(remote);
-        let load = self.load();
-        if load.handshakes >= MOST_HANDSHAKES {
-            return Verdict::Ignore;
-        }
         let judged = self.gate.with(|gate| {
-            let mut attempt = Initial { remote, proof, load };
+            let mut attempt = Initial { remote, proof, load: self.load() };
             match gate.judge(Protocol::QuicS2n, &mut attempt, Instant::now()) {
-                Verdict::Accept | Verdict::Next => match gate.expect(Protocol::QuicS2n, remote) {
-                    Some(expected) if expected.tls.is_some() => {
-                        *lock(&self.admitted) = Some((remote, expected));
-                        Verdict::Accept
+                Verdict::Accept | Verdict::Wait(_) | Verdict::Next => {
+                    match gate.expect(Protocol::QuicS2n, remote) {
+                        Some(expected) if expected.tls.is_some() => {
+                            *lock(&self.admitted) = Some((remote, expected));
+                            Verdict::Accept
+                        }
+                        _ => Verdict::Refuse("nobody is expected from there"),
                     }
-                    _ => Verdict::Refuse("nobody is expected from there"),
-                },
+                }
                 verdict => verdict,
             }
         });
@@ -142,7 +140,7 @@ impl Limiter for Unproven {
             Verdict::Accept => Outcome::allow(),
             Verdict::Retry => Outcome::retry(),
             Verdict::Refuse(_) => Outcome::close(),
-            Verdict::Ignore | Verdict::Next => Outcome::drop(),
+            Verdict::Ignore | Verdict::Wait(_) | Verdict::Next => Outcome::drop(),
         }
     }
 }
@@ -217,18 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_handshakes_are_under_way() {
-        let gate = Rc::new(Says::default());
-        let door = Door::new(gate.clone());
-        let begun: Vec<_> = (0..MOST_HANDSHAKES).map(|_| door.begin()).collect();
+    fn the_gate_is_told_what_is_under_way() {
+        let door = Door::new(Rc::new(Says::default()));
+        let begun: Vec<_> = (0..3).map(|_| door.begin()).collect();
         assert!(begun.iter().all(Option::is_some));
-        assert_eq!(door.judge(remote(), AddressProof::None), Verdict::Ignore);
         door.established();
-        gate.verdicts.borrow_mut().push(Verdict::Retry);
-        assert_eq!(door.judge(remote(), AddressProof::None), Verdict::Retry);
-        assert_eq!(door.load(), Load { handshakes: MOST_HANDSHAKES - 1, connections: 1 });
+        assert_eq!(door.load(), Load { handshakes: 2, connections: 1 });
         door.gone(true);
         door.gone(false);
-        assert_eq!(door.load(), Load { handshakes: MOST_HANDSHAKES - 2, connections: 0 });
+        assert_eq!(door.load(), Load { handshakes: 1, connections: 0 });
     }
 }

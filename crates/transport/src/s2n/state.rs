@@ -23,7 +23,9 @@ use crate::{Closed, Expected, Failure, Stats, failure};
 /// Transport errors that carry an alert of TLS (RFC 9001 section 4.8).
 const ALERTS: std::ops::RangeInclusive<u64> = 0x100..=0x1ff;
 /// RFC 9000 section 20.1.
+const NO_ERROR: u64 = 0x0;
 const CONNECTION_REFUSED: u64 = 0x2;
+const APPLICATION_ERROR: u64 = 0xc;
 
 /// How far a connection has come.
 #[derive(Copy, Clone, Debug)]
@@ -221,6 +223,7 @@ impl fmt::Debug for State {
 }
 
 const GONE: &str = "the endpoint of QUIC has ended";
+const ENDED: &str = "the peer ends the connection during its handshake";
 
 fn alert(code: u64) -> Option<AlertDescription> {
     ALERTS.contains(&code).then(|| AlertDescription::from(code as u8))
@@ -240,6 +243,10 @@ fn of_handshake(error: Option<Error>) -> Failure {
         Some(Error::Transport { code, initiator, .. }) if initiator.is_remote() => match alert(code.as_u64())
         {
             Some(alert) => failure::of_tls(&rustls::Error::AlertReceived(alert)),
+            // What an application says before the handshake is done is not told (RFC 9000 section 10.2.3).
+            None if matches!(code.as_u64(), NO_ERROR | APPLICATION_ERROR) => {
+                Failure::GivenUp(ENDED.to_owned())
+            }
             None => Failure::Refused(told(code.as_u64(), &code.to_string())),
         },
         Some(Error::Transport { code, reason, .. }) => match alert(code.as_u64()) {
@@ -251,9 +258,7 @@ fn of_handshake(error: Option<Error>) -> Failure {
             Some(alert) => Failure::Refused(format!("its TLS is refused: {reason} ({alert:?})")),
             None => Failure::Refused(broken(&code.to_string(), reason)),
         },
-        Some(Error::Application { .. } | Error::Closed { .. }) => {
-            Failure::Refused("the peer ends the connection during its handshake".to_owned())
-        }
+        Some(Error::Application { .. } | Error::Closed { .. }) => Failure::GivenUp(ENDED.to_owned()),
         Some(other) => Failure::Unreachable(other.to_string()),
     }
 }
@@ -334,6 +339,9 @@ mod tests {
     #[test]
     fn a_refusal_is_told_from_silence() {
         assert!(matches!(of_handshake(theirs(2)), Failure::Refused(text) if text.contains("lets nobody in")));
+        for code in [0, 12] {
+            assert_eq!(of_handshake(theirs(code)), Failure::GivenUp(ENDED.to_owned()));
+        }
         assert_eq!(of_handshake(Some(Error::idle_timer_expired())), Failure::TimedOut);
         let long = std::time::Duration::from_secs(10);
         assert_eq!(of_handshake(Some(Error::max_handshake_duration_exceeded(long))), Failure::TimedOut);

@@ -21,8 +21,8 @@ use tokio_rustls::TlsStream;
 use crate::{
     Closed, Connection, Control, Identity, LocalFuture, Stats, Stream,
     end::{End, Ending},
-    entrance::Token,
-    failure, tcp,
+    failure,
+    tcp::{self, Token},
 };
 
 type Session = TlsStream<TcpStream>;

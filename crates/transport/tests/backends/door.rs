@@ -22,6 +22,10 @@ type Judge = Box<dyn Fn(&mut dyn Attempt) -> Verdict>;
 /// What a gate was asked and told.
 pub(crate) struct TestGate {
     judge: RefCell<Judge>,
+    /// Over what somebody is expected.
+    pub(crate) over: RefCell<Vec<Protocol>>,
+    /// Stages that had somebody wait, and are asked again.
+    pub(crate) resumed: RefCell<Vec<&'static str>>,
     pub(crate) expected: RefCell<Option<Expected>>,
     /// What each attempt had to prove its address.
     pub(crate) proofs: RefCell<Vec<AddressProof>>,
@@ -36,6 +40,8 @@ impl TestGate {
     pub(crate) fn expecting(expected: Expected) -> Rc<Self> {
         Rc::new(Self {
             judge: RefCell::new(Box::new(|_| Verdict::Accept)),
+            over: RefCell::default(),
+            resumed: RefCell::default(),
             expected: RefCell::new(Some(expected)),
             proofs: RefCell::default(),
             under_way: Rc::default(),
@@ -90,8 +96,19 @@ impl Gate for TestGate {
         verdict
     }
 
-    fn expect(&self, _: Protocol, _: SocketAddr) -> Option<Expected> {
-        self.expected.borrow().clone()
+    fn resume(
+        &self,
+        protocol: Protocol,
+        stage: &'static str,
+        attempt: &mut dyn Attempt,
+        now: Instant,
+    ) -> Verdict {
+        self.resumed.borrow_mut().push(stage);
+        self.judge(protocol, attempt, now)
+    }
+
+    fn expect(&self, protocol: Protocol, _: SocketAddr) -> Option<Expected> {
+        self.expected.borrow().clone().filter(|_| self.over.borrow().contains(&protocol))
     }
 
     fn begin(&self, _: Protocol) -> Box<dyn Any> {
@@ -131,8 +148,10 @@ impl Door {
 
     /// With another time for handshakes.
     pub(crate) fn open_for(backend: &dyn Backend, gate: Rc<TestGate>, handshake: Duration) -> Self {
+        if gate.over.borrow().is_empty() {
+            gate.over.borrow_mut().push(backend.protocol());
+        }
         let mut listener = backend.listen(gate.clone(), handshake);
-        assert_eq!(listener.protocol(), backend.protocol());
         let local = listener.local();
         let (sender, connections) = mpsc::unbounded_channel();
         let task = spawn_local(async move {

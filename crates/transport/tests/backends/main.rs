@@ -9,6 +9,7 @@ mod carried;
 mod door;
 mod ends;
 mod garbage;
+mod mixed;
 mod octets;
 mod people;
 mod trust;

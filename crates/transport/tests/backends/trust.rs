@@ -21,6 +21,7 @@ for_every_backend! {
     whoever_is_ignored_hears_nothing,
     an_address_is_proven_first_where_that_can_be_asked_for,
     nobody_is_expected_from_there,
+    who_gives_up_is_told_from_who_fails,
     the_first_flight_is_looked_at_where_it_can_be,
     nobody_listens_there,
 }
@@ -113,6 +114,9 @@ async fn whoever_is_refused_is_told(backend: &dyn Backend) {
     door.gate.say(Verdict::Refuse("enough of you"));
     let failure = refusal(backend, &door, &r1.expects(&r2)).await;
     assert!(matches!(failure, Failure::Refused(_)), "{failure:?}");
+    if backend.protocol() == Protocol::Quic {
+        assert!(failure.to_string().contains("CONNECTION_REFUSED"), "{failure}");
+    }
     assert_eq!(door.gate.judged(), 1);
     assert_eq!(door.gate.most_under_way.get(), 0, "there is no state of it");
     // It may come again.
@@ -169,12 +173,44 @@ async fn nobody_is_expected_from_there(backend: &dyn Backend) {
     assert!(door.is_quiet());
 }
 
+/// Of two who dial each other, one gives up when it has a connection.
+async fn who_gives_up_is_told_from_who_fails(backend: &dyn Backend) {
+    let (r1, r2) = routers();
+    let door = Door::open(backend, TestGate::expecting(r2.expects(&r1)));
+    if !backend.abilities().proves {
+        // There is no handshake that could be given up.
+        let to_r2 = r1.expects(&r2);
+        let begun = door.gate.clone();
+        tokio::select! {
+            biased;
+            () = begun.until(|gate| gate.most_under_way.get() > 0) => {}
+            dialed = backend.dial(door.local, &to_r2) => drop(dialed.expect("it is let in")),
+        }
+        return assert!(door.gate.failures(0).await.is_empty());
+    }
+    let to_r2 = r1.expects(&r2);
+    tokio::select! {
+        biased;
+        () = door.gate.until(|gate| gate.under_way().get() == 1) => {}
+        dialed = backend.dial(door.local, &to_r2) => panic!("it is done before the other end has begun: {dialed:?}"),
+    }
+    door.gate.until(|gate| gate.under_way().get() == 0).await;
+    // s2n-quic may go on with a handshake that nobody waits for: it comes about and ends.
+    let some = usize::from(backend.protocol() != Protocol::QuicS2n);
+    let failures = door.gate.failures(some).await;
+    assert!(failures.iter().all(|failure| matches!(failure, Failure::GivenUp(_))), "{failures:?}");
+    assert!(door.is_quiet());
+}
+
 async fn the_first_flight_is_looked_at_where_it_can_be(backend: &dyn Backend) {
     let (r1, r2) = routers();
     let mut door = Door::open(backend, TestGate::expecting(r2.expects(&r1)));
     let seen = Rc::new(std::cell::RefCell::new(None));
     let saw = seen.clone();
     door.gate.judge_by(move |attempt| {
+        if attempt.awaits_hello() {
+            return Verdict::Wait("looks");
+        }
         saw.replace(alpn_of(attempt));
         Verdict::Accept
     });

@@ -1,4 +1,4 @@
-//! A gate that lets everybody in, and takes them for anybody.
+//! A gate that lets everybody in who need not prove anything, and takes them for anybody.
 
 use std::{any::Any, net::SocketAddr, time::Duration, time::Instant};
 
@@ -17,8 +17,8 @@ impl Gate for Open {
         Verdict::Accept
     }
 
-    fn expect(&self, _: Protocol, _: SocketAddr) -> Option<Expected> {
-        Some(anybody())
+    fn expect(&self, protocol: Protocol, _: SocketAddr) -> Option<Expected> {
+        matches!(protocol, Protocol::Tcp | Protocol::Memory).then(anybody)
     }
 
     fn begin(&self, _: Protocol) -> Box<dyn Any> {

@@ -1,6 +1,6 @@
-//! What becomes of attempts.
+//! What becomes of attempts, beside what holds for every transport (`tests/backends`).
 
-use std::{cell::RefCell, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, net::SocketAddr, rc::Rc, sync::Arc};
 
 use holdfast_admission::{AddressProof, Verdict};
 use holdfast_tls::{
@@ -59,35 +59,6 @@ fn who_is_ignored_asks_again() {
         meet(&client, server.local(), &r1.expects(&r2), &mut listener).await;
         assert_eq!(gate.seen.borrow().len(), 2);
         assert_eq!(gate.begun.get(), 1);
-    });
-}
-
-#[test]
-fn who_is_refused_is_told() {
-    run(async {
-        let (r1, r2) = pair();
-        let (server, client) = (endpoint(), endpoint());
-        let gate = TestGate::new(Some(r2.expects(&r1)), |_, _| Verdict::Refuse("not today"));
-        let mut listener = server.listen(gate.clone());
-        let failure = fails(&client, server.local(), &r1.expects(&r2), &mut listener).await;
-        assert!(
-            matches!(&failure, Failure::Refused(text) if text.contains("CONNECTION_REFUSED")),
-            "{failure}"
-        );
-        assert_eq!(gate.begun.get(), 0);
-    });
-}
-
-#[test]
-fn whoever_is_not_expected_is_refused_before_there_is_a_handshake() {
-    run(async {
-        let (r1, r2) = pair();
-        let (server, client) = (endpoint(), endpoint());
-        let gate = TestGate::new(None, |_, _| Verdict::Accept);
-        let mut listener = server.listen(gate.clone());
-        let failure = fails(&client, server.local(), &r1.expects(&r2), &mut listener).await;
-        assert!(matches!(failure, Failure::Refused(_)), "{failure}");
-        assert_eq!(gate.begun.get(), 0);
     });
 }
 
@@ -231,53 +202,6 @@ fn a_token_that_was_given_to_another_address_is_refused_unseen() {
     });
 }
 
-#[test]
-fn the_wrong_key_is_refused_with_words_at_both_ends() {
-    run(async {
-        let (r1, r2) = pair();
-        let (server, client) = (endpoint(), endpoint());
-        // The dialer's.
-        let gate = TestGate::open(r2.expects_other_key(&r1));
-        let mut listener = server.listen(gate.clone());
-        let failure = fails(&client, server.local(), &r1.expects(&r2), &mut listener).await;
-        assert!(matches!(failure, Failure::Untrusted(_)), "{failure:?}");
-        let failures = gate.failures.borrow().clone();
-        assert!(matches!(&failures[..], [Failure::Untrusted(_)]), "{failures:?}");
-        drop(listener);
-
-        // The listener's.
-        let gate = TestGate::open(r2.expects(&r1));
-        let mut listener = server.listen(gate.clone());
-        let failure = fails(&client, server.local(), &r1.expects_other_key(&r2), &mut listener).await;
-        assert!(matches!(failure, Failure::Untrusted(_)), "{failure:?}");
-        until(&mut listener, || !gate.failures.borrow().is_empty()).await;
-        let failures = gate.failures.borrow().clone();
-        assert!(matches!(&failures[..], [Failure::Untrusted(_)]), "{failures:?}");
-        assert_eq!(gate.under_way(), 0);
-    });
-}
-
-#[test]
-fn a_handshake_that_is_not_finished_ends_with_its_time() {
-    run(async {
-        let (r1, r2) = pair();
-        let (mut server, client) = (endpoint(), endpoint());
-        server.limit_handshakes(Duration::from_millis(200));
-        let gate = TestGate::open(r2.expects(&r1));
-        let mut listener = server.listen(gate.clone());
-        // Nothing gets back, so the dialer cannot finish.
-        let relay = Relay::looking(server.local(), |way, _| way == Way::ToServer).await;
-        let expected = r1.expects(&r2);
-        let dial = client.connect(relay.address(), None, &expected);
-        select! {
-            dialed = dial => panic!("dialed: {dialed:?}"),
-            () = until(&mut listener, || !gate.failures.borrow().is_empty()) => {}
-        }
-        assert_eq!(*gate.failures.borrow(), [Failure::TimedOut]);
-        assert_eq!((gate.begun.get(), gate.under_way()), (1, 0));
-    });
-}
-
 /// Takes any certificate: what the client believes is not what is tested.
 #[derive(Debug)]
 struct Gullible;
@@ -418,40 +342,5 @@ fn who_speaks_something_else_in_two_datagrams_is_refused() {
         let failures = gate.failures.borrow().clone();
         assert!(matches!(&failures[..], [Failure::Refused(_)]), "{failures:?}");
         assert_eq!((gate.begun.get(), gate.under_way()), (1, 0));
-    });
-}
-
-#[test]
-fn what_is_no_quic_gets_nowhere_and_disturbs_nobody() {
-    run(async {
-        let (r1, r2) = pair();
-        let (server, client) = (endpoint(), endpoint());
-        let gate = TestGate::open(r2.expects(&r1));
-        let mut listener = server.listen(gate.clone());
-        let (mut dialed, mut accepted) = meet(&client, server.local(), &r1.expects(&r2), &mut listener).await;
-        let stranger = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
-        for octet in [0, 0x3f, 0x40, 0x7f, 0x80, 0xc0, 0xe0, 0xff] {
-            for length in [0, 1, 7, 21, 1200] {
-                stranger.send_to(&vec![octet; length], server.local()).await.expect("sent");
-            }
-        }
-        // An Initial of a version that nobody has: the answer names ours (RFC 9000 section 6).
-        let mut initial = vec![0; 1200];
-        initial[..6].copy_from_slice(&[0xc0, 0xba, 0xba, 0xba, 0xba, 8]);
-        stranger.send_to(&initial, server.local()).await.expect("sent");
-        let mut answer = [0; 2048];
-        loop {
-            let length = select! {
-                received = stranger.recv(&mut answer) => received.expect("an answer"),
-                accepted = listener.accept() => panic!("accepted: {accepted:?}"),
-            };
-            let answer = &answer[..length];
-            // Version negotiation has version 0.
-            if answer[0] & 0x80 != 0 && answer[1..5] == [0; 4] && answer.ends_with(&[0xff, 0, 0, 0x22]) {
-                break;
-            }
-        }
-        talk(&mut dialed, &mut accepted).await;
-        assert_eq!(gate.begun.get(), 1);
     });
 }

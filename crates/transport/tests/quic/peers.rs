@@ -25,19 +25,10 @@ impl Router {
 
     /// What this one expects of `other`, whose key it knows.
     pub(crate) fn expects(&self, other: &Self) -> Expected {
-        self.expects_key(other.name, other.pin)
-    }
-
-    /// Somebody of that name with another key.
-    pub(crate) fn expects_other_key(&self, other: &Self) -> Expected {
-        self.expects_key(other.name, [7; 32])
-    }
-
-    fn expects_key(&self, name: &str, pin: [u8; 32]) -> Expected {
-        let trust = Trust { name: name.to_owned(), pins: vec![pin], ..Trust::default() };
+        let trust = Trust { name: other.name.to_owned(), pins: vec![other.pin], ..Trust::default() };
         let tls = PeerTls::new(&self.identity, &trust, None).expect("TLS");
         Expected {
-            peer: name.to_owned(),
+            peer: other.name.to_owned(),
             tls: Some(tls),
             idle: Duration::from_secs(600),
             ttl_security: false,

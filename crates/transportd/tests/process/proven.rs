@@ -33,7 +33,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{NEIGHBOR, PORT, ROUTER, Router, handed, peer, story};
+use super::{NEIGHBOR, PORT, ROUTER, Router, call, handed, peer, read, story};
 
 /// A router's key, and the certificate that it has made of it.
 struct Own {
@@ -123,11 +123,16 @@ async fn over_quic(expected: &Expected) -> Result<Dialled, Failure> {
 
 /// The router with this key, where the neighbour has to have that one.
 async fn configure(router: &Router, ours: &Own, theirs: &Own) {
+    configure_over(router, ours, theirs, [Protocol::Quic, Protocol::Tls]).await;
+}
+
+/// The same where the neighbour may use these.
+async fn configure_over(router: &Router, ours: &Own, theirs: &Own, transports: [Protocol; 2]) {
     let door: TransportClient = router.manager.wait_for("transport").await.expect("it is there");
     door.keep(Empty {}, vec![ours.secrets()]).await.expect("kept");
     let trust = Trust { pins: vec![theirs.key.fingerprint().to_vec()], ..Trust::default() };
     let neighbor = Peer {
-        transports: vec![Protocol::Quic.into(), Protocol::Tls.into()],
+        transports: transports.map(Into::into).to_vec(),
         trust: Some(trust),
         ..peer("neighbor", NEIGHBOR)
     };
@@ -268,5 +273,60 @@ fn who_has_another_key_is_not_let_in() {
             tokio::task::yield_now().await;
         };
         assert_eq!(counted, [(1, 0), (1, 0)]);
+    });
+}
+
+/// A ClientHello (RFC 8446 section 4.1.2) that offers this one protocol.
+fn client_hello(alpn: &[u8; 5]) -> Vec<u8> {
+    let mut hello = vec![1, 0, 0, 57, 3, 3];
+    hello.extend([7; 32]);
+    hello.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 14, 0, 16, 0, 8 + 2, 0, 6 + 2, 5]);
+    hello.extend(alpn);
+    hello.extend([1, b'x']);
+    [&[22, 3, 1, 0, 61][..], &hello].concat()
+}
+
+#[test]
+fn who_speaks_something_else_over_tls_is_refused_by_its_first_flight_and_counted_once() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        configure(&router, &ours, &theirs).await;
+        let calling = call(NEIGHBOR, |mut stream| {
+            // In two segments, the first of which says nothing.
+            let hello = client_hello(b"h2c-1");
+            stream.set_nodelay(true).expect("TCP_NODELAY");
+            stream.write_all(&hello[..7]).expect("written");
+            stream.write_all(&hello[7..]).expect("written");
+            read(stream)
+        });
+        assert_eq!(calling.await, Err(ErrorKind::ConnectionReset), "not even an alert");
+        let all = listeners(&router).await;
+        let tcp = all.iter().find(|one| one.protocol() == Protocol::Tcp).expect("it listens");
+        let counted: Vec<_> =
+            tcp.stages.iter().map(|stage| (&*stage.name, stage.seen, stage.refused)).collect();
+        let before = ["sources", "shed", "retry", "by-address", "peers"].map(|name| (name, 1, 0));
+        assert_eq!(counted[..5], before);
+        assert_eq!(counted[5..], [("hello", 1, 1), ("handshakes", 0, 0)]);
+        assert_eq!((tcp.failed, tcp.handshakes), (0, 0));
+    });
+}
+
+#[test]
+fn who_may_use_tls_and_tcp_comes_over_either() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        configure_over(&router, &ours, &theirs, [Protocol::Tls, Protocol::Tcp]).await;
+        let mut accepted = router.door().await.accept(Empty {});
+        let dialled = theirs.over_tls(&ours).await.expect("connected");
+        assert_eq!(talk(&router, &mut accepted, dialled).await.protocol(), Protocol::Tls);
+        let calling = tokio::task::spawn_local(call(NEIGHBOR, |mut stream| {
+            stream.write_all(&[0xff]).expect("written");
+            read(stream)
+        }));
+        let (connection, socket) = handed(&mut accepted).await;
+        assert_eq!((connection.protocol(), connection.number), (Protocol::Tcp, 0), "the kernel's own socket");
+        drop(socket);
+        // With its octet unread.
+        assert_eq!(calling.await.expect("no panic"), Err(ErrorKind::ConnectionReset));
     });
 }

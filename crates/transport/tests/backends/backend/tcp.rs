@@ -5,9 +5,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_transport::{
-    Connection, Expected, Failure, Gate, Listener, LocalFuture, Protocol, tcp, tls, tls::TlsListener,
-};
+use holdfast_transport::{Connection, Expected, Failure, Gate, Listener, LocalFuture, Protocol, tcp, tls};
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, connect, socket_with},
@@ -19,8 +17,11 @@ pub(crate) struct Tcp;
 
 pub(crate) struct Tls;
 
-fn listening() -> OwnedFd {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind").into()
+/// The same for both: what comes is what the gate expects.
+fn listen(gate: Rc<dyn Gate>, handshake: Duration) -> Box<dyn Listener> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let listener = tcp::TcpListener::new(socket.into(), gate).expect("a listener");
+    Box::new(listener.with_handshake_time(handshake))
 }
 
 /// As whoever may open sockets hands them out: non-blocking, and on its way.
@@ -42,8 +43,8 @@ impl Backend for Tcp {
         Abilities::default()
     }
 
-    fn listen(&self, gate: Rc<dyn Gate>, _: Duration) -> Box<dyn Listener> {
-        Box::new(tcp::TcpListener::new(listening(), gate).expect("a listener"))
+    fn listen(&self, gate: Rc<dyn Gate>, handshake: Duration) -> Box<dyn Listener> {
+        listen(gate, handshake)
     }
 
     fn dial<'a>(
@@ -65,8 +66,7 @@ impl Backend for Tls {
     }
 
     fn listen(&self, gate: Rc<dyn Gate>, handshake: Duration) -> Box<dyn Listener> {
-        let listener = TlsListener::new(listening(), gate).expect("a listener");
-        Box::new(listener.with_handshake_time(handshake))
+        listen(gate, handshake)
     }
 
     fn dial<'a>(
