@@ -48,6 +48,7 @@ use tracing::{info, warn};
 pub use crate::sandbox::sandbox;
 use crate::{
     doors::Doors,
+    seeds::Seeds,
     service::Manager,
     supervisor::{Action, Found, Supervisor},
 };
@@ -140,7 +141,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         supervisor: Supervisor::new(&wanted(&config), now).into(),
         config: RefCell::new(Rc::new(config)),
         text: RefCell::new(text.into()),
-        seeds: RefCell::default(),
+        seeds: Seeds::default(),
         rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
@@ -183,6 +184,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     protocols::follow(&manager).await;
     tcp::follow(&manager)?;
     manager.doors.follow(&manager.config());
+    spawn_task(seeds::rotate(Rc::clone(&manager)));
     if !manager.config().rib.enabled {
         configure::tell_all(&manager, "manager")
             .await

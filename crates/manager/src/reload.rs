@@ -215,7 +215,11 @@ fn differing(old: &Config, new: &Config) -> Result<Messages, XrlError> {
 
 /// Tells a process, if it is there; the sessions that ended. A process that refuses is told all that holds then again
 /// and again, as after its birth.
-async fn tell(manager: &Rc<Manager>, name: &'static str, message: Message) -> Result<Vec<String>, XrlError> {
+pub(crate) async fn tell(
+    manager: &Rc<Manager>,
+    name: &'static str,
+    message: Message,
+) -> Result<Vec<String>, XrlError> {
     let pid = manager.supervisor.borrow_mut().reconfigure(name);
     if pid.is_none() && name != "manager" {
         return Ok(Vec::new());

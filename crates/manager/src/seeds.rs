@@ -1,27 +1,37 @@
 //! Random octets from which `transport` derives the keys that have to outlive it: those of tokens and of stateless resets.
-//! They are beside the history of the configuration, changed when a manager begins that finds them a day old, and the ones
-//! before stay good until then.
+//!
+//! They are beside the history of the configuration. Once they are a day old others take their place, while the manager
+//! runs as well as when one begins, and those before stay good for a day more: who listens gives no connection id a longer
+//! life than that, so each one in use is of one of both.
 
 use std::{
+    cell::RefCell,
     io,
     path::Path,
-    time::{Duration, SystemTime},
+    rc::Rc,
+    time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_xrl::XrlError;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
-use tracing::warn;
+use tokio::{sync::Notify, time::sleep_until};
+use tracing::{info, warn};
 
-use crate::{file, history::History, service::Manager};
+use crate::{
+    configure::{self, Part},
+    file,
+    history::History,
+    reload,
+    service::Manager,
+};
 
 /// Octets of a seed.
 const LENGTH: usize = 64;
 /// From this age on there is a new one.
-const OLD: Duration = Duration::from_secs(86_400);
+const OLD: Duration = holdfast_tls::Seeds::LIFETIME;
 
 /// What the file says.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Kept {
     /// Seconds since 1970 when the current one was made.
     made: u64,
@@ -29,50 +39,135 @@ struct Kept {
     seeds: Vec<String>,
 }
 
-/// The seeds, the current one first; the same for the whole life of the manager.
-pub(crate) fn of(manager: &Manager) -> Vec<Vec<u8>> {
-    let mut known = manager.seeds.borrow_mut();
-    if known.is_empty() {
-        *known = match load(manager) {
-            Ok(seeds) => seeds,
-            Err(error) => {
-                warn!(
-                    event = "seeds-not-kept",
-                    "no random numbers for the keys of QUIC: {}",
-                    error.message()
-                );
-                Vec::new()
-            }
-        };
-    }
-    known.clone()
+/// What the manager holds of them; nothing as long as nobody needs any.
+#[derive(Default)]
+pub(crate) struct Seeds {
+    held: RefCell<Option<Held>>,
+    /// There are some now.
+    begun: Notify,
 }
 
-fn load(manager: &Manager) -> Result<Vec<Vec<u8>>, XrlError> {
+/// Seeds, and when others take their place.
+struct Held {
+    kept: Kept,
+    due: Instant,
+}
+
+impl Held {
+    /// Begins with what was found, if it is not old; and whether it is something new. By a clock that was set back it would
+    /// be young for long, by the one that only runs it is not.
+    fn begin(found: Option<Kept>, made: u64, now: Instant, fresh: &[u8; LENGTH]) -> (Self, bool) {
+        let (kept, is_new) = current(found, made, fresh);
+        let age = Duration::from_secs(made.saturating_sub(kept.made));
+        (Self { kept, due: now + OLD.saturating_sub(age) }, is_new)
+    }
+
+    /// Others take their place if that is due; whether it was.
+    fn rotate(&mut self, made: u64, now: Instant, fresh: &[u8; LENGTH]) -> bool {
+        let is_due = self.due <= now;
+        if is_due {
+            self.kept = next(Some(&self.kept), made, fresh);
+            self.due = now + OLD;
+        }
+        is_due
+    }
+}
+
+/// The seeds, the current one first.
+pub(crate) fn of(manager: &Manager) -> Vec<Vec<u8>> {
+    let mut held = manager.seeds.held.borrow_mut();
+    if held.is_none() {
+        match fresh() {
+            Ok(fresh) => {
+                *held = Some(load(manager, &fresh));
+                manager.seeds.begun.notify_one();
+            }
+            Err(error) => say_not_kept(&error),
+        }
+    }
+    held.as_ref().and_then(|held| octets(&held.kept)).unwrap_or_default()
+}
+
+/// Has others take their place whenever it is time, and tells `transport`; for ever.
+pub(crate) async fn rotate(manager: Rc<Manager>) {
+    loop {
+        let due = manager.seeds.held.borrow().as_ref().map(|held| held.due);
+        match due {
+            Some(due) => sleep_until(due.into()).await,
+            None => manager.seeds.begun.notified().await,
+        }
+        let _turn = manager.reloading.lock().await;
+        if renew(&manager) && tell(&manager).await {
+            info!(event = "seeds-rotated", "keys of QUIC have changed: those before are good for a day more");
+        }
+    }
+}
+
+fn renew(manager: &Manager) -> bool {
+    let mut held = manager.seeds.held.borrow_mut();
+    let Some(held) = held.as_mut() else { return false };
+    let fresh = match fresh() {
+        Ok(fresh) => fresh,
+        Err(error) => {
+            say_not_kept(&error);
+            held.due += OLD;
+            return false;
+        }
+    };
+    let rotated = held.rotate(since_1970(), Instant::now(), &fresh);
+    if rotated {
+        keep(manager, &held.kept);
+    }
+    rotated
+}
+
+/// Every door of `transport`, and whether all have taken them. One that refuses is told again, as after its birth.
+async fn tell(manager: &Rc<Manager>) -> bool {
+    let mut all = true;
+    let parts = configure::parts("transport", &manager.config()).unwrap_or_default();
+    for message in parts.into_iter().filter(|message| matches!(message.part, Part::Keep(_))) {
+        if let Err(error) = reload::tell(manager, "transport", message).await {
+            warn!(event = "seeds-refused", "transport does not take other keys of QUIC: {error}");
+            all = false;
+        }
+    }
+    all
+}
+
+fn load(manager: &Manager, fresh: &[u8; LENGTH]) -> Held {
+    let file = manager.history().ok().map(|history| history.seeds());
+    let (held, is_new) = Held::begin(file.as_deref().and_then(read), since_1970(), Instant::now(), fresh);
+    if is_new {
+        keep(manager, &held.kept);
+    }
+    held
+}
+
+/// Puts them on the disk. Without that the router is as good as with it, until it is started again.
+fn keep(manager: &Manager, kept: &Kept) {
+    let written =
+        manager.history().map_err(|error| error.message().to_owned()).and_then(|history: History| {
+            history.make().and_then(|()| write(&history.seeds(), kept)).map_err(|error| error.to_string())
+        });
+    if let Err(error) = written {
+        say_not_kept(&format!("they cannot be kept beside the configuration: {error}"));
+    }
+}
+
+fn say_not_kept(why: &str) {
+    warn!(event = "seeds-not-kept", "keys of QUIC do not outlive this router: {why}");
+}
+
+fn fresh() -> Result<[u8; LENGTH], String> {
     let mut fresh = [0; LENGTH];
     match getrandom(&mut fresh, GetRandomFlags::empty()) {
-        Ok(LENGTH) => {}
-        _ => return Err(XrlError::internal("the kernel has none")),
+        Ok(LENGTH) => Ok(fresh),
+        _ => Err("the kernel has no random numbers".to_owned()),
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let history = manager.history();
-    let path = history.as_ref().ok().map(History::seeds);
-    let found = path.as_deref().and_then(read);
-    let (kept, is_new) = current(found, now, &fresh);
-    let written = match &history {
-        Ok(history) if is_new => {
-            history.make().and_then(|()| write(&history.seeds(), &kept)).map_err(|error| error.to_string())
-        }
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.message().to_owned()),
-    };
-    if let Err(error) = written {
-        warn!(
-            event = "seeds-not-kept",
-            "keys of QUIC do not outlive this router: they cannot be kept beside the configuration: {error}"
-        );
-    }
-    Ok(octets(&kept).unwrap_or_default())
+}
+
+fn since_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// What a file says; nothing if there is none, or it says something else.
@@ -94,12 +189,14 @@ fn write(file: &Path, kept: &Kept) -> io::Result<()> {
 fn current(found: Option<Kept>, now: u64, fresh: &[u8; LENGTH]) -> (Kept, bool) {
     match found {
         Some(kept) if now.saturating_sub(kept.made) < OLD.as_secs() => (kept, false),
-        found => {
-            let before = found.and_then(|kept| kept.seeds.into_iter().next());
-            let seeds = std::iter::once(hexadecimal(fresh)).chain(before).collect();
-            (Kept { made: now, seeds }, true)
-        }
+        found => (next(found.as_ref(), now, fresh), true),
     }
+}
+
+/// A new one, and the one that was current.
+fn next(before: Option<&Kept>, made: u64, fresh: &[u8; LENGTH]) -> Kept {
+    let before = before.and_then(|kept| kept.seeds.first().cloned());
+    Kept { made, seeds: std::iter::once(hexadecimal(fresh)).chain(before).collect() }
 }
 
 fn hexadecimal(octets: &[u8]) -> String {
@@ -135,6 +232,31 @@ mod tests {
         assert_eq!(octets(&third), Some(vec![vec![3; LENGTH], vec![2; LENGTH]]));
         let (back, is_new) = current(Some(third.clone()), 5, &[4; LENGTH]);
         assert!(!is_new && back == third, "a clock that was set back replaces nothing");
+    }
+
+    #[test]
+    fn they_rotate_when_they_are_a_day_old_by_the_clock_that_only_runs() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let found = current(None, 1000, &[1; LENGTH]).0;
+        // Six hours old, so due in eighteen.
+        let (mut held, is_new) = Held::begin(Some(found), 1000 + DAY / 4, begin, &[9; LENGTH]);
+        assert!(!is_new && held.due == after(DAY / 4 * 3));
+        assert!(!held.rotate(5000, after(DAY / 4 * 3 - 1), &[2; LENGTH]), "a second early");
+        assert!(held.rotate(5000, after(DAY / 4 * 3), &[2; LENGTH]));
+        assert_eq!(octets(&held.kept), Some(vec![vec![2; LENGTH], vec![1; LENGTH]]));
+        // The other clock is set back by far: nothing comes earlier or later for that.
+        assert!(!held.rotate(0, after(DAY / 4 * 7 - 1), &[3; LENGTH]));
+        assert!(held.rotate(0, after(DAY / 4 * 7), &[3; LENGTH]));
+        assert_eq!(octets(&held.kept), Some(vec![vec![3; LENGTH], vec![2; LENGTH]]));
+    }
+
+    #[test]
+    fn what_seems_to_be_of_the_future_rotates_in_a_day() {
+        let begin = Instant::now();
+        let found = current(None, 1000 * DAY, &[1; LENGTH]).0;
+        let (held, is_new) = Held::begin(Some(found), 7, begin, &[9; LENGTH]);
+        assert!(!is_new && held.due == begin + OLD);
     }
 
     #[test]

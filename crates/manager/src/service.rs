@@ -37,7 +37,9 @@ use crate::{
     commit,
     doors::Doors,
     protocols::Protocols,
-    reload, sandbox, signal,
+    reload, sandbox,
+    seeds::Seeds,
+    signal,
     supervisor::{State, Supervisor},
     tcp, upgrade,
 };
@@ -54,8 +56,8 @@ pub(crate) struct Manager {
     /// The text that says it.
     pub(crate) text: RefCell<Rc<str>>,
     pub(crate) file: PathBuf,
-    /// What keys of QUIC derive from; none as long as nobody needs them.
-    pub(crate) seeds: RefCell<Vec<Vec<u8>>>,
+    /// What keys of QUIC derive from.
+    pub(crate) seeds: Seeds,
     /// What rolls back a commit that nobody confirms.
     pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
     /// One reload or commit at a time.

@@ -1,6 +1,6 @@
 //! Seeds that the keys of tokens and resets derive from.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use aws_lc_rs::{
     hkdf::{HKDF_SHA256, Salt},
@@ -22,6 +22,10 @@ const SALT: &[u8] = b"holdfast seeds 1";
 pub struct Seeds(Vec<[u8; LENGTH]>);
 
 impl Seeds {
+    /// For how long a seed is the current one, at least, before another takes its place; and so for how long it is the one
+    /// before. What is to be found under one of both has a shorter life.
+    pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
     /// One or two seeds of 64 octets, the current one first.
     ///
     /// # Errors

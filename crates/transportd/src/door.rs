@@ -227,7 +227,10 @@ impl Door {
     /// # Errors
     /// `InvalidArgument` for what cannot be read.
     pub(crate) fn keep(&self, descriptors: Vec<OwnedFd>) -> Result<(), XrlError> {
-        self.shared.secrets.keep(descriptors)
+        self.shared.secrets.keep(descriptors)?;
+        let seeds = self.seeds().borrow().clone();
+        self.dialers.borrow().values().for_each(|dialer| dialer.set_seeds(&seeds));
+        Ok(())
     }
 
     /// Where this is spoken, if it is.

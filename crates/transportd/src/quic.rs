@@ -38,6 +38,13 @@ impl Dialer {
     }
 }
 
+impl Dialer {
+    /// Other seeds from now on, also for its connections of before.
+    pub(crate) fn set_seeds(&self, seeds: &Seeds) {
+        self.library.set_seeds(seeds);
+    }
+}
+
 enum Library {
     Noq(noq::Endpoint),
     #[cfg(feature = "quic-s2n")]
@@ -51,6 +58,15 @@ impl Library {
             #[cfg(feature = "quic-s2n")]
             Protocol::QuicS2n => s2n::Dialer::new(socket).map(Self::S2n),
             other => Err(missing(other)),
+        }
+    }
+
+    fn set_seeds(&self, seeds: &Seeds) {
+        match self {
+            Self::Noq(endpoint) => endpoint.set_seeds(seeds),
+            // It has no ids or resets that anybody could come back to.
+            #[cfg(feature = "quic-s2n")]
+            Self::S2n(_) => {}
         }
     }
 

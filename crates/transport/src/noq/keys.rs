@@ -2,7 +2,7 @@
 //! (RFC 9000 sections 5.1, 10.3 and 8.1.3).
 //!
 //! A connection id says by its form which generation made it, so that a reset after a rotation is the one that the peer
-//! was given. Tokens are sealed with the current generation and opened with either.
+//! was given. Connections that live longer than a generation get other ids in time. Tokens are sealed with the current generation and opened with either.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -158,8 +158,9 @@ impl ConnectionIdGenerator for Ids {
         ID
     }
 
+    /// It is replaced before the generation that has made it is forgotten.
     fn cid_lifetime(&self) -> Option<Duration> {
-        None
+        Some(Seeds::LIFETIME / 2)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A connection id is `random (12) | mark (4)`: it says which generation of the seeds has made it, so that a reset after a
 //! rotation is the one that the peer was given (RFC 9000 section 10.3.2), and that nobody is answered with a reset who
 //! sends what was never an id of ours. That is all a mark protects: every packet is asked for it, so it is a hash that
-//! strangers cannot guess, and no MAC.
+//! strangers cannot guess, and no MAC. Connections that live longer than a generation get other ids in time.
 
 use std::{
     convert::Infallible,
@@ -165,8 +165,9 @@ impl Generator for Ids {
         LocalId::try_from_bytes(&id).unwrap_or(random)
     }
 
+    /// It is replaced before the generation that has made it is forgotten.
     fn lifetime(&self) -> Option<Duration> {
-        self.random.lifetime()
+        Some(Seeds::LIFETIME / 2)
     }
 
     fn rotate_handshake_connection_id(&self) -> bool {

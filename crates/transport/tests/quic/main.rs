@@ -27,8 +27,13 @@ use tokio::{
 
 /// Runs a test on one thread. The time is for tests that hang.
 fn run(test: impl Future<Output = ()>) {
+    run_for(Duration::from_secs(60), test);
+}
+
+/// [`run`], for a clock that is told to go on.
+fn run_for(limit: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let test = async { timeout(Duration::from_secs(60), test).await };
+    let test = async { timeout(limit, test).await };
     LocalSet::new().block_on(&runtime, test).expect("it ends");
 }
 

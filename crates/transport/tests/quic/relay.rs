@@ -23,7 +23,7 @@ pub(crate) struct Relay {
     back: RefCell<Rc<UdpSocket>>,
     moved: Notify,
     client: Cell<Option<SocketAddr>>,
-    server: SocketAddr,
+    server: Cell<SocketAddr>,
     look: RefCell<Look>,
 }
 
@@ -43,7 +43,7 @@ impl Relay {
             back: RefCell::new(Rc::new(socket().await)),
             moved: Notify::new(),
             client: Cell::new(None),
-            server,
+            server: Cell::new(server),
             look: RefCell::new(Box::new(look)),
         });
         spawn_local(relay.clone().to_server());
@@ -68,6 +68,17 @@ impl Relay {
         self.moved.notify_one();
     }
 
+    /// What clients send goes to another server from now on.
+    pub(crate) fn leads_to(&self, server: SocketAddr) {
+        self.server.set(server);
+    }
+
+    /// Sends something to the server as if the client had.
+    pub(crate) async fn say(&self, datagram: &[u8]) {
+        let back = self.back.borrow().clone();
+        back.send_to(datagram, self.server.get()).await.expect("sent");
+    }
+
     async fn to_server(self: Rc<Self>) {
         let mut buffer = [0; 2048];
         loop {
@@ -76,7 +87,7 @@ impl Relay {
             if self.passes(Way::ToServer, &buffer[..length]) {
                 let back = self.back.borrow().clone();
                 // A datagram may be lost.
-                let _ = back.send_to(&buffer[..length], self.server).await;
+                let _ = back.send_to(&buffer[..length], self.server.get()).await;
             }
         }
     }

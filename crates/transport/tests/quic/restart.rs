@@ -4,8 +4,10 @@ use std::{
     net::{SocketAddr, UdpSocket},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
+use holdfast_tls::Seeds;
 use holdfast_transport::{Closed, Connection, Listener, noq::Endpoint};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -16,9 +18,10 @@ use tokio::{
 use crate::{
     endpoint,
     gate::TestGate,
-    pass,
+    meet, pass,
     peers::{Router, pair},
-    run, seeds, talk,
+    relay::Relay,
+    run, run_for, seeds, talk,
 };
 
 /// A process that has listened, with a dialer's connection, until it was killed: nobody says good-bye.
@@ -109,4 +112,34 @@ fn also_when_the_seeds_have_rotated() {
 #[test]
 fn also_when_it_is_only_asked_whether_they_are_alive() {
     reset_after_restart(&[1], true);
+}
+
+/// A session lives for months, and a generation of seeds for two days.
+#[test]
+fn also_a_connection_that_is_older_than_both_generations() {
+    run_for(5 * Seeds::LIFETIME, async {
+        let (r1, r2) = pair();
+        let (server, client) = (endpoint(), endpoint());
+        let mut listener = server.listen(TestGate::open(r2.expects(&r1)));
+        let relay = Relay::new(server.local()).await;
+        let (mut dialed, mut accepted) =
+            meet(&client, relay.address(), &r1.expects(&r2), &mut listener).await;
+        talk(&mut dialed, &mut accepted).await;
+        // Days pass at once when nobody has anything to do.
+        tokio::time::pause();
+        for generations in [&[2, 1], &[3, 2]] {
+            server.set_seeds(&seeds(generations));
+            tokio::time::sleep(Seeds::LIFETIME).await;
+        }
+        tokio::time::resume();
+        talk(&mut dialed, &mut accepted).await;
+
+        let successor = Endpoint::new(bind("127.0.0.1:0".parse().expect("an address")), &seeds(&[4, 3]));
+        let successor = successor.expect("an endpoint");
+        let _listener = successor.listen(TestGate::open(r2.expects(&r1)));
+        relay.leads_to(successor.local());
+        dialed.stream.write_all(&[0; 100]).await.expect("written");
+        let closed = tokio::time::timeout(Duration::from_secs(10), dialed.control.closed()).await;
+        assert_eq!(closed.expect("it is told"), Closed::Reset);
+    });
 }
