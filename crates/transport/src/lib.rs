@@ -67,6 +67,7 @@ pub mod noq;
 mod ready;
 #[cfg(feature = "quic-s2n")]
 pub mod s2n;
+mod spent;
 pub mod tcp;
 pub mod tls;
 

@@ -15,6 +15,8 @@ pub(super) struct Initial<'a> {
     flight: &'a FirstFlight,
     endpoint: &'a noq::Endpoint,
     handshakes: usize,
+    /// Whether its token has served before.
+    is_replay: bool,
     payload: Option<Vec<u8>>,
     pieces: Reassembly,
 }
@@ -25,8 +27,10 @@ impl<'a> Initial<'a> {
         flight: &'a FirstFlight,
         endpoint: &'a noq::Endpoint,
         handshakes: usize,
+        is_replay: bool,
     ) -> Self {
-        Self { incoming, flight, endpoint, handshakes, payload: None, pieces: Reassembly::default() }
+        let pieces = Reassembly::default();
+        Self { incoming, flight, endpoint, handshakes, is_replay, payload: None, pieces }
     }
 
     /// Whether its first packet says that there is no connection, as the last one of a handshake may that failed at the other
@@ -48,7 +52,8 @@ impl Attempt for Initial<'_> {
 
     fn proof(&self) -> AddressProof {
         // We hand out tokens in Retry only.
-        if self.incoming.remote_address_validated() { AddressProof::Token } else { AddressProof::None }
+        let is_proven = self.incoming.remote_address_validated() && !self.is_replay;
+        if is_proven { AddressProof::Token } else { AddressProof::None }
     }
 
     fn can_retry(&self) -> bool {

@@ -9,8 +9,10 @@ use super::{
     crypto::{Dialing, Front, KeyUpdates, LetIn},
     keys::Keys,
 };
-use crate::{Expected, Failure, life::keep_alive};
+use crate::{Expected, Failure, life::keep_alive, spent::TOKEN_LIFETIME};
 
+/// QUIC of RFC 9000.
+const VERSION: u32 = 1;
 /// Octets that the peer may send before we have read them, and that we keep until the peer has acknowledged them: a full
 /// table flows at 100 Mbit/s over 150 ms, and a peer that never reads costs no more.
 const WINDOW: u32 = 2 << 20;
@@ -24,9 +26,11 @@ const LEAST_IDLE: Duration = Duration::from_secs(1);
 /// Longest idle time that is told; longer ones are as good as for ever.
 const MOST_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Of a socket: its connection ids and resets.
+/// Of a socket: its connection ids and resets, and that there is one version of QUIC. Whoever comes with another one is told
+/// so, however little that was: the answer has at most eight octets more.
 pub(super) fn endpoint(keys: &Keys) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(keys.clone()));
+    config.supported_versions(vec![VERSION]);
     let ids = keys.clone();
     config.cid_generator(Arc::new(move || ids.ids()));
     config
@@ -80,6 +84,7 @@ pub(super) fn tls(expected: &Expected) -> Result<&PeerTls, Failure> {
 
 fn bounded(mut config: ServerConfig) -> ServerConfig {
     config
+        .retry_token_lifetime(TOKEN_LIFETIME)
         .max_incoming(MOST_INCOMING)
         .incoming_buffer_size(INCOMING_BUFFER)
         .incoming_buffer_size_total(INCOMING_BUFFERS);

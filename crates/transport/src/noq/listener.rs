@@ -9,12 +9,12 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant as StdInstant},
 };
 
 use holdfast_admission::Verdict;
 use holdfast_tls::PeerTls;
-use noq::{Connecting, Incoming, ServerConfig};
+use noq::{Connecting, ConnectionId, Incoming, ServerConfig};
 use tokio::{
     select,
     sync::Notify,
@@ -30,7 +30,11 @@ use super::{
     failure::failure,
     keys::Keys,
 };
-use crate::{Connection, Failure, Gate, Listener, LocalFuture, Protocol, attempt::canonical};
+use crate::{
+    Connection, Failure, Gate, Listener, LocalFuture, Protocol,
+    attempt::canonical,
+    spent::{Spent, TOKEN_LIFETIME},
+};
 
 /// Which listener of a socket is the latest.
 #[derive(Default)]
@@ -60,6 +64,8 @@ pub struct NoqListener {
     limit: Duration,
     local: SocketAddr,
     handshakes: JoinSet<Option<Connection>>,
+    /// Tokens, by whom they were given to and the connection id of the attempt that was answered with them.
+    spent: Spent<(SocketAddr, ConnectionId), StdInstant>,
     turn: u64,
     latest: Rc<Latest>,
 }
@@ -82,6 +88,7 @@ impl NoqListener {
             limit: endpoint.limit,
             local: endpoint.local,
             handshakes: JoinSet::new(),
+            spent: Spent::default(),
             turn,
             latest: endpoint.latest.clone(),
         }
@@ -111,8 +118,13 @@ impl NoqListener {
     }
 
     fn judge(&mut self, incoming: Incoming) {
-        let mut attempt = Initial::new(&incoming, &self.flight, &self.endpoint, self.handshakes.len());
-        match self.gate.judge(Protocol::Quic, &mut attempt, Instant::now().into_std()) {
+        let now = Instant::now().into_std();
+        let token =
+            incoming.remote_address_validated().then(|| (incoming.remote_address(), incoming.orig_dst_cid()));
+        let is_replay = token.is_some_and(|token| self.spent.has(&token, &now));
+        let mut attempt =
+            Initial::new(&incoming, &self.flight, &self.endpoint, self.handshakes.len(), is_replay);
+        match self.gate.judge(Protocol::Quic, &mut attempt, now) {
             Verdict::Ignore => incoming.ignore(),
             Verdict::Refuse(_) => incoming.refuse(),
             Verdict::Retry => {
@@ -121,8 +133,16 @@ impl NoqListener {
                     error.into_incoming().refuse();
                 }
             }
-            Verdict::Accept | Verdict::Wait(_) | Verdict::Next if attempt.is_over() => incoming.ignore(),
-            Verdict::Accept | Verdict::Wait(_) | Verdict::Next => self.begin(incoming),
+            // For noq its address would be proven, and it would get a long answer there.
+            Verdict::Accept | Verdict::Wait(_) | Verdict::Next if is_replay || attempt.is_over() => {
+                incoming.ignore();
+            }
+            Verdict::Accept | Verdict::Wait(_) | Verdict::Next => {
+                if let Some(token) = token {
+                    self.spent.add(token, now + TOKEN_LIFETIME);
+                }
+                self.begin(incoming);
+            }
         }
     }
 

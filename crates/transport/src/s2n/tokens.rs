@@ -4,11 +4,9 @@
 //! that and whom it was given to: address, port and source connection id (RFC 9000 section 8.1.4).
 
 use std::{
-    collections::{HashSet, VecDeque},
     convert::Infallible,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::Duration,
 };
 
 use hmac_sha256::HMAC;
@@ -21,12 +19,10 @@ use super::{
     door::Door,
     keys::{Key, Keys},
 };
-use crate::attempt::canonical;
-
-/// How long a token of a Retry can be used: a few round trips (RFC 9000 section 8.1.3).
-const LIFETIME: Duration = Duration::from_secs(15);
-/// Tokens that were used and have not expired; while there are so many, no more are taken.
-const MOST_USED: usize = 16 * 1024;
+use crate::{
+    attempt::canonical,
+    spent::{Spent, TOKEN_LIFETIME},
+};
 
 const ID: usize = 20;
 const EXPIRY: usize = 1 + ID;
@@ -77,7 +73,7 @@ impl Holder<'_> {
         let expiry = u64::from_be_bytes(token[EXPIRY..NONCE].try_into().ok()?);
         let length = usize::from(token[0]);
         // After a restart of the machine the clock begins anew.
-        let expired = now > expiry || expiry > now + LIFETIME.as_secs();
+        let expired = now > expiry || expiry > now + TOKEN_LIFETIME.as_secs();
         (valid && !expired && length <= ID).then(|| Read { original: &token[1..=length], expiry, mac: *mac })
     }
 }
@@ -91,39 +87,16 @@ struct Read<'a> {
     mac: [u8; 32],
 }
 
-/// Tokens that were used (RFC 9000 section 8.1.4: replay has to be limited).
-#[derive(Default)]
-struct Used {
-    seen: HashSet<[u8; 32]>,
-    order: VecDeque<(u64, [u8; 32])>,
-}
-
-impl Used {
-    /// Whether it was used, or cannot be taken note of.
-    fn is_spent(&mut self, token: &Read<'_>, now: u64) -> bool {
-        while let Some((_, mac)) = self.order.pop_front_if(|(expiry, _)| *expiry < now) {
-            self.seen.remove(&mac);
-        }
-        self.order.len() >= MOST_USED || self.seen.contains(&token.mac)
-    }
-
-    fn spend(&mut self, token: &Read<'_>) {
-        if self.seen.insert(token.mac) {
-            self.order.push_back((token.expiry, token.mac));
-        }
-    }
-}
-
 /// Gives and takes the tokens of an endpoint. Whoever comes with one is judged again, now that its address is proven.
 pub(super) struct Tokens {
     keys: Keys,
     door: Arc<Door>,
-    used: Used,
+    spent: Spent<[u8; 32], u64>,
 }
 
 impl Tokens {
     pub(super) fn new(keys: Keys, door: Arc<Door>) -> Self {
-        Self { keys, door, used: Used::default() }
+        Self { keys, door, spent: Spent::default() }
     }
 }
 
@@ -161,7 +134,7 @@ impl address_token::Format for Tokens {
         let token = holder.sign(
             self.keys.tokens().first()?,
             original.as_bytes(),
-            now() + LIFETIME.as_secs(),
+            now() + TOKEN_LIFETIME.as_secs(),
             nonce,
         )?;
         (out.len() == LENGTH).then(|| out.copy_from_slice(&token))
@@ -175,13 +148,13 @@ impl address_token::Format for Tokens {
         let now = now();
         let holder = holder(context);
         let token = holder.read(&self.keys.tokens(), token, now)?;
-        if self.used.is_spent(&token, now)
+        if self.spent.has(&token.mac, &now)
             || self.door.judge(holder.address, AddressProof::Token) != Verdict::Accept
         {
             return None;
         }
         let original = InitialId::try_from_bytes(token.original)?;
-        self.used.spend(&token);
+        self.spent.add(token.mac, token.expiry);
         Some(original)
     }
 }
@@ -230,8 +203,8 @@ mod tests {
     fn a_token_expires_and_outlives_one_rotation() {
         let token = token();
         assert!(holder().read(&KEYS, &token, 101).is_none());
-        assert!(holder().read(&KEYS, &token, 100 - LIFETIME.as_secs()).is_some());
-        assert!(holder().read(&KEYS, &token, 99 - LIFETIME.as_secs()).is_none(), "of the time before");
+        assert!(holder().read(&KEYS, &token, 100 - TOKEN_LIFETIME.as_secs()).is_some());
+        assert!(holder().read(&KEYS, &token, 99 - TOKEN_LIFETIME.as_secs()).is_none(), "of the time before");
         let rotated = [[3; 32], KEYS[0]];
         assert!(holder().read(&rotated, &token, 100).is_some());
         assert!(holder().read(&[[4; 32], [3; 32]], &token, 100).is_none());
@@ -252,29 +225,5 @@ mod tests {
     fn a_connection_id_that_is_too_long_has_no_token() {
         assert!(holder().sign(&KEYS[0], &[0; ID], 100, [7; 16]).is_some());
         assert!(holder().sign(&KEYS[0], &[0; ID + 1], 100, [7; 16]).is_none());
-    }
-
-    #[test]
-    fn a_token_is_used_once() {
-        let mut used = Used::default();
-        let token = token();
-        let read = holder().read(&KEYS, &token, 100).expect("valid");
-        assert!(!used.is_spent(&read, 100));
-        used.spend(&read);
-        assert!(used.is_spent(&read, 100));
-    }
-
-    #[test]
-    fn used_tokens_are_bounded_and_forgotten_when_they_have_expired() {
-        let mut used = Used::default();
-        for number in 0..MOST_USED {
-            let mut mac = [0; 32];
-            mac[..8].copy_from_slice(&(number as u64).to_be_bytes());
-            used.spend(&Read { original: b"original", expiry: 100, mac });
-        }
-        let another = Read { original: b"original", expiry: 110, mac: [0xff; 32] };
-        assert!(used.is_spent(&another, 100), "there is no room");
-        assert!(!used.is_spent(&another, 101));
-        assert_eq!((used.seen.len(), used.order.len()), (0, 0));
     }
 }

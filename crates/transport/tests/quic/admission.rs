@@ -202,6 +202,41 @@ fn a_token_that_was_given_to_another_address_is_refused_unseen() {
     });
 }
 
+#[test]
+fn a_token_serves_once() {
+    run(async {
+        let (r1, r2) = pair();
+        let (server, client) = (endpoint(), endpoint());
+        let gate = TestGate::new(Some(r2.expects(&r1)), |_, earlier| match earlier {
+            0 => Verdict::Retry,
+            _ => Verdict::Accept,
+        });
+        let mut listener = server.listen(gate.clone());
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let hears = heard.clone();
+        let relay = Relay::looking(server.local(), move |way, datagram| {
+            if way == Way::ToServer {
+                hears.borrow_mut().push(datagram.to_vec());
+            }
+            true
+        })
+        .await;
+        let (mut dialed, mut accepted) =
+            meet(&client, relay.address(), &r1.expects(&r2), &mut listener).await;
+        talk(&mut dialed, &mut accepted).await;
+        drop((dialed, accepted));
+        // Three probe timeouts later (RFC 9000 section 10.2) the connection is forgotten, and its token is still good.
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::resume();
+        let with_token = heard.borrow()[1].clone();
+        relay.say(&with_token).await;
+        until(&mut listener, || gate.seen.borrow().len() == 3).await;
+        assert_eq!(gate.proofs(), [AddressProof::None, AddressProof::Token, AddressProof::None]);
+        assert_eq!((gate.begun.get(), gate.under_way()), (1, 0), "it is let in, and yet nothing begins");
+    });
+}
+
 /// Takes any certificate: what the client believes is not what is tested.
 #[derive(Debug)]
 struct Gullible;
