@@ -6,6 +6,7 @@
 //! strangers cannot guess, and no MAC. Connections that live longer than a generation get other ids in time.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     sync::{Arc, Mutex},
     time::Duration,
@@ -30,8 +31,8 @@ const RANDOM: usize = 12;
 const MARK: usize = ID - RANDOM;
 /// The current seed and that before.
 const MOST: usize = 2;
-/// Rotations after which ids are no longer told apart from those of strangers.
-const MOST_FORMER: usize = 64;
+/// Changes of seeds that an id may see, if they come faster than they should: it does not live for two rotations.
+const MOST_FORMER: usize = 8;
 
 /// What derives from one seed.
 struct Generation {
@@ -77,8 +78,8 @@ impl Generation {
 /// Of the seeds that an endpoint was given last, the current ones first.
 struct Generations {
     known: Vec<Generation>,
-    /// Of ids that were made here before: their connections may go on for years.
-    former: Vec<Marks>,
+    /// Of ids that were made here before, also under seeds that were lost since; the oldest first.
+    former: VecDeque<Marks>,
 }
 
 /// Keys of an endpoint; its parts share them.
@@ -88,7 +89,7 @@ pub(super) struct Keys(Arc<Mutex<Generations>>);
 impl Keys {
     /// `None`: there is no seed.
     pub(super) fn new(seeds: &Seeds) -> Option<Self> {
-        let generations = Generations { known: derive(seeds)?, former: Vec::new() };
+        let generations = Generations { known: derive(seeds)?, former: VecDeque::new() };
         Some(Self(Arc::new(Mutex::new(generations))))
     }
 
@@ -99,8 +100,10 @@ impl Keys {
         let before = std::mem::replace(&mut generations.known, known).into_iter().next();
         let before = before.map(|generation| generation.ids);
         let same = before.as_ref() == generations.known.first().map(|generation| &generation.ids);
-        if !same && generations.former.len() < MOST_FORMER {
+        if !same {
             generations.former.extend(before);
+            let forgotten = generations.former.len().saturating_sub(MOST_FORMER);
+            generations.former.drain(..forgotten);
         }
     }
 
@@ -123,7 +126,7 @@ impl Keys {
     fn may_have_made(&self, id: &[u8]) -> bool {
         let Generations { known, former } = &*lock(&self.0);
         let mut all = known.iter().map(|generation| &generation.ids).chain(former);
-        all.any(|marks| marks.are_on(id)) || former.len() == MOST_FORMER
+        all.any(|marks| marks.are_on(id))
     }
 
     /// What ends the connection that has a connection id.
@@ -260,16 +263,16 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_goes_on_however_often_seeds_change() {
+    fn a_connection_goes_on_also_when_seeds_are_lost() {
         let keys = keys(&[0]);
         let own = id(&keys);
         for seed in 1..=2 * MOST_FORMER as u8 {
-            keys.set(&Seeds::new(&[vec![seed; 64], vec![seed - 1; 64]]).expect("seeds"));
-            assert!(is_looked_for(&keys, own.as_bytes()), "rotation {seed}");
-            // The same seeds again are no rotation.
-            keys.set(&Seeds::new(&[vec![seed; 64], vec![seed - 1; 64]]).expect("seeds"));
-            let stranger = is_looked_for(&keys, &[7; ID]);
-            assert_eq!(stranger, usize::from(seed) >= MOST_FORMER, "rotation {seed}");
+            keys.set(&Seeds::new(&[vec![seed; 64]]).expect("seeds"));
+            // The same seeds again are no change.
+            keys.set(&Seeds::new(&[vec![seed; 64]]).expect("seeds"));
+            let known = usize::from(seed) <= MOST_FORMER;
+            assert_eq!(is_looked_for(&keys, own.as_bytes()), known, "change {seed}");
+            assert!(!is_looked_for(&keys, &[7; ID]));
         }
         assert_eq!(lock(&keys.0).former.len(), MOST_FORMER);
     }
