@@ -230,7 +230,9 @@ fn a_token_serves_once() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         tokio::time::resume();
         let with_token = heard.borrow()[1].clone();
-        relay.say(&with_token).await;
+        // As the relay passes it on, it comes from the same address.
+        let somebody = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        somebody.send_to(&with_token, relay.address()).await.expect("sent");
         until(&mut listener, || gate.seen.borrow().len() == 3).await;
         assert_eq!(gate.proofs(), [AddressProof::None, AddressProof::Token, AddressProof::None]);
         assert_eq!((gate.begun.get(), gate.under_way()), (1, 0), "it is let in, and yet nothing begins");

@@ -73,12 +73,6 @@ impl Relay {
         self.server.set(server);
     }
 
-    /// Sends something to the server as if the client had.
-    pub(crate) async fn say(&self, datagram: &[u8]) {
-        let back = self.back.borrow().clone();
-        back.send_to(datagram, self.server.get()).await.expect("sent");
-    }
-
     async fn to_server(self: Rc<Self>) {
         let mut buffer = [0; 2048];
         loop {

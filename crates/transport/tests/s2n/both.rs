@@ -1,14 +1,14 @@
 //! With the other library at the other end, and with a peer whose address moves.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use holdfast_tls::Seeds;
-use holdfast_transport::{Closed, Connection, Expected, Gate, Listener, Protocol, noq};
+use holdfast_transport::{Closed, Connection, Expected, Gate, Listener, Protocol, noq, s2n::Endpoint};
 use tokio::io::AsyncWriteExt;
 
 use crate::{
     relay::{Relay, Way},
-    support::{Router, Told, dialer, echo, listener, run, socket},
+    support::{Router, Told, dialer, echo, endpoint, listener, run, run_for, seeds, socket},
 };
 
 fn other() -> noq::Endpoint {
@@ -68,6 +68,42 @@ fn the_other_library_is_told_what_is_wrong_with_its_key() {
             failed.to_string().contains("certificate_unknown"),
             "the alert is the one that it was: {failed}"
         );
+    });
+}
+
+/// A session lives for months, and a generation of seeds for two days.
+#[test]
+fn a_connection_that_is_older_than_both_generations_is_reset_by_the_successor() {
+    run_for(5 * Seeds::LIFETIME, async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        let server = endpoint();
+        server.set_seeds(&seeds(&[1]));
+        // Whoever says nothing is not looked for meanwhile.
+        let patient = |expected: Expected| Expected { idle: Seeds::LIFETIME, ..expected };
+        let gate = Told::new(Some(patient(r2.expects(&r1))));
+        let mut listener = server.listen(gate).expect("a listener");
+        let relay = Relay::new(server.local()).await;
+        let (client, to_r2) = (other(), patient(r1.expects(&r2)));
+        let (dialed, accepted) =
+            tokio::join!(client.connect(relay.address(), None, &to_r2), listener.accept());
+        let (mut dialed, mut accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+        echo(&mut dialed, &mut accepted).await;
+        tokio::time::pause();
+        for generations in [[2, 1], [3, 2]] {
+            server.set_seeds(&seeds(&generations));
+            // A jump: nobody has to say twelve hours long that it lives.
+            tokio::time::advance(Seeds::LIFETIME / 2 + Duration::from_secs(60)).await;
+            for _ in 0..3 {
+                echo(&mut dialed, &mut accepted).await;
+            }
+        }
+        tokio::time::resume();
+
+        let successor = Endpoint::new(socket(), &seeds(&[4, 3])).expect("an endpoint");
+        let _listener = successor.listen(Told::new(Some(r2.expects(&r1)))).expect("a listener");
+        relay.leads_to(successor.local());
+        dialed.stream.write_all(&[0; 100]).await.expect("it writes");
+        assert_eq!(dialed.control.closed().await, Closed::Reset);
     });
 }
 

@@ -10,13 +10,15 @@ use std::{
     time::Duration,
 };
 
-use holdfast_tls::{ALPN_QUIC, Seeds};
+use holdfast_tls::ALPN_QUIC;
 use holdfast_transport::{Closed, Connection, Expected, Failure, Listener, s2n::Endpoint};
 use s2n_quic::{Client, client::Connect, provider::tls::rustls};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::relay::Relay;
-use crate::support::{Router, Told, connect, dialer, echo, endpoint, first_datagram, listener, run, socket};
+use crate::support::{
+    Router, Told, connect, dialer, echo, endpoint, first_datagram, listener, run, seeds, socket,
+};
 
 #[test]
 fn a_handshake_that_is_never_finished_ends() {
@@ -259,9 +261,4 @@ fn reset_after_restart(successor: &[u8]) {
         let (mut dialed, mut accepted) = connect(&dialer, &mut listener, &to_r2).await;
         echo(&mut dialed, &mut accepted).await;
     });
-}
-
-fn seeds(generations: &[u8]) -> Seeds {
-    let seeds: Vec<_> = generations.iter().map(|octet| vec![*octet; 64]).collect();
-    Seeds::new(&seeds).expect("seeds")
 }

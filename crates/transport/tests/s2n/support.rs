@@ -29,9 +29,14 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Runs all of a test on one thread, as `transport` does.
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    run_for(LONG, test);
+}
+
+/// [`run`], for a clock that is told to go on.
+pub(crate) fn run_for(limit: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
-        timeout(LONG, test).await.expect("it does not hang");
+        timeout(limit, test).await.expect("it does not hang");
     });
 }
 
@@ -182,6 +187,12 @@ impl Drop for UnderWay {
 
 pub(crate) fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").expect("a socket")
+}
+
+/// Of as many generations, the current one first.
+pub(crate) fn seeds(generations: &[u8]) -> Seeds {
+    let seeds: Vec<_> = generations.iter().map(|octet| vec![*octet; 64]).collect();
+    Seeds::new(&seeds).expect("seeds")
 }
 
 pub(crate) fn endpoint() -> Endpoint {
