@@ -34,7 +34,8 @@ pub struct Scene {
     pub host: Namespace,
     /// The VRF red.
     pub red: Namespace,
-    neighbors: [Namespace; 3],
+    /// In the order of [`TABLES`].
+    pub neighbors: [Namespace; 3],
     /// Where the neighbour in blue is, for the kernel.
     blue: &'static str,
 }

@@ -182,12 +182,28 @@ fn a_session_comes_up_over_each_transport_and_over_no_other() -> Result<()> {
     let quic = all.iter().filter(|listener| listener["protocol"] == "quic");
     ensure!(quic.clone().any(|listener| listener["established"] == 1), "{listeners}");
 
-    // One library with the other, both ways.
+    // Keys are changed by whoever is asked to, for both.
+    let update = ["call", "transport/transport.v1/UpdateKeys?peer=other"];
+    pair.r1.cli(&update)?;
+    // With whatever is said next.
+    pair.r1.cli(&["clear", "bgp", "other", "in"])?;
+    for router in [&pair.r1, &pair.r2] {
+        wait::until("other keys", LIMIT, || {
+            let shown = router.show(&["connections", "other"]).map_err(|error| error.to_string())?;
+            if shown["connections"][0]["keyUpdates"] == 1 { Ok(()) } else { Err(shown.to_string()) }
+        })?;
+    }
+
+    // One library with the other, both ways, and with itself.
     let at = |port: u16, end: &End| end.trusting(&format!("{}\nquic-port = {port}", end.trust));
     pair.reload(&at(179, &r1.over("\"quic-s2n\"")), &r2.over("\"quic\""))?;
     pair.until_established("quic-s2n")?;
     pair.reload(&at(1179, &r1.over("\"quic\"")), &r2.over("\"quic-s2n\""))?;
     pair.until_established("quic")?;
+    pair.reload(&at(1179, &r1.over("\"quic-s2n\"")), &r2.over("\"quic-s2n\""))?;
+    pair.until_established("quic-s2n")?;
+    let refused = pair.r1.cli(&update).err().context("a library that cannot")?.to_string();
+    ensure!(refused.contains("changes its keys by itself"), "{refused}");
 
     // What the other one does not have is passed over, in the order of the list.
     pair.reload(&r1.over("[\"quic\", \"tls\", \"tcp\"]"), &r2.over("[\"tcp\", \"tls\"]"))?;

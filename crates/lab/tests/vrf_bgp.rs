@@ -5,8 +5,9 @@ use std::{fs, time::Duration};
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     kernel::Monitor,
+    keys::Signer,
     peers::Bird,
-    router::Router,
+    router::{Files, Router},
     vrf::{Scene, TABLES},
     wait,
 };
@@ -192,4 +193,65 @@ fn a_device_that_is_made_again_has_its_sessions_again_also_those_that_only_liste
     })
     .with_context(|| router.log_tail())?;
     scene.until_routes(&[BLUE]).with_context(|| router.log_tail())
+}
+
+/// What carries the sessions of both VRFs, each over the one and then over the other.
+#[test]
+fn sessions_over_tls_and_quic_come_up_in_vrfs_of_either_kind() -> Result<()> {
+    let scene = Scene::new()?;
+    let signer = Signer::new("Lab CA")?;
+    let shows = |name: &str| -> Result<Files> {
+        let mut files = signer.sign(&format!("{name}.example"))?.files();
+        files.insert("authority.pem".to_owned(), signer.certificate());
+        Ok(files)
+    };
+    const TLS: &str = "[tls]\ncertificate = \"certificate.pem\"\nkey = \"key.pem\"\n";
+    let proves = |name: &str| format!("tls-authorities = \"authority.pem\"\ntls-name = \"{name}.example\"\n");
+    let router = |over: [&str; 2]| {
+        let mut rest = format!("{TLS}[bgp]\nconnect-retry = 1\n");
+        for ((vrf, transport), asn) in ["blue", "red"].into_iter().zip(over).zip(65002..) {
+            rest += &format!(
+                "[[bgp.peer]]\nname = \"{vrf}\"\nvrf = \"{vrf}\"\naddress = \"10.0.1.2\"\nasn = {asn}\n\
+                 transport = \"{transport}\"\n{}import = \"accept-all\"\nexport = \"accept-all\"\n",
+                proves(vrf)
+            );
+        }
+        scene.configuration(true, &rest)
+    };
+    let neighbor = |number: u8, transport: &str| {
+        format!(
+            "[router]\nid = \"10.0.1.2\"\nasn = 6500{number}\n[rib]\nenabled = false\n{TLS}\
+             [bgp]\nconnect-retry = 1\n[[bgp.network]]\nprefix = \"20.0.{number}.0/24\"\n\
+             [[bgp.peer]]\nname = \"r0\"\naddress = \"10.0.1.1\"\nasn = 65000\ntransport = \"{transport}\"\n{}\
+             import = \"accept-all\"\nexport = \"accept-all\"\n",
+            proves("r0")
+        )
+    };
+    let over = ["tls", "quic"];
+    let r0 = Router::start_with_files(&scene.host, &router(over), &shows("r0")?)?;
+    let start = |at: usize, vrf: &str, transport: &str| {
+        let configuration = neighbor(at as u8 + 1, transport);
+        Router::start_with_files(&scene.neighbors[at], &configuration, &shows(vrf)?)
+    };
+    let (blue, red) = (start(1, "blue", over[0])?, start(2, "red", over[1])?);
+    let until_over = |over: [&str; 2]| -> Result<()> {
+        scene.until_routes(&[("blue", &["20.0.2.0/24"]), ("red", &["20.0.3.0/24"])])?;
+        for (vrf, transport) in ["blue", "red"].into_iter().zip(over) {
+            wait::until(vrf, LIMIT, || {
+                let shown = r0.show(&["bgp", "neighbors", vrf, "--vrf", vrf]);
+                let shown = shown.map_err(|error| error.to_string())?;
+                let peer = &shown["10.0.1.2"];
+                let is_up = peer["bgpState"] == "Established" && peer["transport"] == transport;
+                if is_up { Ok(()) } else { Err(shown.to_string()) }
+            })?;
+        }
+        Ok(())
+    };
+    until_over(over).with_context(|| r0.log_tail())?;
+
+    let over = ["quic", "tls"];
+    blue.reload_with_files(&neighbor(2, over[0]), &Files::new())?;
+    red.reload_with_files(&neighbor(3, over[1]), &Files::new())?;
+    r0.reload_with_files(&router(over), &Files::new())?;
+    until_over(over).with_context(|| r0.log_tail())
 }

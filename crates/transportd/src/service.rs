@@ -158,7 +158,9 @@ impl TransportServer for DoorService {
         }
         // All, also when the first could not.
         match its.filter(|carried| carried.control.update_keys()).count() {
-            0 => Err(XrlError::failed_precondition("its transport cannot change keys")),
+            0 => Err(XrlError::failed_precondition(
+                "its transport changes its keys by itself: only one over `quic` can be told to",
+            )),
             _ => Ok(Empty {}),
         }
     }
