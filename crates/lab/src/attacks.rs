@@ -7,6 +7,7 @@
 pub mod attacker;
 pub mod forge;
 pub mod hub;
+pub mod initial;
 pub mod packet;
 pub mod scene;
 

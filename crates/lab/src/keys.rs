@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use holdfast_tls::{
-    fingerprint_words,
+    Identity, PeerTls, Trust, fingerprint_words,
     keys::{Algorithm, Authority, Item, PrivateKey, Validity, pem, request},
 };
 
@@ -58,6 +58,19 @@ impl Signer {
 }
 
 impl Shown {
+    /// What somebody who shows this is told of a peer that this authority has signed for under this name.
+    pub fn towards(&self, signer: &Signer, name: &str) -> Result<PeerTls> {
+        let identity = Identity::new(std::slice::from_ref(&self.certificate), self.key.der())?;
+        let authorities = vec![signer.0.certificate().to_vec()];
+        let trust = Trust { authorities, name: name.to_owned(), ..Trust::default() };
+        Ok(PeerTls::new(&identity, &trust, None)?)
+    }
+
+    /// Certificate and private key, DER.
+    pub fn der(&self) -> (&[u8], &[u8]) {
+        (&self.certificate, self.key.der())
+    }
+
     /// `certificate.pem` and `key.pem`.
     pub fn files(&self) -> Files {
         let certificate = pem(&Item::Certificate(self.certificate.clone()));

@@ -9,15 +9,11 @@ use holdfast_bgp_wire::{
     notification::{CeaseSubcode, Notification},
 };
 use holdfast_types::{Asn, Ipv4Prefix};
-use rustls::{
-    Side,
-    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
-    quic::{Keys, Suite, Version},
-};
 
 use super::{
     Attack, Transport,
     attacker::Conversation,
+    initial::Initial,
     packet::{Body, Packet, Tcp, flag},
 };
 
@@ -32,8 +28,6 @@ const MD5_OPTION: [u8; 4] = [1, 1, 19, 18];
 const DIGEST: usize = 16;
 /// `application_data` and the version of all records (RFC 8446 section 5.2).
 const RECORD: [u8; 3] = [23, 3, 3];
-/// Octets of a datagram with an Initial, at least (RFC 9000 section 14.1).
-const INITIAL: usize = 1200;
 /// Octets of a tag of AES-GCM.
 const TAG: usize = 16;
 /// First octet and a connection id of any length (RFC 9000 section 17.3.1).
@@ -165,7 +159,8 @@ fn datagrams(
             let mut all = vec![[header, &[0; 4], &CONNECTION_CLOSE, &[0; 64]].concat()];
             for key in &heard.initial_ids {
                 for destination in &heard.initial_ids {
-                    all.push(initial(key, destination)?);
+                    let frames = &CONNECTION_CLOSE;
+                    all.push(Initial { key, destination, frames, ..Initial::default() }.seal()?);
                 }
             }
             all
@@ -182,38 +177,6 @@ fn datagrams(
 
 /// RFC 9000 section 19.19: error 0, at no frame, without a reason.
 const CONNECTION_CLOSE: [u8; 4] = [0x1c, 0, 0, 0];
-
-/// An Initial of the client that closes: under keys that everybody has who has heard the first one (RFC 9001 section 5.2).
-fn initial(key: &[u8], destination: &[u8]) -> Result<Vec<u8>> {
-    const NUMBER: u32 = 1000;
-    let Keys { local, .. } = suite()?.keys(key, Side::Client, Version::V1);
-    let number = NUMBER.to_be_bytes();
-    // Long header, Initial, four octets of packet number; version 1; no source connection id; no token.
-    let mut packet = vec![0xc3, 0, 0, 0, 1, destination.len() as u8];
-    packet.extend(destination);
-    packet.extend([0, 0]);
-    let payload = INITIAL - packet.len() - 2 - number.len() - TAG;
-    packet.extend(((number.len() + payload + TAG) as u16 | 0x4000).to_be_bytes());
-    let number_at = packet.len();
-    packet.extend(number);
-    let mut frames = CONNECTION_CLOSE.to_vec();
-    frames.resize(payload, 0);
-    let tag = local.packet.encrypt_in_place(NUMBER.into(), &packet, &mut frames)?;
-    packet.extend(frames);
-    packet.extend(tag.as_ref());
-    let sample_at = number_at + number.len();
-    let sample = packet[sample_at..sample_at + local.header.sample_len()].to_vec();
-    let (first, rest) = packet.split_at_mut(1);
-    let number = &mut rest[number_at - 1..number_at - 1 + number.len()];
-    local.header.encrypt_in_place(&sample, &mut first[0], number)?;
-    Ok(packet)
-}
-
-/// What protects Initials (RFC 9001 section 5.2).
-fn suite() -> Result<Suite> {
-    let suite = TLS13_AES_128_GCM_SHA256.tls13().context("a suite of TLS 1.3")?;
-    suite.quic_suite().context("a suite of QUIC")
-}
 
 /// A datagram that begins like this and goes on with what nobody can foresee, the same for the same seed.
 fn noise(header: &[u8], size: usize, seed: u32) -> Vec<u8> {
@@ -232,33 +195,7 @@ fn noise(header: &[u8], size: usize, seed: u32) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_tls_wire::Packet as Quic;
-
     use super::*;
-
-    #[test]
-    fn a_server_can_read_the_initial() -> Result<()> {
-        let (key, destination) = ([7; 8], [9; 20]);
-        let mut packet = initial(&key, &destination)?;
-        assert_eq!(packet.len(), INITIAL);
-        let Quic::Initial(read) = holdfast_tls_wire::packet(&packet)? else { panic!("no Initial") };
-        let (number_at, end) = (read.number_at, read.end);
-        assert_eq!((read.destination, read.source, read.token), (&destination[..], &[][..], &[][..]));
-        assert_eq!(end, packet.len());
-        let keys = suite()?.keys(&key, Side::Server, Version::V1);
-        let sample = packet[number_at + 4..number_at + 20].to_vec();
-        let (first, rest) = packet.split_at_mut(1);
-        keys.remote.header.decrypt_in_place(
-            &sample,
-            &mut first[0],
-            &mut rest[number_at - 1..number_at + 3],
-        )?;
-        let (header, payload) = packet.split_at_mut(number_at + 4);
-        assert_eq!((header[0], &header[number_at..]), (0xc3, &1000_u32.to_be_bytes()[..]));
-        let frames = keys.remote.packet.decrypt_in_place(1000, header, payload)?;
-        assert_eq!(frames[..4], CONNECTION_CLOSE);
-        Ok(())
-    }
 
     #[test]
     fn guesses_are_wrong_ones() -> Result<()> {
