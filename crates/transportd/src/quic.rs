@@ -36,9 +36,7 @@ impl Dialer {
     pub(crate) fn filter(&self, peers: &Peers) -> bool {
         self.socket.follow(peers).is_ok()
     }
-}
 
-impl Dialer {
     /// Other seeds from now on, also for its connections of before.
     pub(crate) fn set_seeds(&self, seeds: &Seeds) {
         self.library.set_seeds(seeds);

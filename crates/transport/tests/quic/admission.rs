@@ -1,6 +1,6 @@
 //! What becomes of attempts, beside what holds for every transport (`tests/backends`).
 
-use std::{cell::RefCell, net::SocketAddr, rc::Rc, sync::Arc};
+use std::{cell::RefCell, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
 use holdfast_admission::{AddressProof, Verdict};
 use holdfast_tls::{
