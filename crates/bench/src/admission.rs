@@ -5,12 +5,15 @@
 //! [`bare_s2n`]). Clients and the attacker are
 //! here ([`clients`], [`attacker`]), and what they cost does not count. Runs of both alternate, so that what else the machine
 //! does meets both; figures are medians.
+//!
+//! What a session of a whole router loses in such a flood is another command ([`session`]).
 
 mod attacker;
 mod bare_noq;
 mod bare_s2n;
 mod clients;
 pub(crate) mod server;
+pub(crate) mod session;
 
 use std::{
     io::{BufRead, BufReader},
@@ -227,7 +230,7 @@ impl Bench {
             asked: total.asked,
             served: total.served,
             attacks: total.attacks,
-            attacks_per_s: total.attacks as f64 / total.attacked.as_secs_f64().max(f64::MIN_POSITIVE),
+            attacks_per_s: total.attacks_per_s(),
             runs: arguments.runs,
         })
     }

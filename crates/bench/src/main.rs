@@ -4,7 +4,9 @@
 //! ([`daemon`]); what the router's processes cost is read from their control group ([`cgroup`]); what sinks heard is
 //! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
 //!
-//! [`admission`] measures what it costs to turn somebody away, [`ring`] what it costs to carry a table over another transport. [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
+//! [`admission`] measures what it costs to turn somebody away, and what a session loses meanwhile; [`ring`] what it costs to
+//! carry a table over another transport. [`kernels`] counts instructions of the parts, which do not depend on how busy the
+//! machine is.
 
 mod admission;
 mod cgroup;
@@ -56,6 +58,8 @@ enum Arguments {
     /// An echo service, of which `admission` measures the CPU time.
     #[command(hide = true)]
     AdmissionServer(admission::server::Arguments),
+    /// Measures what a BGP session over QUIC loses in a flood of ClientHellos. Needs root.
+    Session(admission::session::Arguments),
     /// Counts the instructions of the hot kernels and compares with the committed baseline.
     Kernels {
         /// Makes what is counted the baseline.
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Arguments::Admission(arguments) => admission::run(&arguments),
         Arguments::Ring(arguments) => ring::run(&arguments),
         Arguments::AdmissionServer(arguments) => admission::server::run(&arguments),
+        Arguments::Session(arguments) => admission::session::run(&arguments),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
     };

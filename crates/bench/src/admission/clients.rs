@@ -38,7 +38,7 @@ const MUCH: usize = 1 << 20;
 /// ClientHellos of strangers for each client.
 const SPAM: usize = 100;
 /// ClientHellos of strangers in a second.
-const STORM: u32 = 10_000;
+pub(super) const STORM: u32 = 10_000;
 /// Whoever has not been served by then was not served.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Until what was said last is on its way.
@@ -59,6 +59,11 @@ impl Outcome {
         self.served += other.served;
         self.attacks += other.attacks;
         self.attacked += other.attacked;
+    }
+
+    /// How many came in a second, while there was an attack.
+    pub(super) fn attacks_per_s(&self) -> f64 {
+        self.attacks as f64 / self.attacked.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
