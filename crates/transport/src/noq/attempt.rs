@@ -33,11 +33,16 @@ impl<'a> Initial<'a> {
         Self { incoming, flight, endpoint, handshakes, is_replay, payload: None, pieces }
     }
 
-    /// Whether its first packet says that there is no connection, as the last one of a handshake may that failed at the other
-    /// end. Let in, it would be a connection of noq's that never ends, and keeps the socket: no timer runs for it.
-    pub(super) fn is_over(&mut self) -> bool {
-        let payload = self.payload.get_or_insert_with(|| self.flight.look(self.incoming));
-        Frames::new(payload).any(|frame| matches!(frame, Ok(Frame::Close(_))))
+    /// Whether nothing can come of it. Its first packet cannot be opened, so it is no Initial (RFC 9001 section 5.2). Or that says
+    /// that there is no connection, as the last one of a handshake may that failed at the other end: let in, it would be a
+    /// connection of noq's that never ends, and keeps the socket, since no timer runs for it.
+    pub(super) fn is_void(&mut self) -> bool {
+        let payload = self.payload();
+        payload.is_empty() || Frames::new(payload).any(|frame| matches!(frame, Ok(Frame::Close(_))))
+    }
+
+    fn payload(&mut self) -> &[u8] {
+        self.payload.get_or_insert_with(|| self.flight.look(self.incoming))
     }
 }
 

@@ -134,7 +134,7 @@ impl NoqListener {
                 }
             }
             // For noq its address would be proven, and it would get a long answer there.
-            Verdict::Accept | Verdict::Wait(_) | Verdict::Next if is_replay || attempt.is_over() => {
+            Verdict::Accept | Verdict::Wait(_) | Verdict::Next if is_replay || attempt.is_void() => {
                 incoming.ignore();
             }
             Verdict::Accept | Verdict::Wait(_) | Verdict::Next => {
