@@ -109,6 +109,14 @@ impl Bird {
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
+
+    /// How many sessions its protocol `holdfast` has had, of which the last is there; with `debug { events }`. When that came
+    /// up, BIRD computes from two clocks, and says something else once one of them is set right.
+    pub fn sessions(&self) -> Result<usize> {
+        let text = self.birdc("show protocols holdfast")?;
+        ensure!(text.contains("Established"), "{text}");
+        Ok(self.log().lines().filter(|line| line.contains("BGP session established")).count())
+    }
 }
 
 impl Drop for Bird {
