@@ -1,0 +1,39 @@
+//! BGPsec path validation (RFC 8205 section 5.2) and signing (section 4.2), over octets: no sockets, no clock, nothing of BGP
+//! beyond the attribute. [`holdfast_bgpsec_wire`] reads and builds that, and has the checks that come before any signature.
+//!
+//! - [`KeyTable`]: routers' public keys by AS and subject key identifier. Whoever validates holds a [`Keys`], a table as it was
+//!   at one time; a change makes another one and disturbs nobody.
+//! - [`Validator`]: the verdict on a path, with [`Suite`]s that can be plugged in and, if wanted, a memory of signatures that
+//!   were found good.
+//! - [`sign`]: adds an AS to a path, with a [`Signer`] for each suite.
+//!
+//! ```
+//! use holdfast_bgpsec_wire::{Nlri, Path, Segment};
+//! use holdfast_path_validation::{Change, KeyTable, P256Signer, Validator, Verdict, sign};
+//! use holdfast_types::Asn;
+//!
+//! let signer = P256Signer::generate(Asn(64496))?;
+//! let nlri = Nlri::unicast("192.0.2.0/24".parse()?);
+//! let segment = Segment { pcount: 1, flags: 0, asn: Asn(64496) };
+//! let octets = sign(None, segment, Asn(65536), &nlri, &[&signer])?;
+//!
+//! let table = KeyTable::new([1, 2]); // random in earnest
+//! table.apply([Change::Announce(signer.router_key())]);
+//! let verdict = Validator::default().validate(&Path::parse(&octets)?, Asn(65536), &nlri, &table.keys());
+//! assert_eq!(verdict, Verdict::Valid);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cache;
+mod keys;
+mod p256;
+mod sign;
+mod suite;
+mod validate;
+
+pub use cache::VerifiedSignatures;
+pub use keys::{Applied, Change, KeyTable, Keys, RouterKey, StoredKey};
+pub use p256::{BadPrivateKey, P256, P256Signer, SUITE_P256};
+pub use sign::{CannotSign, Signer, sign};
+pub use suite::{BadSignature, Digest, Suite};
+pub use validate::{Failure, Reason, Validator, Verdict};

@@ -1,0 +1,161 @@
+//! Algorithm suite 1: ECDSA on P-256 with SHA-256 (RFC 8608).
+
+use aws_lc_rs::{
+    digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest},
+    rand::SystemRandom,
+    signature::{
+        ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, ParsedPublicKey,
+        UnparsedPublicKey,
+    },
+};
+use holdfast_bgpsec_wire::Ski;
+use holdfast_types::Asn;
+use thiserror::Error;
+
+use crate::{
+    keys::{Form, Point, RouterKey, StoredKey},
+    sign::{CannotSign, Signer},
+    suite::{BadSignature, Digest, Suite},
+};
+
+/// Its Algorithm Suite Identifier.
+pub const SUITE_P256: u8 = 1;
+
+/// What a subjectPublicKeyInfo of an uncompressed point on P-256 begins with (RFC 5480): the algorithm, and the octet that says
+/// uncompressed.
+const SPKI_HEAD: [u8; 27] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
+];
+
+/// The point of a subjectPublicKeyInfo, if that is of this form.
+pub(crate) fn point(spki: &[u8]) -> Option<Point> {
+    spki.strip_prefix(&SPKI_HEAD)?.try_into().ok()
+}
+
+/// The subjectPublicKeyInfo of a point.
+pub(crate) fn spki(point: &Point) -> Vec<u8> {
+    [&SPKI_HEAD[..], point].concat()
+}
+
+fn uncompressed(point: &Point) -> [u8; 65] {
+    let mut octets = [4; 65];
+    octets[1..].copy_from_slice(point);
+    octets
+}
+
+/// Whether it is a key at all.
+pub(crate) fn is_on_curve(point: &Point) -> bool {
+    ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, uncompressed(point)).is_ok()
+}
+
+/// The subject key identifier of a key: SHA-1 of the point's octets (RFC 5280 section 4.2.1.2, by RFC 6487).
+fn ski(point: &Point) -> Ski {
+    let mut ski = Ski([0; 20]);
+    ski.0.copy_from_slice(digest_of(&SHA1_FOR_LEGACY_USE_ONLY, &uncompressed(point)).as_ref());
+    ski
+}
+
+fn digest_of(algorithm: &'static Algorithm, octets: &[u8]) -> Digest {
+    Digest::new(digest(algorithm, octets).as_ref())
+}
+
+/// The suite.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct P256;
+
+impl Suite for P256 {
+    fn id(&self) -> u8 {
+        SUITE_P256
+    }
+
+    fn digest(&self, octets: &[u8]) -> Digest {
+        digest_of(&SHA256, octets)
+    }
+
+    fn takes(&self, key: StoredKey<'_>) -> bool {
+        matches!(key.0, Form::Point(_))
+    }
+
+    fn verify(&self, key: StoredKey<'_>, digest: &Digest, signature: &[u8]) -> Result<(), BadSignature> {
+        let Form::Point(point) = key.0 else { return Err(BadSignature) };
+        let digest = aws_lc_rs::digest::Digest::import_less_safe(digest.as_ref(), &SHA256)
+            .map_err(|_| BadSignature)?;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, uncompressed(point))
+            .verify_digest(&digest, signature)
+            .map_err(|_| BadSignature)
+    }
+}
+
+/// A router's private key. It is gone from memory when this is dropped.
+pub struct P256Signer {
+    asn: Asn,
+    ski: Ski,
+    point: Point,
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl P256Signer {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub fn generate(asn: Asn) -> Result<Self, BadPrivateKey> {
+        Self::new(asn, EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| BadPrivateKey)?)
+    }
+
+    /// From DER: PKCS#8 (RFC 5958) or an ECPrivateKey of SEC 1 (RFC 5915).
+    ///
+    /// # Errors
+    /// The octets are none of these, or not of P-256.
+    pub fn from_der(asn: Asn, octets: &[u8]) -> Result<Self, BadPrivateKey> {
+        let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, octets)
+            .or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, octets));
+        Self::new(asn, key.map_err(|_| BadPrivateKey)?)
+    }
+
+    fn new(asn: Asn, key: EcdsaKeyPair) -> Result<Self, BadPrivateKey> {
+        let point: Point = match key.public_key().as_ref() {
+            [4, point @ ..] => point.try_into().map_err(|_| BadPrivateKey)?,
+            _ => return Err(BadPrivateKey),
+        };
+        Ok(Self { asn, ski: ski(&point), point, key, random: SystemRandom::new() })
+    }
+
+    /// The public key, as others have to know it.
+    pub fn router_key(&self) -> RouterKey {
+        RouterKey { asn: self.asn, ski: self.ski, spki: spki(&self.point) }
+    }
+}
+
+impl Signer for P256Signer {
+    fn suite(&self) -> u8 {
+        SUITE_P256
+    }
+
+    fn asn(&self) -> Asn {
+        self.asn
+    }
+
+    fn ski(&self) -> Ski {
+        self.ski
+    }
+
+    fn sign(&self, octets: &[u8]) -> Result<Vec<u8>, CannotSign> {
+        let signature = self.key.sign(&self.random, octets).map_err(|_| CannotSign::Library)?;
+        Ok(signature.as_ref().to_vec())
+    }
+}
+
+impl std::fmt::Debug for P256Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("P256Signer").field("asn", &self.asn).field("ski", &self.ski).finish_non_exhaustive()
+    }
+}
+
+/// Octets that are no private key of P-256.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
+#[error("no private key of P-256: neither PKCS#8 nor an ECPrivateKey in DER")]
+pub struct BadPrivateKey;
