@@ -66,7 +66,7 @@ impl KeyTable {
 
     /// Changes it, in this order; whoever looks meanwhile sees all of the changes or none.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) -> Applied {
-        // Readers are not kept waiting: what they hold is left as it is, and a copy is changed if somebody holds it.
+        // What somebody holds is left as it is, and a copy changed. Who asks for the keys meanwhile waits for all of it.
         let mut applied = Applied::default();
         let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let changed = Arc::make_mut(&mut keys);
