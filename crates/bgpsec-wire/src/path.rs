@@ -8,9 +8,7 @@
 //! One Secure_Path, then one or two Signature_Blocks, and nothing else. Segments and signatures have the same order, the most
 //! recent first, and there is one signature in each block for each segment.
 
-use std::{fmt, str::FromStr};
-
-use holdfast_types::Asn;
+use holdfast_types::{Asn, Ski};
 use thiserror::Error;
 
 use crate::reader::Reader;
@@ -54,43 +52,6 @@ impl Segment {
     fn read(octets: &[u8; SEGMENT_LEN]) -> Self {
         let [pcount, flags, asn @ ..] = *octets;
         Self { pcount, flags, asn: Asn(u32::from_be_bytes(asn)) }
-    }
-}
-
-/// Subject Key Identifier: names a router's key, together with its AS (section 3.2).
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ski(pub [u8; 20]);
-
-impl fmt::Display for Ski {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02X}"))
-    }
-}
-
-impl fmt::Debug for Ski {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// It is not 40 hexadecimal digits.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("{0:?} is no subject key identifier: 40 hexadecimal digits")]
-pub struct ParseSkiError(String);
-
-impl FromStr for Ski {
-    type Err = ParseSkiError;
-
-    fn from_str(text: &str) -> Result<Self, ParseSkiError> {
-        let wrong = || ParseSkiError(text.to_owned());
-        if text.len() != 40 || !text.bytes().all(|octet| octet.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        let mut ski = [0; 20];
-        for (number, octet) in ski.iter_mut().enumerate() {
-            *octet = u8::from_str_radix(&text[2 * number..2 * number + 2], 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(ski))
     }
 }
 

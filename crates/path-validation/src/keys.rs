@@ -13,21 +13,10 @@ use std::{
 
 use hashbrown::HashTable;
 use holdfast_bgpsec_wire::Ski;
-use holdfast_types::Asn;
+use holdfast_types::{Asn, RouterKey};
 use siphasher::sip::SipHasher13;
 
 use crate::p256;
-
-/// A router's key as an RPKI cache announces it. All three together are what makes it another one.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RouterKey {
-    /// The AS that the router speaks for.
-    pub asn: Asn,
-    /// What signatures call the key.
-    pub ski: Ski,
-    /// The subjectPublicKeyInfo of the certificate, in DER.
-    pub spki: Vec<u8>,
-}
 
 /// What has become of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]

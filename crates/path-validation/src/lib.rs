@@ -32,7 +32,8 @@ mod suite;
 mod validate;
 
 pub use cache::VerifiedSignatures;
-pub use keys::{Applied, Change, KeyTable, Keys, RouterKey, StoredKey};
+pub use holdfast_types::RouterKey;
+pub use keys::{Applied, Change, KeyTable, Keys, StoredKey};
 pub use p256::{BadPrivateKey, P256, P256Signer, SUITE_P256};
 pub use sign::{CannotSign, Signer, sign};
 pub use suite::{BadSignature, Digest, Suite};

@@ -9,11 +9,11 @@ use aws_lc_rs::{
     },
 };
 use holdfast_bgpsec_wire::Ski;
-use holdfast_types::Asn;
+use holdfast_types::{Asn, RouterKey};
 use thiserror::Error;
 
 use crate::{
-    keys::{Form, Point, RouterKey, StoredKey},
+    keys::{Form, Point, StoredKey},
     sign::{CannotSign, Signer},
     suite::{BadSignature, Digest, Suite},
 };

@@ -18,6 +18,7 @@ use holdfast_api::{
     monitor::v1::MonitorClient,
     profile::v1::ProfileClient,
     rib::v1::RibClient,
+    rpki::v1::RpkiClient,
     socket::v1::SocketClient,
     transport::v1::TransportClient,
 };
@@ -29,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::Binary;
 
 /// Every interface of the router.
-const SERVICES: [&ServiceInfo; 14] = [
+const SERVICES: [&ServiceInfo; 15] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
@@ -39,6 +40,7 @@ const SERVICES: [&ServiceInfo; 14] = [
     SocketClient::SERVICE,
     RibClient::SERVICE,
     BgpClient::SERVICE,
+    RpkiClient::SERVICE,
     ProfileClient::SERVICE,
     MetricsClient::SERVICE,
     ExporterClient::SERVICE,

@@ -8,8 +8,10 @@ mod asn;
 mod family;
 mod prefix;
 mod role;
+mod rpki;
 
 pub use asn::{AS_TRANS, Asn, ParseAsnError, ParseRouterIdError, RouterId};
 pub use family::{Afi, Family, ParseFamilyError, Safi};
 pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, ParsePrefixError, Prefix};
 pub use role::BgpRole;
+pub use rpki::{Aspa, BadMaxLength, ParseSkiError, RouterKey, Ski, Vrp};
