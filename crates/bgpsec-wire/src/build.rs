@@ -1,8 +1,9 @@
 //! Paths that go on.
 
+use holdfast_types::Ski;
 use thiserror::Error;
 
-use crate::path::{Path, SEGMENT_LEN, SIGNATURE_HEAD, Segment, Ski};
+use crate::path::{Path, SEGMENT_LEN, SIGNATURE_HEAD, Segment};
 
 /// The signature of whoever adds a segment, in the block of its suite.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
