@@ -1,7 +1,7 @@
 //! Signatures that were found good.
 //!
 //! The older part of a path is the same in many UPDATEs: routes that flap, refreshes, paths that come by several peers. What is
-//! kept of a signature is 16 octets of a keyed hash over key, digest and signature, so nobody without the seed can make another
+//! kept of a signature is 16 octets of a keyed hash over suite, key, digest and signature, so nobody without the seed can make another
 //! one that is taken for it. Only good ones are kept: who sends bad ones fills nothing.
 
 use std::{
@@ -39,8 +39,15 @@ impl VerifiedSignatures {
         Self { seed, shards: std::array::from_fn(|_| shard()) }
     }
 
-    pub(crate) fn fingerprint(&self, key: StoredKey<'_>, digest: &Digest, signature: &[u8]) -> u128 {
+    pub(crate) fn fingerprint(
+        &self,
+        suite: u8,
+        key: StoredKey<'_>,
+        digest: &Digest,
+        signature: &[u8],
+    ) -> u128 {
         let mut hasher = SipHasher13::new_with_keys(self.seed[0], self.seed[1]);
+        hasher.write_u8(suite);
         for part in [&key.spki()[..], digest.as_ref(), signature] {
             hasher.write_u64(part.len() as u64);
             hasher.write(part);

@@ -8,7 +8,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     hash::{Hash, Hasher},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use hashbrown::HashTable;
@@ -16,7 +16,10 @@ use holdfast_bgpsec_wire::Ski;
 use holdfast_types::{Asn, RouterKey};
 use siphasher::sip::SipHasher13;
 
-use crate::p256;
+use crate::{
+    p256,
+    records::{Point, Record, Records},
+};
 
 /// What has become of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,41 +43,42 @@ pub struct Applied {
 
 /// Routers' keys, which change. Shared by reference between threads.
 #[derive(Debug)]
-pub struct KeyTable(RwLock<Arc<Keys>>);
+pub struct KeyTable {
+    now: RwLock<Arc<Keys>>,
+    /// Held by whoever changes it, from what is there to what comes in its place.
+    writer: Mutex<()>,
+}
 
 impl KeyTable {
     /// Without keys. The seed is to be random: who chooses keys must not choose where they are in the table.
     pub fn new(seed: [u64; 2]) -> Self {
-        Self(RwLock::new(Arc::new(Keys::new(seed))))
+        Self { now: RwLock::new(Arc::new(Keys::new(seed))), writer: Mutex::new(()) }
     }
 
-    /// As it is now.
+    /// As it is now. Waits for nobody: a change is made beside it.
     pub fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes it, in this order; whoever looks meanwhile sees all of the changes or none.
+    /// Changes it, in this order; whoever looks meanwhile sees none of the changes, and all of them afterwards. Who else changes it
+    /// waits for its turn, so `changes` must not do so themselves.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) -> Applied {
-        // What somebody holds is left as it is, and a copy changed. Who asks for the keys meanwhile waits for all of it.
+        let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut applied = Applied::default();
-        let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = Arc::make_mut(&mut keys);
+        let mut keys = Keys::clone(&self.keys());
         for change in changes {
-            changed.change(change, &mut applied);
+            keys.change(change, &mut applied);
         }
-        changed.epoch += u64::from(!applied.changed.is_empty());
+        if !applied.changed.is_empty() {
+            keys.epoch += 1;
+            keys.shrink();
+            let keys = Arc::new(keys);
+            // What was there is dropped behind the lock.
+            let _before =
+                std::mem::replace(&mut *self.now.write().unwrap_or_else(PoisonError::into_inner), keys);
+        }
         applied
     }
-}
-
-/// Octets of a point on a curve of 256 bits: x and y.
-pub(crate) type Point = [u8; 64];
-
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Record {
-    asn: Asn,
-    ski: Ski,
-    point: Point,
 }
 
 /// Routers' keys as they were at one time.
@@ -83,7 +87,7 @@ pub struct Keys {
     seed: [u64; 2],
     epoch: u64,
     /// Keys of P-256, in no order.
-    records: Vec<Record>,
+    records: Records,
     /// Where in `records` the keys of an AS and SKI are.
     index: HashTable<u32>,
     /// All others, which are none or a handful.
@@ -92,7 +96,7 @@ pub struct Keys {
 
 impl Keys {
     fn new(seed: [u64; 2]) -> Self {
-        Self { seed, epoch: 0, records: Vec::new(), index: HashTable::new(), others: BTreeSet::new() }
+        Self { seed, epoch: 0, records: Records::default(), index: HashTable::new(), others: BTreeSet::new() }
     }
 
     /// How many there are.
@@ -115,7 +119,7 @@ impl Keys {
         let points = self
             .index
             .iter_hash(hash(self.seed, asn, ski))
-            .map(|at| &self.records[*at as usize])
+            .map(|at| self.records.at(*at))
             .filter(move |record| (record.asn, record.ski) == (asn, ski))
             .map(|record| StoredKey(Form::Point(&record.point)));
         let first = RouterKey { asn, ski, spki: Vec::new() };
@@ -133,23 +137,32 @@ impl Keys {
         points.chain(self.others.iter().cloned())
     }
 
+    /// Octets of memory, without those of the allocator: at most 100 for each key of P-256, and a few hundred. What this shares
+    /// with the table as it was at other times counts here as well.
+    pub fn memory(&self) -> usize {
+        let other = |key: &RouterKey| size_of::<RouterKey>() + key.spki.capacity();
+        let others = self.others.iter().map(other).sum::<usize>();
+        size_of::<Self>() + self.records.memory() + self.index.allocation_size() + others
+    }
+
     fn change(&mut self, change: Change, applied: &mut Applied) {
-        let (key, is_done) = match change {
-            Change::Announce(key) => ((key.asn, key.ski), self.announce(key)),
-            Change::Withdraw(key) => {
-                let name = (key.asn, key.ski);
-                let is_done = self.withdraw(&key);
-                applied.unknown += usize::from(!is_done);
-                if is_done {
-                    applied.changed.insert(name);
-                }
-                return;
-            }
+        let (name, is_done, otherwise) = match change {
+            Change::Announce(key) => ((key.asn, key.ski), self.announce(key), &mut applied.duplicates),
+            Change::Withdraw(key) => ((key.asn, key.ski), self.withdraw(&key), &mut applied.unknown),
         };
-        applied.duplicates += usize::from(!is_done);
         if is_done {
-            applied.changed.insert(key);
+            applied.changed.insert(name);
+        } else {
+            *otherwise += 1;
         }
+    }
+
+    /// Gives back what is reserved.
+    fn shrink(&mut self) {
+        let (seed, records) = (self.seed, &self.records);
+        let hash_of = |at: &u32| hash(seed, records.at(*at).asn, records.at(*at).ski);
+        self.index.shrink_to_fit(hash_of);
+        self.records.shrink();
     }
 
     /// Whether it is new.
@@ -159,17 +172,13 @@ impl Keys {
         };
         let (seed, record) = (self.seed, Record { asn: key.asn, ski: key.ski, point });
         let hash_of = |record: &Record| hash(seed, record.asn, record.ski);
-        if self.index.find(hash_of(&record), |at| self.records[*at as usize] == record).is_some() {
+        if self.index.find(hash_of(&record), |at| *self.records.at(*at) == record).is_some() {
             return false;
-        }
-        // Half as much again as doubling would waste: keys are what fills this table.
-        if self.records.len() == self.records.capacity() {
-            self.records.reserve_exact(self.records.len() / 8 + 16);
         }
         let at = self.records.len() as u32;
         self.records.push(record);
         let records = &self.records;
-        self.index.insert_unique(hash_of(&record), at, |at| hash_of(&records[*at as usize]));
+        self.index.insert_unique(hash_of(&record), at, |at| hash_of(records.at(*at)));
         true
     }
 
@@ -180,17 +189,17 @@ impl Keys {
         };
         let record = Record { asn: key.asn, ski: key.ski, point };
         let hash_of = |record: &Record| hash(self.seed, record.asn, record.ski);
-        let found = self.index.find_entry(hash_of(&record), |at| self.records[*at as usize] == record);
+        let found = self.index.find_entry(hash_of(&record), |at| *self.records.at(*at) == record);
         let Ok(entry) = found else { return false };
         let (at, _) = entry.remove();
         let last = self.records.len() as u32 - 1;
         if at != last {
-            let moved = hash_of(&self.records[last as usize]);
+            let moved = hash_of(self.records.at(last));
             if let Some(place) = self.index.find_mut(moved, |place| *place == last) {
                 *place = at;
             }
         }
-        self.records.swap_remove(at as usize);
+        self.records.swap_remove(at);
         true
     }
 }

@@ -2,7 +2,7 @@
 //! beyond the attribute. [`holdfast_bgpsec_wire`] reads and builds that, and has the checks that come before any signature.
 //!
 //! - [`KeyTable`]: routers' public keys by AS and subject key identifier. Whoever validates holds a [`Keys`], a table as it was
-//!   at one time; a change makes another one and disturbs nobody.
+//!   at one time; a change makes another one beside it and disturbs nobody.
 //! - [`Validator`]: the verdict on a path, with [`Suite`]s that can be plugged in and, if wanted, a memory of signatures that
 //!   were found good.
 //! - [`sign`]: adds an AS to a path, with a [`Signer`] for each suite.
@@ -27,6 +27,7 @@
 mod cache;
 mod keys;
 mod p256;
+mod records;
 mod sign;
 mod suite;
 mod validate;

@@ -13,7 +13,8 @@ use holdfast_types::{Asn, RouterKey};
 use thiserror::Error;
 
 use crate::{
-    keys::{Form, Point, StoredKey},
+    keys::{Form, StoredKey},
+    records::Point,
     sign::{CannotSign, Signer},
     suite::{BadSignature, Digest, Suite},
 };

@@ -130,7 +130,7 @@ impl Validator {
 
     fn is_good(&self, suite: &dyn Suite, key: StoredKey<'_>, digest: &Digest, signature: &[u8]) -> bool {
         let Some(verified) = &self.verified else { return suite.verify(key, digest, signature).is_ok() };
-        let fingerprint = verified.fingerprint(key, digest, signature);
+        let fingerprint = verified.fingerprint(suite.id(), key, digest, signature);
         if verified.has(fingerprint) {
             return true;
         }

@@ -88,8 +88,32 @@ impl Curve {
     }
 }
 
+/// The order of the group.
+pub(crate) fn order() -> BigUint {
+    Curve::p256().n
+}
+
+/// A key that nobody has, and for which r and s are a good signature of a digest (SEC 1 section 4.1.6). `None`: no point has this
+/// r for its x.
+pub(crate) fn key_with(digest: &[u8], r: &BigUint, s: &BigUint) -> Option<(BigUint, BigUint)> {
+    let curve = Curve::p256();
+    let square = (r * r * r + (&curve.p - 3_u8) * r + &curve.b) % &curve.p;
+    let point = (r.clone(), square.modpow(&((&curve.p + 1_u8) / 4_u8), &curve.p));
+    if !curve.has(&point) {
+        return None;
+    }
+    let inverse = Curve::invert(r, &curve.n);
+    let minus = &curve.n - BigUint::from_bytes_be(digest) * &inverse % &curve.n;
+    let key = curve.add(
+        &curve.times(&(s * &inverse % &curve.n), &Some(point)),
+        &curve.times(&minus, &Some(curve.g.clone())),
+    )?;
+    assert!(curve.verifies(&key, digest, r, s));
+    Some(key)
+}
+
 /// r and s of DER, short lengths only; `None` where there is anything else.
-fn signature(der: &[u8]) -> Option<(BigUint, BigUint)> {
+pub(crate) fn signature(der: &[u8]) -> Option<(BigUint, BigUint)> {
     let integer = |octets: &[u8]| -> Option<(BigUint, usize)> {
         let length = usize::from(*octets.get(1)?);
         let value = octets.get(2..2 + length)?;

@@ -1,66 +1,22 @@
 //! Which paths are valid, and why others are not.
 
-mod common;
-
-use common::{Example, independent, independent_keys, signers, table, unhex, vectors};
-use holdfast_bgpsec_wire::{Block, Malformed, Nlri, Path, Segment, SignatureBlock, Ski, extend};
-use holdfast_path_validation::{
-    BadSignature, CannotSign, Change, Digest, Failure, P256Signer, Reason, RouterKey, Signer, StoredKey,
-    Suite, Validator, Verdict, VerifiedSignatures, sign,
-};
+use holdfast_bgpsec_wire::{Malformed, Nlri, Path, Segment, SignatureBlock, extend};
+use holdfast_path_validation::{CannotSign, P256Signer, Reason, RouterKey, Signer, Validator, Verdict, sign};
 use holdfast_types::{Afi, Asn, Family, Safi};
 use proptest::prelude::*;
 
-const TARGET: Asn = Asn(65000);
-
-fn nlri() -> Nlri {
-    Nlri::unicast("192.0.2.0/24".parse().expect("a prefix"))
-}
-
-impl Example {
-    fn told(&self) -> Nlri {
-        Nlri {
-            family: Family { afi: Afi(self.afi), safi: Safi(self.safi) },
-            prefix: self.prefix.parse().expect("a prefix"),
-        }
-    }
-}
-
-fn plain(asn: u32) -> Segment {
-    Segment { pcount: 1, flags: 0, asn: Asn(asn) }
-}
-
-/// A path signed by each in turn, the first is the origin.
-fn path_by(segments: &[Segment], signers: &[P256Signer], target: Asn) -> Vec<u8> {
-    let mut octets: Option<Vec<u8>> = None;
-    for (number, segment) in segments.iter().enumerate() {
-        let to = segments.get(number + 1).map_or(target, |next| next.asn);
-        let before = octets.as_deref().map(|octets| Path::parse(octets).expect("what we built"));
-        octets = Some(sign(before.as_ref(), *segment, to, &nlri(), &[&signers[number]]).expect("signed"));
-    }
-    octets.expect("a segment")
-}
-
-fn judge(validator: &Validator, octets: &[u8], target: Asn, nlri: &Nlri, keys: &[RouterKey]) -> Verdict {
-    validator.validate(&Path::parse(octets).expect("well-formed"), target, nlri, &table(keys.to_vec()).keys())
-}
-
-fn keys_of(signers: &[P256Signer]) -> Vec<RouterKey> {
-    signers.iter().map(P256Signer::router_key).collect()
-}
-
-fn failure(octets: &[u8], hop: usize, reason: Reason) -> Verdict {
-    let path = Path::parse(octets).expect("well-formed");
-    let block = path.blocks().next().expect("a block");
-    let signature = block.signatures().nth(hop).expect("a hop");
-    let asn = path.segments().nth(hop).expect("a hop").asn;
-    Verdict::NotValid(Failure { suite: block.suite, hop, asn, ski: signature.ski, reason })
-}
+use crate::{
+    common::{
+        Key, TARGET, failure, independent_keys, judge, keys_of, nlri, path_by, plain, signers, table, unhex,
+        vectors,
+    },
+    independent,
+};
 
 #[test]
 fn the_examples_of_rfc_8608_are_valid() {
     let vectors = vectors();
-    let keys: Vec<_> = vectors.keys.iter().map(common::Key::router_key).collect();
+    let keys: Vec<_> = vectors.keys.iter().map(Key::router_key).collect();
     for example in &vectors.updates {
         let octets = unhex(&example.bgpsec_path);
         let target = Asn(example.receiver_asn);
@@ -151,119 +107,11 @@ fn no_signature_is_none_and_a_signature_of_nothing_is_bad() {
     }
 }
 
-/// A suite whose signatures are the first octets of the key and a checksum: enough to prove that suites can be plugged in.
-struct Toy(u8);
-
-impl Suite for Toy {
-    fn id(&self) -> u8 {
-        self.0
-    }
-
-    fn digest(&self, octets: &[u8]) -> Digest {
-        let sum = octets.iter().fold(0_u32, |sum, octet| sum.rotate_left(5) ^ u32::from(*octet));
-        Digest::new(&sum.to_be_bytes())
-    }
-
-    fn takes(&self, key: StoredKey<'_>) -> bool {
-        key.spki().starts_with(b"toy")
-    }
-
-    fn verify(&self, key: StoredKey<'_>, digest: &Digest, signature: &[u8]) -> Result<(), BadSignature> {
-        match [&key.spki()[..], digest.as_ref()].concat() == signature {
-            true => Ok(()),
-            false => Err(BadSignature),
-        }
-    }
-}
-
-struct ToySigner(Asn);
-
-impl ToySigner {
-    fn router_key(&self) -> RouterKey {
-        RouterKey { asn: self.0, ski: self.ski(), spki: b"toy key".to_vec() }
-    }
-}
-
-impl Signer for ToySigner {
-    fn suite(&self) -> u8 {
-        0xfb
-    }
-
-    fn asn(&self) -> Asn {
-        self.0
-    }
-
-    fn ski(&self) -> Ski {
-        Ski([0xfb; 20])
-    }
-
-    fn sign(&self, octets: &[u8]) -> Result<Vec<u8>, CannotSign> {
-        Ok([&self.router_key().spki[..], Toy(0xfb).digest(octets).as_ref()].concat())
-    }
-}
-
-#[test]
-fn one_good_block_of_two_is_enough() {
-    let (p256, toy) = (P256Signer::generate(Asn(64496)).expect("a key"), ToySigner(Asn(64496)));
-    let octets = sign(None, plain(64496), TARGET, &nlri(), &[&toy, &p256]).expect("signed");
-    let both = Path::parse(&octets).expect("well-formed");
-    let suites = |path: &Path<'_>| path.blocks().map(|block: Block<'_>| block.suite).collect::<Vec<_>>();
-    assert_eq!(suites(&both), [0xfb, 1]);
-    let (p256_key, toy_key) = (p256.router_key(), toy.router_key());
-    let knows_toy = || Validator::default().with_suite(Toy(0xfb));
-    let verdict =
-        |validator: Validator, keys: &[RouterKey]| judge(&validator, &octets, TARGET, &nlri(), keys);
-    assert_eq!(verdict(knows_toy(), std::slice::from_ref(&toy_key)), Verdict::Valid);
-    assert_eq!(verdict(knows_toy(), std::slice::from_ref(&p256_key)), Verdict::Valid);
-    assert_eq!(verdict(Validator::default(), std::slice::from_ref(&p256_key)), Verdict::Valid);
-    assert_eq!(verdict(knows_toy(), &[]), failure(&octets, 0, Reason::NoKey));
-    // A suite that is not known is no reason for "Not Valid".
-    let only_toy = sign(None, plain(64496), TARGET, &nlri(), &[&toy]).expect("signed");
-    assert_eq!(
-        judge(&Validator::default(), &only_toy, TARGET, &nlri(), std::slice::from_ref(&toy_key)),
-        Verdict::Unsupported
-    );
-    // Both go on, or the one that the next AS can sign.
-    let (next, next_toy) = (P256Signer::generate(Asn(64497)).expect("a key"), ToySigner(Asn(64497)));
-    let target = Asn(64497);
-    let octets = sign(None, plain(64496), target, &nlri(), &[&toy, &p256]).expect("signed");
-    let both = Path::parse(&octets).expect("well-formed");
-    let on =
-        |signers: &[&dyn Signer]| sign(Some(&both), plain(64497), TARGET, &nlri(), signers).expect("signed");
-    assert_eq!(suites(&Path::parse(&on(&[&next_toy, &next])).expect("well-formed")), [0xfb, 1]);
-    let one = on(&[&next]);
-    assert_eq!(suites(&Path::parse(&one).expect("well-formed")), [1]);
-    let keys = [p256_key, next.router_key(), toy_key, next_toy.router_key()];
-    assert_eq!(judge(&knows_toy(), &one, TARGET, &nlri(), &keys), Verdict::Valid);
-    assert_eq!(judge(&knows_toy(), &on(&[&next_toy, &next]), TARGET, &nlri(), &keys), Verdict::Valid);
-}
-
 #[test]
 fn nobody_signs_for_another_as() {
     let signer = P256Signer::generate(Asn(64496)).expect("a key");
     let error = sign(None, plain(64497), TARGET, &nlri(), &[&signer]);
     assert_eq!(error, Err(CannotSign::OtherAs { key: Asn(64496), segment: Asn(64497) }));
-}
-
-#[test]
-fn a_memory_of_good_signatures_changes_no_verdict() {
-    let routers = signers([64496, 64497]);
-    let octets = path_by(&[plain(64496), plain(64497)], &routers, TARGET);
-    let keys = keys_of(&routers);
-    // Room for a handful: most of what is kept goes again.
-    let validator = Validator::default().with_memory(VerifiedSignatures::new(8, [5, 6]));
-    for _ in 0..3 {
-        assert_eq!(judge(&validator, &octets, TARGET, &nlri(), &keys), Verdict::Valid);
-        assert_eq!(
-            judge(&validator, &octets, Asn(65009), &nlri(), &keys),
-            failure(&octets, 0, Reason::BadSignature)
-        );
-        // A key that has been withdrawn is not made up for by a signature of it that was good.
-        assert_eq!(
-            judge(&validator, &octets, TARGET, &nlri(), &keys[1..]),
-            failure(&octets, 1, Reason::NoKey)
-        );
-    }
 }
 
 #[test]
@@ -273,38 +121,6 @@ fn forty_hops_and_more() {
     let octets = path_by(&segments, &routers, TARGET);
     assert!(octets.len() > 4096, "{}", octets.len());
     assert_eq!(judge(&Validator::default(), &octets, TARGET, &nlri(), &keys_of(&routers)), Verdict::Valid);
-}
-
-#[test]
-fn tables_change_and_what_was_taken_does_not() {
-    let routers = signers([64496, 64496, 64497]);
-    let keys = keys_of(&routers);
-    let table = table([]);
-    let before = table.keys();
-    assert!(before.is_empty());
-    let names = |keys: &[RouterKey]| keys.iter().map(|key| (key.asn, key.ski)).collect();
-    let odd = RouterKey { spki: b"none".to_vec(), ..keys[0].clone() };
-    let all = [&keys[..], std::slice::from_ref(&odd)].concat();
-    let applied = table.apply(all.iter().cloned().map(Change::Announce));
-    assert_eq!((applied.changed, applied.duplicates, applied.unknown), (names(&keys), 0, 0));
-    let held = table.keys();
-    let again = table.apply(all.iter().cloned().map(Change::Announce));
-    assert_eq!((again.changed.len(), again.duplicates), (0, 4));
-    assert_eq!((before.len(), held.len(), held.epoch(), table.keys().epoch()), (0, 4, 1, 1));
-    let mut listed: Vec<_> = held.iter().collect();
-    listed.sort();
-    let mut expected = all.clone();
-    expected.sort();
-    assert_eq!(listed, expected);
-    assert_eq!(held.of(keys[0].asn, keys[0].ski).count(), 2);
-    let withdrawn = table.apply([
-        Change::Withdraw(keys[0].clone()),
-        Change::Withdraw(odd),
-        Change::Withdraw(keys[0].clone()),
-    ]);
-    assert_eq!((withdrawn.changed, withdrawn.duplicates, withdrawn.unknown), (names(&keys[..1]), 0, 1));
-    assert_eq!((held.len(), table.keys().len()), (4, 2));
-    assert_eq!(table.keys().of(keys[2].asn, keys[2].ski).count(), 1);
 }
 
 proptest! {

@@ -1,0 +1,121 @@
+//! Tables of keys, which change while they are read.
+
+use std::{
+    sync::mpsc::{RecvTimeoutError, channel},
+    time::Duration,
+};
+
+use holdfast_bgpsec_wire::Ski;
+use holdfast_path_validation::{Change, KeyTable, RouterKey};
+use holdfast_types::Asn;
+
+use crate::common::{keys_of, signers, table};
+
+/// After so long somebody waits who shall not.
+const FOR_EVER: Duration = Duration::from_secs(20);
+
+#[test]
+fn tables_change_and_what_was_taken_does_not() {
+    let routers = signers([64496, 64496, 64497]);
+    let keys = keys_of(&routers);
+    let table = table([]);
+    let before = table.keys();
+    assert!(before.is_empty());
+    let names = |keys: &[RouterKey]| keys.iter().map(|key| (key.asn, key.ski)).collect();
+    let odd = RouterKey { spki: b"none".to_vec(), ..keys[0].clone() };
+    let all = [&keys[..], std::slice::from_ref(&odd)].concat();
+    let applied = table.apply(all.iter().cloned().map(Change::Announce));
+    assert_eq!((applied.changed, applied.duplicates, applied.unknown), (names(&keys), 0, 0));
+    let held = table.keys();
+    let again = table.apply(all.iter().cloned().map(Change::Announce));
+    assert_eq!((again.changed.len(), again.duplicates), (0, 4));
+    assert_eq!((before.len(), held.len(), held.epoch(), table.keys().epoch()), (0, 4, 1, 1));
+    let mut listed: Vec<_> = held.iter().collect();
+    listed.sort();
+    let mut expected = all.clone();
+    expected.sort();
+    assert_eq!(listed, expected);
+    assert_eq!(held.of(keys[0].asn, keys[0].ski).count(), 2);
+    let withdrawn = table.apply([
+        Change::Withdraw(keys[0].clone()),
+        Change::Withdraw(odd),
+        Change::Withdraw(keys[0].clone()),
+    ]);
+    assert_eq!((withdrawn.changed, withdrawn.duplicates, withdrawn.unknown), (names(&keys[..1]), 0, 1));
+    assert_eq!((held.len(), table.keys().len()), (4, 2));
+    assert_eq!(table.keys().of(keys[2].asn, keys[2].ski).count(), 1);
+}
+
+/// So many keys, all of one point.
+fn many(count: u32) -> impl Iterator<Item = RouterKey> {
+    let key = keys_of(&signers([64496])).remove(0);
+    (0..count).map(move |number| {
+        let mut ski = Ski([0; 20]);
+        ski.0[..4].copy_from_slice(&number.to_be_bytes());
+        RouterKey { asn: Asn(number / 3), ski, spki: key.spki.clone() }
+    })
+}
+
+#[test]
+fn a_reader_gets_keys_while_a_writer_is_in_the_middle() {
+    let keys: Vec<_> = many(5).collect();
+    let table = table(keys[..3].iter().cloned());
+    let (ask, asked) = channel::<()>();
+    let (answer, answered) = channel();
+    std::thread::scope(|scope| {
+        let reader = &table;
+        scope.spawn(move || asked.iter().try_for_each(|()| answer.send(reader.keys().len())));
+        let others = keys[3..].iter().map(|key| {
+            ask.send(()).expect("somebody reads");
+            let seen: Result<_, RecvTimeoutError> = answered.recv_timeout(FOR_EVER);
+            assert_eq!(seen, Ok(3));
+            Change::Announce(key.clone())
+        });
+        assert_eq!(table.apply(others).changed.len(), 2);
+        drop(ask);
+    });
+    assert_eq!(table.keys().len(), 5);
+}
+
+#[test]
+fn writers_take_turns() {
+    const EACH: usize = 50;
+    let table = KeyTable::new([3, 4]);
+    let keys: Vec<_> = many(4 * EACH as u32).collect();
+    std::thread::scope(|scope| {
+        for keys in keys.chunks(EACH) {
+            let table = &table;
+            scope.spawn(move || {
+                keys.iter().for_each(|key| drop(table.apply([Change::Announce(key.clone())])))
+            });
+        }
+    });
+    assert_eq!((table.keys().len(), table.keys().epoch()), (4 * EACH, 4 * EACH as u64));
+}
+
+#[test]
+fn a_key_costs_105_octets_at_most() {
+    // 114,689 is where the index of 131,072 places has become too small: the worst there is.
+    for count in [100, 1_000, 10_000, 100_000, 114_689] {
+        let table = table(many(count));
+        let memory = table.keys().memory();
+        let records = 88 * count as usize;
+        assert!((records..=105 * count as usize).contains(&memory), "{count} keys: {memory} octets");
+    }
+}
+
+#[test]
+fn memory_is_given_back() {
+    let all: Vec<_> = many(10_000).collect();
+    let (stay, go) = all.split_at(100);
+    let table = table(all.iter().cloned());
+    table.apply(go.iter().cloned().map(Change::Withdraw));
+    let keys = table.keys();
+    assert!(keys.memory() <= 105 * 100, "{} octets for 100 keys", keys.memory());
+    for key in stay {
+        assert_eq!(
+            keys.of(key.asn, key.ski).map(|key| key.spki().into_owned()).collect::<Vec<_>>(),
+            [&key.spki[..]]
+        );
+    }
+}
