@@ -49,6 +49,10 @@ pub trait Route {
     fn validity(&self) -> Validity {
         Validity::NotFound
     }
+    /// What the providers of the ASes in the path say of it (ASPA).
+    fn aspa(&self) -> PathValidity {
+        PathValidity::Unknown
+    }
 }
 
 /// One AS number of an AS path, with the kind of segment it stands in (RFC 4271 section 4.3, RFC 5065).
@@ -138,6 +142,18 @@ pub enum Validity {
     NotFound,
 }
 
+/// What is known of a path by who provides for whom (draft-ietf-sidrops-aspa-verification).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathValidity {
+    /// Every AS in it has said so.
+    Valid,
+    /// An AS in it has said otherwise, or it is no path that can be verified.
+    Invalid,
+    /// Not all have said anything; also where nobody verifies.
+    Unknown,
+}
+
 /// A word that is none of those allowed in its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not one of {expected}")]
@@ -214,6 +230,29 @@ impl FromStr for Validity {
             "invalid" => Ok(Self::Invalid),
             "not-found" => Ok(Self::NotFound),
             _ => Err(UnknownWordError { text: text.to_owned(), expected: "valid, invalid, not-found" }),
+        }
+    }
+}
+
+impl fmt::Display for PathValidity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+impl FromStr for PathValidity {
+    type Err = UnknownWordError;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWordError> {
+        match text {
+            "valid" => Ok(Self::Valid),
+            "invalid" => Ok(Self::Invalid),
+            "unknown" => Ok(Self::Unknown),
+            _ => Err(UnknownWordError { text: text.to_owned(), expected: "valid, invalid, unknown" }),
         }
     }
 }

@@ -11,7 +11,7 @@
 use std::marker::PhantomData;
 
 use crate::{
-    place::{Region, is_child},
+    place::{Region, common_length, is_child, mark_of},
     pool::{Handle, Pool},
     table::Value,
 };
@@ -102,6 +102,31 @@ impl<V: Value> View<'_, V> {
     #[inline]
     pub(crate) fn find(&self, mark: u16) -> Option<V> {
         self.marks.binary_search(&mark).ok().map(|at| self.value(at))
+    }
+
+    /// Shows the values of the nodes on the way to the one with `length` more bits of `byte`, itself included, the longest
+    /// first, until `show` says that it has seen enough; whether it has.
+    ///
+    /// Where there are few, most lengths are passed over: what stands in front of a node in the order of marks has a
+    /// common ancestor with it, and none is there between.
+    #[inline]
+    pub(crate) fn any_above(&self, byte: u8, mut length: u8, show: &mut impl FnMut(V) -> bool) -> bool {
+        let mut marks = self.marks;
+        loop {
+            let mark = mark_of(byte, length);
+            let Some(at) = marks.partition_point(|other| *other <= mark).checked_sub(1) else { return false };
+            let common = common_length(marks[at], byte);
+            if marks[at] == mark_of(byte, common) {
+                if show(self.value(at)) {
+                    return true;
+                }
+                let Some(shorter) = common.checked_sub(1) else { return false };
+                length = shorter;
+            } else {
+                length = common;
+            }
+            marks = &marks[..at];
+        }
     }
 }
 

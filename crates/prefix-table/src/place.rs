@@ -102,8 +102,27 @@ impl Place {
 /// The mark in a block of `level` of the prefix that takes `length` (0 to 8) more bits of the address.
 #[inline]
 pub(crate) fn mark_of_length(bits: u128, level: u8, length: u8) -> u16 {
-    let value = u16::from(byte(bits, level)) >> (8 - length);
+    mark_of(byte(bits, level), length)
+}
+
+/// The same of the byte that decides.
+#[inline]
+pub(crate) fn mark_of(byte: u8, length: u8) -> u16 {
+    let value = u16::from(byte) >> (8 - length);
     2 * position(length, value as u8)
+}
+
+/// How many bits the node that a mark is of, or is below, has in common with a byte.
+#[inline]
+pub(crate) fn common_length(mark: u16, byte: u8) -> u8 {
+    let (length, bits) = NODES[usize::from(mark / 2)];
+    length.min((bits ^ byte).leading_zeros() as u8)
+}
+
+/// The byte that decides in a block of this level, and how many bits of it a prefix of this length has.
+#[inline]
+pub(crate) fn byte_and_length(bits: u128, length: u8, level: u8) -> (u8, u8) {
+    (byte(bits, level), (length - 8 * level).min(8))
 }
 
 /// Number in the walk of the prefix with `length` bits `value`: the length for the ancestors and itself, and

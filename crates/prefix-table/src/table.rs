@@ -7,7 +7,7 @@ use holdfast_types::IpPrefix;
 use crate::{
     block::{Block, Blocks},
     index::Index,
-    place::{Place, Region, is_child, mark_of_length, prefix_at},
+    place::{Place, Region, byte_and_length, is_child, mark_of_length, prefix_at},
     pool::Pool,
     walk::{Iter, Trail},
 };
@@ -196,6 +196,20 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
                 let mark = mark_of_length(prefix.bits(), region.level, length);
                 view.find(mark).map(|value| (prefix_at(region, mark), value))
             })
+        })
+    }
+
+    /// Whether `test` says yes to the value of an entry that contains `prefix`, itself included: the longest
+    /// first, and no more once it has said yes.
+    ///
+    /// Faster than [`Self::covering`].
+    #[inline]
+    pub fn any_covering(&self, prefix: P, mut test: impl FnMut(V) -> bool) -> bool {
+        let (bits, deepest) = (prefix.bits(), Place::of(prefix).region);
+        (0..=deepest.level).rev().any(|level| {
+            let Some(block) = self.find(deepest.enclosing(level)) else { return false };
+            let (byte, length) = byte_and_length(bits, prefix.length(), level);
+            self.blocks.view(block).any_above(byte, length, &mut test)
         })
     }
 

@@ -61,6 +61,13 @@ impl<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug> Pair<P, V>
         assert_eq!(self.table.longest_match(p), covering.last().copied());
         assert_eq!(self.table.has_more_specific(p), within.iter().any(|(other, _)| *other != p));
         assert_eq!(self.table.covering(p).collect::<Vec<_>>(), covering);
+        let mut values = Vec::new();
+        assert!(!self.table.any_covering(p, |value| {
+            values.push(value);
+            false
+        }));
+        let expected: Vec<_> = covering.iter().rev().map(|(_, value)| *value).collect();
+        assert_eq!(values, expected);
         assert_eq!(self.table.within(p).collect::<Vec<_>>(), within);
         assert_eq!(self.table.next(Some(p)), self.after(Some(p)).next());
         assert_eq!(self.table.iter_from(p, true).next(), map().find(|(other, _)| *other >= p));
