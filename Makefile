@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test drills bench bench-quick bench-figures bench-ring bench-accept install clean
+.PHONY: help demo test drills bench bench-quick bench-figures bench-ring bench-accept install install-library clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -11,7 +11,8 @@ help:
 	@echo "make drills  the long versions of the kill drills, and of peers that are slow, silent or flapping"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
-	@echo "make install       binary, unit, manual pages, completions, schema; PREFIX and DESTDIR as usual"
+	@echo "make install       binary, unit, manual pages, completions, schema, library; PREFIX and DESTDIR as usual"
+	@echo "make install-library  of that, the library for programs in C alone: shared, static, header, manual page, pkg-config"
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
 	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
@@ -57,9 +58,13 @@ bench-accept:
 	cargo build --release -p holdfast-bench
 	target/release/holdfast-bench kernels --accept
 
-install:
+install: install-library
 	cargo build --release -p holdfast-holdfast
 	scripts/install $(or $(CARGO_TARGET_DIR),target)/release/holdfast "$(DESTDIR)" "$(PREFIX)" "$(SYSCONFDIR)" "$(UNITDIR)"
+
+install-library:
+	cargo build --release -p holdfast-path-validation-c
+	scripts/install-library $(or $(CARGO_TARGET_DIR),target)/release "$(DESTDIR)" "$(PREFIX)"
 
 clean:
 	cargo clean

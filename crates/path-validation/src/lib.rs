@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use holdfast_bgpsec_wire::{Nlri, Path, Segment};
-//! use holdfast_path_validation::{Change, KeyTable, P256Signer, Validator, Verdict, sign};
+//! use holdfast_path_validation::{Change, KeyTable, P256Signer, Validator, Verdict, random_seed, sign};
 //! use holdfast_types::Asn;
 //!
 //! let signer = P256Signer::generate(Asn(64496))?;
@@ -17,7 +17,7 @@
 //! let segment = Segment { pcount: 1, flags: 0, asn: Asn(64496) };
 //! let octets = sign(None, segment, Asn(65536), &nlri, &[&signer])?;
 //!
-//! let table = KeyTable::new([1, 2]); // random in earnest
+//! let table = KeyTable::new(random_seed()?);
 //! table.apply([Change::Announce(signer.router_key())]);
 //! let verdict = Validator::default().validate(&Path::parse(&octets)?, Asn(65536), &nlri, &table.keys());
 //! assert_eq!(verdict, Verdict::Valid);
@@ -35,7 +35,7 @@ mod validate;
 pub use cache::VerifiedSignatures;
 pub use holdfast_types::RouterKey;
 pub use keys::{Applied, Change, KeyTable, Keys, StoredKey};
-pub use p256::{BadPrivateKey, P256, P256Signer, SUITE_P256};
+pub use p256::{BadPrivateKey, NoRandomness, P256, P256Signer, SUITE_P256, random_seed};
 pub use sign::{CannotSign, Signer, sign};
 pub use suite::{BadSignature, Digest, Suite};
 pub use validate::{Failure, Reason, Validator, Verdict};

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::{
     digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest},
-    rand::SystemRandom,
+    rand::{self, SystemRandom},
     signature::{
         ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, ParsedPublicKey,
         UnparsedPublicKey,
@@ -60,6 +60,22 @@ fn ski(point: &Point) -> Ski {
 fn digest_of(algorithm: &'static Algorithm, octets: &[u8]) -> Digest {
     Digest::new(digest(algorithm, octets).as_ref())
 }
+
+/// Two random numbers, as [`KeyTable::new`](crate::KeyTable::new) and
+/// [`VerifiedSignatures::new`](crate::VerifiedSignatures::new) want them.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn random_seed() -> Result<[u64; 2], NoRandomness> {
+    let mut octets = [[0; 8]; 2];
+    rand::fill(octets.as_flattened_mut()).map_err(|_| NoRandomness)?;
+    Ok(octets.map(u64::from_ne_bytes))
+}
+
+/// The system has no randomness.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
+#[error("the system has no randomness")]
+pub struct NoRandomness;
 
 /// The suite.
 #[derive(Copy, Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! What the kernel offers and std does not: options of sockets, privileges, memory that outlives a process.
 //!
-//! The only crate with `unsafe`: each use wraps one system call that has no safe wrapper in rustix, and
+//! The only crate of the router with `unsafe`: each use wraps one system call that has no safe wrapper in rustix, and
 //! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`pair`], [`netlink`], [`filter`] and
 //! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`process`] for the
 //! first lines of a process,

@@ -86,7 +86,7 @@ fn writers_take_turns() {
         for keys in keys.chunks(EACH) {
             let table = &table;
             scope.spawn(move || {
-                keys.iter().for_each(|key| drop(table.apply([Change::Announce(key.clone())])))
+                keys.iter().for_each(|key| drop(table.apply([Change::Announce(key.clone())])));
             });
         }
     });
