@@ -127,9 +127,10 @@ impl Malformed {
             | Self::ErrorReport => ErrorCode::CorruptData,
             Self::Version(_) => ErrorCode::UnsupportedProtocolVersion,
             Self::Type(_) | Self::TypeInVersion(..) => ErrorCode::UnsupportedPduType,
-            Self::NoProviders | Self::ProvidersWithdrawn | Self::ZeroAmongProviders | Self::ProvidersOutOfOrder => {
-                ErrorCode::AspaProviderListError
-            }
+            Self::NoProviders
+            | Self::ProvidersWithdrawn
+            | Self::ZeroAmongProviders
+            | Self::ProvidersOutOfOrder => ErrorCode::AspaProviderListError,
         }
     }
 }

@@ -20,7 +20,9 @@ impl<'a> Frame<'a> {
     /// The header tells a length that its PDU cannot have, which is told before more of it is waited for. Nothing
     /// after it can be read any more.
     pub fn split(octets: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, Malformed> {
-        let Some(&[version, kind, _, _, a, b, c, d]) = octets.first_chunk::<HEADER>() else { return Ok(None) };
+        let Some(&[version, kind, _, _, a, b, c, d]) = octets.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
         let length = u32::from_be_bytes([a, b, c, d]);
         let whole = usize::try_from(length).ok().filter(|length| (HEADER..=LONGEST).contains(length));
         let whole = whole.ok_or(Malformed::Length(length))?;

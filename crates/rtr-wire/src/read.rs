@@ -60,7 +60,9 @@ where
     let [flags, length, max_length, _] = body.array()?;
     let address = body.array::<N>()?.address();
     let asn = body.asn()?;
-    let Some(prefix) = Prefix::new(address, length) else { return Some(Err(Malformed::PrefixLength(length))) };
+    let Some(prefix) = Prefix::new(address, length) else {
+        return Some(Err(Malformed::PrefixLength(length)));
+    };
     let vrp = Vrp::new(prefix, max_length, asn).map_err(Malformed::from);
     Some(vrp.map(|vrp| said(flags, Record::Vrp(vrp))))
 }

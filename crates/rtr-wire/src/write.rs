@@ -38,13 +38,17 @@ impl Pdu {
             | Self::EndOfData { session, .. } => session.to_be_bytes(),
             Self::ErrorReport(report) => report.code.number().to_be_bytes(),
             Self::Announce(Record::RouterKey(_) | Record::Aspa(_)) => [ANNOUNCE, 0],
-            Self::Announce(Record::Vrp(_)) | Self::Withdraw(_) | Self::ResetQuery | Self::CacheReset => [0; 2],
+            Self::Announce(Record::Vrp(_)) | Self::Withdraw(_) | Self::ResetQuery | Self::CacheReset => {
+                [0; 2]
+            }
         }
     }
 
     fn body(&self, version: Version, out: &mut Vec<u8>) {
         match self {
-            Self::SerialNotify { serial, .. } | Self::SerialQuery { serial, .. } => out.extend(serial.0.to_be_bytes()),
+            Self::SerialNotify { serial, .. } | Self::SerialQuery { serial, .. } => {
+                out.extend(serial.0.to_be_bytes())
+            }
             Self::ResetQuery | Self::CacheResponse { .. } | Self::CacheReset => {}
             Self::EndOfData { serial, timing, .. } => {
                 out.extend(serial.0.to_be_bytes());

@@ -1,6 +1,8 @@
 //! PDUs as the documents draw them, what is wrong with others, and anything at all.
 
-use holdfast_rtr_wire::{ErrorCode, ErrorReport, Frame, LONGEST, Malformed, Pdu, Record, Serial, Timing, Unwritable, Version};
+use holdfast_rtr_wire::{
+    ErrorCode, ErrorReport, Frame, LONGEST, Malformed, Pdu, Record, Serial, Timing, Unwritable, Version,
+};
 use holdfast_types::{Asn, Aspa, RouterKey, Ski, Vrp};
 use proptest::prelude::*;
 
@@ -26,7 +28,8 @@ fn aspa(providers: &[u32]) -> Record {
 #[test]
 fn pdus_are_as_they_are_drawn() {
     let timing = Some(Timing { refresh: 3600, retry: 600, expire: 7200 });
-    let key = Record::RouterKey(RouterKey { asn: Asn(64496), ski: Ski([0xab; 20]), spki: vec![0x30, 0x01, 0xff] });
+    let key =
+        Record::RouterKey(RouterKey { asn: Asn(64496), ski: Ski([0xab; 20]), spki: vec![0x30, 0x01, 0xff] });
     let text = "no".to_owned();
     let report = ErrorReport { code: ErrorCode::UnsupportedPduType, pdu: vec![1, 2, 3], text };
     let ski = "ab".repeat(20);
@@ -41,7 +44,11 @@ fn pdus_are_as_they_are_drawn() {
             "0006 0000 00000020 00203000 20010db8000000000000000000000000 0000fbf0",
             Pdu::Withdraw(vrp("2001:db8::/32", 48, 64496)),
         ),
-        (0, "0007 dead 0000000c 00000007", Pdu::EndOfData { session: 0xdead, serial: Serial(7), timing: None }),
+        (
+            0,
+            "0007 dead 0000000c 00000007",
+            Pdu::EndOfData { session: 0xdead, serial: Serial(7), timing: None },
+        ),
         (
             1,
             "0107 dead 00000018 00000007 00000e10 00000258 00001c20",
@@ -84,18 +91,54 @@ fn each_fault_has_its_name_and_its_code() {
         ("020b 0100 00000012 00000001 00000002 0000", "ASPA of 18 octets", CorruptData),
         ("0302 0000 00000008", "protocol version 3", UnsupportedProtocolVersion),
         ("0105 0000 00000008", "PDU type 5", UnsupportedPduType),
-        ("0009 0000 00000020 0000000000000000000000000000000000000000 00000000", "Router Key in protocol version 0", UnsupportedPduType),
+        (
+            "0009 0000 00000020 0000000000000000000000000000000000000000 00000000",
+            "Router Key in protocol version 0",
+            UnsupportedPduType,
+        ),
         ("010b 0100 00000010 00000001 00000002", "ASPA in protocol version 1", UnsupportedPduType),
         ("0104 0000 00000014 01211800 c0000200 0000fbf0", "a prefix of 33 bits", CorruptData),
-        ("0104 0000 00000014 01181700 c0000200 0000fbf0", "192.0.2.0/24 cannot go with a maximal length of 23", CorruptData),
-        ("0104 0000 00000014 01182100 c0000200 0000fbf0", "192.0.2.0/24 cannot go with a maximal length of 33", CorruptData),
+        (
+            "0104 0000 00000014 01181700 c0000200 0000fbf0",
+            "192.0.2.0/24 cannot go with a maximal length of 23",
+            CorruptData,
+        ),
+        (
+            "0104 0000 00000014 01182100 c0000200 0000fbf0",
+            "192.0.2.0/24 cannot go with a maximal length of 33",
+            CorruptData,
+        ),
         ("020b 0100 0000000c 00000001", "an ASPA that announces no provider", AspaProviderListError),
-        ("020b 0000 00000010 00000001 00000002", "an ASPA that is withdrawn and names providers", AspaProviderListError),
-        ("020b 0100 00000014 00000001 00000000 00000002", "an ASPA with AS 0 beside other providers", AspaProviderListError),
-        ("020b 0100 00000014 00000001 00000002 00000002", "providers of an ASPA that do not ascend", AspaProviderListError),
-        ("020b 0100 00000014 00000001 00000003 00000002", "providers of an ASPA that do not ascend", AspaProviderListError),
-        ("010a 0005 00000010 00000001 00000000", "an Error Report whose parts are longer than itself", CorruptData),
-        ("010a 0005 00000011 00000000 00000000 00", "an Error Report whose parts are longer than itself", CorruptData),
+        (
+            "020b 0000 00000010 00000001 00000002",
+            "an ASPA that is withdrawn and names providers",
+            AspaProviderListError,
+        ),
+        (
+            "020b 0100 00000014 00000001 00000000 00000002",
+            "an ASPA with AS 0 beside other providers",
+            AspaProviderListError,
+        ),
+        (
+            "020b 0100 00000014 00000001 00000002 00000002",
+            "providers of an ASPA that do not ascend",
+            AspaProviderListError,
+        ),
+        (
+            "020b 0100 00000014 00000001 00000003 00000002",
+            "providers of an ASPA that do not ascend",
+            AspaProviderListError,
+        ),
+        (
+            "010a 0005 00000010 00000001 00000000",
+            "an Error Report whose parts are longer than itself",
+            CorruptData,
+        ),
+        (
+            "010a 0005 00000011 00000000 00000000 00",
+            "an Error Report whose parts are longer than itself",
+            CorruptData,
+        ),
     ] {
         let fault = read(&octets(hex)).expect_err(hex);
         assert_eq!((fault.to_string().as_str(), fault.code()), (told, code), "{hex}");
@@ -118,7 +161,10 @@ fn a_length_is_refused_before_the_rest_comes() {
 fn what_a_version_cannot_say_is_not_written() {
     let key = Record::RouterKey(RouterKey { asn: Asn(1), ski: Ski([0; 20]), spki: vec![0; LONGEST - 32] });
     let mut out = vec![7];
-    assert_eq!(Pdu::Announce(key.clone()).write(Version::V0, &mut out), Err(Unwritable::Version(Version::V0)));
+    assert_eq!(
+        Pdu::Announce(key.clone()).write(Version::V0, &mut out),
+        Err(Unwritable::Version(Version::V0))
+    );
     assert_eq!(Pdu::Announce(aspa(&[1])).write(Version::V1, &mut out), Err(Unwritable::Version(Version::V1)));
     assert_eq!(out, [7]);
     assert_eq!(Pdu::Announce(key.clone()).write(Version::V1, &mut out), Ok(()));
@@ -127,7 +173,8 @@ fn what_a_version_cannot_say_is_not_written() {
     let length = out.len();
     assert_eq!(Pdu::Announce(Record::RouterKey(key)).write(Version::V1, &mut out), Err(Unwritable::TooLong));
     assert_eq!(out.len(), length);
-    let report = ErrorReport { code: ErrorCode::CorruptData, pdu: vec![1; LONGEST], text: "ü".repeat(LONGEST) };
+    let report =
+        ErrorReport { code: ErrorCode::CorruptData, pdu: vec![1; LONGEST], text: "ü".repeat(LONGEST) };
     out.clear();
     Pdu::ErrorReport(report).write(Version::V1, &mut out).unwrap();
     assert!(out.len() <= LONGEST && matches!(read(&out), Ok(Pdu::ErrorReport(_))), "cut, and in order");
@@ -172,8 +219,11 @@ fn pdus() -> impl Strategy<Value = (Version, Pdu)> {
             Record::Aspa(aspa) => Record::Aspa(Aspa::new(aspa.customer(), Vec::new())),
             other => other,
         })),
-        (session, serial, timing)
-            .prop_map(|(session, serial, timing)| Pdu::EndOfData { session, serial, timing: Some(timing) }),
+        (session, serial, timing).prop_map(|(session, serial, timing)| Pdu::EndOfData {
+            session,
+            serial,
+            timing: Some(timing)
+        }),
         Just(Pdu::CacheReset),
         report.prop_map(|(code, pdu, text)| Pdu::ErrorReport(ErrorReport { code, pdu, text })),
     ];
