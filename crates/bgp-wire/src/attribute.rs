@@ -21,6 +21,8 @@ pub mod code {
     pub const AS4_AGGREGATOR: u8 = 18;
     pub const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
     pub const LARGE_COMMUNITIES: u8 = 32;
+    /// RFC 8205. Its value is for `holdfast_bgpsec_wire`.
+    pub const BGPSEC_PATH: u8 = 33;
     pub const ONLY_TO_CUSTOMER: u8 = 35;
 }
 
@@ -91,7 +93,7 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 /// Appends an attribute, with a two-octet length only where one is too short. Values are at most 65535 octets.
-pub(crate) fn push(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
+pub fn push(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     push_header(out, flags, code, value.len());
     out.extend_from_slice(value);
 }
@@ -147,6 +149,7 @@ pub fn name(code: u8) -> Option<&'static str> {
         AS4_AGGREGATOR => "AS4_AGGREGATOR",
         IPV6_EXTENDED_COMMUNITIES => "IPV6_EXTENDED_COMMUNITIES",
         LARGE_COMMUNITIES => "LARGE_COMMUNITIES",
+        BGPSEC_PATH => "BGPsec_PATH",
         ONLY_TO_CUSTOMER => "ONLY_TO_CUSTOMER",
         _ => return None,
     })

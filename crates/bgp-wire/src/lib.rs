@@ -11,6 +11,7 @@
 pub mod as_path;
 pub mod attribute;
 pub mod attributes;
+pub mod bgpsec;
 pub mod edit;
 pub mod encode;
 pub mod message;

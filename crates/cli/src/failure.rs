@@ -89,10 +89,19 @@ pub enum Failure {
         /// What is wrong with it.
         error: KeysError,
     },
+    /// What is given to a command whose exit codes are verdicts.
+    #[error("{0}")]
+    Input(String),
+    /// The verdict on an UPDATE, which is on the standard output already. No failure, but an exit code of its own.
+    #[error("the path is not Valid")]
+    Judged(u8),
     /// The answer could not be written.
     #[error("cannot write the answer: {0}")]
     Output(#[from] io::Error),
 }
+
+/// EX_USAGE, where 1 and 2 are verdicts.
+pub const WRONG_INPUT: u8 = 64;
 
 impl From<XrlError> for Failure {
     fn from(error: XrlError) -> Self {
@@ -106,11 +115,13 @@ impl From<XrlError> for Failure {
 }
 
 impl Failure {
-    /// 0, 1, 3 or 4, as the crate's documentation says.
+    /// 0, 1, 3 or 4, as the crate's documentation says; those of `bgpsec verify`, and 64 for what is given to it.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NoRouter { .. } | Self::NoAnswer(_) => 3,
             Self::Differs => 4,
+            Self::Judged(code) => *code,
+            Self::Input(_) => WRONG_INPUT,
             // The reader has seen enough, as `head` does.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::NotRunning { .. }
@@ -136,7 +147,7 @@ impl Failure {
         let code = self.exit_code();
         match self {
             Self::Wrong(_) if json => {}
-            Self::Differs => {}
+            Self::Differs | Self::Judged(_) => {}
             _ if code == 0 => {}
             _ if json => eprintln!("{}", serde_json::json!({ "error": self.to_string() })),
             Self::Wrong(wrong) => eprintln!("{wrong}"),

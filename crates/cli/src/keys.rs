@@ -175,8 +175,7 @@ impl Making {
 
     /// Writes all, or nothing where something is in the way. The key is the first.
     fn keep(&self, directory: &Path, files: &[(&str, Item)]) -> Result<(), Failure> {
-        let fault = |error| KeysError::File { path: directory.to_owned(), error };
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fault)?;
+        make_directory(directory)?;
         if let Some((name, _)) = files.iter().find(|(name, _)| !self.force && directory.join(name).exists()) {
             return Err(KeysError::Exists(directory.join(name)).into());
         }
@@ -186,6 +185,12 @@ impl Making {
         }
         Ok(())
     }
+}
+
+/// Makes a directory for private keys, if it is not there.
+pub(crate) fn make_directory(directory: &Path) -> Result<(), Failure> {
+    let fault = |error| KeysError::File { path: directory.to_owned(), error };
+    Ok(DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fault)?)
 }
 
 impl New {

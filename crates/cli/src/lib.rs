@@ -5,14 +5,16 @@
 //! FRR has the command. Large answers are written as they arrive and never held.
 //!
 //! [`Command`] is what the binary puts into its own command line. Exit codes: 0 done; 1 refused or nothing found;
-//! 2 the command line is wrong; 3 no router answers; 4 `diff` has found differences.
+//! 2 the command line is wrong; 3 no router answers; 4 `diff` has found differences. `bgpsec verify` has codes of its own.
 
+mod bgpsec;
 mod check;
 mod clear;
 mod configure;
 mod diff;
 mod failure;
 mod json;
+mod keygen;
 mod keys;
 mod peer;
 mod policy;
@@ -29,7 +31,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand};
 use holdfast_xrl::text as xrl_text;
 
-pub use failure::Failure;
+pub use failure::{Failure, WRONG_INPUT};
 use router::{Router, Table};
 pub use vtysh::Vtysh;
 
@@ -110,6 +112,10 @@ pub enum Command {
     Upgrade(upgrade::Upgrade),
     /// Makes and shows the keys and certificates that routers prove themselves with; no router is needed.
     Keys(keys::Keys),
+    /// Makes keys of BGPsec routers, with requests and test certificates; no router is needed.
+    Keygen(keygen::Keygen),
+    /// Judges and signs BGPsec paths; no router is needed.
+    Bgpsec(bgpsec::Bgpsec),
     /// Calls any method of any process, or lists and describes them.
     Call(Call),
 }
@@ -186,6 +192,8 @@ impl Command {
             Self::Configure(configure) => configure.options.json,
             Self::Upgrade(upgrade) => upgrade.options.json,
             Self::Keys(keys) => keys.wants_json(),
+            Self::Keygen(keygen) => keygen.wants_json(),
+            Self::Bgpsec(bgpsec) => bgpsec.wants_json(),
             Self::Call(call) => call.options.json,
         }
     }
@@ -218,6 +226,8 @@ impl Command {
             Self::Configure(configure) => configure.run(out),
             Self::Upgrade(upgrade) => upgrade.run(out),
             Self::Keys(keys) => keys.run(out),
+            Self::Keygen(keygen) => keygen.run(out),
+            Self::Bgpsec(bgpsec) => bgpsec.run(out),
             Self::Call(call) => {
                 router::with(&call.options.runtime_dir.clone(), async |router| call.call(&router, out).await)
             }

@@ -1,6 +1,7 @@
 //! Commands against a router made of a Finder and processes that answer from memory.
 
 mod answers;
+mod bgpsec;
 mod fake;
 mod keys;
 

@@ -60,7 +60,7 @@ fn now() -> i64 {
 }
 
 /// A private key. `Debug` shows its fingerprint.
-pub struct PrivateKey(KeyPair);
+pub struct PrivateKey(pub(super) KeyPair);
 
 impl PrivateKey {
     /// A new one.
@@ -150,10 +150,15 @@ fn purposes(params: &mut CertificateParams) {
 
 /// What whoever signs decides: validity, number, and that it is no authority.
 fn certify(params: &mut CertificateParams, validity: Validity) -> Result<(), KeysError> {
+    params.is_ca = IsCa::ExplicitNoCa;
+    date(params, validity)
+}
+
+/// Validity and number.
+pub(super) fn date(params: &mut CertificateParams, validity: Validity) -> Result<(), KeysError> {
     params.not_before = at(validity.from)?.to_datetime();
     params.not_after = at(validity.until)?.to_datetime();
     params.serial_number = Some(serial()?);
-    params.is_ca = IsCa::ExplicitNoCa;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! an [`Authority`] that takes its [`request`]. [`read`] takes PEM and DER alike; [`describe`] says what something is.
 //! Everything here is DER but for files, which are PEM.
 
+mod bgpsec;
 mod describe;
 mod make;
 mod read;
@@ -11,6 +12,7 @@ mod store;
 
 use std::{io, path::PathBuf};
 
+pub use bgpsec::{bgpsec_certificate, bgpsec_request, sec1};
 pub use describe::{Description, describe};
 pub use make::{Algorithm, Authority, PrivateKey, Validity, request, self_signed};
 pub use read::{Item, certificates, pem, private_key, read, revocations};

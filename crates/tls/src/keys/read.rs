@@ -34,6 +34,19 @@ pub enum Item {
     Revocations(Vec<u8>),
 }
 
+impl Item {
+    /// Its octets.
+    pub fn der(&self) -> &[u8] {
+        match self {
+            Self::Certificate(der)
+            | Self::PrivateKey(der)
+            | Self::PublicKey(der)
+            | Self::Request(der)
+            | Self::Revocations(der) => der,
+        }
+    }
+}
+
 impl fmt::Debug for Item {
     /// What it is, and nothing of what is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
