@@ -28,6 +28,8 @@ enum Command {
     Run(Run),
     #[command(flatten)]
     Operator(holdfast_cli::Command),
+    /// Speaks BGP as a script says, sound or not, and says where what comes back is not as expected.
+    Speaker(holdfast_speaker::Speaker),
     /// Prints, as JSON, what this build reads, writes and speaks; `upgrade` asks for it.
     Formats,
     /// Writes the manual pages of all commands and of the configuration file.
@@ -96,9 +98,10 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
     if holdfast_cli::Vtysh::is_name(&name) {
         return holdfast_cli::Vtysh::parse().run();
     }
-    match CommandLine::parse().command {
+    match command_line().command {
         Command::Run(run) => run.run(),
         Command::Operator(command) => command.run(),
+        Command::Speaker(speaker) => speaker.run(),
         Command::Formats => formats(),
         Command::Man(man) => ended(man.write(CommandLine::command()).map_err(anyhow::Error::from)),
         Command::Completions(completions) => {
@@ -108,6 +111,20 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
         Command::Lab { arguments } => lab::run(&arguments),
         Command::Process(process) => process.run(stages),
     }
+}
+
+/// What is asked for; ends the process if that cannot be understood. Exit codes of these commands are verdicts, so that a
+/// command line that is wrong has another one than clap's 2.
+fn command_line() -> CommandLine {
+    const VERDICTS: [&str; 2] = ["bgpsec", "speaker"];
+    let named = std::env::args().nth(1).filter(|name| name.len() > 1);
+    let is_verdict = named.is_some_and(|named| VERDICTS.iter().any(|name| name.starts_with(&named)));
+    CommandLine::try_parse().unwrap_or_else(|error| {
+        let wrong = is_verdict && error.use_stderr();
+        // Where nobody reads, nothing can be said.
+        let _ = error.print();
+        std::process::exit(if wrong { holdfast_cli::WRONG_INPUT.into() } else { error.exit_code() })
+    })
 }
 
 impl Run {
