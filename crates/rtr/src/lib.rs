@@ -5,8 +5,9 @@
 //! - [`Caches`]: the sessions with all caches. Of what those say that are preferred and have data, less and plus local
 //!   exceptions, it makes what is published, and says what changed of that;
 //! - [`Exceptions`]: SLURM files (RFC 8416);
+//! - [`Cache`] and [`Connection`]: the other half, with a bounded history.
 //!
-//! No sockets, no clock, no files. Bounds: [`ClientConfig::limit`], [`holdfast_rtr_wire::LONGEST`].
+//! No sockets, no clock, no files. Bounds: [`ClientConfig::limit`], [`CacheConfig`], [`holdfast_rtr_wire::LONGEST`].
 //!
 //! ```
 //! use std::time::Instant;
@@ -29,18 +30,23 @@
 //! ```
 
 mod answer;
+mod cache;
 mod caches;
 mod client;
+mod connection;
 mod dataset;
 mod delta;
 mod fault;
 mod filter;
 mod view;
+mod walk;
 
 pub mod slurm;
 
+pub use cache::{Cache, CacheConfig};
 pub use caches::{CacheId, Caches};
 pub use client::{Client, ClientConfig, Event, Input, Output, Phase, Times};
+pub use connection::{Connection, Reply};
 pub use dataset::{Counts, Dataset};
 pub use delta::Delta;
 pub use fault::Fault;

@@ -266,7 +266,11 @@ impl Client {
                 Ok(None) => break,
                 // Its length cannot be relied upon: the header is all that is sent back.
                 Err(fault) => {
-                    return self.end(fault.into(), rest.first_chunk::<8>().map_or(rest, |header| header), now);
+                    return self.end(
+                        fault.into(),
+                        rest.first_chunk::<8>().map_or(rest, |header| header),
+                        now,
+                    );
                 }
             };
             if let Err(fault) = self.take(frame, now) {

@@ -1,5 +1,6 @@
 //! Routers and caches, in memory.
 
+mod cache;
 mod caches;
 mod client;
 mod script;
