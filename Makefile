@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test drills bench bench-quick bench-figures bench-ring bench-accept install install-library clean
+.PHONY: help demo test drills bench bench-quick bench-figures bench-ring bench-bgpsec bench-accept install install-library clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -15,6 +15,7 @@ help:
 	@echo "make install-library  of that, the library for programs in C alone: shared, static, header, manual page, pkg-config"
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
 	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
+	@echo "make bench-bgpsec  memory of routers' keys, verifying and signing against the bare library, about a minute"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
@@ -52,6 +53,10 @@ bench-ring:
 	@scripts/install-deps bench-quick
 	cargo build --release -p holdfast-holdfast -p holdfast-bench
 	target/release/holdfast-bench ring --svg docs/figures/ring.svg $(BENCH)
+
+bench-bgpsec:
+	cargo build --release -p holdfast-bench
+	target/release/holdfast-bench bgpsec $(BENCH)
 
 bench-accept:
 	@scripts/install-deps bench-quick

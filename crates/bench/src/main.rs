@@ -5,10 +5,11 @@
 //! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
 //!
 //! [`admission`] measures what it costs to turn somebody away, and what a session loses meanwhile; [`ring`] what it costs to
-//! carry a table over another transport. [`kernels`] counts instructions of the parts, which do not depend on how busy the
+//! carry a table over another transport; [`bgpsec`] what routers' keys, verifying and signing cost. [`kernels`] counts instructions of the parts, which do not depend on how busy the
 //! machine is.
 
 mod admission;
+mod bgpsec;
 mod cgroup;
 mod daemon;
 mod feed;
@@ -60,6 +61,11 @@ enum Arguments {
     AdmissionServer(admission::server::Arguments),
     /// Measures what a BGP session over QUIC loses in a flood of ClientHellos. Needs root.
     Session(admission::session::Arguments),
+    /// Measures memory of routers' keys, and verifying and signing of paths against the bare library.
+    Bgpsec(bgpsec::Arguments),
+    /// By how many octets a process grows with so many keys.
+    #[command(hide = true)]
+    BgpsecKeys { count: u32 },
     /// Counts the instructions of the hot kernels and compares with the committed baseline.
     Kernels {
         /// Makes what is counted the baseline.
@@ -105,6 +111,8 @@ fn main() -> ExitCode {
         Arguments::Ring(arguments) => ring::run(&arguments),
         Arguments::AdmissionServer(arguments) => admission::server::run(&arguments),
         Arguments::Session(arguments) => admission::session::run(&arguments),
+        Arguments::Bgpsec(arguments) => bgpsec::run(&arguments),
+        Arguments::BgpsecKeys { count } => bgpsec::resident(count),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
     };
