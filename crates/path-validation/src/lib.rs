@@ -25,6 +25,8 @@
 //! ```
 
 mod cache;
+#[doc(hidden)]
+pub mod fuzzing;
 mod keys;
 mod p256;
 mod records;
