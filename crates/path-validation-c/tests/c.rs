@@ -74,6 +74,10 @@ fn vectors() -> String {
     header + "};\n"
 }
 
+fn story() -> PathBuf {
+    folder().join("tests/c/story.c")
+}
+
 /// A place where the library is installed, and the program.
 struct Workshop(TempDir);
 
@@ -105,9 +109,9 @@ impl Workshop {
         text.replace("${prefix}", value("prefix")).split(' ').map(str::to_owned).collect()
     }
 
-    /// The program, linked with this.
-    fn compile(&self, libraries: &[String]) -> PathBuf {
-        let program = self.at("story");
+    /// A program, linked with this.
+    fn compile(&self, source: &Path, libraries: &[String]) -> PathBuf {
+        let program = self.at("program");
         let mut compiler = Command::new("cc");
         compiler.args([
             "-std=c11",
@@ -119,13 +123,13 @@ impl Workshop {
             "-Werror",
         ]);
         compiler.args(self.said("Cflags")).arg("-I").arg(self.0.path());
-        compiler.arg(folder().join("tests/c/story.c")).arg("-o").arg(&program);
+        compiler.arg(source).arg("-o").arg(&program);
         run(compiler.args(libraries));
         program
     }
 
     fn shared(&self) -> PathBuf {
-        self.compile(&[self.said("Libs"), vec!["-lpthread".to_owned()]].concat())
+        self.compile(&story(), &[self.said("Libs"), vec!["-lpthread".to_owned()]].concat())
     }
 
     /// The program as somebody runs it who has installed the library elsewhere than the system has its own.
@@ -152,7 +156,21 @@ fn a_program_runs_with_the_static_library() {
     let workshop = Workshop::new();
     let library = workshop.at("lib/libholdfast_bgpsec.a").display().to_string();
     // What it needs besides is what pkg-config says.
-    run(&mut Command::new(workshop.compile(&[vec![library], workshop.said("Libs.private")].concat())));
+    run(&mut Command::new(
+        workshop.compile(&story(), &[vec![library], workshop.said("Libs.private")].concat()),
+    ));
+}
+
+#[test]
+fn the_example_of_the_manual_runs() {
+    let page = fs::read_to_string(folder().join("../../docs/manual/bgpsec.md")).expect("the page");
+    let (_, rest) = page.split_once("\n```c\n").expect("an example");
+    let (example, _) = rest.split_once("\n```\n").expect("its end");
+    let workshop = Workshop::new();
+    let source = workshop.at("first.c");
+    fs::write(&source, format!("{example}\n")).expect("a file");
+    let program = workshop.compile(&source, &workshop.said("Libs"));
+    assert_eq!(run(&mut workshop.command(program)), "valid\n");
 }
 
 #[test]

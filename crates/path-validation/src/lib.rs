@@ -41,3 +41,8 @@ pub use p256::{BadPrivateKey, NoRandomness, P256, P256Signer, SUITE_P256, random
 pub use sign::{CannotSign, Signer, sign};
 pub use suite::{BadSignature, Digest, Suite};
 pub use validate::{Failure, Reason, Validator, Verdict};
+
+/// The examples of the manual.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/manual/bgpsec.md")]
+struct Manual;
