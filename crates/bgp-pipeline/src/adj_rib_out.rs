@@ -201,7 +201,8 @@ impl<P: IpPrefix> Window<P> {
                 Some(peer) => self.retire(audience, Target::Except(peer), old.source, alike),
                 None => self.retire(audience, Target::All, old.source, alike),
             },
-            (Some(was), Some(place)) if self.is_renewed(core, (before, old, was), (new, side), place) => {}
+            (Some(was), Some(place))
+                if self.is_renewed(core, audience, (before, old, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
                 let had_none = self.retract(core, audience, old, alike.len());
                 self.announce(place, alike);
@@ -215,19 +216,28 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
-    /// Whether a peer that was away has brought the same again: nobody needs to be told.
+    /// Whether a peer that was away has brought the same again, or all that has changed is what validation says, which the
+    /// group is not told: nobody needs to be told.
     #[inline]
     fn is_renewed(
         &self,
         core: &Core,
+        audience: &Audience<'_>,
         (before, old, was): (Before, Path, Judged),
         (new, side): (Path, Side),
         place: Place,
     ) -> bool {
+        let now = self.chains[place.chain as usize].judged;
+        let is_same_peer = || core.sources.get(old.source).peer == core.sources.get(new.source).peer;
         before == Before::Told(side)
-            && old.source != new.source
-            && core.sources.get(old.source).peer == core.sources.get(new.source).peer
-            && self.chains[place.chain as usize].judged == was
+            && match old.source == new.source {
+                false => now == was && is_same_peer(),
+                true => {
+                    (now.outcome, now.originator) == (was.outcome, was.originator)
+                        && !audience.group(side).export.announces_validity
+                        && core.differ_in_states_only(was.set, now.set)
+                }
+            }
     }
 
     /// Prefixes are withdrawn; where several paths are told, those of the source.

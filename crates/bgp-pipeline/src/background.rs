@@ -16,7 +16,7 @@ use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     Direction, Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, places::Remains, sets::Stamp,
-    stage::Release, table::Table, update_group::Stream,
+    stage::Release, table::Table, update_group::Stream, validation::Unapplied,
 };
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.
@@ -48,9 +48,13 @@ pub(crate) struct Background {
     next_hops: bool,
     /// And it has every choice to make anew.
     decision: bool,
+    /// And it finds out again what validation says of every route.
+    validation: bool,
+    /// Changes in the RPKI that are few enough to look at what they concern.
+    pub(crate) unapplied: Unapplied,
     /// Swept sources, with the place in the logs that readers have to pass.
     graves: VecDeque<(SourceId, Stamp)>,
-    waiting: bool,
+    pub(crate) waiting: bool,
     /// How often in a row the RIB held up the walk.
     rib_patience: u32,
     /// The same while it read nothing, and up to where it had read.
@@ -84,6 +88,16 @@ impl Background {
         (self.wanted, self.next_hops) = (true, true);
     }
 
+    /// One that finds out again what validation says.
+    pub(crate) fn want_validation(&mut self) {
+        (self.wanted, self.validation) = (true, true);
+    }
+
+    /// Whether such a one has yet to begin.
+    pub(crate) fn wants_validation(&self) -> bool {
+        self.validation
+    }
+
     /// One that makes every choice anew.
     pub(crate) fn want_decision(&mut self) {
         (self.wanted, self.decision) = (true, true);
@@ -107,11 +121,18 @@ impl Pipeline {
         let released = self.release_suppressed(budget);
         let left = self.background.remains.free(budget);
         let walking = self.walk_slice(budget);
+        let validating = self.validation_slice(budget);
         self.aggregate();
         let counting = self.count_aggregates(budget);
         self.background.waiting |= self.retire_aggregates();
         // What has been withdrawn may count for others.
-        more || filtering || released || left || walking || counting || self.has_aggregates_to_count()
+        more || filtering
+            || released
+            || left
+            || walking
+            || validating
+            || counting
+            || self.has_aggregates_to_count()
     }
 
     /// When [`Self::work`] has something to do without anything else happening: [`Self::set_now`] and call it then.
@@ -146,7 +167,9 @@ impl Pipeline {
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
     /// has its answer, and no walk over the tables is under way or has to follow.
     pub fn is_settled(&self) -> bool {
-        let is_walking = self.background.place.is_some() || self.background.wanted;
+        let is_walking = self.background.place.is_some()
+            || self.background.wanted
+            || !self.background.unapplied.is_empty();
         let is_idle = !is_walking && self.background.filters.is_empty();
         is_idle && !self.is_aggregating() && self.core.next_hops.are_answered()
     }
@@ -189,6 +212,7 @@ impl Pipeline {
         self.core.walk += 1;
         self.core.next_hops_moving = std::mem::take(&mut self.background.next_hops);
         self.core.deciding_anew = std::mem::take(&mut self.background.decision);
+        self.core.validating_anew = std::mem::take(&mut self.background.validation);
         self.background.wanted = false;
         self.background.walked = 0;
         Place::Ipv4(None)
@@ -198,6 +222,7 @@ impl Pipeline {
         let moved = self.background.ended + 1..=self.core.walk;
         self.background.ended = self.core.walk;
         self.core.deciding_anew = false;
+        self.core.validating_anew = false;
         self.core.sources.end_sweeps(self.core.walk);
         let moved =
             self.core.sources.iter().filter(|source| source.is_alive() && moved.contains(&source.moving));
@@ -248,7 +273,7 @@ impl Pipeline {
     }
 
     /// Whether a receiver that makes progress has not yet read what earlier slices caused.
-    fn is_held_up(&mut self) -> bool {
+    pub(crate) fn is_held_up(&mut self) -> bool {
         let (ends, limits) = (self.ends(), self.core.speaker.limits);
         let mut held_up = false;
         for (number, peer) in self.peers.iter_mut().enumerate() {

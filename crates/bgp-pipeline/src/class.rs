@@ -9,6 +9,8 @@ use holdfast_bgp_wire::update::Rules;
 use holdfast_policy::{Program, ProgramId, Protocol};
 use holdfast_types::{Asn, BgpRole};
 
+use crate::validation::{Rule, States};
+
 /// What import or export policy a peer has.
 #[derive(Clone, Debug)]
 pub(crate) enum Policy {
@@ -76,6 +78,8 @@ pub(crate) struct Ingress {
     pub(crate) graceful_shutdown: bool,
     /// BLACKHOLE is obeyed (RFC 7999).
     pub(crate) blackhole: bool,
+    /// How it is found out what is known of their origin and of the path; `None`: it is not.
+    pub(crate) validation: Option<Rule>,
 }
 
 /// How to understand a set.
@@ -98,6 +102,8 @@ pub(crate) struct Class {
     pub(crate) weight: u32,
     /// Its routes are the last resort (RFC 9494 section 4.3).
     pub(crate) long_lived: bool,
+    /// What validation says of its routes; `None` where nobody has asked.
+    pub(crate) states: Option<States>,
     pub(crate) import: Policy,
 }
 
@@ -112,6 +118,9 @@ struct Slot {
     class: Class,
     /// Sources and sets that name it; a slot without any is used again.
     users: u32,
+    /// Classes that differ from this one in their states, those that were asked for; each with a user. Of a source's class
+    /// only, so that none is another's in turn.
+    variants: Vec<ClassId>,
 }
 
 impl Classes {
@@ -126,9 +135,10 @@ impl Classes {
             tag: 0,
             weight: 0,
             long_lived: false,
+            states: None,
             import: Policy::AcceptAll,
         };
-        Self { slots: vec![Slot { class: ours, users: 1 }] }
+        Self { slots: vec![Slot { class: ours, users: 1, variants: Vec::new() }] }
     }
 
     #[inline]
@@ -159,7 +169,7 @@ impl Classes {
         };
         let id = ClassId(u16::try_from(number).ok()?);
         if number == self.slots.len() {
-            self.slots.push(Slot { class: class.clone(), users: 0 });
+            self.slots.push(Slot { class: class.clone(), users: 0, variants: Vec::new() });
         } else if self.slots[number].users == 0 {
             self.slots[number].class = class.clone();
         }
@@ -172,6 +182,26 @@ impl Classes {
     }
 
     pub(crate) fn release(&mut self, id: ClassId) {
-        self.slots[usize::from(id.0)].users -= 1;
+        let slot = &mut self.slots[usize::from(id.0)];
+        slot.users -= 1;
+        if slot.users == 0 {
+            let variants = std::mem::take(&mut slot.variants);
+            variants.into_iter().for_each(|variant| self.release(variant));
+        }
+    }
+
+    /// The class of a source's sets with these states, which stays as long as the source's; `None` when all are in use.
+    pub(crate) fn variant(&mut self, of: ClassId, states: States) -> Option<ClassId> {
+        let Slot { class, variants, .. } = &self.slots[usize::from(of.0)];
+        if class.states == Some(states) {
+            return Some(of);
+        }
+        let is_wanted = |variant: &&ClassId| self.get(**variant).states == Some(states);
+        if let Some(found) = variants.iter().find(is_wanted) {
+            return Some(*found);
+        }
+        let variant = self.acquire(&Class { states: Some(states), ..class.clone() })?;
+        self.slots[usize::from(of.0)].variants.push(variant);
+        Some(variant)
     }
 }

@@ -200,6 +200,12 @@ pub struct PathRules {
     /// Cost: it shares no messages with others, and all paths of a prefix are put in order when one changes: beyond the
     /// thirtieth, in none that means anything.
     pub own_view: bool,
+    /// What validation says of its routes is not asked: they count as not found, and their paths as unknown.
+    pub unvalidated: bool,
+    /// What it says of validity counts where nothing is known here (RFC 8097); of our own AS.
+    pub accept_validity: bool,
+    /// It is told what validation says of origins (RFC 8097), if it is of our own AS.
+    pub announce_validity: bool,
     /// It is told of a default route of ours, in each family of the session, whatever the table and export policy say.
     pub default_originate: bool,
 }

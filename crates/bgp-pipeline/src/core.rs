@@ -3,7 +3,10 @@
 //! Import policy is asked once for each attribute set, when its first route arrives, and the verdict stays
 //! with the set. Policies that look at the prefix are asked for each route.
 
+use std::{cell::RefCell, rc::Rc};
+
 use holdfast_bgp_wire::attributes::community;
+use holdfast_origin_validation::Authorizations;
 use holdfast_policy::{Edits, Program, Verdict as PolicyVerdict};
 use holdfast_types::{Asn, Family, Prefix};
 
@@ -43,6 +46,10 @@ pub(crate) struct Core {
     pub(crate) seams: Seams,
     /// Paths of sessions that live which a walk has swept: whose, and at which of its places.
     pub(crate) swept: Vec<(PeerIndex, Prefix, u8)>,
+    /// What the RPKI says, where somebody asks it.
+    pub(crate) authorizations: Option<Rc<RefCell<Authorizations>>>,
+    /// Whether the walk under way finds out again what validation says of routes.
+    pub(crate) validating_anew: bool,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -67,6 +74,8 @@ impl Core {
             deciding_anew: false,
             seams: Seams::default(),
             swept: Vec::new(),
+            authorizations: None,
+            validating_anew: false,
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,
@@ -242,7 +251,7 @@ impl Core {
     fn derived_class(&mut self, set: SetId) -> Option<ClassId> {
         let (ours, from) = (self.classes.get(ClassId::OURS), self.classes.get(self.sets.class(set)));
         let (tag, weight) = (self.edits.tag.unwrap_or(from.tag), self.edits.weight.unwrap_or(0));
-        let class = Class { protocol: from.protocol, tag, weight, ..ours.clone() };
+        let class = Class { protocol: from.protocol, tag, weight, states: from.states, ..ours.clone() };
         if class == *ours {
             self.classes.retain(ClassId::OURS);
             return Some(ClassId::OURS);
@@ -258,22 +267,26 @@ impl Core {
         accepts(program, &RouteView::exported(self, prefix, set, sender), &mut Edits::default())
     }
 
-    /// The path's set under its source's present class, with one more user; `None` if it is that already.
-    pub(crate) fn reclass(&mut self, path: Path) -> Option<SetId> {
+    /// The path's set under its source's present class, and with what validation says of it now, with one more user; `None`
+    /// if it is that already.
+    pub(crate) fn reclass(&mut self, prefix: Prefix, path: Path) -> Option<SetId> {
         if path.source.is_ours() {
             // They have classes of their own, one by one.
-            return None;
+            return self.revalidated_own(prefix, path);
         }
         let class = self.sets.class(path.set);
         let multiprotocol = self.classes.get(class).multiprotocol;
-        let wanted = self.sources.get(path.source).classes[usize::from(multiprotocol)];
-        if wanted == class {
-            return None;
-        }
+        let present = self.sources.get(path.source).classes[usize::from(multiprotocol)];
+        let wanted = self.class_of(prefix, path.set, present)?;
+        if wanted == class { None } else { self.under_class(path.set, wanted) }
+    }
+
+    /// The set with the same attributes in another class, with one more user.
+    pub(crate) fn under_class(&mut self, set: SetId, class: ClassId) -> Option<SetId> {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        bytes.extend_from_slice(self.sets.bytes(path.set));
-        let moved = self.acquire(wanted, self.sets.next_hop(path.set), &bytes);
+        bytes.extend_from_slice(self.sets.bytes(set));
+        let moved = self.acquire(class, self.sets.next_hop(set), &bytes);
         self.bytes = bytes;
         moved
     }

@@ -56,6 +56,8 @@ pub(crate) struct Export {
     pub(crate) graceful_shutdown: bool,
     /// They know what the last resort is (RFC 9494).
     long_lived: bool,
+    /// They are told what validation says of origins (RFC 8097).
+    pub(crate) announces_validity: bool,
     /// By family, how many of the best paths are told ([`Path::BEYOND`]: all), under path identifiers; 0: the best,
     /// without.
     pub(crate) paths: [u8; 2],
@@ -108,6 +110,7 @@ impl Export {
             role: paths.role.filter(|_| external),
             graceful_shutdown: paths.graceful_shutdown && external,
             long_lived: facts.long_lived,
+            announces_validity: paths.announce_validity && config.kind == PeerKind::Ibgp,
             paths: Family::ALL.map(|family| match config.send_paths {
                 _ if !facts.identifiers_sent.of(family) => 0,
                 SendPaths::All => Path::BEYOND,

@@ -69,6 +69,7 @@ mod summary;
 mod table;
 mod told;
 mod update_group;
+mod validation;
 mod verdicts;
 mod view;
 
@@ -99,3 +100,4 @@ pub use source::RouteCounts;
 pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
 pub use told::{Rewrite, Told, Unreadable};
 pub use update_group::Messages;
+pub use validation::States;

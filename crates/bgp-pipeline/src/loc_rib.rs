@@ -144,13 +144,38 @@ impl<P: IpPrefix> LocRib<P> {
     /// Looks at one prefix again, for one of whose paths the RIB has just said where the next hop is.
     pub(crate) fn decide_again(&mut self, core: &mut Core, stages: &mut Stages, prefix: P) {
         let moving = std::mem::replace(&mut core.next_hops_moving, true);
+        self.visit_one(core, stages, prefix);
+        core.next_hops_moving = moving;
+    }
+
+    fn visit_one(&mut self, core: &mut Core, stages: &mut Stages, prefix: P) {
         let (table, mut desk) = self.open(core, Some(stages));
         let mosts = desk.mosts();
         table.update(prefix, |word| match mosts.is_empty() {
             false => desk.revise_each(prefix, word, Some(Edit::Visit), mosts),
             true => desk.revise_apart(prefix, word, Edit::Visit),
         });
-        core.next_hops_moving = moving;
+    }
+
+    /// Looks at up to `budget` prefixes inside of one again, after `after` or from that one itself on, for what validation says
+    /// now; returns where to go on.
+    pub(crate) fn validate_again(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        inside: P,
+        after: Option<P>,
+        budget: usize,
+    ) -> Option<P> {
+        let from = self.table.iter_from(after.unwrap_or(inside), after.is_none());
+        let found = from.map(|(prefix, _)| prefix).take_while(|prefix| inside.contains(*prefix)).take(budget);
+        let found: Vec<P> = found.collect();
+        let before = std::mem::replace(&mut core.validating_anew, true);
+        for prefix in &found {
+            self.visit_one(core, stages, *prefix);
+        }
+        core.validating_anew = before;
+        found.last().copied().filter(|_| found.len() == budget)
     }
 
     /// The source's path to the prefix; [`Path::NONE`] if it has none.
@@ -526,7 +551,7 @@ impl<P: IpPrefix> Desk<'_, P> {
             self.tell_swept(prefix, path);
             return Some(self.gone(path));
         }
-        if source.moving >= self.core.walk
+        if (source.moving >= self.core.walk || self.core.validating_anew)
             && let Some(moved) = self.moved(prefix, path)
         {
             return Some(moved);
@@ -534,9 +559,9 @@ impl<P: IpPrefix> Desk<'_, P> {
         self.next_hop_changed(prefix, path).then_some(path)
     }
 
-    /// The path under its source's present import policy; `None` if it is that already.
+    /// The path under its source's present import policy, and with what validation says of it now; `None` if it is that already.
     fn moved(&mut self, prefix: Prefix, old: Path) -> Option<Path> {
-        let set = self.core.reclass(old)?;
+        let set = self.core.reclass(prefix, old)?;
         let mut new = Path { set, ..old };
         let effective = self.core.effective(prefix, set);
         new.flags.set(Flags::ACCEPTED, effective.is_some());

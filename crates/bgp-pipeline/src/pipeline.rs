@@ -36,6 +36,7 @@ use crate::{
     table::Table,
     told::Told,
     update_group::{Member, Messages, Streams},
+    validation::{Rule, States},
 };
 
 /// A configured peer.
@@ -222,7 +223,7 @@ impl Pipeline {
         self.change_export(index);
     }
 
-    fn change_import(&mut self, source: SourceId, classes: &[Class; 2]) {
+    pub(crate) fn change_import(&mut self, source: SourceId, classes: &[Class; 2]) {
         let old = self.core.sources.get(source).classes;
         if old.iter().zip(classes).all(|(old, new)| self.core.classes.get(*old) == new) {
             return;
@@ -863,6 +864,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         external,
         graceful_shutdown: paths.graceful_shutdown,
         blackhole: paths.blackhole,
+        validation: Rule::new(config, core),
     };
     [false, true].map(|multiprotocol| Class {
         rules: Some(rules),
@@ -874,6 +876,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         tag: 0,
         weight: 0,
         long_lived: false,
+        states: ingress.validation.map(|_| States::default()),
         import: export::policy(config.import.as_ref(), config.kind),
     })
 }

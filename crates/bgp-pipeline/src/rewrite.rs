@@ -55,6 +55,7 @@ pub(crate) fn import(core: &Core, set: SetId, edits: &Edits, out: &mut Vec<u8>) 
         med: edits.med.map_or(Change::Keep, imported_med),
         communities,
         ext_communities: values(&ext_communities),
+        validation_state: if class.ingress.external { Change::Remove } else { Change::Keep },
         large_communities: values(&edits.large_communities),
         only_to_customer: class.ingress.marks_only_to_customer().then_some(class.peer_asn),
         ..Edit::default()
@@ -167,6 +168,11 @@ pub(crate) fn export(
         med: edits.med.map_or(kept_med, |edit| med(edit, metric())),
         communities,
         ext_communities: values(&ext_communities),
+        validation_state: match core.classes.get(core.sets.class(set)).states {
+            _ if external => Change::Remove,
+            Some(states) if export.announces_validity => Change::Set(states.octet()),
+            Some(_) | None => Change::Keep,
+        },
         large_communities: values(&edits.large_communities),
         external,
         four_octet_as: export.four_octet_as,

@@ -2,11 +2,16 @@
 
 use std::net::IpAddr;
 
-use holdfast_bgp_wire::{as_path::SegmentType, attributes::Attributes};
-use holdfast_policy::{Origin, PathElement, Protocol, Route};
+use holdfast_bgp_wire::{
+    as_path::{AsPath, SegmentType},
+    attributes::Attributes,
+};
+use holdfast_policy::{Origin, PathElement, PathValidity, Protocol, Route, Validity};
 use holdfast_types::{Asn, Prefix};
 
-use crate::{class::Classes, core::Core, next_hop::NextHops, path::SetId, sets::AttributeSets};
+use crate::{
+    class::Classes, core::Core, next_hop::NextHops, path::SetId, sets::AttributeSets, validation::States,
+};
 
 /// A prefix with an interned set.
 #[derive(Copy, Clone, Debug)]
@@ -18,6 +23,7 @@ pub(crate) struct RouteView<'a> {
     peer_asn: Asn,
     protocol: Protocol,
     tag: u32,
+    states: States,
 }
 
 impl<'a> RouteView<'a> {
@@ -45,6 +51,7 @@ impl<'a> RouteView<'a> {
             peer_asn: class.peer_asn,
             protocol: class.protocol,
             tag: class.tag,
+            states: class.states.unwrap_or_default(),
         }
     }
 
@@ -54,20 +61,25 @@ impl<'a> RouteView<'a> {
     }
 }
 
+/// A path as policies see it.
+pub(crate) fn elements(path: AsPath<'_>) -> impl Iterator<Item = PathElement> {
+    path.segments().flat_map(|segment| {
+        segment.asns().map(move |asn| match segment.kind {
+            SegmentType::Sequence => PathElement::Sequence(asn),
+            SegmentType::Set => PathElement::Set(asn),
+            SegmentType::ConfedSequence => PathElement::ConfedSequence(asn),
+            SegmentType::ConfedSet => PathElement::ConfedSet(asn),
+        })
+    })
+}
+
 impl Route for RouteView<'_> {
     fn prefix(&self) -> Prefix {
         self.prefix
     }
 
     fn as_path(&self) -> impl Iterator<Item = PathElement> {
-        self.attributes.as_path().segments().flat_map(|segment| {
-            segment.asns().map(move |asn| match segment.kind {
-                SegmentType::Sequence => PathElement::Sequence(asn),
-                SegmentType::Set => PathElement::Set(asn),
-                SegmentType::ConfedSequence => PathElement::ConfedSequence(asn),
-                SegmentType::ConfedSet => PathElement::ConfedSet(asn),
-            })
-        })
+        elements(self.attributes.as_path())
     }
 
     fn as_path_length(&self) -> u32 {
@@ -117,6 +129,14 @@ impl Route for RouteView<'_> {
 
     fn tag(&self) -> Option<u32> {
         (self.tag != 0).then_some(self.tag)
+    }
+
+    fn validity(&self) -> Validity {
+        self.states.validity
+    }
+
+    fn aspa(&self) -> PathValidity {
+        self.states.path
     }
 
     /// That of another protocol's route, which its MED is; what the way to a BGP next hop costs may change at any time.

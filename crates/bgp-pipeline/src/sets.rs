@@ -18,6 +18,7 @@ use holdfast_bgp_wire::{
     as_path::{AsPath, Segment},
     attribute::{Attribute, code},
     attributes::{Attributes, community},
+    edit::validation_state,
 };
 use holdfast_policy::Edits;
 use holdfast_prefix_table::{Handle, Pool};
@@ -364,6 +365,14 @@ impl AttributeSets {
                 code::ORIGINATOR_ID => flags.add_reflection(value, identity.router_id.bits()),
                 code::CLUSTER_LIST => flags.add_reflection(value, identity.cluster_id),
                 code::ONLY_TO_CUSTOMER => only_to_customer = number(value).map(Asn),
+                // RFC 8097 section 2: what another AS says of validity is dropped.
+                code::EXTENDED_COMMUNITIES if ingress.external => {
+                    let states = |value: &[u8; 8]| validation_state(*value).is_some();
+                    flags.set(
+                        SetFlags::AMENDED,
+                        flags.has(SetFlags::AMENDED) || value.as_chunks().0.iter().any(states),
+                    );
+                }
                 _ => {}
             }
         }

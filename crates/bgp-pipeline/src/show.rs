@@ -17,6 +17,7 @@ use crate::{
     sets::SetFlags,
     stage::Stages,
     table::Table,
+    validation::States,
 };
 
 /// What became of a path.
@@ -117,6 +118,8 @@ pub struct PathView {
     pub is_best: bool,
     /// Import policy took it, and it is no loop.
     pub is_accepted: bool,
+    /// What validation says of it; `None` where it is not asked.
+    pub states: Option<States>,
     /// Whether it is best, used, or why not.
     pub state: PathState,
 }
@@ -211,6 +214,7 @@ impl Core {
             tag: self.classes.get(self.sets.class(shown)).tag,
             is_stale: !source.is_alive(),
             is_accepted,
+            states: self.classes.get(self.sets.class(path.set)).states,
             is_best: path.is_best(),
             state,
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use holdfast_bgp_wire::Attributes;
+use holdfast_policy::Validity;
 use holdfast_types::IpPrefix;
 
 use crate::{
@@ -42,6 +43,8 @@ pub(crate) struct Table<P> {
     pub(crate) window: Window<P>,
     pub(crate) aggregates: Aggregates<P>,
     changes: Vec<RouteChange>,
+    /// Prefixes of an UPDATE with what validation says of them, and those of which it says the same.
+    room: (Vec<(P, Validity)>, Vec<P>),
 }
 
 impl<P: IpPrefix> Table<P> {
@@ -53,12 +56,39 @@ impl<P: IpPrefix> Table<P> {
             window: Window::new(seed),
             aggregates: Aggregates::default(),
             changes: Vec::new(),
+            room: Default::default(),
         }
     }
 
-    /// All these prefixes of a source have this set now, or are withdrawn. Import policy is asked here, once
-    /// for all of them unless it looks at the prefix.
+    /// All these prefixes of a source have this set now, or are withdrawn. What validation says of them is found out first,
+    /// and makes a set of its own for each answer.
     pub(crate) fn arrive(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        source: SourceId,
+        prefixes: &[P],
+        set: Option<SetId>,
+    ) {
+        let Some((set, question)) = set.and_then(|set| Some((set, core.question(source, set)?))) else {
+            return self.arrive_as(core, stages, source, prefixes, set);
+        };
+        let (mut asked, mut alike) = std::mem::take(&mut self.room);
+        asked.clear();
+        asked.extend(prefixes.iter().map(|prefix| (*prefix, question.ask((*prefix).into()))));
+        while let Some(&(_, validity)) = asked.first() {
+            alike.clear();
+            alike.extend(asked.extract_if(.., |(_, other)| *other == validity).map(|(prefix, _)| prefix));
+            let set = core.validated(source, set, question.states(validity));
+            self.arrive_as(core, stages, source, &alike, set);
+            set.into_iter().for_each(|set| core.sets.release(set));
+        }
+        self.room = (asked, alike);
+    }
+
+    /// The same with a set that says what validation says. Import policy is asked here, once for all of them unless it looks at
+    /// the prefix.
+    fn arrive_as(
         &mut self,
         core: &mut Core,
         stages: &mut Stages,

@@ -96,6 +96,8 @@ pub struct Edit<'a> {
     pub communities: Values<'a, u32>,
     /// EXTENDED_COMMUNITIES.
     pub ext_communities: Values<'a, [u8; 8]>,
+    /// The origin validation state among them (RFC 8097), of which there is one at most after [`Change::Set`].
+    pub validation_state: Change<u8>,
     /// LARGE_COMMUNITIES.
     pub large_communities: Values<'a, (u32, u32, u32)>,
     /// The peer is outside our AS or confederation: LOCAL_PREF stays inside.
@@ -122,6 +124,7 @@ impl Default for Edit<'_> {
             med: Change::Keep,
             communities: Values::default(),
             ext_communities: Values::default(),
+            validation_state: Change::Keep,
             large_communities: Values::default(),
             external: false,
             four_octet_as: true,
@@ -129,6 +132,16 @@ impl Default for Edit<'_> {
             only_to_customer: None,
         }
     }
+}
+
+/// Type of the extended community that says what origin validation said (RFC 8097 section 2).
+const VALIDATION_STATE: [u8; 2] = [0x43, 0x00];
+
+/// What an extended community says of origin validation: 0 valid, 1 not found, 2 invalid, others nothing; `None` if it is
+/// of another type (RFC 8097 section 2).
+pub fn validation_state(value: [u8; 8]) -> Option<u8> {
+    let [high, low, .., state] = value;
+    ([high, low] == VALIDATION_STATE).then_some(state)
 }
 
 const OPTIONAL_TRANSITIVE: u8 = flag::OPTIONAL | flag::TRANSITIVE;
@@ -170,7 +183,10 @@ impl Edit<'_> {
             | bit(!self.communities.is_noop(), code::COMMUNITIES)
             | bit(reflection, code::ORIGINATOR_ID)
             | bit(reflection, code::CLUSTER_LIST)
-            | bit(!self.ext_communities.is_noop(), code::EXTENDED_COMMUNITIES)
+            | bit(
+                !self.ext_communities.is_noop() || self.validation_state != Change::Keep,
+                code::EXTENDED_COMMUNITIES,
+            )
             | bit(!self.four_octet_as, code::AS4_PATH)
             | bit(!self.four_octet_as, code::AS4_AGGREGATOR)
             | bit(!self.large_communities.is_noop(), code::LARGE_COMMUNITIES)
@@ -236,9 +252,7 @@ impl<'a> Rewrite<'a, '_> {
             code::COMMUNITIES => self.values(code, flags, value, &edit.communities, u32::to_be_bytes),
             code::ORIGINATOR_ID => self.originator_id(old),
             code::CLUSTER_LIST => self.cluster_list(value),
-            code::EXTENDED_COMMUNITIES => {
-                self.values(code, flags, value, &edit.ext_communities, |value| value);
-            }
+            code::EXTENDED_COMMUNITIES => self.ext_communities(flags, value),
             code::AS4_PATH => path::push_as4_path(self.as_path, edit, self.out),
             code::AS4_AGGREGATOR => path::push_as4_aggregator(self.aggregator, self.out),
             code::LARGE_COMMUNITIES => {
@@ -267,6 +281,22 @@ impl<'a> Rewrite<'a, '_> {
             (Change::Keep, Some(old)) => self.out.extend_from_slice(old.wire),
             (Change::Keep, None) | (Change::Remove, _) => {}
         }
+    }
+
+    fn ext_communities(&mut self, flags: u8, value: &'a [u8]) {
+        let (code, mut edit) = (code::EXTENDED_COMMUNITIES, self.edit.ext_communities);
+        if self.edit.validation_state == Change::Keep {
+            return self.values(code, flags, value, &edit, |value| value);
+        }
+        let mut remove = edit.remove.to_vec();
+        remove.extend(value.as_chunks().0.iter().filter(|value| validation_state(**value).is_some()));
+        let mut add = edit.add.to_vec();
+        if let Change::Set(state) = self.edit.validation_state {
+            let [high, low] = VALIDATION_STATE;
+            add.push([high, low, 0, 0, 0, 0, 0, state]);
+        }
+        (edit.remove, edit.add) = (&remove, &add);
+        self.values(code, flags, value, &edit, |value| value);
     }
 
     fn values<T: Copy, const N: usize>(

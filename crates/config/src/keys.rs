@@ -58,6 +58,7 @@ const PATH_PATTERN: Type = Text("AS path pattern", "65001 *");
 const REGEX: Type = Text("regular expression", "_65001$");
 const PROTOCOL_NAME: Type = Text("`bgp`, `static`, `connected` or the name of another protocol", "static");
 const VALIDITY: Type = Word(&["valid", "invalid", "not-found"]);
+const PATH_VALIDITY: Type = Word(&["valid", "invalid", "unknown"]);
 const RANGE_OF_LENGTHS: Type = Either(&[Number(0, 128), Type::Table(&LENGTHS)]);
 const RANGE_OF_NUMBERS: Type = Either(&[U32, Type::Table(&RANGE)]);
 
@@ -535,6 +536,7 @@ static FROM: Table = Table {
         key("protocol", Moded(&PROTOCOL_NAME), Else("none"), Reload, "who brought the route"),
         key("tag", Moded(&U32), Else("none"), Reload, "the tag is one of these"),
         key("validity", Moded(&VALIDITY), Else("none"), Reload, "what origin validation says; `not-found` of all routes as long as nothing validates"),
+        key("aspa", Moded(&PATH_VALIDITY), Else("none"), Reload, "what ASPA says of the path; `unknown` of all routes as long as nothing verifies"),
         key("policy", Moded(&POLICY), Else("none"), Reload, "one of these policies would accept the route"),
     ],
 };

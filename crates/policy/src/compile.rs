@@ -352,6 +352,7 @@ impl<'a> Compiler<'a> {
             Condition::Interface(names) => Test::Interface(names.clone().into()),
             Condition::Metric(range) => Test::Metric(range.clone()),
             Condition::Validity(states) => Test::Validity(states.clone().into()),
+            Condition::Aspa(states) => Test::Aspa(states.clone().into()),
             Condition::Policy(names) => Test::Accepted(self.asked(draft, names)?),
             Condition::Not(_) => return Err(Problem::TooManyNegations),
         })

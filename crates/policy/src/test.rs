@@ -5,7 +5,7 @@ use std::{net::IpAddr, ops::RangeInclusive, sync::Arc};
 use holdfast_types::Prefix;
 
 use crate::{
-    Edits, MedEdit, NextHopEdit, Origin, Protocol, Route, Validity, asn_set::AsnSet,
+    Edits, MedEdit, NextHopEdit, Origin, PathValidity, Protocol, Route, Validity, asn_set::AsnSet,
     community::CommunityMatcher, path::PathMatcher, prefix_set::PrefixMatcher, program::Code,
 };
 
@@ -27,6 +27,7 @@ pub(crate) enum Test {
     Interface(Box<[String]>),
     Metric(RangeInclusive<u32>),
     Validity(Box<[Validity]>),
+    Aspa(Box<[PathValidity]>),
     Accepted(Box<[Arc<Code>]>),
     Not(Box<[Self]>),
 }
@@ -53,6 +54,7 @@ impl Test {
             }
             Self::Metric(range) => route.metric().is_some_and(|value| range.contains(&value)),
             Self::Validity(states) => states.contains(&route.validity()),
+            Self::Aspa(states) => states.contains(&route.aspa()),
             Self::Accepted(policies) => policies.iter().any(|policy| policy.accepts(view)),
             Self::Not(tests) => !tests.iter().all(|test| test.holds(view)),
         }
@@ -77,7 +79,8 @@ impl Test {
             | Self::LocalPref(_)
             | Self::Med(_)
             | Self::NextHop(_)
-            | Self::Validity(_) => false,
+            | Self::Validity(_)
+            | Self::Aspa(_) => false,
         }
     }
 
@@ -91,6 +94,7 @@ impl Test {
             Self::Tag(entries) => entries.len(),
             Self::Interface(entries) => entries.len(),
             Self::Validity(entries) => entries.len(),
+            Self::Aspa(entries) => entries.len(),
             Self::Not(tests) => tests.iter().map(Self::steps).sum(),
             Self::Prefix(_)
             | Self::PrefixLength(_)

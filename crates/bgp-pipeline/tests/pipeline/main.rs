@@ -20,4 +20,5 @@ mod restart;
 mod seams;
 mod speaker;
 mod stages;
+mod validation;
 mod views;

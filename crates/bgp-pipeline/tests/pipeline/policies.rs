@@ -22,7 +22,7 @@ fn source(terms: Vec<Term>) -> PolicySource {
 }
 
 /// Each is another compilation.
-fn program(terms: Vec<Term>) -> Program {
+pub(crate) fn program(terms: Vec<Term>) -> Program {
     static GENERATION: AtomicU32 = AtomicU32::new(1);
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
     Library::compile(&source(terms), generation).expect("compiles").get("p").expect("is there").clone()

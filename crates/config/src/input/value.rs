@@ -6,7 +6,8 @@ use std::{
 };
 
 use holdfast_policy::{
-    AsnRange, Community, CommunityPattern, Origin, PathPattern, PrefixRange, Protocol, Regex, Validity,
+    AsnRange, Community, CommunityPattern, Origin, PathPattern, PathValidity, PrefixRange, Protocol, Regex,
+    Validity,
 };
 use holdfast_types::{Asn, Family, Prefix, RouterId};
 use toml::de::DeValue;
@@ -105,6 +106,7 @@ texts! {
     Protocol: "\"bgp\", \"static\", \"connected\" or the name of another protocol",
     Regex: "a regular expression as in \"_65001$\"",
     Validity: "\"valid\", \"invalid\" or \"not-found\"",
+    PathValidity: "\"valid\", \"invalid\" or \"unknown\"",
     Size: "a size as in \"512 MiB\"",
     Pin: "a fingerprint as in \"2b:05:…\""
 }

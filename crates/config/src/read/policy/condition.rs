@@ -3,7 +3,8 @@
 use std::{fmt::Display, ops::RangeInclusive};
 
 use holdfast_policy::{
-    AsnRange, CommunityPattern, Condition, Origin, PathPattern, PrefixRange, Protocol, Regex, Validity,
+    AsnRange, CommunityPattern, Condition, Origin, PathPattern, PathValidity, PrefixRange, Protocol, Regex,
+    Validity,
 };
 use holdfast_types::Prefix;
 
@@ -33,6 +34,7 @@ pub(super) fn all(from: &Section<'_>, known: &Known<'_>) -> Vec<Condition> {
         moded(from, "tag", list::<u32>, Condition::Tag),
         moded(from, "interface", list::<String>, Condition::Interface),
         moded(from, "validity", list::<Validity>, Condition::Validity),
+        moded(from, "aspa", list::<PathValidity>, Condition::Aspa),
         names("policy", &known.policies, Condition::Policy),
     ];
     let ranges = [

@@ -1,0 +1,308 @@
+//! The OriginValidation stage: what the RPKI says of routes, before import policy is asked.
+//!
+//! What it says is a part of the *class* of a set: equal attributes that are valid for one prefix and not found for
+//! another are two sets. So policies ask it like any attribute, a verdict remains one of the set alone, and when VRPs
+//! change, paths move from set to set as they do when import policy changes: at the prefixes that are concerned, or in a
+//! walk where that is most.
+
+use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+
+use holdfast_bgp_wire::edit::validation_state;
+use holdfast_origin_validation::{Affected, Authorizations, Procedure, origin};
+use holdfast_policy::{PathValidity, Validity};
+use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+
+use crate::{
+    PeerConfig, PeerIndex, PeerKind, Pipeline,
+    class::{Class, ClassId, Ingress},
+    core::Core,
+    path::{Path, SetId, SourceId},
+    route::elements,
+};
+
+/// What is known of a route.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct States {
+    /// By its origin.
+    pub validity: Validity,
+    /// By its path.
+    pub path: PathValidity,
+}
+
+impl Default for States {
+    fn default() -> Self {
+        Self { validity: Validity::NotFound, path: PathValidity::Unknown }
+    }
+}
+
+impl States {
+    /// The validity in the extended community (RFC 8097 section 2).
+    pub(crate) fn octet(self) -> u8 {
+        match self.validity {
+            Validity::Valid => 0,
+            Validity::NotFound => 1,
+            Validity::Invalid => 2,
+        }
+    }
+}
+
+/// How it is found out what is known of a peer's routes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rule {
+    /// The RPKI is asked of origins.
+    origins: bool,
+    /// And of paths.
+    paths: Option<Procedure>,
+    /// What the peer says counts where the RPKI says nothing (RFC 8097).
+    conveyed: bool,
+}
+
+impl Rule {
+    /// `None`: not at all.
+    pub(crate) fn new(config: &PeerConfig, core: &Core) -> Option<Self> {
+        let asks = core.authorizations.is_some() && !config.paths.unvalidated;
+        let role = config.paths.role.filter(|_| asks && config.kind == PeerKind::Ebgp);
+        let conveyed = config.paths.accept_validity && config.kind == PeerKind::Ibgp;
+        let rule = Self { origins: asks, paths: role.map(Procedure::of), conveyed };
+        (rule != Self::default()).then_some(rule)
+    }
+}
+
+/// What is asked about prefixes that have one set.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// Where it is asked who originates what, and who does. Else the answer is the same for all.
+    origin: Option<(Rc<RefCell<Authorizations>>, Option<Asn>)>,
+    /// The answer where that is not asked, and what is known of the path.
+    known: States,
+}
+
+impl Question {
+    /// With this answer.
+    pub(crate) fn states(&self, validity: Validity) -> States {
+        States { validity, ..self.known }
+    }
+
+    pub(crate) fn ask(&self, prefix: Prefix) -> Validity {
+        match &self.origin {
+            Some((authorizations, origin)) => authorizations.borrow().vrps.validate(prefix, *origin),
+            None => self.known.validity,
+        }
+    }
+}
+
+impl Core {
+    /// What is to be asked about routes of a source with this set; `None`: nothing.
+    pub(crate) fn question(&self, source: SourceId, set: SetId) -> Option<Question> {
+        let class = self.classes.get(self.sets.class(set));
+        let rule = match source {
+            SourceId::LOCAL | SourceId::REDISTRIBUTED => {
+                self.authorizations.as_ref().map(|_| Rule { origins: true, ..Rule::default() })
+            }
+            _ => class.ingress.validation,
+        };
+        rule.map(|rule| self.question_by(rule, class.peer_asn, set))
+    }
+
+    fn question_by(&self, rule: Rule, peer: Asn, set: SetId) -> Question {
+        let attributes = self.sets.attributes(set);
+        let mut question = Question { origin: None, known: States::default() };
+        let Some(shared) = self.authorizations.as_ref().filter(|_| rule.origins) else {
+            question.known.validity = self.conveyed(rule, set);
+            return question;
+        };
+        let authorizations = shared.borrow();
+        if let Some(procedure) = rule.paths.filter(|_| !authorizations.aspas.is_empty()) {
+            question.known.path =
+                authorizations.aspas.verify(elements(attributes.as_path()), peer, procedure);
+        }
+        if authorizations.vrps.is_empty() {
+            question.known.validity = self.conveyed(rule, set);
+        } else {
+            let ours = self.speaker.outer_asn();
+            question.origin = Some((shared.clone(), origin(elements(attributes.as_path()), ours)));
+        }
+        question
+    }
+
+    /// What the sender says, if it may: of several the worst by number, and nothing by others than are defined (RFC 8097
+    /// section 2).
+    fn conveyed(&self, rule: Rule, set: SetId) -> Validity {
+        let said = || self.sets.attributes(set).ext_communities().filter_map(validation_state);
+        match said().filter(|state| rule.conveyed && *state <= 2).max() {
+            Some(0) => Validity::Valid,
+            Some(2) => Validity::Invalid,
+            Some(_) | None => Validity::NotFound,
+        }
+    }
+
+    /// The set with these states, with one more user.
+    pub(crate) fn validated(&mut self, source: SourceId, set: SetId, states: States) -> Option<SetId> {
+        let class = self.sets.class(set);
+        if self.classes.get(class).states == Some(states) {
+            self.sets.retain(set, 1);
+            return Some(set);
+        }
+        if source.is_ours() {
+            return self.under_own_class(set, Some(states));
+        }
+        let class = self.classes.variant(class, states)?;
+        self.under_class(set, class)
+    }
+
+    /// The class that sets of a source whose present class this is have, with the attributes of this one, for a prefix.
+    pub(crate) fn class_of(&mut self, prefix: Prefix, set: SetId, present: ClassId) -> Option<ClassId> {
+        let class = self.classes.get(present);
+        let Some(rule) = class.ingress.validation else { return Some(present) };
+        let question = self.question_by(rule, class.peer_asn, set);
+        let states = question.states(question.ask(prefix));
+        self.classes.variant(present, states)
+    }
+
+    /// A route of our own with what validation says of it now; `None` if that is what it says already.
+    pub(crate) fn revalidated_own(&mut self, prefix: Prefix, path: Path) -> Option<SetId> {
+        let states =
+            self.question(path.source, path.set).map(|question| question.states(question.ask(prefix)));
+        let is_same = self.classes.get(self.sets.class(path.set)).states == states;
+        if is_same { None } else { self.under_own_class(path.set, states) }
+    }
+
+    /// Our own routes have classes by what they are: there are few.
+    fn under_own_class(&mut self, set: SetId, states: Option<States>) -> Option<SetId> {
+        let class = Class { states, ..self.classes.get(self.sets.class(set)).clone() };
+        let class = self.classes.acquire(&class)?;
+        let moved = self.under_class(set, class);
+        self.classes.release(class);
+        moved
+    }
+
+    /// Whether two sets are the same but for what validation says of them: nobody can see the difference.
+    pub(crate) fn differ_in_states_only(&self, one: SetId, other: SetId) -> bool {
+        let class = |set| self.sets.class(set);
+        if one == other || class(one) == class(other) || self.sets.next_hop(one) != self.sets.next_hop(other)
+        {
+            return false;
+        }
+        let (of_one, of_other) = (self.classes.get(class(one)), self.classes.get(class(other)));
+        self.sets.bytes(one) == self.sets.bytes(other)
+            && *of_one == Class { states: of_one.states, ..of_other.clone() }
+    }
+}
+
+/// Prefixes whose routes are to be looked at again, beyond which a walk over the tables is less work.
+const MOST_AFFECTED: usize = 4096;
+
+/// What has changed in the RPKI and not been applied yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unapplied {
+    /// Routes to these prefixes and what lies inside.
+    prefixes: VecDeque<Prefix>,
+    /// The last one inside the first of them that has been looked at.
+    after: Option<Prefix>,
+}
+
+impl Unapplied {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+}
+
+impl Pipeline {
+    /// Has routes validated by what the RPKI says, or not any more. The tables may be shared; who changes them says so by
+    /// [`Self::authorizations_changed`]. Nothing may be borrowed while the pipeline is called.
+    ///
+    /// With it a route has a state of its own ([`PathView::states`](crate::PathView::states)) that policies can ask; without, no memory and no time is spent.
+    pub fn set_authorizations(&mut self, authorizations: Option<Rc<RefCell<Authorizations>>>) {
+        self.core.authorizations = authorizations;
+        for number in 0..self.peers.len() {
+            self.revalidate_peer(PeerIndex(number as u16));
+        }
+        self.background.want_validation();
+    }
+
+    /// What is learned from the peer is read as is configured now.
+    fn revalidate_peer(&mut self, index: PeerIndex) {
+        let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
+        let validation = Rule::new(&peer.config, &self.core);
+        for stale in peer.stale.clone() {
+            self.change_validation(stale, validation);
+        }
+        let Some(session) = self.session(index) else { return };
+        for source in session.sources().to_vec() {
+            self.change_validation(source, validation);
+        }
+    }
+
+    fn change_validation(&mut self, source: SourceId, validation: Option<Rule>) {
+        let classes = self.core.sources.get(source).classes.map(|id| self.core.classes.get(id).clone());
+        let changed = classes.map(|class| Class {
+            ingress: Ingress { validation, ..class.ingress },
+            states: validation.map(|_| States::default()),
+            ..class
+        });
+        self.change_import(source, &changed);
+    }
+
+    /// What the RPKI says has changed. New routes are validated by it from now on; those that are there are looked at again
+    /// as [`Self::work`] comes by.
+    pub fn authorizations_changed(&mut self, affected: &Affected) {
+        let unapplied = &mut self.background.unapplied;
+        // Without VRPs it is other peers' word that counts, of all prefixes.
+        let is_first_or_last = self.core.authorizations.as_ref().is_none_or(|all| {
+            let vrps = &all.borrow().vrps;
+            vrps.len() <= affected.prefixes.len()
+        });
+        if affected.paths
+            || is_first_or_last
+            || unapplied.prefixes.len() + affected.prefixes.len() > MOST_AFFECTED
+        {
+            return self.revalidate();
+        }
+        unapplied.prefixes.extend(&affected.prefixes);
+    }
+
+    /// The same where nobody knows what has changed, or too much: all routes are looked at again.
+    pub fn revalidate(&mut self) {
+        self.background.unapplied = Unapplied::default();
+        self.background.want_validation();
+    }
+
+    /// Whether routes have yet to be looked at again.
+    pub fn is_revalidating(&self) -> bool {
+        !self.background.unapplied.is_empty()
+            || self.core.validating_anew
+            || self.background.wants_validation()
+    }
+
+    /// Looks at up to `budget` routes that a change in the RPKI concerns; whether there are more.
+    pub(crate) fn validation_slice(&mut self, budget: usize) -> bool {
+        let mut left = budget.max(1);
+        while left > 0 {
+            let Some(&inside) = self.background.unapplied.prefixes.front() else { return false };
+            self.background.waiting = self.is_held_up();
+            if self.background.waiting {
+                return false;
+            }
+            let after = self.background.unapplied.after;
+            let (core, stages) = (&mut self.core, &mut self.stages);
+            let next: Option<Prefix> = match inside {
+                Prefix::V4(inside) => {
+                    let after = after.and_then(Ipv4Prefix::from_prefix);
+                    self.v4.rib.validate_again(core, stages, inside, after, left).map(Into::into)
+                }
+                Prefix::V6(inside) => {
+                    let after = after.and_then(Ipv6Prefix::from_prefix);
+                    self.v6.rib.validate_again(core, stages, inside, after, left).map(Into::into)
+                }
+            };
+            self.background.unapplied.after = next;
+            if next.is_some() {
+                break;
+            }
+            self.background.unapplied.prefixes.pop_front();
+            left -= 1;
+        }
+        self.free_swept_places();
+        !self.background.unapplied.is_empty()
+    }
+}
