@@ -104,6 +104,8 @@ pub(crate) struct Configuration {
     pub(crate) routes_kept: bool,
     /// VRFs with a speaker of their own.
     pub(crate) vrfs: Vec<String>,
+    /// Routes are validated by what the RPKI says.
+    pub(crate) validates: bool,
 }
 
 /// Whom we speak with.
@@ -154,8 +156,18 @@ impl Configuration {
         let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
         let aggregate = |message: &api::Aggregate| aggregate(message, policies);
         let aggregates = message.aggregates.iter().map(aggregate).collect::<Result<_, _>>()?;
-        let (routes_kept, vrfs) = (message.routes_kept, message.vrfs);
-        Ok(Self { settings, peers, networks, aggregates, redistribute, rib_policy, routes_kept, vrfs })
+        let (routes_kept, vrfs, validates) = (message.routes_kept, message.vrfs, message.validates);
+        Ok(Self {
+            settings,
+            peers,
+            networks,
+            aggregates,
+            redistribute,
+            rib_policy,
+            routes_kept,
+            vrfs,
+            validates,
+        })
     }
 }
 
@@ -469,6 +481,9 @@ fn path_rules(peer: &api::Peer) -> Result<pipeline::PathRules, XrlError> {
         graceful_shutdown: rules.graceful_shutdown,
         blackhole: rules.blackhole,
         own_view: rules.own_view,
+        unvalidated: rules.unvalidated,
+        accept_validity: rules.accept_validity,
+        announce_validity: rules.announce_validity,
         default_originate: peer.default_originate,
     })
 }
@@ -483,6 +498,9 @@ fn fixed_path_rules(rules: api::PathRules) -> api::PathRules {
         as_override: false,
         graceful_shutdown: false,
         blackhole: false,
+        unvalidated: false,
+        accept_validity: false,
+        announce_validity: false,
         ..rules
     }
 }

@@ -26,6 +26,7 @@ mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod validation;
 mod vrf;
 mod watch;
 
@@ -38,6 +39,7 @@ use holdfast_process::Boot;
 use crate::{
     service::Server,
     tasks::Turns,
+    validation::Validation,
     vrf::{Surroundings, Vrfs},
 };
 
@@ -65,8 +67,10 @@ pub async fn run_with(boot: Boot, stages: MakeStages) -> anyhow::Result<()> {
 /// Serves `bgp.v1` from now on.
 fn serve(boot: Boot, stages: MakeStages) -> Rc<Server> {
     let (boot, turns) = (Rc::new(boot), Rc::new(Turns::default()));
-    let vrfs = Vrfs::new(Rc::clone(&boot), stages, Rc::clone(&turns));
-    let server = Rc::new(Server::new(Surroundings::new(&boot, &turns), stages, Some(vrfs)));
+    let validation = Rc::new(Validation::default());
+    let surroundings = Surroundings::new(&boot, &turns, &validation);
+    let vrfs = Vrfs::new(Rc::clone(&boot), stages, turns, validation);
+    let server = Rc::new(Server::new(surroundings, stages, Some(vrfs)));
     metrics::register(&boot.metrics, &server);
     boot.node.serve(BgpDispatcher(Rc::clone(&server)));
     boot.join();

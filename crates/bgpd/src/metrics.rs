@@ -29,6 +29,12 @@ static NSR_USED: Metric =
 static NSR_SIZE: Metric =
     Metric::gauge("holdfast_bgp_nsr_log_size_bytes", "How much the replication log has room for");
 
+static VRPS: Metric = Metric::gauge("holdfast_bgp_rpki_vrps", "VRPs that routes are validated by");
+static ASPAS: Metric =
+    Metric::gauge("holdfast_bgp_rpki_aspas", "Provider authorizations that paths are verified by");
+static EPOCH: Metric =
+    Metric::gauge("holdfast_bgp_rpki_epoch", "Number of the last change that is applied; 0 before the first");
+
 static TOO_LONG: Metric = Metric::counter(
     "holdfast_bgp_routes_too_long",
     "Routes withdrawn instead of announced: their attributes fit no message of the receiver, or there is no next hop",
@@ -131,6 +137,11 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&MEMORY, &[], speaker.pipeline.memory().total() as u64);
     sheet.add(&GROUPS, &[], speaker.pipeline.update_groups() as u64);
     sheet.add(&TOO_LONG, &[], speaker.pipeline.too_long());
+    let validation = &bgp.surroundings.validation;
+    let (vrps, aspas) = validation.counts();
+    sheet.add(&VRPS, &[], vrps as u64);
+    sheet.add(&ASPAS, &[], aspas as u64);
+    sheet.add(&EPOCH, &[], validation.epoch().unwrap_or(0));
     OF_PEERS.iter().for_each(|metric| sheet.declare(metric));
     queues(sheet, bgp, &speaker);
     nsr(sheet, &speaker);

@@ -2,8 +2,10 @@
 
 use std::{
     cell::RefCell,
+    fmt::Display,
     net::IpAddr,
     rc::Rc,
+    str::FromStr,
     time::{Duration, Instant},
 };
 
@@ -13,9 +15,9 @@ use holdfast_api::bgp::v1::{
     ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest,
     StartPeerRequest, StopPeerRequest, Summary, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
-use holdfast_bgp_pipeline::{AggregateConfig, PeerIndex, Pipeline};
+use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline};
 use holdfast_damping::Damping;
-use holdfast_policy::Program;
+use holdfast_policy::{PathValidity, Program, Validity};
 use holdfast_process::spawn_task;
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
@@ -137,6 +139,8 @@ impl Server {
         speaker.points = Points::of(&self.surroundings.profile);
         let bgp = Bgp::new(speaker, self.surroundings.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
+        // Before any route is there.
+        self.surroundings.validation.set(&bgp, configuration.validates);
         if let Some(log) = log {
             bgp.spawn_for_life(freeze::run(Rc::clone(&bgp), log));
         }
@@ -210,8 +214,9 @@ async fn quiet(bgp: &Bgp) {
 impl Running {
     /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
-        let Configuration { settings, peers, networks, aggregates, redistribute, rib_policy, .. } =
-            configuration;
+        let Configuration {
+            settings, peers, networks, aggregates, redistribute, rib_policy, validates, ..
+        } = configuration;
         let decision = settings.decision;
         let fixed = Settings { decision, ..self.bgp.speaker.borrow().settings.clone() };
         if fixed != settings {
@@ -230,6 +235,7 @@ impl Running {
             ended
         });
         (self.networks, self.aggregates) = (networks, aggregates);
+        self.bgp.surroundings.validation.set(&self.bgp, validates);
         self.change_redistribution(redistribute);
         self.change_rib_policy(rib_policy);
         let unnumbered = peers.neighbors.iter().any(Neighbor::is_unnumbered);
@@ -301,6 +307,7 @@ impl Running {
         self.hear_neighbors(false);
         self.leave_rib();
         self.change_redistribution(Wanted::new());
+        self.bgp.surroundings.validation.set(&self.bgp, false);
         self.bgp.ranges.borrow_mut().clear();
         let networks = std::mem::take(&mut self.networks);
         let ended = self.bgp.with(|speaker, now| {
@@ -399,6 +406,13 @@ impl BgpServer for Server {
             "" => None,
             peer => Some(find(&bgp, peer)?),
         };
+        let validity = read_state::<Validity>(&request.validity)?;
+        let aspa = read_state::<PathValidity>(&request.aspa)?;
+        let wanted = |view: &PathView| {
+            (peer.is_none() || view.peer == peer)
+                && (validity.is_none() || view.states.map(|states| states.validity) == validity)
+                && (aspa.is_none() || view.states.map(|states| states.path) == aspa)
+        };
         let mut silent = 0;
         for family in Family::ALL {
             if request.afi != 0 && u32::from(family.afi.0) != request.afi {
@@ -409,7 +423,7 @@ impl BgpServer for Server {
                 let rows = bgp.speaker.borrow_mut().pipeline.routes(family, after, ROWS);
                 let Some((last, _)) = rows.last() else { break };
                 after = Some(*last);
-                let prefixes = show::prefixes(&bgp.speaker.borrow(), rows, peer);
+                let prefixes = show::prefixes(&bgp.speaker.borrow(), rows, wanted);
                 send_page(&mut replies, prefixes, &mut silent).await?;
                 // A reader that is fast enough would otherwise keep everybody else waiting.
                 tokio::task::yield_now().await;
@@ -471,7 +485,13 @@ impl BgpServer for Server {
         let told = speaker.pipeline.advertised_to(prefix);
         let name = |index| speaker.slots.get(index).map(|slot| slot.neighbor.name.clone());
         let advertised_to = told.iter().filter_map(name).collect();
-        Ok(Paths { prefixes: show::prefixes(&speaker, vec![(prefix, views)], None), advertised_to })
+        let vrps = bgp.surroundings.validation.covering(prefix);
+        Ok(Paths {
+            prefixes: show::prefixes(&speaker, vec![(prefix, views)], |_| true),
+            advertised_to,
+            validates: vrps.is_some(),
+            vrps: vrps.iter().flatten().map(ToString::to_string).collect(),
+        })
     }
 
     async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<ClearReply, XrlError> {
@@ -594,6 +614,14 @@ fn destination(speaker: &Speaker, text: &str) -> Result<Prefix, XrlError> {
     found.ok_or_else(|| no_route(text))
 }
 
+/// A state that is asked for; none is any.
+fn read_state<T: FromStr<Err: Display>>(text: &str) -> Result<Option<T>, XrlError> {
+    match text {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|error: T::Err| XrlError::invalid_argument(error.to_string())),
+    }
+}
+
 fn no_route(text: &str) -> XrlError {
     XrlError::not_found(format!("no route to {text}"))
 }
@@ -633,7 +661,7 @@ async fn send_page(
         return Ok(());
     }
     *silent = 0;
-    replies.send(Paths { prefixes, advertised_to: Vec::new() }).await
+    replies.send(Paths { prefixes, ..Paths::default() }).await
 }
 
 fn find(bgp: &Rc<Bgp>, peer: &str) -> Result<PeerIndex, XrlError> {

@@ -283,13 +283,12 @@ fn limit(speaker: &Speaker, index: PeerIndex, family: Family) -> Option<api::Pre
     limits.iter().find(|limit| limit.family == family.to_string()).cloned()
 }
 
-/// Prefixes with their paths; with a peer, only its paths and the prefixes that have one.
+/// Prefixes with those of their paths that are wanted, as far as they have one.
 pub(crate) fn prefixes(
     speaker: &Speaker,
     rows: Vec<(Prefix, Vec<PathView>)>,
-    peer: Option<PeerIndex>,
+    wanted: impl Fn(&PathView) -> bool,
 ) -> Vec<api::Prefix> {
-    let wanted = |view: &PathView| peer.is_none() || view.peer == peer;
     let prefix = |(prefix, views): (Prefix, Vec<PathView>)| api::Prefix {
         prefix: prefix.to_string(),
         paths: views.iter().filter(|view| wanted(view)).map(|view| path(speaker, view)).collect(),
@@ -386,6 +385,8 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         tag: view.tag,
         filtered: !view.is_accepted,
         stale: view.is_stale,
+        validity: view.states.map(|states| states.validity.to_string()).unwrap_or_default(),
+        aspa: view.states.map(|states| states.path.to_string()).unwrap_or_default(),
     }
 }
 

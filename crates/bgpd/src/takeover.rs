@@ -332,6 +332,8 @@ async fn replay(bgp: Rc<Bgp>, log: Rc<ReplicationLog>, sessions: Vec<Going>, sta
         return log.log.borrow_mut().stable();
     }
     redistribute::known(&bgp).await;
+    // Else policy would let routes pass, or not, that it takes back a moment later.
+    bgp.surroundings.validation.known().await;
     let mut said = Instant::now();
     while !bgp.speaker.borrow().pipeline.is_settled() {
         tokio::time::sleep(LOOK).await;

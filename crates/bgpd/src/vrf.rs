@@ -22,22 +22,25 @@ use crate::{
     metrics,
     service::Server,
     tasks::Turns,
+    validation::Validation,
 };
 
 /// With whom a speaker works.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    resolver: Resolver,
+    pub(crate) resolver: Resolver,
     vrf: Option<Rc<str>>,
     pub(crate) custody: Custody,
     pub(crate) profile: Profile,
     /// Names the VRF in each line of the log.
     pub(crate) span: Span,
     pub(crate) turns: Rc<Turns>,
+    /// That of all tables.
+    pub(crate) validation: Rc<Validation>,
 }
 
 impl Surroundings {
-    pub(crate) fn new(boot: &Boot, turns: &Rc<Turns>) -> Self {
+    pub(crate) fn new(boot: &Boot, turns: &Rc<Turns>, validation: &Rc<Validation>) -> Self {
         Self {
             resolver: boot.resolver.clone(),
             vrf: boot.vrf.clone(),
@@ -45,6 +48,7 @@ impl Surroundings {
             profile: boot.profile.clone(),
             span: boot.span(),
             turns: Rc::clone(turns),
+            validation: Rc::clone(validation),
         }
     }
 
@@ -67,6 +71,7 @@ pub(crate) struct Vrfs {
     boot: Rc<Boot>,
     stages: MakeStages,
     turns: Rc<Turns>,
+    validation: Rc<Validation>,
     speakers: RefCell<BTreeMap<String, Vrf>>,
     /// It is known which there are: what earlier processes have left of others has been given back.
     known: Cell<bool>,
@@ -80,8 +85,13 @@ struct Vrf {
 
 impl Vrfs {
     /// None yet, for a process that was given this.
-    pub(crate) fn new(boot: Rc<Boot>, stages: MakeStages, turns: Rc<Turns>) -> Self {
-        Self { boot, stages, turns, speakers: RefCell::default(), known: Cell::new(false) }
+    pub(crate) fn new(
+        boot: Rc<Boot>,
+        stages: MakeStages,
+        turns: Rc<Turns>,
+        validation: Rc<Validation>,
+    ) -> Self {
+        Self { boot, stages, turns, validation, speakers: RefCell::default(), known: Cell::new(false) }
     }
 
     /// Has speakers for these VRFs, and no others; each waits for a configuration of its own. The names of the peers
@@ -116,7 +126,8 @@ impl Vrfs {
 
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
-        let server = Rc::new(Server::new(Surroundings::new(&boot, &self.turns), self.stages, None));
+        let server =
+            Rc::new(Server::new(Surroundings::new(&boot, &self.turns, &self.validation), self.stages, None));
         metrics::register(&boot.metrics, &server);
         boot.node.serve(BgpDispatcher(Rc::clone(&server)));
         boot.join();

@@ -20,6 +20,7 @@ pub(crate) mod vtysh;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use holdfast_api::bgp::v1::ShowRoutesRequest;
 
 use crate::{
     Failure,
@@ -106,6 +107,12 @@ pub enum Bgp {
         /// Only paths from this peer (name or address).
         #[arg(long, value_name = "NAME")]
         neighbor: Option<String>,
+        /// Only paths whose origin is `valid`, `invalid` or `not-found` by the RPKI.
+        #[arg(long, value_name = "STATE")]
+        validity: Option<String>,
+        /// Only paths that are `valid`, `invalid` or `unknown` by ASPA.
+        #[arg(long, value_name = "STATE")]
+        aspa: Option<String>,
     },
     /// Configured aggregates, and how many routes contribute to each.
     Aggregates,
@@ -173,8 +180,14 @@ impl Bgp {
                 routes::show_of_neighbor(router, name, routes.view(), family.afi(), json, out).await
             }
             Self::Neighbors { name, .. } => neighbors::show(router, name, json, out).await,
-            Self::Routes { family, neighbor } => {
-                routes::show(router, family.afi(), neighbor, json, out).await
+            Self::Routes { family, neighbor, validity, aspa } => {
+                let wanted = ShowRoutesRequest {
+                    afi: family.afi(),
+                    peer: neighbor.unwrap_or_default(),
+                    validity: validity.unwrap_or_default(),
+                    aspa: aspa.unwrap_or_default(),
+                };
+                routes::show(router, wanted, json, out).await
             }
             Self::Aggregates => aggregates::show(router, json, out).await,
             Self::Dampened { all } => dampened::show(router, all, json, out).await,

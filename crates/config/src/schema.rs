@@ -544,6 +544,12 @@ pub struct PathRules {
     pub own_view: bool,
     /// Whether it is told of a default route of ours; `false` by default.
     pub default_originate: bool,
+    /// Whether its routes are validated by what the RPKI says; `true` by default.
+    pub origin_validation: bool,
+    /// Whether what it says of validity counts where nothing is known here (RFC 8097); never outside our AS. `false` by default.
+    pub accept_validity: bool,
+    /// Whether it is told of the validity of routes (RFC 8097); never outside our AS. `false` by default.
+    pub announce_validity: bool,
 }
 
 /// Whom routes name as next hop.

@@ -216,7 +216,9 @@ impl Answerer {
 
     async fn stream(&self, request: &Request) -> Result<Streamed, XrlError> {
         let bgp = self.bgp().await?;
-        let table = |afi, peer: &str| bgp.show_routes(ShowRoutesRequest { afi, peer: peer.to_owned() });
+        let table = |afi, peer: &str| {
+            bgp.show_routes(ShowRoutesRequest { afi, peer: peer.to_owned(), ..ShowRoutesRequest::default() })
+        };
         let nobody = String::new;
         let parts: Vec<(&'static str, ReplyStream<Paths>, Wanted, String)> = match request {
             Request::Neighbor(peer, view) => {

@@ -451,6 +451,7 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         med_missing_as_worst: bgp.decision.med_missing_as_worst,
         multipath_same_neighbor: !bgp.decision.multipath_relax,
         prefer_oldest: bgp.decision.prefer_oldest,
+        validates: false,
         vrfs: vrfs(config, table),
         // `transport` listens.
         listen: Vec::new(),
@@ -602,6 +603,9 @@ fn path_rules(rules: &PathRules) -> bgp_api::PathRules {
         graceful_shutdown: rules.graceful_shutdown,
         blackhole: rules.blackhole,
         own_view: rules.own_view,
+        unvalidated: !rules.origin_validation,
+        accept_validity: rules.accept_validity,
+        announce_validity: rules.announce_validity,
     }
 }
 
@@ -615,6 +619,9 @@ pub(crate) fn fixed_path_rules(rules: bgp_api::PathRules) -> bgp_api::PathRules 
         as_override: false,
         graceful_shutdown: false,
         blackhole: false,
+        unvalidated: false,
+        accept_validity: false,
+        announce_validity: false,
         ..rules
     }
 }

@@ -50,8 +50,12 @@ fn attributes(path: &[u32], from: u8) -> Vec<u8> {
 
 fn with_states(path: &[u32], from: u8, states: &[u64]) -> Vec<u8> {
     let as_path = path.iter().map(|asn| Asn(*asn)).collect();
-    let builder =
-        AttributesBuilder { as_path, next_hop: Some(address(from)), local_pref: Some(100), ..AttributesBuilder::new(Origin::Igp) };
+    let builder = AttributesBuilder {
+        as_path,
+        next_hop: Some(address(from)),
+        local_pref: Some(100),
+        ..AttributesBuilder::new(Origin::Igp)
+    };
     let mut bytes = builder.build();
     if !states.is_empty() {
         bytes.extend([0xc0, 16, 8 * states.len() as u8]);

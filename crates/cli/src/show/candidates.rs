@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use holdfast_api::bgp::v1::{BgpClient, Path, Prefix, ShowRouteRequest};
+use holdfast_api::bgp::v1::{BgpClient, Path, Paths, Prefix, ShowRouteRequest};
 use serde_json::{Map, Value, json};
 
 use super::routes::{flags, origin_word, peer_id};
@@ -25,19 +25,23 @@ pub(super) async fn show(
         return Err(Failure::NothingFound(format!("BGP has no route to {destination}")));
     };
     match as_json {
-        true => line(out, &to_json(prefix, &found.advertised_to))?,
-        false => write(prefix, &found.advertised_to, out)?,
+        true => line(out, &to_json(prefix, &found))?,
+        false => write(prefix, &found, out)?,
     }
     Ok(())
 }
 
-fn to_json(prefix: &Prefix, advertised_to: &[String]) -> Value {
-    let to: Map<_, _> = advertised_to.iter().map(|peer| (peer.clone(), json!({}))).collect();
-    json!({
+fn to_json(prefix: &Prefix, found: &Paths) -> Value {
+    let to: Map<_, _> = found.advertised_to.iter().map(|peer| (peer.clone(), json!({}))).collect();
+    let mut value = json!({
         "prefix": prefix.prefix,
         "advertisedTo": to,
         "paths": prefix.paths.iter().map(path_json).collect::<Vec<_>>(),
-    })
+    });
+    if found.validates {
+        value["vrps"] = json!(found.vrps);
+    }
+    value
 }
 
 fn path_json(path: &Path) -> Value {
@@ -77,7 +81,7 @@ fn next_hops(path: &Path) -> Value {
 }
 
 /// What is left out where a path does not have it; `null` stands for that.
-fn optional_members(path: &Path) -> [(&'static str, Value); 17] {
+fn optional_members(path: &Path) -> [(&'static str, Value); 19] {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     let flag = |set: bool| if set { true.into() } else { Value::Null };
     let list = |entries: &[String]| match entries {
@@ -93,6 +97,8 @@ fn optional_members(path: &Path) -> [(&'static str, Value); 17] {
         ("multipath", flag(path.multipath)),
         ("stale", flag(path.stale)),
         ("reason", text(&path.reason)),
+        ("validity", text(&path.validity)),
+        ("aspa", text(&path.aspa)),
         ("local", flag(path.peer_address.is_empty())),
         ("community", list(&path.communities)),
         ("largeCommunity", list(&path.large_communities)),
@@ -137,11 +143,16 @@ fn numbers(text: &str) -> Vec<u32> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
-fn write(prefix: &Prefix, advertised_to: &[String], out: &mut dyn Write) -> io::Result<()> {
+fn write(prefix: &Prefix, found: &Paths, out: &mut dyn Write) -> io::Result<()> {
     let count = prefix.paths.len();
     writeln!(out, "{}: {count} {}", prefix.prefix, if count == 1 { "path" } else { "paths" })?;
-    let to = if advertised_to.is_empty() { "nobody".to_owned() } else { advertised_to.join(", ") };
-    writeln!(out, "  Advertised to: {to}")?;
+    let list = |entries: &[String], none: &str| {
+        if entries.is_empty() { none.to_owned() } else { entries.join(", ") }
+    };
+    writeln!(out, "  Advertised to: {}", list(&found.advertised_to, "nobody"))?;
+    if found.validates {
+        writeln!(out, "  VRPs: {}", list(&found.vrps, "none covers it"))?;
+    }
     prefix.paths.iter().try_for_each(|path| write_path(path, out))
 }
 
@@ -168,6 +179,9 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     };
     let stale = if path.stale { ", stale: of the session before" } else { "" };
     writeln!(out, "    {}{state}{stale}", if path.valid { "" } else { "not usable: " })?;
+    if !path.validity.is_empty() {
+        writeln!(out, "    origin {}, path {} by the RPKI", path.validity, path.aspa)?;
+    }
     for (title, entries) in [
         ("communities", &path.communities),
         ("large communities", &path.large_communities),

@@ -19,13 +19,12 @@ use crate::{
 
 pub(super) async fn show(
     router: &Router,
-    afi: u32,
-    neighbor: Option<String>,
+    wanted: ShowRoutesRequest,
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let bgp: BgpClient = router.client("bgp").await?;
-    let routes = bgp.show_routes(ShowRoutesRequest { afi, peer: neighbor.unwrap_or_default() });
+    let routes = bgp.show_routes(wanted);
     match as_json {
         true => stream_json(router, &bgp, routes, out).await,
         false => stream_text(routes, false, out).await,
@@ -137,6 +136,10 @@ pub(super) fn path_json(prefix: &Prefix, path: &Path) -> Value {
     if let Some(preference) = path.local_pref {
         value["locPrf"] = preference.into();
     }
+    if !path.validity.is_empty() {
+        value["validity"] = path.validity.as_str().into();
+        value["aspa"] = path.aspa.as_str().into();
+    }
     if !path.reason.is_empty() {
         value["reason"] = path.reason.as_str().into();
     }
@@ -163,7 +166,12 @@ async fn stream_text(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let mut next = answer(routes.next()).await?;
+    let is_validated = |prefix: &Prefix| prefix.paths.iter().any(|path| !path.validity.is_empty());
+    let validated = next.as_ref().is_some_and(|first| first.prefixes.iter().any(is_validated));
     writeln!(out, "* valid, > best, = multipath, i internal; origin: i IGP, e EGP, ? incomplete")?;
+    if validated {
+        writeln!(out, "RPKI: V valid, I invalid, N not found; P the path is invalid by ASPA")?;
+    }
     let (mut prefixes, mut paths) = (0, 0);
     let mut shown_family = "";
     while let Some(batch) = next {
@@ -171,11 +179,11 @@ async fn stream_text(
             let family = afi(&prefix.prefix);
             if family != shown_family {
                 shown_family = family;
-                heading(family, out)?;
+                heading(family, validated, out)?;
             }
             prefixes += 1;
             paths += prefix.paths.len();
-            write_prefix(prefix, family, with_reason, out)?;
+            write_prefix(prefix, family, (with_reason, validated), out)?;
         }
         next = answer(routes.next()).await?;
     }
@@ -188,16 +196,26 @@ fn widths(family: &str) -> (usize, usize) {
     if family == "ipv4" { (18, 15) } else { (26, 26) }
 }
 
-fn heading(family: &str, out: &mut dyn Write) -> io::Result<()> {
+fn heading(family: &str, validated: bool, out: &mut dyn Write) -> io::Result<()> {
     let (prefix, next_hop) = widths(family);
     writeln!(
         out,
-        "\n    {:<prefix$} {:<next_hop$} {:>10} {:>10} {:<16} Path",
-        "Network", "Next hop", "Metric", "LocPrf", "Peer"
+        "\n{}    {:<prefix$} {:<next_hop$} {:>10} {:>10} {:<16} Path",
+        if validated { "   " } else { "" },
+        "Network",
+        "Next hop",
+        "Metric",
+        "LocPrf",
+        "Peer"
     )
 }
 
-fn write_prefix(prefix: &Prefix, family: &str, with_reason: bool, out: &mut dyn Write) -> io::Result<()> {
+fn write_prefix(
+    prefix: &Prefix,
+    family: &str,
+    (with_reason, validated): (bool, bool),
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (prefix_width, hop_width) = widths(family);
     for (index, path) in prefix.paths.iter().enumerate() {
         // Further paths of a prefix do not repeat it.
@@ -205,7 +223,8 @@ fn write_prefix(prefix: &Prefix, family: &str, with_reason: bool, out: &mut dyn 
         let number = |value: Option<u32>| value.map(|value| value.to_string()).unwrap_or_default();
         writeln!(
             out,
-            "{} {network:<prefix_width$} {:<hop_width$} {:>10} {:>10} {:<16} {}{}{}",
+            "{}{} {network:<prefix_width$} {:<hop_width$} {:>10} {:>10} {:<16} {}{}{}",
+            if validated { validity_flags(path) } else { String::new() },
             flags(path),
             or_dash(&path.next_hop),
             number(path.med),
@@ -232,6 +251,17 @@ pub(super) fn flags(path: &Path) -> String {
     };
     let internal = if path.external || path.peer_address.is_empty() { ' ' } else { 'i' };
     String::from_iter([valid, used, internal])
+}
+
+/// What the RPKI says, in three characters.
+fn validity_flags(path: &Path) -> String {
+    let validity = match path.validity.as_str() {
+        "valid" => 'V',
+        "invalid" => 'I',
+        "not-found" => 'N',
+        _ => ' ',
+    };
+    String::from_iter([validity, if path.aspa == "invalid" { 'P' } else { ' ' }, ' '])
 }
 
 fn origin_letter(origin: &str) -> char {

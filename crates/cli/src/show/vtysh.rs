@@ -6,7 +6,8 @@
 use std::io::Write;
 
 use holdfast_api::bgp::v1::{
-    BgpClient, Empty, NeighborView, Paths, ShowNeighborRoutesRequest, ShowNeighborsRequest, SummaryFamily,
+    BgpClient, Empty, NeighborView, Paths, ShowNeighborRoutesRequest, ShowNeighborsRequest,
+    ShowRoutesRequest, SummaryFamily,
 };
 use holdfast_xrl::ReplyStream;
 use serde_json::{Map, Value, json};
@@ -170,7 +171,15 @@ impl Bgp {
                 let routes = bgp.show_neighbor_routes(request);
                 neighbor_routes(&bgp, routes, (view, filtered), out).await
             }
-            Self::Table => routes::show(router, place.afi(), None, true, out).await,
+            Self::Table => {
+                routes::show(
+                    router,
+                    ShowRoutesRequest { afi: place.afi(), ..ShowRoutesRequest::default() },
+                    true,
+                    out,
+                )
+                .await
+            }
             Self::Route(destination) => candidates::show(router, destination, true, out).await,
         }
     }
@@ -182,7 +191,15 @@ impl Bgp {
             Self::NeighborRoutes(peer, view) => {
                 routes::show_of_neighbor(router, peer, view, place.afi(), false, out).await
             }
-            Self::Table => routes::show(router, place.afi(), None, false, out).await,
+            Self::Table => {
+                routes::show(
+                    router,
+                    ShowRoutesRequest { afi: place.afi(), ..ShowRoutesRequest::default() },
+                    false,
+                    out,
+                )
+                .await
+            }
             Self::Route(destination) => candidates::show(router, destination, false, out).await,
         }
     }

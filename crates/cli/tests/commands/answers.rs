@@ -154,7 +154,7 @@ impl BgpServer for Bgp {
         for batch in 0..1000 {
             let prefix = |n: u32| format!("10.{}.{}.0/24", n >> 8, n & 255);
             let prefixes = (batch * 100..(batch + 1) * 100).map(|n| paths(prefix(n))).collect();
-            replies.send(Paths { prefixes, advertised_to: vec![] }).await?;
+            replies.send(Paths { prefixes, ..Paths::default() }).await?;
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl BgpServer for Bgp {
         if request.view() == NeighborView::Filtered {
             shown.paths[0].reason = "refused by policy transit-in, term bogons".into();
         }
-        replies.send(Paths { prefixes: vec![shown], advertised_to: vec![] }).await
+        replies.send(Paths { prefixes: vec![shown], ..Paths::default() }).await
     }
 
     async fn watch(&self, _: &CallContext, _: WatchRequest, _: ReplySink<Watched>) -> Result<(), XrlError> {
@@ -185,6 +185,7 @@ impl BgpServer for Bgp {
             "10.0.0.7" | "10.0.0.0/24" => Ok(Paths {
                 prefixes: vec![paths("10.0.0.0/24".into())],
                 advertised_to: vec!["customer-1".into()],
+                ..Paths::default()
             }),
             "x" => Err(XrlError::invalid_argument("`x` is no prefix")),
             _ => Ok(Paths::default()),

@@ -80,7 +80,17 @@ pub(super) fn peer(
         blackhole: section.or("blackhole", false),
         own_view: section.or("own-view", false),
         default_originate: section.or("default-originate", false),
+        origin_validation: section.or("origin-validation", true),
+        accept_validity: section.or("accept-validity", false),
+        announce_validity: section.or("announce-validity", false),
     };
+    let states = [("accept-validity", rules.accept_validity), ("announce-validity", rules.announce_validity)];
+    for (key, _) in
+        states.into_iter().filter(|(_, set)| *set && asn.is_some() && (!inside || is_member(ours, asn)))
+    {
+        let problem = Problem::new(format!("`{key}` has no effect outside our AS (RFC 8097 section 2)"));
+        section.add(key, problem.hint("remove it"));
+    }
     if rules.own_view && !rules.route_server_client {
         let problem = Problem::new("`own-view` has no effect without `route-server-client`");
         section.add("own-view", problem.hint("remove it"));

@@ -1,0 +1,315 @@
+//! What the RPKI says, from the process `rpki` to the pipelines of all tables: one stream, one copy.
+//!
+//! Pieces are put together, and an epoch takes effect as a whole. When `rpki` is gone what it said holds on, for as long
+//! as it has allowed; who comes in its place says everything, and only routes of which that makes something else move.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+    time::{Duration, Instant},
+};
+
+use holdfast_api::rpki::v1::{Piece, Records, RpkiClient, Vrps, WatchRequest};
+use holdfast_origin_validation::{Affected, Authorizations, Delta};
+use holdfast_process::{Resolver, spawn_task};
+use holdfast_types::{Asn, Aspa, Prefix, Vrp};
+use holdfast_xrl::XrlError;
+use tokio::{
+    sync::Notify,
+    task::AbortHandle,
+    time::{sleep, sleep_until, timeout_at},
+};
+use tracing::{info, warn};
+
+use crate::tasks::{Bgp, seed};
+
+/// Pause between two attempts to ask.
+const RETRY: Duration = Duration::from_millis(200);
+/// Records that one epoch may bring: ten times what the whole Internet has.
+const MOST_RECORDS: usize = 8 << 20;
+/// How long routes of sessions that go on wait for the first epoch before anybody is told of them.
+const FIRST: Duration = Duration::from_secs(5);
+
+type Shared = Rc<RefCell<Authorizations>>;
+
+/// What holds, and for whom.
+#[derive(Default)]
+pub(crate) struct Validation {
+    running: RefCell<Option<Running>>,
+    speakers: RefCell<Vec<Weak<Bgp>>>,
+    /// What has been heard; stays while nobody validates.
+    epoch: Cell<Option<u64>>,
+    heard: Notify,
+}
+
+struct Running {
+    authorizations: Shared,
+    task: AbortHandle,
+}
+
+impl Validation {
+    /// This speaker's routes are validated from now on, or not any more.
+    pub(crate) fn set(self: &Rc<Self>, bgp: &Rc<Bgp>, on: bool) {
+        let is_in = self.speakers.borrow().iter().any(|other| other.ptr_eq(&Rc::downgrade(bgp)));
+        if on == is_in {
+            return;
+        }
+        self.speakers
+            .borrow_mut()
+            .retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Rc::downgrade(bgp)));
+        if on {
+            self.speakers.borrow_mut().push(Rc::downgrade(bgp));
+            let shared = self.authorizations(&bgp.surroundings.resolver);
+            bgp.with(|speaker, _| speaker.pipeline.set_authorizations(Some(shared)));
+        } else {
+            bgp.with(|speaker, _| speaker.pipeline.set_authorizations(None));
+        }
+        if self.speakers.borrow().is_empty()
+            && let Some(running) = self.running.take()
+        {
+            running.task.abort();
+            self.epoch.set(None);
+        }
+    }
+
+    /// What holds, and somebody who keeps it so.
+    fn authorizations(self: &Rc<Self>, resolver: &Resolver) -> Shared {
+        let mut running = self.running.borrow_mut();
+        let running = running.get_or_insert_with(|| {
+            let task = spawn_task(follow(Rc::clone(self), resolver.clone()));
+            Running {
+                authorizations: Rc::new(RefCell::new(Authorizations::new(seed()))),
+                task: task.abort_handle(),
+            }
+        });
+        Rc::clone(&running.authorizations)
+    }
+
+    /// The number of the epoch that holds; `None` as long as nothing was heard.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.epoch.get()
+    }
+
+    /// VRPs and provider authorizations that hold.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let running = self.running.borrow();
+        let counts = |running: &Running| {
+            let all = running.authorizations.borrow();
+            (all.vrps.len(), all.aspas.len())
+        };
+        running.as_ref().map_or((0, 0), counts)
+    }
+
+    /// What covers a prefix; `None` where nobody validates.
+    pub(crate) fn covering(&self, prefix: Prefix) -> Option<Vec<Vrp>> {
+        let running = self.running.borrow();
+        running.as_ref().map(|running| running.authorizations.borrow().vrps.covering(prefix))
+    }
+
+    /// Returns when something was heard, or cannot be waited for any longer, or nobody validates.
+    pub(crate) async fn known(&self) {
+        let until = tokio::time::Instant::now() + FIRST;
+        while self.running.borrow().is_some() && self.epoch.get().is_none() {
+            let heard = self.heard.notified();
+            if timeout_at(until, heard).await.is_err() {
+                warn!(event = "rpki-late", "the RPKI says nothing yet: routes count as not found");
+                return;
+            }
+        }
+    }
+
+    fn apply(&self, gathered: Gathered, epoch: u64) {
+        let Some(shared) = self.running.borrow().as_ref().map(|running| Rc::clone(&running.authorizations))
+        else {
+            return;
+        };
+        let affected = match gathered {
+            Gathered::Full(fresh) => {
+                *shared.borrow_mut() = *fresh;
+                None
+            }
+            Gathered::Delta(delta) => Some(shared.borrow_mut().apply(&delta)),
+        };
+        let is_first = self.epoch.replace(Some(epoch)).is_none();
+        self.tell(affected.as_ref());
+        if is_first && epoch > 0 {
+            let (vrps, aspas) = self.counts();
+            info!(event = "rpki-heard", vrps, aspas, "what the RPKI says is known: {vrps} VRPs");
+        }
+        self.heard.notify_waiters();
+    }
+
+    /// Has the pipelines look again at what is affected; `None`: at everything.
+    fn tell(&self, affected: Option<&Affected>) {
+        if affected.is_some_and(Affected::is_empty) {
+            return;
+        }
+        let speakers: Vec<_> = self.speakers.borrow().iter().filter_map(Weak::upgrade).collect();
+        for bgp in speakers {
+            bgp.with(|speaker, _| match affected {
+                Some(affected) => speaker.pipeline.authorizations_changed(affected),
+                None => speaker.pipeline.revalidate(),
+            });
+        }
+    }
+
+    /// What was said does not hold any longer.
+    fn expire(&self) {
+        warn!(event = "rpki-expired", "what the RPKI said has expired: routes count as not found");
+        self.apply(Gathered::Full(Box::new(Authorizations::new(seed()))), 0);
+        self.epoch.set(None);
+    }
+}
+
+/// Follows what the process `rpki` says, for ever.
+async fn follow(validation: Rc<Validation>, resolver: Resolver) {
+    let mut said = String::new();
+    let mut expiry: Option<Instant> = None;
+    loop {
+        let error = watch(&validation, &resolver, &mut expiry).await.to_string();
+        if said != error {
+            warn!(event = "rpki-lost", "rpki: {error}");
+            said = error;
+        }
+        tokio::select! {
+            () = sleep(RETRY) => {}
+            () = expired(expiry) => {
+                expiry = None;
+                validation.expire();
+            }
+        }
+    }
+}
+
+async fn expired(expiry: Option<Instant>) {
+    match expiry {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The life of one `rpki`; what ended it. What it says holds until `expiry` when it is gone.
+async fn watch(validation: &Validation, resolver: &Resolver, expiry: &mut Option<Instant>) -> XrlError {
+    let client: RpkiClient = match resolver.client("rpki").await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let mut stream = client.watch(WatchRequest { vrps: true, aspas: true, router_keys: false });
+    let (mut gathering, mut lifetime) = (Gathering::default(), None::<Duration>);
+    // What the one before has said holds until this one has said something, or for its time.
+    loop {
+        let next = tokio::select! {
+            next = stream.next() => next,
+            () = expired(expiry.filter(|_| lifetime.is_none())) => {
+                *expiry = None;
+                validation.expire();
+                continue;
+            }
+        };
+        let piece = match next {
+            Ok(Some(piece)) => piece,
+            Ok(None) => {
+                return lost(expiry, lifetime, XrlError::unavailable("it has ended its stream"));
+            }
+            Err(error) => return lost(expiry, lifetime, error),
+        };
+        let (epoch, last, seconds) = (piece.epoch, piece.last, piece.expire_seconds);
+        if let Err(error) = gathering.take(&piece) {
+            return lost(expiry, lifetime, error);
+        }
+        if last {
+            (lifetime, *expiry) = (Some(Duration::from_secs(seconds.into())), None);
+            validation.apply(std::mem::take(&mut gathering).gathered, epoch);
+        }
+        // Sessions have their turn between two pieces.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// It is gone: what it has said lasts from now on.
+fn lost(expiry: &mut Option<Instant>, lifetime: Option<Duration>, error: XrlError) -> XrlError {
+    if let Some(lifetime) = lifetime {
+        *expiry = Some(Instant::now() + lifetime);
+    }
+    error
+}
+
+/// An epoch that is not complete yet.
+struct Gathering {
+    gathered: Gathered,
+    records: usize,
+}
+
+enum Gathered {
+    /// Everything that holds.
+    Full(Box<Authorizations>),
+    /// What has changed.
+    Delta(Delta),
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self { gathered: Gathered::Delta(Delta::default()), records: 0 }
+    }
+}
+
+impl Gathering {
+    /// # Errors
+    /// There is something in it that cannot be, or too much of it.
+    fn take(&mut self, piece: &Piece) -> Result<(), XrlError> {
+        if piece.full && matches!(self.gathered, Gathered::Delta(_)) {
+            self.gathered = Gathered::Full(Box::new(Authorizations::new(seed())));
+        }
+        let empty = Records::default();
+        let (announced, withdrawn) =
+            (piece.announced.as_ref().unwrap_or(&empty), piece.withdrawn.as_ref().unwrap_or(&empty));
+        let mut delta = Delta {
+            announced: vrps(announced)?,
+            withdrawn: vrps(withdrawn)?,
+            aspas: announced.aspas.iter().map(aspa).collect(),
+            without_aspa: withdrawn.aspas.iter().map(|aspa| Asn(aspa.customer)).collect(),
+        };
+        self.records += delta.announced.len() + delta.withdrawn.len() + delta.aspas.len();
+        if self.records > MOST_RECORDS {
+            return Err(XrlError::invalid_argument("there is more than can be validated by"));
+        }
+        match &mut self.gathered {
+            Gathered::Full(fresh) => drop(fresh.apply(&delta)),
+            Gathered::Delta(all) => {
+                all.announced.append(&mut delta.announced);
+                all.withdrawn.append(&mut delta.withdrawn);
+                all.aspas.append(&mut delta.aspas);
+                all.without_aspa.append(&mut delta.without_aspa);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn vrps(records: &Records) -> Result<Vec<Vrp>, XrlError> {
+    let mut vrps = Vec::new();
+    for (columns, octets) in [(&records.ipv4, 4), (&records.ipv6, 16)] {
+        columns.iter().try_for_each(|columns| read_vrps(columns, octets, &mut vrps))?;
+    }
+    Ok(vrps)
+}
+
+fn read_vrps(columns: &Vrps, octets: usize, vrps: &mut Vec<Vrp>) -> Result<(), XrlError> {
+    let bad = || XrlError::invalid_argument("columns of VRPs make no sense");
+    let rows = columns.asns.len();
+    let lengths = [columns.addresses.len() / octets, columns.lengths.len(), columns.max_lengths.len()];
+    if lengths != [rows; 3] || columns.addresses.len() % octets != 0 {
+        return Err(bad());
+    }
+    let rest = columns.lengths.iter().zip(&columns.max_lengths).zip(&columns.asns);
+    for (address, ((length, max_length), asn)) in columns.addresses.chunks_exact(octets).zip(rest) {
+        let address = crate::config::address(address).ok_or_else(bad)?;
+        let prefix = Prefix::new(address, *length).ok_or_else(bad)?;
+        vrps.push(Vrp::new(prefix, *max_length, Asn(*asn)).map_err(|_| bad())?);
+    }
+    Ok(())
+}
+
+fn aspa(aspa: &holdfast_api::rpki::v1::Aspa) -> Aspa {
+    Aspa::new(Asn(aspa.customer), aspa.providers.iter().copied().map(Asn).collect())
+}
