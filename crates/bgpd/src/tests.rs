@@ -8,6 +8,7 @@ mod links;
 mod process;
 mod restart;
 mod takeover;
+mod validation;
 mod vrf;
 
 use std::{

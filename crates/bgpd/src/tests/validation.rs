@@ -1,0 +1,175 @@
+//! What the RPKI says, as the process `rpki` tells it: here a test plays that.
+
+use std::{cell::RefCell, rc::Rc};
+
+use holdfast_api::{
+    bgp::v1::{self as api, BgpClient},
+    rpki::v1::{self as rpki, RpkiClient},
+};
+use holdfast_xrl::{Client, Handler, IncomingCall, Link, Node, PeerIdentity, Service, ServiceInfo, XrlError};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
+
+use super::process::{Scene, announcement, configuration, run, session, until};
+
+/// Where pieces go to whoever watches.
+type Watchers = Rc<RefCell<Vec<mpsc::UnboundedSender<rpki::Piece>>>>;
+
+/// A process `rpki` that says what the test says, to all who ask before.
+struct Rpki(Watchers);
+
+impl Service for Rpki {
+    fn info(&self) -> &'static ServiceInfo {
+        RpkiClient::SERVICE
+    }
+
+    fn dispatch(&self, call: IncomingCall<'_>) -> Handler {
+        let watchers = Rc::clone(&self.0);
+        match call.method() {
+            RpkiClient::WATCH => call.streaming(|_, wanted: rpki::WatchRequest, _, mut replies| async move {
+                assert!(wanted.vrps && wanted.aspas && !wanted.router_keys);
+                let (sender, mut pieces) = mpsc::unbounded_channel();
+                watchers.borrow_mut().push(sender);
+                while let Some(piece) = pieces.recv().await {
+                    replies.send(piece).await?;
+                }
+                Err::<(), _>(XrlError::unavailable("gone"))
+            }),
+            _ => call.unknown(),
+        }
+    }
+}
+
+/// One that runs; gone with its node.
+struct Running {
+    watchers: Watchers,
+    _node: Node,
+}
+
+impl Running {
+    async fn new(scene: &Scene) -> Self {
+        let (node, watchers) = (Node::new("rpki"), Watchers::default());
+        node.serve(Rpki(Rc::clone(&watchers)));
+        let (near, far) = Link::pair();
+        scene.finder.attach_link(far, PeerIdentity::new("rpki").class("rpki"));
+        node.join_link(near).await.expect("registered");
+        Self { watchers, _node: node }
+    }
+
+    /// Says this to the one who watches, as soon as it does.
+    async fn says(&self, piece: rpki::Piece) {
+        until("somebody watches", async || !self.watchers.borrow().is_empty()).await;
+        for watcher in &*self.watchers.borrow() {
+            watcher.send(piece.clone()).expect("it listens");
+        }
+    }
+}
+
+/// Networks of the form `NET.0.0.0/8`, each with who may originate it.
+fn records(vrps: &[(u8, u32)]) -> Option<rpki::Records> {
+    let columns = rpki::Vrps {
+        addresses: vrps.iter().flat_map(|(net, _)| [*net, 0, 0, 0]).collect(),
+        lengths: vec![8; vrps.len()],
+        max_lengths: vec![8; vrps.len()],
+        asns: vrps.iter().map(|(_, asn)| *asn).collect(),
+    };
+    Some(rpki::Records { ipv4: Some(columns), ..rpki::Records::default() })
+}
+
+fn full(epoch: u64, vrps: &[(u8, u32)]) -> rpki::Piece {
+    rpki::Piece {
+        epoch,
+        full: true,
+        announced: records(vrps),
+        last: true,
+        expire_seconds: 3600,
+        ..rpki::Piece::default()
+    }
+}
+
+fn validating() -> api::Configuration {
+    api::Configuration { validates: true, ..configuration("a", 65_001, &[]) }
+}
+
+/// Prefixes of which validation says this.
+async fn of(scene: &Scene, validity: &str) -> Vec<String> {
+    let operator = scene.caller("operator");
+    let bgp: BgpClient = operator.client("bgp").await.expect("it runs");
+    let wanted = api::ShowRoutesRequest { validity: validity.into(), ..api::ShowRoutesRequest::default() };
+    let mut stream = bgp.show_routes(wanted);
+    let mut prefixes = Vec::new();
+    while let Some(page) = stream.next().await.expect("alive") {
+        prefixes.extend(page.prefixes.into_iter().map(|prefix| prefix.prefix));
+    }
+    prefixes
+}
+
+async fn says(stream: &mut TcpStream, net: u8) {
+    stream.write_all(&announcement(65_001, net)).await.expect("room in the socket");
+}
+
+#[test]
+fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it_for_its_time() {
+    run(async {
+        let mut scene = Scene::new(Default::default());
+        let door = scene.door(Node::new("transport")).await;
+        scene.configure("bgp", validating()).await.expect("taken");
+        let mut peer = session(&door, "a", 65_001).await;
+        says(&mut peer, 11).await;
+        until("two routes of which nothing is known", async || of(&scene, "not-found").await.len() == 2)
+            .await;
+
+        let running = Running::new(&scene).await;
+        let first = rpki::Piece { last: false, ..full(1, &[(10, 65_001)]) };
+        running.says(first).await;
+        let second = full(1, &[(11, 65_002)]);
+        assert_eq!(of(&scene, "not-found").await.len(), 2, "half of an epoch is none");
+        running.says(second).await;
+        until("both are judged", async || {
+            (of(&scene, "valid").await, of(&scene, "invalid").await)
+                == (vec!["10.0.0.0/8".into()], vec!["11.0.0.0/8".into()])
+        })
+        .await;
+        // Why, for the operator.
+        let operator = scene.caller("operator");
+        let bgp: BgpClient = operator.client("bgp").await.expect("it runs");
+        let shown =
+            bgp.show_route(api::ShowRouteRequest { destination: "11.0.0.0/8".into() }).await.expect("shown");
+        assert_eq!((shown.validates, shown.vrps), (true, vec!["11.0.0.0/8 AS65002".to_owned()]));
+        assert_eq!(shown.prefixes[0].paths[0].validity, "invalid");
+
+        // A difference, with a lifetime that is soon over.
+        let delta = rpki::Piece {
+            epoch: 2,
+            announced: records(&[(11, 65_001)]),
+            withdrawn: records(&[(11, 65_002)]),
+            last: true,
+            expire_seconds: 1,
+            ..rpki::Piece::default()
+        };
+        running.says(delta).await;
+        until("both are valid", async || of(&scene, "valid").await.len() == 2).await;
+        drop(running);
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        assert_eq!(of(&scene, "valid").await.len(), 2, "it holds on");
+        until("it has expired", async || of(&scene, "not-found").await.len() == 2).await;
+
+        // Another one begins anew, and is wrong; the next one is not.
+        let wrong = Running::new(&scene).await;
+        let mut piece = full(1, &[(10, 65_001)]);
+        piece.announced.as_mut().expect("there").ipv4.as_mut().expect("there").max_lengths = vec![7];
+        wrong.says(piece).await;
+        until("it is not listened to any more", async || wrong.watchers.borrow().len() > 1).await;
+        assert_eq!(of(&scene, "not-found").await.len(), 2);
+        wrong.watchers.borrow_mut().drain(..1);
+        wrong.says(full(1, &[(10, 65_001)])).await;
+        until("one is valid", async || of(&scene, "valid").await == ["10.0.0.0/8"]).await;
+
+        // A reload may end it.
+        scene.configure("bgp", configuration("a", 65_001, &[])).await.expect("taken");
+        until("nothing is said of them", async || of(&scene, "not-found").await.is_empty()).await;
+        assert_eq!(scene.routes("bgp").await.len(), 2);
+        let shown =
+            bgp.show_route(api::ShowRouteRequest { destination: "10.0.0.0/8".into() }).await.expect("shown");
+        assert!(!shown.validates && shown.vrps.is_empty());
+    });
+}
