@@ -75,6 +75,9 @@ fn one_good_block_of_two_is_enough() {
     assert_eq!(verdict(knows_toy(), std::slice::from_ref(&p256_key)), Verdict::Valid);
     assert_eq!(verdict(Validator::default(), std::slice::from_ref(&p256_key)), Verdict::Valid);
     assert_eq!(verdict(knows_toy(), &[]), failure(&octets, 0, Reason::NoKey));
+    // A key of the other suite may have the same name, and comes first.
+    let namesake = RouterKey { spki: p256_key.spki.clone(), ..toy_key.clone() };
+    assert_eq!(verdict(knows_toy(), &[namesake, toy_key.clone()]), Verdict::Valid);
     // A suite that is not known is no reason for "Not Valid".
     let only_toy = sign(None, plain(64496), TARGET, &nlri(), &[&toy]).expect("signed");
     assert_eq!(

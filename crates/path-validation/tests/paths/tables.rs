@@ -82,15 +82,32 @@ fn writers_take_turns() {
     const EACH: usize = 50;
     let table = KeyTable::new([3, 4]);
     let keys: Vec<_> = many(4 * EACH as u32).collect();
+    // Whoever is in the middle lets others go on, who would be in the middle, too.
+    let announce = |key: &RouterKey| {
+        std::thread::yield_now();
+        Change::Announce(key.clone())
+    };
     std::thread::scope(|scope| {
         for keys in keys.chunks(EACH) {
             let table = &table;
             scope.spawn(move || {
-                keys.iter().for_each(|key| drop(table.apply([Change::Announce(key.clone())])));
+                keys.iter().for_each(|key| drop(table.apply(std::iter::once(key).map(announce))))
             });
         }
     });
     assert_eq!((table.keys().len(), table.keys().epoch()), (4 * EACH, 4 * EACH as u64));
+}
+
+#[test]
+fn an_as_has_its_own_keys_and_no_others() {
+    // All of one name: a table that looks at less than AS and SKI mixes some of them up.
+    let all: Vec<_> = many(1_000)
+        .enumerate()
+        .map(|(asn, key)| RouterKey { asn: Asn(asn as u32), ski: Ski([1; 20]), ..key })
+        .collect();
+    let keys = table(all.iter().cloned()).keys();
+    assert!(all.iter().all(|key| keys.of(key.asn, key.ski).count() == 1));
+    assert_eq!(keys.of(Asn(1_000), Ski([1; 20])).count(), 0);
 }
 
 #[test]
