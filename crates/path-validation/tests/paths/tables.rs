@@ -91,7 +91,7 @@ fn writers_take_turns() {
         for keys in keys.chunks(EACH) {
             let table = &table;
             scope.spawn(move || {
-                keys.iter().for_each(|key| drop(table.apply(std::iter::once(key).map(announce))))
+                keys.iter().for_each(|key| drop(table.apply(std::iter::once(key).map(announce))));
             });
         }
     });
