@@ -30,6 +30,8 @@ enum Command {
     Operator(holdfast_cli::Command),
     /// Speaks BGP as a script says, sound or not, and says where what comes back is not as expected.
     Speaker(holdfast_speaker::Speaker),
+    /// Gives routers the keys, VRPs and ASPAs of a directory, over the RPKI-to-Router protocol.
+    SpkiCache(holdfast_spki_cache::SpkiCache),
     /// Prints, as JSON, what this build reads, writes and speaks; `upgrade` asks for it.
     Formats,
     /// Writes the manual pages of all commands and of the configuration file.
@@ -102,6 +104,7 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Operator(command) => command.run(),
         Command::Speaker(speaker) => speaker.run(),
+        Command::SpkiCache(cache) => cache.run(),
         Command::Formats => formats(),
         Command::Man(man) => ended(man.write(CommandLine::command()).map_err(anyhow::Error::from)),
         Command::Completions(completions) => {

@@ -11,7 +11,7 @@ mod overlap;
 use holdfast_rtr_wire::{MOST_PROVIDERS, Record};
 use holdfast_types::{Asn, Aspa, Prefix, RouterKey, Ski, Vrp};
 
-use crate::{Dataset, filter::Filters};
+use crate::{Dataset, filter::Filters, view::View};
 use member::{Fields, Member};
 use overlap::Claims;
 
@@ -71,6 +71,11 @@ impl Exceptions {
         }
         claims.check()?;
         Ok(exceptions)
+    }
+
+    /// What is left of data, and what is added.
+    pub fn apply(&self, data: &Dataset) -> Dataset {
+        View { sets: vec![data], exceptions: self }.dataset()
     }
 
     /// Whether what caches say of it is left out.

@@ -8,6 +8,7 @@ mod bgpsec;
 mod describe;
 mod make;
 mod read;
+mod router;
 mod store;
 
 use std::{io, path::PathBuf};
@@ -16,6 +17,7 @@ pub use bgpsec::{bgpsec_certificate, bgpsec_request, sec1};
 pub use describe::{Description, describe};
 pub use make::{Algorithm, Authority, PrivateKey, Validity, request, self_signed};
 pub use read::{Item, certificates, pem, private_key, read, revocations};
+pub use router::router_keys;
 pub use store::{Access, write};
 
 /// Why a key, certificate, request or list cannot be made, read or kept.

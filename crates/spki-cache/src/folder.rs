@@ -1,0 +1,237 @@
+//! The directory: what its files say, and whether they have changed.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use holdfast_rtr::{Dataset, Exceptions};
+use holdfast_rtr_wire::Record;
+use holdfast_tls::keys::{self, Item};
+use holdfast_types::{Asn, Aspa, RouterKey, Ski};
+
+use crate::json;
+
+/// Octets of a file with one key.
+const LONGEST_KEY: u64 = 64 * 1024;
+/// Octets of a file with many records: all VRPs of 2026 have 80 MB.
+const LONGEST_JSON: u64 = 1 << 30;
+
+/// What is in a file.
+#[derive(Debug)]
+enum Content {
+    Keys(Vec<RouterKey>),
+    Records(Dataset),
+    /// A SLURM file, as text: files are looked at together.
+    Exceptions(String),
+}
+
+/// What changes with a file's contents: size, times, number.
+type Stamp = (u64, i64, i64, i64, i64, u64);
+
+#[derive(Clone, Debug)]
+struct Seen {
+    stamp: Stamp,
+    content: Arc<Result<Content, String>>,
+}
+
+/// A directory, and what was found in it the last time.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    files: BTreeMap<PathBuf, Seen>,
+}
+
+/// Files that cannot be used, each with what is wrong.
+pub(crate) type Broken = Vec<(PathBuf, String)>;
+
+impl Folder {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, files: BTreeMap::new() }
+    }
+
+    /// Looks at it. `None`: nothing has changed since the last time. Files that are as they were are not read again.
+    ///
+    /// # Errors
+    /// Those files that cannot be used, of which there may be one that was no better the last time; then nothing of what
+    /// has changed is to be used, as nobody knows what belongs together.
+    pub(crate) fn look(&mut self) -> Option<Result<Dataset, Broken>> {
+        let found = match self.files_now() {
+            Ok(found) => found,
+            Err(error) => return Some(Err(vec![(self.path.clone(), error.to_string())])),
+        };
+        let as_before = |(old, new): (&PathBuf, &PathBuf)| old == new && self.files[old].stamp == found[new];
+        if !self.files.is_empty()
+            && self.files.len() == found.len()
+            && self.files.keys().zip(found.keys()).all(as_before)
+        {
+            return None;
+        }
+        let mut files = BTreeMap::new();
+        for (path, stamp) in found {
+            let seen = match self.files.entry(path.clone()) {
+                Entry::Occupied(seen) if seen.get().stamp == stamp => seen.get().clone(),
+                _ => Seen { stamp, content: Arc::new(read(&path)) },
+            };
+            files.insert(path, seen);
+        }
+        self.files = files;
+        Some(self.put_together())
+    }
+
+    fn files_now(&self) -> io::Result<BTreeMap<PathBuf, Stamp>> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            if kind(&path).is_none() {
+                continue;
+            }
+            // One that has gone meanwhile is not there.
+            let Ok(data) = fs::metadata(&path) else { continue };
+            if data.is_file() {
+                let times = (data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec());
+                found.insert(path, (data.size(), times.0, times.1, times.2, times.3, data.ino()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn put_together(&self) -> Result<Dataset, Broken> {
+        let mut all = Dataset::default();
+        let (mut exceptions, mut broken) = (Vec::new(), Vec::new());
+        for (path, seen) in &self.files {
+            match &*seen.content {
+                Ok(Content::Keys(keys)) => all.extend(keys.iter().cloned().map(Record::RouterKey)),
+                Ok(Content::Records(records)) => join(&mut all, records),
+                Ok(Content::Exceptions(text)) => exceptions.push((path.to_string_lossy(), text)),
+                Err(why) => broken.push((path.clone(), why.clone())),
+            }
+        }
+        let files = exceptions.iter().map(|(name, text)| (&**name, text.as_str()));
+        let exceptions = match Exceptions::parse(files) {
+            Ok(exceptions) => exceptions,
+            Err(error) => {
+                broken.push((self.path.clone(), error.to_string()));
+                return Err(broken);
+            }
+        };
+        if broken.is_empty() { Ok(exceptions.apply(&all)) } else { Err(broken) }
+    }
+}
+
+/// ASPAs of one customer in several files are taken together.
+fn join(all: &mut Dataset, records: &Dataset) {
+    all.extend(records.vrps().map(Record::Vrp));
+    all.extend(records.router_keys().cloned().map(Record::RouterKey));
+    for aspa in records.aspas() {
+        let before = all.aspa(aspa.customer()).map_or(&[][..], Aspa::providers);
+        let providers = aspa.providers().iter().chain(before).copied().collect();
+        all.insert(Record::Aspa(Aspa::new(aspa.customer(), providers)));
+    }
+}
+
+/// What a file is, by its name.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Json,
+    /// A public key of this AS, with this name.
+    Spki(Asn, Ski),
+    Certificate,
+}
+
+/// Of `holdfast keygen` come AS.SKI.WHAT.pem and .der, with WHAT `spki`, `certificate`, or what is nobody's business here.
+fn kind(path: &Path) -> Option<Kind> {
+    let name = path.file_name()?.to_str()?;
+    let (stem, end) = name.rsplit_once('.')?;
+    if name.starts_with('.') {
+        return None;
+    }
+    match (end, stem.rsplit_once('.').map(|(_, what)| what)) {
+        ("json", _) => return Some(Kind::Json),
+        ("pem" | "der", Some("sec1" | "pkcs8" | "request")) => return None,
+        _ => {}
+    }
+    let mut parts = name.split('.');
+    let named =
+        parts.next().and_then(|asn| asn.parse().ok()).zip(parts.next().and_then(|ski| ski.parse().ok()));
+    match (named, &parts.collect::<Vec<_>>()[..]) {
+        (Some((asn, ski)), [] | ["pem" | "der"] | ["spki", "pem" | "der"]) => Some(Kind::Spki(asn, ski)),
+        _ => matches!(end, "pem" | "der" | "cer" | "crt").then_some(Kind::Certificate),
+    }
+}
+
+fn read(path: &Path) -> Result<Content, String> {
+    match kind(path).ok_or("it has another name now")? {
+        Kind::Json => {
+            let text = contents(path, LONGEST_JSON)?;
+            // Of all the members that a SLURM file has, this one is in no other.
+            if is_slurm(&text) {
+                return String::from_utf8(text).map(Content::Exceptions).map_err(|error| error.to_string());
+            }
+            json::read(&text).map(Content::Records)
+        }
+        Kind::Spki(asn, ski) => {
+            let items = keys::read(&contents(path, LONGEST_KEY)?).map_err(|error| error.to_string())?;
+            let spki = items.into_iter().find_map(|item| match item {
+                Item::PublicKey(der) => Some(der),
+                _ => None,
+            });
+            let spki = spki.ok_or("there is no public key in it")?;
+            Ok(Content::Keys(vec![RouterKey { asn, ski, spki }]))
+        }
+        Kind::Certificate => {
+            let certificates =
+                keys::certificates(&contents(path, LONGEST_KEY)?).map_err(|error| error.to_string())?;
+            let keys = certificates.iter().map(|der| keys::router_keys(der));
+            let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+            Ok(Content::Keys(keys.into_iter().flatten().collect()))
+        }
+    }
+}
+
+fn is_slurm(text: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Slurm {
+        #[serde(rename = "slurmVersion")]
+        _version: serde::de::IgnoredAny,
+    }
+    serde_json::from_slice::<Slurm>(text).is_ok()
+}
+
+fn contents(path: &Path, longest: u64) -> Result<Vec<u8>, String> {
+    let mut octets = Vec::new();
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let length = file.take(longest + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
+    if length as u64 > longest { Err(format!("it is longer than {longest} octets")) } else { Ok(octets) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_what_their_names_say() {
+        let ski = "3F2AF2C1A03AB5E5D4B4C1F8B4C0B2C9D4F1E8A7";
+        let key = Some(Kind::Spki(Asn(64496), ski.parse().unwrap()));
+        for (name, expected) in [
+            (format!("64496.{ski}"), key),
+            (format!("64496.{ski}.pem"), key),
+            (format!("64496.{ski}.spki.der"), key),
+            (format!("64496.{ski}.certificate.pem"), Some(Kind::Certificate)),
+            ("router.cer".into(), Some(Kind::Certificate)),
+            ("vrps.json".into(), Some(Kind::Json)),
+            (format!("64496.{ski}.sec1.pem"), None),
+            (format!("64496.{ski}.pkcs8.der"), None),
+            (format!("64496.{ski}.request.pem"), None),
+            (".vrps.json".into(), None),
+            ("vrps.json~".into(), None),
+            ("README".into(), None),
+        ] {
+            assert_eq!(kind(Path::new(&name)), expected, "{name}");
+        }
+    }
+}
