@@ -217,7 +217,7 @@ impl Listener {
     }
 
     fn serves(&self, peer: &Peer) -> bool {
-        !self.plain && self.address.is_ipv4() == peer.network.address().is_ipv4()
+        !self.plain && !peer.only_dialled && self.address.is_ipv4() == peer.network.address().is_ipv4()
     }
 
     fn copy(&self) -> Result<OwnedFd, SocketError> {

@@ -49,6 +49,8 @@ pub struct Peer {
     pub ttl_security: bool,
     /// TTL to send with otherwise; `None`: the kernel's default.
     pub ttl: Option<NonZeroU8>,
+    /// Listeners do not know it: it never comes itself.
+    pub only_dialled: bool,
 }
 
 /// A configuration that makes no sense.
@@ -119,6 +121,7 @@ impl TryFrom<api::Peer> for Peer {
             port: port(peer.port).ok_or_else(|| fault("the port is over 65535"))?,
             interface: (!peer.interface.is_empty()).then(|| peer.interface.clone()),
             ttl_security: peer.ttl_security,
+            only_dialled: peer.only_dialled,
             ttl: NonZeroU8::new(u8::try_from(peer.ttl).map_err(|_| fault("the TTL is over 255"))?),
             name: peer.name,
         })

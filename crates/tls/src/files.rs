@@ -26,6 +26,14 @@ pub fn certificates(file: &Path) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
+/// What a file of text holds.
+///
+/// # Errors
+/// It cannot be read, or is too long.
+pub fn text(file: &Path) -> Result<Vec<u8>, String> {
+    read(file)
+}
+
 /// The same of who may have signed others: authorities, and those that have signed themselves.
 ///
 /// # Errors

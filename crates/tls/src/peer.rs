@@ -118,6 +118,11 @@ impl PeerTls {
         Arc::new(client)
     }
 
+    /// The same for a protocol that has no name (ALPN), as RTR has none (RFC 8210 section 9.2).
+    pub fn unnamed_client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.client)
+    }
+
     /// For who accepts: the same.
     ///
     /// Over TCP a client that offers no ALPN at all passes: look at what was agreed.

@@ -30,12 +30,33 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Every [`Failure`]: the way of TCP, who is there, what they speak, and how long it took.
 pub async fn connect(socket: OwnedFd, expected: &Expected) -> Result<Connection, Failure> {
     let tls = keys_for(expected)?;
+    dial(socket, expected, tls.client(ALPN_TLS).into(), Some(ALPN_TLS)).await
+}
+
+/// The same with somebody who does not speak BGP, but a protocol that has no name (ALPN): as RTR, RFC 8210 section 9.2.
+///
+/// # Errors
+/// As of [`connect`].
+pub async fn connect_unnamed(socket: OwnedFd, expected: &Expected) -> Result<Connection, Failure> {
+    let tls = keys_for(expected)?;
+    dial(socket, expected, tls.unnamed_client().into(), None).await
+}
+
+async fn dial(
+    socket: OwnedFd,
+    expected: &Expected,
+    connector: TlsConnector,
+    alpn: Option<&[u8]>,
+) -> Result<Connection, Failure> {
+    let tls = keys_for(expected)?;
     let stream = tcp::connected(socket).await?;
     let handshake = async {
         let addresses = prepare(&stream)?;
-        let connector = TlsConnector::from(tls.client(ALPN_TLS));
         match connector.connect(tls.server_name(), stream).into_fallible().await {
-            Ok(session) => identified(session.into(), addresses, expected, tls, None),
+            Ok(session) => {
+                agreed(session.get_ref().1.alpn_protocol(), alpn)?;
+                identified(session.into(), addresses, expected, tls, None)
+            }
             Err((error, stream)) => Err(told(stream, &error, Failure::Refused).await),
         }
     };
@@ -55,7 +76,10 @@ pub(crate) async fn accept(
     let addresses = prepare(&stream)?;
     let acceptor = TlsAcceptor::from(tls.server(ALPN_TLS));
     match acceptor.accept(stream).into_fallible().await {
-        Ok(session) => identified(session.into(), addresses, expected, tls, Some(counted.clone())),
+        Ok(session) => {
+            agreed(session.get_ref().1.alpn_protocol(), Some(ALPN_TLS))?;
+            identified(session.into(), addresses, expected, tls, Some(counted.clone()))
+        }
         Err((error, stream)) => Err(told(stream, &error, Failure::GivenUp).await),
     }
 }
@@ -75,6 +99,16 @@ fn prepare(stream: &TcpStream) -> Result<(SocketAddr, SocketAddr), Failure> {
     addresses().map_err(|error| failure::of_tcp(&error))
 }
 
+/// TLS lets a handshake pass in which one side names no protocol at all; draft-wirtgen-bgp-tls does not.
+fn agreed(named: Option<&[u8]>, wanted: Option<&[u8]>) -> Result<(), Failure> {
+    match named == wanted {
+        true => Ok(()),
+        false => {
+            Err(Failure::Refused("the peer does not say that it speaks BGP over TLS (ALPN botls)".to_owned()))
+        }
+    }
+}
+
 fn identified(
     session: TlsStream<TcpStream>,
     (remote, local): (SocketAddr, SocketAddr),
@@ -83,12 +117,6 @@ fn identified(
     counted: Option<Token>,
 ) -> Result<Connection, Failure> {
     let common = session.get_ref().1;
-    // TLS lets a handshake pass in which one side names no protocol at all; the draft does not.
-    if common.alpn_protocol() != Some(ALPN_TLS) {
-        return Err(Failure::Refused(
-            "the peer does not say that it speaks BGP over TLS (ALPN botls)".to_owned(),
-        ));
-    }
     let presented = common.peer_certificates().unwrap_or_default();
     if presented.is_empty() {
         return Err(Failure::Untrusted("the peer has shown nothing that proves who it is".to_owned()));

@@ -35,7 +35,8 @@ impl Admission {
     /// # Errors
     /// A prefix that is none.
     pub(crate) fn new(told: api::Admission, peers: &[Peer]) -> Result<Self, String> {
-        let mut known: Vec<Prefix> = peers.iter().map(Peer::network).collect();
+        let coming = peers.iter().filter(|peer| peer.may_come());
+        let mut known: Vec<Prefix> = coming.map(Peer::network).collect();
         for set in &told.sets {
             for prefix in &set.prefixes {
                 let read = prefix.parse::<Prefix>();

@@ -21,9 +21,15 @@ use crate::{
 /// A connection to a peer over the first of its transports that comes about, and over no other. Where the last call was
 /// given up while one of them was tried, this one begins with the next: one that never answers must not keep the others
 /// from being tried.
-pub(crate) async fn connect(door: &Rc<Door>, name: &str) -> Result<(api::Connection, OwnedFd), XrlError> {
+///
+/// A peer of another role than the caller's is none.
+pub(crate) async fn connect(
+    door: &Rc<Door>,
+    name: &str,
+    role: &str,
+) -> Result<(api::Connection, OwnedFd), XrlError> {
     door.is_configured().await;
-    let peer = door.peers().named(name).cloned();
+    let peer = door.peers().named(name).filter(|peer| peer.role == role).cloned();
     let peer = peer.ok_or_else(|| XrlError::not_found(format!("no peer `{name}` is configured")))?;
     let first = door.next.borrow_mut().remove(name).filter(|next| *next < peer.transports.len()).unwrap_or(0);
     let mut reasons = Vec::new();
@@ -55,7 +61,8 @@ async fn connect_over(
             let copy = socket.try_clone().map_err(|error| unreachable(&error.to_string()))?;
             let connection = match protocol {
                 Protocol::Tcp => tcp::connect(socket, &peer.name).await?,
-                _ => tls::connect(socket, &peer.expected()).await?,
+                _ if peer.may_come() => tls::connect(socket, &peer.expected()).await?,
+                _ => tls::connect_unnamed(socket, &peer.expected()).await?,
             };
             let interface = interface(&copy, connection.identity.remote);
             (connection, interface)

@@ -15,6 +15,8 @@ use holdfast_types::{IpPrefix, Ipv6Prefix, Prefix};
 
 /// BGP's port (RFC 4271 section 8.2.1).
 const BGP_PORT: u16 = 179;
+/// The role of those who are let in: `bgp` takes them.
+const LET_IN: &str = "bgp";
 /// How long QUIC waits for a sign of life unless it is told: as long as the longest usual hold time.
 const IDLE: Duration = Duration::from_secs(180);
 
@@ -69,6 +71,8 @@ pub(crate) struct Peer {
     pub(crate) ttl_security: bool,
     /// Down on purpose.
     pub(crate) disabled: bool,
+    /// Who may have a connection made to it.
+    pub(crate) role: String,
     /// Where to dial.
     pub(crate) port: u16,
     /// Where to dial over QUIC, if that is said.
@@ -137,6 +141,7 @@ impl TryFrom<api::Peer> for Peer {
             tls: None,
             ttl_security: peer.ttl_security,
             disabled: peer.disabled,
+            role: if peer.role.is_empty() { LET_IN.to_owned() } else { peer.role },
             idle: match peer.idle_seconds {
                 0 => IDLE,
                 seconds => Duration::from_secs(seconds.into()),
@@ -147,6 +152,11 @@ impl TryFrom<api::Peer> for Peer {
 }
 
 impl Peer {
+    /// Whether it may come itself. Others are only dialled.
+    pub(crate) fn may_come(&self) -> bool {
+        self.role == LET_IN
+    }
+
     /// Whether it may use this.
     pub(crate) fn may_use(&self, protocol: Protocol) -> bool {
         self.transports.contains(&protocol)
@@ -267,6 +277,9 @@ impl Peers {
         let mut all = Self::default();
         for peer in peers.into_iter().map(Rc::new) {
             all.named.insert(peer.name.clone(), Rc::clone(&peer));
+            if !peer.may_come() {
+                continue;
+            }
             match peer.place.clone() {
                 Place::At(source) => drop(all.at.insert(source, peer)),
                 Place::Neighbor(interface) => drop(all.neighbors.insert(interface, peer)),
@@ -282,9 +295,9 @@ impl Peers {
         self.named.len()
     }
 
-    /// Each, in no order that counts.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Peer> {
-        self.named.values().map(Rc::as_ref)
+    /// Each that may come itself, in no order that counts.
+    pub(crate) fn coming(&self) -> impl Iterator<Item = &Peer> {
+        self.named.values().map(Rc::as_ref).filter(|peer| peer.may_come())
     }
 
     /// The one of that name.
@@ -379,6 +392,17 @@ mod tests {
             let error = Peer::try_from(told).expect_err(expected).to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_peer_of_another_role_is_known_by_name_and_does_not_come() {
+        let cache = api::Peer { role: "rpki".into(), ..peer("cache c", "10.0.0.2", "") };
+        let told = [cache, peer("all", "10.0.0.0/8", "")];
+        let peers = Peers::new(told.map(|peer| Peer::try_from(peer).expect("fine")));
+        assert_eq!(peers.named("cache c").map(|peer| peer.role.as_str()), Some("rpki"));
+        let who = peers.from(&source("10.0.0.2")).map(|peer| peer.name.as_str());
+        assert_eq!(who, Some("all"), "who comes from there is not the cache");
+        assert_eq!(peers.coming().map(|peer| peer.name.as_str()).collect::<Vec<_>>(), ["all"]);
     }
 
     #[test]

@@ -111,10 +111,10 @@ impl TransportServer for DoorService {
 
     async fn connect(
         &self,
-        _cx: &CallContext,
+        cx: &CallContext,
         request: DialRequest,
     ) -> Result<(Connection, Vec<OwnedFd>), XrlError> {
-        let (connection, descriptor) = connect(&self.door, &request.peer).await?;
+        let (connection, descriptor) = connect(&self.door, &request.peer, &cx.peer().role).await?;
         Ok((connection, vec![descriptor]))
     }
 

@@ -56,7 +56,7 @@ impl Watched {
     /// The kernel refuses. Then the socket is not to be used any more.
     pub(crate) fn follow(&self, peers: &Peers) -> io::Result<bool> {
         let filtered =
-            peers.all().filter(|peer| peer.may_use(Protocol::Quic) || peer.may_use(Protocol::QuicS2n));
+            peers.coming().filter(|peer| peer.may_use(Protocol::Quic) || peer.may_use(Protocol::QuicS2n));
         let filtered =
             filtered.map(|peer| FilteredPeer { network: peer.network(), ttl_security: peer.ttl_security });
         let filter = Filter::datagrams(self.version, filtered);
