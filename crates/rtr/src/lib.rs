@@ -38,6 +38,7 @@ mod dataset;
 mod delta;
 mod fault;
 mod filter;
+pub mod fuzzing;
 mod view;
 mod walk;
 
