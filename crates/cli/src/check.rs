@@ -50,5 +50,6 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         Holds::List(List::Authorities) => files::authorities(file),
         Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
+        Holds::Text => files::text(file).map(|text| vec![text]),
     }
 }

@@ -12,6 +12,7 @@ mod nsr;
 mod policy;
 mod processes;
 mod routes;
+mod rpki;
 mod summary;
 mod table;
 mod vrf;
@@ -74,6 +75,13 @@ pub enum What {
     Nsr(Table),
     /// Every bounded queue of every process: how full it is, was and may be.
     Queues(Table),
+    /// What RPKI caches say of origins, providers and routers' keys.
+    #[command(infer_subcommands = true)]
+    Rpki {
+        /// What of it.
+        #[command(subcommand)]
+        what: rpki::Rpki,
+    },
     /// Everything that the processes count, as Prometheus is told it.
     Counters {
         /// Only what has this in its name.
@@ -167,6 +175,7 @@ impl What {
             Self::Vrf => vrf::show(router, json, out).await,
             Self::Nsr(table) => nsr::show(&router.of(&table), json, out).await,
             Self::Queues(table) => counters::show_queues(&router.of(&table), json, out).await,
+            Self::Rpki { what } => rpki::show(what, router, json, out).await,
             Self::Counters { name, table } => counters::show(&router.of(&table), name, json, out).await,
         }
     }

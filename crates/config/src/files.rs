@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use crate::{
     input::{At, Problem, Report},
-    schema::{DerFile, KeyFile},
+    schema::{DerFile, ExceptionsFile, KeyFile},
 };
 
 /// What a file has to hold.
@@ -14,6 +14,8 @@ pub enum Holds<'a> {
     List(List),
     /// The private key of the first of these certificates; of any, if there are none.
     KeyOf(&'a [Vec<u8>]),
+    /// Text in UTF-8, which is the one thing that is returned.
+    Text,
 }
 
 /// Of what there may be several in a file.
@@ -27,7 +29,7 @@ pub enum List {
     Revocations,
 }
 
-/// Reads a file, by the name that is in the configuration: what it holds as DER, or what is wrong with it, without its
+/// Reads a file, by the name that is in the configuration: what it holds (keys and certificates as DER), or what is wrong with it, without its
 /// name.
 pub type ReadFile<'a> = dyn Fn(&str, Holds<'_>) -> Result<Vec<Vec<u8>>, String> + 'a;
 
@@ -43,6 +45,11 @@ pub(crate) struct Files<'a> {
 impl<'a> Files<'a> {
     pub(crate) fn new(read: Option<&'a ReadFile<'a>>) -> Self {
         Self { read, known: RefCell::default() }
+    }
+
+    /// Whether files are read at all.
+    pub(crate) fn are_read(&self) -> bool {
+        self.read.is_some()
     }
 
     /// What a file holds a list of. Nothing, and a fault, where they cannot be had.
@@ -70,6 +77,24 @@ impl<'a> Files<'a> {
             None => Vec::new(),
         };
         KeyFile { file: name.value, contents: contents.into() }
+    }
+
+    /// Local exceptions (RFC 8416), as text. `None`, and a fault, where they cannot be had.
+    pub(crate) fn exceptions(&self, report: &Report<'_>, name: At<String>) -> Option<ExceptionsFile> {
+        let Some(read) = self.read else {
+            return Some(ExceptionsFile { file: name.value, text: Arc::default() });
+        };
+        let text = read(&name.value, Holds::Text).and_then(|read| {
+            let octets = read.into_iter().next().unwrap_or_default();
+            String::from_utf8(octets).map_err(|_| "it is no text in UTF-8".to_owned())
+        });
+        match text {
+            Ok(text) => Some(ExceptionsFile { file: name.value, text: text.into() }),
+            Err(error) => {
+                report.add(&name.span, fault(&name.value, &error));
+                None
+            }
+        }
     }
 }
 

@@ -78,6 +78,7 @@ pub static FILE: Table = Table {
         tables("vrf", &VRF, "name"),
         tables("static", &STATIC, "prefix"),
         tables("protocol", &PROTOCOL, "name"),
+        table("rpki", &RPKI),
         table("bgp", &BGP),
         tables("prefix-set", &PREFIX_SET, "name"),
         tables("community-set", &COMMUNITY_SET, "name"),
@@ -134,6 +135,7 @@ static LOG_PROCESS: Table = Table {
         key("metrics", LEVEL, Else("`level`"), Restart, "of the process that answers Prometheus"),
         key("glass", LEVEL, Else("`level`"), Restart, "of the looking glass"),
         key("monitor", LEVEL, Else("`level`"), Restart, "of the process that writes dumps and feeds collectors"),
+        key("rpki", LEVEL, Else("`level`"), Restart, "of the process that asks RPKI caches"),
     ],
 };
 
@@ -195,6 +197,7 @@ static PROCESS_LIMITS: Table = Table {
         table("metrics", &LIMITS),
         table("glass", &LIMITS),
         table("monitor", &LIMITS),
+        table("rpki", &LIMITS),
     ],
 };
 
@@ -284,6 +287,35 @@ static PROTOCOL: Table = Table {
         key("distance", DISTANCE, Is("120"), Reload, "administrative distance of its routes; 255 means never used"),
         key("user", Text("user", "igp"), Else("who runs the router"), Reload, "who owns the socket, as a name or a number"),
         key("group", Text("group", "igp"), Else("the group that runs the router"), Reload, "who may connect besides the owner, as a name or a number"),
+    ],
+};
+
+static RPKI: Table = Table {
+    doc: "What RPKI caches say of origins, providers and routers' keys (see [rpki](rpki.md)); without a cache no `rpki` process runs.",
+    keys: &[
+        key("exceptions", List(&FILE_NAME), Else("none"), Reload, "files with local exceptions (RFC 8416), in the directory of this file or below, read at each reload"),
+        tables("cache", &RPKI_CACHE, "name"),
+    ],
+};
+
+static RPKI_CACHE: Table = Table {
+    doc: "A cache that is asked over RTR (RFC 6810, RFC 8210); 32 of them at most.",
+    keys: &[
+        key("name", NAME, Required, Reload, "unique"),
+        key("address", ADDRESS, Required, Reload, "where it listens"),
+        key("port", PORT, Else("323, with `\"tls\"` 324"), Reload, "where it listens"),
+        key("local-address", ADDRESS, Else("the kernel's choice"), Reload, "our end of the connection, of the cache's family"),
+        key("preference", Number(0, 65_535), Is("100"), Reload, "the caches with the lowest number of those that have data are used, together; the others stand by"),
+        key("version", Number(0, 2), Is("2"), Reload, "of RTR, to begin with: a cache that speaks a lower one only is asked in that"),
+        key("refresh", Number(1, 86_400), Else("what the cache says, or 3600"), Reload, "seconds after which it is asked for what is new, unless it has told"),
+        key("retry", Number(1, 7200), Else("what the cache says, or 600"), Reload, "seconds until the next attempt after one that failed"),
+        key("expire", Number(1, 172_800), Else("what the cache says, or 7200"), Reload, "seconds for which its data are used without news of it; more than `refresh` and `retry`"),
+        key("transport", Word(&["tcp", "tls"]), Is("\"tcp\""), Reload, "what carries the connection"),
+        key("tls-name", Text("DNS name or address", "rtr.example"), Else("any that its authorities sign"), Reload, "whom its certificate has to be for"),
+        key("tls-authorities", List(&FILE_NAME), Else("this or `tls-pins`, for `\"tls\"`"), Reload, "files with certificates of those who may have signed the cache's"),
+        key("tls-pins", List(&PIN), Else("none"), Reload, "SHA-256 of public keys, one of which the cache has to have; beside `tls-authorities` both have to hold"),
+        key("tls-raw-public-key", Bool, Is("false"), Reload, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
+        key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
     ],
 };
 

@@ -7,6 +7,7 @@ mod monitor;
 mod paths;
 mod policy;
 mod protocol;
+mod rpki;
 mod tls;
 mod vrf;
 mod xrl;
@@ -25,7 +26,7 @@ use crate::{
     input::{At, Names, Problem, Report, Section},
     schema::{
         Admission, Backend, Distances, Fea, Glass, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits,
-        Rib, Router, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
+        Rib, Router, Rpki, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
     },
 };
 
@@ -69,6 +70,8 @@ pub(crate) fn config<'a>(
         has_certificate,
         files,
     };
+    let door = tls::Door { whom: "cache", has_tls, has_certificate, has_s2n_port: false, files };
+    let rpki = root.section("rpki", "[rpki]").map_or(Rpki::default(), |section| rpki::read(&section, &door));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
     Some(Config {
@@ -84,6 +87,7 @@ pub(crate) fn config<'a>(
         vrfs,
         statics,
         protocols,
+        rpki,
         bgp,
         policy,
         xrl,

@@ -1,6 +1,7 @@
 //! What a configuration says. Field names are the keys of the file, with `-` for `_`.
 
 mod door;
+mod rpki;
 
 use std::{
     fmt,
@@ -12,6 +13,7 @@ use holdfast_policy::{AsnRange, PolicySource};
 use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
+pub use self::rpki::{Cache, ExceptionsFile, Rpki};
 pub use crate::size::Size;
 
 /// A whole configuration, checked: every name resolves, every value is in range.
@@ -41,6 +43,8 @@ pub struct Config {
     pub statics: Vec<StaticRoute>,
     /// `[[protocol]]`; names are unique, and none of ours.
     pub protocols: Vec<Protocol>,
+    /// `[rpki]`; no `rpki` process is wanted without a cache in it.
+    pub rpki: Rpki,
     /// `[bgp]`; `None` when the file does not mention BGP, and no `bgp` process is wanted.
     pub bgp: Option<Bgp>,
     /// `[[policy]]` and the sets they name. Compiles without errors.
@@ -49,14 +53,22 @@ pub struct Config {
     pub xrl: Xrl,
 }
 
+const ANYBODY_SIGNED: &str =
+    "whoever its authorities have signed for may be it, since there is no `tls-name`";
+
 impl Config {
     /// What is allowed, and may not be what was meant; in words of the operator.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        for cache in &self.rpki.caches {
+            if cache.trust.could_be_several() {
+                notes.push(format!("cache `{}`: {ANYBODY_SIGNED}", cache.name));
+            }
+        }
         for peer in self.bgp.iter().flat_map(|bgp| &bgp.peers) {
             let mut note = |text: &str| notes.push(format!("peer `{}`: {text}", peer.name));
             if peer.could_be_several() {
-                note("whoever its authorities have signed for may be it, since there is no `tls-name`");
+                note(ANYBODY_SIGNED);
             }
             if peer.need_not_prove() {
                 note("who comes over `tcp`, which is in its list, proves nothing");
@@ -180,8 +192,8 @@ impl LogLevel {
 
 impl Log {
     /// The processes that may have a level of their own.
-    pub const PROCESSES: [&'static str; 9] =
-        ["keeper", "manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
+    pub const PROCESSES: [&'static str; 10] =
+        ["keeper", "manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor", "rpki"];
 
     /// As the processes take it by environment: `info,bgp=debug`.
     pub fn filter(&self) -> String {
@@ -264,7 +276,8 @@ pub struct Sandbox {
 }
 
 /// The processes that have limits.
-pub const LIMITED: [&str; 8] = ["manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
+pub const LIMITED: [&str; 9] =
+    ["manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor", "rpki"];
 
 /// What a process may use.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -741,9 +754,7 @@ pub struct Peer {
 impl Peer {
     /// Whether it is one neighbour, and others prove as much as it does.
     fn could_be_several(&self) -> bool {
-        let Trust { authorities, name, pins, .. } = &self.trust;
-        let is_one = !matches!(self.remote, Remote::Range(_));
-        is_one && !authorities.is_empty() && name.is_none() && pins.is_empty()
+        !matches!(self.remote, Remote::Range(_)) && self.trust.could_be_several()
     }
 
     /// Whether there is a way around what it has to prove.

@@ -32,6 +32,9 @@ prefix = "192.0.2.0/24"
 next-hop = "10.1.0.9"
 [[protocol]]
 name = "toy"
+[[rpki.cache]]
+name = "validator"
+address = "192.0.2.8"
 [bgp]
 [bgp.damping]
 [[bgp.peer]]

@@ -477,6 +477,11 @@ proptest! {
     }
 }
 
+/// Local exceptions that filter nothing.
+const SLURM: &str = r#"{"slurmVersion": 1,
+  "validationOutputFilters": {"prefixFilters": [], "bgpsecFilters": []},
+  "locallyAddedAssertions": {"prefixAssertions": [], "bgpsecAssertions": []}}"#;
+
 /// A disk with a few files; the number of reads.
 fn with_files(text: &str) -> (Result<holdfast_config::Config, Vec<String>>, usize) {
     use holdfast_config::{Holds, List};
@@ -489,6 +494,11 @@ fn with_files(text: &str) -> (Result<holdfast_config::Config, Vec<String>>, usiz
             ("crl.pem", Holds::List(List::Revocations)) => Ok(vec![vec![7]]),
             ("a.key", Holds::KeyOf([certificate])) if certificate == b"a.pem" => Ok(vec![vec![9]]),
             ("a.key", Holds::KeyOf(_)) => Err("this is the key of another certificate".to_owned()),
+            ("slurm.json", Holds::Text) => Ok(vec![SLURM.as_bytes().to_vec()]),
+            ("hasty.json", Holds::Text) => {
+                Ok(vec![SLURM.replace("bgpsecFilters", "bgpsecFliters").into_bytes()])
+            }
+            ("latin-1.json", Holds::Text) => Ok(vec![vec![0xe4]]),
             ("empty.pem", _) => Err("there is no certificate in it".to_owned()),
             _ => Err("No such file or directory".to_owned()),
         }
@@ -519,6 +529,56 @@ fn what_files_hold_is_a_part_of_the_values_and_each_is_read_once() {
     assert!(!format!("{config:?}").contains("[9]"), "keys are not shown");
     let unread = parse(&text, "router.toml").expect("without files nothing is wrong");
     assert!(unread.tls.expect("[tls]").key.contents.is_empty());
+}
+
+#[test]
+fn local_exceptions_are_read_as_text() {
+    let text = |files: &str| format!("{ROUTER}[rpki]\nexceptions = {files}\n");
+    let (config, _) = with_files(&text("\"slurm.json\""));
+    let exceptions = config.unwrap_or_else(|wrong| panic!("{wrong:?}")).rpki.exceptions;
+    assert_eq!((exceptions[0].file.as_str(), &*exceptions[0].text), ("slurm.json", SLURM));
+    let (wrong, _) = with_files(&text("[\"slurm.json\", \"hasty.json\"]"));
+    let wrong = wrong.expect_err("refused");
+    assert!(wrong.len() == 1 && wrong[0].starts_with("5 hasty.json: "), "{wrong:?}");
+    let (wrong, _) = with_files(&text("[\"slurm.json\", \"slurm.json\"]"));
+    assert!(wrong.expect_err("refused")[0].contains("local exceptions"), "named twice");
+    let (wrong, _) = with_files(&text("[\"latin-1.json\", \"gone.json\"]"));
+    let expected = ["5 latin-1.json: it is no text in UTF-8", "5 gone.json: No such file or directory"];
+    assert_eq!(wrong.expect_err("refused"), expected);
+}
+
+#[test]
+fn what_is_wrong_with_a_cache_is_said() {
+    let cache = |rest: &str| format!("[[rpki.cache]]\nname = \"c\"\naddress = \"10.0.5.1\"\n{rest}");
+    let cases = [
+        (cache("transport = \"quic\"\n"), "`quic` is no value for `transport`", "\"tcp\" or \"tls\""),
+        (
+            cache("transport = \"tls\"\n") + PIN,
+            "there is nothing that we could show the cache over `tls`",
+            "[tls]",
+        ),
+        (format!("{TLS}{}", cache("transport = \"tls\"\n")), "nothing proves who the cache is", "`tls-pins`"),
+        (cache(PIN), "`tls-pins` has no effect over `tcp`", "add `transport = \"tls\"`"),
+        (cache("expire = 60\n"), "data would expire after 60 s, and be asked for after 3600 s", "more than"),
+        (cache("refresh = 7200\n"), "data would expire after 7200 s", "more than"),
+        (cache("expire = 20\nrefresh = 5\nretry = 20\n"), "or 20 s where that failed", "more than"),
+        (cache("version = 3\n"), "`version` is out of range", "0 to 2"),
+        (cache("local-address = \"::1\"\n"), "::1 is not of the family of 10.0.5.1", "IPv4"),
+        (cache("").replace("10.0.5.1", "fe80::1"), "fe80::1 could be on any interface", "global"),
+        (cache("") + &cache(""), "cache `c`", ""),
+    ];
+    for (text, message, rest) in cases {
+        let (_, said) = fault(&text);
+        assert!(said.contains(message) && said.contains(rest), "{text}\n{said}");
+    }
+    let number = |number: usize| cache("").replace("\"c\"", &format!("\"c{number}\""));
+    let many: String = (0..33).map(number).collect();
+    assert_eq!(fault(&many).1, "there are 33 caches | at most 32");
+    let tls = parse(&format!("{ROUTER}{TLS}{}", cache("transport = \"tls\"\n") + PIN), "x").expect("fine");
+    assert_eq!(tls.rpki.caches[0].port, 324);
+    let times =
+        parse(&format!("{ROUTER}{}", cache("refresh = 2\nretry = 1\nexpire = 5\n")), "x").expect("fine");
+    assert_eq!(times.rpki.caches[0].expire.map(|time| time.as_secs()), Some(5));
 }
 
 #[test]

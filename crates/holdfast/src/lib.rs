@@ -87,6 +87,8 @@ enum Process {
     Glass,
     #[command(hide = true)]
     Monitor,
+    #[command(hide = true)]
+    Rpki,
 }
 
 /// The program `holdfast`.
@@ -188,6 +190,7 @@ impl Process {
             Self::Metrics => run(Rights::worker("metrics", Network::Handed), holdfast_metrics::run),
             Self::Glass => run(Rights::worker("glass", Network::Handed), holdfast_glass::run),
             Self::Monitor => run(Rights::writer("monitor"), holdfast_monitor::run),
+            Self::Rpki => run(Rights::worker("rpki", Network::Handed), holdfast_rpkid::run),
         }
     }
 }

@@ -38,7 +38,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(365 * 86_400);
 /// How the death of a process is described that is started again from another binary.
 const UPGRADE: &str = "upgrade";
 /// The processes that can be started.
-const NAMES: [&str; 7] = ["fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
+const NAMES: [&str; 8] = ["fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
 
 /// All state.
 pub(crate) struct Keeper {

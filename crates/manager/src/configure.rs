@@ -1,6 +1,7 @@
 //! What each process is told of the configuration.
 
 mod door;
+mod rpki;
 
 use std::{
     collections::VecDeque,
@@ -15,6 +16,7 @@ use holdfast_api::{
     monitor::v1::{self as monitor_api, MonitorClient},
     rib::v1::{self as rib_api, RibClient},
     routes::v1::{NextHop, NextHopKind},
+    rpki::v1::{self as rpki_api, RpkiClient},
     socket::v1::{self as socket_api, SocketClient},
     transport::v1::{self as transport_api, Empty as TransportEmpty, TransportClient},
 };
@@ -48,6 +50,7 @@ pub(crate) enum Part {
     Metrics(metrics_api::ExporterConfiguration),
     Glass(glass_api::Configuration),
     Monitor(monitor_api::Configuration),
+    Rpki(rpki_api::Configuration),
 }
 
 /// A part, and of which table it is.
@@ -86,6 +89,7 @@ fn parts_of(process: &str, config: &Config, table: Option<&Vrf>) -> Result<Vec<P
         },
         ("metrics", None) => config.metrics.iter().map(|metrics| Part::Metrics(exporter(metrics))).collect(),
         ("glass", None) => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
+        ("rpki", None) => vec![Part::Rpki(rpki::caches(&config.rpki))],
         ("monitor", None) => config.bgp.iter().map(|bgp| Part::Monitor(monitor(config, bgp))).collect(),
         _ => Vec::new(),
     })
@@ -146,6 +150,9 @@ pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<Stri
         }
         Part::Monitor(part) => {
             client::<MonitorClient>(manager, "monitor", vrf).await?.configure(part).await?;
+        }
+        Part::Rpki(part) => {
+            client::<RpkiClient>(manager, "rpki", vrf).await?.configure(part).await?;
         }
         Part::Bgp(mut part) => {
             let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);
@@ -226,6 +233,7 @@ fn socket_collector(bmp: &Bmp) -> socket_api::Peer {
         name: collector_peer(bmp),
         address: octets(bmp.address),
         port: bmp.port.into(),
+        only_dialled: true,
         ..socket_api::Peer::default()
     }
 }
@@ -251,11 +259,12 @@ fn place(vrf: &Vrf) -> fea_api::Vrf {
     }
 }
 
-/// The sockets under protocols. Collectors are dialled, and are nobody who is let in.
+/// The sockets under protocols. Collectors and caches are dialled, and are nobody who is let in.
 fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
     let peers = peers.filter(|peer| is_in(peer.vrf.as_ref(), table)).map(|peer| socket_peer(peer, config));
     let collectors = config.bgp.iter().filter(|_| table.is_none()).flat_map(|bgp| &bgp.bmp);
+    let caches = config.rpki.caches.iter().filter(|_| table.is_none());
     let listen = listen(config, table).into_iter().map(|request| socket_api::ListenRequest {
         address: request.address,
         afi: request.afi,
@@ -264,7 +273,7 @@ fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
         role: request.role,
     });
     socket_api::Configuration {
-        peers: peers.chain(collectors.map(socket_collector)).collect(),
+        peers: peers.chain(collectors.map(socket_collector)).chain(caches.map(rpki::socket)).collect(),
         listen: listen.collect(),
         heard: door::heard(config),
     }
@@ -273,8 +282,9 @@ fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
 fn transport(config: &Config, table: Option<&Vrf>) -> transport_api::Configuration {
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
     let peers = peers.filter(|peer| is_in(peer.vrf.as_ref(), table)).map(|peer| transport_peer(peer, config));
+    let caches = config.rpki.caches.iter().filter(|_| table.is_none());
     let mut told = transport_api::Configuration {
-        peers: peers.collect(),
+        peers: peers.chain(caches.map(rpki::peer)).collect(),
         listen: listen(config, table),
         vrfs: vrfs(config, table),
         ..transport_api::Configuration::default()
@@ -380,6 +390,7 @@ fn socket_peer(peer: &Peer, config: &Config) -> socket_api::Peer {
         md5: peer.md5.as_ref().map(|key| key.expose().as_bytes().to_vec()).unwrap_or_default(),
         ttl_security: peer.ttl_security,
         ttl: ttl(peer, config),
+        only_dialled: false,
     }
 }
 

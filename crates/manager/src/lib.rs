@@ -92,6 +92,7 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         Holds::List(List::Authorities) => files::authorities(file),
         Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
+        Holds::Text => files::text(file).map(|text| vec![text]),
     };
     held.map_err(|error| match error.starts_with("Permission denied") {
         true => format!(
@@ -108,8 +109,12 @@ fn wanted(config: &Config) -> Vec<&'static str> {
         names.extend(["fea", "rib"]);
     }
     let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
-    if config.bgp.is_some() || answers {
+    let asks = !config.rpki.caches.is_empty();
+    if config.bgp.is_some() || answers || asks {
         names.push("transport");
+    }
+    if asks {
+        names.push("rpki");
     }
     if config.bgp.is_some() {
         names.push("bgp");

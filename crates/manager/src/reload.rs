@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Who is told, in this order: who is fed by another comes before it.
-const TOLD: [&str; 8] = ["manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
+const TOLD: [&str; 9] = ["manager", "fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
 /// Names in one line of what has changed.
 const MOST_NAMES: usize = 10;
 
@@ -342,6 +342,10 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     if old.glass != new.glass {
         lines.push("[glass] changed".to_owned());
     }
+    if old.rpki.exceptions != new.rpki.exceptions {
+        lines.push("local exceptions of [rpki] changed".to_owned());
+    }
+    compare(&mut lines, "RPKI caches", &old.rpki.caches, &new.rpki.caches, |cache| cache.name.clone());
     lines.extend(changes_of_door(old, new));
     if old.xrl.listen != new.xrl.listen {
         lines.push("xrl listeners changed".to_owned());
@@ -690,7 +694,7 @@ mod tests {
             Part::Fea(_) => "fea",
             Part::Rib(_) => "rib",
             Part::Bgp(_) => "bgp",
-            Part::Metrics(_) | Part::Glass(_) | Part::Monitor(_) => "other",
+            Part::Metrics(_) | Part::Glass(_) | Part::Monitor(_) | Part::Rpki(_) => "other",
         };
         let scoped = |message: &Message| holdfast_xrl::scoped(part(&message.part), message.vrf.as_deref());
         messages.iter().map(|(_, message)| scoped(message)).collect()

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 /// Who becomes a user of its own, in the order of their numbers: new ones at the end. The manager keeps the router's:
 /// the configuration is that user's; and so does the monitor: the dumps are, too.
-const USERS: [&str; 6] = ["fea", "rib", "bgp", "metrics", "glass", "transport"];
+const USERS: [&str; 7] = ["fea", "rib", "bgp", "metrics", "glass", "transport", "rpki"];
 
 /// How the process of this name is confined.
 pub fn sandbox(name: &str, config: &Config) -> Sandbox {

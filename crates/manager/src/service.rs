@@ -47,7 +47,7 @@ use crate::{
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// The order of stopping: who feeds another stops first.
-const STOP_ORDER: [&str; 7] = ["metrics", "glass", "monitor", "bgp", "transport", "rib", "fea"];
+const STOP_ORDER: [&str; 8] = ["metrics", "glass", "monitor", "bgp", "rpki", "transport", "rib", "fea"];
 
 /// All state.
 pub(crate) struct Manager {

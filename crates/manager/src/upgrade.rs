@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use crate::{service::Manager, supervisor::State};
 
 /// Who is replaced, in this order: who is fed by another comes before it.
-const ORDER: [&str; 7] = ["fea", "rib", "transport", "bgp", "metrics", "glass", "monitor"];
+const ORDER: [&str; 8] = ["fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
 /// A new process takes no longer to run.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 /// So often a new process may die before it runs.

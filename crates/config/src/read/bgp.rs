@@ -77,6 +77,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         graceful_shutdown: section.or("graceful-shutdown", false),
         rib: known.rib,
         door: tls::Door {
+            whom: "neighbour",
             has_tls: known.has_tls,
             has_certificate: known.has_certificate,
             has_s2n_port: section.has("quic-s2n-port"),

@@ -10,7 +10,7 @@ const DISTANCE: u8 = 120;
 /// Routes of these come from ourselves.
 const OWN_ORIGINS: [&str; 2] = ["static", "connected"];
 /// Names of processes, roles and routes that mean something already.
-const TAKEN: [&str; 16] = [
+const TAKEN: [&str; 17] = [
     "bgp",
     "ebgp",
     "ibgp",
@@ -25,6 +25,7 @@ const TAKEN: [&str; 16] = [
     "process",
     "protocol",
     "rib",
+    "rpki",
     "socket",
     "transport",
 ];

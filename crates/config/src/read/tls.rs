@@ -1,6 +1,6 @@
 //! `[tls]`, and what of a peer says how it is reached and what it has to prove.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, slice};
 
 use crate::{
     files::{Files, List},
@@ -16,6 +16,8 @@ const MOST: usize = 64;
 
 /// What the transports of peers need to know of the rest of the file.
 pub(super) struct Door<'a> {
+    /// Who is at the other end, in messages.
+    pub(super) whom: &'static str,
     pub(super) has_tls: bool,
     pub(super) has_certificate: bool,
     pub(super) has_s2n_port: bool,
@@ -34,7 +36,7 @@ pub(super) fn read(section: &Section<'_>, files: &Files<'_>) -> Option<Tls> {
     Some(Tls { certificate, key, key_log: key_log.map(|at| at.value) })
 }
 
-fn is_file_name(section: &Section<'_>, at: &At<String>) -> bool {
+pub(super) fn is_file_name(section: &Section<'_>, at: &At<String>) -> bool {
     let is_name = !at.value.is_empty() && !at.value.ends_with('/') && !at.value.contains('\0');
     if !is_name {
         let problem = Problem::new(format!("`{}` is no name of a file", at.value));
@@ -55,12 +57,26 @@ pub(super) fn peer(
         identities(section, &transports, &trust, door);
         consistent(section, remote, &trust);
     } else if !transports.is_empty() {
-        unused(section);
+        unused(section, "add `transport = \"tls\"`, or `\"quic\"`");
     }
     if transports.iter().any(|transport| transport.is_quic()) {
         over_quic(section, &transports, remote, door);
     }
     (transports, trust)
+}
+
+/// The same for an RPKI cache, which has one transport.
+pub(super) fn cache(section: &Section<'_>, door: &Door<'_>) -> (Transport, Trust) {
+    let words = [Transport::Tcp, Transport::Tls].map(|transport| (transport.name(), transport));
+    let transport = section.word("transport", &words, Transport::Tcp);
+    let trust = trust(section, door.files);
+    if transport.proves() {
+        identities(section, slice::from_ref(&transport), &trust, door);
+        consistent(section, None, &trust);
+    } else {
+        unused(section, "add `transport = \"tls\"`");
+    }
+    (transport, trust)
 }
 
 fn transports(section: &Section<'_>) -> Vec<Transport> {
@@ -132,18 +148,18 @@ fn subject(section: &Section<'_>, name: &At<String>) {
 fn identities(section: &Section<'_>, transports: &[Transport], trust: &Trust, door: &Door<'_>) {
     let words = transports.iter().filter(|transport| transport.proves()).map(|transport| transport.name());
     let words = words.collect::<Vec<_>>().join("` and `");
+    let whom = door.whom;
     if !door.has_tls {
-        let problem =
-            Problem::new(format!("there is nothing that we could show the neighbour over `{words}`"));
+        let problem = Problem::new(format!("there is nothing that we could show the {whom} over `{words}`"));
         section.add("transport", problem.expected("[tls] with `certificate` and `key`"));
     } else if !door.has_certificate && !trust.raw_public_key {
         let problem =
-            Problem::new(format!("there is no certificate that we could show the neighbour over `{words}`"));
+            Problem::new(format!("there is no certificate that we could show the {whom} over `{words}`"));
         section.add("transport", problem.expected("`certificate` in [tls], or `tls-raw-public-key = true`"));
     }
     let proofs = section.count("tls-authorities") + section.count("tls-pins");
     if proofs == 0 && !trust.raw_public_key {
-        let problem = Problem::new(format!("nothing proves who the neighbour is over `{words}`"));
+        let problem = Problem::new(format!("nothing proves who the {whom} is over `{words}`"));
         section.add("transport", problem.expected("`tls-authorities` with `tls-name`, or `tls-pins`"));
     }
 }
@@ -177,11 +193,11 @@ fn consistent(section: &Section<'_>, remote: Option<&Remote>, trust: &Trust) {
 }
 
 /// Whoever says what the neighbour has to prove does not want a transport that proves nothing.
-fn unused(section: &Section<'_>) {
+fn unused(section: &Section<'_>, hint: &str) {
     let raw = section.or("tls-raw-public-key", false).then_some("tls-raw-public-key");
     if let Some(key) = TRUST.into_iter().find(|&key| section.has(key)).or(raw) {
         let problem = Problem::new(format!("`{key}` has no effect over `tcp`, which proves nothing"));
-        section.add(key, problem.hint("add `transport = \"tls\"`, or `\"quic\"`"));
+        section.add(key, problem.hint(hint));
     }
 }
 

@@ -101,6 +101,13 @@ pub struct Trust {
     pub revocations: Vec<DerFile>,
 }
 
+impl Trust {
+    /// Whether whoever the authorities have signed for proves as much.
+    pub(super) fn could_be_several(&self) -> bool {
+        !self.authorities.is_empty() && self.name.is_none() && self.pins.is_empty()
+    }
+}
+
 /// SHA-256 of a public key (SubjectPublicKeyInfo, DER).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pin(pub [u8; 32]);

@@ -3,7 +3,7 @@
 use holdfast_api::transport::v1 as api;
 use holdfast_config::{
     Config,
-    schema::{AdmissionSet, Bgp, DerFile, Peer, Rate, Retry, Transport, Vrf},
+    schema::{AdmissionSet, Bgp, DerFile, Peer, Rate, Retry, Transport, Trust, Vrf},
 };
 
 use super::{is_in, seconds};
@@ -17,7 +17,7 @@ const WITHOUT_HOLD_TIME: u32 = 86_400;
 pub(super) fn complete(told: &mut api::Peer, peer: &Peer) {
     let proves = peer.transports.iter().any(|transport| transport.proves());
     told.transports = peer.transports.iter().map(|transport| protocol(*transport).into()).collect();
-    told.trust = proves.then(|| trust(peer));
+    told.trust = proves.then(|| trust(&peer.trust));
     told.quic_port = peer.quic_port.map_or(0, u32::from);
     told.disabled = peer.disabled;
     told.idle_seconds = match seconds(peer.hold_time) {
@@ -43,7 +43,7 @@ pub(super) fn complete_all(told: &mut api::Configuration, config: &Config, table
     told.admission = Some(admission(config));
 }
 
-fn protocol(transport: Transport) -> api::Protocol {
+pub(super) fn protocol(transport: Transport) -> api::Protocol {
     match transport {
         Transport::Tcp => api::Protocol::Tcp,
         Transport::Tls => api::Protocol::Tls,
@@ -52,9 +52,8 @@ fn protocol(transport: Transport) -> api::Protocol {
     }
 }
 
-fn trust(peer: &Peer) -> api::Trust {
+pub(super) fn trust(trust: &Trust) -> api::Trust {
     let ders = |files: &[DerFile]| files.iter().flat_map(|file| file.contents.iter().cloned()).collect();
-    let trust = &peer.trust;
     api::Trust {
         authorities: ders(&trust.authorities),
         name: trust.name.clone().unwrap_or_default(),

@@ -1,0 +1,42 @@
+//! The process `rpki`: asks RPKI caches over RTR, and tells others what they say.
+//!
+//! ```text
+//!  cache ──RTR──> connection ──octets──> holdfast_rtr::Caches ──differences──> log ──> watcher ──> bgp
+//!                     └── descriptor <── transport                └── local exceptions <── manager
+//! ```
+//!
+//! What a cache may say, what follows from it and what is published is decided in `holdfast-rtr`, without any input or
+//! output. Here are the connections, which `transport.v1` makes, and the streams of those who watch: each is told all there
+//! is, and then every change; one that is too slow is told all once more. The process has no rights, dials nobody and reads
+//! no file.
+
+mod columns;
+mod connection;
+mod log;
+mod metrics;
+mod readiness;
+mod rpki;
+mod service;
+
+use std::rc::Rc;
+
+use holdfast_api::rpki::v1::RpkiDispatcher;
+use holdfast_process::{Boot, spawn_task};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{rpki::Rpki, service::RpkiService};
+
+/// The life of the process: until SIGTERM, or the end of the keeper.
+///
+/// # Errors
+/// SIGTERM cannot be waited for.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let mut end = signal(SignalKind::terminate())?;
+    let rpki = Rpki::new(boot.resolver.clone());
+    metrics::register(&boot.metrics, &rpki);
+    boot.node.serve(RpkiDispatcher::new(RpkiService(Rc::clone(&rpki))));
+    spawn_task(rpki::keep_time(rpki));
+    boot.join();
+    end.recv().await;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What was published lately, change by change, for those who watch. Pure.
+//!
+//! Each watcher is somewhere in here, and has no queue of its own: one that is so slow that its place is gone is told all
+//! there is once more.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use holdfast_rtr::{Counts, Dataset, Delta};
+
+/// Octets of all changes together.
+const MOST_OCTETS: usize = 16 << 20;
+/// Changes, many of which may be empty.
+const MOST_CHANGES: usize = 1024;
+
+/// What differs from the epoch before.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) epoch: u64,
+    pub(crate) delta: Delta,
+}
+
+/// More or less: a key has 91 octets, ASPAs have a few providers.
+fn octets(records: &Dataset) -> usize {
+    let Counts { ipv4, ipv6, router_keys, aspas } = records.counts();
+    16 * ipv4 + 32 * ipv6 + 192 * router_keys + 96 * aspas
+}
+
+impl Change {
+    fn octets(&self) -> usize {
+        octets(&self.delta.announced) + octets(&self.delta.withdrawn)
+    }
+}
+
+/// What comes after an epoch.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Nothing yet.
+    Nothing,
+    /// The next epoch.
+    Change(Rc<Change>),
+    /// It is not known any more.
+    Lost,
+}
+
+/// Changes, the newest last.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// The newest; 0: nothing was published.
+    epoch: u64,
+    changes: VecDeque<Rc<Change>>,
+    octets: usize,
+}
+
+impl Log {
+    /// The newest epoch; 0: nothing was published yet.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The next epoch. It may be as the one before, which is then good for longer.
+    pub(crate) fn push(&mut self, delta: Delta) {
+        self.epoch += 1;
+        let change = Change { epoch: self.epoch, delta };
+        self.octets += change.octets();
+        self.changes.push_back(Rc::new(change));
+        while self.octets > MOST_OCTETS || self.changes.len() > MOST_CHANGES {
+            let Some(oldest) = self.changes.pop_front() else { return };
+            self.octets -= oldest.octets();
+        }
+    }
+
+    /// What follows this epoch.
+    pub(crate) fn after(&self, epoch: u64) -> Next {
+        if epoch == self.epoch {
+            return Next::Nothing;
+        }
+        let behind = self.epoch.checked_sub(epoch).and_then(|behind| usize::try_from(behind).ok());
+        let place = behind.and_then(|behind| self.changes.len().checked_sub(behind));
+        match place.and_then(|place| self.changes.get(place)) {
+            Some(change) => Next::Change(Rc::clone(change)),
+            None => Next::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_rtr_wire::Record;
+    use holdfast_types::{Asn, RouterKey, Ski};
+
+    use super::*;
+
+    /// So many octets of announced keys.
+    fn keys(octets: usize) -> Delta {
+        let key = |asn: usize| RouterKey { asn: Asn(asn as u32), ski: Ski([0; 20]), spki: Vec::new() };
+        let announced = (0..octets / 192).map(|asn| Record::RouterKey(key(asn))).collect();
+        Delta { announced, withdrawn: Dataset::default() }
+    }
+
+    fn epochs(log: &Log, mut at: u64) -> Option<Vec<u64>> {
+        let mut epochs = Vec::new();
+        loop {
+            match log.after(at) {
+                Next::Nothing => return Some(epochs),
+                Next::Lost => return None,
+                Next::Change(change) => {
+                    at = change.epoch;
+                    epochs.push(at);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_watcher_goes_from_epoch_to_epoch() {
+        let mut log = Log::default();
+        assert_eq!(epochs(&log, 0), Some(vec![]));
+        (0..3).for_each(|_| log.push(keys(192)));
+        assert_eq!(epochs(&log, 0), Some(vec![1, 2, 3]));
+        assert_eq!(epochs(&log, 2), Some(vec![3]));
+        assert_eq!(epochs(&log, 4), None, "of another life");
+    }
+
+    #[test]
+    fn who_is_too_slow_has_lost_its_place() {
+        let mut log = Log::default();
+        (0..3).for_each(|_| log.push(keys(MOST_OCTETS / 5 * 2)));
+        assert_eq!(epochs(&log, 0), None);
+        assert_eq!(epochs(&log, 1), Some(vec![2, 3]));
+        log.push(keys(MOST_OCTETS + 192));
+        assert_eq!((epochs(&log, 3), epochs(&log, 4)), (None, Some(vec![])), "too large to be kept at all");
+        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default()));
+        assert_eq!(epochs(&log, 4), None);
+        assert_eq!(epochs(&log, 5).map(|epochs| epochs.len()), Some(MOST_CHANGES));
+    }
+}

@@ -1,0 +1,121 @@
+//! When there is something to go by. Pure: time comes in.
+//!
+//! Whoever watches may have what an earlier life of this process has told, and keeps it until it is told something new. So
+//! nothing is told while it would only be less: not before the caches that are preferred have said all, or have had time
+//! for it.
+
+use std::time::{Duration, Instant};
+
+use holdfast_rtr::Caches;
+
+/// How long the other caches that are preferred are waited for, once one cache has said all.
+const SETTLE: Duration = Duration::from_secs(5);
+/// How long any cache is waited for: the shortest time that data hold (RFC 8210 section 6), and so what was told earlier.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// How far it has come.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Readiness {
+    /// Nobody has said all yet; since when that is waited for.
+    Waiting(Instant),
+    /// Somebody has, then.
+    Settling(Instant),
+    /// There is something to go by, from now on for ever.
+    Ready,
+}
+
+impl Readiness {
+    /// Looks whether that has changed.
+    pub(crate) fn look(&mut self, caches: &Caches, now: Instant) {
+        if matches!(self, Self::Waiting(_)) && caches.has_data() {
+            *self = Self::Settling(now);
+        }
+        if preferred_have_data(caches) || self.deadline().is_some_and(|deadline| deadline <= now) {
+            *self = Self::Ready;
+        }
+    }
+
+    /// When to look again.
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Waiting(since) => Some(since + LONGEST),
+            Self::Settling(since) => Some(since + SETTLE),
+            Self::Ready => None,
+        }
+    }
+
+    pub(crate) fn is_ready(self) -> bool {
+        matches!(self, Self::Ready)
+    }
+}
+
+/// Whether those with the lowest preference value have all said all. Without caches there is nobody to wait for.
+fn preferred_have_data(caches: &Caches) -> bool {
+    let best = caches.clients().map(|(_, preference, _)| preference).min();
+    let mut preferred = caches.clients().filter(|(_, preference, _)| Some(*preference) == best);
+    preferred.all(|(_, _, client)| client.data().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_rtr::{CacheId, ClientConfig, Input};
+    use holdfast_rtr_wire::{Pdu, Serial, Version};
+
+    use super::*;
+
+    /// A cache says that it has nothing, all of it.
+    fn says_all(caches: &mut Caches, id: u32, now: Instant) {
+        caches.handle_timeout(now);
+        caches.handle(CacheId(id), Input::Connected, now);
+        let mut octets = Vec::new();
+        let end = Pdu::EndOfData { session: 7, serial: Serial(1), timing: None };
+        for pdu in [Pdu::CacheResponse { session: 7 }, end] {
+            pdu.write(Version::V1, &mut octets).expect("written");
+        }
+        caches.handle(CacheId(id), Input::Received(&octets), now);
+        assert!(caches.client(CacheId(id)).expect("there").data().is_some());
+    }
+
+    fn caches(preferences: &[u32], now: Instant) -> Caches {
+        let mut caches = Caches::default();
+        for (id, preference) in (0..).zip(preferences) {
+            caches.insert(CacheId(id), *preference, ClientConfig::default(), now);
+        }
+        caches
+    }
+
+    #[test]
+    fn the_preferred_caches_are_waited_for_but_not_for_long() {
+        let now = Instant::now();
+        let mut caches = caches(&[10, 10, 20], now);
+        let mut readiness = Readiness::Waiting(now);
+        readiness.look(&caches, now);
+        assert!(!readiness.is_ready());
+        says_all(&mut caches, 2, now);
+        readiness.look(&caches, now);
+        assert_eq!((readiness.is_ready(), readiness.deadline()), (false, Some(now + SETTLE)));
+        says_all(&mut caches, 0, now);
+        readiness.look(&caches, now + SETTLE / 2);
+        assert!(!readiness.is_ready(), "one of two");
+        let mut late = readiness;
+        late.look(&caches, now + SETTLE);
+        assert!(late.is_ready());
+        says_all(&mut caches, 1, now);
+        readiness.look(&caches, now + SETTLE / 2);
+        assert!(readiness.is_ready(), "both");
+    }
+
+    #[test]
+    fn caches_that_say_nothing_are_waited_for_as_long_as_data_hold() {
+        let now = Instant::now();
+        let caches = caches(&[10], now);
+        let mut readiness = Readiness::Waiting(now);
+        readiness.look(&caches, now + LONGEST - Duration::from_millis(1));
+        assert!(!readiness.is_ready());
+        readiness.look(&caches, now + LONGEST);
+        assert!(readiness.is_ready());
+        let mut readiness = Readiness::Waiting(now);
+        readiness.look(&Caches::default(), now);
+        assert!(readiness.is_ready(), "there is nobody to wait for");
+    }
+}
