@@ -462,7 +462,7 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         med_missing_as_worst: bgp.decision.med_missing_as_worst,
         multipath_same_neighbor: !bgp.decision.multipath_relax,
         prefer_oldest: bgp.decision.prefer_oldest,
-        validates: false,
+        validates: !config.rpki.caches.is_empty(),
         vrfs: vrfs(config, table),
         // `transport` listens.
         listen: Vec::new(),
