@@ -1,10 +1,15 @@
 //! Bodies of the fuzz targets in `fuzz/`, here so that the tests replay their corpora too. Each takes any
 //! bytes; what must hold is asserted.
 
+use std::net::Ipv6Addr;
+
+use holdfast_bgpsec_wire::Update;
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Attributes, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, OrfMessage, RouteRefresh,
+    Attributes, MAX_EXTENDED_LEN, MAX_LEN, NextHop, Notification, Open, OrfMessage, Origin, RouteRefresh,
+    attribute::code,
+    bgpsec::{BGPSEC_PATH_IN_EXAMPLES, SecureUpdate, announce},
     edit::{Change, Edit, PathEdit, PrivateAsns, Values, rewrite},
     message::{MessageType, next_message},
     nlri,
@@ -57,6 +62,7 @@ pub fn route_refresh(body: &[u8]) {
 }
 
 fn update(body: &[u8]) {
+    secure_update(body);
     if let Ok(sections) = sections(body) {
         assert!(nlri::prefixes::<Ipv4Prefix>(sections.withdrawn).all(|prefix| prefix.is_ok()));
         assert!(nlri::prefixes::<Ipv4Prefix>(sections.nlri).all(|prefix| prefix.is_ok()));
@@ -65,6 +71,19 @@ fn update(body: &[u8]) {
     if let Ok(sections) = sections_identified(body) {
         assert!(nlri::identified::<Ipv4Prefix>(sections.withdrawn).all(|prefix| prefix.is_ok()));
         assert!(nlri::identified::<Ipv4Prefix>(sections.nlri).all(|prefix| prefix.is_ok()));
+    }
+}
+
+/// What is found of a proper UPDATE with BGPsec_PATH is found again in what is made of it.
+fn secure_update(body: &[u8]) {
+    for path in [code::BGPSEC_PATH, BGPSEC_PATH_IN_EXAMPLES] {
+        let Ok(found) = SecureUpdate::parse(body, path) else { continue };
+        let Some(nlri) = found.nlri.filter(|_| found.update == Update::PROPER) else { continue };
+        let next_hop = NextHop::V6 { global: Ipv6Addr::LOCALHOST, link_local: None };
+        // One that fills its message may be too long with the longer next hop.
+        let Ok(made) = announce(found.path, Origin::Igp, next_hop, nlri.prefix) else { continue };
+        let again = SecureUpdate::parse(&made[crate::HEADER_LEN..], code::BGPSEC_PATH);
+        assert_eq!(again, Ok(found));
     }
 }
 

@@ -117,6 +117,7 @@ impl Keygen {
                 false => writeln!(out, "{}.{}", key.asn, key.ski)?,
             }
         }
+        keys::sync(&self.directory)?;
         let directory = self.directory.display();
         match self.json {
             true => line(out, &json!({ "directory": directory.to_string(), "keys": made }))?,
@@ -142,7 +143,7 @@ impl Keygen {
             let access = if matches!(item, Item::PrivateKey(_)) { Access::Secret } else { Access::Public };
             let write = |form: &str, octets: &[u8]| {
                 let name = format!("{asn}.{}.{what}.{form}", public.ski);
-                keys::write(&self.directory.join(name), octets, access, false)
+                keys::create(&self.directory.join(name), octets, access)
             };
             if self.pem || !self.der {
                 write("pem", pem(&item).as_bytes())?;

@@ -47,7 +47,7 @@ impl Ends<'_> {
     }
 }
 
-/// The octets of what is sent; `signers` are those of an UPDATE's hops. What is in a file is the caller's.
+/// The octets of what is sent; `signers` are those of an UPDATE's hops.
 pub(crate) fn octets(what: &Outgoing, ends: &Ends<'_>, signers: &[P256Signer]) -> Result<Vec<u8>, String> {
     let mut octets = Vec::new();
     match what {
@@ -61,7 +61,6 @@ pub(crate) fn octets(what: &Outgoing, ends: &Ends<'_>, signers: &[P256Signer]) -
         Outgoing::Refresh(family) => return Ok(RouteRefresh::request(*family).encode()),
         Outgoing::Octets(given) => octets.extend(given),
         Outgoing::Message { kind, body } => return message(*kind, body),
-        Outgoing::File { .. } => {}
     }
     Ok(octets)
 }

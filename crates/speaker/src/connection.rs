@@ -16,7 +16,7 @@ use tokio::{
 use crate::received::Received;
 
 /// What may wait to be looked at. Behind it nothing is read, so the peer has to wait.
-const QUEUE: usize = 256;
+const QUEUE: usize = 64;
 /// Octets that are read at once.
 const READ: usize = 1 << 16;
 

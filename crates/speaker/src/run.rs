@@ -24,7 +24,7 @@ use crate::{
     connection::Connection,
     received::Received,
     script::{
-        Expected, FIRST_SESSION, Keepalives, LONGEST_FILE, Line, OpenSpec, Outgoing, SocketOptions,
+        Expected, FIRST_SESSION, FilePart, Keepalives, LONGEST_FILE, Line, OpenSpec, Outgoing, SocketOptions,
         Statement, hex,
     },
 };
@@ -147,6 +147,12 @@ impl Runner<'_> {
             Statement::Open(spec) => self.session().open = Some(spec.clone()),
             Statement::Establish { within } => self.establish(*within).await?,
             Statement::Send(what) => self.send(what).await?,
+            Statement::SendFile(part) => {
+                let file = self.options.directory.join(&part.path);
+                let octets = of_file(&file, part);
+                let octets = octets.map_err(|error| cannot(format!("{}: {error}", file.display())))?;
+                self.send_octets(&octets).await?;
+            }
             Statement::Expect { what, is_patient, within } => self.expect(what, *is_patient, *within).await?,
             Statement::Silence(duration) => self.silence(*duration).await?,
             Statement::Wait(duration) => sleep(*duration).await,
@@ -241,25 +247,19 @@ impl Runner<'_> {
 
     async fn send(&mut self, what: &Outgoing) -> Result<(), Why> {
         let address = self.up().await?.address();
-        let directory = &self.options.directory;
-        let octets = match what {
-            Outgoing::File { path, is_hex, at, length } => {
-                let path = directory.join(path);
-                of_file(&path, *is_hex, *at, *length)
-                    .map_err(|error| cannot(format!("{}: {error}", path.display())))?
-            }
-            what => {
-                let session = &self.sessions[&self.current];
-                let peer = session.peer.as_ref().map(|open| open.asn);
-                let ends = Ends { open: session.open.as_ref(), address, peer };
-                let signers = signers(what, &ends, directory).map_err(cannot)?;
-                build::octets(what, &ends, &signers).map_err(cannot)?
-            }
-        };
+        let session = &self.sessions[&self.current];
+        let peer = session.peer.as_ref().map(|open| open.asn);
+        let ends = Ends { open: session.open.as_ref(), address, peer };
+        let signers = signers(what, &ends, &self.options.directory).map_err(cannot)?;
+        let octets = build::octets(what, &ends, &signers).map_err(cannot)?;
+        self.send_octets(&octets).await
+    }
+
+    async fn send_octets(&mut self, octets: &[u8]) -> Result<(), Why> {
         if self.options.trace {
-            self.trace('>', &told(&octets))?;
+            self.trace('>', &told(octets))?;
         }
-        let sent = self.up().await?.send(&octets).await;
+        let sent = self.up().await?.send(octets).await;
         sent.map_err(|error| cannot(format!("{} octets cannot be sent: {error}", octets.len())))
     }
 
@@ -355,21 +355,24 @@ fn signers(what: &Outgoing, ends: &Ends<'_>, directory: &Path) -> Result<Vec<P25
     hops.map(signer).collect()
 }
 
-/// A part of a file, or of what its digits say.
-fn of_file(path: &Path, is_hex: bool, at: u64, length: Option<u64>) -> Result<Vec<u8>, String> {
+fn of_file(path: &Path, part: &FilePart) -> Result<Vec<u8>, String> {
+    // To open a pipe is to wait for who writes into it, maybe for ever.
+    if !fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
     let mut file = fs::File::open(path).map_err(|error| error.to_string())?;
-    let most = length.unwrap_or(LONGEST_FILE).min(LONGEST_FILE);
+    let most = part.length.unwrap_or(LONGEST_FILE).min(LONGEST_FILE);
     let mut octets = Vec::new();
-    if is_hex {
+    if part.is_hex {
         let mut text = String::new();
         file.take(LONGEST_FILE).read_to_string(&mut text).map_err(|error| error.to_string())?;
         text.retain(|letter| !letter.is_ascii_whitespace());
-        octets = hex(&text)?.into_iter().skip(at as usize).take(most as usize).collect();
+        octets = hex(&text)?.into_iter().skip(part.at as usize).take(most as usize).collect();
     } else {
-        file.seek(io::SeekFrom::Start(at)).map_err(|error| error.to_string())?;
+        file.seek(io::SeekFrom::Start(part.at)).map_err(|error| error.to_string())?;
         file.take(most).read_to_end(&mut octets).map_err(|error| error.to_string())?;
     }
-    let is_short = length.is_some_and(|length| (octets.len() as u64) < length);
+    let is_short = part.length.is_some_and(|length| (octets.len() as u64) < length);
     if is_short { Err(format!("it has only {} octets from there on", octets.len())) } else { Ok(octets) }
 }
 

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, net::IpAddr, net::SocketAddr, path::PathBuf, ti
 pub(crate) use expect::Named;
 pub use expect::{Expected, Octet};
 pub use open::OpenSpec;
-pub use send::{AddAttribute, Hop, Outgoing, UpdateSpec};
+pub use send::{AddAttribute, FilePart, Hop, Outgoing, UpdateSpec};
 use words::Words;
 pub(crate) use words::{duration, hex};
 
@@ -61,6 +61,7 @@ pub enum Statement {
         within: Duration,
     },
     Send(Outgoing),
+    SendFile(FilePart),
     /// `await` passes over what is not expected.
     Expect {
         what: Expected,
@@ -192,7 +193,7 @@ fn statement(verb: &str, words: &mut Words) -> Result<Statement, String> {
         }
         "open" => Statement::Open(open::read(words)?),
         "establish" => Statement::Establish { within: within(words)? },
-        "send" => Statement::Send(send::read(words)?),
+        "send" => send::read(words)?,
         "expect" if words.take("nothing") => {
             if !words.take("for") {
                 return Err("`expect nothing for DURATION`".to_owned());
@@ -311,6 +312,16 @@ mod tests {
         let given =
             BTreeMap::from([("port", "1"), ("router", "::1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
         assert!(parse("set router 192.0.2.1\nconnect [$router]:$port", &given).is_ok());
+    }
+
+    #[test]
+    fn five_seconds_are_waited_where_nothing_is_said() {
+        let lines = read("expect open\nawait close within 250ms\nconnect ::1").expect("a script");
+        let within = |line: &Line| match line.statement {
+            Statement::Expect { within, .. } | Statement::Connect { within, .. } => within.as_millis(),
+            ref other => panic!("{other:?}"),
+        };
+        assert_eq!(lines.iter().map(within).collect::<Vec<_>>(), [5000, 250, 5000]);
     }
 
     #[test]

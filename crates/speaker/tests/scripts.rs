@@ -15,6 +15,7 @@ use holdfast_path_validation::{Change, KeyTable, P256Signer, Validator, Verdict}
 use holdfast_speaker::{Options, Stop, Why, run, script};
 use holdfast_tls::keys::{Algorithm, Item, PrivateKey, pem};
 use holdfast_types::Asn;
+use proptest::prelude::*;
 
 /// A directory that goes with it.
 struct Directory(PathBuf);
@@ -119,9 +120,9 @@ fn messages_are_the_octets_that_the_rfcs_say() {
 fn what_comes_instead_is_told_with_its_line() {
     let unmet = [
         (
-            "send keepalive\nsession router\nexpect open",
+            "send keepalive\nsession router\nexpect open within 90ms",
             3,
-            "expected OPEN; nothing came within 5s; before that came KEEPALIVE",
+            "expected OPEN; nothing came within 90ms; before that came KEEPALIVE",
         ),
         (
             "send notification 6 2\nsession router\nexpect open",
@@ -211,6 +212,8 @@ fn files_are_sent_in_parts_and_saved() {
     let stop =
         carry_out(&format!("{ENDS}send file two.bin at 30 length 9"), &directory.0).expect_err("short");
     assert!(stop.to_string().contains("it has only 8 octets from there on"), "{stop}");
+    let stop = carry_out(&format!("{ENDS}send file ."), &directory.0).expect_err("a directory");
+    assert!(stop.to_string().contains("it is no regular file"), "{stop}");
 }
 
 #[test]
@@ -283,4 +286,73 @@ fn updates_of_bgpsec_are_signed_for_the_peer() {
     let flags: Vec<_> =
         SecurePath::parse(path).expect("read").segments().map(|segment| segment.flags).collect();
     assert_eq!(flags, [0, CONFED_SEGMENT, 0]);
+}
+
+proptest! {
+    /// Whatever the words of a script are: it is one, or the line is named in which it is not.
+    #[test]
+    fn any_words_are_a_script_or_have_a_line_that_is_wrong(
+        lines in prop::collection::vec(prop::collection::vec(word(), 0..8), 0..6),
+    ) {
+        let text: Vec<_> = lines.iter().map(|words| words.join(" ")).collect();
+        if let Err(error) = script::parse(&text.join("\n"), &BTreeMap::new()) {
+            prop_assert!((1..=lines.len()).contains(&error.line), "{}", error);
+            prop_assert!(!error.reason.is_empty());
+        }
+    }
+}
+
+/// Words of the language, and others.
+fn word() -> impl Strategy<Value = String> {
+    const WORDS: [&str; 48] = [
+        "set",
+        "session",
+        "connect",
+        "listen",
+        "open",
+        "as",
+        "establish",
+        "send",
+        "expect",
+        "await",
+        "wait",
+        "keepalives",
+        "repeat",
+        "end",
+        "save",
+        "print",
+        "close",
+        "update",
+        "hex",
+        "file",
+        "nothing",
+        "for",
+        "within",
+        "announces",
+        "with",
+        "bgpsec",
+        "key",
+        "to",
+        "attribute",
+        "capability",
+        "notification",
+        "path",
+        "community",
+        "keepalive",
+        "from",
+        "md5",
+        "at",
+        "10.0.0.0/8",
+        "2001:db8::/32",
+        "192.0.2.1",
+        "::1",
+        "2s",
+        "64511",
+        "4294967296",
+        "c0:8:fbff0001",
+        "7:0800",
+        "..ff*",
+        "$x",
+    ];
+    prop_oneof![9 => prop::sample::select(&WORDS[..]).prop_map(str::to_owned), 1 => "\\PC{0,6}"]
 }

@@ -7,7 +7,7 @@ use holdfast_bgpsec_wire::{CONFED_SEGMENT, Segment};
 use holdfast_types::{Asn, Family, Prefix};
 
 use super::{
-    LONGEST_FILE,
+    LONGEST_FILE, Statement,
     words::{Words, hex},
 };
 
@@ -32,13 +32,19 @@ pub enum Outgoing {
         kind: u8,
         body: Vec<u8>,
     },
-    /// Octets of a file, or the octets that its digits say.
-    File {
-        path: PathBuf,
-        is_hex: bool,
-        at: u64,
-        length: Option<u64>,
-    },
+}
+
+/// Octets of a file, or of what its digits say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FilePart {
+    /// The file.
+    pub path: PathBuf,
+    /// It has digits.
+    pub is_hex: bool,
+    /// The first octet.
+    pub at: u64,
+    /// How many; all if it is not said.
+    pub length: Option<u64>,
 }
 
 /// An UPDATE.
@@ -99,9 +105,9 @@ impl Hop {
     }
 }
 
-pub(super) fn read(words: &mut Words) -> Result<Outgoing, String> {
+pub(super) fn read(words: &mut Words) -> Result<Statement, String> {
     let octet = u32::from(u8::MAX);
-    Ok(match words.need("what to send")?.as_str() {
+    Ok(Statement::Send(match words.need("what to send")?.as_str() {
         "open" => Outgoing::Open,
         "keepalive" => Outgoing::Keepalive,
         "notification" => {
@@ -118,18 +124,18 @@ pub(super) fn read(words: &mut Words) -> Result<Outgoing, String> {
             let body = if words.peek().is_some() { words.rest_of_hex()? } else { Vec::new() };
             Outgoing::Message { kind, body }
         }
-        "file" => file(words, false)?,
-        "hexfile" => file(words, true)?,
+        "file" => return Ok(Statement::SendFile(file(words, false)?)),
+        "hexfile" => return Ok(Statement::SendFile(file(words, true)?)),
         other => return Err(format!("`{other}` cannot be sent")),
-    })
+    }))
 }
 
-fn file(words: &mut Words, is_hex: bool) -> Result<Outgoing, String> {
+fn file(words: &mut Words, is_hex: bool) -> Result<FilePart, String> {
     let path = words.need("a file")?.into();
     let number = |words: &mut Words| words.number("a number of octets", LONGEST_FILE as u32).map(u64::from);
     let at = if words.take("at") { number(words)? } else { 0 };
     let length = if words.take("length") { Some(number(words)?) } else { None };
-    Ok(Outgoing::File { path, is_hex, at, length })
+    Ok(FilePart { path, is_hex, at, length })
 }
 
 fn update(words: &mut Words) -> Result<UpdateSpec, String> {

@@ -18,7 +18,7 @@ pub use describe::{Description, describe};
 pub use make::{Algorithm, Authority, PrivateKey, Validity, request, self_signed};
 pub use read::{Item, certificates, pem, private_key, read, revocations};
 pub use router::router_keys;
-pub use store::{Access, write};
+pub use store::{Access, create, sync, write};
 
 /// Why a key, certificate, request or list cannot be made, read or kept.
 #[derive(Debug, thiserror::Error)]

@@ -25,11 +25,12 @@ pub enum Access {
 pub fn write(path: &Path, contents: &[u8], access: Access, force: bool) -> Result<(), KeysError> {
     let fault = |error| KeysError::File { path: path.to_owned(), error };
     let beside = beside(path).map_err(fault)?;
-    let written = fill(&beside, contents, access).and_then(|()| match force {
-        true => fs::rename(&beside, path),
-        // Unlike a rename, a link replaces nothing.
-        false => fs::hard_link(&beside, path),
-    });
+    let written =
+        fill(&beside, contents, access).and_then(|file| file.sync_all()).and_then(|()| match force {
+            true => fs::rename(&beside, path),
+            // Unlike a rename, a link replaces nothing.
+            false => fs::hard_link(&beside, path),
+        });
     // Renamed it is gone, else it has to go.
     let _ = fs::remove_file(&beside);
     match written {
@@ -41,14 +42,35 @@ pub fn write(path: &Path, contents: &[u8], access: Access, force: bool) -> Resul
     }
 }
 
-fn fill(path: &Path, contents: &[u8], access: Access) -> io::Result<()> {
+/// Writes a file that is not there yet, one of many: [`sync`] has them all on the disk, which file by file would take longer
+/// than anything else.
+///
+/// # Errors
+/// What the system says, as that there is one.
+pub fn create(path: &Path, contents: &[u8], access: Access) -> Result<(), KeysError> {
+    let fault = |error| KeysError::File { path: path.to_owned(), error };
+    fill(path, contents, access).map_err(fault)?;
+    Ok(())
+}
+
+/// What was written there is on the disk.
+///
+/// # Errors
+/// What the system says.
+pub fn sync(directory: &Path) -> Result<(), KeysError> {
+    let fault = |error| KeysError::File { path: directory.to_owned(), error };
+    let opened = File::open(directory).map_err(fault)?;
+    rustix::fs::syncfs(&opened).map_err(|error| fault(error.into()))
+}
+
+fn fill(path: &Path, contents: &[u8], access: Access) -> io::Result<File> {
     let mode = match access {
         Access::Secret => 0o600,
         Access::Public => 0o644,
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(contents)?;
-    file.sync_all()
+    Ok(file)
 }
 
 /// A name in the same directory for what is not whole yet.
