@@ -6,6 +6,7 @@
 //! are shown beside the baseline and fail nothing.
 
 mod door;
+pub(crate) mod validation;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -60,7 +61,7 @@ struct Kernel {
     run: fn() -> Result<usize>,
 }
 
-const KERNELS: [Kernel; 18] = [
+const KERNELS: [Kernel; 20] = [
     Kernel { name: "decode", what: "frame, split, cut, read NLRI; per route", run: decode },
     Kernel { name: "check", what: "RFC 7606 check and canonical form; per set", run: check_sets },
     Kernel { name: "receive", what: "UPDATE to log, everything new; per route", run: receive },
@@ -75,6 +76,16 @@ const KERNELS: [Kernel; 18] = [
     Kernel { name: "freeze", what: "all routes of four peers to records; per route", run: freeze },
     Kernel { name: "thaw", what: "records to log, everything new; per route", run: thaw },
     Kernel { name: "rib", what: "rib: batch in, batch to the fea out; per route", run: rib },
+    Kernel {
+        name: "validate",
+        what: "origin of a route by 25,000 VRPs; per route",
+        run: validation::validate,
+    },
+    Kernel {
+        name: "receive-validated",
+        what: "UPDATE to log, everything new, validated; per route",
+        run: validation::receive,
+    },
     Kernel { name: "ignore", what: "admission of a stranger, 1,000 peers; per attempt", run: door::ignore },
     Kernel { name: "accept", what: "admission of a peer through all stages; per attempt", run: door::accept },
     Kernel {

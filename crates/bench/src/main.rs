@@ -66,6 +66,8 @@ enum Arguments {
     /// By how many octets a process grows with so many keys.
     #[command(hide = true)]
     BgpsecKeys { count: u32 },
+    /// Measures what it costs to validate routes by what the RPKI says, and how soon a change takes effect.
+    Rpki,
     /// Counts the instructions of the hot kernels and compares with the committed baseline.
     Kernels {
         /// Makes what is counted the baseline.
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Arguments::Session(arguments) => admission::session::run(&arguments),
         Arguments::Bgpsec(arguments) => bgpsec::run(&arguments),
         Arguments::BgpsecKeys { count } => bgpsec::resident(count),
+        Arguments::Rpki => kernels::validation::run(),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
     };

@@ -95,7 +95,7 @@ fn roa_table(vrps: &BTreeSet<Row>) -> String {
 
 /// What BIRD says.
 fn judged(bird: &Bird, state: &str) -> Result<BTreeSet<String>> {
-    let said = bird.birdc(&format!("show route where roa_check(r, net, bgp_path.last) = {state}"))?;
+    let said = bird.birdc(&format!("show route table master4 where roa_check(r, net, bgp_path.last) = {state}"))?;
     let prefix = |line: &str| line.split(' ').next().filter(|first| first.contains('/')).map(str::to_owned);
     Ok(said.lines().filter_map(prefix).collect())
 }
@@ -117,7 +117,12 @@ fn agree(router: &Router, bird: &Bird) -> Result<[usize; 3]> {
             *count = ours.len();
             match ours == theirs {
                 true => Ok(()),
-                false => Err(format!("{} and {}: {:?}", ours.len(), theirs.len(), ours.symmetric_difference(&theirs).next())),
+                false => Err(format!(
+                    "{} and {}: {:?}",
+                    ours.len(),
+                    theirs.len(),
+                    ours.symmetric_difference(&theirs).next()
+                )),
             }
         })
         .with_context(|| router.log_tail())?;
@@ -156,7 +161,10 @@ fn a_real_router_says_the_same_of_every_route_and_a_change_moves_those_that_it_c
 
     let counts = agree(&router, &bird)?;
     println!("valid, invalid, not found: {counts:?}");
-    ensure!(counts.iter().sum::<usize>() == ROUTES as usize && counts.iter().all(|count| *count > 500), "{counts:?}");
+    ensure!(
+        counts.iter().sum::<usize>() == ROUTES as usize && counts.iter().all(|count| *count > 500),
+        "{counts:?}"
+    );
     let invalid = shown(&router, "invalid")?;
     wait::until("what is not invalid is told", LIMIT, || {
         let held = held(&receiver);
@@ -168,7 +176,7 @@ fn a_real_router_says_the_same_of_every_route_and_a_change_moves_those_that_it_c
     let [lost, gained, confirmed] = [2, 6, 14].map(route);
     receiver.wait_quiet(Duration::from_secs(1), LIMIT)?;
     let before = receiver.status();
-    let told_bird = bird.count("where source = RTS_BGP")?;
+    let told_bird = bird.count("table master4")?;
     ensure!(told_bird == u64::from(ROUTES), "{told_bird}");
     ensure!(all.remove(&(lost.clone(), 24, 65_001)) && all.remove(&(gained.clone(), 32, 64_999)));
     all.insert((lost.clone(), 24, 64_999));
@@ -188,7 +196,10 @@ fn a_real_router_says_the_same_of_every_route_and_a_change_moves_those_that_it_c
 
     // Why, for the operator.
     let said = router.show(&["bgp", "route", &lost])?;
-    ensure!(said["vrps"][0] == format!("{lost} AS64999") && said["paths"][0]["validity"] == "invalid", "{said}");
+    ensure!(
+        said["vrps"][0] == format!("{lost} AS64999") && said["paths"][0]["validity"] == "invalid",
+        "{said}"
+    );
 
     // Neither the death of `rpki` nor that of `bgp`, whose sessions go on, changes anything for anybody.
     for process in ["rpki", "bgp"] {
