@@ -206,7 +206,7 @@ mod tests {
     use holdfast_rtr::{CacheId, Input};
     use holdfast_rtr_wire::{Pdu, Record, Serial, Version};
     use holdfast_types::Vrp;
-    use holdfast_xrl::{Link, Node, PeerIdentity, ReplyStream};
+    use holdfast_xrl::{Client as _, Link, Node, PeerIdentity, ReplyStream};
     use tokio::task::LocalSet;
 
     use super::*;
