@@ -12,7 +12,10 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use super::{KeysError, PrivateKey, Validity, make};
+use super::{
+    KeysError, PrivateKey, Validity, make,
+    router::{ASNUM, INTEGER, SEQUENCE},
+};
 
 /// id-kp-bgpsec-router (RFC 8209 section 3.1.3.2).
 const BGPSEC_ROUTER: [u64; 9] = [1, 3, 6, 1, 5, 5, 7, 3, 30];
@@ -25,11 +28,8 @@ const POLICY: [u8; 14] = [0x30, 12, 0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 14, 2];
 /// id-pe-autonomousSysIds (RFC 3779 section 3.2.1).
 const AS_RESOURCES: [u64; 9] = [1, 3, 6, 1, 5, 5, 7, 1, 8];
 
-/// Tags of DER.
-const INTEGER: u8 = 0x02;
+/// A tag of DER.
 const OCTET_STRING: u8 = 0x04;
-const SEQUENCE: u8 = 0x30;
-const ASNUM: u8 = 0xa0;
 
 /// A request for the certificate of a router of this AS (RFC 8209 section 3.2). Of resources it says nothing: RFC 6487 section
 /// 6.3 leaves them to whoever signs.

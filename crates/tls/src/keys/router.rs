@@ -8,9 +8,10 @@ use super::KeysError;
 /// id-pe-autonomousSysIds (RFC 3779 section 3.2.1).
 const AS_RESOURCES: &str = "1.3.6.1.5.5.7.1.8";
 
-const INTEGER: u8 = 0x02;
-const SEQUENCE: u8 = 0x30;
-const ASNUM: u8 = 0xa0;
+/// Tags of ASIdentifiers.
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const SEQUENCE: u8 = 0x30;
+pub(super) const ASNUM: u8 = 0xa0;
 
 /// The key of a router's certificate, for each AS that it names. Neither signature nor dates are looked at: what is valid is
 /// for who validates the RPKI to say.
