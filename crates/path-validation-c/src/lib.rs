@@ -33,3 +33,10 @@ pub use table::{
     hf_bgpsec_table, hf_bgpsec_table_add, hf_bgpsec_table_commit, hf_bgpsec_table_count,
     hf_bgpsec_table_free, hf_bgpsec_table_new, hf_bgpsec_table_remove,
 };
+
+/// What a pointer is shared by, the compiler does not see.
+const _: () = {
+    const fn is_shared_between_threads<T: Send + Sync>() {}
+    is_shared_between_threads::<hf_bgpsec_table>();
+    is_shared_between_threads::<hf_bgpsec_signer>();
+};
