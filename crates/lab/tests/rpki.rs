@@ -59,6 +59,20 @@ fn until_published(router: &Router, wanted: &BTreeSet<Row>) -> Result<()> {
     .with_context(|| router.log_tail())
 }
 
+/// VRPs that `bgp` validates by.
+fn heard(router: &Router) -> Result<usize> {
+    let counted = router.cli(&["show", "counters", "holdfast_bgp_rpki_vrps"])?;
+    Ok(counted.split_whitespace().next_back().context("a number")?.parse()?)
+}
+
+fn until_heard(router: &Router, wanted: usize) -> Result<()> {
+    wait::until("what bgp has heard", LIMIT, || match heard(router) {
+        Ok(heard) if heard == wanted => Ok(()),
+        other => Err(format!("{other:?} instead of {wanted}")),
+    })
+    .with_context(|| router.log_tail())
+}
+
 fn some(prefixes: &[&str]) -> BTreeSet<Row> {
     prefixes.iter().map(|prefix| ((*prefix).to_owned(), 24, 64_496)).collect()
 }
@@ -107,9 +121,14 @@ fn the_worlds_vrps_come_and_what_changes_comes_as_a_difference() -> Result<()> {
     until(&router, "one", |cache| cache["state"] == "established" && cache["sessionId"] != session)?;
     until_published(&router, &vrps)?;
 
-    for process in ["rpki", "transport", "manager"] {
+    until_heard(&router, vrps.len())?;
+    for process in ["rpki", "transport", "manager", "bgp"] {
         router.kill(process)?;
         router.wait_running()?;
+        if process != "bgp" {
+            ensure!(heard(&router)? == vrps.len(), "bgp loses nothing by the death of {process}");
+        }
+        until_heard(&router, vrps.len())?;
         until(&router, "one", |cache| cache["state"] == "established")?;
         until_published(&router, &vrps).with_context(|| format!("after the death of {process}"))?;
     }
