@@ -310,6 +310,11 @@ fn our_own_routes_come_from_us() {
     assert_eq!((sinks[0].1.routes.len(), sinks[0].1.messages), (2, before + 1));
 }
 
+/// A client of ours as a route reflector.
+fn ibgp_client(n: u8) -> PeerConfig {
+    PeerConfig { paths: PathRules { reflector_client: true, ..PathRules::default() }, ..ibgp(n) }
+}
+
 const STATE: u64 = 0x4300_0000_0000_0000;
 
 fn told_states(sink: &Sink, route: &str) -> Vec<u64> {
@@ -360,6 +365,12 @@ fn the_state_of_an_internal_peer_counts_where_nothing_is_known_here() {
     let all = [VALID, INVALID, NOT_FOUND].map(prefix);
     let expected = [Validity::Valid, Validity::Invalid, Validity::NotFound];
     assert_eq!(validities(&mut pipeline, &all), expected);
+    // It goes on inside, and not out.
+    let (internal, external) = (up(&mut pipeline, 3, ibgp_client(3)), up(&mut pipeline, 4, ebgp(4)));
+    let mut sinks = [(internal, Sink { internal: true, ..Sink::default() }), (external, Sink::default())];
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(told_states(&sinks[0].1, VALID), [STATE]);
+    assert_eq!(told_states(&sinks[1].1, VALID), Vec::<u64>::new());
     pipeline
         .update(outside, &announcement(&with_states(&[65102, 7], 2, &[STATE | 2]), &[prefix("10.0.0.0/8")]))
         .expect("taken");
