@@ -61,6 +61,7 @@ fn peer(name: &str, address: impl Into<IpAddr>, port: u16) -> Peer {
         md5: None,
         ttl_security: false,
         ttl: None,
+        only_dialled: false,
     }
 }
 
