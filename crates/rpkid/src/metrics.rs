@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_process::metrics::{Metric, Metrics, Sheet};
-use holdfast_rtr::{Client, Counts, Phase};
+use holdfast_rtr::{Client, Counts, Dataset, Phase};
 
 use crate::rpki::{Known, Rpki, State};
 
@@ -54,7 +54,7 @@ fn put_cache(sheet: &mut Sheet, known: &Known, client: &Client, used: bool) {
     let is_up = !matches!(client.phase(), Phase::Down | Phase::Connecting);
     sheet.add(&UP, &[name], is_up.into());
     sheet.add(&USED, &[name], used.into());
-    for (kind, count) in kinds(client.data().map_or(Counts::default(), |data| data.counts())) {
+    for (kind, count) in kinds(client.data().map_or(Counts::default(), Dataset::counts)) {
         sheet.add(&RECORDS, &[name, ("kind", kind)], count);
     }
     if let Some((_, serial)) = client.serial() {

@@ -6,7 +6,7 @@ use holdfast_api::rpki::v1::{
     AsRequest, Cache, CacheState, Configuration, Empty, Piece, PrefixRequest, Records, RpkiServer,
     WatchRequest,
 };
-use holdfast_rtr::{Client, Counts, Phase};
+use holdfast_rtr::{Client, Counts, Dataset, Phase};
 use holdfast_types::{Asn, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 
@@ -172,7 +172,7 @@ fn cache(known: &Known, client: &Client, now: Instant) -> Cache {
         Phase::Waiting => CacheState::Waiting,
     };
     let seconds = |duration: std::time::Duration| u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
-    let counts = client.data().map_or(Counts::default(), |data| data.counts());
+    let counts = client.data().map_or(Counts::default(), Dataset::counts);
     let (session, serial) = client.serial().unzip();
     let times = client.times();
     Cache {
@@ -249,7 +249,7 @@ mod tests {
         node.attach_link(far, PeerIdentity::new("bgp"));
         let client = RpkiClient::new(holdfast_xrl::Channel::over(near));
         let wants = WatchRequest { vrps: true, ..WatchRequest::default() };
-        let mut watch = client.watch(wants.clone());
+        let mut watch = client.watch(wants);
 
         let cache = CacheConfiguration { name: "a".into(), version: 1, ..CacheConfiguration::default() };
         rpki.configure(Configuration { caches: vec![cache], exceptions: Vec::new() }).expect("taken");
