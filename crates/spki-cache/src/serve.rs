@@ -15,12 +15,15 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::spawn_local,
-    time::{sleep, sleep_until},
+    time::{sleep, sleep_until, timeout},
 };
 use tracing::{info, warn};
 
 /// Octets that are read at once.
 const CHUNK: usize = 4096;
+
+/// How long 64 KiB may take to be written.
+const WRITING: Duration = Duration::from_secs(60);
 
 /// Longer than anything that is waited for.
 const FOR_EVER: Duration = Duration::from_secs(86400);
@@ -72,27 +75,30 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> Result<(), String> {
     let mut octets = [0; CHUNK];
     loop {
         let reply = connection.poll_reply(&mut shared.cache.borrow_mut(), Instant::now());
-        let due =
-            connection.poll_timeout(&shared.cache.borrow()).unwrap_or_else(|| Instant::now() + FOR_EVER);
-        let due = sleep_until(due.into());
         match reply {
-            Some(Reply::Send(octets)) => tokio::select! {
-                written = stream.write_all(&octets) => written.map_err(lost)?,
-                () = due => connection.handle_timeout(Instant::now()),
-            },
+            // Once begun it is written to its end, or the connection is of no use any more.
+            Some(Reply::Send(octets)) => {
+                let written = timeout(WRITING, stream.write_all(&octets)).await;
+                written.map_err(|_| "it does not read what it asked for".to_owned())?.map_err(lost)?;
+                connection.handle_timeout(Instant::now());
+            }
             Some(Reply::Close) => {
                 // What was written last is read before the end is seen.
                 let _ = stream.shutdown().await;
                 return connection.fault().map_or(Ok(()), |fault| Err(fault.to_string()));
             }
-            None => tokio::select! {
+            None => {
+                let due = connection.poll_timeout(&shared.cache.borrow());
+                let due = sleep_until(due.unwrap_or_else(|| Instant::now() + FOR_EVER).into());
+                tokio::select! {
                 read = stream.read(&mut octets) => match read.map_err(lost)? {
                     0 => return Ok(()),
                     length => connection.received(&mut shared.cache.borrow_mut(), &octets[..length], Instant::now()),
                 },
                 change = changed.changed() => change.map_err(|_| "the cache has ended".to_owned())?,
                 () = due => connection.handle_timeout(Instant::now()),
-            },
+                }
+            }
         }
     }
 }
