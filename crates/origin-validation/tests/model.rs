@@ -12,7 +12,7 @@ fn plainly(vrps: &[Vrp], prefix: Prefix, origin: Option<Asn>) -> Validity {
         |vrp: &&Vrp| prefix.length() <= vrp.max_length() && Some(vrp.asn()) == origin && vrp.asn() != Asn(0);
     match () {
         () if covering.is_empty() => Validity::NotFound,
-        () if covering.iter().any(|vrp| matches(vrp)) => Validity::Valid,
+        () if covering.iter().any(matches) => Validity::Valid,
         () => Validity::Invalid,
     }
 }
