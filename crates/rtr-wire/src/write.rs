@@ -47,7 +47,7 @@ impl Pdu {
     fn body(&self, version: Version, out: &mut Vec<u8>) {
         match self {
             Self::SerialNotify { serial, .. } | Self::SerialQuery { serial, .. } => {
-                out.extend(serial.0.to_be_bytes())
+                out.extend(serial.0.to_be_bytes());
             }
             Self::ResetQuery | Self::CacheResponse { .. } | Self::CacheReset => {}
             Self::EndOfData { serial, timing, .. } => {

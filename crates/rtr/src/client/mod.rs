@@ -44,7 +44,7 @@ pub enum Phase {
 enum State {
     Down { next: Instant },
     Connecting,
-    Up(Link),
+    Up(Box<Link>),
 }
 
 /// What the cache has said as a whole.
@@ -123,7 +123,7 @@ impl Client {
         self.expire(now);
         match (input, &mut self.state) {
             (Input::Connected, State::Connecting) => {
-                self.state = State::Up(Link::new(self.attempt, now));
+                self.state = State::Up(Box::new(Link::new(self.attempt, now)));
                 self.ask(now);
             }
             (Input::Received(octets), State::Up(link)) => {
@@ -138,7 +138,7 @@ impl Client {
                 Stage::Resting { .. } => self.ask(now),
                 Stage::Asked { .. } | Stage::Answering(_) => self.end(Fault::Stalled, &[], now),
             },
-            (Input::Refresh, State::Up(Link { stage: Stage::Resting { .. }, .. })) => self.ask(now),
+            (Input::Refresh, State::Up(link)) if matches!(link.stage, Stage::Resting { .. }) => self.ask(now),
             // Of a connection that has ended, too early, or without need.
             _ => {}
         }
@@ -328,15 +328,16 @@ impl Client {
     }
 
     fn record(&mut self, record: holdfast_rtr_wire::Record, announced: bool) -> Result<(), Fault> {
-        let State::Up(Link { stage: Stage::Answering(answer), .. }) = &mut self.state else {
+        let State::Up(link) = &mut self.state else { return Ok(()) };
+        let Stage::Answering(answer) = &mut link.stage else {
             return Err(Fault::Unexpected(record.pdu_type()));
         };
         let nothing = Dataset::default();
         let held = self.held.as_ref().map_or(&nothing, |held| &held.data);
         if announced {
-            answer.announce(held, record)?
+            answer.announce(held, record)?;
         } else {
-            answer.withdraw(held, record)?
+            answer.withdraw(held, record)?;
         }
         let limit = self.config.limit;
         if answer.weight(held) > limit { Err(Fault::TooMany(limit)) } else { Ok(()) }

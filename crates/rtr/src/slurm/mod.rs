@@ -67,7 +67,7 @@ impl Exceptions {
                 |error: serde_json::Error| SlurmError::Json { file: name.into(), reason: error.to_string() };
             let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
             let wrong = |(path, reason)| SlurmError::Member { file: name.into(), path, reason };
-            exceptions.file(Member::root(&value), &mut claims.of(name)).map_err(wrong)?;
+            exceptions.file(Member::root(&value), claims.of(name)).map_err(wrong)?;
         }
         claims.check()?;
         Ok(exceptions)

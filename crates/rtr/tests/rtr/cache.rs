@@ -109,6 +109,9 @@ fn what_cancels_out_is_not_told_and_an_aspa_is_told_as_it_is_now() {
     assert_eq!(bench.asked(V2, &query(9, 2)).0, [Pdu::CacheResponse { session: 9 }, end(9, 2, V2)]);
     assert!(!bench.cache.publish(set([vrp(NET), vrp(OTHER), key(1, 1), aspa(1, &[2]), aspa(3, &[9])])));
     assert_eq!(bench.cache.serial(), Serial(2), "the same is nothing new");
+    // What was told before is not told again when there is something new since.
+    assert!(bench.cache.publish(set([vrp(NET), aspa(1, &[2]), aspa(3, &[4]), aspa(5, &[6])])));
+    assert_eq!(bench.asked(V2, &query(9, u32::MAX)).0, [Pdu::CacheResponse { session: 9 }, end(9, 3, V2)]);
 }
 
 /// 8210bis, on races: for routers that use records as they come.
