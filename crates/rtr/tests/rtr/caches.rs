@@ -152,6 +152,17 @@ fn the_best_cache_with_data_is_used_and_a_change_of_caches_is_a_difference() {
     assert!(!bench.caches.has_data());
 }
 
+/// AS 0 says that there is no provider, which is not so where another cache knows one.
+#[test]
+fn no_provider_and_a_provider_are_a_provider() {
+    let mut bench = Bench::new();
+    bench.insert(1, 10);
+    bench.insert(2, 10);
+    bench.says(1, 1, [aspa(1, &[0])]);
+    bench.says(2, 1, [aspa(1, &[3])]);
+    assert_eq!(bench.told(), [delta([aspa(1, &[0])], []), delta([aspa(1, &[3])], [])]);
+}
+
 #[test]
 fn an_empty_cache_is_one_that_has_data() {
     let mut bench = Bench::new();
