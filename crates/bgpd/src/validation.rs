@@ -298,7 +298,7 @@ fn read_vrps(columns: &Vrps, octets: usize, vrps: &mut Vec<Vrp>) -> Result<(), X
     let bad = || XrlError::invalid_argument("columns of VRPs make no sense");
     let rows = columns.asns.len();
     let lengths = [columns.addresses.len() / octets, columns.lengths.len(), columns.max_lengths.len()];
-    if lengths != [rows; 3] || columns.addresses.len() % octets != 0 {
+    if lengths != [rows; 3] || !columns.addresses.len().is_multiple_of(octets) {
         return Err(bad());
     }
     let rest = columns.lengths.iter().zip(&columns.max_lengths).zip(&columns.asns);
