@@ -9,7 +9,7 @@ use std::cell::Cell;
 fn the_corpus_of_pdus_breaks_no_promise() {
     let good = Cell::new(0);
     replay::replay("rtr_pdus", 50_000, |octets| {
-        good.set(good.get() + holdfast_rtr_wire::fuzzing::pdus(octets))
+        good.set(good.get() + holdfast_rtr_wire::fuzzing::pdus(octets));
     });
     assert!(good.get() > 10_000, "{}", good.get());
 }

@@ -144,7 +144,7 @@ fn each_fault_has_its_name_and_its_code() {
         assert_eq!((fault.to_string().as_str(), fault.code()), (told, code), "{hex}");
         assert_eq!(ErrorCode::from_number(code.number()), code);
     }
-    assert_eq!(ErrorCode::Unknown(77).number(), 77);
+    assert_eq!(Unknown(77).number(), 77);
 }
 
 /// Nobody waits for four gigabytes: a length is refused with the header that tells it.

@@ -49,7 +49,7 @@ impl Bench {
         self.now += Duration::from_secs(600);
         self.handle(id, Input::Timeout);
         self.handle(id, Input::Connected);
-        let held = self.caches.client(CacheId(id)).and_then(|client| client.serial());
+        let held = self.caches.client(CacheId(id)).and_then(holdfast_rtr::Client::serial);
         if held.is_some() {
             self.handle(id, Input::Received(&octets(V2, &[Pdu::CacheReset])));
         }

@@ -111,7 +111,7 @@ impl Bench {
             match output {
                 Output::Connect => done.push(Done::Connect),
                 Output::Send(octets) => {
-                    done.extend(pdus(&octets).into_iter().map(|(version, pdu)| Done::Sent(version, pdu)))
+                    done.extend(pdus(&octets).into_iter().map(|(version, pdu)| Done::Sent(version, pdu)));
                 }
                 Output::Close => done.push(Done::Close),
                 Output::Event(event) => self.events.push(event),
