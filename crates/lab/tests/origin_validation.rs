@@ -71,7 +71,8 @@ fn route(number: u32) -> String {
 fn vrps() -> BTreeSet<Row> {
     let of = |number: u32| {
         let own = route(number);
-        let around = format!("{}.{}.{}.0/23", 20 + number / 65_536, number / 256 % 256, number % 256 & 0xfe);
+        let around =
+            format!("{}.{}.{}.0/23", 20 + number / 65_536, number / 256 % 256, (number % 256) & 0xfe);
         match number % 14 {
             2 => vec![(own, 24, 65_001)],
             4 => vec![(around, 24, 65_001)],
@@ -95,7 +96,8 @@ fn roa_table(vrps: &BTreeSet<Row>) -> String {
 
 /// What BIRD says.
 fn judged(bird: &Bird, state: &str) -> Result<BTreeSet<String>> {
-    let said = bird.birdc(&format!("show route table master4 where roa_check(r, net, bgp_path.last) = {state}"))?;
+    let said =
+        bird.birdc(&format!("show route table master4 where roa_check(r, net, bgp_path.last) = {state}"))?;
     let prefix = |line: &str| line.split(' ').next().filter(|first| first.contains('/')).map(str::to_owned);
     Ok(said.lines().filter_map(prefix).collect())
 }
