@@ -7,8 +7,9 @@ use std::{collections::VecDeque, rc::Rc};
 
 use holdfast_rtr::{Counts, Dataset, Delta};
 
-/// Octets of all changes together.
-const MOST_OCTETS: usize = 16 << 20;
+/// Octets of all changes together, 65,536 VRPs. More at once is told as all there is: that is put together beside what
+/// holds, piece by piece, where a change is applied in one turn of `bgp`.
+const MOST_OCTETS: usize = 1 << 20;
 /// Changes, many of which may be empty.
 const MOST_CHANGES: usize = 1024;
 
