@@ -252,7 +252,7 @@ impl<'a> Rewrite<'a, '_> {
             code::COMMUNITIES => self.values(code, flags, value, &edit.communities, u32::to_be_bytes),
             code::ORIGINATOR_ID => self.originator_id(old),
             code::CLUSTER_LIST => self.cluster_list(value),
-            code::EXTENDED_COMMUNITIES => self.ext_communities(flags, value),
+            code::EXTENDED_COMMUNITIES => self.ext_communities(flags, value, old),
             code::AS4_PATH => path::push_as4_path(self.as_path, edit, self.out),
             code::AS4_AGGREGATOR => path::push_as4_aggregator(self.aggregator, self.out),
             code::LARGE_COMMUNITIES => {
@@ -283,18 +283,23 @@ impl<'a> Rewrite<'a, '_> {
         }
     }
 
-    fn ext_communities(&mut self, flags: u8, value: &'a [u8]) {
+    fn ext_communities(&mut self, flags: u8, value: &'a [u8], old: Option<Attribute<'a>>) {
         let (code, mut edit) = (code::EXTENDED_COMMUNITIES, self.edit.ext_communities);
-        if self.edit.validation_state == Change::Keep {
-            return self.values(code, flags, value, &edit, |value| value);
-        }
-        let mut remove = edit.remove.to_vec();
-        remove.extend(value.as_chunks().0.iter().filter(|value| validation_state(**value).is_some()));
-        let mut add = edit.add.to_vec();
-        if let Change::Set(state) = self.edit.validation_state {
-            let [high, low] = VALIDATION_STATE;
-            add.push([high, low, 0, 0, 0, 0, 0, state]);
-        }
+        let is_state = |value: &&[u8; 8]| validation_state(**value).is_some();
+        let told = match self.edit.validation_state {
+            Change::Set(state) => Some(state),
+            // By far the most: nobody says anything.
+            Change::Remove if edit.is_noop() && !value.as_chunks().0.iter().any(|value| is_state(&value)) => {
+                return old.into_iter().for_each(|attribute| self.pass_on(attribute));
+            }
+            Change::Remove => None,
+            Change::Keep => return self.values(code, flags, value, &edit, |value| value),
+        };
+        let [high, low] = VALIDATION_STATE;
+        let told = told.map(|state| [high, low, 0, 0, 0, 0, 0, state]);
+        let remove: Vec<_> =
+            edit.remove.iter().chain(value.as_chunks().0.iter().filter(is_state)).copied().collect();
+        let add: Vec<_> = edit.add.iter().copied().chain(told).collect();
         (edit.remove, edit.add) = (&remove, &add);
         self.values(code, flags, value, &edit, |value| value);
     }
