@@ -295,20 +295,20 @@ impl<'a> Rewrite<'a, '_> {
             Change::Remove => None,
             Change::Keep => return self.values(code, flags, value, &edit, |value| value),
         };
+        let others = |value: &&[u8; 8]| !is_state(value);
+        let kept: Vec<[u8; 8]> = value.as_chunks().0.iter().filter(others).copied().collect();
         let [high, low] = VALIDATION_STATE;
         let told = told.map(|state| [high, low, 0, 0, 0, 0, 0, state]);
-        let remove: Vec<_> =
-            edit.remove.iter().chain(value.as_chunks().0.iter().filter(is_state)).copied().collect();
         let add: Vec<_> = edit.add.iter().copied().chain(told).collect();
-        (edit.remove, edit.add) = (&remove, &add);
-        self.values(code, flags, value, &edit, |value| value);
+        edit.add = &add;
+        self.values(code, flags, kept.as_flattened(), &edit, |value| value);
     }
 
     fn values<T: Copy, const N: usize>(
         &mut self,
         code: u8,
         flags: u8,
-        value: &'a [u8],
+        value: &[u8],
         edit: &Values<'_, T>,
         octets: impl Fn(T) -> [u8; N],
     ) {

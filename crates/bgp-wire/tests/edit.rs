@@ -182,6 +182,30 @@ fn rows() -> Vec<Row> {
             base("c0 10 10 0000000000000001 0202020202020202 c0 20 0c 000000010000000200000003"),
         ),
         (
+            "what others say of validity is left out, and all else stays",
+            base("c0 10 18 4300000000000000 0000000000000001 4300000000000002"),
+            Edit { validation_state: Change::Remove, ..edit },
+            base("c0 10 08 0000000000000001"),
+        ),
+        (
+            "where nobody says anything the attribute stays as it is",
+            base("e0 10 08 0000000000000001"),
+            Edit { validation_state: Change::Remove, ..edit },
+            base("e0 10 08 0000000000000001"),
+        ),
+        (
+            "and where there is none, none comes",
+            BASE.into(),
+            Edit { validation_state: Change::Remove, ..edit },
+            BASE.into(),
+        ),
+        (
+            "what is found out here takes the place of what was said",
+            base("c0 10 10 4300000000000000 0000000000000001"),
+            Edit { validation_state: Change::Set(2), ..edit },
+            base("c0 10 10 0000000000000001 4300000000000002"),
+        ),
+        (
             "unknown attributes: transitive ones get Partial, others end here",
             base("80 1a 01 00  c0 63 02 0102 80 64 00 d0 f0 0001 00"),
             edit,
