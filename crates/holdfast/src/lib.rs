@@ -122,7 +122,8 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
 /// command line that is wrong has another one than clap's 2.
 fn command_line() -> CommandLine {
     const VERDICTS: [&str; 2] = ["bgpsec", "speaker"];
-    let named = std::env::args().nth(1).filter(|name| name.len() > 1);
+    let named =
+        std::env::args_os().nth(1).and_then(|name| name.into_string().ok()).filter(|name| name.len() > 1);
     let is_verdict = named.is_some_and(|named| VERDICTS.iter().any(|name| name.starts_with(&named)));
     CommandLine::try_parse().unwrap_or_else(|error| {
         let wrong = is_verdict && error.use_stderr();
