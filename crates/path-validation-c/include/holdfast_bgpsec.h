@@ -421,7 +421,7 @@ enum hf_bgpsec_code hf_bgpsec_check(const uint8_t *path,
 
 /**
  * The verdict on a path, by the keys as of the last commit (RFC 8205 section 5.2). That it is not valid is no failure of the
- * call.
+ * call. A path of any length is verified, hop by hop: the bound on hops is that of `hf_bgpsec_check`, which comes first.
  *
  * Relied on: `table` is null or a table; `path` is null or points at `path_len` octets; `route` is null or points at its type, and that
  * at its octets; `verdict` is null or points at room for its type.
