@@ -120,6 +120,8 @@ impl Pipeline {
         self.bury(passed);
         let released = self.release_suppressed(budget);
         let left = self.background.remains.free(budget);
+        // Receivers are asked once for both: each time takes of their patience.
+        self.background.waiting = self.is_walking() && self.is_held_up();
         let walking = self.walk_slice(budget);
         let validating = self.validation_slice(budget);
         self.aggregate();
@@ -167,11 +169,14 @@ impl Pipeline {
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
     /// has its answer, and no walk over the tables is under way or has to follow.
     pub fn is_settled(&self) -> bool {
-        let is_walking = self.background.place.is_some()
-            || self.background.wanted
-            || !self.background.unapplied.is_empty();
-        let is_idle = !is_walking && self.background.filters.is_empty();
+        let is_idle = !self.is_walking() && self.background.filters.is_empty();
         is_idle && !self.is_aggregating() && self.core.next_hops.are_answered()
+    }
+
+    /// Whether routes have yet to be looked at again, all or some.
+    fn is_walking(&self) -> bool {
+        let Background { place, wanted, unapplied, .. } = &self.background;
+        place.is_some() || *wanted || !unapplied.is_empty()
     }
 
     fn walk_slice(&mut self, budget: usize) -> bool {
@@ -180,7 +185,6 @@ impl Pipeline {
             None if self.background.wanted => self.start_walk(),
             None => return false,
         };
-        self.background.waiting = self.is_held_up();
         if self.background.waiting {
             self.background.place = Some(place);
             return false;

@@ -158,7 +158,7 @@ impl<P: IpPrefix> LocRib<P> {
     }
 
     /// Looks at up to `budget` prefixes inside of one again, after `after` or from that one itself on, for what validation says
-    /// now; returns where to go on.
+    /// now; returns where to go on, and how many there were.
     pub(crate) fn validate_again(
         &mut self,
         core: &mut Core,
@@ -166,7 +166,7 @@ impl<P: IpPrefix> LocRib<P> {
         inside: P,
         after: Option<P>,
         budget: usize,
-    ) -> Option<P> {
+    ) -> (Option<P>, usize) {
         let from = self.table.iter_from(after.unwrap_or(inside), after.is_none());
         let found = from.map(|(prefix, _)| prefix).take_while(|prefix| inside.contains(*prefix)).take(budget);
         let found: Vec<P> = found.collect();
@@ -175,7 +175,7 @@ impl<P: IpPrefix> LocRib<P> {
             self.visit_one(core, stages, *prefix);
         }
         core.validating_anew = before;
-        found.last().copied().filter(|_| found.len() == budget)
+        (found.last().copied().filter(|_| found.len() == budget), found.len())
     }
 
     /// The source's path to the prefix; [`Path::NONE`] if it has none.

@@ -274,33 +274,35 @@ impl Pipeline {
             || self.background.wants_validation()
     }
 
-    /// Looks at up to `budget` routes that a change in the RPKI concerns; whether there are more.
+    /// Looks at up to `budget` prefixes that a change in the RPKI concerns; whether there are more.
     pub(crate) fn validation_slice(&mut self, budget: usize) -> bool {
+        if self.background.unapplied.is_empty() || self.background.waiting {
+            return false;
+        }
         let mut left = budget.max(1);
-        while left > 0 {
-            let Some(&inside) = self.background.unapplied.prefixes.front() else { return false };
-            self.background.waiting = self.is_held_up();
-            if self.background.waiting {
-                return false;
-            }
+        while left > 0
+            && let Some(&inside) = self.background.unapplied.prefixes.front()
+        {
             let after = self.background.unapplied.after;
             let (core, stages) = (&mut self.core, &mut self.stages);
-            let next: Option<Prefix> = match inside {
+            let (next, visited): (Option<Prefix>, usize) = match inside {
                 Prefix::V4(inside) => {
                     let after = after.and_then(Ipv4Prefix::from_prefix);
-                    self.v4.rib.validate_again(core, stages, inside, after, left).map(Into::into)
+                    let (next, visited) = self.v4.rib.validate_again(core, stages, inside, after, left);
+                    (next.map(Into::into), visited)
                 }
                 Prefix::V6(inside) => {
                     let after = after.and_then(Ipv6Prefix::from_prefix);
-                    self.v6.rib.validate_again(core, stages, inside, after, left).map(Into::into)
+                    let (next, visited) = self.v6.rib.validate_again(core, stages, inside, after, left);
+                    (next.map(Into::into), visited)
                 }
             };
             self.background.unapplied.after = next;
-            if next.is_some() {
-                break;
+            if next.is_none() {
+                self.background.unapplied.prefixes.pop_front();
             }
-            self.background.unapplied.prefixes.pop_front();
-            left -= 1;
+            // To find nothing is work as well.
+            left = left.saturating_sub(visited.max(1));
         }
         self.free_swept_places();
         !self.background.unapplied.is_empty()

@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use holdfast_bgp_pipeline::{
     Direction, Event, NextHopMode, OriginateAttributes, PathRules, PathState, PeerConfig, PeerIndex,
-    Pipeline, States,
+    Pipeline, SessionFacts, States,
 };
 use holdfast_bgp_wire::{Attributes, Origin, edit::AttributesBuilder};
 use holdfast_origin_validation::{Authorizations, Delta};
@@ -13,7 +13,10 @@ use holdfast_types::{Asn, Aspa, BgpRole, Family, Prefix, Vrp};
 
 use crate::{
     policies::program,
-    speaker::{OUR_AS, Sink, address, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker},
+    speaker::{
+        OUR_AS, Sink, address, announcement, announcement_of, checked, ebgp, facts, ibgp, prefix, settle,
+        speaker,
+    },
 };
 
 type Shared = Rc<RefCell<Authorizations>>;
@@ -166,6 +169,7 @@ fn a_change_moves_what_it_concerns_and_nobody_is_told_of_anything_else() {
         settle(&mut pipeline, &mut sinks);
         change(&mut pipeline, &shared, announced(&three()));
         settle(&mut pipeline, &mut sinks);
+        while pipeline.work(100) {}
         assert_eq!(pipeline.attribute_sets(), 2);
     }
 }
@@ -221,6 +225,88 @@ fn a_large_change_is_a_walk_and_ends_where_small_ones_do() {
     settle(&mut pipeline, &mut []);
     assert_eq!(pipeline.explain(routes[0])[0].states, None);
     assert_eq!(pipeline.explain(routes[2])[0].state, PathState::Best);
+}
+
+#[test]
+fn a_slice_is_as_long_as_its_budget_however_many_prefixes_it_is_about() {
+    const OUTER: u8 = 60;
+    const INNER: usize = 250;
+    const BUDGET: usize = 256;
+    let outer = |n: u8, asn| vrp(&format!("10.{n}.0.0/16"), 24, asn);
+    let (mut pipeline, shared) = validating(&(0..OUTER).map(|n| outer(n, 8)).collect::<Vec<_>>());
+    let from = up(&mut pipeline, 1, ebgp(1));
+    for n in 0..OUTER {
+        let routes: Vec<_> = (0..INNER).map(|low| prefix(&format!("10.{n}.{low}.0/24"))).collect();
+        pipeline.update(from, &announcement(&attributes(&[65101, 7], 1), &routes)).expect("taken");
+    }
+    settle(&mut pipeline, &mut []);
+    // They are invalid already, and another AS that may originate them makes no difference.
+    let delta = announced(&(0..OUTER).map(|n| outer(n, 9)).collect::<Vec<_>>());
+    change(&mut pipeline, &shared, delta);
+    let mut slices = 0;
+    while pipeline.is_revalidating() {
+        pipeline.work(BUDGET);
+        slices += 1;
+    }
+    let least = (usize::from(OUTER) * INNER).div_ceil(BUDGET);
+    assert!((least..=2 * least).contains(&slices), "{slices} slices, {least} would do");
+}
+
+#[test]
+fn who_is_slow_is_waited_for_as_long_with_a_change_as_without() {
+    let waits = |changes: bool, walks: bool| {
+        let (mut pipeline, shared) = validating(&three());
+        let from = up(&mut pipeline, 1, ebgp(1));
+        up(&mut pipeline, 2, ebgp(2));
+        let routes = [VALID, INVALID, NOT_FOUND].map(prefix);
+        pipeline.update(from, &announcement(&attributes(&[65101, 7], 1), &routes)).expect("taken");
+        // The second peer reads nothing.
+        if walks {
+            pipeline.revalidate();
+        }
+        if changes {
+            change(&mut pipeline, &shared, withdrawn(&three()[..1]));
+        }
+        let mut waits = 0;
+        loop {
+            pipeline.work(1);
+            if !pipeline.is_waiting() {
+                return waits;
+            }
+            waits += 1;
+        }
+    };
+    let patience = waits(false, true);
+    assert!(patience > 1);
+    assert_eq!([waits(true, false), waits(true, true)], [patience; 2]);
+}
+
+#[test]
+fn a_path_that_is_swept_on_the_way_leaves_its_place_before_another_takes_it() {
+    let (mut pipeline, shared) = validating(&three());
+    let other = up(&mut pipeline, 1, ebgp(1));
+    let before = ["10.0.0.0/24", "10.0.1.0/24"].map(prefix);
+    pipeline.update(other, &announcement(&attributes(&[65101, 7], 1), &before)).expect("taken");
+    let identifiers_received = Family::ALL.into_iter().collect();
+    let from = pipeline.add_peer(ebgp(2));
+    pipeline.peer_up(from, SessionFacts { identifiers_received, ..facts(2) }).expect("room");
+    let announce = |pipeline: &mut Pipeline, identifier| {
+        let body = announcement_of(Some(identifier), &attributes(&[65102, 7], 2), &[prefix(VALID)]);
+        pipeline.update(from, &body).expect("taken");
+    };
+    announce(&mut pipeline, 1);
+    settle(&mut pipeline, &mut []);
+    // It does not come again, and the change comes by before the walk does.
+    pipeline.begin_refresh(from, Family::IPV4_UNICAST);
+    pipeline.end_refresh(from, Family::IPV4_UNICAST);
+    change(&mut pipeline, &shared, withdrawn(&three()[..1]));
+    pipeline.work(before.len());
+    assert!(pipeline.explain(prefix(VALID)).is_empty() && !pipeline.is_settled());
+    // It is back, and has its place for itself.
+    announce(&mut pipeline, 1);
+    settle(&mut pipeline, &mut []);
+    announce(&mut pipeline, 2);
+    assert_eq!(pipeline.explain(prefix(VALID)).len(), 2);
 }
 
 #[test]
