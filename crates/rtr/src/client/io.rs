@@ -46,7 +46,7 @@ pub enum Event {
         /// What is held now.
         counts: Counts,
     },
-    /// The cache has no data yet.
+    /// The cache has no data yet. Once, until it says something else.
     NoData,
     /// The session has ended.
     Lost(Fault),

@@ -13,8 +13,8 @@ pub(super) enum Stage {
     Asked { all: bool },
     /// Records come.
     Answering(Answer),
-    /// Between polls.
-    Resting { poll: Instant, empty: bool },
+    /// Between polls. Nothing is owed.
+    Resting { poll: Instant },
 }
 
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Link {
     pub(super) since: Instant,
     /// There may be something new since what is being answered.
     pub(super) notified: Option<Serial>,
+    /// The cache has said that it has no data, and nothing else since.
+    pub(super) empty: bool,
 }
 
 impl Link {
@@ -45,13 +47,14 @@ impl Link {
             heard: now,
             since: now,
             notified: None,
+            empty: false,
         }
     }
 
     pub(super) fn due(&self) -> Instant {
         match self.stage {
             Stage::Asked { .. } | Stage::Answering(_) => self.heard + SILENCE,
-            Stage::Resting { poll, .. } => poll,
+            Stage::Resting { poll } => poll,
         }
     }
 
@@ -113,9 +116,21 @@ impl Link {
         }
     }
 
+    /// No Data Available, which answers queries only (section 8.4). Whether that is news.
+    pub(super) fn no_data(&mut self, version: Version, poll: Instant) -> Result<bool, Fault> {
+        if let Stage::Resting { .. } = self.stage {
+            return Err(Fault::Unexpected(PduType::ErrorReport));
+        }
+        self.version = self.version.min(version);
+        self.agreed = true;
+        self.stage = Stage::Resting { poll };
+        Ok(!std::mem::replace(&mut self.empty, true))
+    }
+
     /// An End of Data.
     pub(super) fn finish(&mut self, poll: Instant) -> Result<Answer, Fault> {
-        match std::mem::replace(&mut self.stage, Stage::Resting { poll, empty: false }) {
+        self.empty = false;
+        match std::mem::replace(&mut self.stage, Stage::Resting { poll }) {
             Stage::Answering(answer) => Ok(answer),
             Stage::Asked { .. } | Stage::Resting { .. } => Err(Fault::Unexpected(PduType::EndOfData)),
         }

@@ -181,8 +181,8 @@ impl Client {
             State::Connecting => Phase::Connecting,
             State::Up(link) => match link.stage {
                 Stage::Asked { .. } | Stage::Answering(_) => Phase::Syncing,
-                Stage::Resting { empty: true, .. } => Phase::Waiting,
-                Stage::Resting { empty: false, .. } => Phase::Established,
+                Stage::Resting { .. } if link.empty => Phase::Waiting,
+                Stage::Resting { .. } => Phase::Established,
             },
         }
     }
@@ -374,11 +374,9 @@ impl Client {
         match report.code {
             // What is held stays until it expires; section 8.4 asks for Reset Queries from here on.
             ErrorCode::NoDataAvailable => {
-                link.version = link.version.min(version);
-                link.agreed = true;
-                link.stage = Stage::Resting { poll: now + retry, empty: true };
+                let news = link.no_data(version, now + retry)?;
                 self.resync = true;
-                self.outputs.push_back(Output::Event(Event::NoData));
+                self.outputs.extend(news.then_some(Output::Event(Event::NoData)));
                 Ok(())
             }
             ErrorCode::UnsupportedProtocolVersion if !link.agreed => Err(Fault::Downgrade(link.version)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_rtr::{ClientConfig, Event, Fault, Input, Phase};
-use holdfast_rtr_wire::{ErrorCode, Pdu, Serial, Timing, Version};
+use holdfast_rtr_wire::{ErrorCode, Pdu, PduType, Serial, Timing, Version};
 
 use crate::script::{Bench, Done, V0, V1, V2, answer, aspa, delta, error, key, octets, set, vrp};
 
@@ -144,8 +144,30 @@ fn a_cache_without_data_is_asked_again_and_what_it_said_before_holds() {
     assert_eq!(bench.wait(), (Duration::from_secs(100), vec![Done::Sent(V1, Pdu::ResetQuery)]));
     bench.hears(V1, &[error(ErrorCode::NoDataAvailable)]);
     assert_eq!(bench.hears(V1, &[notify(1)]), [Done::Sent(V1, Pdu::ResetQuery)], "as soon as it has some");
+    let said = |bench: &Bench| bench.events.iter().filter(|event| **event == Event::NoData).count();
+    assert_eq!(said(&bench), 1, "until it has something else to say");
     bench.hears(V1, &answer(9, 1, [Pdu::Announce(vrp(OTHER))]));
     assert_eq!(bench.deltas(), [delta([vrp(OTHER)], [vrp(NET)])]);
+    bench.wait();
+    bench.hears(V1, &[error(ErrorCode::NoDataAvailable)]);
+    assert_eq!(said(&bench), 2);
+}
+
+/// RFC 8210 section 8.4: it answers a query.
+#[test]
+fn that_there_are_no_data_is_no_news_from_a_cache_that_was_not_asked() {
+    let no_data = error(ErrorCode::NoDataAvailable);
+    let mut bench = Bench::holding(V1, [vrp(NET)]);
+    bench.events.clear();
+    assert_eq!(bench.hears(V1, &vec![no_data.clone(); 4096]), [Done::Close]);
+    let fault = Fault::Unexpected(PduType::ErrorReport);
+    assert_eq!(bench.events, [Event::Lost(fault.clone())]);
+    assert_eq!(bench.client.data(), Some(&set([vrp(NET)])));
+    assert_eq!(bench.wait(), (Duration::from_secs(100), vec![Done::Connect]));
+    // Nor twice for one query.
+    bench.handle(Input::Connected);
+    assert_eq!(bench.hears(V1, &[no_data.clone(), no_data]), [Done::Close]);
+    assert_eq!(bench.events[1..], [Event::NoData, Event::Lost(fault)]);
 }
 
 #[test]
