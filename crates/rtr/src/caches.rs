@@ -43,7 +43,7 @@ impl Caches {
     pub fn insert(&mut self, id: CacheId, preference: u32, config: ClientConfig, now: Instant) {
         match self.entries.get_mut(&id) {
             Some(entry) => {
-                entry.client.reconfigure(config);
+                entry.client.reconfigure(config, now);
                 entry.preference = preference;
             }
             None => {

@@ -106,16 +106,26 @@ impl Client {
         }
     }
 
-    /// Has another configuration from now on. What is held stays, a session goes on; another version is for the next.
-    pub fn reconfigure(&mut self, config: ClientConfig) {
+    /// Has another configuration from now on. What is held stays, a session goes on; another version is for the next. What
+    /// was put off for longer than would be now comes sooner; later comes nothing.
+    pub fn reconfigure(&mut self, config: ClientConfig, now: Instant) {
         self.config = config;
-        let expire = self.times().expire;
+        let Times { refresh, retry, expire } = self.times();
         if let Some(held) = &mut self.held {
             held.expires = held.updated + expire;
         }
-        if let State::Down { .. } | State::Connecting = self.state {
-            self.attempt = self.config.version;
+        match &mut self.state {
+            State::Down { next } => *next = (*next).min(now + retry),
+            State::Connecting => {}
+            State::Up(link) => {
+                let wait = if link.empty { retry } else { refresh };
+                if let Stage::Resting { poll } = &mut link.stage {
+                    *poll = (*poll).min(now + wait);
+                }
+                return;
+            }
         }
+        self.attempt = self.config.version;
     }
 
     /// Takes in what has happened.

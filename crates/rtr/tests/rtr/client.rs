@@ -384,7 +384,34 @@ fn times_are_kept_within_their_bounds_and_the_operator_has_the_last_word() {
 fn another_configuration_leaves_session_and_data() {
     let mut bench = Bench::holding(V2, [vrp(NET)]);
     let expire = Some(Duration::from_secs(700));
-    bench.client.reconfigure(ClientConfig { expire, version: Version::V1, ..ClientConfig::default() });
+    let config = ClientConfig { expire, version: Version::V1, ..ClientConfig::default() };
+    bench.client.reconfigure(config, bench.now);
     assert_eq!(bench.client.expires(), Some(bench.now + Duration::from_secs(700)));
     assert_eq!((bench.client.version(), bench.client.data().is_some()), (Some(V2), true));
+}
+
+#[test]
+fn shorter_times_hold_at_once_and_longer_ones_from_the_next_time() {
+    let seconds = Duration::from_secs;
+    let times = |refresh, retry| ClientConfig {
+        refresh: Some(seconds(refresh)),
+        retry: Some(seconds(retry)),
+        ..ClientConfig::default()
+    };
+    let mut bench = Bench::holding(V2, [vrp(NET)]);
+    bench.client.reconfigure(times(2000, 200), bench.now);
+    assert_eq!(bench.client.poll_timeout(), Some(bench.now + seconds(1000)));
+    bench.client.reconfigure(times(5, 3), bench.now);
+    assert_eq!(bench.wait(), (seconds(5), vec![Done::Sent(V2, serial_query(1))]));
+    // Without data, and without a connection, it is the Retry Interval.
+    bench.client.reconfigure(times(5, 100), bench.now);
+    bench.hears(V2, &[error(ErrorCode::NoDataAvailable)]);
+    bench.client.reconfigure(times(5, 30), bench.now);
+    assert_eq!(bench.wait(), (seconds(30), vec![Done::Sent(V2, Pdu::ResetQuery)]));
+    bench.client.reconfigure(times(5, 100), bench.now);
+    bench.hears(V2, &[error(ErrorCode::InternalError)]);
+    bench.client.reconfigure(times(5, 200), bench.now);
+    assert_eq!(bench.client.poll_timeout(), Some(bench.now + seconds(100)));
+    bench.client.reconfigure(times(5, 20), bench.now);
+    assert_eq!(bench.wait(), (seconds(20), vec![Done::Connect]));
 }
