@@ -1,12 +1,13 @@
 //! Local exceptions: SLURM files (RFC 8416), with ASPAs (draft-ietf-sidrops-aspa-slurm-04, `"slurmVersion": 2`).
 //!
-//! Files are read strictly: a member that is not defined is an error, so that a slip of the pen does not silently leave
+//! Files are read strictly: a member that is not defined, or that is there twice, is an error, so that a slip of the pen does not silently leave
 //! a filter out. Two things are taken as others write them: base64 in its plain or in its URL form, with `=` at the end
 //! or without; and `customerAsid` for `customerAsn` in filters. The draft does not say whether an asserted ASPA replaces
 //! or extends what caches say of the customer: it extends; who wants it replaced filters the customer as well.
 
 mod member;
 mod overlap;
+mod strict;
 
 use holdfast_rtr_wire::{MOST_PROVIDERS, Record};
 use holdfast_types::{Asn, Aspa, Prefix, RouterKey, Ski, Vrp};
@@ -14,6 +15,7 @@ use holdfast_types::{Asn, Aspa, Prefix, RouterKey, Ski, Vrp};
 use crate::{Dataset, filter::Filters, view::View};
 use member::{Fields, Member};
 use overlap::Claims;
+use strict::Strict;
 
 /// What an operator knows better than the caches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -35,12 +37,12 @@ pub enum SlurmError {
         /// What.
         reason: String,
     },
-    /// A file is no JSON.
+    /// A file is no JSON, or an object in it has a member twice.
     #[error("{file}: {reason}")]
     Json {
         /// The file's name.
         file: String,
-        /// What the parser says.
+        /// What the parser says, and in which line.
         reason: String,
     },
     /// Two files speak of the same; then none of them may be used (RFC 8416 section 4.2).
@@ -65,7 +67,7 @@ impl Exceptions {
         for (name, text) in files {
             let json =
                 |error: serde_json::Error| SlurmError::Json { file: name.into(), reason: error.to_string() };
-            let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
+            let Strict(value) = serde_json::from_str(text).map_err(json)?;
             let wrong = |(path, reason)| SlurmError::Member { file: name.into(), path, reason };
             exceptions.file(Member::root(&value), claims.of(name)).map_err(wrong)?;
         }

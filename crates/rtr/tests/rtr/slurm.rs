@@ -133,6 +133,37 @@ fn what_is_wrong_is_named_with_its_place() {
     assert_eq!(parse("[]").unwrap_err(), "a.json: the file: an object is expected");
 }
 
+/// The last one would hold, and what the first one filters would come in.
+#[test]
+fn a_member_that_is_there_twice_is_refused_at_any_depth() {
+    for (from, to, told) in [
+        (
+            "\"bgpsecFilters\"",
+            "\"prefixFilters\": [],\n\"bgpsecFilters\"",
+            "`prefixFilters` is there twice at line 9 ",
+        ),
+        (
+            "\"aspaFilters\"",
+            "\"bgpsecFilt\\u0065rs\": [],\n\"aspaFilters\"",
+            "`bgpsecFilters` is there twice at line 14 ",
+        ),
+        (
+            "\"slurmVersion\": 2,",
+            "\"slurmVersion\": 2, \"slurmVersion\": 2,",
+            "`slurmVersion` is there twice at line 2 ",
+        ),
+        (
+            "{\"asn\": 64496, \"comment\"",
+            "{\"asn\": 64496, \"asn\": 1, \"comment\"",
+            "`asn` is there twice at line 6 ",
+        ),
+    ] {
+        assert!(FULL.contains(from), "{from}");
+        let error = parse(&FULL.replacen(from, to, 1)).expect_err(to);
+        assert!(error.starts_with(&format!("a.json: {told}")), "{error}\nnot: {told}");
+    }
+}
+
 fn file(filter: &str, assertion: &str, router: u32, customer: u32) -> String {
     format!(
         r#"{{"slurmVersion": 2,
