@@ -27,8 +27,9 @@ use crate::tasks::{Bgp, seed};
 const RETRY: Duration = Duration::from_millis(200);
 /// Records that one epoch may bring: ten times what the whole Internet has.
 const MOST_RECORDS: usize = 8 << 20;
-/// How long routes of sessions that go on wait for the first epoch before anybody is told of them.
-const FIRST: Duration = Duration::from_secs(5);
+/// How long routes of sessions that go on wait for the first epoch before anybody is told of them: an `rpki` that begins
+/// at the same time waits 5 s for the second of its caches, after it has loaded the first.
+const FIRST: Duration = Duration::from_secs(15);
 
 type Shared = Rc<RefCell<Authorizations>>;
 

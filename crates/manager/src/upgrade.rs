@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use crate::{service::Manager, supervisor::State};
 
 /// Who is replaced, in this order: who is fed by another comes before it.
-const ORDER: [&str; 8] = ["fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
+const ORDER: [&str; 8] = ["fea", "rib", "transport", "bgp", "rpki", "metrics", "glass", "monitor"];
 /// A new process takes no longer to run.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 /// So often a new process may die before it runs.
@@ -226,6 +226,20 @@ impl Upgrade<'_> {
         match tokio::time::timeout(RUN_LIMIT, runs).await {
             Ok(result) => result,
             Err(error) => Err(late(error).unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new process is told everything by an old one that is settled, and then that one is replaced under it.
+    #[test]
+    fn who_is_fed_by_another_is_replaced_before_it() {
+        let place = |wanted| ORDER.iter().position(|name| *name == wanted);
+        for (fed, feeder) in [("fea", "rib"), ("rib", "bgp"), ("bgp", "rpki")] {
+            assert!(place(fed) < place(feeder), "{fed} before {feeder}");
         }
     }
 }
