@@ -61,15 +61,8 @@ impl Authorizations {
 
     /// Applies a difference. What is in it and held already, or did not hold, changes nothing.
     pub fn apply(&mut self, delta: &Delta) -> Affected {
-        let mut affected = Affected::default();
-        for (vrps, holds) in [(&delta.withdrawn, false), (&delta.announced, true)] {
-            for vrp in vrps {
-                let is_news = if holds { self.vrps.insert(*vrp) } else { self.vrps.remove(*vrp) };
-                affected.prefixes.extend(is_news.then_some(vrp.prefix()));
-            }
-        }
-        affected.prefixes.sort_unstable();
-        affected.prefixes.dedup();
+        let prefixes = self.vrps.apply(&delta.withdrawn, &delta.announced);
+        let mut affected = Affected { prefixes, paths: false };
         for customer in &delta.without_aspa {
             affected.paths |= self.aspas.remove(*customer);
         }

@@ -23,34 +23,70 @@ pub struct VrpTable {
     /// Those of prefixes that have several.
     lists: Pool,
     len: usize,
+    left_out: usize,
 }
 
-/// Who may originate a prefix up to a length: the length above the AS, so that they fit beside each other in a word.
+/// Who may originate a prefix up to a length: the AS above the length, so that those of one AS lie beside each other.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant(u64);
 
 impl Grant {
-    fn new(vrp: Vrp) -> Self {
-        Self(u64::from(vrp.max_length()) << 32 | u64::from(vrp.asn().0))
+    fn new(asn: Asn, max_length: u8) -> Self {
+        Self(u64::from(asn.0) << 8 | u64::from(max_length))
     }
 
     fn max_length(self) -> u8 {
-        (self.0 >> 32) as u8
+        self.0 as u8
     }
 
     fn asn(self) -> Asn {
-        Asn(self.0 as u32)
+        Asn((self.0 >> 8) as u32)
     }
 
-    /// AS 0 stands for nobody, whoever calls itself so (RFC 6483 section 4, RFC 7607).
     #[inline]
     fn allows(self, length: u8, origin: Asn) -> bool {
-        self.asn() == origin && origin != Asn(0) && length <= self.max_length()
+        self.asn() == origin && length <= self.max_length()
     }
 
-    fn read(words: &[u32]) -> Self {
+    #[inline]
+    fn read(words: [u32; 2]) -> Self {
+        #[cfg(test)]
+        tests::READ.set(tests::READ.get() + 1);
         Self(u64::from(words[1]) << 32 | u64::from(words[0]))
     }
+}
+
+impl From<Vrp> for Grant {
+    fn from(vrp: Vrp) -> Self {
+        Self::new(vrp.asn(), vrp.max_length())
+    }
+}
+
+/// What is to become of a grant.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Edit {
+    prefix: Prefix,
+    grant: Grant,
+    holds: bool,
+}
+
+impl Edit {
+    fn new(vrp: Vrp, holds: bool) -> Self {
+        Self { prefix: vrp.prefix(), grant: vrp.into(), holds }
+    }
+}
+
+/// Grants after these edits; both are ascending, each grant once.
+fn merge(old: &[Grant], edits: &[Edit]) -> Vec<Grant> {
+    let mut new = Vec::with_capacity(old.len() + edits.len());
+    let mut old = old.iter().copied().peekable();
+    for edit in edits {
+        new.extend(std::iter::from_fn(|| old.next_if(|grant| *grant < edit.grant)));
+        old.next_if_eq(&edit.grant);
+        new.extend(edit.holds.then_some(edit.grant));
+    }
+    new.extend(old);
+    new
 }
 
 /// In a table's word: there are several, and where.
@@ -59,8 +95,8 @@ const SEVERAL: u64 = 1 << 63;
 /// What a table's word says.
 enum Grants<'a> {
     One(Grant),
-    /// Two words each.
-    Several(&'a [u32]),
+    /// Ascending, two words each.
+    Several(&'a [[u32; 2]]),
 }
 
 impl<'a> Grants<'a> {
@@ -69,16 +105,30 @@ impl<'a> Grants<'a> {
         if word & SEVERAL == 0 {
             return Self::One(Grant(word));
         }
-        let (_, count) = list(word);
-        Self::Several(&lists.get(list(word).0)[..2 * count])
+        let (handle, count) = list(word);
+        Self::Several(&lists.get(handle).as_chunks().0[..count])
+    }
+
+    /// Whether one of them allows it. Of several of one AS the last has the greatest length.
+    #[inline]
+    fn allow(self, length: u8, origin: Asn) -> bool {
+        let most = match self {
+            Self::One(grant) => Some(grant),
+            Self::Several(pairs) => {
+                let last = Grant::new(origin, u8::MAX);
+                let up_to = pairs.partition_point(|pair| Grant::read(*pair) <= last);
+                pairs[..up_to].last().copied().map(Grant::read)
+            }
+        };
+        most.is_some_and(|grant| grant.allows(length, origin))
     }
 
     fn iter(self) -> impl Iterator<Item = Grant> + 'a {
         let (one, several) = match self {
             Self::One(grant) => (Some(grant), [].as_slice()),
-            Self::Several(words) => (None, words),
+            Self::Several(pairs) => (None, pairs),
         };
-        one.into_iter().chain(several.chunks_exact(2).map(Grant::read))
+        one.into_iter().chain(several.iter().copied().map(Grant::read))
     }
 }
 
@@ -93,8 +143,8 @@ fn store(grants: &[Grant], lists: &mut Pool) -> Option<u64> {
         return Some(only.0);
     }
     let handle = lists.try_alloc(2 * grants.len())?;
-    for (words, grant) in lists.get_mut(handle).chunks_exact_mut(2).zip(grants) {
-        (words[0], words[1]) = (grant.0 as u32, (grant.0 >> 32) as u32);
+    for (pair, grant) in lists.get_mut(handle).as_chunks_mut().0.iter_mut().zip(grants) {
+        *pair = [grant.0 as u32, (grant.0 >> 32) as u32];
     }
     Some(SEVERAL | (grants.len() as u64) << 32 | u64::from(handle.bits()))
 }
@@ -106,9 +156,18 @@ fn free(word: u64, lists: &mut Pool) {
 }
 
 impl VrpTable {
+    /// So many VRPs of one prefix hold; of more those of the lowest AS numbers do.
+    pub const MOST_OF_A_PREFIX: usize = 1 << 16;
+
     /// An empty table. `seed` goes into its hashes.
     pub fn new(seed: u64) -> Self {
-        Self { v4: PrefixTable::new(seed), v6: PrefixTable::new(seed), lists: Pool::new(), len: 0 }
+        Self {
+            v4: PrefixTable::new(seed),
+            v6: PrefixTable::new(seed),
+            lists: Pool::new(),
+            len: 0,
+            left_out: 0,
+        }
     }
 
     /// How many there are.
@@ -126,51 +185,63 @@ impl VrpTable {
         self.v4.memory() + self.v6.memory() + self.lists.memory()
     }
 
-    /// Whether it is new. (Neither is one for which no memory is left: 16 GiB.)
+    /// How many had no room since the table was made: their prefix had [`Self::MOST_OF_A_PREFIX`], or there was no memory.
+    /// They do not hold until they are announced again and there is room.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Whether it is new, and holds.
     pub fn insert(&mut self, vrp: Vrp) -> bool {
-        self.edit(vrp, |grants, grant| match grants.binary_search(&grant) {
-            Ok(_) => false,
-            Err(at) => {
-                grants.insert(at, grant);
-                true
-            }
-        })
+        self.revise(&[Edit::new(vrp, true)])
     }
 
     /// Whether it was there.
     pub fn remove(&mut self, vrp: Vrp) -> bool {
-        self.edit(vrp, |grants, grant| {
-            let found = grants.binary_search(&grant);
-            found.iter().for_each(|at| {
-                grants.remove(*at);
-            });
-            found.is_ok()
-        })
+        self.revise(&[Edit::new(vrp, false)])
     }
 
-    /// Has the grants of a prefix changed; returns what `change` says: whether they are others.
-    fn edit(&mut self, vrp: Vrp, change: impl FnOnce(&mut Vec<Grant>, Grant) -> bool) -> bool {
-        let lists = &mut self.lists;
-        let mut by = 0;
+    /// Applies a difference; what is in both holds. Returns the prefixes of which others hold now, each once, in order.
+    ///
+    /// The work is that of sorting it, and of writing the lists of its prefixes once.
+    pub fn apply(&mut self, withdrawn: &[Vrp], announced: &[Vrp]) -> Vec<Prefix> {
+        let withdrawn = withdrawn.iter().map(|vrp| Edit::new(*vrp, false));
+        let mut edits: Vec<_> = withdrawn.chain(announced.iter().map(|vrp| Edit::new(*vrp, true))).collect();
+        // Announcements first: of edits of one grant the first stays.
+        edits.sort_unstable_by_key(|edit| (edit.prefix, edit.grant, !edit.holds));
+        edits.dedup_by_key(|edit| (edit.prefix, edit.grant));
+        let of_prefixes = edits.chunk_by(|one, other| one.prefix == other.prefix);
+        of_prefixes.filter(|edits| self.revise(edits)).map(|edits| edits[0].prefix).collect()
+    }
+
+    /// Makes edits of one prefix, ascending, each grant once; whether others hold now.
+    fn revise(&mut self, edits: &[Edit]) -> bool {
+        let Some(prefix) = edits.first().map(|edit| edit.prefix) else { return false };
+        let Self { v4, v6, lists, len, left_out } = self;
+        let mut is_revised = false;
         let revise = |word: Option<u64>| {
-            let mut grants: Vec<_> =
-                word.map(|word| Grants::of(word, lists).iter().collect()).unwrap_or_default();
-            let before = grants.len();
-            if !change(&mut grants, Grant::new(vrp)) {
+            let old: Vec<_> = word.into_iter().flat_map(|word| Grants::of(word, lists).iter()).collect();
+            let mut new = merge(&old, edits);
+            *left_out += new.len().saturating_sub(Self::MOST_OF_A_PREFIX);
+            new.truncate(Self::MOST_OF_A_PREFIX);
+            if new == old {
                 return word;
             }
-            let new = if grants.is_empty() { None } else { Some(store(&grants, lists)) };
-            let Some(new) = new.map_or(Some(None), |stored| stored.map(Some)) else { return word };
+            let stored = if new.is_empty() { None } else { store(&new, lists) };
+            if stored.is_none() && !new.is_empty() {
+                *left_out += edits.iter().filter(|edit| edit.holds).count();
+                return word;
+            }
             word.iter().for_each(|word| free(*word, lists));
-            by = grants.len() as isize - before as isize;
-            new
+            *len = *len - old.len() + new.len();
+            is_revised = true;
+            stored
         };
-        match vrp.prefix() {
-            Prefix::V4(prefix) => _ = self.v4.update(prefix, revise),
-            Prefix::V6(prefix) => _ = self.v6.update(prefix, revise),
+        match prefix {
+            Prefix::V4(prefix) => _ = v4.update(prefix, revise),
+            Prefix::V6(prefix) => _ = v6.update(prefix, revise),
         }
-        self.len = self.len.saturating_add_signed(by);
-        by != 0
+        is_revised
     }
 
     /// What VRPs say of a route to `prefix` that comes from `origin` (RFC 6811 section 2).
@@ -190,13 +261,11 @@ impl VrpTable {
         origin: Option<Asn>,
     ) -> Validity {
         let (length, mut verdict) = (prefix.length(), Validity::NotFound);
-        let allows = |grant: Grant| origin.is_some_and(|origin| grant.allows(length, origin));
+        // AS 0 stands for nobody, whoever calls itself so (RFC 6483 section 4, RFC 7607).
+        let origin = origin.filter(|origin| *origin != Asn(0));
         let is_valid = table.any_covering(prefix, |word| {
             verdict = Validity::Invalid;
-            match Grants::of(word, &self.lists) {
-                Grants::One(grant) => allows(grant),
-                several @ Grants::Several(_) => several.iter().any(allows),
-            }
+            origin.is_some_and(|origin| Grants::of(word, &self.lists).allow(length, origin))
         });
         if is_valid { Validity::Valid } else { verdict }
     }
@@ -228,4 +297,60 @@ impl VrpTable {
 /// It fits, as it was one when it was taken in.
 fn vrp(prefix: impl Into<Prefix>, grant: Grant) -> Option<Vrp> {
     Vrp::new(prefix.into(), grant.max_length(), grant.asn()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// Grants that have been read from lists.
+        pub(super) static READ: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn prefix() -> Prefix {
+        "192.0.2.0/24".parse().unwrap()
+    }
+
+    fn vrps(asns: impl Iterator<Item = u32>) -> Vec<Vrp> {
+        asns.map(|asn| Vrp::new(prefix(), 24, Asn(asn)).unwrap()).collect()
+    }
+
+    #[test]
+    fn many_at_one_prefix_are_read_once_a_difference_and_looked_up_in_few_steps() {
+        let read = |count: u32| {
+            let (even, odd) = (vrps((0..count).map(|n| 2 * n)), vrps((0..count).map(|n| 2 * n + 1)));
+            let mut table = VrpTable::new(1);
+            table.apply(&[], &even);
+            let before = READ.get();
+            assert_eq!(table.apply(&even[..even.len() / 2], &odd), [prefix()]);
+            assert_eq!(table.len(), even.len() / 2 + odd.len());
+            let applied = READ.replace(0) - before;
+            assert_eq!(table.validate(prefix(), Some(Asn(count + 1))), Validity::Valid);
+            (applied, READ.get())
+        };
+        let ((applied, looked_up), (applied_twice, _)) = (read(10_000), read(20_000));
+        assert!(applied > 0 && applied_twice <= 2 * applied, "{applied_twice} for twice, {applied} for once");
+        assert!(looked_up < 20, "{looked_up}");
+    }
+
+    #[test]
+    fn a_prefix_has_so_many_and_what_is_left_out_is_counted() {
+        let most = VrpTable::MOST_OF_A_PREFIX as u32;
+        let all = vrps(1..most + 4);
+        let mut table = VrpTable::new(1);
+        assert_eq!(table.apply(&[], &all), [prefix()]);
+        assert_eq!((table.len(), table.left_out()), (VrpTable::MOST_OF_A_PREFIX, 3));
+        let validate = |table: &VrpTable, asn| table.validate(prefix(), Some(Asn(asn)));
+        assert_eq!([most, most + 1].map(|asn| validate(&table, asn)), [Validity::Valid, Validity::Invalid]);
+        // One more is not new, and counts again; where one goes there is room.
+        let last = all[all.len() - 1];
+        assert!(!table.insert(last));
+        assert_eq!(table.left_out(), 4);
+        assert!(table.remove(all[0]) && table.insert(last));
+        assert_eq!((table.len(), table.left_out()), (VrpTable::MOST_OF_A_PREFIX, 4));
+        assert_eq!([1, most + 3].map(|asn| validate(&table, asn)), [Validity::Invalid, Validity::Valid]);
+    }
 }

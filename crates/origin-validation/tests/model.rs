@@ -1,5 +1,7 @@
 //! Both tables against the plainest thing that follows the text: a list that is looked through, and all apexes tried.
 
+use std::collections::BTreeSet;
+
 use holdfast_origin_validation::{AspaTable, Authorizations, Delta, Procedure, VrpTable, origin};
 use holdfast_policy::{PathElement, PathValidity, Validity};
 use holdfast_types::{Asn, Aspa, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
@@ -84,6 +86,26 @@ proptest! {
             let plainly: Vec<_> = list.iter().copied().filter(|vrp| vrp.prefix().contains(prefix)).collect();
             prop_assert_eq!(covering, plainly);
         }
+    }
+
+    #[test]
+    fn a_difference_is_what_its_vrps_are_one_by_one(
+        deltas in prop::collection::vec(prop::collection::vec((any::<bool>(), vrps()), 0..30), 1..6),
+    ) {
+        let (mut table, mut one_by_one) = (VrpTable::new(1), VrpTable::new(1));
+        for delta in deltas {
+            let of = |announced| delta.iter().filter(move |(is, _)| *is == announced).map(|(_, vrp)| *vrp);
+            let (withdrawn, announced): (Vec<_>, Vec<_>) = (of(false).collect(), of(true).collect());
+            let before: BTreeSet<_> = one_by_one.iter().collect();
+            withdrawn.iter().for_each(|vrp| _ = one_by_one.remove(*vrp));
+            announced.iter().for_each(|vrp| _ = one_by_one.insert(*vrp));
+            let after: BTreeSet<_> = one_by_one.iter().collect();
+            let changed: BTreeSet<_> = before.symmetric_difference(&after).map(|vrp| vrp.prefix()).collect();
+            prop_assert_eq!(table.apply(&withdrawn, &announced), changed.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(table.len(), after.len());
+            prop_assert!(table.iter().eq(one_by_one.iter()));
+        }
+        prop_assert_eq!(table.left_out(), 0);
     }
 
     #[test]
