@@ -1,6 +1,10 @@
 //! What a cache has for its routers.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use holdfast_rtr_wire::{Record, Serial, Timing, Version};
 use holdfast_types::{Asn, Aspa};
@@ -20,7 +24,8 @@ pub struct CacheConfig {
     /// Between two Serial Notifies on a connection. Default: a minute, and the protocol wants no less (RFC 8210 section
     /// 8.2).
     pub notify: Duration,
-    /// Records in changes that are remembered, so that routers need not ask for all. Default 200,000.
+    /// Records in changes that are remembered, so that routers need not ask for all; what is made of them for routers
+    /// that ask has twice as many at most, whoever reads it. Default 200,000.
     pub history: usize,
 }
 
@@ -42,8 +47,16 @@ struct Change {
     delta: Delta,
     /// What the customers in it had before: a delta does not say.
     before: Vec<(Asn, Option<Aspa>)>,
-    /// From here to the present, if somebody has asked since that began.
-    told: Option<Arc<Delta>>,
+}
+
+/// Several steps as one.
+#[derive(Debug)]
+struct Told {
+    from: Serial,
+    to: Serial,
+    weight: usize,
+    /// As long as a router reads it, or it is among the recent ones.
+    delta: Weak<Delta>,
 }
 
 /// The data of a cache with a serial number and a bounded past. All connections share it.
@@ -54,6 +67,9 @@ pub struct Cache {
     serial: Serial,
     data: Option<Arc<Dataset>>,
     history: VecDeque<Change>,
+    told: Vec<Told>,
+    /// To the present, for the next router that asks for the same; the oldest first.
+    recent: VecDeque<Arc<Delta>>,
 }
 
 impl Cache {
@@ -61,7 +77,8 @@ impl Cache {
     /// (RFC 8210 section 5.1): those of versions 1 and 2 follow the given one.
     pub fn new(config: CacheConfig, session: u16, serial: Serial) -> Self {
         let sessions = [session, session.wrapping_add(1), session.wrapping_add(2)];
-        Self { config, sessions, serial, data: None, history: VecDeque::new() }
+        let (history, recent) = Default::default();
+        Self { config, sessions, serial, data: None, history, told: Vec::new(), recent }
     }
 
     /// Has other data from now on. Whether they are other than before; then [`Connection::poll_reply`] has something
@@ -75,8 +92,8 @@ impl Cache {
                 return false;
             }
             let before = delta.customers().into_iter().map(|asn| (asn, old.aspa(asn).cloned())).collect();
-            self.history.iter_mut().for_each(|change| change.told = None);
-            self.history.push_back(Change { from: self.serial, delta, before, told: None });
+            self.recent.clear();
+            self.history.push_back(Change { from: self.serial, delta, before });
             self.serial = self.serial.next();
         }
         self.data = Some(Arc::new(data));
@@ -106,19 +123,25 @@ impl Cache {
         self.data.clone()
     }
 
-    /// The least that brings a router from there to here (RFC 8210 section 5.3); `None`: that is not remembered.
+    /// The least that brings a router from there to here (RFC 8210 section 5.3); `None`: that is not remembered, or there
+    /// is no room for it beside what others are being told. All data, which they are told instead, are there only once.
     pub(crate) fn since(&mut self, serial: Serial) -> Option<Arc<Delta>> {
         if serial == self.serial {
             return Some(Arc::default());
         }
         let start = self.history.iter().position(|change| change.from == serial)?;
-        if let Some(told) = &self.history[start].told {
-            return Some(told.clone());
+        let same = self.told.iter().find(|told| (told.from, told.to) == (serial, self.serial));
+        if let Some(delta) = same.and_then(|told| told.delta.upgrade()) {
+            return Some(delta);
+        }
+        let most = self.history.range(start..).map(|change| change.delta.weight()).sum();
+        if !self.has_room(most) {
+            return None;
         }
         let data = self.data.as_ref()?;
         let changes = || self.history.range(start..);
-        let mut whole = changes().fold(Delta::default(), |whole, change| whole.then(change.delta.clone()));
-        let mut before = std::collections::BTreeMap::new();
+        let mut whole = changes().fold(Delta::default(), |whole, change| whole.then(&change.delta));
+        let mut before = BTreeMap::new();
         for (customer, aspa) in changes().flat_map(|change| &change.before) {
             before.entry(*customer).or_insert(aspa);
         }
@@ -130,18 +153,33 @@ impl Cache {
                 (None, None) => false,
             };
         }
-        let whole = Arc::new(whole);
-        self.history[start].told = Some(whole.clone());
+        let (weight, whole) = (whole.weight(), Arc::new(whole));
+        let delta = Arc::downgrade(&whole);
+        self.told.push(Told { from: serial, to: self.serial, weight, delta });
+        self.recent.push_back(whole.clone());
         Some(whole)
+    }
+
+    /// For so many records more; what nobody reads makes room.
+    fn has_room(&mut self, weight: usize) -> bool {
+        loop {
+            self.told.retain(|told| told.delta.strong_count() > 0);
+            let total: usize = self.told.iter().map(|told| told.weight).sum();
+            if total + weight <= self.config.history.saturating_mul(2) {
+                return true;
+            }
+            if self.recent.pop_front().is_none() {
+                return false;
+            }
+        }
     }
 
     /// The oldest changes, as far as there are too many.
     fn forget(&mut self) {
-        let weight = |change: &Change| change.delta.announced.weight() + change.delta.withdrawn.weight();
-        let mut total: usize = self.history.iter().map(weight).sum();
+        let mut total: usize = self.history.iter().map(|change| change.delta.weight()).sum();
         while total > self.config.history || self.history.len() > MOST_CHANGES {
             let Some(oldest) = self.history.pop_front() else { return };
-            total -= weight(&oldest);
+            total -= oldest.delta.weight();
         }
     }
 }

@@ -78,7 +78,7 @@ impl Caches {
         let mut customers = delta.customers();
         while let Some(next) = entry.client.poll_delta() {
             customers.append(&mut next.customers());
-            delta = delta.then(next);
+            delta = delta.then(&next);
         }
         self.changed(id, delta, customers);
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_types::{Asn, Aspa};
+use holdfast_rtr_wire::Record;
+use holdfast_types::Asn;
 
 use crate::Dataset;
 
@@ -27,30 +28,28 @@ impl Delta {
         self.announced.aspas.keys().chain(self.withdrawn.aspas.keys()).copied().collect()
     }
 
-    /// Both, one after the other, as one, but for ASPAs: of these a delta does not say what was there before it. VRPs
-    /// and keys that come and go, or go and come, are in neither part.
-    pub(crate) fn then(self, next: Self) -> Self {
-        Self {
-            announced: either(&self.announced, &next.withdrawn, &next.announced, &self.withdrawn),
-            withdrawn: either(&self.withdrawn, &next.announced, &next.withdrawn, &self.announced),
+    /// What a bound on records is held against.
+    pub(crate) fn weight(&self) -> usize {
+        self.announced.weight() + self.withdrawn.weight()
+    }
+
+    /// Both, one after the other, as one, but for ASPAs: of these a delta does not say what was there before it, and those
+    /// of the second are left out. VRPs and keys that come and go, or go and come, are in neither part.
+    pub(crate) fn then(mut self, next: &Self) -> Self {
+        for record in records(&next.withdrawn) {
+            if !self.announced.remove(&record) {
+                self.withdrawn.insert(record);
+            }
         }
+        for record in records(&next.announced) {
+            if !self.withdrawn.remove(&record) {
+                self.announced.insert(record);
+            }
+        }
+        self
     }
 }
 
-/// What is in `a` and not in `not_a`, and what is in `b` and not in `not_b`.
-fn either(a: &Dataset, not_a: &Dataset, b: &Dataset, not_b: &Dataset) -> Dataset {
-    fn part<T: Ord + Clone>(
-        [a, not_a, b, not_b]: [&Dataset; 4],
-        of: fn(&Dataset) -> &BTreeSet<T>,
-    ) -> BTreeSet<T> {
-        of(a).difference(of(not_a)).chain(of(b).difference(of(not_b))).cloned().collect()
-    }
-    let sets = [a, not_a, b, not_b];
-    let none = std::iter::empty::<Aspa>();
-    Dataset::of(
-        part(sets, |set| &set.ipv4),
-        part(sets, |set| &set.ipv6),
-        part(sets, |set| &set.router_keys),
-        none,
-    )
+fn records(set: &Dataset) -> impl Iterator<Item = Record> {
+    set.vrps().map(Record::Vrp).chain(set.router_keys().cloned().map(Record::RouterKey))
 }

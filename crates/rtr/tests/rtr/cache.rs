@@ -147,6 +147,41 @@ fn who_was_away_for_too_long_asks_for_all() {
 }
 
 #[test]
+fn routers_that_read_slowly_keep_no_more_differences_than_there_is_room_for() {
+    let config = CacheConfig { history: 100, ..CacheConfig::default() };
+    let mut bench = Bench::new(config);
+    let nets = |count: u32| (0..count).map(|n| vrp(&format!("10.0.{n}.0/24 AS1"))).collect::<Dataset>();
+    // Ten changes of ten records each, from the serials -1 to 8.
+    (0..=10).for_each(|n| assert!(bench.cache.publish(nets(10 * n))));
+    let told = |records: usize| 1 + records + 1;
+    // One after the other, who asks for whichever is told it.
+    for _ in 0..2 {
+        for back in 1..=10u32 {
+            let serial = 9u32.wrapping_sub(back);
+            assert_eq!(bench.asked(V1, &query(8, serial)).0.len(), told(10 * back as usize), "{serial}");
+        }
+    }
+    // Two that have not read yet: 190 records, of the 200 that there may be.
+    let mut slow = [u32::MAX, 0].map(|serial| {
+        let mut connection = Connection::new(bench.now);
+        connection.received(&mut bench.cache, &octets(V1, &[query(8, serial)]), bench.now);
+        connection
+    });
+    assert_eq!(bench.asked(V1, &query(8, 1)).0, [Pdu::CacheReset]);
+    assert_eq!(bench.asked(V1, &Pdu::ResetQuery).0.len(), told(100));
+    assert_eq!(bench.asked(V1, &query(8, 0)).0.len(), told(90), "the same is there once");
+    assert_eq!(bench.asked(V1, &query(8, 8)).0.len(), told(10), "there is room for it");
+    // What they read counts also when it leads to the present no more.
+    assert!(bench.cache.publish(nets(99)));
+    assert_eq!(bench.asked(V1, &query(8, 7)).0, [Pdu::CacheReset]);
+    std::mem::swap(&mut bench.connection, &mut slow[0]);
+    assert_eq!(bench.replies().0.len(), told(100) + 1, "and then a Serial Notify");
+    assert_eq!(bench.asked(V1, &query(8, 7)).0.len(), told(19));
+    // The other one's is not what there is to be told now.
+    assert_eq!(bench.asked(V1, &query(8, 0)).0.len(), told(89));
+}
+
+#[test]
 fn without_data_a_router_is_told_so_and_then_that_there_are_some() {
     let mut bench = Bench::new(CacheConfig::default());
     assert_eq!(bench.reports(V1, &Pdu::ResetQuery), (ErrorCode::NoDataAvailable, false));
