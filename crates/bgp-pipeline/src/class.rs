@@ -177,6 +177,13 @@ impl Classes {
         Some(id)
     }
 
+    /// Takes all that are left.
+    #[cfg(test)]
+    pub(crate) fn fill(&mut self) {
+        let ours = self.get(ClassId::OURS).clone();
+        self.slots.resize_with(1 << 16, || Slot { class: ours.clone(), users: 1, variants: Vec::new() });
+    }
+
     pub(crate) fn retain(&mut self, id: ClassId) {
         self.slots[usize::from(id.0)].users += 1;
     }
@@ -190,18 +197,19 @@ impl Classes {
         }
     }
 
-    /// The class of a source's sets with these states, which stays as long as the source's; `None` when all are in use.
-    pub(crate) fn variant(&mut self, of: ClassId, states: States) -> Option<ClassId> {
+    /// The class of a source's sets with these states, which stays as long as the source's. When all 65,536 are in use it
+    /// is the source's own: then nothing is known of the routes, which is better than to lose them.
+    pub(crate) fn variant(&mut self, of: ClassId, states: States) -> ClassId {
         let Slot { class, variants, .. } = &self.slots[usize::from(of.0)];
         if class.states == Some(states) {
-            return Some(of);
+            return of;
         }
         let is_wanted = |variant: &&ClassId| self.get(**variant).states == Some(states);
         if let Some(found) = variants.iter().find(is_wanted) {
-            return Some(*found);
+            return *found;
         }
-        let variant = self.acquire(&Class { states: Some(states), ..class.clone() })?;
+        let Some(variant) = self.acquire(&Class { states: Some(states), ..class.clone() }) else { return of };
         self.slots[usize::from(of.0)].variants.push(variant);
-        Some(variant)
+        variant
     }
 }

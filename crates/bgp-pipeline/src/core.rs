@@ -277,7 +277,7 @@ impl Core {
         let class = self.sets.class(path.set);
         let multiprotocol = self.classes.get(class).multiprotocol;
         let present = self.sources.get(path.source).classes[usize::from(multiprotocol)];
-        let wanted = self.class_of(prefix, path.set, present)?;
+        let wanted = self.class_of(prefix, path.set, present);
         if wanted == class { None } else { self.under_class(path.set, wanted) }
     }
 

@@ -144,16 +144,20 @@ impl Core {
             return Some(set);
         }
         if source.is_ours() {
-            return self.under_own_class(set, Some(states));
+            // Where there is no room for another one, nothing is known of it: that is better than to lose it.
+            return self.under_own_class(set, Some(states)).or_else(|| {
+                self.sets.retain(set, 1);
+                Some(set)
+            });
         }
-        let class = self.classes.variant(class, states)?;
+        let class = self.classes.variant(class, states);
         self.under_class(set, class)
     }
 
     /// The class that sets of a source whose present class this is have, with the attributes of this one, for a prefix.
-    pub(crate) fn class_of(&mut self, prefix: Prefix, set: SetId, present: ClassId) -> Option<ClassId> {
+    pub(crate) fn class_of(&mut self, prefix: Prefix, set: SetId, present: ClassId) -> ClassId {
         let class = self.classes.get(present);
-        let Some(rule) = class.ingress.validation else { return Some(present) };
+        let Some(rule) = class.ingress.validation else { return present };
         let question = self.question_by(rule, class.peer_asn, set);
         let states = question.states(question.ask(prefix));
         self.classes.variant(present, states)
@@ -247,15 +251,9 @@ impl Pipeline {
     /// as [`Self::work`] comes by.
     pub fn authorizations_changed(&mut self, affected: &Affected) {
         let unapplied = &mut self.background.unapplied;
+        let affects_most = unapplied.prefixes.len() + affected.prefixes.len() > MOST_AFFECTED;
         // Without VRPs it is other peers' word that counts, of all prefixes.
-        let is_first_or_last = self.core.authorizations.as_ref().is_none_or(|all| {
-            let vrps = &all.borrow().vrps;
-            vrps.len() <= affected.prefixes.len()
-        });
-        if affected.paths
-            || is_first_or_last
-            || unapplied.prefixes.len() + affected.prefixes.len() > MOST_AFFECTED
-        {
+        if affected.paths || affected.all || affects_most {
             return self.revalidate();
         }
         unapplied.prefixes.extend(&affected.prefixes);
@@ -306,5 +304,29 @@ impl Pipeline {
         }
         self.free_swept_places();
         !self.background.unapplied.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
+    use holdfast_types::RouterId;
+
+    use super::*;
+    use crate::{SpeakerConfig, next_hop::NextHopId};
+
+    #[test]
+    fn where_classes_have_run_out_nothing_is_known_of_routes_and_none_is_lost() {
+        let mut core = Core::new(SpeakerConfig::new(Asn(65000), RouterId::new(1).expect("not zero"), 42));
+        let ours = core.classes.get(ClassId::OURS).clone();
+        let class = Class { states: Some(States::default()), peer_asn: Asn(65100), ..ours };
+        let class = core.classes.acquire(&class).expect("room");
+        let bytes = AttributesBuilder::new(Origin::Igp).build();
+        let set = core.acquire(class, NextHopId::DISCARD, &bytes).expect("room");
+        core.classes.fill();
+        let invalid = States { validity: Validity::Invalid, ..States::default() };
+        for source in [SourceId::LOCAL, SourceId(9)] {
+            assert_eq!(core.validated(source, set, invalid), Some(set), "{source:?}");
+        }
     }
 }

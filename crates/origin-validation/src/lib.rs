@@ -44,12 +44,14 @@ pub struct Affected {
     pub prefixes: Vec<Prefix>,
     /// All that have a path to verify.
     pub paths: bool,
+    /// All: there are VRPs where there were none, or none any more.
+    pub all: bool,
 }
 
 impl Affected {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.prefixes.is_empty() && !self.paths
+        self.prefixes.is_empty() && !self.paths && !self.all
     }
 }
 
@@ -61,8 +63,10 @@ impl Authorizations {
 
     /// Applies a difference. What is in it and held already, or did not hold, changes nothing.
     pub fn apply(&mut self, delta: &Delta) -> Affected {
+        let was_empty = self.vrps.is_empty();
         let prefixes = self.vrps.apply(&delta.withdrawn, &delta.announced);
-        let mut affected = Affected { prefixes, paths: false };
+        let all = self.vrps.is_empty() != was_empty;
+        let mut affected = Affected { prefixes, paths: false, all };
         for customer in &delta.without_aspa {
             affected.paths |= self.aspas.remove(*customer);
         }

@@ -211,9 +211,12 @@ fn a_difference_names_what_it_changes_and_nothing_else() {
     let delta = Delta { announced: vec![one, other, one], aspas: vec![aspa.clone()], ..Delta::default() };
     let affected = all.apply(&delta);
     assert_eq!((affected.prefixes.as_slice(), affected.paths), (&[one.prefix(), other.prefix()][..], true));
+    assert!(affected.all, "they are the first");
     assert!(all.apply(&delta).is_empty());
     let back = Delta { withdrawn: vec![other, other], without_aspa: vec![Asn(7)], ..Delta::default() };
     let affected = all.apply(&back);
     assert_eq!((affected.prefixes.as_slice(), affected.paths), (&[other.prefix()][..], false));
-    assert_eq!((all.vrps.len(), all.aspas.len()), (1, 1));
+    assert_eq!((all.vrps.len(), all.aspas.len(), affected.all), (1, 1, false));
+    let last = Delta { withdrawn: vec![one], ..Delta::default() };
+    assert!(all.apply(&last).all && !all.apply(&last).all);
 }

@@ -253,6 +253,19 @@ fn a_slice_is_as_long_as_its_budget_however_many_prefixes_it_is_about() {
 }
 
 #[test]
+fn most_of_the_vrps_are_not_all_of_them() {
+    let (mut pipeline, shared) = validating(&three());
+    settle(&mut pipeline, &mut []);
+    // Two go, one stays: nobody's word counts that did not before. The walk is for when the last one goes.
+    change(&mut pipeline, &shared, withdrawn(&three()[..2]));
+    assert!(pipeline.is_revalidating() && !pipeline.work(2), "two prefixes and no walk");
+    assert!(!pipeline.is_revalidating());
+    change(&mut pipeline, &shared, withdrawn(&three()[2..]));
+    assert!(pipeline.work(2), "a walk goes on to the other family");
+    settle(&mut pipeline, &mut []);
+}
+
+#[test]
 fn who_is_slow_is_waited_for_as_long_with_a_change_as_without() {
     let waits = |changes: bool, walks: bool| {
         let (mut pipeline, shared) = validating(&three());
