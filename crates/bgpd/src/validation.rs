@@ -1,23 +1,24 @@
 //! What the RPKI says, from the process `rpki` to the pipelines of all tables: one stream, one copy.
 //!
-//! Pieces are put together, and an epoch takes effect as a whole. When `rpki` is gone what it said holds on, for as long
-//! as it has allowed; who comes in its place says everything, and only routes of which that makes something else move.
+//! Pieces are put together, and an epoch takes effect as a whole. It holds for as long as `rpki` has allowed when it said
+//! it, whether that is still there or not (RFC 8210 section 6); who comes in its place says everything, and only routes of
+//! which that makes something else move.
 
 use std::{
     cell::{Cell, RefCell},
     rc::{Rc, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use holdfast_api::rpki::v1::{Piece, Records, RpkiClient, Vrps, WatchRequest};
 use holdfast_origin_validation::{Affected, Authorizations, Delta};
 use holdfast_process::{Resolver, spawn_task};
 use holdfast_types::{Asn, Aspa, Prefix, Vrp};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::{
     sync::Notify,
     task::AbortHandle,
-    time::{sleep, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::{info, warn};
 
@@ -25,6 +26,10 @@ use crate::tasks::{Bgp, seed};
 
 /// Pause between two attempts to ask.
 const RETRY: Duration = Duration::from_millis(200);
+/// The longest, where what is said is refused each time.
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// What was said holds for so much longer than allowed: word that it holds on comes in time if it was sent in time.
+const GRACE: Duration = Duration::from_secs(5);
 /// Records that one epoch may bring: ten times what the whole Internet has.
 const MOST_RECORDS: usize = 8 << 20;
 /// How long routes of sessions that go on wait for the first epoch before anybody is told of them: an `rpki` that begins
@@ -74,7 +79,7 @@ impl Validation {
     }
 
     /// What holds, and somebody who keeps it so.
-    fn authorizations(self: &Rc<Self>, resolver: &Resolver) -> Shared {
+    pub(crate) fn authorizations(self: &Rc<Self>, resolver: &Resolver) -> Shared {
         let mut running = self.running.borrow_mut();
         let running = running.get_or_insert_with(|| {
             let task = spawn_task(follow(Rc::clone(self), resolver.clone()));
@@ -109,7 +114,7 @@ impl Validation {
 
     /// Returns when something was heard, or cannot be waited for any longer, or nobody validates.
     pub(crate) async fn known(&self) {
-        let until = tokio::time::Instant::now() + FIRST;
+        let until = Instant::now() + FIRST;
         while self.running.borrow().is_some() && self.epoch.get().is_none() {
             let heard = self.heard.notified();
             if timeout_at(until, heard).await.is_err() {
@@ -166,14 +171,18 @@ impl Validation {
 async fn follow(validation: Rc<Validation>, resolver: Resolver) {
     let mut said = String::new();
     let mut expiry: Option<Instant> = None;
+    let mut pause = RETRY;
     loop {
-        let error = watch(&validation, &resolver, &mut expiry).await.to_string();
+        let error = watch(&validation, &resolver, &mut expiry).await;
+        // What was refused is likely to be the same the next time.
+        pause = if error.kind() == ErrorKind::InvalidArgument { LONGEST_RETRY.min(2 * pause) } else { RETRY };
+        let error = error.to_string();
         if said != error {
             warn!(event = "rpki-lost", "rpki: {error}");
             said = error;
         }
         tokio::select! {
-            () = sleep(RETRY) => {}
+            () = sleep(pause) => {}
             () = expired(expiry) => {
                 expiry = None;
                 validation.expire();
@@ -184,55 +193,52 @@ async fn follow(validation: Rc<Validation>, resolver: Resolver) {
 
 async fn expired(expiry: Option<Instant>) {
     match expiry {
-        Some(at) => sleep_until(at.into()).await,
+        Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
 
-/// The life of one `rpki`; what ended it. What it says holds until `expiry` when it is gone.
+/// The life of one `rpki`; what ended it. What holds, of this one or of the one before, does so until `expiry`.
 async fn watch(validation: &Validation, resolver: &Resolver, expiry: &mut Option<Instant>) -> XrlError {
     let client: RpkiClient = match resolver.client("rpki").await {
         Ok(client) => client,
         Err(error) => return error,
     };
     let mut stream = client.watch(WatchRequest { vrps: true, aspas: true, router_keys: false });
-    let (mut gathering, mut lifetime) = (Gathering::default(), None::<Duration>);
-    // What the one before has said holds until this one has said something, or for its time.
+    let (mut gathering, mut heard) = (Gathering::default(), false);
     loop {
         let next = tokio::select! {
+            biased;
             next = stream.next() => next,
-            () = expired(expiry.filter(|_| lifetime.is_none())) => {
+            () = expired(*expiry) => {
                 *expiry = None;
                 validation.expire();
+                // What comes next is a difference to what is gone: all is asked for again.
+                if heard {
+                    return XrlError::unavailable("what it has said has expired");
+                }
                 continue;
             }
         };
         let piece = match next {
             Ok(Some(piece)) => piece,
-            Ok(None) => {
-                return lost(expiry, lifetime, XrlError::unavailable("it has ended its stream"));
-            }
-            Err(error) => return lost(expiry, lifetime, error),
+            Ok(None) => return XrlError::unavailable("it has ended its stream"),
+            Err(error) => return error,
         };
         let (epoch, last, seconds) = (piece.epoch, piece.last, piece.expire_seconds);
         if let Err(error) = gathering.take(&piece) {
-            return lost(expiry, lifetime, error);
+            return error;
         }
         if last {
-            (lifetime, *expiry) = (Some(Duration::from_secs(seconds.into())), None);
+            heard = true;
+            // The most that can be said is for ever.
+            let lifetime = (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()) + GRACE);
+            *expiry = lifetime.map(|lifetime| Instant::now() + lifetime);
             validation.apply(std::mem::take(&mut gathering).gathered, epoch);
         }
         // Sessions have their turn between two pieces.
         tokio::task::yield_now().await;
     }
-}
-
-/// It is gone: what it has said lasts from now on.
-fn lost(expiry: &mut Option<Instant>, lifetime: Option<Duration>, error: XrlError) -> XrlError {
-    if let Some(lifetime) = lifetime {
-        *expiry = Some(Instant::now() + lifetime);
-    }
-    error
 }
 
 /// An epoch that is not complete yet.

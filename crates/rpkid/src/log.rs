@@ -3,7 +3,7 @@
 //! Each watcher is somewhere in here, and has no queue of its own: one that is so slow that its place is gone is told all
 //! there is once more.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, rc::Rc, time::Instant};
 
 use holdfast_rtr::{Counts, Dataset, Delta};
 
@@ -18,6 +18,8 @@ const MOST_CHANGES: usize = 1024;
 pub(crate) struct Change {
     pub(crate) epoch: u64,
     pub(crate) delta: Delta,
+    /// When it holds no longer, if nothing more is heard; `None`: for ever.
+    pub(crate) expires: Option<Instant>,
 }
 
 /// More or less: a key has 91 octets, ASPAs have a few providers.
@@ -48,6 +50,7 @@ pub(crate) enum Next {
 pub(crate) struct Log {
     /// The newest; 0: nothing was published.
     epoch: u64,
+    expires: Option<Instant>,
     changes: VecDeque<Rc<Change>>,
     octets: usize,
 }
@@ -58,10 +61,16 @@ impl Log {
         self.epoch
     }
 
-    /// The next epoch. It may be as the one before, which is then good for longer.
-    pub(crate) fn push(&mut self, delta: Delta) {
+    /// When the newest epoch holds no longer; `None`: never.
+    pub(crate) fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    /// The next epoch. It may be as the one before, which then holds for another time.
+    pub(crate) fn push(&mut self, delta: Delta, expires: Option<Instant>) {
         self.epoch += 1;
-        let change = Change { epoch: self.epoch, delta };
+        self.expires = expires;
+        let change = Change { epoch: self.epoch, delta, expires };
         self.octets += change.octets();
         self.changes.push_back(Rc::new(change));
         while self.octets > MOST_OCTETS || self.changes.len() > MOST_CHANGES {
@@ -116,7 +125,7 @@ mod tests {
     fn a_watcher_goes_from_epoch_to_epoch() {
         let mut log = Log::default();
         assert_eq!(epochs(&log, 0), Some(vec![]));
-        (0..3).for_each(|_| log.push(keys(192)));
+        (0..3).for_each(|_| log.push(keys(192), None));
         assert_eq!(epochs(&log, 0), Some(vec![1, 2, 3]));
         assert_eq!(epochs(&log, 2), Some(vec![3]));
         assert_eq!(epochs(&log, 4), None, "of another life");
@@ -125,12 +134,12 @@ mod tests {
     #[test]
     fn who_is_too_slow_has_lost_its_place() {
         let mut log = Log::default();
-        (0..3).for_each(|_| log.push(keys(MOST_OCTETS / 5 * 2)));
+        (0..3).for_each(|_| log.push(keys(MOST_OCTETS / 5 * 2), None));
         assert_eq!(epochs(&log, 0), None);
         assert_eq!(epochs(&log, 1), Some(vec![2, 3]));
-        log.push(keys(MOST_OCTETS + 192));
+        log.push(keys(MOST_OCTETS + 192), None);
         assert_eq!((epochs(&log, 3), epochs(&log, 4)), (None, Some(vec![])), "too large to be kept at all");
-        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default()));
+        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default(), None));
         assert_eq!(epochs(&log, 4), None);
         assert_eq!(epochs(&log, 5).map(|epochs| epochs.len()), Some(MOST_CHANGES));
     }

@@ -10,7 +10,8 @@ use holdfast_rtr::Caches;
 
 /// How long the other caches that are preferred are waited for, once one cache has said all.
 const SETTLE: Duration = Duration::from_secs(5);
-/// How long any cache is waited for: the shortest time that data hold (RFC 8210 section 6), and so what was told earlier.
+/// How long any cache is waited for, where there are assertions of our own: the shortest time that data hold (RFC 8210
+/// section 6). Without them there is nothing to be told: what was told earlier expires with whoever watches.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// How far it has come.
@@ -26,19 +27,19 @@ pub(crate) enum Readiness {
 
 impl Readiness {
     /// Looks whether that has changed.
-    pub(crate) fn look(&mut self, caches: &Caches, now: Instant) {
+    pub(crate) fn look(&mut self, caches: &Caches, asserts: bool, now: Instant) {
         if matches!(self, Self::Waiting(_)) && caches.has_data() {
             *self = Self::Settling(now);
         }
-        if preferred_have_data(caches) || self.deadline().is_some_and(|deadline| deadline <= now) {
+        if preferred_have_data(caches) || self.deadline(asserts).is_some_and(|deadline| deadline <= now) {
             *self = Self::Ready;
         }
     }
 
     /// When to look again.
-    pub(crate) fn deadline(self) -> Option<Instant> {
+    pub(crate) fn deadline(self, asserts: bool) -> Option<Instant> {
         match self {
-            Self::Waiting(since) => Some(since + LONGEST),
+            Self::Waiting(since) => asserts.then(|| since + LONGEST),
             Self::Settling(since) => Some(since + SETTLE),
             Self::Ready => None,
         }
@@ -89,33 +90,35 @@ mod tests {
         let now = Instant::now();
         let mut caches = caches(&[10, 10, 20], now);
         let mut readiness = Readiness::Waiting(now);
-        readiness.look(&caches, now);
+        readiness.look(&caches, false, now);
         assert!(!readiness.is_ready());
         says_all(&mut caches, 2, now);
-        readiness.look(&caches, now);
-        assert_eq!((readiness.is_ready(), readiness.deadline()), (false, Some(now + SETTLE)));
+        readiness.look(&caches, false, now);
+        assert_eq!((readiness.is_ready(), readiness.deadline(false)), (false, Some(now + SETTLE)));
         says_all(&mut caches, 0, now);
-        readiness.look(&caches, now + SETTLE / 2);
+        readiness.look(&caches, false, now + SETTLE / 2);
         assert!(!readiness.is_ready(), "one of two");
         let mut late = readiness;
-        late.look(&caches, now + SETTLE);
+        late.look(&caches, false, now + SETTLE);
         assert!(late.is_ready());
         says_all(&mut caches, 1, now);
-        readiness.look(&caches, now + SETTLE / 2);
+        readiness.look(&caches, false, now + SETTLE / 2);
         assert!(readiness.is_ready(), "both");
     }
 
     #[test]
-    fn caches_that_say_nothing_are_waited_for_as_long_as_data_hold() {
+    fn caches_that_say_nothing_are_waited_for_and_only_assertions_are_told_without_them() {
         let now = Instant::now();
         let caches = caches(&[10], now);
         let mut readiness = Readiness::Waiting(now);
-        readiness.look(&caches, now + LONGEST - Duration::from_millis(1));
+        readiness.look(&caches, false, now + 2 * LONGEST);
+        assert_eq!((readiness.is_ready(), readiness.deadline(false)), (false, None), "for ever");
+        readiness.look(&caches, true, now + LONGEST - Duration::from_millis(1));
         assert!(!readiness.is_ready());
-        readiness.look(&caches, now + LONGEST);
+        readiness.look(&caches, true, now + LONGEST);
         assert!(readiness.is_ready());
         let mut readiness = Readiness::Waiting(now);
-        readiness.look(&Caches::default(), now);
+        readiness.look(&Caches::default(), false, now);
         assert!(readiness.is_ready(), "there is nobody to wait for");
     }
 }

@@ -166,7 +166,6 @@ impl Rpki {
     /// Does what the sessions want done, and publishes what has changed.
     fn follow(self: &Rc<Self>, now: Instant) {
         let mut state = self.state.borrow_mut();
-        let mut is_renewed = false;
         while let Some((id, output)) = state.caches.poll_output() {
             match output {
                 Output::Connect => self.connect(&mut state, id),
@@ -175,26 +174,24 @@ impl Rpki {
                     connection.iter().for_each(|connection| connection.outbox.send(&octets));
                 }
                 Output::Close => state.close(id),
-                Output::Event(event) => {
-                    is_renewed |= matches!(event, Event::Updated { .. }) && state.caches.uses(id);
-                    state.note(id, event);
-                }
+                Output::Event(event) => state.note(id, event),
             }
         }
         let was_ready = state.is_ready();
         state.look(now);
+        let expires = state.caches.expires();
         while let Some(delta) = state.caches.poll_delta() {
             let State { counts, log, .. } = &mut *state;
             count(counts, delta.announced.counts(), delta.withdrawn.counts());
             // Who watches begins with all.
             if was_ready {
-                log.push(delta);
-                is_renewed = false;
+                log.push(delta, expires);
             }
         }
-        if !was_ready && state.is_ready() || was_ready && is_renewed {
-            // As before, but good for longer; or the first.
-            state.log.push(holdfast_rtr::Delta::default());
+        let is_first = !was_ready && state.is_ready();
+        if is_first || was_ready && state.log.expires() != expires {
+            // As before, but until another time: a cache has confirmed it, or is configured otherwise.
+            state.log.push(holdfast_rtr::Delta::default(), expires);
         }
         self.epoch.send_if_modified(|epoch| std::mem::replace(epoch, state.log.epoch()) != state.log.epoch());
         self.wake.notify_one();
@@ -279,8 +276,14 @@ impl State {
     }
 
     fn look(&mut self, now: Instant) {
+        let asserts = self.asserts();
         let Self { readiness, caches, .. } = self;
-        readiness.iter_mut().for_each(|readiness| readiness.look(caches, now));
+        readiness.iter_mut().for_each(|readiness| readiness.look(caches, asserts, now));
+    }
+
+    /// Whether there is something to publish that no cache says.
+    fn asserts(&self) -> bool {
+        self.exceptions.assertions().counts() != Counts::default()
     }
 
     fn is_ready(&self) -> bool {
@@ -289,14 +292,8 @@ impl State {
 
     /// When something is to be done that nothing but time brings about.
     fn deadline(&self) -> Option<Instant> {
-        let readiness = self.readiness.and_then(Readiness::deadline);
+        let readiness = self.readiness.and_then(|readiness| readiness.deadline(self.asserts()));
         self.caches.poll_timeout().into_iter().chain(readiness).min()
-    }
-
-    /// How long what is published holds, if nothing more is heard. What is asserted here holds for ever.
-    pub(crate) fn holds(&self, now: Instant) -> Duration {
-        let left = |expires: Instant| expires.saturating_duration_since(now);
-        self.caches.expires().map_or(Duration::MAX, left)
     }
 }
 

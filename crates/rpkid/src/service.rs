@@ -34,11 +34,12 @@ impl RpkiServer for RpkiService {
         let gone = |_| XrlError::unavailable("the process ends");
         epochs.wait_for(|epoch| *epoch > 0).await.map_err(gone)?;
         loop {
-            let mut at = self.0.state.borrow().log.epoch();
+            let (mut at, expires) = {
+                let log = &self.0.state.borrow().log;
+                (log.epoch(), log.expires())
+            };
             let all = Columns::of_all(&self.0.state.borrow().caches, &wants);
-            for piece in self.pieces(at, true, all, Vec::new()) {
-                replies.send(piece).await?;
-            }
+            tell(&mut replies, pieces(at, true, all, Vec::new()), expires).await?;
             loop {
                 let next = self.0.state.borrow().log.after(at);
                 match next {
@@ -46,9 +47,7 @@ impl RpkiServer for RpkiService {
                         at = change.epoch;
                         let announced = Columns::of(&change.delta.announced, &wants);
                         let withdrawn = Columns::of(&change.delta.withdrawn, &wants);
-                        for piece in self.pieces(at, false, announced, withdrawn) {
-                            replies.send(piece).await?;
-                        }
+                        tell(&mut replies, pieces(at, false, announced, withdrawn), change.expires).await?;
                     }
                     Next::Nothing => drop(epochs.wait_for(|epoch| *epoch != at).await.map_err(gone)?),
                     Next::Lost => break,
@@ -107,26 +106,36 @@ impl RpkiServer for RpkiService {
     }
 }
 
-impl RpkiService {
-    /// An epoch: one piece at least, and the last says so.
-    fn pieces(&self, epoch: u64, full: bool, announced: Vec<Records>, withdrawn: Vec<Records>) -> Vec<Piece> {
-        let piece = Piece { epoch, full, ..Piece::default() };
-        let announced =
-            announced.into_iter().map(|records| Piece { announced: Some(records), ..piece.clone() });
-        let withdrawn =
-            withdrawn.into_iter().map(|records| Piece { withdrawn: Some(records), ..piece.clone() });
-        let mut pieces: Vec<_> = announced.chain(withdrawn).collect();
-        if pieces.is_empty() {
-            pieces.push(piece);
-        }
-        if let Some(last) = pieces.last_mut() {
-            let holds = self.0.state.borrow().holds(Instant::now());
-            last.last = true;
-            last.expire_seconds = u32::try_from(holds.as_secs()).unwrap_or(u32::MAX);
-        }
-        pieces
+/// An epoch: one piece at least, and the last says so.
+fn pieces(epoch: u64, full: bool, announced: Vec<Records>, withdrawn: Vec<Records>) -> Vec<Piece> {
+    let piece = Piece { epoch, full, ..Piece::default() };
+    let announced = announced.into_iter().map(|records| Piece { announced: Some(records), ..piece.clone() });
+    let withdrawn = withdrawn.into_iter().map(|records| Piece { withdrawn: Some(records), ..piece.clone() });
+    let mut pieces: Vec<_> = announced.chain(withdrawn).collect();
+    if pieces.is_empty() {
+        pieces.push(piece);
     }
+    pieces.iter_mut().rev().take(1).for_each(|piece| piece.last = true);
+    pieces
+}
 
+/// Tells an epoch that holds until then. For how long that is is said with the last piece, when all others are told.
+async fn tell(
+    replies: &mut ReplySink<Piece>,
+    pieces: Vec<Piece>,
+    expires: Option<Instant>,
+) -> Result<(), XrlError> {
+    for mut piece in pieces {
+        if piece.last {
+            let left = expires.map(|expires| expires.saturating_duration_since(Instant::now()).as_secs());
+            piece.expire_seconds = left.and_then(|left| u32::try_from(left).ok()).unwrap_or(u32::MAX);
+        }
+        replies.send(piece).await?;
+    }
+    Ok(())
+}
+
+impl RpkiService {
     fn caches(&self) -> Vec<Cache> {
         let (state, now) = (self.0.state.borrow(), Instant::now());
         let clients = state.caches.clients();
@@ -252,7 +261,11 @@ mod tests {
         let mut watch = client.watch(wants);
 
         let cache = CacheConfiguration { name: "a".into(), version: 1, ..CacheConfiguration::default() };
-        rpki.configure(Configuration { caches: vec![cache], exceptions: Vec::new() }).expect("taken");
+        let configure = |cache: &CacheConfiguration| {
+            let caches = vec![cache.clone()];
+            rpki.configure(Configuration { caches, exceptions: Vec::new() }).expect("taken");
+        };
+        configure(&cache);
         let id = CacheId(1);
         rpki.handle(id, Input::Timeout);
         rpki.handle(id, Input::Connected);
@@ -267,12 +280,17 @@ mod tests {
         let mut late = client.watch(wants);
         assert_eq!(next(&mut late).await, (3, true, vec![2, 3], vec![]));
 
+        configure(&CacheConfiguration { expire_seconds: 700, ..cache });
+        let piece = watch.next().await.expect("an item").expect("not the end");
+        assert_eq!((piece.epoch, piece.full, &piece.announced, piece.last), (4, false, &None, true));
+        assert!((600..=700).contains(&piece.expire_seconds), "for another time: {}", piece.expire_seconds);
+
         // More than the log holds, while one of them does not read.
         let many: Vec<_> = (0..1_200_000).map(|asn| Pdu::Announce(vrp(10 + asn))).collect();
         rpki.handle(id, Input::Refresh);
         says(&rpki, &many, 3);
         let (epoch, full, announced, _) = next(&mut watch).await;
-        assert_eq!((epoch, full, announced.len()), (4, true, 1_200_002), "all once more");
+        assert_eq!((epoch, full, announced.len()), (5, true, 1_200_002), "all once more");
     }
 
     #[test]

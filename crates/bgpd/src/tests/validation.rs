@@ -1,15 +1,26 @@
 //! What the RPKI says, as the process `rpki` tells it: here a test plays that.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use holdfast_api::{
     bgp::v1::{self as api, BgpClient},
     rpki::v1::{self as rpki, RpkiClient},
 };
-use holdfast_xrl::{Client, Handler, IncomingCall, Link, Node, PeerIdentity, Service, ServiceInfo, XrlError};
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
+use holdfast_process::Resolver;
+use holdfast_xrl::{
+    Channel, Client, Finder, Handler, IncomingCall, Link, Node, PeerIdentity, Service, ServiceInfo, XrlError,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    runtime::Builder,
+    sync::mpsc,
+    task::LocalSet,
+    time::{Instant, sleep},
+};
 
 use super::process::{Scene, announcement, configuration, run, session, until};
+use crate::validation::Validation;
 
 /// Where pieces go to whoever watches.
 type Watchers = Rc<RefCell<Vec<mpsc::UnboundedSender<rpki::Piece>>>>;
@@ -46,12 +57,16 @@ struct Running {
 }
 
 impl Running {
-    async fn new(scene: &Scene) -> Self {
+    async fn new(finder: &Finder) -> Self {
         let (node, watchers) = (Node::new("rpki"), Watchers::default());
         node.serve(Rpki(Rc::clone(&watchers)));
-        let (near, far) = Link::pair();
-        scene.finder.attach_link(far, PeerIdentity::new("rpki").class("rpki"));
-        node.join_link(near).await.expect("registered");
+        // The one before may have to be missed first.
+        until("registered", async || {
+            let (near, far) = Link::pair();
+            finder.attach_link(far, PeerIdentity::new("rpki").class("rpki"));
+            node.join_link(near).await.is_ok()
+        })
+        .await;
         Self { watchers, _node: node }
     }
 
@@ -108,7 +123,7 @@ async fn says(stream: &mut TcpStream, net: u8) {
 }
 
 #[test]
-fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it_for_its_time() {
+fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it() {
     run(async {
         let mut scene = Scene::new(Default::default());
         let door = scene.door(Node::new("transport")).await;
@@ -118,7 +133,7 @@ fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it_for_its_time() {
         until("two routes of which nothing is known", async || of(&scene, "not-found").await.len() == 2)
             .await;
 
-        let running = Running::new(&scene).await;
+        let running = Running::new(&scene.finder).await;
         let first = rpki::Piece { last: false, ..full(1, &[(10, 65_001)]) };
         running.says(first).await;
         let second = full(1, &[(11, 65_002)]);
@@ -137,29 +152,26 @@ fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it_for_its_time() {
         assert_eq!((shown.validates, shown.vrps), (true, vec!["11.0.0.0/8 AS65002".to_owned()]));
         assert_eq!(shown.prefixes[0].paths[0].validity, "invalid");
 
-        // A difference, with a lifetime that is soon over.
+        // A difference.
         let delta = rpki::Piece {
             epoch: 2,
             announced: records(&[(11, 65_001)]),
             withdrawn: records(&[(11, 65_002)]),
             last: true,
-            expire_seconds: 1,
+            expire_seconds: 3600,
             ..rpki::Piece::default()
         };
         running.says(delta).await;
         until("both are valid", async || of(&scene, "valid").await.len() == 2).await;
         drop(running);
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        assert_eq!(of(&scene, "valid").await.len(), 2, "it holds on");
-        until("it has expired", async || of(&scene, "not-found").await.len() == 2).await;
 
         // Another one begins anew, and is wrong; the next one is not.
-        let wrong = Running::new(&scene).await;
+        let wrong = Running::new(&scene.finder).await;
         let mut piece = full(1, &[(10, 65_001)]);
         piece.announced.as_mut().expect("there").ipv4.as_mut().expect("there").max_lengths = vec![7];
         wrong.says(piece).await;
         until("it is not listened to any more", async || wrong.watchers.borrow().len() > 1).await;
-        assert_eq!(of(&scene, "not-found").await.len(), 2);
+        assert_eq!(of(&scene, "valid").await.len(), 2, "what was said before holds on");
         wrong.watchers.borrow_mut().drain(..1);
         wrong.says(full(1, &[(10, 65_001)])).await;
         until("one is valid", async || of(&scene, "valid").await == ["10.0.0.0/8"]).await;
@@ -171,5 +183,66 @@ fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it_for_its_time() {
         let shown =
             bgp.show_route(api::ShowRouteRequest { destination: "10.0.0.0/8".into() }).await.expect("shown");
         assert!(!shown.validates && shown.vrps.is_empty());
+    });
+}
+
+/// Somebody who validates by what an `rpki` says, and a clock that goes on when nobody has anything to do.
+fn follows(story: impl AsyncFnOnce(Finder, Rc<Validation>)) {
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        let (finder, validation) = (Finder::new(), Rc::new(Validation::default()));
+        let (near, far) = Link::pair();
+        finder.attach_link(far, PeerIdentity::new("bgp"));
+        validation.authorizations(&Resolver::over(Channel::over(near)));
+        story(finder, validation).await;
+    });
+}
+
+#[test]
+fn what_is_said_holds_for_its_time_whether_or_not_who_said_it_is_there() {
+    follows(async |finder, validation| {
+        let running = Running::new(&finder).await;
+        let heard = async |epoch| until("an epoch", async || validation.epoch() == Some(epoch)).await;
+        let holds_for = |seconds, piece| rpki::Piece { expire_seconds: seconds, ..piece };
+        running.says(holds_for(100, full(1, &[(10, 65_001)]))).await;
+        heard(1).await;
+        sleep(Duration::from_secs(99)).await;
+        running.says(holds_for(100, rpki::Piece { full: false, ..full(2, &[]) })).await;
+        heard(2).await;
+        sleep(Duration::from_secs(100)).await;
+        assert_eq!(validation.counts(), (1, 0), "it was said again");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!((validation.counts(), validation.epoch()), ((0, 0), None), "nothing is heard");
+
+        // What comes over that stream would be a difference to what is gone.
+        until("it is asked for everything", async || running.watchers.borrow().len() == 2).await;
+        running.watchers.borrow_mut().remove(0);
+        running.says(holds_for(100, full(3, &[(10, 65_001), (11, 65_001)]))).await;
+        heard(3).await;
+        sleep(Duration::from_secs(60)).await;
+        drop(running);
+        sleep(Duration::from_secs(40)).await;
+        assert_eq!(validation.counts(), (2, 0), "it holds on");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(
+            (validation.counts(), validation.epoch()),
+            ((0, 0), None),
+            "since it was said, not since then"
+        );
+    });
+}
+
+#[test]
+fn who_is_refused_again_and_again_is_asked_less_often() {
+    follows(async |finder, _| {
+        let running = Running::new(&finder).await;
+        let mut wrong = full(1, &[(10, 65_001)]);
+        wrong.announced.as_mut().expect("there").ipv4.as_mut().expect("there").max_lengths = vec![7];
+        let begin = Instant::now();
+        for _ in 0..5 {
+            running.says(wrong.clone()).await;
+            running.watchers.borrow_mut().clear();
+        }
+        assert!(begin.elapsed() >= Duration::from_secs(6), "{:?}", begin.elapsed());
     });
 }
