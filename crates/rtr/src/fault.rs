@@ -46,6 +46,14 @@ pub enum Fault {
     /// More than the configuration permits.
     #[error("more than {0} records")]
     TooMany(usize),
+    /// The cache has reported an error where it was asked for a difference: it may be able to say all.
+    #[error("the cache cannot go on from what it has said: {code}: {text:?}")]
+    Desynchronized {
+        /// Which.
+        code: ErrorCode,
+        /// What it says of it, the beginning.
+        text: String,
+    },
     /// The cache has reported an error.
     #[error("the cache reports {code}: {text:?}")]
     Reported {
@@ -79,7 +87,12 @@ impl Fault {
     /// What the cache is told; it is told nothing of its own reports, and of what no PDU of it was about.
     pub(crate) fn code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Closed | Self::Stalled | Self::Expired | Self::Downgrade(_) | Self::Reported { .. } => None,
+            Self::Closed
+            | Self::Stalled
+            | Self::Expired
+            | Self::Downgrade(_)
+            | Self::Desynchronized { .. }
+            | Self::Reported { .. } => None,
             Self::Malformed(malformed) => Some(malformed.code()),
             Self::Unexpected(_) | Self::Session { .. } | Self::WithdrawnInFull => {
                 Some(ErrorCode::CorruptData)
@@ -99,6 +112,7 @@ impl Fault {
             | Self::Stalled
             | Self::Expired
             | Self::Session { .. }
+            | Self::Desynchronized { .. }
             | Self::Duplicate(_)
             | Self::Unknown(_) => Again::Soon,
             Self::Malformed(_)

@@ -32,6 +32,8 @@ pub(super) struct Link {
     pub(super) since: Instant,
     /// There may be something new since what is being answered.
     pub(super) notified: Option<Serial>,
+    /// When a notify has brought a query about the last time.
+    pub(super) hastened: Option<Instant>,
     /// The cache has said that it has no data, and nothing else since.
     pub(super) empty: bool,
 }
@@ -47,6 +49,7 @@ impl Link {
             heard: now,
             since: now,
             notified: None,
+            hastened: None,
             empty: false,
         }
     }
@@ -121,7 +124,9 @@ impl Link {
         if let Stage::Resting { .. } = self.stage {
             return Err(Fault::Unexpected(PduType::ErrorReport));
         }
-        self.version = self.version.min(version);
+        if !self.agreed {
+            self.version = self.version.min(version);
+        }
         self.agreed = true;
         self.stage = Stage::Resting { poll };
         Ok(!std::mem::replace(&mut self.empty, true))

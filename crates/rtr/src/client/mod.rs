@@ -19,6 +19,9 @@ use link::{Link, Stage};
 /// How long a cache may say nothing while it owes an answer.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// Between two queries that Serial Notifies bring about.
+const BETWEEN_HASTENED: Duration = Duration::from_secs(1);
+
 /// A session that has lasted so long was none that failed.
 const LASTING: Duration = Duration::from_secs(60);
 
@@ -256,6 +259,7 @@ impl Client {
             }
         };
         link.heard = now;
+        link.notified = None;
         link.stage = Stage::Asked { all: known.is_none() };
         let mut octets = Vec::new();
         query.write(link.version, &mut octets).expect("all versions have it");
@@ -328,12 +332,21 @@ impl Client {
         Ok(())
     }
 
-    /// A Serial Notify overrides the Refresh Interval (section 6), if there is something new.
+    /// A Serial Notify overrides the Refresh Interval (section 6), if there is something new. A cache that sends many
+    /// brings about a query in a second.
     fn ask_if_notified(&mut self, now: Instant) {
         let State::Up(link) = &mut self.state else { return };
-        let Some(notified) = link.notified.take() else { return };
-        if self.resync || self.held.as_ref().is_none_or(|held| held.serial != notified) {
+        let Some(notified) = link.notified else { return };
+        if !self.resync && self.held.as_ref().is_some_and(|held| held.serial == notified) {
+            link.notified = None;
+            return;
+        }
+        let due = link.hastened.map_or(now, |at| at + BETWEEN_HASTENED);
+        if due <= now {
+            link.hastened = Some(now);
             self.ask(now);
+        } else if let Stage::Resting { poll } = &mut link.stage {
+            *poll = (*poll).min(due);
         }
     }
 
@@ -390,7 +403,14 @@ impl Client {
                 Ok(())
             }
             ErrorCode::UnsupportedProtocolVersion if !link.agreed => Err(Fault::Downgrade(link.version)),
-            code => Err(Fault::Reported { code, text: report.text.chars().take(MOST_TEXT).collect() }),
+            code => {
+                let text = report.text.chars().take(MOST_TEXT).collect();
+                // StayRTR says so that its session is another (section 5.1).
+                Err(match link.is_difference() {
+                    true => Fault::Desynchronized { code, text },
+                    false => Fault::Reported { code, text },
+                })
+            }
         }
     }
 
@@ -450,10 +470,10 @@ impl Client {
         }
         self.flush();
         self.outputs.push_back(Output::Event(Event::Expired));
-        if let State::Up(link) = &self.state
-            && link.is_difference()
-        {
-            self.end(Fault::Expired, &[], now);
+        match &self.state {
+            State::Up(link) if link.is_difference() => self.end(Fault::Expired, &[], now),
+            State::Up(link) if matches!(link.stage, Stage::Resting { .. }) => self.ask(now),
+            State::Up(_) | State::Connecting | State::Down { .. } => {}
         }
     }
 

@@ -67,11 +67,38 @@ fn a_notify_is_asked_about_unless_it_says_nothing_new() {
     let mut bench = Bench::holding(V1, [vrp(NET)]);
     assert_eq!(bench.hears(V1, &[notify(1)]), []);
     assert_eq!(bench.hears(V1, &[notify(2)]), [Done::Sent(V1, serial_query(1))]);
-    // One comes in the middle of the answer: there is more to ask for.
+    // One comes in the middle of the answer: there is more to ask for, but not more than once in a second.
     let mut pdus = answer(7, 2, []);
     pdus.insert(1, notify(3));
-    assert_eq!(bench.hears(V1, &pdus), [Done::Sent(V1, serial_query(2))]);
+    assert_eq!(bench.hears(V1, &pdus), []);
+    assert_eq!(bench.wait(), (Duration::from_secs(1), vec![Done::Sent(V1, serial_query(2))]));
     assert_eq!(bench.hears(V1, &answer(7, 3, [])), []);
+}
+
+#[test]
+fn who_cannot_go_on_from_a_serial_is_asked_for_all_soon_and_who_refuses_that_too_is_left_alone() {
+    let mut bench = Bench::holding(V1, [vrp(NET)]);
+    assert_eq!(bench.handle(Input::Closed), []);
+    assert_eq!(bench.wait(), (Duration::from_secs(1), vec![Done::Connect]));
+    assert_eq!(bench.handle(Input::Connected), [Done::Sent(V1, serial_query(1))]);
+    assert_eq!(bench.hears(V1, &[error(ErrorCode::CorruptData)]), [Done::Close], "it was started anew");
+    assert_eq!(bench.client.data(), Some(&set([vrp(NET)])), "until it has said all");
+    assert_eq!(bench.wait(), (Duration::from_secs(2), vec![Done::Connect]));
+    assert_eq!(bench.handle(Input::Connected), [Done::Sent(V1, Pdu::ResetQuery)]);
+    assert_eq!(bench.hears(V1, &[error(ErrorCode::CorruptData)]), [Done::Close]);
+    assert_eq!(bench.wait().0, bench.client.times().retry);
+}
+
+#[test]
+fn what_expires_in_a_session_is_asked_for_at_once() {
+    let mut bench = Bench::holding(V1, [vrp(NET)]);
+    bench.now += Duration::from_secs(20);
+    let expire = Some(Duration::from_secs(10));
+    bench.client.reconfigure(ClientConfig { expire, version: V1, ..ClientConfig::default() }, bench.now);
+    assert_eq!(bench.handle(Input::Timeout), [Done::Sent(V1, Pdu::ResetQuery)]);
+    assert_eq!(bench.deltas(), [delta([], [vrp(NET)])]);
+    bench.hears(V1, &answer(7, 1, [Pdu::Announce(vrp(NET))]));
+    assert_eq!(bench.client.data(), Some(&set([vrp(NET)])));
 }
 
 #[test]
