@@ -193,13 +193,10 @@ fn read(path: &Path) -> Result<Content, String> {
     }
 }
 
+/// Also one that says it twice, which is for its own reader to refuse.
 fn is_slurm(text: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Slurm {
-        #[serde(rename = "slurmVersion")]
-        _version: serde::de::IgnoredAny,
-    }
-    serde_json::from_slice::<Slurm>(text).is_ok()
+    let members = serde_json::from_slice::<BTreeMap<String, serde::de::IgnoredAny>>(text);
+    members.is_ok_and(|members| members.contains_key("slurmVersion"))
 }
 
 fn contents(path: &Path, longest: u64) -> Result<Vec<u8>, String> {
@@ -212,6 +209,18 @@ fn contents(path: &Path, longest: u64) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn local_exceptions_are_told_apart_also_by_a_member_that_is_there_twice() {
+        for (text, expected) in [
+            (r#"{"slurmVersion": 1, "validationOutputFilters": {}}"#, true),
+            (r#"{"slurmVersion": 1, "slurmVersion": 1}"#, true),
+            (r#"{"roas": [{"slurmVersion": 1}]}"#, false),
+            (r#"["slurmVersion"]"#, false),
+        ] {
+            assert_eq!(is_slurm(text.as_bytes()), expected, "{text}");
+        }
+    }
 
     #[test]
     fn files_are_what_their_names_say() {
