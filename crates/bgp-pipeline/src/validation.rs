@@ -5,7 +5,7 @@
 //! change, paths move from set to set as they do when import policy changes: at the prefixes that are concerned, or in a
 //! walk where that is most.
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{cell::RefCell, collections::BTreeSet, ops::Bound, rc::Rc};
 
 use holdfast_bgp_wire::edit::validation_state;
 use holdfast_origin_validation::{Affected, Authorizations, Procedure, origin};
@@ -101,10 +101,11 @@ impl Core {
             }
             _ => class.ingress.validation,
         };
-        rule.map(|rule| self.question_by(rule, class.peer_asn, set))
+        rule.map(|rule| self.question_by(rule, (class.peer_asn, class.ingress.external), set))
     }
 
-    fn question_by(&self, rule: Rule, peer: Asn, set: SetId) -> Question {
+    /// The same by a rule, of a peer that has this AS, and may be outside.
+    fn question_by(&self, rule: Rule, (peer, external): (Asn, bool), set: SetId) -> Question {
         let attributes = self.sets.attributes(set);
         let mut question = Question { origin: None, known: States::default() };
         let Some(shared) = self.authorizations.as_ref().filter(|_| rule.origins) else {
@@ -119,8 +120,10 @@ impl Core {
         if authorizations.vrps.is_empty() {
             question.known.validity = self.conveyed(rule, set);
         } else {
-            let ours = self.speaker.outer_asn();
-            question.origin = Some((shared.clone(), origin(elements(attributes.as_path()), ours)));
+            let from = origin(elements(attributes.as_path()), self.speaker.outer_asn());
+            // What comes from outside without any AS is not ours for that (RFC 6811 section 2 means our own routes).
+            let from = from.filter(|_| !external || attributes.as_path().hops() > 0);
+            question.origin = Some((shared.clone(), from));
         }
         question
     }
@@ -158,7 +161,7 @@ impl Core {
     pub(crate) fn class_of(&mut self, prefix: Prefix, set: SetId, present: ClassId) -> ClassId {
         let class = self.classes.get(present);
         let Some(rule) = class.ingress.validation else { return present };
-        let question = self.question_by(rule, class.peer_asn, set);
+        let question = self.question_by(rule, (class.peer_asn, class.ingress.external), set);
         let states = question.states(question.ask(prefix));
         self.classes.variant(present, states)
     }
@@ -199,15 +202,28 @@ const MOST_AFFECTED: usize = 4096;
 /// What has changed in the RPKI and not been applied yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unapplied {
-    /// Routes to these prefixes and what lies inside.
-    prefixes: VecDeque<Prefix>,
-    /// The last one inside the first of them that has been looked at.
-    after: Option<Prefix>,
+    /// Routes to these prefixes and what lies inside: each once, however often it changes meanwhile.
+    prefixes: BTreeSet<Prefix>,
+    /// The one that is being looked at, and the last one inside of it that was.
+    current: Option<(Prefix, Option<Prefix>)>,
+    /// The one before. Its successor in the order of prefixes comes next, so that none waits for others twice.
+    last: Option<Prefix>,
 }
 
 impl Unapplied {
     pub(crate) fn is_empty(&self) -> bool {
-        self.prefixes.is_empty()
+        self.prefixes.is_empty() && self.current.is_none()
+    }
+
+    /// Where to go on.
+    fn current(&mut self) -> Option<(Prefix, Option<Prefix>)> {
+        if self.current.is_none() {
+            let behind = |last| self.prefixes.range((Bound::Excluded(last), Bound::Unbounded)).next();
+            let next = *self.last.and_then(behind).or_else(|| self.prefixes.first())?;
+            self.prefixes.remove(&next);
+            (self.last, self.current) = (Some(next), Some((next, None)));
+        }
+        self.current
     }
 }
 
@@ -279,9 +295,8 @@ impl Pipeline {
         }
         let mut left = budget.max(1);
         while left > 0
-            && let Some(&inside) = self.background.unapplied.prefixes.front()
+            && let Some((inside, after)) = self.background.unapplied.current()
         {
-            let after = self.background.unapplied.after;
             let (core, stages) = (&mut self.core, &mut self.stages);
             let (next, visited): (Option<Prefix>, usize) = match inside {
                 Prefix::V4(inside) => {
@@ -295,10 +310,7 @@ impl Pipeline {
                     (next.map(Into::into), visited)
                 }
             };
-            self.background.unapplied.after = next;
-            if next.is_none() {
-                self.background.unapplied.prefixes.pop_front();
-            }
+            self.background.unapplied.current = next.map(|next| (inside, Some(next)));
             // To find nothing is work as well.
             left = left.saturating_sub(visited.max(1));
         }

@@ -253,6 +253,41 @@ fn a_slice_is_as_long_as_its_budget_however_many_prefixes_it_is_about() {
 }
 
 #[test]
+fn what_changes_all_the_time_is_looked_at_in_its_turn_and_keeps_nothing_else_waiting() {
+    let (mut pipeline, shared) = validating(&[vrp("10.0.0.0/8", 24, 7), vrp("203.0.113.0/24", 24, 7)]);
+    let from = up(&mut pipeline, 1, ebgp(1));
+    let inside: Vec<_> = (0..250).map(|n| prefix(&format!("10.0.{n}.0/24"))).collect();
+    pipeline.update(from, &announcement(&attributes(&[65101, 7], 1), &inside)).expect("taken");
+    pipeline.update(from, &announcement(&attributes(&[65101, 7], 1), &[prefix(NOT_FOUND)])).expect("taken");
+    settle(&mut pipeline, &mut []);
+    let flips = [vrp("10.0.0.0/8", 24, 8)];
+    for _ in 0..1000 {
+        change(&mut pipeline, &shared, announced(&flips));
+        change(&mut pipeline, &shared, withdrawn(&flips));
+    }
+    change(&mut pipeline, &shared, withdrawn(&[vrp("203.0.113.0/24", 24, 7)]));
+    for _ in 0..4 {
+        change(&mut pipeline, &shared, announced(&flips));
+        change(&mut pipeline, &shared, withdrawn(&flips));
+        pipeline.work(200);
+    }
+    assert_eq!(states(&mut pipeline, prefix(NOT_FOUND)).validity, Validity::NotFound);
+}
+
+#[test]
+fn a_path_without_an_as_is_ours_only_where_it_comes_from_inside() {
+    let (mut pipeline, _) = validating(&[vrp(VALID, 24, 65000)]);
+    let outside = PeerConfig { enforce_first_as: false, ..ebgp(1) };
+    for (n, config, validity) in [(1, outside, Validity::Invalid), (2, ibgp_client(2), Validity::Valid)] {
+        let from = up(&mut pipeline, n, config);
+        pipeline.update(from, &announcement(&attributes(&[], n), &[prefix(VALID)])).expect("taken");
+        assert_eq!(states(&mut pipeline, prefix(VALID)).validity, validity, "from {n}");
+        pipeline.peer_down(from);
+        settle(&mut pipeline, &mut []);
+    }
+}
+
+#[test]
 fn most_of_the_vrps_are_not_all_of_them() {
     let (mut pipeline, shared) = validating(&three());
     settle(&mut pipeline, &mut []);
