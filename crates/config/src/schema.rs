@@ -65,6 +65,9 @@ impl Config {
                 notes.push(format!("cache `{}`: {ANYBODY_SIGNED}", cache.name));
             }
         }
+        if self.rpki.caches.is_empty() && !self.rpki.exceptions.is_empty() {
+            notes.push("`exceptions` of the RPKI do nothing without an `[[rpki.cache]]`".to_owned());
+        }
         for peer in self.bgp.iter().flat_map(|bgp| &bgp.peers) {
             let mut note = |text: &str| notes.push(format!("peer `{}`: {text}", peer.name));
             if peer.could_be_several() {

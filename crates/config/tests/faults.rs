@@ -611,6 +611,16 @@ fn who_could_be_several_or_need_not_prove_who_it_is_is_noted() {
 }
 
 #[test]
+fn exceptions_without_a_cache_are_noted() {
+    let notes = |rest: &str| {
+        let text = format!("{ROUTER}[rpki]\nexceptions = [\"x.json\"]\n{rest}");
+        parse(&text, "router.toml").unwrap_or_else(|wrong| panic!("{wrong}")).notes()
+    };
+    assert!(notes("")[0].starts_with("`exceptions` of the RPKI do nothing"));
+    assert!(notes("[[rpki.cache]]\nname = \"a\"\naddress = \"192.0.2.1\"\n").is_empty());
+}
+
+#[test]
 fn a_peer_has_what_its_group_says_unless_it_says_otherwise() {
     let group =
         "[[bgp.group]]\nname = \"g\"\nasn = 65101\nhold-time = 30\nport = 1179\nimport = \"accept-all\"
