@@ -111,10 +111,10 @@ impl Rpki {
         for (cache, config) in request.caches.into_iter().zip(configs) {
             state.have(cache, config, now);
         }
-        for id in gone {
-            state.known.remove(&id);
-            state.caches.remove(id);
+        for id in &gone {
+            state.known.remove(id);
         }
+        state.caches.retire(gone);
         if state.exceptions != exceptions {
             state.exceptions = exceptions.clone();
             state.caches.set_exceptions(exceptions);

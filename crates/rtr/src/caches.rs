@@ -18,6 +18,8 @@ pub struct CacheId(pub u32);
 struct Entry {
     preference: u32,
     client: Client,
+    /// It only has data, which nobody renews.
+    retired: bool,
 }
 
 /// The sessions with all caches, and what is published of them (RFC 8210 section 10).
@@ -47,7 +49,8 @@ impl Caches {
                 entry.preference = preference;
             }
             None => {
-                self.entries.insert(id, Entry { preference, client: Client::new(config, now) });
+                self.entries
+                    .insert(id, Entry { preference, client: Client::new(config, now), retired: false });
             }
         }
         self.use_others(None);
@@ -59,6 +62,27 @@ impl Caches {
         if let Some(data) = entry.client.into_data() {
             self.use_others(Some((id, &data)));
         }
+    }
+
+    /// Has no session with these caches any more. Their connections are the caller's to close. What they have said holds
+    /// on where there are other caches, until one of those has data, or it expires.
+    pub fn retire(&mut self, ids: impl IntoIterator<Item = CacheId>) {
+        for id in ids {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.retired = true;
+            entry.client.retire();
+        }
+        self.forget_retired();
+    }
+
+    /// Forgets those that hold nothing, or nothing that is needed.
+    fn forget_retired(&mut self) {
+        let mut others = self.entries.values().filter(|entry| !entry.retired).peekable();
+        let are_needed = others.peek().is_some() && others.all(|entry| entry.client.data().is_none());
+        let is_over = |entry: &Entry| entry.retired && !(are_needed && entry.client.data().is_some());
+        let over: Vec<CacheId> =
+            self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(id, _)| *id).collect();
+        over.into_iter().for_each(|id| self.remove(id));
     }
 
     /// Has other local exceptions from now on.
@@ -81,6 +105,7 @@ impl Caches {
             delta = delta.then(&next);
         }
         self.changed(id, delta, customers);
+        self.forget_retired();
     }
 
     /// Hands [`Input::Timeout`] to all that wait for it.
@@ -106,10 +131,14 @@ impl Caches {
         self.deltas.pop_front()
     }
 
-    /// Caches in the order of preference.
+    /// Caches in the order of preference, without those that are retired.
     pub fn clients(&self) -> impl Iterator<Item = (CacheId, u32, &Client)> {
-        let mut order: Vec<_> =
-            self.entries.iter().map(|(id, entry)| (*id, entry.preference, &entry.client)).collect();
+        let mut order: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !entry.retired)
+            .map(|(id, entry)| (*id, entry.preference, &entry.client))
+            .collect();
         order.sort_by_key(|(id, preference, _)| (*preference, *id));
         order.into_iter()
     }

@@ -45,9 +45,13 @@ pub enum Phase {
 
 #[derive(Debug)]
 enum State {
-    Down { next: Instant },
+    Down {
+        next: Instant,
+    },
     Connecting,
     Up(Box<Link>),
+    /// No connection is wanted any more.
+    Over,
 }
 
 /// What the cache has said as a whole.
@@ -119,7 +123,7 @@ impl Client {
         }
         match &mut self.state {
             State::Down { next } => *next = (*next).min(now + retry),
-            State::Connecting => {}
+            State::Connecting | State::Over => {}
             State::Up(link) => {
                 let wait = if link.empty { retry } else { refresh };
                 if let Stage::Resting { poll } = &mut link.stage {
@@ -129,6 +133,12 @@ impl Client {
             }
         }
         self.attempt = self.config.version;
+    }
+
+    /// Ends its session, for ever; what is held stays until it expires. The connection is the caller's to close.
+    pub fn retire(&mut self) {
+        self.state = State::Over;
+        self.outputs.clear();
     }
 
     /// Takes in what has happened.
@@ -171,7 +181,7 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match &self.state {
             State::Down { next } => Some(*next),
-            State::Connecting => None,
+            State::Connecting | State::Over => None,
             State::Up(link) => Some(link.due()),
         };
         state.into_iter().chain(self.expires()).min()
@@ -190,7 +200,7 @@ impl Client {
     /// Where the session is.
     pub fn phase(&self) -> Phase {
         match &self.state {
-            State::Down { .. } => Phase::Down,
+            State::Down { .. } | State::Over => Phase::Down,
             State::Connecting => Phase::Connecting,
             State::Up(link) => match link.stage {
                 Stage::Asked { .. } | Stage::Answering(_) => Phase::Syncing,
@@ -473,7 +483,7 @@ impl Client {
         match &self.state {
             State::Up(link) if link.is_difference() => self.end(Fault::Expired, &[], now),
             State::Up(link) if matches!(link.stage, Stage::Resting { .. }) => self.ask(now),
-            State::Up(_) | State::Connecting | State::Down { .. } => {}
+            State::Up(_) | State::Connecting | State::Down { .. } | State::Over => {}
         }
     }
 

@@ -152,6 +152,36 @@ fn the_best_cache_with_data_is_used_and_a_change_of_caches_is_a_difference() {
     assert!(!bench.caches.has_data());
 }
 
+#[test]
+fn what_a_retired_cache_has_said_holds_until_another_has_data_or_it_expires() {
+    let mut bench = Bench::new();
+    bench.insert(1, 10);
+    bench.says(1, 1, [vrp(NET), vrp(OTHER)]);
+    bench.told();
+    bench.insert(2, 10);
+    bench.caches.retire([CacheId(1)]);
+    bench.settle();
+    assert_eq!(bench.told(), [], "the other one has nothing yet");
+    assert_eq!(bench.caches.clients().map(|(id, ..)| id.0).collect::<Vec<_>>(), [2]);
+    bench.says(2, 1, [vrp(NET), vrp(THIRD)]);
+    assert_eq!(bench.told(), [delta([vrp(THIRD)], []), delta([], [vrp(OTHER)])]);
+    bench.insert(3, 10);
+    bench.caches.retire([CacheId(2)]);
+    bench.now += Duration::from_secs(172_800 - 1);
+    bench.caches.handle_timeout(bench.now);
+    bench.settle();
+    assert_eq!(bench.told(), []);
+    bench.now += Duration::from_secs(1);
+    bench.caches.handle_timeout(bench.now);
+    bench.settle();
+    assert_eq!(bench.told(), [delta([], [vrp(NET), vrp(THIRD)])], "it has expired");
+    bench.says(3, 1, [vrp(NET)]);
+    bench.told();
+    bench.caches.retire([CacheId(3)]);
+    bench.settle();
+    assert_eq!(bench.told(), [delta([], [vrp(NET)])], "nobody is waited for");
+}
+
 /// AS 0 says that there is no provider, which is not so where another cache knows one.
 #[test]
 fn no_provider_and_a_provider_are_a_provider() {
