@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_rtr::{Dataset, Exceptions};
-use holdfast_rtr_wire::Record;
+use holdfast_rtr_wire::{MOST_PROVIDERS, Record};
 use holdfast_tls::keys::{self, Item};
 use holdfast_types::{Asn, Aspa, RouterKey, Ski};
 
@@ -119,7 +119,17 @@ impl Folder {
                 return Err(broken);
             }
         };
-        if broken.is_empty() { Ok(exceptions.apply(&all)) } else { Err(broken) }
+        let said = exceptions.apply(&all);
+        // Each file is within the bound, and all together may not be. No router could be told such a one.
+        let too_many = said.aspas().filter(|aspa| aspa.providers().len() > MOST_PROVIDERS);
+        broken.extend(too_many.map(|aspa| {
+            let (customer, count) = (aspa.customer(), aspa.providers().len());
+            let why = format!(
+                "the ASPA of AS{customer} has {count} providers in all files, more than {MOST_PROVIDERS}"
+            );
+            (self.path.clone(), why)
+        }));
+        if broken.is_empty() { Ok(said) } else { Err(broken) }
     }
 }
 
@@ -166,14 +176,7 @@ fn kind(path: &Path) -> Option<Kind> {
 
 fn read(path: &Path) -> Result<Content, String> {
     match kind(path).ok_or("it has another name now")? {
-        Kind::Json => {
-            let text = contents(path, LONGEST_JSON)?;
-            // Of all the members that a SLURM file has, this one is in no other.
-            if is_slurm(&text) {
-                return String::from_utf8(text).map(Content::Exceptions).map_err(|error| error.to_string());
-            }
-            json::read(&text).map(Content::Records)
-        }
+        Kind::Json => of_json(contents(path, LONGEST_JSON)?),
         Kind::Spki(asn, ski) => {
             let items = keys::read(&contents(path, LONGEST_KEY)?).map_err(|error| error.to_string())?;
             let spki = items.into_iter().find_map(|item| match item {
@@ -193,17 +196,31 @@ fn read(path: &Path) -> Result<Content, String> {
     }
 }
 
-/// Also one that says it twice, which is for its own reader to refuse.
+fn of_json(text: Vec<u8>) -> Result<Content, String> {
+    if is_slurm(&text) {
+        return String::from_utf8(text).map(Content::Exceptions).map_err(|error| error.to_string());
+    }
+    json::read(&text).map(Content::Records)
+}
+
+/// A SLURM file has all three, and no other file has any. Who looks for one only takes a slip of the pen in it for a file
+/// of another kind. Also one that says a member twice, which is for its own reader to refuse.
 fn is_slurm(text: &[u8]) -> bool {
-    let members = serde_json::from_slice::<BTreeMap<String, serde::de::IgnoredAny>>(text);
-    members.is_ok_and(|members| members.contains_key("slurmVersion"))
+    let members = ["slurmVersion", "validationOutputFilters", "locallyAddedAssertions"];
+    serde_json::from_slice::<BTreeMap<String, serde::de::IgnoredAny>>(text)
+        .is_ok_and(|object| members.iter().any(|member| object.contains_key(*member)))
 }
 
 fn contents(path: &Path, longest: u64) -> Result<Vec<u8>, String> {
     let mut octets = Vec::new();
+    let too_long = || format!("it is longer than {longest} octets");
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    if file.metadata().map_err(|error| error.to_string())?.len() > longest {
+        return Err(too_long());
+    }
+    // It may grow meanwhile.
     let length = file.take(longest + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
-    if length as u64 > longest { Err(format!("it is longer than {longest} octets")) } else { Ok(octets) }
+    if length as u64 > longest { Err(too_long()) } else { Ok(octets) }
 }
 
 #[cfg(test)]
@@ -241,6 +258,43 @@ mod tests {
             ("README".into(), None),
         ] {
             assert_eq!(kind(Path::new(&name)), expected, "{name}");
+        }
+    }
+
+    /// A directory with these JSON files, put together.
+    fn together(files: &[&str]) -> Result<Dataset, Broken> {
+        let seen = |(number, text): (usize, &&str)| {
+            let content = Arc::new(of_json(text.as_bytes().to_vec()));
+            (PathBuf::from(format!("{number}.json")), Seen { stamp: (0, 0, 0, 0, 0, 0), content })
+        };
+        Folder { path: "keys".into(), files: files.iter().enumerate().map(seen).collect() }.put_together()
+    }
+
+    #[test]
+    fn an_aspa_that_no_router_could_be_told_is_refused_with_all_files() {
+        let aspa = |providers: std::ops::Range<usize>| {
+            let providers: Vec<_> = providers.collect();
+            format!(r#"{{"aspas": [{{"customer_asid": 64496, "providers": {providers:?}}}]}}"#)
+        };
+        let (one, two) = (aspa(1..9001), aspa(9001..MOST_PROVIDERS + 1));
+        assert_eq!(together(&[&one, &two]).map(|all| all.len()), Ok(1));
+        let broken = together(&[&one, &two, &aspa(20_000..20_001)]).unwrap_err();
+        let told = format!("the ASPA of AS64496 has {} providers in all files", MOST_PROVIDERS + 1);
+        assert!(broken.len() == 1 && broken[0].1.starts_with(&told), "{broken:?}");
+    }
+
+    #[test]
+    fn a_slip_of_the_pen_does_not_leave_a_slurm_file_out() {
+        let slurm = r#"{"slurmVersion": 1, "validationOutputFilters": {"prefixFilters": [], "bgpsecFilters": []},
+            "locallyAddedAssertions": {"prefixAssertions": [], "bgpsecAssertions": []}}"#;
+        assert!(together(&[slurm]).is_ok());
+        for (wrong, told) in [
+            (slurm.replace("slurmVersion", "slurmversion"), "`slurmVersion` is missing"),
+            (slurm.replace(r#"{"slurmV"#, r#"{"slurmVersion": 1, "slurmV"#), "slurmVersion"),
+            (slurm.replace("validationOutputFilters", "filters"), "`validationOutputFilters` is missing"),
+        ] {
+            let broken = together(&[&wrong]).expect_err(&wrong);
+            assert!(broken[0].1.contains(told), "{wrong}: {broken:?}");
         }
     }
 }

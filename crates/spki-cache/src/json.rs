@@ -13,12 +13,17 @@ const KEY_HEADER: usize = 32;
 /// file to leave out.
 #[derive(Deserialize)]
 struct File {
-    #[serde(default)]
-    roas: Vec<Roa>,
-    #[serde(default)]
-    bgpsec_keys: Vec<Key>,
-    #[serde(default)]
-    aspas: Vec<Provided>,
+    #[serde(default, deserialize_with = "there")]
+    roas: Option<Vec<Roa>>,
+    #[serde(default, deserialize_with = "there")]
+    bgpsec_keys: Option<Vec<Key>>,
+    #[serde(default, deserialize_with = "there")]
+    aspas: Option<Vec<Provided>>,
+}
+
+/// A member that is there is no `null`.
+fn there<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -80,13 +85,18 @@ impl<'de, T: std::str::FromStr<Err: std::fmt::Display>> Deserialize<'de> for Tex
 /// What is wrong with it, and where.
 pub(crate) fn read(text: &[u8]) -> Result<Dataset, String> {
     let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    // An array would do for serde, member by member.
+    let is_object = text.trim_ascii_start().starts_with(b"{");
+    if !is_object || (file.roas.is_none() && file.bgpsec_keys.is_none() && file.aspas.is_none()) {
+        return Err("it has none of `roas`, `bgpsec_keys` and `aspas`".to_owned());
+    }
     let mut data = Dataset::default();
-    for Roa { prefix, asn, max_length } in file.roas {
+    for Roa { prefix, asn, max_length } in file.roas.into_iter().flatten() {
         let max_length = max_length.unwrap_or(prefix.0.length());
         let vrp = Vrp::new(prefix.0, max_length, asn.0).map_err(|error| error.to_string())?;
         data.insert(Record::Vrp(vrp));
     }
-    for Key { asn, ski, pubkey } in file.bgpsec_keys {
+    for Key { asn, ski, pubkey } in file.bgpsec_keys.into_iter().flatten() {
         let spki =
             STANDARD.decode(&pubkey).map_err(|error| format!("the key {} is no base64: {error}", ski.0))?;
         if spki.len() > LONGEST - KEY_HEADER {
@@ -94,7 +104,7 @@ pub(crate) fn read(text: &[u8]) -> Result<Dataset, String> {
         }
         data.insert(Record::RouterKey(RouterKey { asn: asn.0, ski: ski.0, spki }));
     }
-    for Provided { customer_asid: Number(customer), providers } in file.aspas {
+    for Provided { customer_asid: Number(customer), providers } in file.aspas.into_iter().flatten() {
         let before = data.aspa(customer).map_or(&[][..], Aspa::providers);
         let aspa = Aspa::new(
             customer,
@@ -130,7 +140,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, told) in [
-            ("[]", "invalid type"),
+            ("3", "invalid type"),
+            ("[]", "none of `roas`"),
+            ("[[], [], []]", "none of `roas`"),
+            (r#"{"rpki": []}"#, "none of `roas`"),
+            (r#"{"roas": null}"#, "invalid type"),
             (r#"{"roas": [{"asn": 1, "prefix": "1.0.0.0"}]}"#, "`1.0.0.0` is no prefix"),
             (r#"{"roas": [{"asn": "ASX", "prefix": "1.0.0.0/8"}]}"#, "invalid digit"),
             (
