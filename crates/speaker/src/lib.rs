@@ -98,10 +98,33 @@ impl Speaker {
 }
 
 fn read(script: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    match script.as_os_str() == "-" {
-        true => io::stdin().lock().take(script::LONGEST_FILE).read_to_string(&mut text)?,
-        false => fs::File::open(script)?.take(script::LONGEST_FILE).read_to_string(&mut text)?,
+    let octets = match script.as_os_str() == "-" {
+        true => whole(io::stdin().lock())?,
+        false => whole(fs::File::open(script)?)?,
     };
-    Ok(text)
+    String::from_utf8(octets).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// All of a script or of a file that it sends. One that is too long is refused: cut, it would be another.
+fn whole(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    source.take(script::LONGEST_FILE + 1).read_to_end(&mut octets)?;
+    if octets.len() as u64 > script::LONGEST_FILE {
+        return Err(io::Error::other(format!("it is longer than {} octets", script::LONGEST_FILE)));
+    }
+    Ok(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_refused_and_not_cut() {
+        let comments = || io::repeat(b'#');
+        let all = whole(comments().take(script::LONGEST_FILE)).expect("just not too long");
+        assert_eq!(all.len() as u64, script::LONGEST_FILE);
+        let error = whole(comments()).expect_err("endless").to_string();
+        assert_eq!(error, "it is longer than 16777216 octets");
+    }
 }

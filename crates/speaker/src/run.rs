@@ -24,9 +24,10 @@ use crate::{
     connection::Connection,
     received::Received,
     script::{
-        Expected, FIRST_SESSION, FilePart, Keepalives, LONGEST_FILE, Line, OpenSpec, Outgoing, SocketOptions,
-        Statement, hex,
+        Expected, FIRST_SESSION, FilePart, Keepalives, Line, OpenSpec, Outgoing, SocketOptions, Statement,
+        hex,
     },
+    whole,
 };
 
 /// How often a connection is tried again that does not come about.
@@ -361,17 +362,17 @@ fn of_file(path: &Path, part: &FilePart) -> Result<Vec<u8>, String> {
         return Err("it is no regular file".to_owned());
     }
     let mut file = fs::File::open(path).map_err(|error| error.to_string())?;
-    let most = part.length.unwrap_or(LONGEST_FILE).min(LONGEST_FILE);
-    let mut octets = Vec::new();
-    if part.is_hex {
-        let mut text = String::new();
-        file.take(LONGEST_FILE).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    // Of a file with a length no more is read; any other has to be whole.
+    let most = part.length.unwrap_or(u64::MAX);
+    let octets: Vec<u8> = if part.is_hex {
+        let text = whole(file).map_err(|error| error.to_string())?;
+        let mut text = String::from_utf8(text).map_err(|error| error.to_string())?;
         text.retain(|letter| !letter.is_ascii_whitespace());
-        octets = hex(&text)?.into_iter().skip(part.at as usize).take(most as usize).collect();
+        hex(&text)?.into_iter().skip(part.at as usize).take(most as usize).collect()
     } else {
         file.seek(io::SeekFrom::Start(part.at)).map_err(|error| error.to_string())?;
-        file.take(most).read_to_end(&mut octets).map_err(|error| error.to_string())?;
-    }
+        whole(file.take(most)).map_err(|error| error.to_string())?
+    };
     let is_short = part.length.is_some_and(|length| (octets.len() as u64) < length);
     if is_short { Err(format!("it has only {} octets from there on", octets.len())) } else { Ok(octets) }
 }

@@ -17,7 +17,7 @@ pub use send::{AddAttribute, FilePart, Hop, Outgoing, UpdateSpec};
 use words::Words;
 pub(crate) use words::{duration, hex};
 
-/// Octets of a script, and of any file that it sends.
+/// Octets of a script, of what variables put into it, and of any file that it sends.
 pub const LONGEST_FILE: u64 = 16 << 20;
 /// How deep `repeat` may stand in `repeat`.
 const DEEPEST: usize = 8;
@@ -115,11 +115,12 @@ pub struct ScriptError {
 /// The first thing that is wrong.
 pub fn parse(text: &str, given: &BTreeMap<String, String>) -> Result<Vec<Line>, ScriptError> {
     let mut variables = given.clone();
+    let mut room = LONGEST_FILE as usize;
     // The lines of each `repeat` that is not ended yet, with its own line and count; the first is the script.
     let mut open: Vec<(usize, u32, Vec<Line>)> = vec![(0, 1, Vec::new())];
     for (number, text) in text.lines().enumerate().map(|(number, text)| (number + 1, text)) {
         let at = |reason| ScriptError { line: number, reason };
-        let mut words = Words::split(text, &variables).map_err(at)?;
+        let mut words = Words::split(text, &variables, &mut room).map_err(at)?;
         let Some(verb) = words.next() else { continue };
         match verb.as_str() {
             "set" => {
@@ -312,6 +313,24 @@ mod tests {
         let given =
             BTreeMap::from([("port", "1"), ("router", "::1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
         assert!(parse("set router 192.0.2.1\nconnect [$router]:$port", &given).is_ok());
+    }
+
+    #[test]
+    fn variables_that_double_have_an_end() {
+        let doubled = |from: &str, times: u32| -> String {
+            (0..times)
+                .map(|step| format!("set a{} {from}\n", step + 1).replace('@', &step.to_string()))
+                .collect()
+        };
+        // 15 octets, and what the lines before put in is what this one has: less than 16 MiB up to the 19th.
+        let script = |body: &str| format!("set a0 fifteen_octets_\n{body}");
+        assert!(read(&script(&doubled("$a@$a@", 19))).is_ok());
+        let said = error(&script(&doubled("$a@$a@", 40)));
+        assert_eq!(said, "line 21: variables put more than 16777216 octets into the script");
+        // Neither one word nor one line alone.
+        let said = error(&script(&(doubled("$a@$a@", 16) + &"print $a16\n".repeat(40))));
+        assert!(said.starts_with("line 33: variables put more"), "{said}");
+        assert!(error(&script(&doubled("$a@ $a@", 40))).contains("variables put more"));
     }
 
     #[test]

@@ -214,6 +214,14 @@ fn files_are_sent_in_parts_and_saved() {
     assert!(stop.to_string().contains("it has only 8 octets from there on"), "{stop}");
     let stop = carry_out(&format!("{ENDS}send file ."), &directory.0).expect_err("a directory");
     assert!(stop.to_string().contains("it is no regular file"), "{stop}");
+    // Longer than may be: a part of it may be sent, and the whole is not cut.
+    let long = fs::File::create(directory.0.join("long.bin")).expect("made");
+    long.set_len(script::LONGEST_FILE + 1).expect("a hole");
+    for what in ["file", "hexfile"] {
+        let stop = carry_out(&format!("{ENDS}send {what} long.bin"), &directory.0).expect_err("too long");
+        assert!(stop.to_string().ends_with("it is longer than 16777216 octets"), "{stop}");
+    }
+    carry_out(&format!("{ENDS}send file long.bin at 1 length 9"), &directory.0).expect("a part");
 }
 
 #[test]

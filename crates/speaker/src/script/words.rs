@@ -2,14 +2,20 @@
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
+use super::LONGEST_FILE;
+
 /// What is left of a line.
 pub(super) struct Words(std::iter::Peekable<std::vec::IntoIter<String>>);
 
 impl Words {
-    /// Words of a line, without its comment, with variables replaced.
-    pub(super) fn split(line: &str, variables: &BTreeMap<String, String>) -> Result<Self, String> {
+    /// Words of a line, without its comment, with variables replaced, for which there is so much room, and less then.
+    pub(super) fn split(
+        line: &str,
+        variables: &BTreeMap<String, String>,
+        room: &mut usize,
+    ) -> Result<Self, String> {
         let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
-        let words: Result<Vec<_>, _> = words.map(|word| replaced(word, variables)).collect();
+        let words: Result<Vec<_>, _> = words.map(|word| replaced(word, variables, room)).collect();
         Ok(Self(words?.into_iter().peekable()))
     }
 
@@ -100,8 +106,9 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
-/// A word in which `$NAME` and `${NAME}` are replaced.
-fn replaced(word: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
+/// A word in which `$NAME` and `${NAME}` are replaced. Without a bound a few lines would fill all memory: each may have
+/// twice what the one before it has.
+fn replaced(word: &str, variables: &BTreeMap<String, String>, room: &mut usize) -> Result<String, String> {
     let (mut done, mut rest) = (String::new(), word);
     while let Some((before, behind)) = rest.split_once('$') {
         done.push_str(before);
@@ -114,7 +121,11 @@ fn replaced(word: &str, variables: &BTreeMap<String, String>) -> Result<String, 
                 behind.split_at(behind.find(|letter| !is_part(letter)).unwrap_or(behind.len()))
             }
         };
-        done.push_str(variables.get(name).ok_or_else(|| format!("nothing has set `${name}`"))?);
+        let value = variables.get(name).ok_or_else(|| format!("nothing has set `${name}`"))?;
+        *room = room
+            .checked_sub(value.len())
+            .ok_or_else(|| format!("variables put more than {LONGEST_FILE} octets into the script"))?;
+        done.push_str(value);
         rest = after;
     }
     done.push_str(rest);
