@@ -108,10 +108,15 @@ impl Keygen {
     }
 
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let all: Vec<Asn> =
+            (0..self.count).map(|place| self.asn.unwrap_or_else(|| self.as_range.at(place))).collect();
+        if let Some(asn) = all.iter().find(|asn| !asn.is_usable()) {
+            return Err(Failure::Input(format!("AS {asn} is reserved and names no router")));
+        }
         make_directory(&self.directory)?;
         let mut made = Vec::new();
-        for place in 0..self.count {
-            let key = self.make(self.asn.unwrap_or_else(|| self.as_range.at(place)))?;
+        for asn in all {
+            let key = self.make(asn)?;
             match self.json {
                 true => made.push(json!({ "as": key.asn.0, "ski": key.ski.to_string() })),
                 false => writeln!(out, "{}.{}", key.asn, key.ski)?,

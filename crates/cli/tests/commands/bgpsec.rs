@@ -208,6 +208,19 @@ fn what_is_signed_hop_by_hop_is_valid_at_the_end() {
     assert!(code == 1 && said.contains("File exists"), "{said}");
 }
 
+#[test]
+fn no_keys_are_made_for_an_as_that_names_no_router() {
+    let at = Directory::new();
+    let directory = at.path().join("keys");
+    let keygen = |rest: &str| run(&format!("keygen 3 {} {rest}", directory.display()));
+    for (rest, asn) in [("--as 0", 0), ("--as 23456", 23456), ("--as-range 23454-23460", 23456)] {
+        let (_, code, said) = keygen(rest);
+        assert!(code == 64 && said.contains(&format!("AS {asn} is reserved and names no router")), "{said}");
+        assert!(!directory.exists(), "{rest}");
+    }
+    assert_eq!(keygen("--as-range 23453-23460").1, 0, "three of them are no further than 23455");
+}
+
 fn openssl(arguments: &[&str]) -> String {
     let output = Command::new("openssl").args(arguments).output().expect("openssl is installed");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
