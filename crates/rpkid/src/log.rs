@@ -5,11 +5,11 @@
 
 use std::{collections::VecDeque, rc::Rc, time::Instant};
 
-use holdfast_rtr::{Counts, Dataset, Delta};
+use holdfast_rtr::Delta;
 
-/// Octets of all changes together, 65,536 VRPs. More at once is told as all there is: that is put together beside what
-/// holds, piece by piece, where a change is applied in one turn of `bgp`.
-const MOST_OCTETS: usize = 1 << 20;
+/// Records of all changes together; a long one counts as several. More at once is told as all there is: that is put together
+/// beside what holds, piece by piece, where a change is applied in one turn of `bgp`.
+const MOST_RECORDS: usize = 1 << 16;
 /// Changes, many of which may be empty.
 const MOST_CHANGES: usize = 1024;
 
@@ -22,15 +22,9 @@ pub(crate) struct Change {
     pub(crate) expires: Option<Instant>,
 }
 
-/// More or less: a key has 91 octets, ASPAs have a few providers.
-fn octets(records: &Dataset) -> usize {
-    let Counts { ipv4, ipv6, router_keys, aspas } = records.counts();
-    16 * ipv4 + 32 * ipv6 + 192 * router_keys + 96 * aspas
-}
-
 impl Change {
-    fn octets(&self) -> usize {
-        octets(&self.delta.announced) + octets(&self.delta.withdrawn)
+    fn weight(&self) -> usize {
+        self.delta.announced.weight() + self.delta.withdrawn.weight()
     }
 }
 
@@ -52,7 +46,7 @@ pub(crate) struct Log {
     epoch: u64,
     expires: Option<Instant>,
     changes: VecDeque<Rc<Change>>,
-    octets: usize,
+    weight: usize,
 }
 
 impl Log {
@@ -71,11 +65,11 @@ impl Log {
         self.epoch += 1;
         self.expires = expires;
         let change = Change { epoch: self.epoch, delta, expires };
-        self.octets += change.octets();
+        self.weight += change.weight();
         self.changes.push_back(Rc::new(change));
-        while self.octets > MOST_OCTETS || self.changes.len() > MOST_CHANGES {
+        while self.weight > MOST_RECORDS || self.changes.len() > MOST_CHANGES {
             let Some(oldest) = self.changes.pop_front() else { return };
-            self.octets -= oldest.octets();
+            self.weight -= oldest.weight();
         }
     }
 
@@ -95,15 +89,23 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_rtr::Dataset;
     use holdfast_rtr_wire::Record;
-    use holdfast_types::{Asn, RouterKey, Ski};
+    use holdfast_types::{Asn, Aspa, RouterKey, Ski};
 
     use super::*;
 
-    /// So many octets of announced keys.
-    fn keys(octets: usize) -> Delta {
+    /// So many announced keys.
+    fn keys(count: usize) -> Delta {
         let key = |asn: usize| RouterKey { asn: Asn(asn as u32), ski: Ski([0; 20]), spki: Vec::new() };
-        let announced = (0..octets / 192).map(|asn| Record::RouterKey(key(asn))).collect();
+        let announced = (0..count).map(|asn| Record::RouterKey(key(asn))).collect();
+        Delta { announced, withdrawn: Dataset::default() }
+    }
+
+    /// One ASPA as long as they come.
+    fn aspa() -> Delta {
+        let announced =
+            [Record::Aspa(Aspa::new(Asn(1), (1..16_000).map(Asn).collect()))].into_iter().collect();
         Delta { announced, withdrawn: Dataset::default() }
     }
 
@@ -125,7 +127,7 @@ mod tests {
     fn a_watcher_goes_from_epoch_to_epoch() {
         let mut log = Log::default();
         assert_eq!(epochs(&log, 0), Some(vec![]));
-        (0..3).for_each(|_| log.push(keys(192), None));
+        (0..3).for_each(|_| log.push(keys(1), None));
         assert_eq!(epochs(&log, 0), Some(vec![1, 2, 3]));
         assert_eq!(epochs(&log, 2), Some(vec![3]));
         assert_eq!(epochs(&log, 4), None, "of another life");
@@ -134,13 +136,20 @@ mod tests {
     #[test]
     fn who_is_too_slow_has_lost_its_place() {
         let mut log = Log::default();
-        (0..3).for_each(|_| log.push(keys(MOST_OCTETS / 5 * 2), None));
+        (0..3).for_each(|_| log.push(keys(MOST_RECORDS / 5 * 2), None));
         assert_eq!(epochs(&log, 0), None);
         assert_eq!(epochs(&log, 1), Some(vec![2, 3]));
-        log.push(keys(MOST_OCTETS + 192), None);
+        log.push(keys(MOST_RECORDS + 1), None);
         assert_eq!((epochs(&log, 3), epochs(&log, 4)), (None, Some(vec![])), "too large to be kept at all");
         (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default(), None));
         assert_eq!(epochs(&log, 4), None);
         assert_eq!(epochs(&log, 5).map(|epochs| epochs.len()), Some(MOST_CHANGES));
+    }
+
+    #[test]
+    fn long_records_count_by_their_length() {
+        let mut log = Log::default();
+        (0..100).for_each(|_| log.push(aspa(), None));
+        assert!(log.changes.len() < 40, "{} of 64 KB each", log.changes.len());
     }
 }

@@ -6,12 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_rtr::Caches;
+use holdfast_rtr::{Caches, Client, Phase};
 
-/// How long the other caches that are preferred are waited for, once one cache has said all.
+/// How long the other caches that are preferred are waited for, once one cache has said all, while they are not speaking.
 const SETTLE: Duration = Duration::from_secs(5);
-/// How long any cache is waited for, where there are assertions of our own: the shortest time that data hold (RFC 8210
-/// section 6). Without them there is nothing to be told: what was told earlier expires with whoever watches.
+/// How long those are that do, and any cache where there are assertions of our own: the shortest time that data hold (RFC 8210
+/// section 6). Without assertions there is nothing to be told without a cache: what was told earlier expires with whoever watches.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// How far it has come.
@@ -31,16 +31,18 @@ impl Readiness {
         if matches!(self, Self::Waiting(_)) && caches.has_data() {
             *self = Self::Settling(now);
         }
-        if preferred_have_data(caches) || self.deadline(asserts).is_some_and(|deadline| deadline <= now) {
+        if preferred_have_data(caches)
+            || self.deadline(caches, asserts).is_some_and(|deadline| deadline <= now)
+        {
             *self = Self::Ready;
         }
     }
 
     /// When to look again.
-    pub(crate) fn deadline(self, asserts: bool) -> Option<Instant> {
+    pub(crate) fn deadline(self, caches: &Caches, asserts: bool) -> Option<Instant> {
         match self {
             Self::Waiting(since) => asserts.then(|| since + LONGEST),
-            Self::Settling(since) => Some(since + SETTLE),
+            Self::Settling(since) => Some(since + if preferred_speak(caches) { LONGEST } else { SETTLE }),
             Self::Ready => None,
         }
     }
@@ -50,11 +52,20 @@ impl Readiness {
     }
 }
 
-/// Whether those with the lowest preference value have all said all. Without caches there is nobody to wait for.
-fn preferred_have_data(caches: &Caches) -> bool {
+/// Those with the lowest preference value.
+fn preferred(caches: &Caches) -> impl Iterator<Item = &Client> {
     let best = caches.clients().map(|(_, preference, _)| preference).min();
-    let mut preferred = caches.clients().filter(|(_, preference, _)| Some(*preference) == best);
-    preferred.all(|(_, _, client)| client.data().is_some())
+    caches.clients().filter(move |(_, preference, _)| Some(*preference) == best).map(|(_, _, client)| client)
+}
+
+/// Whether these have all said all. Without caches there is nobody to wait for.
+fn preferred_have_data(caches: &Caches) -> bool {
+    preferred(caches).all(|client| client.data().is_some())
+}
+
+/// Whether one of them is about to.
+fn preferred_speak(caches: &Caches) -> bool {
+    preferred(caches).any(|client| client.data().is_none() && client.phase() == Phase::Syncing)
 }
 
 #[cfg(test)]
@@ -94,7 +105,7 @@ mod tests {
         assert!(!readiness.is_ready());
         says_all(&mut caches, 2, now);
         readiness.look(&caches, false, now);
-        assert_eq!((readiness.is_ready(), readiness.deadline(false)), (false, Some(now + SETTLE)));
+        assert_eq!((readiness.is_ready(), readiness.deadline(&caches, false)), (false, Some(now + SETTLE)));
         says_all(&mut caches, 0, now);
         readiness.look(&caches, false, now + SETTLE / 2);
         assert!(!readiness.is_ready(), "one of two");
@@ -107,12 +118,28 @@ mod tests {
     }
 
     #[test]
+    fn who_is_still_speaking_is_waited_for_longer() {
+        let now = Instant::now();
+        let mut caches = caches(&[10, 10], now);
+        caches.handle_timeout(now);
+        caches.handle(CacheId(1), Input::Connected, now);
+        says_all(&mut caches, 0, now);
+        let mut readiness = Readiness::Waiting(now);
+        readiness.look(&caches, false, now);
+        readiness.look(&caches, false, now + 2 * SETTLE);
+        assert_eq!((readiness.is_ready(), readiness.deadline(&caches, false)), (false, Some(now + LONGEST)));
+        caches.handle(CacheId(1), Input::Closed, now + 2 * SETTLE);
+        readiness.look(&caches, false, now + 2 * SETTLE);
+        assert!(readiness.is_ready());
+    }
+
+    #[test]
     fn caches_that_say_nothing_are_waited_for_and_only_assertions_are_told_without_them() {
         let now = Instant::now();
         let caches = caches(&[10], now);
         let mut readiness = Readiness::Waiting(now);
         readiness.look(&caches, false, now + 2 * LONGEST);
-        assert_eq!((readiness.is_ready(), readiness.deadline(false)), (false, None), "for ever");
+        assert_eq!((readiness.is_ready(), readiness.deadline(&caches, false)), (false, None), "for ever");
         readiness.look(&caches, true, now + LONGEST - Duration::from_millis(1));
         assert!(!readiness.is_ready());
         readiness.look(&caches, true, now + LONGEST);

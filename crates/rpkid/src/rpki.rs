@@ -292,7 +292,7 @@ impl State {
 
     /// When something is to be done that nothing but time brings about.
     fn deadline(&self) -> Option<Instant> {
-        let readiness = self.readiness.and_then(|readiness| readiness.deadline(self.asserts()));
+        let readiness = self.readiness.and_then(|readiness| readiness.deadline(&self.caches, self.asserts()));
         self.caches.poll_timeout().into_iter().chain(readiness).min()
     }
 }

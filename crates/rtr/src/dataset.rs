@@ -196,8 +196,8 @@ impl Dataset {
         self.len() == 0
     }
 
-    /// What a bound on records is held against: a long one counts as several.
-    pub(crate) fn weight(&self) -> usize {
+    /// What a bound on records is held against: a long one, of many providers or of a large key, counts as several.
+    pub fn weight(&self) -> usize {
         self.len() + self.long
     }
 
