@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read, Write as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read, Write as _},
     net::TcpStream,
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver},
@@ -133,7 +133,6 @@ pub(crate) struct Router {
 impl Router {
     pub(crate) fn connect(cache: &Cache, version: Version) -> Self {
         let stream = TcpStream::connect(&cache.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut client = Client::new(ClientConfig { version, ..ClientConfig::default() }, Instant::now());
         client.handle(Input::Timeout, Instant::now());
         assert_eq!(client.poll_output(), Some(Output::Connect));
@@ -155,9 +154,19 @@ impl Router {
             if let Some(delta) = self.client.poll_delta() {
                 return delta;
             }
-            let length = self.stream.read(&mut octets).expect("an answer in time");
-            assert_ne!(length, 0, "the cache hangs up");
-            self.client.handle(Input::Received(&octets[..length]), Instant::now());
+            // Queries that notifies bring about have a second between them.
+            let due = self.client.poll_timeout().map(|due| due.saturating_duration_since(Instant::now()));
+            let wait = due.map_or(PATIENCE, |due| due.clamp(Duration::from_millis(1), PATIENCE));
+            self.stream.set_read_timeout(Some(wait)).unwrap();
+            match self.stream.read(&mut octets) {
+                Ok(0) => panic!("the cache hangs up"),
+                Ok(length) => self.client.handle(Input::Received(&octets[..length]), Instant::now()),
+                Err(error) => {
+                    let is_due = error.kind() == ErrorKind::WouldBlock && wait < PATIENCE;
+                    assert!(is_due, "an answer in time: {error}");
+                    self.client.handle(Input::Timeout, Instant::now());
+                }
+            }
         }
     }
 
