@@ -73,6 +73,13 @@ mod validation;
 mod verdicts;
 mod view;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_bgp_pipeline;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use aggregate::{AggregateConfig, AggregateView};
 pub use config::{
     DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,

@@ -62,6 +62,13 @@ mod refresh;
 mod retention;
 mod timer;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_bgp_session;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use config::{Graceful, IdleHold, PeerAsn, PeerConfig};
 pub use facts::{Counters, History, Messages, Noted, State};
 pub use frozen::{Frozen, ThawError, Unreadable};

@@ -29,6 +29,13 @@ mod capability;
 mod fault;
 mod mp;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_bgp_wire;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use as_path::AsPath;
 pub use attributes::{Attributes, Origin};
 pub use capability::{Capability, GracefulFamily, LongLivedFamily, OrfCapability};

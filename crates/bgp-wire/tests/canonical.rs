@@ -69,7 +69,7 @@ fn list() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     // Many of the lists are faulty, and say nothing about the canonical bytes of those that are not.
-    #![proptest_config(ProptestConfig { cases: 2000, max_global_rejects: 100_000, ..ProptestConfig::default() })]
+    #![proptest_config(holdfast_testing::cases(2000))]
 
     #[test]
     fn canonical_bytes_are_a_fixed_point_under_any_rules(list in list(), choice in 0..32u8) {

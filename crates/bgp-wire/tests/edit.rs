@@ -1,8 +1,6 @@
 //! Attributes as sent, change by change.
 
-mod hex;
-
-use hex::hex;
+use super::hex::hex;
 use holdfast_bgp_wire::{
     Attributes, Origin,
     as_path::SegmentType,
@@ -285,6 +283,8 @@ fn a_path_is_read_as_an_operator_knows_it() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     /// The community edit against sets of its own.
     #[test]
     fn communities_after_an_edit_are_those_of_a_plain_list(

@@ -83,7 +83,7 @@ fn limit() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(holdfast_testing::cases(64))]
 
     #[test]
     fn ipv4_prefixes_arrive_in_order_with_their_attributes(
@@ -175,6 +175,8 @@ fn end_of_rib_is_recognised() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn prefixes_with_path_identifiers_come_back_as_they_were_sent(
         v4s in vec((any::<u32>(), v4()), 1..2000),

@@ -1,8 +1,6 @@
 //! Prefix lists against a reader that takes one bit at a time.
 
-mod hex;
-
-use hex::hex;
+use super::hex::hex;
 use holdfast_bgp_wire::nlri::{NlriError, count, prefixes, push_prefix};
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use proptest::{collection::vec, prelude::*};
@@ -37,6 +35,8 @@ fn agrees<P: IpPrefix>(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn any_octets_are_read_like_bit_by_bit(bytes in vec(prop_oneof![0..33u8, any::<u8>()], 0..60)) {
         agrees::<Ipv4Prefix>(&bytes)?;

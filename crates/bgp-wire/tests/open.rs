@@ -1,8 +1,6 @@
 //! OPEN, octet by octet (RFC 4271 section 6.2, RFC 5492, RFC 9072).
 
-mod hex;
-
-use hex::hex;
+use super::hex::hex;
 use holdfast_bgp_wire::{Capability, HEADER_LEN, MAX_LEN, Open, next_message};
 use holdfast_types::{Asn, Family, RouterId};
 use proptest::{collection::vec, prelude::*};
@@ -111,6 +109,8 @@ fn the_long_form_begins_where_one_octet_cannot_count() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     /// Across the border between the two forms of parameters, at 255 octets.
     #[test]
     fn any_number_of_capabilities_survives(bodies in vec((128..=255u8, vec(any::<u8>(), 0..40)), 0..40)) {

@@ -1,8 +1,6 @@
 //! Sessions with two-octet speakers (RFC 6793): paths that are joined, and paths that are split again.
 
-mod hex;
-
-use hex::hex;
+use super::hex::hex;
 use holdfast_bgp_wire::{
     AsPath, Attributes, FaultReason, Origin,
     edit::{AttributesBuilder, Edit, rewrite},
@@ -116,6 +114,8 @@ fn asn() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     /// Whatever path we send to an old speaker, a new one behind it reads the same path.
     #[test]
     fn what_is_sent_to_an_old_speaker_is_whole_for_the_next_new_one(

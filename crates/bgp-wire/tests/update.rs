@@ -1,8 +1,6 @@
 //! RFC 7606 row by row: a list of attributes, and what becomes of the UPDATE.
 
-mod hex;
-
-use hex::hex;
+use super::hex::hex;
 use holdfast_bgp_wire::{
     FaultReason, MpUnreach, NextHop, nlri,
     update::{

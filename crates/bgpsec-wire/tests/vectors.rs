@@ -216,7 +216,7 @@ fn each_way_to_be_malformed_has_its_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(holdfast_testing::cases(64))]
 
     #[test]
     fn octets_are_a_path_or_not(octets in proptest::collection::vec(any::<u8>(), 0..200)) {

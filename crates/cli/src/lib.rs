@@ -26,6 +26,13 @@ mod text;
 mod upgrade;
 mod vtysh;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_cli;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};

@@ -19,6 +19,13 @@ pub mod schema;
 mod size;
 mod suggest;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_config;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
 pub use schema::Config;

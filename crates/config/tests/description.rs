@@ -1,6 +1,6 @@
 //! The description of the keys says what the reader does, and the files that are made from it are up to date.
 //!
-//! `HOLDFAST_ACCEPT=1 cargo test -p holdfast-config --test description` writes those files.
+//! `HOLDFAST_ACCEPT=1 cargo test -p holdfast-config description` writes those files.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

@@ -455,7 +455,7 @@ fn mutated(slips: &[(usize, usize, String)]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(holdfast_testing::cases(3000))]
 
     #[test]
     fn any_text_gives_a_configuration_or_faults_inside_of_it(slips in prop::collection::vec(slip(), 1..6)) {

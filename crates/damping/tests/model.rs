@@ -229,7 +229,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(holdfast_testing::cases(256))]
 
     #[test]
     fn routes_are_held_back_and_let_go_as_their_figures_of_merit_say(ops in vec(op(), 1..120)) {

@@ -26,6 +26,13 @@ mod monitor;
 mod service;
 mod vrfs;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_fea;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use engine::{Engine, SLICE};
 pub use monitor::follow;
 pub use service::FeaService;

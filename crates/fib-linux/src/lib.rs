@@ -48,6 +48,13 @@ mod route;
 mod socket;
 mod sync;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_fib_linux;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use fib::LinuxFib;
 pub use interface::{Interface, InterfaceAddress};
 pub use monitor::{Monitor, MonitorEvent};

@@ -47,6 +47,13 @@ mod store;
 mod stream;
 mod usage;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_nsr;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use entries::EntryId;
 pub use error::{Full, Inconsistent, TooSmall, Unreadable};
 pub use log::{Log, SessionId};

@@ -10,6 +10,13 @@
 mod aspa;
 mod vrps;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_origin_validation;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use aspa::{AspaTable, Procedure};
 pub use vrps::{VrpTable, origin};
 

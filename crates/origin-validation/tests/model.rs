@@ -57,6 +57,8 @@ fn is_possible(aspas: &[Aspa], from_origin: &[Asn], downstream: bool, unsaid: bo
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn an_origin_is_what_a_list_that_is_looked_through_says(
         steps in prop::collection::vec((any::<bool>(), vrps()), 0..60),

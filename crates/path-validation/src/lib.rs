@@ -34,6 +34,13 @@ mod sign;
 mod suite;
 mod validate;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_path_validation;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use cache::VerifiedSignatures;
 pub use holdfast_types::RouterKey;
 pub use keys::{Applied, Change, KeyTable, Keys, StoredKey};

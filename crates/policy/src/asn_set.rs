@@ -117,6 +117,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(holdfast_testing::cases(256))]
+
         #[test]
         fn a_set_holds_what_one_of_its_ranges_holds(
             bounds in prop::collection::vec((0u32..60, 0u32..10), 0..12),

@@ -39,6 +39,13 @@ mod test;
 mod text;
 mod trace;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_policy;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use asn_set::{AsnRange, ParseAsnRangeError};
 pub use community::{Community, CommunityPattern, ParseCommunityError};
 pub use compile::{

@@ -400,7 +400,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4096))]
+        #![proptest_config(holdfast_testing::cases(4096))]
 
         #[test]
         fn matching_is_what_trying_all_ways_finds(

@@ -339,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4096))]
+        #![proptest_config(holdfast_testing::cases(4096))]
 
         #[test]
         fn a_set_holds_what_one_of_its_ranges_holds(

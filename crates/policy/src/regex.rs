@@ -229,6 +229,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(holdfast_testing::cases(256))]
+
         #[test]
         fn no_text_makes_the_reader_panic(text in "[0-9_()\\[\\]{}|*+?.^$\\\\ ,a-]{0,40}") {
             if let Ok(regex) = text.parse::<Regex>() {

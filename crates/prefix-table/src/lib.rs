@@ -17,6 +17,13 @@ mod pool;
 mod table;
 mod walk;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_prefix_table;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use pool::{Handle, Pool};
 pub use table::{PrefixTable, Value};
 pub use walk::Iter;

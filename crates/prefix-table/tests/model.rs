@@ -173,7 +173,7 @@ fn run<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug>(steps: V
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(holdfast_testing::cases(300))]
 
     #[test]
     fn ipv4_with_short_values_answers_like_a_map(steps in prop::collection::vec(step(), 0..300)) {

@@ -52,6 +52,13 @@ mod store;
 mod tables;
 mod tracker;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_rib;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use fib::FibBatch;
 pub use interface::{Interface, InterfaceAddress};
 pub use nexthop::{InterfaceRef, MAX_MEMBERS, Nexthop, NexthopSet, Resolution, ResolvedNexthop};

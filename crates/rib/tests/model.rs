@@ -1,14 +1,12 @@
 //! The table against a model that keeps plain maps and works everything out from scratch.
 
-mod support;
-
 use std::time::Duration;
 
-use proptest::prelude::*;
-use support::{
+use super::support::{
     CLIENTS, CONTENTS, INTERFACES, ORIGINS, PREFIXES, SUBSCRIBERS, addresses, contents, interface_addresses,
     world::World,
 };
+use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -109,7 +107,7 @@ fn run(world: &mut World, op: Op) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(holdfast_testing::cases(600))]
 
     #[test]
     fn the_table_agrees_with_the_model(

@@ -23,6 +23,13 @@ mod tasks;
 mod vrfs;
 mod wire;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_ribd;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 use std::{
     convert::Infallible,
     hash::{BuildHasher, RandomState},

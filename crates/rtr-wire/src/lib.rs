@@ -27,6 +27,13 @@ mod read;
 mod serial;
 mod write;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_rtr_wire;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use error::{ErrorCode, Malformed, Unwritable};
 pub use frame::{Frame, HEADER, LONGEST};
 pub use pdu::{ErrorReport, MOST_PROVIDERS, Pdu, PduType, Record, Timing, Version};

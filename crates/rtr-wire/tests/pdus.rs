@@ -188,6 +188,8 @@ fn a_capture_of_tcpdump_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn what_is_written_is_read((version, pdu) in pdus(), cut in any::<usize>()) {
         let mut octets = Vec::new();

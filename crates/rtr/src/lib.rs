@@ -44,6 +44,13 @@ mod walk;
 
 pub mod slurm;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_rtr;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use cache::{Cache, CacheConfig};
 pub use caches::{CacheId, Caches};
 pub use client::{Client, ClientConfig, Event, Input, Output, Phase, Times};

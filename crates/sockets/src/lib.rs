@@ -28,6 +28,13 @@ mod place;
 mod service;
 mod socket;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_sockets;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use error::SocketError;
 pub use opener::{BACKLOG, Opener};
 pub use peer::{Peer, PeerError, Secret};

@@ -10,6 +10,13 @@ mod received;
 mod run;
 pub mod script;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_speaker;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -116,7 +123,7 @@ fn whole(source: impl Read) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
+mod unit_tests {
     use super::*;
 
     #[test]

@@ -297,6 +297,8 @@ fn updates_of_bgpsec_are_signed_for_the_peer() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     /// Whatever the words of a script are: it is one, or the line is named in which it is not.
     #[test]
     fn any_words_are_a_script_or_have_a_line_that_is_wrong(

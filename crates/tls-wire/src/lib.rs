@@ -18,6 +18,13 @@ mod reader;
 mod reassembly;
 mod records;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_tls_wire;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use client_hello::{BadHello, ClientHello, Peek, Protocols, peek};
 pub use frames::{BadFrame, BadInitial, Frame, Frames, peek_initial};
 pub use packet::{BadPacket, Initial, LongType, MOST_CONNECTION_ID, Packet, VERSION_1, VERSION_2, packet};

@@ -21,6 +21,13 @@ mod seeds;
 mod trust;
 mod words;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_tls;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use finding::Finding;
 pub use identity::Identity;
 pub use peer::{KeyLog, PeerTls};

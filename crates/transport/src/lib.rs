@@ -71,6 +71,13 @@ mod spent;
 pub mod tcp;
 pub mod tls;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_transport;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use carry::{Meter, carry, hung_up};
 
 use std::{

@@ -1,11 +1,9 @@
 //! Octets are carried between a connection and a local socket, and both end as they should.
 
-mod open;
-
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
+use super::open::{Open, anybody};
 use holdfast_transport::{Closed, Connection, Listener, Meter, carry, memory::Network};
-use open::{Open, anybody};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,

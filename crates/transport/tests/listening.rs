@@ -1,11 +1,9 @@
 //! A listening socket of TCP that is shut down.
 
-mod open;
-
 use std::{net::TcpListener, rc::Rc, time::Duration};
 
+use super::open::Open;
 use holdfast_transport::{Listener, tcp};
-use open::Open;
 use rustix::net::{Shutdown, shutdown};
 use tokio::{runtime::Builder, task::LocalSet, time::timeout};
 

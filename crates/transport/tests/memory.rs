@@ -1,14 +1,12 @@
 //! The network in memory: octets are late, repeated and kept back, and always the same with the same seed.
 
-mod open;
-
 use std::{rc::Rc, time::Duration};
 
+use super::open::{Open, anybody};
 use holdfast_transport::{
     Closed, Connection, Failure, Listener,
     memory::{MemoryListener, Network},
 };
-use open::{Open, anybody};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::Builder,

@@ -28,6 +28,13 @@ mod succession;
 mod vrfs;
 mod watched;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_transportd;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 use std::{rc::Rc, time::Duration};
 
 use holdfast_api::transport::v1::TransportDispatcher;

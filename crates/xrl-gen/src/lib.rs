@@ -9,6 +9,13 @@ pub mod compat;
 mod interface;
 mod stubs;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+extern crate self as holdfast_xrl_gen;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -145,7 +152,7 @@ fn with_dependencies(pool: &DescriptorPool, name: &str, names: &mut Vec<String>)
 }
 
 #[cfg(test)]
-mod tests {
+mod unit_tests {
     use super::*;
 
     #[test]

@@ -203,6 +203,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(holdfast_testing::cases(256))]
+
         #[test]
         fn frames_come_out_as_they_went_in_however_the_stream_is_cut(
             frames in proptest::collection::vec(frame(), 0..20),

@@ -38,6 +38,11 @@ mod tcp;
 pub mod text;
 pub mod traffic;
 
+// Tests of what the crate offers, in the executable of its unit tests.
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
 pub use call::{Call, CallWithFds, ReplyStream};
 pub use calls::{MAX_WAITING, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS};
 pub use channel::Channel;

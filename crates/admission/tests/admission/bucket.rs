@@ -47,6 +47,8 @@ fn a_log_has_so_many_lines_and_says_what_is_missing() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn never_more_than_the_burst_and_what_has_come_since(
         per_second in 0u32..5000,

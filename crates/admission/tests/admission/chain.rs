@@ -10,7 +10,7 @@ use holdfast_admission::{
 use holdfast_types::Prefix;
 use proptest::prelude::*;
 
-use crate::attempt::{Says, Try};
+use crate::admission::attempt::{Says, Try};
 
 /// Says what it is told, attempt by attempt.
 struct Fixed(&'static str, Vec<Verdict>);
@@ -197,6 +197,8 @@ fn sum(counters: Counters) -> u64 {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn counters_add_up(
         first in proptest::collection::vec(any_verdict("first"), 0..30),

@@ -72,6 +72,8 @@ fn any_prefix() -> impl Strategy<Value = Prefix> {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn it_is_inside_if_any_of_the_prefixes_has_it(
         prefixes in proptest::collection::vec(any_prefix(), 0..12),

@@ -13,7 +13,7 @@ use holdfast_tls_wire::{BadHello, Peek};
 use holdfast_types::Prefix;
 use proptest::prelude::*;
 
-use crate::attempt::{Says, Try};
+use crate::admission::attempt::{Says, Try};
 
 const HOST: &str = "192.0.2.1";
 
@@ -234,6 +234,8 @@ fn what_cannot_be_read_is_not_known() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn who_could_not_look_refuses_nobody(
         part in any::<bool>(),

@@ -9,8 +9,8 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Family, Prefix};
 
-use crate::behaviour::{always, attributes, up};
-use crate::speaker::{
+use crate::tests::pipeline::behaviour::{always, attributes, up};
+use crate::tests::pipeline::speaker::{
     Sink, announcement, announcement_of, checked, ebgp, facts, prefix, settle, speaker, withdrawal,
     withdrawal_of,
 };

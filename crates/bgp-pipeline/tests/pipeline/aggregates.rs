@@ -10,7 +10,7 @@ use holdfast_bgp_wire::{Attributes, Origin, edit::AttributesBuilder};
 use holdfast_policy::{Action, Condition, Library, Outcome, Policy, PolicySource, Program, Term};
 use holdfast_types::{Asn, Family, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, up},
     journal::Entries,
     speaker::{OUR_AS, Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},

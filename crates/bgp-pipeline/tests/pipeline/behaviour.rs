@@ -9,7 +9,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
 
-use crate::speaker::{
+use crate::tests::pipeline::speaker::{
     Held, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
 };
 

@@ -9,7 +9,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::Asn;
 
-use crate::speaker::{announcement, checked, ebgp, facts, ibgp, prefix, router_id, speaker};
+use crate::tests::pipeline::speaker::{announcement, checked, ebgp, facts, ibgp, prefix, router_id, speaker};
 
 /// A path as one peer sends it. What a row does not name is the same for both.
 #[derive(Clone)]

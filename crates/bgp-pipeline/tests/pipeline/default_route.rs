@@ -7,7 +7,7 @@ use holdfast_bgp_wire::{Attributes, Origin};
 use holdfast_policy::Program;
 use holdfast_types::{Family, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     journal::Entries,
     speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},

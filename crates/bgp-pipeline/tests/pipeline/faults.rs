@@ -6,7 +6,7 @@ use holdfast_bgp_pipeline::{DropReason, NextHopMode, PathState, PeerConfig, Peer
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family};
 
-use crate::speaker::{OUR_AS, announcement, checked, ebgp, facts, ibgp, prefix, speaker};
+use crate::tests::pipeline::speaker::{OUR_AS, announcement, checked, ebgp, facts, ibgp, prefix, speaker};
 
 fn attributes(path: &[u32]) -> AttributesBuilder {
     AttributesBuilder {

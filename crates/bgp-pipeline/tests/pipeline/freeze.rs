@@ -15,7 +15,7 @@ use holdfast_policy::Program;
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 use proptest::{collection::vec, prelude::*};
 
-use crate::{
+use crate::tests::pipeline::{
     model::{EXPORT_POLICIES, POLICIES, programs},
     speaker::{Held, Sink, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal},
 };
@@ -313,7 +313,7 @@ struct Seen {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 3000, ..holdfast_testing::cases(400) })]
 
     #[test]
     fn thawed_routes_and_what_came_since_make_the_same_tables(

@@ -8,7 +8,9 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
 
-use crate::speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, speaker, withdrawal};
+use crate::tests::pipeline::speaker::{
+    Sink, announcement, checked, ebgp, facts, prefix, settle, speaker, withdrawal,
+};
 
 /// A journal in memory.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder};
 use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use crate::speaker::{OUR_AS, Sink, checked, ebgp, facts, router_id, settle};
+use crate::tests::pipeline::speaker::{OUR_AS, Sink, checked, ebgp, facts, router_id, settle};
 
 /// The same on every link.
 const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);

@@ -18,8 +18,8 @@ use holdfast_policy::{
 use holdfast_types::{Asn, Family, Prefix};
 use proptest::prelude::*;
 
-use crate::journal::Entries;
-use crate::speaker::{
+use crate::tests::pipeline::journal::Entries;
+use crate::tests::pipeline::speaker::{
     Held, OUR_AS, Sink, announcement_of, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal_of,
 };
 
@@ -902,7 +902,7 @@ impl World {
 const CHECK_EVERY: usize = 40;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 3000, ..holdfast_testing::cases(400) })]
 
     #[test]
     fn at_rest_every_peer_and_the_rib_hold_what_a_naive_speaker_would_have_told_them(

@@ -8,7 +8,7 @@ use holdfast_bgp_wire::{
 };
 use holdfast_types::{Family, Ipv4Prefix, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     speaker::{Sink, address, announcement, checked, ebgp, facts, ibgp, prefix, settle},
 };

@@ -6,7 +6,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{OrfChange, OrfEntry, OrfMessage, WhenToRefresh};
 use holdfast_types::{Family, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
 };

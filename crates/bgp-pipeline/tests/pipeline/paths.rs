@@ -15,7 +15,7 @@ use holdfast_bgp_wire::{
 use holdfast_policy::{Action, Prepend, PrependAs};
 use holdfast_types::{Asn, BgpRole, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     policies::changing,
     speaker::{
         Held, OUR_AS, Sink, announcement, checked, ebgp, facts, ibgp, prefix, router_id, settle, speaker,
@@ -438,7 +438,7 @@ fn a_route_that_is_about_to_go_is_the_last_choice() {
 
 #[test]
 fn no_policy_keeps_traffic_on_a_route_that_is_about_to_go() {
-    let preferred = PeerConfig { import: crate::model::programs()[3].clone(), ..ebgp(1) };
+    let preferred = PeerConfig { import: crate::tests::pipeline::model::programs()[3].clone(), ..ebgp(1) };
     let mut scene = Scene::new(always(), vec![preferred, ebgp(2), ibgp(3)]);
     let communities = vec![community::GRACEFUL_SHUTDOWN, 65000 << 16 | 1];
     scene.announce(1, &AttributesBuilder { communities, ..builder(&[65101]) }.build());

@@ -14,7 +14,9 @@ use holdfast_policy::{
 };
 use holdfast_types::Asn;
 
-use crate::speaker::{Sink, address, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker};
+use crate::tests::pipeline::speaker::{
+    Sink, address, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker,
+};
 
 fn source(terms: Vec<Term>) -> PolicySource {
     let policy = Policy { name: "p".into(), first: vec![], terms, last: None };

@@ -11,7 +11,7 @@ use holdfast_policy::{
 };
 use holdfast_types::Asn;
 
-use crate::speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, speaker};
+use crate::tests::pipeline::speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, speaker};
 
 const P: &str = "203.0.113.0/24";
 const Q: &str = "198.51.100.0/24";

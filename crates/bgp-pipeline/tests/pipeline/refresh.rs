@@ -6,7 +6,7 @@ use holdfast_bgp_pipeline::{CheckStage, Identifiers, PeerIndex, Pipeline, Sessio
 use holdfast_bgp_wire::RouteRefresh;
 use holdfast_types::{Family, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     speaker::{
         Sink, announcement, announcement_of, checked, ebgp, facts, prefix, settle, withdrawal, withdrawal_of,

@@ -4,7 +4,7 @@ use holdfast_bgp_pipeline::{PathState, PeerConfig, PeerIndex, Pipeline, SessionF
 use holdfast_bgp_wire::{Attributes, Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
 };

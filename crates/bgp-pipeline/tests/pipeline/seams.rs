@@ -13,7 +13,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::Asn;
 
-use crate::speaker::{Sink, announcement, ebgp, facts, prefix, settle, speaker, withdrawal};
+use crate::tests::pipeline::speaker::{Sink, announcement, ebgp, facts, prefix, settle, speaker, withdrawal};
 
 /// What a broken stage does to one change that it hands on.
 #[derive(Copy, Clone, Debug)]

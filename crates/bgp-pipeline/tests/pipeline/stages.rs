@@ -14,7 +14,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_policy::Program;
 use holdfast_types::Prefix;
 
-use crate::{
+use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
 };

@@ -11,7 +11,7 @@ use holdfast_origin_validation::{Authorizations, Delta};
 use holdfast_policy::{Condition, Outcome, PathValidity, Program, Term, Validity};
 use holdfast_types::{Asn, Aspa, BgpRole, Family, Prefix, Vrp};
 
-use crate::{
+use crate::tests::pipeline::{
     policies::program,
     speaker::{
         OUR_AS, Sink, address, announcement, announcement_of, checked, ebgp, facts, ibgp, prefix, settle,

@@ -10,8 +10,10 @@ use holdfast_bgp_wire::{Origin, attributes::community::NO_EXPORT, edit::Attribut
 use holdfast_policy::{Condition, Library, Outcome, Policy, PolicySource, Program, Term};
 use holdfast_types::{Asn, Family, Prefix};
 
-use crate::behaviour::{always, up};
-use crate::speaker::{Held, Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal};
+use crate::tests::pipeline::behaviour::{always, up};
+use crate::tests::pipeline::speaker::{
+    Held, Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal,
+};
 
 const P: &str = "203.0.113.0/24";
 

@@ -1,6 +1,6 @@
 //! The fuzz target `session` over its corpus, mutations of it, and the rows of the table in any order.
 
-use crate::{
+use crate::tests::session::{
     replay::{Lcg, replay},
     sequence::session,
     table::rows,

@@ -9,7 +9,7 @@ use std::{
 use holdfast_bgp_wire::MessageType;
 use serde_json::Value;
 
-use crate::router::{Router, Wild};
+use crate::tests::session::router::{Router, Wild};
 
 fn folder() -> Option<PathBuf> {
     let data = std::env::var_os("HOLDFAST_DATA").map(|data| Path::new(&data).join("messages"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_bgp_pipeline::PeerKind;
 use holdfast_bgp_wire::update::AsSets;
 
-use crate::router::{CLEAN_ROUTES, Router, Wild, message, update};
+use super::router::{CLEAN_ROUTES, Router, Wild, message, update};
 
 /// Steps of one sequence at most, so that each is quick.
 const MOST_STEPS: usize = 200;

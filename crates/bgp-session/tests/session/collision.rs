@@ -3,7 +3,9 @@
 use holdfast_bgp_session::{ConnId, DownReason, Input, Output, Role, State};
 use holdfast_bgp_wire::{CeaseSubcode, Notification, Open};
 
-use crate::solo::{ACCEPTED, DIALLED, Solo, graceful_open, peer_open, router_id, sent_notification};
+use crate::tests::session::solo::{
+    ACCEPTED, DIALLED, Solo, graceful_open, peer_open, router_id, sent_notification,
+};
 
 /// Ours is 0.0.0.1 and the peer's 0.0.0.2, so that what it dialled is to be kept; with 0.0.0.1 as well,
 /// its higher AS number says the same.
@@ -13,7 +15,8 @@ fn open_of(bits: u32) -> Open {
 
 /// A peer whose own BGP Identifier is higher than that of [`peer_open`].
 fn superior(state: State) -> Solo {
-    let config = holdfast_bgp_session::PeerConfig { router_id: router_id(9), ..crate::solo::config() };
+    let config =
+        holdfast_bgp_session::PeerConfig { router_id: router_id(9), ..crate::tests::session::solo::config() };
     let mut solo = Solo::new(config);
     solo.advance_to(state);
     solo

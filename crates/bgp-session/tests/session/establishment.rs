@@ -6,7 +6,7 @@ use holdfast_bgp_session::{Input, Output, PeerAsn, PeerConfig, Role, State, Time
 use holdfast_bgp_wire::MessageType;
 use holdfast_types::Asn;
 
-use crate::{
+use crate::tests::session::{
     solo::{DIALLED, OUR_ASN, PEER_ASN, Solo, config, router_id},
     world::World,
 };

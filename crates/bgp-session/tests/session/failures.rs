@@ -9,7 +9,7 @@ use holdfast_bgp_session::{
 use holdfast_bgp_wire::{CeaseSubcode, FsmState, MessageType, Notification};
 use holdfast_types::{Asn, Family};
 
-use crate::{
+use crate::tests::session::{
     establishment::pair,
     solo::{ACCEPTED, DIALLED, Solo, config, peer_open, sent_notification, sent_open},
     world::World,

@@ -10,7 +10,7 @@ use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Open};
 use holdfast_types::{Asn, Family};
 use proptest::{collection::vec, prelude::*};
 
-use crate::{
+use crate::tests::session::{
     invariants::{Judge, Op, any_config, any_op},
     solo::{DIALLED, PEER_ASN, Solo, config, peer_open},
 };
@@ -117,7 +117,7 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
     }
     let other = [
         PeerConfig { local_asn: Asn(65009), ..configured.clone() },
-        PeerConfig { router_id: crate::solo::router_id(9), ..configured.clone() },
+        PeerConfig { router_id: crate::tests::session::solo::router_id(9), ..configured.clone() },
         PeerConfig { peer_asn: PeerAsn::Internal, ..configured.clone() },
         PeerConfig { hold_time: 30, ..configured.clone() },
         PeerConfig { families: vec![Family::IPV4_UNICAST], ..configured.clone() },
@@ -215,7 +215,7 @@ fn is_timeless(op: &Op) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(holdfast_testing::cases(1000))]
 
     #[test]
     fn from_any_moment_on_a_thawed_session_does_what_the_frozen_one_would_have_done(

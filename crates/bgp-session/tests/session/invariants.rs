@@ -9,7 +9,7 @@ use holdfast_bgp_wire::{Capability, HEADER_LEN, MessageType, Notification, Open}
 use holdfast_types::Family;
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use crate::solo::{Solo, config, graceful_open, peer_open, router_id, sent};
+use crate::tests::session::solo::{Solo, config, graceful_open, peer_open, router_id, sent};
 
 /// What may happen. An `Index` picks one of the connections.
 #[derive(Clone, Debug)]
@@ -309,7 +309,7 @@ impl Judge {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(holdfast_testing::cases(2000))]
 
     #[test]
     fn every_order_of_events_keeps_the_promises(config in any_config(), ops in vec(any_op(), 0..80)) {

@@ -6,7 +6,7 @@ use holdfast_bgp_session::{Negotiated, Output, PeerAsn, PeerConfig, SessionEvent
 use holdfast_bgp_wire::{Capability, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
 use holdfast_types::{Afi, Asn, BgpRole, Family};
 
-use crate::solo::{
+use crate::tests::session::solo::{
     DIALLED, OUR_ASN, PEER_ASN, Solo, config, graceful_open, peer_open, router_id, sent_notification,
     sent_open,
 };

@@ -6,7 +6,7 @@ use holdfast_bgp_session::{Input, Output, PeerConfig, SessionEvent, State};
 use holdfast_bgp_wire::{Capability, Open, OrfCapability};
 use holdfast_types::Family;
 
-use crate::solo::{ACCEPTED, DIALLED, Solo, config, graceful_open, peer_open};
+use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, config, graceful_open, peer_open};
 
 const V4: Family = Family::IPV4_UNICAST;
 const V6: Family = Family::IPV6_UNICAST;

@@ -6,7 +6,7 @@ use holdfast_bgp_session::{DownReason, Graceful, Input, Output, PeerConfig, Stat
 use holdfast_bgp_wire::{Capability, CeaseSubcode, GracefulFamily, LongLivedFamily, Notification, Open};
 use holdfast_types::Family;
 
-use crate::solo::{ACCEPTED, DIALLED, Solo, config, peer_open, sent_notification, sent_open};
+use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, config, peer_open, sent_notification, sent_open};
 
 const V4: Family = Family::IPV4_UNICAST;
 const TIME: Duration = Duration::from_secs(120);

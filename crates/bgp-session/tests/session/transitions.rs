@@ -6,7 +6,7 @@ use std::{fmt::Write, io, time::Duration};
 use holdfast_bgp_session::{Disposition, Input, Output, State, StopReason, Timer};
 use holdfast_bgp_wire::{MessageType, Notification, Open};
 
-use crate::solo::{ACCEPTED, DIALLED, Solo, peer_open, router_id, sent};
+use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, peer_open, router_id, sent};
 
 /// A peer in some state.
 type Setup = fn() -> Solo;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, path::PathBuf
 use holdfast_cli::Failure;
 use serde_json::{Value, json};
 
-use crate::fake::{Directory, Line};
+use crate::tests::commands::fake::{Directory, Line};
 
 /// RFC 8608 appendix A.
 fn vectors() -> Value {

@@ -18,7 +18,7 @@ use holdfast_cli::{Command, Failure, Vtysh};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity};
 use tokio::{sync::oneshot, task::LocalSet};
 
-use crate::answers::{Bgp, Fea, Manager, Rib};
+use crate::tests::commands::answers::{Bgp, Fea, Manager, Rib};
 
 /// The binary's command line as far as it is the operator's.
 #[derive(Parser)]

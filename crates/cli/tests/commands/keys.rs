@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use holdfast_cli::Failure;
 use serde_json::{Value, json};
 
-use crate::fake::{Directory, Line};
+use crate::tests::commands::fake::{Directory, Line};
 
 /// Runs a command in which `@` is a directory.
 fn run(directory: &Directory, line: &str) -> Result<String, Failure> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_fib_linux::{Interface, Monitor, MonitorEvent};
 
-use crate::{in_a_namespace, ip, ip_batch};
+use crate::tests::kernel::{in_a_namespace, ip, ip_batch};
 
 /// Reads until an event satisfies the question.
 fn wait_for(monitor: &mut Monitor, question: impl Fn(&MonitorEvent) -> bool) {
@@ -54,7 +54,7 @@ fn what_there_is_comes_first_and_then_every_change() {
 fn a_new_name_is_a_change_of_the_same_interface() {
     in_a_namespace(|| {
         let mut monitor = Monitor::open().expect("netlink");
-        let index = crate::index("eth1");
+        let index = crate::tests::kernel::index("eth1");
         ip("link set eth1 down");
         ip("link set eth1 name uplink");
         let renamed = |event: &MonitorEvent| matches!(event, MonitorEvent::Changed(now) if now.index == index && now.name == "uplink" && !now.addresses.is_empty());

@@ -3,7 +3,9 @@
 use holdfast_fib::{Fib, NextHops};
 use holdfast_fib_linux::LinuxFib;
 
-use crate::{add, define, errors, finish, in_a_namespace, index, ip, kernel_routes, main_table, via};
+use crate::tests::kernel::{
+    add, define, errors, finish, in_a_namespace, index, ip, kernel_routes, main_table, via,
+};
 
 /// Two routes, one through eth0 only, one through both interfaces.
 fn two_routes() -> LinuxFib {
@@ -85,7 +87,7 @@ fn routes_whose_handle_is_withdrawn_are_no_loss() {
         let mut fib = two_routes();
         ip("link set eth0 down");
         tell(&mut fib, "eth0", false);
-        crate::delete(&mut fib, "20.0.1.0/24");
+        crate::tests::kernel::delete(&mut fib, "20.0.1.0/24");
         fib.undefine(holdfast_fib::Handle(1)).expect("netlink works");
         define(&mut fib, 2, &[via("10.1.0.2", "eth1")]);
         ip("link set eth0 up");

@@ -2,7 +2,7 @@
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops};
 
-use crate::{Watch, add, define, delete, in_a_namespace, ip, kernel_routes, main_table, via};
+use crate::tests::kernel::{Watch, add, define, delete, in_a_namespace, ip, kernel_routes, main_table, via};
 
 fn objects() -> usize {
     ip("nexthop show proto 75").lines().count()
@@ -106,7 +106,7 @@ fn a_member_that_is_refused_does_not_spoil_the_others() {
             "{error:?}"
         );
         ip("addr add 99.0.0.9/24 dev eth1");
-        fib.interface_changed(crate::index("eth1"), true).expect("netlink works");
+        fib.interface_changed(crate::tests::kernel::index("eth1"), true).expect("netlink works");
         assert!(kernel_routes("-4", 254)[0].contains("via 99.0.0.1 dev eth1"));
         assert_eq!(fib.take_loss(), None, "its routes were there all the time");
     });

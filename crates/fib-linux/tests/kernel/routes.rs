@@ -3,7 +3,7 @@
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, TableId};
 use holdfast_fib_linux::{LinuxFib, ObjectIds};
 
-use crate::{
+use crate::tests::kernel::{
     add, change, define, delete, errors, finish, forward, in_a_namespace, index, ip, kernel_routes,
     main_table, via, vrf_table,
 };

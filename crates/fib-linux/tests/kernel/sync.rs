@@ -2,7 +2,7 @@
 
 use holdfast_fib::{Fib, Handle, NextHops};
 
-use crate::{Watch, add, define, finish, in_a_namespace, ip, kernel_routes, main_table, via};
+use crate::tests::kernel::{Watch, add, define, finish, in_a_namespace, ip, kernel_routes, main_table, via};
 
 /// What an earlier process has left: two routes to stay, one to move, one to go.
 fn leave_routes() {
@@ -90,8 +90,8 @@ fn changes_in_the_middle_of_a_sync_count() {
         // Named, moved with its handle, withdrawn; and one of before withdrawn without having been named.
         define(&mut fib, 1, &[via("fd01::3", "eth1")]);
         add(&mut fib, "20.0.9.0/24", 1);
-        crate::delete(&mut fib, "20.0.9.0/24");
-        crate::delete(&mut fib, "20.0.2.0/24");
+        crate::tests::kernel::delete(&mut fib, "20.0.9.0/24");
+        crate::tests::kernel::delete(&mut fib, "20.0.2.0/24");
         finish(&mut fib);
         assert_eq!(kernel_routes("-4", 254), ["20.0.1.0/24 via inet6 fd01::3 dev eth1"]);
         assert_eq!(fib.report().counters.routes, 1);

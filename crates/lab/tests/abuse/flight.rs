@@ -111,7 +111,7 @@ impl Nobody {
         let mut answer = self.hear()?;
         let begin = Instant::now();
         while answer.is_none() {
-            ensure!(begin.elapsed() < crate::LIMIT, "no answer");
+            ensure!(begin.elapsed() < crate::abuse::LIMIT, "no answer");
             std::thread::sleep(Duration::from_millis(1));
             answer = self.hear()?;
         }

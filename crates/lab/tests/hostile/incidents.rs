@@ -12,7 +12,7 @@ use holdfast_lab::{
 };
 use holdfast_types::Prefix;
 
-use crate::{CONFIGURATION, LIMIT, Scene, guest, guest_asn, receive_whole, session};
+use crate::hostile::{CONFIGURATION, LIMIT, Scene, guest, guest_asn, receive_whole, session};
 
 /// What becomes of the guest's route.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ fn what_fits_no_message_of_the_neighbor_is_taken_from_it() -> Result<()> {
         until_known(&scene, "the route", route(1, 0), known).with_context(|| format!("{octets} octets"))?;
     }
     let guest = scene.router.show(&["bgp", "summary"])?;
-    let state = &guest["ipv4Unicast"]["peers"][crate::guest(1).to_string()]["state"];
+    let state = &guest["ipv4Unicast"]["peers"][crate::hostile::guest(1).to_string()]["state"];
     ensure!(*state == "Established", "the guest's session: {state}");
     drop(stream);
     scene.is_unharmed()

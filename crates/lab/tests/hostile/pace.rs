@@ -17,7 +17,7 @@ use holdfast_lab::{
     table::Synthetic,
 };
 
-use crate::{
+use crate::hostile::{
     CONFIGURATION, LIMIT, ROUTER, Scene, call, establish, guest, guest_asn, open, receive_whole, update,
 };
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_nsr::{EntryId, Log, Memory, SessionId};
 
-use crate::kernel::{Prefix, Table, Value, apply};
+use crate::tests::crash::kernel::{Prefix, Table, Value, apply};
 
 /// Prefixes with their values and where these come from: nobody is told his own.
 pub(crate) type View = BTreeMap<Prefix, (Value, SessionId)>;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use holdfast_nsr::{EntryId, Full, Log, SessionId, Unreadable};
 
-use crate::{
+use crate::tests::crash::{
     World,
     chunk::{Chunk, View, changes, told},
     kernel::{Connection, PREFIXES, Prefix, Table, apply, message, parse},

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::memory::Random;
+use crate::tests::crash::memory::Random;
 
 pub(crate) type Prefix = u8;
 /// Never 0: that withdraws.

@@ -8,7 +8,7 @@ use holdfast_types::{Afi, Asn, Family, Safi};
 use num_bigint::BigUint;
 use serde::Deserialize;
 
-use crate::independent;
+use crate::tests::paths::independent;
 
 pub(crate) const TARGET: Asn = Asn(65000);
 

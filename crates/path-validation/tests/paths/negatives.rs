@@ -8,7 +8,7 @@ use holdfast_path_validation::{P256Signer, Reason, RouterKey, Signer, Validator,
 use holdfast_types::{Asn, Ipv4Prefix, Prefix};
 use num_bigint::BigUint;
 
-use crate::{
+use crate::tests::paths::{
     common::{TARGET, failure, independent_keys, judge, keys_of, nlri, path_by, plain, signers},
     independent,
 };

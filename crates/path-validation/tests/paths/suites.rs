@@ -7,7 +7,7 @@ use holdfast_path_validation::{
 };
 use holdfast_types::Asn;
 
-use crate::common::{TARGET, failure, judge, keys_of, nlri, path_by, plain, signers};
+use crate::tests::paths::common::{TARGET, failure, judge, keys_of, nlri, path_by, plain, signers};
 
 /// A suite whose signatures are the first octets of the key and a checksum: enough to prove that suites can be plugged in.
 struct Toy(u8);

@@ -9,7 +9,7 @@ use holdfast_bgpsec_wire::Ski;
 use holdfast_path_validation::{Change, KeyTable, RouterKey};
 use holdfast_types::Asn;
 
-use crate::common::{keys_of, signers, table};
+use crate::tests::paths::common::{keys_of, signers, table};
 
 /// After so long somebody waits who shall not.
 const FOR_EVER: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use holdfast_path_validation::{CannotSign, P256Signer, Reason, RouterKey, Signer
 use holdfast_types::{Afi, Asn, Family, Safi};
 use proptest::prelude::*;
 
-use crate::{
+use crate::tests::paths::{
     common::{
         Key, TARGET, failure, independent_keys, judge, keys_of, nlri, path_by, plain, signers, table, unhex,
         vectors,
@@ -124,7 +124,7 @@ fn forty_hops_and_more() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(holdfast_testing::cases(64))]
 
     /// Whatever bit of what is signed is flipped: the path is malformed, or not valid.
     #[test]

@@ -302,7 +302,7 @@ fn asked() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(holdfast_testing::cases(4096))]
 
     #[test]
     fn a_program_does_what_a_naive_interpreter_does(

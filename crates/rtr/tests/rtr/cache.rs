@@ -8,7 +8,7 @@ use holdfast_rtr::{
 use holdfast_rtr_wire::{ErrorCode, Pdu, Record, Serial, Timing, Version};
 use proptest::prelude::*;
 
-use crate::script::{V0, V1, V2, aspa, error, key, octets, pdus, set, vrp};
+use crate::tests::rtr::script::{V0, V1, V2, aspa, error, key, octets, pdus, set, vrp};
 
 const NET: &str = "192.0.2.0/24 AS1";
 const OTHER: &str = "2001:db8::/32-48 AS2";
@@ -360,6 +360,8 @@ fn records() -> impl Strategy<Value = Dataset> {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn a_router_has_what_the_cache_has(
         router in 0..3u8,

@@ -9,7 +9,7 @@ use holdfast_rtr::{CacheId, Caches, ClientConfig, Dataset, Delta, Exceptions, In
 use holdfast_rtr_wire::{Pdu, Record, Serial, Timing};
 use proptest::prelude::*;
 
-use crate::script::{V2, answer, aspa, delta, key, octets, set, vrp};
+use crate::tests::rtr::script::{V2, answer, aspa, delta, key, octets, set, vrp};
 
 const NET: &str = "192.0.2.0/24 AS1";
 const OTHER: &str = "2001:db8::/32-48 AS2";
@@ -304,6 +304,8 @@ fn ops() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     /// [`Bench::settle`] asks after each step whether what was told adds up to what is published; here, whether that is
     /// what a plain reading of the rules makes of it.
     #[test]

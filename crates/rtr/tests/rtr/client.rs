@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_rtr::{ClientConfig, Event, Fault, Input, Phase};
 use holdfast_rtr_wire::{ErrorCode, Pdu, PduType, Serial, Timing, Version};
 
-use crate::script::{Bench, Done, V0, V1, V2, answer, aspa, delta, error, key, octets, set, vrp};
+use crate::tests::rtr::script::{Bench, Done, V0, V1, V2, answer, aspa, delta, error, key, octets, set, vrp};
 
 const NET: &str = "192.0.2.0/24 AS1";
 const OTHER: &str = "2001:db8::/32-48 AS2";

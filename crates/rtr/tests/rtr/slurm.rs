@@ -3,7 +3,7 @@
 use holdfast_rtr::{Exceptions, SlurmError};
 use holdfast_types::{Asn, RouterKey, Ski, Vrp};
 
-use crate::script::{aspa, key, set, vrp};
+use crate::tests::rtr::script::{aspa, key, set, vrp};
 
 /// RFC 8416 section 3.5, with SKIs that are some, and the draft's ASPAs.
 const FULL: &str = r#"{

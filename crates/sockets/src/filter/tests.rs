@@ -108,6 +108,8 @@ fn ends(network: Prefix) -> Vec<IpAddr> {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn a_program_does_what_the_networks_say((version, peers, heard, places) in scene()) {
         let listener = Filter::listener(version, peers.iter().copied(), heard.iter().copied());

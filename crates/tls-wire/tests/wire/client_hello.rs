@@ -1,7 +1,7 @@
 use holdfast_tls_wire::{BadHello, ClientHello, LeftOut, Peek, Protocols, Reassembly, fuzzing, peek};
 use proptest::{prelude::*, sample::Index};
 
-use crate::build::{
+use crate::tests::wire::build::{
     OPENSSL, RFC_9001, START, alpn, extension, hello, hex, message, server_name, vector8, vector16,
 };
 
@@ -137,6 +137,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn what_is_asked_for_is_what_was_written((octets, names, server) in any_hello()) {
         let hello = known(&octets);

@@ -4,7 +4,7 @@ use holdfast_tls_wire::{
 };
 use proptest::prelude::*;
 
-use crate::{
+use crate::tests::wire::{
     build::{RFC_9001, alpn, crypto, extension, hello, hex, server_name},
     client_hello::any_hello,
 };
@@ -140,6 +140,8 @@ fn a_malformed_hello_is_the_clients_fault() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn frames_in_any_order_show_the_same(
         (octets, ..) in any_hello(),

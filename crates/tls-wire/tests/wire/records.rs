@@ -1,7 +1,7 @@
 use holdfast_tls_wire::{BadHello, Peek, Reassembly, peek, peek_records};
 use proptest::prelude::*;
 
-use crate::{
+use crate::tests::wire::{
     build::{OPENSSL, hello, hex, record},
     client_hello::any_hello,
 };
@@ -58,6 +58,8 @@ fn more_than_is_kept_stays_incomplete() {
 }
 
 proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
     #[test]
     fn records_of_any_size_show_the_same((octets, ..) in any_hello(), size in 1usize..700) {
         let records: Vec<u8> = octets.chunks(size).flat_map(|fragment| record(22, fragment)).collect();

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::tests::backends::{
     backend::Backend,
     door::{Door, TestGate},
     for_every_backend,

@@ -10,7 +10,7 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::{backend::Backend, for_every_backend, people::Pair};
+use crate::tests::backends::{backend::Backend, for_every_backend, people::Pair};
 
 for_every_backend! {
     what_is_said_before_the_end_is_carried,

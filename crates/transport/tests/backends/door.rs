@@ -15,7 +15,7 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
-use crate::backend::Backend;
+use crate::tests::backends::backend::Backend;
 
 type Judge = Box<dyn Fn(&mut dyn Attempt) -> Verdict>;
 

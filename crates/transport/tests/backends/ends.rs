@@ -10,7 +10,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
+use crate::tests::backends::{
     backend::Backend,
     for_every_backend,
     people::{Pair, greet, rest, say},

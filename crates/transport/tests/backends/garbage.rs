@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_transport::Protocol;
 
-use crate::{
+use crate::tests::backends::{
     backend::Backend,
     bounds::first_flight,
     door::{Door, TestGate},

@@ -14,7 +14,7 @@ use holdfast_admission::{Hello, Verdict};
 use holdfast_transport::{Connection, Expected, Failure, HANDSHAKE_TIME, Protocol};
 use tokio::io::AsyncReadExt;
 
-use crate::{
+use crate::tests::backends::{
     backend::{Backend, Tls},
     door::{Door, TestGate, alpn_of},
     people::{Router, greet, hear, routers},

@@ -6,7 +6,7 @@ use tokio::{
     join,
 };
 
-use crate::{
+use crate::tests::backends::{
     backend::Backend,
     door::{Door, TestGate},
     for_every_backend,

@@ -9,7 +9,7 @@ use holdfast_tls::{
 use holdfast_transport::{Connection, Expected};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
+use crate::tests::backends::{
     backend::Backend,
     door::{Door, TestGate},
 };

@@ -6,7 +6,7 @@ use holdfast_admission::{AddressProof, Verdict};
 use holdfast_transport::{Expected, Failure, Protocol};
 use tokio::io::AsyncReadExt;
 
-use crate::{
+use crate::tests::backends::{
     backend::Backend,
     door::{Door, TestGate, alpn_of},
     for_every_backend,

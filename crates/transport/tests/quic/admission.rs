@@ -16,7 +16,7 @@ use holdfast_transport::{Expected, Failure, Listener};
 use noq::crypto::rustls::QuicClientConfig;
 use tokio::{net::UdpSocket, select, sync::oneshot};
 
-use crate::{
+use crate::tests::quic::{
     endpoint, fails,
     gate::{Said, TestGate},
     meet,

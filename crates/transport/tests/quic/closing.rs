@@ -9,7 +9,7 @@ use holdfast_tls::rustls::{
     Side, Tls13CipherSuite, crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256, quic::Version,
 };
 
-use crate::{endpoint, gate::TestGate, peers::pair, run, until};
+use crate::tests::quic::{endpoint, gate::TestGate, peers::pair, run, until};
 
 /// An Initial in which there is nothing but CONNECTION_CLOSE (RFC 9000 section 19.19), as the last packet of a handshake
 /// that has failed at the other end.

@@ -10,7 +10,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
+use crate::tests::quic::{
     admission::{KeyShare, bare},
     endpoint, endpoint_at,
     gate::TestGate,

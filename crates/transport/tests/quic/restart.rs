@@ -15,7 +15,7 @@ use tokio::{
     task::LocalSet,
 };
 
-use crate::{
+use crate::tests::quic::{
     endpoint,
     gate::TestGate,
     meet, pass,

@@ -6,9 +6,9 @@ use holdfast_tls::Seeds;
 use holdfast_transport::{Closed, Connection, Expected, Gate, Listener, Protocol, noq, s2n::Endpoint};
 use tokio::io::AsyncWriteExt;
 
-use crate::{
-    relay::{Relay, Way},
-    support::{Router, Told, dialer, echo, endpoint, listener, run, run_for, seeds, socket},
+use crate::tests::quic::relay::{Relay, Way};
+use crate::tests::s2n::support::{
+    Router, Told, dialer, echo, endpoint, listener, run, run_for, seeds, socket,
 };
 
 fn other() -> noq::Endpoint {

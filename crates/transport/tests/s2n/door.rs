@@ -6,7 +6,9 @@ use holdfast_admission::{AddressProof, Verdict};
 use holdfast_transport::{Closed, Failure, Gate, Listener, Protocol};
 use tokio::{net::UdpSocket, time::sleep};
 
-use crate::support::{Router, Told, connect, dialer, echo, endpoint, first_datagram, listener, run, socket};
+use crate::tests::s2n::support::{
+    Router, Told, connect, dialer, echo, endpoint, first_datagram, listener, run, socket,
+};
 
 #[test]
 fn who_is_let_in_and_proves_who_it_is_has_a_connection() {

@@ -15,8 +15,8 @@ use holdfast_transport::{Closed, Connection, Expected, Failure, Listener, s2n::E
 use s2n_quic::{Client, client::Connect, provider::tls::rustls};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::relay::Relay;
-use crate::support::{
+use crate::tests::quic::relay::Relay;
+use crate::tests::s2n::support::{
     Router, Told, connect, dialer, echo, endpoint, first_datagram, listener, run, seeds, socket,
 };
 

@@ -10,7 +10,7 @@ use holdfast_tls::{
 use holdfast_transport::{Expected, Failure, Listener, s2n::Dialer};
 use s2n_quic::{Client, client::Connect, provider::tls::rustls};
 
-use crate::support::{Router, Told, connect, dialer, listener, run};
+use crate::tests::s2n::support::{Router, Told, connect, dialer, listener, run};
 
 /// What both sides say of a handshake that fails.
 async fn both(

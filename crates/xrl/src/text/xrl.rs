@@ -153,6 +153,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(holdfast_testing::cases(256))]
+
         #[test]
         fn any_argument_survives_printing_and_parsing(value in any::<String>(), kind in "[a-z0-9]{0,5}") {
             let argument = Argument { name: "name".to_owned(), kind, value };

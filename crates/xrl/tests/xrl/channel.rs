@@ -6,7 +6,7 @@ use holdfast_xrl::{
     Channel, Client, ErrorKind, Link, PeerIdentity, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS,
 };
 
-use crate::exercise::*;
+use crate::tests::xrl::exercise::*;
 
 #[test]
 fn ten_thousand_calls_are_under_way_at_once_and_each_gets_its_answer() {

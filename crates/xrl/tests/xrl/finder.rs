@@ -6,7 +6,7 @@ use holdfast_xrl::{Client, ErrorKind, Finder, Lifecycle, Link, Node, PeerIdentit
 
 use holdfast_xrl::finder_api::v1 as proto;
 
-use crate::exercise::*;
+use crate::tests::xrl::exercise::*;
 
 /// A component that has joined.
 async fn join(finder: &Finder, node: &Node) -> Resolver {

@@ -9,7 +9,7 @@ use holdfast_xrl::{
 };
 use prost::Message;
 
-use crate::exercise::*;
+use crate::tests::xrl::exercise::*;
 
 /// The families of peers that are not of this process.
 const OUTSIDE: [Family; 2] = [Family::Unix, Family::Tcp];

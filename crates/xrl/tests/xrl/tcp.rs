@@ -10,7 +10,7 @@ use holdfast_xrl::{
     Resolver, Secret, TcpClient, XrlError, text,
 };
 
-use crate::exercise::*;
+use crate::tests::xrl::exercise::*;
 
 fn secret(octet: u8) -> Secret {
     Secret::new([octet; 16]).expect("long enough")

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
-use crate::exercise::*;
+use crate::tests::xrl::exercise::*;
 
 /// A Finder with an exerciser, and an operator.
 async fn router() -> (Finder, Node, Resolver) {
@@ -237,7 +237,7 @@ fn any_note(depth: u32) -> BoxedStrategy<Note> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(holdfast_testing::cases(64))]
     #[test]
     fn a_message_survives_its_text_form(note in any_note(2)) {
         let pool = DescriptorPool::decode(ExerciseClient::SERVICE.descriptor_set).expect("a descriptor set");

@@ -5,7 +5,7 @@ mod closing;
 mod gate;
 mod life;
 mod peers;
-mod relay;
+pub(super) mod relay;
 mod restart;
 
 use std::{

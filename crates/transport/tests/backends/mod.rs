@@ -32,20 +32,20 @@ fn run(story: impl Future<Output = ()>) {
 macro_rules! for_every_backend {
     ($($story:ident),+ $(,)?) => {
         mod memory {
-            $(#[test] fn $story() { crate::run(super::$story(&crate::backend::Memory::default())) })+
+            $(#[test] fn $story() { crate::tests::backends::run(super::$story(&crate::tests::backends::backend::Memory::default())) })+
         }
         mod tcp {
-            $(#[test] fn $story() { crate::run(super::$story(&crate::backend::Tcp)) })+
+            $(#[test] fn $story() { crate::tests::backends::run(super::$story(&crate::tests::backends::backend::Tcp)) })+
         }
         mod tls {
-            $(#[test] fn $story() { crate::run(super::$story(&crate::backend::Tls)) })+
+            $(#[test] fn $story() { crate::tests::backends::run(super::$story(&crate::tests::backends::backend::Tls)) })+
         }
         mod quic {
-            $(#[test] fn $story() { crate::run(super::$story(&crate::backend::Quic)) })+
+            $(#[test] fn $story() { crate::tests::backends::run(super::$story(&crate::tests::backends::backend::Quic)) })+
         }
         #[cfg(feature = "quic-s2n")]
         mod quic_s2n {
-            $(#[test] fn $story() { crate::run(super::$story(&crate::backend::S2n)) })+
+            $(#[test] fn $story() { crate::tests::backends::run(super::$story(&crate::tests::backends::backend::S2n)) })+
         }
     };
 }

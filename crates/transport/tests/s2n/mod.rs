@@ -5,6 +5,4 @@ mod both;
 mod door;
 mod hostile;
 mod identity;
-#[path = "../quic/relay.rs"]
-mod relay;
 mod support;

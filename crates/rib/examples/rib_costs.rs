@@ -1,4 +1,4 @@
-//! Prints what a route costs: `cargo run --release -p holdfast-rib --example measure [ROUTES]`.
+//! Prints what a route costs: `cargo run --release -p holdfast-rib --example rib_costs [ROUTES]`.
 
 use std::time::Instant;
 

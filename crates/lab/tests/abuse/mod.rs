@@ -39,7 +39,7 @@ use holdfast_types::Prefix;
 use serde_json::Value;
 use tokio::{net::TcpSocket, runtime::Builder, sync::oneshot};
 
-use crate::{
+use crate::abuse::{
     client::{ROUTER, Streams},
     flight::{Flight, Nobody, Retry},
 };

@@ -1,0 +1,4 @@
+//! What the crate offers, used as its callers use it.
+
+mod pipeline;
+mod session;

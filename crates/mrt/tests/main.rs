@@ -1,0 +1,6 @@
+//! What the crate offers, used as its callers use it.
+
+mod corpora;
+mod handmade;
+mod real;
+mod written;

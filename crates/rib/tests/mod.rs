@@ -1,0 +1,5 @@
+//! What the crate offers, used as its callers use it.
+
+mod model;
+mod stories;
+mod support;

@@ -1,0 +1,3 @@
+//! What the crate offers, used as its callers use it.
+
+mod opener;
