@@ -391,9 +391,11 @@ impl<P: IpPrefix> Table<P> {
             (None, 0) => self.walk_best(walk, cursor, audience, encoding),
             (None, _) => self.walk_each(walk, cursor, audience, encoding),
         };
-        match last {
-            Some(_) => {
-                cursor.walk = Some(Walk { after: last, done: walk.done + done as u64, ..walk });
+        // A default route alone is a page, too: the walk goes on after it.
+        let default = audience.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
+        match last.or(default) {
+            Some(last) => {
+                cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
                 Advance::Some
             }
             None if cursor.told.as_mut().is_some_and(|told| told.is_left()) => {

@@ -149,3 +149,37 @@ fn the_process_that_comes_after_does_not_say_it_again() {
     settle(&mut pipeline, &mut sinks);
     assert_eq!((sinks[0].1.messages, held(&sinks[0].1)), (before, defaults().to_vec()));
 }
+
+/// Case ddf95dc9 of the model: the earlier process had announced the only route of a family, and the default route was
+/// put in front of the empty table again and again while that route was withdrawn.
+#[test]
+fn in_an_empty_table_the_process_that_comes_after_announces_it_once() {
+    const P6: &str = "2001:db8:113::/48";
+    let journal = Entries::default();
+    let start = || {
+        let mut pipeline = checked(always());
+        pipeline.keep_journal(Box::new(journal.clone()));
+        pipeline
+    };
+    let session = || SessionFacts { number: 1, ..facts(1) };
+    let of_its_own = |default_originate| {
+        let paths = PathRules { default_originate, own_view: true, ..PathRules::default() };
+        PeerConfig { paths, ..ebgp(1) }
+    };
+    let mut pipeline = start();
+    let mut sinks = [up_with(&mut pipeline, of_its_own(false), session())];
+    let from = up(&mut pipeline, 2);
+    pipeline.update(from, &announcement(&attributes(2, &[]), &[prefix(P6)])).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1), [prefix(P6)]);
+    let (to, place) = (sinks[0].0, pipeline.journal_place(sinks[0].0));
+    let mut pipeline = start();
+    assert_eq!(pipeline.add_peer(of_its_own(true)), to);
+    pipeline.peer_resumed(to, session()).expect("room");
+    pipeline.resume(&[to], journal.told(place), place);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(held(&sinks[0].1), defaults());
+    let counted = Family::ALL.map(|family| pipeline.counts(to, family).announced);
+    assert_eq!(counted, [1, 1]);
+    assert_eq!(sinks[0].1.idle_withdrawals, 0);
+}
