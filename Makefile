@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test drills bench bench-quick bench-figures bench-ring bench-bgpsec bench-accept install install-library clean
+.PHONY: help demo test unit drills bench bench-quick bench-figures bench-ring bench-bgpsec bench-accept install install-library clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -8,7 +8,8 @@ UNITDIR ?= /lib/systemd/system
 help:
 	@echo "make demo    build, run a router with a full table in namespaces, kill its bgp, show what survives"
 	@echo "make test    everything CI runs (needs root: namespaces, with stock routers as peers)"
-	@echo "make drills  the long versions of the kill drills, and of peers that are slow, silent or flapping"
+	@echo "make unit    of that, all but the lab: formatting, clippy, unit and property tests (about five minutes)"
+	@echo "make drills  hours: long kill drills and attacks, 100,000 cases of each property, today's routers, cargo-deny"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
 	@echo "make install       binary, unit, manual pages, completions, schema, library; PREFIX and DESTDIR as usual"
@@ -27,11 +28,12 @@ test:
 	@scripts/install-deps test
 	@scripts/test
 
+unit:
+	@scripts/install-deps test
+	@scripts/test unit
+
 drills:
 	@scripts/install-deps test
-	cargo build --release -p holdfast-holdfast -p holdfast-lab
-	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test kills -- --test-threads=1 --nocapture
-	HOLDFAST_DRILLS=$${HOLDFAST_DRILLS:-20} cargo test --release -p holdfast-lab --test hostile -- --test-threads=1 --nocapture pace::
 	@scripts/drills
 
 bench-quick:
