@@ -1,4 +1,4 @@
-//! The interoperability matrix: every stock router that Debian has, beside every feature that both may have.
+//! The interoperability matrix: every stock router that Debian has, in two generations, beside every feature that both may have.
 //!
 //! A cell is a session of its own between Holdfast and the stock router, in two fresh hosts, over which routes go both ways.
 //! [`Feature`] says what is asked of either side and how it is judged; a [`Stock`] says how it is configured, and what it
@@ -6,10 +6,11 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::{
     netns::{self, End, Namespace},
+    peers::Programs,
     router::Router,
     topology::{self, Side},
     wait,
@@ -146,9 +147,34 @@ pub trait Running {
     fn kill(&mut self) -> Result<()>;
 }
 
-/// All of them.
-pub fn stocks() -> [&'static dyn Stock; 5] {
-    [&bird::Bird, &frr::Frr, &gobgp::GoBgp, &openbgpd::OpenBgpd, &exabgp::ExaBgp]
+/// The stock routers of one time.
+#[derive(Debug)]
+pub struct Generation {
+    /// Heading of its part of the page.
+    pub title: &'static str,
+    programs: Programs,
+}
+
+impl Generation {
+    /// This machine's packages and, where `HOLDFAST_PEERS` names what `scripts/current-peers` has made, those.
+    pub fn all() -> Vec<Self> {
+        let machine = Self { title: "Debian 12", programs: Programs::Machine };
+        let tree = std::env::var_os("HOLDFAST_PEERS")
+            .map(|directory| Self { title: "Debian 13", programs: Programs::Tree(directory.into()) });
+        std::iter::once(machine).chain(tree).collect()
+    }
+
+    /// Its routers.
+    pub fn stocks(&self) -> [Box<dyn Stock>; 5] {
+        let programs = || self.programs.clone();
+        [
+            Box::new(bird::Bird(programs())),
+            Box::new(frr::Frr(programs())),
+            Box::new(gobgp::GoBgp(programs())),
+            Box::new(openbgpd::OpenBgpd(programs())),
+            Box::new(exabgp::ExaBgp(programs())),
+        ]
+    }
 }
 
 /// What became of a cell.
@@ -255,32 +281,54 @@ fn join_unnumbered(us: &Namespace, them: &Namespace) -> Result<()> {
     )
 }
 
-/// The whole matrix: for each feature a cell of each router. Routers are tried side by side.
-pub fn matrix() -> Result<Vec<(Feature, Vec<Cell>)>> {
+/// A row for each feature, in it a cell for each router.
+pub type Matrix = Vec<(Feature, Vec<Cell>)>;
+
+/// The whole matrix of a generation. Routers are tried side by side.
+///
+/// # Errors
+/// A program is not there.
+pub fn matrix(generation: &Generation) -> Result<Matrix> {
+    let stocks = generation.stocks();
     let columns: Vec<Vec<Cell>> = std::thread::scope(|scope| {
-        let column = |stock: &'static dyn Stock| {
-            scope.spawn(move || Feature::ALL.map(|feature| cell(stock, feature)).to_vec())
-        };
-        let running = stocks().map(column);
+        let column = |stock| move || Feature::ALL.map(|feature| cell(stock, feature)).to_vec();
+        let running: Vec<_> = stocks.iter().map(|stock| scope.spawn(column(&**stock))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a column panicked")))
             .collect::<Result<_>>()
     })?;
-    ensure!(columns.len() == stocks().len());
     let row = |(at, feature): (usize, Feature)| {
         (feature, columns.iter().map(|column| column[at].clone()).collect())
     };
     Ok(Feature::ALL.into_iter().enumerate().map(row).collect())
 }
 
-/// The page `docs/interop.md`.
-pub fn page(matrix: &[(Feature, Vec<Cell>)]) -> Result<String> {
+/// How a part of the page begins.
+pub const PART: &str = "\n## ";
+
+/// The beginning of the page `docs/interop.md`, before the parts of the generations.
+pub fn head() -> Result<String> {
     let mut page = String::from(
-        "# Interoperability\n\nWritten by `HOLDFAST_ACCEPT=1 cargo test -p holdfast-lab --test interop`, and compared by `make test`. Each cell is a session between \
-         Holdfast and the router\nas Debian has it, in network namespaces, with routes in both directions; what is judged in each row stands below the table.\n\n",
+        "# Interoperability\n\nEach cell is a session between Holdfast and a stock router, in network namespaces, with routes in both directions.\n\
+         `make test` runs the routers of Debian 12 and compares the result with this page; `make drills` runs those of Debian 13 as well.\n\
+         `HOLDFAST_ACCEPT=1 HOLDFAST_PEERS=DIR scripts/test only every_stock_router` writes the page; `scripts/current-peers DIR` makes DIR.\n\n\
+         | row | what is judged |\n|---|---|\n",
     );
-    let names: Vec<_> = stocks().iter().map(|stock| stock.name()).collect();
+    for feature in Feature::ALL {
+        writeln!(page, "| {} | {} |", feature.title(), feature.judgement())?;
+    }
+    Ok(page)
+}
+
+/// A generation's part of the page.
+///
+/// # Errors
+/// A program has no version.
+pub fn part(generation: &Generation, matrix: &Matrix) -> Result<String> {
+    let stocks = generation.stocks();
+    let mut page = format!("{PART}{}\n\n", generation.title);
+    let names: Vec<_> = stocks.iter().map(|stock| stock.name()).collect();
     writeln!(page, "| | {} |", names.join(" | "))?;
     writeln!(page, "|---|{}", "---|".repeat(names.len()))?;
     let mut notes: Vec<&str> = Vec::new();
@@ -306,14 +354,10 @@ pub fn page(matrix: &[(Feature, Vec<Cell>)]) -> Result<String> {
     for (number, note) in notes.iter().enumerate() {
         writeln!(page, "[{}] {note}  ", number + 1)?;
     }
-    writeln!(page, "\n| row | what is judged |\n|---|---|")?;
-    for (feature, _) in matrix {
-        writeln!(page, "| {} | {} |", feature.title(), feature.judgement())?;
-    }
-    let versions: Vec<String> = stocks().iter().map(|stock| stock.version()).collect::<Result<_>>()?;
+    let versions: Vec<String> = stocks.iter().map(|stock| stock.version()).collect::<Result<_>>()?;
     writeln!(page, "\n{TRIED} {}.", versions.join(", "))?;
     Ok(page)
 }
 
-/// How the page's line begins that may be another on another machine.
+/// How the page's lines begin that may be others on another machine.
 pub const TRIED: &str = "Tried with the Debian packages";

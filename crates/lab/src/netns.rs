@@ -1,6 +1,7 @@
 //! Hosts as network namespaces, joined by veth pairs.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io,
     os::fd::AsFd,
@@ -40,9 +41,9 @@ impl Namespace {
     }
 
     /// A command that runs inside.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name, program]);
+        command.args(["netns", "exec", &self.name]).arg(program);
         command
     }
 

@@ -19,6 +19,44 @@ use crate::{
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
+/// Where the programs of stock routers are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Programs {
+    /// This machine's packages.
+    Machine,
+    /// The directory that `scripts/current-peers` has made.
+    Tree(PathBuf),
+}
+
+impl Programs {
+    /// A program: what to execute here, and its name in the tree.
+    pub fn path(&self, here: &str, there: &str) -> PathBuf {
+        match self {
+            Self::Machine => PathBuf::from(here),
+            Self::Tree(directory) => directory.join("bin").join(there),
+        }
+    }
+
+    /// Name and version of a Debian package.
+    ///
+    /// # Errors
+    /// It is not installed there.
+    pub fn version(&self, package: &str) -> Result<String> {
+        match self {
+            Self::Machine => {
+                let asked = ["-W", "-f", "${Version}", package];
+                Ok(format!("{package} {}", output(Command::new("dpkg-query").args(asked))?))
+            }
+            Self::Tree(directory) => {
+                let file = directory.join("versions");
+                let versions = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+                let line = versions.lines().find(|line| line.split(' ').next() == Some(package));
+                Ok(line.with_context(|| format!("{package} in {}", file.display()))?.to_owned())
+            }
+        }
+    }
+}
+
 fn directory(kind: &str) -> Result<PathBuf> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("holdfast-{kind}-{}-{number}", std::process::id()));
@@ -29,6 +67,7 @@ fn directory(kind: &str) -> Result<PathBuf> {
 /// BIRD 2.
 #[derive(Debug)]
 pub struct Bird {
+    programs: Programs,
     child: Child,
     directory: PathBuf,
 }
@@ -41,6 +80,16 @@ impl Bird {
 
     /// [`Self::start`] with files (name, text) that the configuration includes.
     pub fn start_with(host: &Namespace, configuration: &str, files: &[(&str, &str)]) -> Result<Self> {
+        Self::start_of(Programs::Machine, host, configuration, files)
+    }
+
+    /// [`Self::start_with`], of these programs.
+    pub fn start_of(
+        programs: Programs,
+        host: &Namespace,
+        configuration: &str,
+        files: &[(&str, &str)],
+    ) -> Result<Self> {
         let directory = directory("bird")?;
         for (name, text) in files {
             fs::write(directory.join(name), text)?;
@@ -49,10 +98,10 @@ impl Bird {
         let log = directory.join("log");
         fs::write(&file, format!("log {log:?} all;\n{configuration}"))?;
         let socket = directory.join("ctl");
-        let mut command = host.command("bird");
+        let mut command = host.command(programs.path("bird", "bird"));
         command.args(["-f", "-c"]).arg(&file).arg("-s").arg(&socket);
         let child = quiet(&mut command).spawn().context("starting bird (apt package bird2)")?;
-        let bird = Self { child, directory };
+        let bird = Self { programs, child, directory };
         wait::until("bird", Duration::from_secs(10), || {
             bird.birdc("show status").map_err(|e| e.to_string())
         })?;
@@ -69,7 +118,8 @@ impl Bird {
 
     /// One command of birdc.
     pub fn birdc(&self, command: &str) -> Result<String> {
-        output(Command::new("birdc").arg("-s").arg(self.directory.join("ctl")).args(command.split(' ')))
+        let birdc = self.programs.path("birdc", "birdc");
+        output(Command::new(birdc).arg("-s").arg(self.directory.join("ctl")).args(command.split(' ')))
     }
 
     /// Stops it as a debugger would: its connections stay, and it says nothing more on them.
@@ -128,6 +178,7 @@ impl Drop for Bird {
 /// FRR's bgpd: alone, or with the zebra that knows interfaces, routes and router advertisements.
 #[derive(Debug)]
 pub struct Frr {
+    programs: Programs,
     child: Child,
     zebra: Option<Child>,
     directory: PathBuf,
@@ -136,16 +187,21 @@ pub struct Frr {
 impl Frr {
     /// Starts bgpd with this configuration and waits for its vty.
     pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
-        Self::start_in(host, directory("frr")?, configuration, None)
+        Self::start_of(Programs::Machine, host, configuration)
+    }
+
+    /// [`Self::start`], of these programs.
+    pub fn start_of(programs: Programs, host: &Namespace, configuration: &str) -> Result<Self> {
+        Self::start_in(programs, host, directory("frr")?, configuration, None)
     }
 
     /// The same with a zebra beside it.
-    pub fn start_with_zebra(host: &Namespace, configuration: &str) -> Result<Self> {
+    pub fn start_with_zebra(programs: Programs, host: &Namespace, configuration: &str) -> Result<Self> {
         let directory = directory("frr")?;
         fs::write(directory.join("zebra.conf"), "")?;
         // It becomes the user `frr`, and makes its sockets there.
         fs::set_permissions(&directory, Permissions::from_mode(0o777))?;
-        let mut command = host.command("/usr/lib/frr/zebra");
+        let mut command = host.command(programs.path("/usr/lib/frr/zebra", "zebra"));
         command.arg("-f").arg(directory.join("zebra.conf")).arg("-i").arg(directory.join("zebra.pid"));
         command.arg("-z").arg(zserv(&directory)).arg("--vty_socket").arg(&directory).args(["-P", "0"]);
         let mut zebra = quiet(&mut command).spawn().context("starting zebra (apt package frr)")?;
@@ -155,10 +211,11 @@ impl Frr {
             end(&mut zebra, &directory);
             return Err(error);
         }
-        Self::start_in(host, directory, configuration, Some(zebra))
+        Self::start_in(programs, host, directory, configuration, Some(zebra))
     }
 
     fn start_in(
+        programs: Programs,
         host: &Namespace,
         directory: PathBuf,
         configuration: &str,
@@ -167,14 +224,14 @@ impl Frr {
         let log = directory.join("log");
         let configuration = format!("frr defaults traditional\nlog file {}\n{configuration}", log.display());
         fs::write(directory.join("bgpd.conf"), configuration)?;
-        let child = Self::spawn(host, &directory, zebra.is_some())?;
-        let frr = Self { child, zebra, directory };
+        let child = Self::spawn(&programs, host, &directory, zebra.is_some())?;
+        let frr = Self { programs, child, zebra, directory };
         frr.wait_running()?;
         Ok(frr)
     }
 
-    fn spawn(host: &Namespace, directory: &Path, zebra: bool) -> Result<Child> {
-        let mut command = host.command("/usr/lib/frr/bgpd");
+    fn spawn(programs: &Programs, host: &Namespace, directory: &Path, zebra: bool) -> Result<Child> {
+        let mut command = host.command(programs.path("/usr/lib/frr/bgpd", "bgpd"));
         command.arg("-f").arg(directory.join("bgpd.conf")).arg("-i").arg(directory.join("pid"));
         command.arg("--vty_socket").arg(directory).args(["-S", "-P", "0"]);
         match zebra {
@@ -198,7 +255,7 @@ impl Frr {
 
     /// Starts it again after [`Self::kill`], with the same configuration.
     pub fn start_again(&mut self, host: &Namespace) -> Result<()> {
-        self.child = Self::spawn(host, &self.directory, self.zebra.is_some())?;
+        self.child = Self::spawn(&self.programs, host, &self.directory, self.zebra.is_some())?;
         self.wait_running()
     }
 
@@ -209,7 +266,7 @@ impl Frr {
 
     /// Commands of vtysh in one go: what one enters, the next is in.
     pub fn vtysh_all(&self, commands: &[&str]) -> Result<String> {
-        let mut vtysh = Command::new("vtysh");
+        let mut vtysh = Command::new(self.programs.path("vtysh", "vtysh"));
         vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", "bgpd"]);
         output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
     }

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use holdfast_lab::{
     kernel,
     netns::{End, Namespace, link},
-    peers::{Bird, Frr},
+    peers::{Bird, Frr, Programs},
     router::Router,
     wait,
 };
@@ -83,7 +83,7 @@ fn frr(host: &Namespace) -> Result<Frr> {
 exit
 "
     );
-    Frr::start_with_zebra(host, &configuration)
+    Frr::start_with_zebra(Programs::Machine, host, &configuration)
 }
 
 /// Until FRR has both our routes, and has given them to its kernel by our link-local address.

@@ -1,13 +1,16 @@
-//! BIRD 2.
+//! BIRD.
 
 use anyhow::{Result, ensure};
 
-use super::{CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish, process};
-use crate::{netns::Namespace, peers};
+use super::{CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish};
+use crate::{
+    netns::Namespace,
+    peers::{self, Programs},
+};
 
-/// BIRD 2.
+/// BIRD.
 #[derive(Debug)]
-pub(super) struct Bird;
+pub(super) struct Bird(pub(super) Programs);
 
 impl Stock for Bird {
     fn name(&self) -> &'static str {
@@ -15,7 +18,7 @@ impl Stock for Bird {
     }
 
     fn version(&self) -> Result<String> {
-        process::package("bird2")
+        self.0.version(if self.0 == Programs::Machine { "bird2" } else { "bird3" })
     }
 
     fn lacks(&self, _: Feature) -> Option<&'static str> {
@@ -73,7 +76,7 @@ impl Stock for Bird {
               {session}
             }}"
         );
-        Ok(Box::new(peers::Bird::start(host, &configuration)?))
+        Ok(Box::new(peers::Bird::start_of(self.0.clone(), host, &configuration, &[])?))
     }
 }
 

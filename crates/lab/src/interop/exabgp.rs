@@ -6,13 +6,13 @@ use anyhow::{Result, ensure};
 
 use super::{
     Feature, Running, Stock, THEIR_LARGE, Wish,
-    process::{self, Directory, Process},
+    process::{Directory, Process},
 };
-use crate::netns::Namespace;
+use crate::{netns::Namespace, peers::Programs};
 
 /// ExaBGP.
 #[derive(Debug)]
-pub(super) struct ExaBgp;
+pub(super) struct ExaBgp(pub(super) Programs);
 
 impl Stock for ExaBgp {
     fn name(&self) -> &'static str {
@@ -20,7 +20,7 @@ impl Stock for ExaBgp {
     }
 
     fn version(&self) -> Result<String> {
-        process::package("exabgp")
+        self.0.version("exabgp")
     }
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
@@ -74,7 +74,7 @@ neighbor {far} {{
             script.display()
         );
         let file = directory.write("exabgp.conf", 0o600, &configuration)?;
-        let mut command = process::command(host, "exabgp");
+        let mut command = host.command(self.0.path("exabgp", "exabgp"));
         command.arg(&file);
         command.envs([("exabgp.daemon.user", "root"), ("exabgp.daemon.drop", "false")]);
         command.envs([("exabgp.api.cli", "false"), ("exabgp.log.level", "WARNING")]);

@@ -2,12 +2,15 @@
 
 use anyhow::{Result, ensure};
 
-use super::{CONFEDERATION, Feature, LINK, Running, Stock, THEIR_LARGE, THEIRS, Wish, process};
-use crate::{netns::Namespace, peers};
+use super::{CONFEDERATION, Feature, LINK, Running, Stock, THEIR_LARGE, THEIRS, Wish};
+use crate::{
+    netns::Namespace,
+    peers::{self, Programs},
+};
 
 /// FRR's bgpd.
 #[derive(Debug)]
-pub(super) struct Frr;
+pub(super) struct Frr(pub(super) Programs);
 
 impl Stock for Frr {
     fn name(&self) -> &'static str {
@@ -15,7 +18,7 @@ impl Stock for Frr {
     }
 
     fn version(&self) -> Result<String> {
-        process::package("frr")
+        self.0.version("frr")
     }
 
     fn lacks(&self, _: Feature) -> Option<&'static str> {
@@ -75,8 +78,8 @@ router bgp {asn}
 "
         );
         let frr = match wish.unnumbered {
-            true => peers::Frr::start_with_zebra(host, &configuration)?,
-            false => peers::Frr::start(host, &configuration)?,
+            true => peers::Frr::start_with_zebra(self.0.clone(), host, &configuration)?,
+            false => peers::Frr::start_of(self.0.clone(), host, &configuration)?,
         };
         Ok(Box::new(Started { frr, family: wish.family(), far }))
     }

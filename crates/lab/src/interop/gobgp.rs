@@ -2,6 +2,7 @@
 
 use std::{
     net::{SocketAddrV6, UdpSocket},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -12,11 +13,11 @@ use super::{
     CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish,
     process::{self, Directory, Process},
 };
-use crate::{netns::Namespace, wait};
+use crate::{netns::Namespace, peers::Programs, wait};
 
 /// GoBGP.
 #[derive(Debug)]
-pub(super) struct GoBgp;
+pub(super) struct GoBgp(pub(super) Programs);
 
 impl Stock for GoBgp {
     fn name(&self) -> &'static str {
@@ -24,7 +25,7 @@ impl Stock for GoBgp {
     }
 
     fn version(&self) -> Result<String> {
-        process::package("gobgpd")
+        self.0.version("gobgpd")
     }
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
@@ -89,10 +90,11 @@ afi-safi-name = \"{family}-unicast\"
 {family_restart}{paths}{other}"
         );
         let file = directory.write("gobgpd.toml", 0o600, &configuration)?;
-        let mut command = process::command(host, "gobgpd");
+        let mut command = host.command(self.0.path("gobgpd", "gobgpd"));
         command.arg("-f").arg(&file).args(["--api-hosts", "127.0.0.1:50051", "--pprof-disable"]);
         let process = Process::start(&mut command, &directory.path("log"))?;
-        let started = Started { process, host: host.name().to_owned(), far, _directory: directory };
+        let client = self.0.path("gobgp", "gobgp");
+        let started = Started { process, client, host: host.name().to_owned(), far, _directory: directory };
         started.process.until_answers(|| started.gobgp(&["global"]))?;
         let [a, b, c] = THEIR_LARGE.map(|number| number.to_string());
         let large = format!("{a}:{b}:{c}");
@@ -125,6 +127,7 @@ fn be_heard(host: &Namespace) -> Result<()> {
 
 struct Started {
     process: Process,
+    client: PathBuf,
     host: String,
     far: String,
     _directory: Directory,
@@ -132,7 +135,7 @@ struct Started {
 
 impl Started {
     fn gobgp(&self, args: &[&str]) -> Result<String> {
-        process::inside(&self.host, "gobgp", args)
+        process::inside(&self.host, &self.client, args)
     }
 }
 

@@ -1,18 +1,18 @@
 //! OpenBGPD.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
 use super::{
-    Feature, Running, Stock, THEIR_LARGE, Wish,
-    process::{self, Directory, Process},
+    Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish,
+    process::{Directory, Process},
 };
-use crate::netns::Namespace;
+use crate::{netns::Namespace, peers::Programs};
 
 /// OpenBGPD.
 #[derive(Debug)]
-pub(super) struct OpenBgpd;
+pub(super) struct OpenBgpd(pub(super) Programs);
 
 impl Stock for OpenBgpd {
     fn name(&self) -> &'static str {
@@ -20,7 +20,7 @@ impl Stock for OpenBgpd {
     }
 
     fn version(&self) -> Result<String> {
-        process::package("openbgpd")
+        self.0.version("openbgpd")
     }
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
@@ -29,8 +29,12 @@ impl Stock for OpenBgpd {
             Feature::RestartThere | Feature::RestartHere => {
                 Some("of graceful restart only the End-of-RIB marker is supported (bgpd.conf(5))")
             }
-            Feature::ExtendedMessages => Some("this version does not have extended messages"),
-            Feature::Unnumbered => Some("this version takes no IPv6 next hops for IPv4 (RFC 8950)"),
+            Feature::ExtendedMessages if self.0 == Programs::Machine => {
+                Some("this version does not have extended messages")
+            }
+            Feature::Unnumbered if self.0 == Programs::Machine => {
+                Some("this version takes no IPv6 next hops for IPv4 (RFC 8950)")
+            }
             _ => None,
         }
     }
@@ -38,9 +42,16 @@ impl Stock for OpenBgpd {
     fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
         fs::create_dir_all("/run/openbgpd")?;
         let directory = Directory::new("openbgpd")?;
-        let (far, near, prefix, asn, our_asn) =
-            (wish.far(), wish.near(), wish.prefix(), wish.asn, wish.our_asn);
+        let (prefix, asn, our_asn) = (wish.prefix(), wish.asn, wish.our_asn);
+        let (far, near) = match wish.unnumbered {
+            true => (format!("{}%{LINK}", LINK_LOCAL[0]), format!("{}%{LINK}", LINK_LOCAL[1])),
+            false => (wish.far(), wish.near()),
+        };
         let (family, other) = if wish.ipv6 { ("IPv6", "IPv4") } else { ("IPv4", "IPv6") };
+        let (others, more) = match wish.unnumbered {
+            true => ("unicast", format!("network {}", THEIRS[1])),
+            false => ("none", String::new()),
+        };
         let [a, b, c] = THEIR_LARGE;
         let large = if wish.large { format!("set {{ large-community {a}:{b}:{c} }}") } else { String::new() };
         let mut session = String::new();
@@ -48,6 +59,12 @@ impl Stock for OpenBgpd {
         wish.md5.iter().for_each(|key| say(format!("tcp md5sig password {key}")));
         if wish.gtsm {
             say("ttl-security yes".into());
+        }
+        if wish.extended {
+            say("announce extended message yes".into());
+        }
+        if wish.unnumbered {
+            say("announce extended nexthop yes".into());
         }
         if wish.add_path {
             say("announce add-path recv yes".into());
@@ -63,11 +80,12 @@ router-id 10.0.1.2
 fib-update no
 socket \"{}\"
 network {prefix} {large}
+{more}
 neighbor {far} {{
   remote-as {our_asn}
   local-address {near}
   announce {family} unicast
-  announce {other} none
+  announce {other} {others}
 {session}}}
 allow from any
 allow to any
@@ -75,11 +93,12 @@ allow to any
             socket.display()
         );
         let file = directory.write("bgpd.conf", 0o600, &configuration)?;
-        let mut command = process::command(host, "/usr/sbin/bgpd");
+        let mut command = host.command(self.0.path("/usr/sbin/bgpd", "openbgpd"));
         command.args(["-d", "-f"]).arg(&file);
         let process = Process::start(&mut command, &directory.path("log"))?;
         let socket = socket.display().to_string();
-        let started = Started { process, socket, far, _directory: directory };
+        let client = self.0.path("bgpctl", "bgpctl");
+        let started = Started { process, client, socket, far, _directory: directory };
         started.process.until_answers(|| started.bgpctl(&["show"]))?;
         Ok(Box::new(started))
     }
@@ -87,6 +106,7 @@ allow to any
 
 struct Started {
     process: Process,
+    client: PathBuf,
     socket: String,
     far: String,
     _directory: Directory,
@@ -96,7 +116,7 @@ impl Started {
     fn bgpctl(&self, args: &[&str]) -> Result<String> {
         let mut all = vec!["-s", &*self.socket];
         all.extend(args);
-        crate::netns::output(std::process::Command::new("bgpctl").args(all))
+        crate::netns::output(std::process::Command::new(&self.client).args(all))
     }
 }
 

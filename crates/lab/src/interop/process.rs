@@ -12,10 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{
-    netns::{Namespace, output},
-    wait,
-};
+use crate::{netns::output, wait};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -103,16 +100,6 @@ impl Drop for Process {
 }
 
 /// A command in a host, to its end.
-pub(super) fn inside(host: &str, program: &str, args: &[&str]) -> Result<String> {
-    output(Command::new("ip").args(["netns", "exec", host, program]).args(args))
-}
-
-/// Name and version of a Debian package.
-pub(super) fn package(name: &str) -> Result<String> {
-    Ok(format!("{name} {}", output(Command::new("dpkg-query").args(["-W", "-f", "${Version}", name]))?))
-}
-
-/// A command in a host.
-pub(super) fn command(host: &Namespace, program: &str) -> Command {
-    host.command(program)
+pub(super) fn inside(host: &str, program: &Path, args: &[&str]) -> Result<String> {
+    output(Command::new("ip").args(["netns", "exec", host]).arg(program).args(args))
 }
