@@ -8,7 +8,7 @@ UNITDIR ?= /lib/systemd/system
 help:
 	@echo "make demo    build, run a router with a full table in namespaces, kill its bgp, show what survives"
 	@echo "make test    everything CI runs (needs root: namespaces, with stock routers as peers)"
-	@echo "make unit    of that, all but the lab: formatting, clippy, unit and property tests (about five minutes)"
+	@echo "make unit    of that, formatting, clippy, unit, property and doc tests (about five minutes)"
 	@echo "make drills  hours: long kill drills and attacks, 100,000 cases of each property, today's routers, cargo-deny"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
@@ -21,7 +21,7 @@ help:
 
 demo:
 	@scripts/install-deps demo
-	cargo build --release -p holdfast-holdfast -p holdfast-lab
+	cargo build --release --workspace --bin holdfast --bin holdfast-lab
 	@scripts/as-root target/release/holdfast-lab demo
 
 test:
@@ -33,40 +33,39 @@ unit:
 	@scripts/test unit
 
 drills:
-	@scripts/install-deps test
 	@scripts/drills
 
 bench-quick:
 	@scripts/install-deps bench-quick
-	cargo build --release -p holdfast-holdfast -p holdfast-bench
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench run --quick $(BENCH)
 
 bench:
 	@scripts/install-deps bench
-	cargo build --release -p holdfast-holdfast -p holdfast-bench
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench run --json target/bench.json $(BENCH)
 
 bench-figures:
 	@scripts/install-deps bench-quick
-	cargo build --release -p holdfast-holdfast -p holdfast-bench
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench figures $(BENCH)
 
 bench-ring:
 	@scripts/install-deps bench-quick
-	cargo build --release -p holdfast-holdfast -p holdfast-bench
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench ring --svg docs/figures/ring.svg $(BENCH)
 
 bench-bgpsec:
-	cargo build --release -p holdfast-bench
+	cargo build --release --workspace --bin holdfast-bench
 	target/release/holdfast-bench bgpsec $(BENCH)
 
 bench-accept:
 	@scripts/install-deps bench-quick
-	cargo build --release -p holdfast-bench
+	cargo build --release --workspace --bin holdfast-bench
 	target/release/holdfast-bench kernels --accept
 
 install: install-library
-	cargo build --release -p holdfast-holdfast
+	cargo build --release --workspace --bin holdfast
 	scripts/install $(or $(CARGO_TARGET_DIR),target)/release/holdfast "$(DESTDIR)" "$(PREFIX)" "$(SYSCONFDIR)" "$(UNITDIR)"
 
 install-library:

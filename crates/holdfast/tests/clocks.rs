@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::sources;
+
 /// Who may ask what time it is (a file, or all in a folder), and what for.
 const READERS: [(&str, &str); 11] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
@@ -27,17 +29,6 @@ const READERS: [(&str, &str); 11] = [
     ("tls/src/keys/make.rs", "from when until when a new certificate is good"),
     ("transportd/src/carried.rs", "since when a connection has been carried; shown"),
 ];
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 #[test]
 fn only_those_who_show_it_ask_for_the_time_of_day() {

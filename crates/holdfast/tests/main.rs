@@ -5,4 +5,22 @@ mod dependencies;
 mod events;
 mod layers;
 mod properties;
+mod reached;
 mod spki_cache;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The Rust sources in a folder and below.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{
     netns::{self, End, Namespace},
@@ -157,11 +157,20 @@ pub struct Generation {
 
 impl Generation {
     /// This machine's packages and, where `HOLDFAST_PEERS` names what `scripts/current-peers` has made, those.
-    pub fn all() -> Vec<Self> {
+    ///
+    /// # Errors
+    /// This machine is no Debian 12: what its routers cannot do is not known.
+    pub fn all() -> Result<Vec<Self>> {
+        let system = std::fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+        ensure!(
+            system.lines().any(|line| line == "VERSION_CODENAME=bookworm"),
+            "the stock routers of Debian 12 are tried, and this is another system:\n{system}"
+        );
         let machine = Self { title: "Debian 12", programs: Programs::Machine };
-        let tree = std::env::var_os("HOLDFAST_PEERS")
+        let directory = std::env::var_os("HOLDFAST_PEERS").filter(|directory| !directory.is_empty());
+        let tree = directory
             .map(|directory| Self { title: "Debian 13", programs: Programs::Tree(directory.into()) });
-        std::iter::once(machine).chain(tree).collect()
+        Ok(std::iter::once(machine).chain(tree).collect())
     }
 
     /// Its routers.

@@ -1,4 +1,4 @@
-//! Stock routers as peers: BIRD 2 and FRR from Debian, in the foreground, in a host of their own.
+//! Stock routers as peers: BIRD and FRR from Debian, in the foreground, in a host of their own.
 
 use std::{
     fs::{self, Permissions},
@@ -64,7 +64,7 @@ fn directory(kind: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// BIRD 2.
+/// BIRD.
 #[derive(Debug)]
 pub struct Bird {
     programs: Programs,

@@ -59,10 +59,15 @@ fn until_published(router: &Router, wanted: &BTreeSet<Row>) -> Result<()> {
     .with_context(|| router.log_tail())
 }
 
-/// VRPs that `bgp` validates by.
+/// VRPs that `bgp` validates by. Counters are asked of every process, so there is no answer in the moment when one has died
+/// and is still in the list.
 fn heard(router: &Router) -> Result<usize> {
-    let counted = router.cli(&["show", "counters", "holdfast_bgp_rpki_vrps"])?;
-    Ok(counted.split_whitespace().next_back().context("a number")?.parse()?)
+    wait::until("counters", LIMIT, || {
+        let counted = router.cli(&["show", "counters", "holdfast_bgp_rpki_vrps"]);
+        let counted = counted.map_err(|error| error.to_string())?;
+        let number = counted.split_whitespace().next_back().and_then(|number| number.parse().ok());
+        number.ok_or(counted)
+    })
 }
 
 fn until_heard(router: &Router, wanted: usize) -> Result<()> {

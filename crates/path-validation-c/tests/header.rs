@@ -14,7 +14,7 @@ const HEAD: &str = "\
  * Octets go in as they are in an UPDATE, and come out so. Handles are freed by whoever made them, by their _free; nothing else is
  * to be freed. All calls may be made from several threads, on the same handle too; it is freed when nobody uses it any more.
  *
- * Made from the library's source, not by hand: cargo test -p holdfast-path-validation-c header.
+ * Made from the library's source, not by hand: cargo test -p holdfast-path-validation-c --features programs.
  */";
 
 fn folder() -> &'static Path {

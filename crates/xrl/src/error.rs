@@ -131,6 +131,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(holdfast_testing::cases(256))]
+
         #[test]
         fn any_bytes_are_an_error_of_some_kind(bytes in proptest::prelude::any::<Vec<u8>>()) {
             crate::fuzzing::error(&bytes);
