@@ -122,6 +122,15 @@ impl Bird {
         output(Command::new(birdc).arg("-s").arg(self.directory.join("ctl")).args(command.split(' ')))
     }
 
+    /// Has its session `holdfast` ask for all routes again (RFC 2918).
+    pub fn ask_for_refresh(&self) -> Result<()> {
+        let command = match self.programs {
+            Programs::Machine => "reload in holdfast",
+            Programs::Tree(_) => "reload bgp in holdfast",
+        };
+        self.birdc(command).map(drop)
+    }
+
     /// Stops it as a debugger would: its connections stay, and it says nothing more on them.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)

@@ -83,12 +83,13 @@ impl Stock for Bird {
 impl Running for peers::Bird {
     fn route(&self, prefix: &str) -> Result<String> {
         let text = self.birdc(&format!("show route for {prefix} all"))?;
-        ensure!(text.contains("BGP.as_path"), "{text}");
+        // As versions 2 and 3 write it.
+        ensure!(["BGP.as_path", "bgp_path"].iter().any(|name| text.contains(name)), "{text}");
         Ok(text)
     }
 
     fn refresh(&self) -> Result<()> {
-        self.birdc("reload in holdfast").map(drop)
+        self.ask_for_refresh()
     }
 
     fn kill(&mut self) -> Result<()> {

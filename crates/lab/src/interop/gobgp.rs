@@ -84,7 +84,9 @@ router-id = \"10.0.1.2\"
 [neighbors.config]
 {place}
 peer-as = {our_asn}
-{password}{transport}{gtsm}{restart}[[neighbors.afi-safis]]
+{password}[neighbors.timers.config]
+connect-retry = 5
+{transport}{gtsm}{restart}[[neighbors.afi-safis]]
 [neighbors.afi-safis.config]
 afi-safi-name = \"{family}-unicast\"
 {family_restart}{paths}{other}"

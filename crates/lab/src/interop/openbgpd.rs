@@ -71,7 +71,13 @@ impl Stock for OpenBgpd {
             say("announce add-path send all".into());
         }
         if wish.customer {
-            say("announce policy customer".into());
+            match self.0 {
+                Programs::Machine => say("announce policy customer".into()),
+                Programs::Tree(_) => {
+                    say("role customer".into());
+                    say("announce policy yes".into());
+                }
+            }
         }
         let socket = directory.path("ctl");
         let configuration = format!(
