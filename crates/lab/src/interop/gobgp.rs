@@ -33,6 +33,10 @@ impl Stock for GoBgp {
             Feature::RouteRefresh => Some("keeps what it was sent, and asks for no refresh"),
             Feature::Role => Some("this version does not have roles"),
             Feature::ExtendedMessages => Some("this version does not have extended messages"),
+            // Seen with 3.36: sixteen octets of zero, which are treated as withdrawn here.
+            Feature::Unnumbered if self.0 != Programs::Machine => {
+                Some("this version announces its own routes with the next hop `::` over link-local addresses")
+            }
             _ => None,
         }
     }
