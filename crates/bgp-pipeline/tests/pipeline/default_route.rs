@@ -128,21 +128,26 @@ fn of_several_paths_to_the_default_it_is_the_only_one() {
     assert_eq!(sinks[0].1.idle_withdrawals, 0);
 }
 
+/// What one process writes down and the next one reads.
+fn start(journal: &Entries) -> Pipeline {
+    let mut pipeline = checked(always());
+    pipeline.keep_journal(Box::new(journal.clone()));
+    pipeline
+}
+
+fn session() -> SessionFacts {
+    SessionFacts { number: 1, ..facts(1) }
+}
+
 #[test]
 fn the_process_that_comes_after_does_not_say_it_again() {
     let journal = Entries::default();
-    let start = || {
-        let mut pipeline = checked(always());
-        pipeline.keep_journal(Box::new(journal.clone()));
-        pipeline
-    };
-    let session = || SessionFacts { number: 1, ..facts(1) };
-    let mut pipeline = start();
+    let mut pipeline = start(&journal);
     let mut sinks = [up_with(&mut pipeline, config(1, true), session())];
     settle(&mut pipeline, &mut sinks);
     let (to, before) = (sinks[0].0, sinks[0].1.messages);
     let place = pipeline.journal_place(to);
-    let mut pipeline = start();
+    let mut pipeline = start(&journal);
     assert_eq!(pipeline.add_peer(config(1, true)), to);
     pipeline.peer_resumed(to, session()).expect("room");
     pipeline.resume(&[to], journal.told(place), place);
@@ -150,33 +155,29 @@ fn the_process_that_comes_after_does_not_say_it_again() {
     assert_eq!((sinks[0].1.messages, held(&sinks[0].1)), (before, defaults().to_vec()));
 }
 
-/// Case ddf95dc9 of the model: the earlier process had announced the only route of a family, and the default route was
-/// put in front of the empty table again and again while that route was withdrawn.
+/// Seed ddf95dc9 of the model. The walk of the family without a route took the default route in front of it for its end, and
+/// began anew.
 #[test]
-fn in_an_empty_table_the_process_that_comes_after_announces_it_once() {
+fn switched_on_after_a_takeover_it_is_counted_once_where_the_table_is_empty() {
     const P6: &str = "2001:db8:113::/48";
-    let journal = Entries::default();
-    let start = || {
-        let mut pipeline = checked(always());
-        pipeline.keep_journal(Box::new(journal.clone()));
-        pipeline
-    };
-    let session = || SessionFacts { number: 1, ..facts(1) };
-    let of_its_own = |default_originate| {
+    let with_a_view = |default_originate| {
         let paths = PathRules { default_originate, own_view: true, ..PathRules::default() };
         PeerConfig { paths, ..ebgp(1) }
     };
-    let mut pipeline = start();
-    let mut sinks = [up_with(&mut pipeline, of_its_own(false), session())];
+    let journal = Entries::default();
+    let mut pipeline = start(&journal);
+    let mut sinks = [up_with(&mut pipeline, with_a_view(false), session())];
     let from = up(&mut pipeline, 2);
     pipeline.update(from, &announcement(&attributes(2, &[]), &[prefix(P6)])).expect("taken");
     settle(&mut pipeline, &mut sinks);
     assert_eq!(held(&sinks[0].1), [prefix(P6)]);
     let (to, place) = (sinks[0].0, pipeline.journal_place(sinks[0].0));
-    let mut pipeline = start();
-    assert_eq!(pipeline.add_peer(of_its_own(true)), to);
+
+    let mut pipeline = start(&journal);
+    assert_eq!(pipeline.add_peer(with_a_view(false)), to);
     pipeline.peer_resumed(to, session()).expect("room");
     pipeline.resume(&[to], journal.told(place), place);
+    pipeline.configure_peer(to, with_a_view(true));
     settle(&mut pipeline, &mut sinks);
     assert_eq!(held(&sinks[0].1), defaults());
     let counted = Family::ALL.map(|family| pipeline.counts(to, family).announced);
