@@ -5,6 +5,7 @@
 //! it fails `make test`, one that costs as much less asks for a new baseline. Another compiler makes other code: its counts
 //! are shown beside the baseline and fail nothing.
 
+pub(crate) mod cost;
 mod door;
 pub(crate) mod validation;
 
@@ -31,7 +32,7 @@ use holdfast_bgp_wire::{
 use holdfast_lab::table::{Synthetic, Table};
 use holdfast_policy::Program;
 use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
-use holdfast_types::{Asn, Family, Ipv4Prefix, Ipv6Prefix, RouterId};
+use holdfast_types::{Asn, Family, HashKey, Ipv4Prefix, Ipv6Prefix, RouterId};
 use serde::{Deserialize, Serialize};
 
 use crate::{feed, load::updates};
@@ -123,7 +124,7 @@ pub(crate) fn compare(accept: bool) -> Result<()> {
     let mut new = Baseline { compiler, ..Baseline::default() };
     let mut worse = Vec::new();
     for kernel in KERNELS {
-        let counted = (count(kernel.name)? * 10.0).round() / 10.0;
+        let counted = (count(&["kernels", "--run", kernel.name])? * 10.0).round() / 10.0;
         new.instructions.insert(kernel.name.to_owned(), counted);
         let Some(&before) = baseline.instructions.get(kernel.name) else {
             println!("{:10} {counted:>9.1} {:>9} {:>8}  {}", kernel.name, "-", "new", kernel.what);
@@ -175,12 +176,13 @@ fn compiler() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Instructions per item.
-fn count(name: &str) -> Result<f64> {
+/// Instructions per item of this program with these arguments.
+fn count(arguments: &[&str]) -> Result<f64> {
     let program: PathBuf = std::env::current_exe()?;
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no", MEASURED]);
-    valgrind.arg(program).args(["kernels", "--run", name]).stdin(Stdio::null());
+    valgrind.arg(program).args(arguments).stdin(Stdio::null());
+    let name = arguments.join(" ");
     let output = valgrind.output().context("running valgrind (Debian package valgrind)")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{name}: {said}");
@@ -259,18 +261,31 @@ struct Speaker {
 impl Speaker {
     /// With so many peers, each on a link of its own.
     fn new(peers: u8, family: Family) -> Result<Self> {
-        let router_id = RouterId::new(0x0a00_0001).context("not zero")?;
-        let mut config = SpeakerConfig::new(Asn(65_500), router_id, 0x5eed);
-        config.next_hops = NextHopMode::AlwaysReachable;
-        let mut speaker = Self { pipeline: Pipeline::new(config), peers: Vec::new() };
+        let mut speaker = Self::without_peers()?;
         for number in 1..=peers {
             speaker.add(number, family)?;
         }
         Ok(speaker)
     }
 
+    fn without_peers() -> Result<Self> {
+        let router_id = RouterId::new(0x0a00_0001).context("not zero")?;
+        let mut config = SpeakerConfig::new(Asn(65_500), router_id, HashKey::new([0x5eed, 0]));
+        config.next_hops = NextHopMode::AlwaysReachable;
+        Ok(Self { pipeline: Pipeline::new(config), peers: Vec::new() })
+    }
+
     fn add(&mut self, number: u8, family: Family) -> Result<()> {
-        let index = self.pipeline.add_peer(PeerConfig {
+        self.add_with(number, |_, facts| facts.families = vec![family])
+    }
+
+    /// With something else about it.
+    fn add_with(
+        &mut self,
+        number: u8,
+        change: impl FnOnce(&mut PeerConfig, &mut SessionFacts),
+    ) -> Result<()> {
+        let mut config = PeerConfig {
             name: format!("peer-{number}"),
             address: address(number),
             asn: asn(number),
@@ -280,12 +295,12 @@ impl Speaker {
             enforce_first_as: true,
             paths: PathRules::default(),
             send_paths: SendPaths::All,
-        });
-        let facts = SessionFacts {
+        };
+        let mut facts = SessionFacts {
             enhanced_refresh: false,
             orf_received: Vec::new(),
             long_lived: false,
-            families: vec![family],
+            families: Vec::new(),
             four_octet_as: true,
             max_message_len: MAX_LEN,
             extended_next_hop: false,
@@ -299,6 +314,8 @@ impl Speaker {
             interface: 0,
             number: 0,
         };
+        change(&mut config, &mut facts);
+        let index = self.pipeline.add_peer(config);
         self.pipeline.peer_up(index, facts)?;
         self.peers.push(index);
         self.pull();
@@ -501,7 +518,7 @@ fn walk(pipeline: &Pipeline, mut sink: impl FnMut(&[u8])) {
 
 fn rib() -> Result<usize> {
     let table = ipv4(1);
-    let mut rib = Rib::new(RibConfig::new(1));
+    let mut rib = Rib::new(RibConfig::new(HashKey::new([1, 0])));
     let origin = rib.add_origin("bgp", OriginConfig::external(20), Instant::now())?;
     let address = InterfaceAddress { address: [10, 0, 0, 254].into(), length: 24 };
     rib.interface_changed(Interface { index: 1, name: "eth0".into(), up: true, addresses: vec![address] });

@@ -77,6 +77,21 @@ enum Arguments {
         #[arg(long, value_name = "KERNEL", conflicts_with = "accept")]
         run: Option<String>,
     },
+    /// Counts what the dearest octets of one peer cost beside ordinary ones: the recipes in fuzz/corpus/cost.
+    Cost {
+        /// Looks for dearer ones for so many seconds.
+        #[arg(long, value_name = "SECONDS", requires = "into")]
+        search: Option<u64>,
+        /// Where those go.
+        #[arg(long, value_name = "FOLDER")]
+        into: Option<PathBuf>,
+        /// Only runs this recipe, without counting.
+        #[arg(long, value_name = "FILE", conflicts_with = "search")]
+        run: Option<PathBuf>,
+        /// Runs an ordinary table in its place.
+        #[arg(long, requires = "run")]
+        ordinary: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -118,6 +133,11 @@ fn main() -> ExitCode {
         Arguments::Rpki => kernels::validation::run(),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
+        Arguments::Cost { run: Some(path), ordinary, .. } => kernels::cost::run(&path, ordinary),
+        Arguments::Cost { search: Some(seconds), into: Some(into), .. } => {
+            kernels::cost::search(seconds, &into)
+        }
+        Arguments::Cost { .. } => kernels::cost::compare(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

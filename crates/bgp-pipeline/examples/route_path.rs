@@ -18,7 +18,7 @@ use holdfast_bgp_wire::{
     HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder, next_message,
 };
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, RouterId};
+use holdfast_types::{Asn, Family, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, RouterId};
 
 const PER_SET: usize = 7;
 /// Bytes taken from a peer before others are served, as a driver reads them.
@@ -181,7 +181,7 @@ fn row(what: &str, time: Duration, routes: usize, model: &str) {
 
 fn pipeline() -> Pipeline {
     let router_id = RouterId::new(0x0a00_0001).unwrap_or_else(|| unreachable!("not zero"));
-    Pipeline::new(SpeakerConfig::new(Asn(65000), router_id, 0x5eed))
+    Pipeline::new(SpeakerConfig::new(Asn(65000), router_id, HashKey::new([0x5eed, 0])))
 }
 
 fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {

@@ -12,7 +12,7 @@ mod merge;
 mod outgoing;
 
 use holdfast_bgp_wire::{UpdateEncoder, nlri::Identified};
-use holdfast_types::IpPrefix;
+use holdfast_types::{HashKey, IpPrefix};
 
 pub(crate) use self::{
     audience::{Audience, Before, Side},
@@ -117,9 +117,9 @@ pub(crate) struct Window<P> {
 }
 
 impl<P: IpPrefix> Window<P> {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(key: HashKey) -> Self {
         Self {
-            merge: Merge::new(seed),
+            merge: Merge::new(key),
             chains: Vec::new(),
             latest: None,
             announced: Announced::new(),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use holdfast_bgp_wire::update::{AsSets, Identifiers};
 use holdfast_policy::Program;
-use holdfast_types::{Asn, BgpRole, Family, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, HashKey, RouterId};
 
 /// A configured peer, as the driver names it. Small and reused after [`crate::Pipeline::remove_peer`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,9 +40,8 @@ pub struct SpeakerConfig {
     pub max_paths: u8,
     /// LOCAL_PREF of routes that carry none.
     pub local_pref: u32,
-    /// Seed of all hashes: attribute bytes and prefixes come from the network, so a peer must not be able
-    /// to guess it.
-    pub seed: u64,
+    /// Of all hashes: attributes and prefixes come from the network.
+    pub hash_key: HashKey,
     /// Bounds of queues.
     pub limits: Limits,
     /// Our cluster as a route reflector (RFC 4456 section 7); our BGP identifier by default.
@@ -69,7 +68,7 @@ pub struct DecisionRules {
 
 impl SpeakerConfig {
     /// Defaults for everything but the identity.
-    pub fn new(asn: Asn, router_id: RouterId, seed: u64) -> Self {
+    pub fn new(asn: Asn, router_id: RouterId, hash_key: HashKey) -> Self {
         Self {
             asn,
             router_id,
@@ -77,7 +76,7 @@ impl SpeakerConfig {
             next_hops: NextHopMode::AlwaysReachable,
             max_paths: 1,
             local_pref: 100,
-            seed,
+            hash_key,
             limits: Limits::default(),
             cluster_id: router_id.bits(),
             confederation: None,

@@ -64,9 +64,9 @@ impl Core {
             local_pref: speaker.local_pref,
         };
         Self {
-            sets: AttributeSets::new(identity, speaker.seed),
+            sets: AttributeSets::new(identity, speaker.hash_key),
             classes: Classes::new(),
-            next_hops: NextHops::new(speaker.next_hops, speaker.seed),
+            next_hops: NextHops::new(speaker.next_hops, speaker.hash_key),
             sources: Sources::new(speaker.asn, speaker.router_id),
             walk: 0,
             next_hops_moving: false,

@@ -5,7 +5,7 @@
 //! and most events concern no other: then there is nothing to load and to compare.
 
 use holdfast_prefix_table::PrefixTable;
-use holdfast_types::{IpPrefix, Prefix};
+use holdfast_types::{HashKey, IpPrefix, Prefix};
 
 use crate::{
     core::Core,
@@ -64,10 +64,10 @@ struct Each {
 }
 
 impl<P: IpPrefix> LocRib<P> {
-    pub(crate) fn new(family: usize, seed: u64) -> Self {
+    pub(crate) fn new(family: usize, key: HashKey) -> Self {
         Self {
             family,
-            table: PrefixTable::new(seed),
+            table: PrefixTable::new(key),
             lists: PathLists::default(),
             log: Log::new(),
             room: Room::default(),

@@ -389,7 +389,7 @@ mod tests {
 
     use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, edit::AttributesBuilder};
     use holdfast_policy::{Action, Library, Outcome, Policy, PolicySource, Program, Term};
-    use holdfast_types::{Asn, RouterId};
+    use holdfast_types::{Asn, HashKey, RouterId};
 
     use super::*;
     use crate::{
@@ -440,7 +440,7 @@ mod tests {
         let policy = Policy { name: "p".into(), first: vec![], terms: vec![term], last: None };
         let source = PolicySource { policies: vec![policy], ..PolicySource::default() };
         let export = Library::compile(&source, 1).expect("compiles").get("p").expect("is there").clone();
-        let speaker = SpeakerConfig::new(Asn(65000), RouterId::new(1).expect("not 0"), 42);
+        let speaker = SpeakerConfig::new(Asn(65000), RouterId::new(1).expect("not 0"), HashKey::new([42, 0]));
         let next_hops = NextHopMode::AlwaysReachable;
         let mut pipeline = Pipeline::new(SpeakerConfig { next_hops, ..speaker });
         let (from, to) = (up(&mut pipeline, 1, export.clone()), up(&mut pipeline, 2, export));

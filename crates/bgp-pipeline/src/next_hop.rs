@@ -9,8 +9,7 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use foldhash::fast::FixedState;
-use holdfast_types::Prefix;
+use holdfast_types::{HashKey, Prefix};
 
 use crate::{Event, NextHopMode, Reachability};
 
@@ -74,7 +73,7 @@ pub(crate) struct NextHops {
     mode: NextHopMode,
     hops: Vec<NextHop>,
     free: Vec<u32>,
-    index: HashMap<Gateway, u32, FixedState>,
+    index: HashMap<Gateway, u32, HashKey>,
     /// What was found last: an UPDATE tends to have the next hop of the one before.
     recent: Option<(Gateway, u32)>,
     /// Whose registration may have to change.
@@ -86,7 +85,7 @@ pub(crate) struct NextHops {
 }
 
 impl NextHops {
-    pub(crate) fn new(mode: NextHopMode, seed: u64) -> Self {
+    pub(crate) fn new(mode: NextHopMode, key: HashKey) -> Self {
         let nobody = || NextHop {
             gateway: Gateway { address: IpAddr::from([0, 0, 0, 0]), interface: 0 },
             users: 1,
@@ -96,7 +95,7 @@ impl NextHops {
             queued: false,
             changed: 0,
         };
-        let index = HashMap::with_hasher(FixedState::with_seed(seed));
+        let index = HashMap::with_hasher(key);
         Self {
             mode,
             // [`NextHopId::LOCAL`] and [`NextHopId::DISCARD`].
@@ -328,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_rib_hears_of_the_first_and_of_the_last_user_only() {
-        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let mut hops = NextHops::new(NextHopMode::Resolved, HashKey::new([1, 0]));
         let id = hops.acquire(gateway(1));
         assert_eq!(hops.acquire(gateway(1)), id);
         assert_eq!(hops.poll_event(), Some(Event::RegisterNextHop(gateway(1).address)));
@@ -341,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_next_hop_that_comes_back_before_anyone_looked_stays_registered() {
-        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let mut hops = NextHops::new(NextHopMode::Resolved, HashKey::new([1, 0]));
         let id = hops.acquire(gateway(1));
         assert!(hops.poll_event().is_some());
         hops.release(id);
@@ -351,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_next_hop_is_unreachable_until_the_rib_has_answered() {
-        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let mut hops = NextHops::new(NextHopMode::Resolved, HashKey::new([1, 0]));
         let id = hops.acquire(gateway(1));
         assert_eq!((hops.metric(id), hops.are_answered()), (None, false));
         let reachable = Reachability::Reachable { metric: 7 };
@@ -367,7 +366,7 @@ mod tests {
     fn only_who_waits_for_a_first_answer_is_concerned_unless_there_are_many() {
         let prefix = |n: u8| Prefix::V4(Ipv4Prefix::from_bits(u128::from(n) << 104, 24));
         let answered = |prepare: &dyn Fn(&mut NextHops, NextHopId)| {
-            let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+            let mut hops = NextHops::new(NextHopMode::Resolved, HashKey::new([1, 0]));
             let id = hops.acquire(gateway(1));
             assert!(hops.is_unanswered(id));
             prepare(&mut hops, id);
@@ -394,10 +393,10 @@ mod tests {
 
     #[test]
     fn without_a_rib_and_on_the_link_all_are_reachable_and_nobody_is_asked() {
-        let mut hops = NextHops::new(NextHopMode::AlwaysReachable, 1);
+        let mut hops = NextHops::new(NextHopMode::AlwaysReachable, HashKey::new([1, 0]));
         let id = hops.acquire(gateway(1));
         assert_eq!((hops.metric(id), hops.poll_event()), (Some(0), None));
-        let mut hops = NextHops::new(NextHopMode::Resolved, 1);
+        let mut hops = NextHops::new(NextHopMode::Resolved, HashKey::new([1, 0]));
         let near = Gateway { interface: 3, ..gateway(1) };
         let id = hops.acquire(near);
         assert_eq!((hops.metric(id), hops.gateway(id), hops.poll_event()), (Some(0), Some(near), None));

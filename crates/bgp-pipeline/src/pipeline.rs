@@ -140,8 +140,8 @@ impl Pipeline {
     /// A speaker without peers.
     pub fn new(speaker: SpeakerConfig) -> Self {
         Self {
-            v4: Table::new(0, speaker.seed),
-            v6: Table::new(1, speaker.seed),
+            v4: Table::new(0, speaker.hash_key),
+            v6: Table::new(1, speaker.hash_key),
             core: Core::new(speaker),
             peers: Vec::new(),
             members: Vec::new(),
@@ -350,7 +350,7 @@ impl Pipeline {
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);
         let several = (facts.identifiers_received != Identifiers::NONE)
-            .then(|| Box::new(Places::new(facts.identifiers_received, source, self.core.speaker.seed)));
+            .then(|| Box::new(Places::new(facts.identifiers_received, source, self.core.speaker.hash_key)));
         let orf = Family::ALL.map(|family| facts.orf_received.contains(&family).then(Box::default));
         let session = Session {
             source,
@@ -390,9 +390,9 @@ impl Pipeline {
         let mut told = Some(told);
         while let Some((export, peers)) = groups.pop() {
             let of_group = if groups.is_empty() { told.take() } else { told.clone() };
+            let Some(of_group) = of_group else { break };
             let (group, ends) = (self.streams.group(export), self.ends());
-            let of_group = (of_group.unwrap_or_default(), passed);
-            for (index, member) in self.streams.resume(&peers, &group, of_group, ends) {
+            for (index, member) in self.streams.resume(&peers, &group, (of_group, passed), ends) {
                 self.members[index.index()] = Some(member);
             }
             self.make_room();

@@ -6,13 +6,12 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};
 use holdfast_bgp_wire::{
     nlri::{self, Identified},
     update::Identifiers,
 };
-use holdfast_types::{Family, IpPrefix, Prefix};
+use holdfast_types::{Family, HashKey, IpPrefix, Prefix};
 use smallvec::SmallVec;
 
 use crate::{
@@ -42,7 +41,7 @@ pub(crate) struct Places {
     pub(crate) families: Identifiers,
     /// By place; the first is the session's own. More are added as they are needed.
     sources: Vec<SourceId>,
-    hasher: FixedState,
+    key: HashKey,
     /// [`SHARDS`] of them.
     shards: Vec<Shard>,
 }
@@ -50,14 +49,14 @@ pub(crate) struct Places {
 /// Some of the prefixes.
 #[derive(Debug)]
 struct Shard {
-    taken: HashMap<Prefix, Taken, FixedState>,
+    taken: HashMap<Prefix, Taken, HashKey>,
     /// Octets of identifiers that have no room in `taken`.
     beside: usize,
 }
 
 impl Shard {
-    fn new(hasher: FixedState) -> Self {
-        Self { taken: HashMap::with_hasher(hasher), beside: 0 }
+    fn new(key: HashKey) -> Self {
+        Self { taken: HashMap::with_hasher(key), beside: 0 }
     }
 
     /// The place of a path, the one that it has or the first that is free; `None` if there is none.
@@ -130,15 +129,14 @@ impl Taken {
 }
 
 impl Places {
-    pub(crate) fn new(families: Identifiers, source: SourceId, seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        let shards = std::iter::repeat_with(|| Shard::new(hasher.clone())).take(SHARDS).collect();
-        Self { families, sources: vec![source], hasher, shards }
+    pub(crate) fn new(families: Identifiers, source: SourceId, key: HashKey) -> Self {
+        let shards = std::iter::repeat_with(|| Shard::new(key)).take(SHARDS).collect();
+        Self { families, sources: vec![source], key, shards }
     }
 
     /// Mixed once more: the maps use the hash itself, and would find their buckets by bits that are equal in a shard.
     fn shard(&self, prefix: Prefix) -> usize {
-        let mixed = self.hasher.hash_one(prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = self.key.hash_one(prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (u64::BITS - SHARDS.ilog2())) as usize
     }
 
@@ -227,12 +225,13 @@ impl Remains {
     /// Frees some: `budget` counts prefixes, and may be exceeded by those of one shard. Whether there are more.
     pub(crate) fn free(&mut self, budget: usize) -> bool {
         let mut freed = 0;
-        while freed < budget.max(1) {
-            let Some(shard) = self.0.pop() else {
-                self.0 = Vec::new();
-                return false;
-            };
+        while freed < budget.max(1)
+            && let Some(shard) = self.0.pop()
+        {
             freed += shard.taken.len();
+        }
+        if self.0.is_empty() {
+            self.0 = Vec::new();
         }
         !self.0.is_empty()
     }
@@ -337,7 +336,7 @@ mod tests {
     const PREFIXES: u32 = 20_000;
 
     fn core() -> Core {
-        Core::new(SpeakerConfig::new(Asn(65_500), RouterId::new(1).expect("not zero"), 7))
+        Core::new(SpeakerConfig::new(Asn(65_500), RouterId::new(1).expect("not zero"), HashKey::new([7, 0])))
     }
 
     fn prefix(n: u32) -> Prefix {
@@ -347,7 +346,7 @@ mod tests {
     /// Of a session with so many paths to each prefix.
     fn filled(core: &mut Core, paths: u32) -> Places {
         let families = Family::ALL.into_iter().collect();
-        let mut places = Places::new(families, SourceId::LOCAL, 7);
+        let mut places = Places::new(families, SourceId::LOCAL, HashKey::new([7, 0]));
         for (n, identifier) in (0..PREFIXES).flat_map(|n| (0..paths).map(move |identifier| (n, identifier))) {
             places.announced(core, identifier, prefix(n)).expect("room");
         }

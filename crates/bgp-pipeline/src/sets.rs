@@ -12,7 +12,6 @@ use std::{
     hash::BuildHasher,
 };
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use holdfast_bgp_wire::{
     as_path::{AsPath, Segment},
@@ -22,7 +21,7 @@ use holdfast_bgp_wire::{
 };
 use holdfast_policy::Edits;
 use holdfast_prefix_table::{Handle, Pool};
-use holdfast_types::{Asn, BgpRole, RouterId};
+use holdfast_types::{Asn, BgpRole, HashKey, RouterId};
 
 use crate::{
     class::{Class, ClassId, Classes, Ingress},
@@ -242,19 +241,19 @@ pub(crate) struct AttributeSets {
     /// Number 0 is no set.
     records: Slab<Record>,
     index: Index,
-    hasher: FixedState,
+    key: HashKey,
     pool: Pool,
     /// Lost their last user since the last stamp.
     dropped: Vec<SetId>,
     idle: VecDeque<(SetId, Stamp)>,
     /// What policies that are asked for each route have made of sets: few, as a policy has few outcomes.
-    variants: HashMap<SetId, Vec<(Edits, SetId)>, FixedState>,
+    variants: HashMap<SetId, Vec<(Edits, SetId)>, HashKey>,
     /// What export policies say of the sets.
     pub(crate) exported: Verdicts,
 }
 
 impl AttributeSets {
-    pub(crate) fn new(identity: Identity, seed: u64) -> Self {
+    pub(crate) fn new(identity: Identity, key: HashKey) -> Self {
         let none = Record {
             local_pref: 0,
             rank: 0,
@@ -273,11 +272,11 @@ impl AttributeSets {
             identity,
             records,
             index: Index::new(),
-            hasher: FixedState::with_seed(seed),
+            key,
             pool: Pool::new(),
             dropped: Vec::new(),
             idle: VecDeque::new(),
-            variants: HashMap::with_hasher(FixedState::with_seed(seed)),
+            variants: HashMap::with_hasher(key),
             exported: Verdicts::default(),
         }
     }
@@ -289,7 +288,7 @@ impl AttributeSets {
         next_hop: NextHopId,
         bytes: &[u8],
     ) -> Result<SetId, Absent> {
-        let hash = self.hasher.hash_one((class, next_hop, bytes)) as u32;
+        let hash = self.key.hash_one((class, next_hop, bytes)) as u32;
         let same = |&other: &u32| {
             let record = self.records.get(other);
             (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
@@ -400,7 +399,7 @@ impl AttributeSets {
 
     /// A hash of the attributes, whatever class they are in.
     pub(crate) fn fingerprint(&self, set: SetId) -> u64 {
-        self.hasher.hash_one((self.next_hop(set), self.bytes(set)))
+        self.key.hash_one((self.next_hop(set), self.bytes(set)))
     }
 
     #[inline]

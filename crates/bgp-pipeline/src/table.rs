@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use holdfast_bgp_wire::Attributes;
 use holdfast_policy::Validity;
-use holdfast_types::IpPrefix;
+use holdfast_types::{HashKey, IpPrefix};
 
 use crate::{
     PeerIndex,
@@ -48,12 +48,12 @@ pub(crate) struct Table<P> {
 }
 
 impl<P: IpPrefix> Table<P> {
-    pub(crate) fn new(family: usize, seed: u64) -> Self {
+    pub(crate) fn new(family: usize, key: HashKey) -> Self {
         Self {
-            rib: LocRib::new(family, seed),
+            rib: LocRib::new(family, key),
             gone: BTreeSet::new(),
             gone_paths: BTreeSet::new(),
-            window: Window::new(seed),
+            window: Window::new(key),
             aggregates: Aggregates::default(),
             changes: Vec::new(),
             room: Default::default(),

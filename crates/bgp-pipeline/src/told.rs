@@ -1,8 +1,7 @@
 //! What the peers of one group have been told, read from the journal: where their next process goes on from.
 
-use foldhash::fast::RandomState;
 use hashbrown::{HashMap, hash_map};
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use smallvec::SmallVec;
 
 use crate::journal::{self, Item, PeerNumber, Recorder, Whom};
@@ -27,20 +26,19 @@ pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
 /// One family's part of [`Told`].
 #[derive(Clone, Debug)]
 pub(crate) struct ToldFamily<P> {
-    routes: HashMap<P, Announced, RandomState>,
+    routes: HashMap<P, Announced, HashKey>,
     /// Further peers that have not been told: between two chunks, when the source of a route changes.
-    also_except: HashMap<P, SmallVec<[PeerNumber; 2]>, RandomState>,
+    also_except: HashMap<P, SmallVec<[PeerNumber; 2]>, HashKey>,
     /// End-of-RIB was sent.
     pub(crate) end_of_rib: bool,
 }
 
-impl<P> Default for ToldFamily<P> {
-    fn default() -> Self {
-        Self { routes: HashMap::default(), also_except: HashMap::default(), end_of_rib: false }
-    }
-}
-
 impl<P: IpPrefix> ToldFamily<P> {
+    fn new(key: HashKey) -> Self {
+        let (routes, also_except) = (HashMap::with_hasher(key), HashMap::with_hasher(key));
+        Self { routes, also_except, end_of_rib: false }
+    }
+
     /// Takes out what is known of a prefix, with those besides the source that were not told.
     pub(crate) fn take(&mut self, prefix: P) -> Option<Known> {
         let announced = self.routes.remove(&prefix)?;
@@ -57,7 +55,7 @@ impl<P: IpPrefix> ToldFamily<P> {
         let some: Vec<P> = self.routes.keys().take(most).copied().collect();
         let some = some.into_iter().filter_map(|prefix| Some((prefix, self.take(prefix)?))).collect();
         if self.routes.is_empty() {
-            self.routes = HashMap::default();
+            self.routes.shrink_to_fit();
         }
         some
     }
@@ -89,16 +87,16 @@ impl<P: IpPrefix> ToldFamily<P> {
 }
 
 /// What the members of a group have been told, up to one entry of the journal.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Told {
     pub(crate) v4: ToldFamily<Ipv4Prefix>,
     pub(crate) v6: ToldFamily<Ipv6Prefix>,
 }
 
 impl Told {
-    /// Nothing.
-    pub fn new() -> Self {
-        Self::default()
+    /// Nothing. `key` is that of its hashes: prefixes come from the network.
+    pub fn new(key: HashKey) -> Self {
+        Self { v4: ToldFamily::new(key), v6: ToldFamily::new(key) }
     }
 
     /// Takes in the next entry. They come oldest first.
@@ -165,7 +163,7 @@ struct RewriteFamily<P> {
     routes: hash_map::IntoIter<P, Announced>,
     /// By hash: routes that were announced together stand together.
     buckets: Vec<Vec<(P, Announced)>>,
-    also_except: HashMap<P, SmallVec<[PeerNumber; 2]>, RandomState>,
+    also_except: HashMap<P, SmallVec<[PeerNumber; 2]>, HashKey>,
     end_of_rib: bool,
 }
 

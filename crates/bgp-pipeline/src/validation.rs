@@ -322,14 +322,18 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
-    use holdfast_types::RouterId;
+    use holdfast_types::{HashKey, RouterId};
 
     use super::*;
     use crate::{SpeakerConfig, next_hop::NextHopId};
 
     #[test]
     fn where_classes_have_run_out_nothing_is_known_of_routes_and_none_is_lost() {
-        let mut core = Core::new(SpeakerConfig::new(Asn(65000), RouterId::new(1).expect("not zero"), 42));
+        let mut core = Core::new(SpeakerConfig::new(
+            Asn(65000),
+            RouterId::new(1).expect("not zero"),
+            HashKey::new([42, 0]),
+        ));
         let ours = core.classes.get(ClassId::OURS).clone();
         let class = Class { states: Some(States::default()), peer_asn: Asn(65100), ..ours };
         let class = core.classes.acquire(&class).expect("room");

@@ -12,7 +12,7 @@ use holdfast_bgp_session as session;
 use holdfast_bgp_wire::{OrfEntry, update::AsSets};
 use holdfast_damping::Parameters;
 use holdfast_policy::{Library, PolicySource, PrefixRange, Program};
-use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, HashKey, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 use crate::location::Location;
@@ -239,8 +239,8 @@ impl Settings {
         }
     }
 
-    /// What the pipeline needs; `seed` keys its hashes.
-    pub(crate) fn pipeline(&self, seed: u64) -> pipeline::SpeakerConfig {
+    /// What the pipeline needs; `key` is that of its hashes.
+    pub(crate) fn pipeline(&self, key: HashKey) -> pipeline::SpeakerConfig {
         pipeline::SpeakerConfig {
             as_sets: self.as_sets,
             next_hops: match self.rib {
@@ -252,7 +252,7 @@ impl Settings {
             cluster_id: self.cluster_id,
             confederation: self.confederation.as_ref().map(|confederation| confederation.id),
             decision: self.decision,
-            ..pipeline::SpeakerConfig::new(self.asn, self.router_id, seed)
+            ..pipeline::SpeakerConfig::new(self.asn, self.router_id, key)
         }
     }
 }

@@ -17,6 +17,7 @@ use holdfast_api::{
 use holdfast_bgp_pipeline::ForeignRoute;
 use holdfast_policy::{Program, Protocol};
 use holdfast_prefix_table::PrefixTable;
+use holdfast_process::hash_key;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix, Prefix};
 use holdfast_xrl::XrlError;
 use tokio::{sync::Notify, time::sleep};
@@ -24,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::{
     speaker::Speaker,
-    tasks::{Bgp, PACE, PATIENCE, seed},
+    tasks::{Bgp, PACE, PATIENCE},
 };
 
 /// Pause between two attempts to talk to a rib.
@@ -52,8 +53,8 @@ pub(crate) struct Redistribution {
 impl Redistribution {
     pub(crate) fn new() -> Self {
         Self {
-            v4: PrefixTable::new(seed()),
-            v6: PrefixTable::new(seed()),
+            v4: PrefixTable::new(hash_key()),
+            v6: PrefixTable::new(hash_key()),
             telling: 0,
             is_awaited: false,
             refused: 0,

@@ -18,7 +18,7 @@ use holdfast_api::bgp::v1::{
 use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline};
 use holdfast_damping::Damping;
 use holdfast_policy::{PathValidity, Program, Validity};
-use holdfast_process::spawn_task;
+use holdfast_process::{hash_key, spawn_task};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::task::AbortHandle;
@@ -35,7 +35,7 @@ use crate::{
     rib, show,
     speaker::Speaker,
     takeover,
-    tasks::{Bgp, seed},
+    tasks::Bgp,
     vrf::{Surroundings, Vrfs},
     watch,
 };
@@ -121,7 +121,7 @@ impl Server {
                 None
             }
         };
-        let mut pipeline = Pipeline::new(settings.pipeline(seed()));
+        let mut pipeline = Pipeline::new(settings.pipeline(hash_key()));
         let log = opened.as_ref().map(|opened| Rc::clone(&opened.log));
         if let Some(log) = &log {
             pipeline.keep_journal(Box::new(LogJournal(Rc::clone(log))));

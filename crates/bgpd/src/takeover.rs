@@ -19,7 +19,7 @@ use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
 use holdfast_bgp_session::{Frozen, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
-use holdfast_process::{formats::NSR_LOGS, spawn_task};
+use holdfast_process::{formats::NSR_LOGS, hash_key, spawn_task};
 use holdfast_sys::{memory::SharedMemory, pair};
 use holdfast_xrl::XrlError;
 use prost::Message;
@@ -412,7 +412,9 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
     if bgp.speaker.borrow().holds(key, id) {
         thaw(bgp, log, key, id).await;
     }
-    while bgp.with(|speaker, now| speaker.holds(key, id) && speaker.replay(key, now)) {
+    while bgp
+        .with(|speaker, now| speaker.holds(key, id) && speaker.replay(key, now))
+    {
         tokio::task::yield_now().await;
     }
     bgp.with(|speaker, now| {
@@ -466,7 +468,7 @@ async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) 
 
 /// What was told up to an entry; `None` if that cannot be read.
 pub(crate) async fn told(log: &Rc<ReplicationLog>, place: EntryId) -> Option<Told> {
-    let mut told = Told::new();
+    let mut told = Told::new(hash_key());
     for part in history(log, place).chunks(ENTRIES) {
         for entry in part {
             told.entry(log.log.borrow().entry(*entry).1).ok()?;

@@ -21,7 +21,7 @@ use holdfast_bgp_pipeline::{Journal, JournalEntry, OriginateAttributes, PeerInde
 use holdfast_bgp_session::{PeerAsn, State, StopReason};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
 use holdfast_nsr::EntryId;
-use holdfast_types::{Asn, Family, RouterId};
+use holdfast_types::{Asn, Family, HashKey, RouterId};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -88,7 +88,7 @@ impl Scene {
     fn new() -> Self {
         let now = Instant::now();
         let Configuration { settings, peers: Peers { mut neighbors, mut ranges, .. }, .. } = configuration();
-        let pipeline = Pipeline::new(settings.pipeline(1));
+        let pipeline = Pipeline::new(settings.pipeline(HashKey::new([1, 0])));
         let mut speaker = Speaker::new(settings, pipeline, now);
         let peer = speaker.add_peer(neighbors.remove(0), false, 1, now);
         Self { speaker, peer, range: ranges.remove(0).template, now }

@@ -12,7 +12,7 @@ use std::{
 
 use holdfast_api::rpki::v1::{Piece, Records, RpkiClient, Vrps, WatchRequest};
 use holdfast_origin_validation::{Affected, Authorizations, Delta};
-use holdfast_process::{Resolver, spawn_task};
+use holdfast_process::{Resolver, hash_key, spawn_task};
 use holdfast_types::{Asn, Aspa, Prefix, Vrp};
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::{
@@ -22,7 +22,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::tasks::{Bgp, seed};
+use crate::tasks::Bgp;
 
 /// Pause between two attempts to ask.
 const RETRY: Duration = Duration::from_millis(200);
@@ -84,7 +84,7 @@ impl Validation {
         let running = running.get_or_insert_with(|| {
             let task = spawn_task(follow(Rc::clone(self), resolver.clone()));
             Running {
-                authorizations: Rc::new(RefCell::new(Authorizations::new(seed()))),
+                authorizations: Rc::new(RefCell::new(Authorizations::new(hash_key()))),
                 task: task.abort_handle(),
             }
         });
@@ -162,7 +162,7 @@ impl Validation {
     /// What was said does not hold any longer.
     fn expire(&self) {
         warn!(event = "rpki-expired", "what the RPKI said has expired: routes count as not found");
-        self.apply(Gathered::Full(Box::new(Authorizations::new(seed()))), 0);
+        self.apply(Gathered::Full(Box::new(Authorizations::new(hash_key()))), 0);
         self.epoch.set(None);
     }
 }
@@ -265,7 +265,7 @@ impl Gathering {
     /// There is something in it that cannot be, or too much of it.
     fn take(&mut self, piece: &Piece) -> Result<(), XrlError> {
         if piece.full && matches!(self.gathered, Gathered::Delta(_)) {
-            self.gathered = Gathered::Full(Box::new(Authorizations::new(seed())));
+            self.gathered = Gathered::Full(Box::new(Authorizations::new(hash_key())));
         }
         let empty = Records::default();
         let (announced, withdrawn) =

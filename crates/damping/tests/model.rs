@@ -14,7 +14,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder};
 use holdfast_damping::{BadParameters, CHANGE, Damping, Parameters, WITHDRAWAL};
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, Ipv4Prefix, Prefix, RouterId};
+use holdfast_types::{Asn, Family, HashKey, Ipv4Prefix, Prefix, RouterId};
 use proptest::{collection::vec, prelude::*};
 
 const PEERS: u16 = 3;
@@ -275,7 +275,7 @@ fn update(route: Ipv4Prefix, med: Option<u32>) -> Vec<u8> {
 
 fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerIndex) {
     let id = |bits| RouterId::new(bits).expect("not zero");
-    let mut pipeline = Pipeline::new(SpeakerConfig::new(Asn(65000), id(1), 42));
+    let mut pipeline = Pipeline::new(SpeakerConfig::new(Asn(65000), id(1), HashKey::new([42, 0])));
     pipeline.observe(Rc::new(RefCell::new(CheckStage::default())));
     pipeline.add_stage(Box::new(damping.clone()), start);
     let peer = pipeline.add_peer(PeerConfig {

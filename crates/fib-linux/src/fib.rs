@@ -1,8 +1,7 @@
 //! The backend `linux`.
 
-use std::{io, os::fd::OwnedFd};
+use std::{collections::HashMap, io, os::fd::OwnedFd};
 
-use foldhash::HashMap;
 use holdfast_fib::{Fib, FibError, Handle, NextHops, Report, RouteChange, TableId};
 use holdfast_types::{Afi, Prefix};
 use rustix::io::Errno;

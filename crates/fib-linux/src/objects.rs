@@ -1,8 +1,10 @@
 //! The nexthop objects of our handles: what is wanted, and what the kernel has of it.
 
-use std::{collections::BTreeMap, io};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+};
 
-use foldhash::HashMap;
 use holdfast_fib::{Handle, NextHop, NextHops, TableId};
 use rustix::io::Errno;
 
@@ -132,7 +134,7 @@ impl Step<'_> {
 impl Objects {
     /// None yet.
     pub(crate) fn new(ids: ObjectIds) -> Self {
-        let (entries, exits, orphans) = (HashMap::default(), HashMap::default(), HashMap::default());
+        let (entries, exits, orphans) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { ids, entries, exits, orphans, last_id: 0 }
     }
 
@@ -240,8 +242,8 @@ impl Objects {
 
     /// Compares with the kernel, which deletes objects without a word, and keeps what it has.
     pub(crate) fn compare(&mut self, kernel: &mut Requests) -> io::Result<()> {
-        let mut exits = HashMap::default();
-        let mut groups = HashMap::default();
+        let mut exits = HashMap::new();
+        let mut groups = HashMap::new();
         for object in self.dump(kernel)? {
             match object {
                 Object::Exit(id, exit) => drop(exits.insert(id, exit)),

@@ -1,8 +1,7 @@
 //! What a sync knows of the routes that were in the kernel before it.
 
-use std::io;
+use std::{collections::HashMap, io};
 
-use foldhash::HashMap;
 use holdfast_fib::TableId;
 use holdfast_types::{Afi, Ipv4Prefix, Ipv6Prefix, Prefix};
 

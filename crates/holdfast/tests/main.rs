@@ -3,6 +3,7 @@
 mod clocks;
 mod dependencies;
 mod events;
+mod hashers;
 mod layers;
 mod properties;
 mod reached;

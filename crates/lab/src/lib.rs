@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod keys;
 pub mod netns;
 pub mod peers;
+pub mod recipe;
 pub mod router;
 pub mod scale;
 pub mod speaker;

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::FixedState;
 use holdfast_policy::{PathElement, PathValidity};
-use holdfast_types::{Asn, Aspa, BgpRole};
+use holdfast_types::{Asn, Aspa, BgpRole, HashKey};
 use smallvec::SmallVec;
 
 /// Which paths are possible, by what the neighbour is that a route came from.
@@ -41,13 +40,13 @@ enum Hop {
 #[derive(Debug)]
 pub struct AspaTable {
     /// By customer: its providers, ascending.
-    providers: HashMap<Asn, Box<[Asn]>, FixedState>,
+    providers: HashMap<Asn, Box<[Asn]>, HashKey>,
 }
 
 impl AspaTable {
-    /// An empty table. `seed` goes into its hash.
-    pub fn new(seed: u64) -> Self {
-        Self { providers: HashMap::with_hasher(FixedState::with_seed(seed)) }
+    /// An empty table. `key` is that of its hashes.
+    pub fn new(key: HashKey) -> Self {
+        Self { providers: HashMap::with_hasher(key) }
     }
 
     /// How many customers have said anything.

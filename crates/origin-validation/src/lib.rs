@@ -20,7 +20,7 @@ mod tests;
 pub use aspa::{AspaTable, Procedure};
 pub use vrps::{VrpTable, origin};
 
-use holdfast_types::{Asn, Aspa, Prefix, Vrp};
+use holdfast_types::{Asn, Aspa, HashKey, Prefix, Vrp};
 
 /// All that holds at a time.
 #[derive(Debug)]
@@ -63,9 +63,9 @@ impl Affected {
 }
 
 impl Authorizations {
-    /// Nothing holds. `seed` goes into the hashes: what caches say comes from the network.
-    pub fn new(seed: u64) -> Self {
-        Self { vrps: VrpTable::new(seed), aspas: AspaTable::new(seed) }
+    /// Nothing holds. `key` is that of the hashes: what caches say comes from the network.
+    pub fn new(key: HashKey) -> Self {
+        Self { vrps: VrpTable::new(key), aspas: AspaTable::new(key) }
     }
 
     /// Applies a difference. What is in it and held already, or did not hold, changes nothing.

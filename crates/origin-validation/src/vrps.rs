@@ -2,7 +2,7 @@
 
 use holdfast_policy::{PathElement, Validity};
 use holdfast_prefix_table::{Handle, Pool, PrefixTable};
-use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
+use holdfast_types::{Asn, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
 
 /// Who originates a route with this path, nearest AS first; `None` where nobody can be named (RFC 6811 section 2).
 ///
@@ -159,15 +159,9 @@ impl VrpTable {
     /// So many VRPs of one prefix hold; of more those of the lowest AS numbers do.
     pub const MOST_OF_A_PREFIX: usize = 1 << 16;
 
-    /// An empty table. `seed` goes into its hashes.
-    pub fn new(seed: u64) -> Self {
-        Self {
-            v4: PrefixTable::new(seed),
-            v6: PrefixTable::new(seed),
-            lists: Pool::new(),
-            len: 0,
-            left_out: 0,
-        }
+    /// An empty table. `key` is that of its hashes.
+    pub fn new(key: HashKey) -> Self {
+        Self { v4: PrefixTable::new(key), v6: PrefixTable::new(key), lists: Pool::new(), len: 0, left_out: 0 }
     }
 
     /// How many there are.
@@ -322,7 +316,7 @@ mod tests {
     fn many_at_one_prefix_are_read_once_a_difference_and_looked_up_in_few_steps() {
         let read = |count: u32| {
             let (even, odd) = (vrps((0..count).map(|n| 2 * n)), vrps((0..count).map(|n| 2 * n + 1)));
-            let mut table = VrpTable::new(1);
+            let mut table = VrpTable::new(HashKey::new([1, 0]));
             table.apply(&[], &even);
             let before = READ.get();
             assert_eq!(table.apply(&even[..even.len() / 2], &odd), [prefix()]);
@@ -340,7 +334,7 @@ mod tests {
     fn a_prefix_has_so_many_and_what_is_left_out_is_counted() {
         let most = VrpTable::MOST_OF_A_PREFIX as u32;
         let all = vrps(1..most + 4);
-        let mut table = VrpTable::new(1);
+        let mut table = VrpTable::new(HashKey::new([1, 0]));
         assert_eq!(table.apply(&[], &all), [prefix()]);
         assert_eq!((table.len(), table.left_out()), (VrpTable::MOST_OF_A_PREFIX, 3));
         let validate = |table: &VrpTable, asn| table.validate(prefix(), Some(Asn(asn)));

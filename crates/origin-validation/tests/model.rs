@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use holdfast_origin_validation::{AspaTable, Authorizations, Delta, Procedure, VrpTable, origin};
 use holdfast_policy::{PathElement, PathValidity, Validity};
-use holdfast_types::{Asn, Aspa, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
+use holdfast_types::{Asn, Aspa, HashKey, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
 use proptest::prelude::*;
 
 /// RFC 6811 section 2, as it is written.
@@ -64,7 +64,7 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), vrps()), 0..60),
         routes in prop::collection::vec((prefixes(), prop::option::of(0..4u32)), 1..40),
     ) {
-        let (mut table, mut list) = (VrpTable::new(1), Vec::new());
+        let (mut table, mut list) = (VrpTable::new(HashKey::new([1, 0])), Vec::new());
         for (announced, vrp) in steps {
             let known = list.contains(&vrp);
             if announced {
@@ -94,7 +94,7 @@ proptest! {
     fn a_difference_is_what_its_vrps_are_one_by_one(
         deltas in prop::collection::vec(prop::collection::vec((any::<bool>(), vrps()), 0..30), 1..6),
     ) {
-        let (mut table, mut one_by_one) = (VrpTable::new(1), VrpTable::new(1));
+        let (mut table, mut one_by_one) = (VrpTable::new(HashKey::new([1, 0])), VrpTable::new(HashKey::new([1, 0])));
         for delta in deltas {
             let of = |announced| delta.iter().filter(move |(is, _)| *is == announced).map(|(_, vrp)| *vrp);
             let (withdrawn, announced): (Vec<_>, Vec<_>) = (of(false).collect(), of(true).collect());
@@ -119,7 +119,7 @@ proptest! {
             .into_iter()
             .map(|(customer, providers)| Aspa::new(Asn(customer), providers.into_iter().map(Asn).collect()))
             .collect();
-        let mut table = AspaTable::new(1);
+        let mut table = AspaTable::new(HashKey::new([1, 0]));
         aspas.iter().for_each(|aspa| {
             table.insert(aspa);
         });
@@ -142,7 +142,7 @@ proptest! {
 /// What RFC 6811 leaves to the reader of RFC 6483, RFC 6907 and RFC 5065.
 #[test]
 fn as_0_allows_nobody_and_a_set_is_nobody() {
-    let mut table = VrpTable::new(1);
+    let mut table = VrpTable::new(HashKey::new([1, 0]));
     let prefix: Prefix = "192.0.2.0/24".parse().unwrap();
     table.insert(Vrp::new(prefix, 24, Asn(0)).unwrap());
     assert_eq!(table.validate(prefix, Some(Asn(0))), Validity::Invalid);
@@ -167,7 +167,7 @@ fn paths_over_a_small_internet() {
     const E: u32 = 5;
     const F: u32 = 6;
     const G: u32 = 7;
-    let mut table = AspaTable::new(1);
+    let mut table = AspaTable::new(HashKey::new([1, 0]));
     for (customer, providers) in [(A, vec![C, D]), (B, vec![E]), (C, vec![F]), (D, vec![F, G]), (G, vec![0])]
     {
         table.insert(&Aspa::new(Asn(customer), providers.into_iter().map(Asn).collect()));
@@ -206,7 +206,7 @@ fn paths_over_a_small_internet() {
 
 #[test]
 fn a_difference_names_what_it_changes_and_nothing_else() {
-    let mut all = Authorizations::new(1);
+    let mut all = Authorizations::new(HashKey::new([1, 0]));
     let vrp = |text: &str, asn| Vrp::new(text.parse().unwrap(), 24, Asn(asn)).unwrap();
     let (one, other) = (vrp("192.0.2.0/24", 1), vrp("198.51.100.0/24", 2));
     let aspa = Aspa::new(Asn(1), vec![Asn(2)]);

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, env, time::Instant};
 
 use holdfast_prefix_table::{PrefixTable, Value};
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 /// Splitmix64: the same numbers in every run.
 struct Random(u64);
@@ -52,7 +52,7 @@ fn timed(name: &str, count: usize, work: impl FnOnce()) {
 
 fn measure<P: IpPrefix, V: Value + From<u32>>(name: &str, arrivals: &[P], queries: &[P]) {
     let count = arrivals.len();
-    let mut table = PrefixTable::<P, V>::new(42);
+    let mut table = PrefixTable::<P, V>::new(HashKey::new([42, 0]));
     let empty = table.memory();
     print!("{name}, {count} prefixes; ns:");
     timed("insert", count, || {
@@ -74,7 +74,7 @@ fn measure<P: IpPrefix, V: Value + From<u32>>(name: &str, arrivals: &[P], querie
             last = table.iter_from(prefix, false).take(64).last();
         }
     });
-    let mut other = PrefixTable::<P, V>::new(42);
+    let mut other = PrefixTable::<P, V>::new(HashKey::new([42, 0]));
     assert!(arrivals.iter().all(|p| other.insert(*p, V::from(1)).is_none()));
     timed("retain", count, || assert_eq!(other.retain(None, usize::MAX, |_, _| None), None));
     timed("remove", count, || assert!(queries.iter().all(|p| table.remove(*p).is_some())));

@@ -1,7 +1,7 @@
 //! From regions to blocks, in one step instead of one for each level.
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use holdfast_types::HashKey;
 use std::hash::BuildHasher;
 
 use crate::{
@@ -24,19 +24,19 @@ pub(crate) struct Index {
     shards: Vec<HashTable<Block>>,
     /// Number of blocks by level.
     levels: [u32; 16],
-    state: FixedState,
+    key: HashKey,
 }
 
 impl Index {
     /// For addresses of `width` bits.
-    pub(crate) fn new(width: u8, seed: u64) -> Self {
+    pub(crate) fn new(width: u8, key: HashKey) -> Self {
         let hashed_from = if width == 32 { IPV4_DIRECT_LEVELS + 1 } else { 1 };
         Self {
             direct: vec![0; FIRST_OF_LEVEL[usize::from(hashed_from)]],
             hashed_from,
             shards: vec![HashTable::new(); SHARDS],
             levels: [0; 16],
-            state: FixedState::with_seed(seed),
+            key,
         }
     }
 
@@ -53,7 +53,7 @@ impl Index {
         if self.levels[usize::from(region.level)] == 0 {
             return None;
         }
-        let hash = hash(&self.state, region);
+        let hash = hash(self.key, region);
         self.shards[shard(hash)].find(hash, |block| blocks.region(*block) == region).copied()
     }
 
@@ -64,8 +64,8 @@ impl Index {
             self.direct[slot(region)] = block.bits() + 1;
             return;
         }
-        let hash_of = |block: &Block| hash(&self.state, blocks.region(*block));
-        let hash = hash(&self.state, region);
+        let hash_of = |block: &Block| hash(self.key, blocks.region(*block));
+        let hash = hash(self.key, region);
         self.shards[shard(hash)].insert_unique(hash, block, hash_of);
     }
 
@@ -77,8 +77,8 @@ impl Index {
             self.direct[slot(region)] = 0;
             return;
         }
-        let hash_of = |block: &Block| hash(&self.state, blocks.region(*block));
-        let hash = hash(&self.state, region);
+        let hash_of = |block: &Block| hash(self.key, blocks.region(*block));
+        let hash = hash(self.key, region);
         let shard = &mut self.shards[shard(hash)];
         if let Ok(entry) = shard.find_entry(hash, |found| *found == block) {
             entry.remove();
@@ -90,9 +90,9 @@ impl Index {
 }
 
 #[inline]
-fn hash(state: &FixedState, region: Region) -> u64 {
+fn hash(key: HashKey, region: Region) -> u64 {
     // A region is at most 15 bytes, so the level fits behind it.
-    state.hash_one(region.bits | u128::from(region.level))
+    key.hash_one(region.bits | u128::from(region.level))
 }
 
 /// Bits that the hash table itself uses neither for the bucket nor, unless it is huge, for the tag.

@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, marker::PhantomData};
 
-use holdfast_types::IpPrefix;
+use holdfast_types::{HashKey, IpPrefix};
 
 use crate::{
     block::{Block, Blocks},
@@ -68,15 +68,14 @@ pub struct PrefixTable<P, V> {
 }
 
 impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
-    /// An empty table. `seed` goes into the hash of regions: prefixes come from the network, so it has
-    /// to be unpredictable for a peer (random for each process).
-    pub fn new(seed: u64) -> Self {
-        Self::with_limit(seed, usize::MAX)
+    /// An empty table. `key` is that of the hashes of regions: prefixes come from the network.
+    pub fn new(key: HashKey) -> Self {
+        Self::with_limit(key, usize::MAX)
     }
 
     /// A table that takes about `bytes` of memory at most, beside its index of some hundred kilobytes.
-    pub fn with_limit(seed: u64, bytes: usize) -> Self {
-        let (blocks, index) = (Blocks::new(Pool::with_limit(bytes)), Index::new(P::WIDTH, seed));
+    pub fn with_limit(key: HashKey, bytes: usize) -> Self {
+        let (blocks, index) = (Blocks::new(Pool::with_limit(bytes)), Index::new(P::WIDTH, key));
         Self { blocks, index, len: 0, refused: 0, family: PhantomData }
     }
 

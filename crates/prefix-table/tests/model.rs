@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use holdfast_prefix_table::{PrefixTable, Value};
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ struct Pair<P, V> {
 
 impl<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug> Pair<P, V> {
     fn new() -> Self {
-        Self { table: PrefixTable::new(7), map: BTreeMap::new(), walk: None, sweep: None }
+        Self { table: PrefixTable::new(HashKey::new([7, 0])), map: BTreeMap::new(), walk: None, sweep: None }
     }
 
     fn apply(&mut self, step: Step<P>) {
@@ -187,7 +187,7 @@ proptest! {
 
     #[test]
     fn a_full_table_refuses_and_stays_whole(all in prop::collection::vec(prefix::<Ipv6Prefix>(), 200..400)) {
-        let mut table = PrefixTable::<Ipv6Prefix, u64>::with_limit(7, 5 * 32 * 1024);
+        let mut table = PrefixTable::<Ipv6Prefix, u64>::with_limit(HashKey::new([7, 0]), 5 * 32 * 1024);
         let mut map = BTreeMap::new();
         for (i, p) in all.into_iter().enumerate() {
             let refused = table.refused();
@@ -207,7 +207,7 @@ proptest! {
 
 #[test]
 fn memory_follows_the_number_of_entries_down() {
-    let mut table = PrefixTable::<Ipv4Prefix, u64>::new(7);
+    let mut table = PrefixTable::<Ipv4Prefix, u64>::new(HashKey::new([7, 0]));
     let empty = table.memory();
     let all = || (0..300_000_u128).map(|i| Ipv4Prefix::from_bits((0x0100_0000 + i * 256) << 96, 24));
     all().for_each(|p| assert_eq!(table.insert(p, 1), None));

@@ -8,6 +8,7 @@ use std::{
     cell::RefCell,
     fs::File,
     future::poll_fn,
+    hash::{BuildHasher, RandomState},
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
@@ -22,6 +23,7 @@ use holdfast_api::{
     profile::v1::ProfileDispatcher,
 };
 use holdfast_sandbox::Sandbox;
+use holdfast_types::HashKey;
 use holdfast_xrl::{Client, Node, PeerIdentity, XrlError, scoped};
 use rustix::process::Signal;
 use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
@@ -50,6 +52,11 @@ pub const OPERATOR_SOCKET: &str = "operator";
 
 /// Pause before the keeper is asked again for a way to the Finder.
 const RETRY: Duration = Duration::from_millis(20);
+
+/// A key for the hash tables of this process, which nobody outside can guess.
+pub fn hash_key() -> HashKey {
+    HashKey::new([0_u64, 1].map(|word| RandomState::new().hash_one(word)))
+}
 
 /// What a process is given: for itself, or for one VRF ([`Boot::instance`]).
 pub struct Boot {

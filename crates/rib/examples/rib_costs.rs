@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
-use holdfast_types::{IpPrefix, Ipv4Prefix};
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix};
 
 const GATEWAYS: u32 = 64;
 const BATCH: usize = 4096;
@@ -36,7 +36,7 @@ fn prefixes(count: usize) -> Vec<Ipv4Prefix> {
 
 fn main() {
     let count = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    let mut rib = Rib::new(RibConfig::new(1));
+    let mut rib = Rib::new(RibConfig::new(HashKey::new([1, 0])));
     let now = Instant::now();
     let bgp = rib.add_origin("bgp", OriginConfig::external(20), now).expect("room");
     let address = InterfaceAddress { address: [10, 0, 0, 254].into(), length: 24 };

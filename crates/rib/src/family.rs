@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 
 use holdfast_prefix_table::PrefixTable;
-use holdfast_types::IpPrefix;
+use holdfast_types::{HashKey, IpPrefix};
 
 use crate::{
     log::{Entry, Log, Walk},
@@ -48,13 +48,13 @@ impl<P> Row<P> {
 }
 
 impl<P: IpPrefix> Family<P> {
-    pub(crate) fn new(seed: u64, log_capacity: usize) -> Self {
+    pub(crate) fn new(key: HashKey, log_capacity: usize) -> Self {
         Self {
-            internal: PrefixTable::new(seed),
-            external: PrefixTable::new(seed ^ 0x5555),
+            internal: PrefixTable::new(key),
+            external: PrefixTable::new(key),
             log: Log::new(log_capacity),
             is_followed: false,
-            watches: PrefixTable::new(seed ^ 0xaaaa),
+            watches: PrefixTable::new(key),
         }
     }
 

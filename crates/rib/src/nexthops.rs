@@ -1,7 +1,7 @@
 //! The sets of next hops in use, with what they resolve to.
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use holdfast_types::HashKey;
 use std::hash::BuildHasher;
 
 use crate::{
@@ -45,13 +45,12 @@ pub(crate) struct Sets {
     slots: Vec<Option<Set>>,
     free: Vec<u32>,
     index: HashTable<u32>,
-    hasher: FixedState,
+    key: HashKey,
 }
 
 impl Sets {
-    pub(crate) fn new(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), hasher }
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), key }
     }
 
     pub(crate) fn get(&self, id: NexthopSetId) -> Option<&Set> {
@@ -80,7 +79,7 @@ impl Sets {
 
     /// A set with this content that nobody holds: one that routes of an earlier life use.
     pub(crate) fn find_unheld(&self, origin: OriginId, nexthops: &NexthopSet) -> Option<NexthopSetId> {
-        let hash = self.hasher.hash_one((origin, nexthops));
+        let hash = self.key.hash_one((origin, nexthops));
         let equal = |&id: &u32| {
             let set = self.slots[id as usize].as_ref();
             set.is_some_and(|set| !set.is_held && set.origin == origin && set.nexthops == *nexthops)
@@ -155,7 +154,7 @@ impl Sets {
     }
 
     fn add_to_index(&mut self, id: u32) {
-        let (slots, hasher) = (&self.slots, &self.hasher);
+        let (slots, hasher) = (&self.slots, &self.key);
         let hash = |&id: &u32| {
             let set = slots[id as usize].as_ref();
             set.map_or(0, |set| hasher.hash_one((set.origin, &set.nexthops)))
@@ -165,7 +164,7 @@ impl Sets {
 
     fn remove_from_index(&mut self, id: u32) {
         let Some(Some(set)) = self.slots.get(id as usize) else { return };
-        let hash = self.hasher.hash_one((set.origin, &set.nexthops));
+        let hash = self.key.hash_one((set.origin, &set.nexthops));
         if let Ok(entry) = self.index.find_entry(hash, |&other| other == id) {
             entry.remove();
         }

@@ -3,8 +3,8 @@
 //! A table row is a `u32`: the number of a [`Path`], or, where several origins know the prefix, the number of a
 //! list of paths, best first. A full table has few different paths, so a route costs its row and nothing else.
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use holdfast_types::HashKey;
 use std::hash::BuildHasher;
 
 use crate::{nexthops::NexthopSetId, origin::OriginId};
@@ -44,13 +44,12 @@ pub(crate) struct Paths {
     slots: Vec<Slot>,
     free: Vec<PathId>,
     index: HashTable<PathId>,
-    hasher: FixedState,
+    key: HashKey,
 }
 
 impl Paths {
-    pub(crate) fn new(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), hasher }
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), key }
     }
 
     pub(crate) fn get(&self, id: PathId) -> &Path {
@@ -59,7 +58,7 @@ impl Paths {
 
     pub(crate) fn find(&self, path: &Path) -> Option<PathId> {
         let equal = |&id: &PathId| self.get(id) == path;
-        self.index.find(self.hasher.hash_one(path), equal).copied()
+        self.index.find(self.key.hash_one(path), equal).copied()
     }
 
     /// Stores a path that [`Self::find`] did not find. No row names it yet.
@@ -75,7 +74,7 @@ impl Paths {
                 self.slots.len() as PathId - 1
             }
         };
-        let (slots, hasher) = (&self.slots, &self.hasher);
+        let (slots, hasher) = (&self.slots, &self.key);
         let hash = |&id: &PathId| hasher.hash_one(slots[id as usize].path);
         self.index.insert_unique(hash(&id), id, hash);
         id
@@ -94,7 +93,7 @@ impl Paths {
             return None;
         }
         let path = slot.path;
-        if let Ok(entry) = self.index.find_entry(self.hasher.hash_one(path), |&other| other == id) {
+        if let Ok(entry) = self.index.find_entry(self.key.hash_one(path), |&other| other == id) {
             entry.remove();
             self.free.push(id);
         }

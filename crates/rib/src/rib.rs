@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_types::Prefix;
+use holdfast_types::{HashKey, Prefix};
 
 use crate::{
     background::{FlipWalk, Sweep},
@@ -41,15 +41,15 @@ pub struct RibConfig {
     pub resolve_via_default: bool,
     /// Changes kept for readers of the table, per family. 12 bytes each for IPv4, 48 for IPv6, given back when read.
     pub log_capacity: usize,
-    /// Random, so that nobody outside can choose prefixes that collide in the tables.
-    pub seed: u64,
+    /// Of all hashes: prefixes and next hops come from the network.
+    pub hash_key: HashKey,
 }
 
 impl RibConfig {
-    /// The defaults with a seed.
-    pub fn new(seed: u64) -> Self {
+    /// The defaults with a key.
+    pub fn new(hash_key: HashKey) -> Self {
         let stale_time = Duration::from_secs(120);
-        Self { stale_time, resolve_via_default: false, log_capacity: 65_536, seed }
+        Self { stale_time, resolve_via_default: false, log_capacity: 65_536, hash_key }
     }
 }
 
@@ -109,11 +109,11 @@ pub struct Rib {
 impl Rib {
     /// An empty table with one origin, [`CONNECTED`].
     pub fn new(config: RibConfig) -> Self {
-        let mut store = Store::new(config.seed);
+        let mut store = Store::new(config.hash_key);
         let connected = OriginConfig { distance: 0, kind: OriginKind::Internal, install: false };
         store.origins.push(Origin::new(CONNECTED, connected));
         Self {
-            tables: Tables::new(config.seed, config.log_capacity),
+            tables: Tables::new(config.hash_key, config.log_capacity),
             config,
             store,
             interfaces: Interfaces::default(),

@@ -1,5 +1,7 @@
 //! What table rows mean: origins, paths and sets of next hops, kept together because each counts on the others.
 
+use holdfast_types::HashKey;
+
 use crate::{
     nexthops::{NexthopSetId, Sets},
     origin::{Origin, OriginId},
@@ -31,12 +33,12 @@ pub(crate) struct Put {
 }
 
 impl Store {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(key: HashKey) -> Self {
         Self {
             origins: Vec::new(),
-            sets: Sets::new(seed),
+            sets: Sets::new(key),
             unused: Vec::new(),
-            paths: Paths::new(seed.rotate_left(32)),
+            paths: Paths::new(key),
             lists: Lists::default(),
         }
     }

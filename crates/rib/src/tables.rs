@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 use smallvec::SmallVec;
 
 use crate::family::Family;
@@ -40,8 +40,8 @@ impl Routed for Ipv6Prefix {
 }
 
 impl Tables {
-    pub(crate) fn new(seed: u64, log_capacity: usize) -> Self {
-        Self { v4: Family::new(seed, log_capacity), v6: Family::new(!seed, log_capacity) }
+    pub(crate) fn new(key: HashKey, log_capacity: usize) -> Self {
+        Self { v4: Family::new(key, log_capacity), v6: Family::new(key, log_capacity) }
     }
 
     /// The internal rows whose prefixes contain the address, shortest first.

@@ -7,7 +7,7 @@ use holdfast_rib::{
     OriginConfig, OriginError, OriginId, OriginKind, RedistFilter, Resolution, Rib, RibConfig, RibError,
     RouteAction,
 };
-use holdfast_types::Prefix;
+use holdfast_types::{HashKey, Prefix};
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
@@ -26,7 +26,7 @@ struct Setup {
 }
 
 fn setup(log_capacity: usize) -> Setup {
-    let mut rib = Rib::new(RibConfig { log_capacity, ..RibConfig::new(1) });
+    let mut rib = Rib::new(RibConfig { log_capacity, ..RibConfig::new(HashKey::new([1, 0])) });
     let now = Instant::now();
     let ospf = rib.add_origin("ospf", OriginConfig::internal(110), now).expect("room");
     let bgp = rib.add_origin("bgp", OriginConfig::external(20), now).expect("room");

@@ -30,14 +30,10 @@ extern crate self as holdfast_ribd;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-use std::{
-    convert::Infallible,
-    hash::{BuildHasher, RandomState},
-    rc::Rc,
-};
+use std::{convert::Infallible, rc::Rc};
 
 use holdfast_api::rib::v1::RibDispatcher;
-use holdfast_process::Boot;
+use holdfast_process::{Boot, hash_key};
 
 use crate::{router::Router, service::Server, vrfs::Vrfs};
 
@@ -52,8 +48,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 
 /// The life of one table: the default one, which knows the VRFs, or that of a VRF.
 async fn table(boot: &Boot, vrfs: Option<Vrfs>) -> Infallible {
-    let seed = RandomState::new().hash_one(());
-    let router = Rc::new(Router::new(seed, &boot.profile));
+    let router = Rc::new(Router::new(hash_key(), &boot.profile));
     metrics::register(&boot.metrics, &router);
     boot.node.serve(RibDispatcher::new(Server::new(Rc::clone(&router), vrfs)));
     boot.join();

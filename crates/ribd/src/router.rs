@@ -12,6 +12,7 @@ use holdfast_process::{
     spawn_task,
 };
 use holdfast_rib::{ClientId, Rib, RibConfig};
+use holdfast_types::HashKey;
 use holdfast_xrl::Channel;
 use tokio::sync::watch;
 
@@ -40,8 +41,8 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    pub(crate) fn new(seed: u64, profile: &Profile) -> Self {
-        let mut rib = Rib::new(RibConfig::new(seed));
+    pub(crate) fn new(key: HashKey, profile: &Profile) -> Self {
+        let mut rib = Rib::new(RibConfig::new(key));
         rib.hold_fib_sync(true);
         Self {
             rib: RefCell::new(rib),

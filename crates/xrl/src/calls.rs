@@ -1,11 +1,10 @@
 //! The caller's side of a channel: calls in progress, the window they share, and those that wait for it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use hashbrown::HashMap;
 use prost::Message;
 
 use crate::XrlError;
@@ -73,7 +72,7 @@ impl Entry {
 /// All calls of this side.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    entries: HashMap<u32, Entry, foldhash::fast::RandomState>,
+    entries: HashMap<u32, Entry>,
     /// Ids of calls that wait for the window, in order. May contain calls that were dropped meanwhile.
     queue: VecDeque<u32>,
     last_id: u32,

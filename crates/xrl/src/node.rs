@@ -1,12 +1,10 @@
 //! A node: what one process serves, and on which channels.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
-
-use hashbrown::HashMap;
 
 use crate::channel::Acceptor;
 use crate::component::v1 as component;

@@ -1,10 +1,10 @@
 //! A process's way to the Finder, and from there to everybody else.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use hashbrown::{HashMap, HashSet};
 use tokio::sync::{Mutex, Notify};
 
 use crate::finder_api::v1 as finder;

@@ -1,8 +1,8 @@
 //! The receiver's side of a channel: calls of the peer that are being carried out.
 
+use std::collections::HashMap;
 use std::task::{Context, Poll, Waker};
 
-use hashbrown::HashMap;
 use tokio::task::AbortHandle;
 
 use crate::XrlError;
@@ -25,7 +25,7 @@ struct Entry {
 /// All calls of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
-    entries: HashMap<u32, Entry, foldhash::fast::RandomState>,
+    entries: HashMap<u32, Entry>,
     bytes: usize,
 }
 

@@ -9,7 +9,7 @@ use holdfast_lab::{
     table::{Synthetic, Table},
 };
 use holdfast_origin_validation::{Authorizations, Delta, VrpTable};
-use holdfast_types::{Asn, Family, Prefix, Vrp};
+use holdfast_types::{Asn, Family, HashKey, Prefix, Vrp};
 
 use super::{ROUTES, SLICE, Speaker, announcement, ipv4, measured};
 use crate::rows::{Kind, Tables};
@@ -38,7 +38,7 @@ fn grants(table: &Table) -> Result<Vec<Vrp>> {
 /// A lookup for each route of a table.
 pub(super) fn validate() -> Result<usize> {
     let table = ipv4(1);
-    let mut vrps = VrpTable::new(1);
+    let mut vrps = VrpTable::new(HashKey::new([1, 0]));
     grants(&table)?.into_iter().for_each(|vrp| {
         vrps.insert(vrp);
     });
@@ -56,7 +56,7 @@ pub(super) fn receive() -> Result<usize> {
     let table = ipv4(1);
     let octets = announcement(&table, 1)?;
     let mut speaker = Speaker::new(1, Family::IPV4_UNICAST)?;
-    let authorizations = Rc::new(RefCell::new(Authorizations::new(1)));
+    let authorizations = Rc::new(RefCell::new(Authorizations::new(HashKey::new([1, 0]))));
     authorizations.borrow_mut().apply(&Delta { announced: grants(&table)?, ..Delta::default() });
     speaker.pipeline.set_authorizations(Some(authorizations));
     measured(|| speaker.update(1, &octets))?;
@@ -71,7 +71,7 @@ pub(crate) fn run() -> Result<()> {
     };
     let all: Vec<Vrp> = rows.iter().map(vrp).collect::<Result<_>>()?;
     let began = Instant::now();
-    let mut authorizations = Authorizations::new(1);
+    let mut authorizations = Authorizations::new(HashKey::new([1, 0]));
     authorizations.apply(&Delta { announced: all.clone(), ..Delta::default() });
     let octets = authorizations.vrps.memory() as f64 / all.len() as f64;
     println!("{} VRPs in {:.0?}, {octets:.1} octets each", all.len(), began.elapsed());

@@ -2,8 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::FixedState;
-use holdfast_types::IpPrefix;
+use holdfast_types::{HashKey, IpPrefix};
 
 use crate::fanout::Change;
 
@@ -13,12 +12,12 @@ pub(super) struct Merge<P> {
     pub(super) changes: Vec<Change<P>>,
     /// Open addressing, twice the window's size: place in `changes`, plus 1.
     slots: Vec<u32>,
-    hasher: FixedState,
+    key: HashKey,
 }
 
 impl<P: IpPrefix> Merge<P> {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { changes: Vec::new(), slots: Vec::new(), hasher: FixedState::with_seed(seed) }
+    pub(super) fn new(key: HashKey) -> Self {
+        Self { changes: Vec::new(), slots: Vec::new(), key }
     }
 
     pub(super) fn run(
@@ -60,7 +59,7 @@ impl<P: IpPrefix> Merge<P> {
     fn find(&self, before: &[Change<P>], change: &Change<P>) -> Result<usize, usize> {
         let mask = self.slots.len() - 1;
         let source = change.is_each().then_some(change.new.source);
-        let mut slot = self.hasher.hash_one((change.prefix, source)) as usize & mask;
+        let mut slot = self.key.hash_one((change.prefix, source)) as usize & mask;
         loop {
             match self.slots[slot] {
                 0 => return Err(slot),

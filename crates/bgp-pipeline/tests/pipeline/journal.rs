@@ -6,7 +6,7 @@ use holdfast_bgp_pipeline::{
     Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline, SessionFacts, Told, Unreadable,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
-use holdfast_types::{Asn, Family, Prefix};
+use holdfast_types::{Asn, Family, HashKey, Prefix};
 
 use crate::tests::pipeline::speaker::{
     Sink, announcement, checked, ebgp, facts, prefix, settle, speaker, withdrawal,
@@ -49,7 +49,7 @@ impl Entries {
             list.push(entry);
             at = *previous;
         }
-        let mut told = Told::new();
+        let mut told = Told::new(HashKey::new([1, 2]));
         list.into_iter().rev().for_each(|entry| told.entry(entry).expect("readable"));
         told
     }
@@ -58,7 +58,7 @@ impl Entries {
     pub(crate) fn rewritten(&self, to: JournalEntry) -> Told {
         let (mut rewrite, mut entries) = (self.told(to).rewrite(), Vec::new());
         while rewrite.work(&mut entries).is_some() {}
-        let mut told = Told::new();
+        let mut told = Told::new(HashKey::new([1, 2]));
         entries.iter().for_each(|entry| told.entry(entry).expect("readable"));
         told
     }
@@ -279,10 +279,10 @@ fn damaged_entries_are_errors() {
     for entry in entries {
         for end in 0..entry.len() {
             // What is cut between two items is readable, and nothing else.
-            let _: Result<(), Unreadable> = Told::new().entry(&entry[..end]);
+            let _: Result<(), Unreadable> = Told::new(HashKey::new([1, 2])).entry(&entry[..end]);
         }
         let cut = &entry[..entry.len() - 1];
-        assert!(Told::new().entry(cut).is_err() || entry.len() < 3, "{entry:?}");
-        assert_eq!(Told::new().entry(&[9]), Err(Unreadable));
+        assert!(Told::new(HashKey::new([1, 2])).entry(cut).is_err() || entry.len() < 3, "{entry:?}");
+        assert_eq!(Told::new(HashKey::new([1, 2])).entry(&[9]), Err(Unreadable));
     }
 }

@@ -9,7 +9,7 @@ use holdfast_bgp_pipeline::{
     DropReason, Gateway, NextHopMode, PeerIndex, Pipeline, RibChanges, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder};
-use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+use holdfast_types::{Asn, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::tests::pipeline::speaker::{OUR_AS, Sink, checked, ebgp, facts, router_id, settle};
 
@@ -36,7 +36,7 @@ fn pipeline() -> Pipeline {
     let mut pipeline = checked(SpeakerConfig {
         max_paths: 4,
         next_hops: NextHopMode::Resolved,
-        ..SpeakerConfig::new(OUR_AS, router_id(1), 1)
+        ..SpeakerConfig::new(OUR_AS, router_id(1), HashKey::new([1, 0]))
     });
     pipeline.rib_resync();
     pipeline

@@ -17,7 +17,7 @@ use holdfast_bgp_wire::{
     update::{self, AsSets, Checked, PeerKind as WireKind, Rules, Verdict},
 };
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, RouterId};
+use holdfast_types::{Asn, Family, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, RouterId};
 
 pub(crate) const OUR_AS: Asn = Asn(65000);
 
@@ -30,7 +30,7 @@ pub(crate) fn router_id(bits: u32) -> RouterId {
 }
 
 pub(crate) fn speaker(next_hops: NextHopMode) -> SpeakerConfig {
-    SpeakerConfig { next_hops, ..SpeakerConfig::new(OUR_AS, router_id(0x0a00_0001), 42) }
+    SpeakerConfig { next_hops, ..SpeakerConfig::new(OUR_AS, router_id(0x0a00_0001), HashKey::new([42, 0])) }
 }
 
 /// A pipeline in which the contract between stages is checked at every seam.

@@ -9,7 +9,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::{Attributes, Origin, edit::AttributesBuilder};
 use holdfast_origin_validation::{Authorizations, Delta};
 use holdfast_policy::{Condition, Outcome, PathValidity, Program, Term, Validity};
-use holdfast_types::{Asn, Aspa, BgpRole, Family, Prefix, Vrp};
+use holdfast_types::{Asn, Aspa, BgpRole, Family, HashKey, Prefix, Vrp};
 
 use crate::tests::pipeline::{
     policies::program,
@@ -28,7 +28,7 @@ fn vrp(text: &str, max_length: u8, asn: u32) -> Vrp {
 /// A pipeline that validates by these, and what it goes by.
 fn validating(vrps: &[Vrp]) -> (Pipeline, Shared) {
     let mut pipeline = checked(speaker(NextHopMode::AlwaysReachable));
-    let shared = Rc::new(RefCell::new(Authorizations::new(1)));
+    let shared = Rc::new(RefCell::new(Authorizations::new(HashKey::new([1, 0]))));
     shared.borrow_mut().apply(&Delta { announced: vrps.to_vec(), ..Delta::default() });
     pipeline.set_authorizations(Some(shared.clone()));
     (pipeline, shared)
@@ -510,7 +510,7 @@ fn the_state_of_an_internal_peer_counts_where_nothing_is_known_here() {
         .expect("taken");
     assert_eq!(pipeline.explain(prefix("10.0.0.0/8"))[0].states, None);
     // What is known here comes before what is said (RFC 8097 section 2).
-    let shared = Rc::new(RefCell::new(Authorizations::new(1)));
+    let shared = Rc::new(RefCell::new(Authorizations::new(HashKey::new([1, 0]))));
     pipeline.set_authorizations(Some(shared.clone()));
     settle(&mut pipeline, &mut []);
     assert_eq!(validities(&mut pipeline, &all), expected);

@@ -22,7 +22,7 @@ use holdfast_bgp_wire::{
     update::{self, AsSets, Checked, Rules, Verdict},
 };
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, IpPrefix, Ipv4Prefix, Prefix, RouterId};
+use holdfast_types::{Asn, Family, HashKey, IpPrefix, Ipv4Prefix, Prefix, RouterId};
 
 const OUR_AS: Asn = Asn(65_000);
 /// What others know our confederation by, where there is one.
@@ -110,7 +110,7 @@ impl Router {
         let speaker = SpeakerConfig {
             as_sets: wild.as_sets,
             confederation: wild.confederation.then_some(CONFEDERATION),
-            ..SpeakerConfig::new(OUR_AS, id(1), 42)
+            ..SpeakerConfig::new(OUR_AS, id(1), HashKey::new([42, 0]))
         };
         let mut pipeline = Pipeline::new(speaker);
         pipeline.observe(Rc::new(RefCell::new(CheckStage::default())));

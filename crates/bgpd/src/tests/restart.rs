@@ -6,7 +6,7 @@ use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{Limits, OriginateAttributes, Pipeline, SpeakerConfig};
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::{Capability, GracefulFamily, KEEPALIVE, MessageType, Open};
-use holdfast_types::{Asn, Family, RouterId};
+use holdfast_types::{Asn, Family, HashKey, RouterId};
 
 use super::{END_OF_RIB, Line, Scene, limited, open};
 use crate::{config::Neighbor, speaker::Speaker};
@@ -15,7 +15,10 @@ use crate::{config::Neighbor, speaker::Speaker};
 fn restarted(mode: &str) -> Scene {
     let mut scene = Scene::new();
     let settings = scene.speaker.settings.clone();
-    let speaker = SpeakerConfig { limits: Limits { log: 16, ..Limits::default() }, ..settings.pipeline(1) };
+    let speaker = SpeakerConfig {
+        limits: Limits { log: 16, ..Limits::default() },
+        ..settings.pipeline(HashKey::new([1, 0]))
+    };
     let configured = scene.speaker.slots[&scene.peer].neighbor.clone();
     let source =
         api::Peer { graceful_restart: mode.into(), restart_seconds: 120, ..configured.source.clone() };

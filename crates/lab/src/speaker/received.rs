@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, bail};
 use holdfast_bgp_wire::{MpReach, NextHop, Notification, Open, nlri, update};
 use holdfast_prefix_table::PrefixTable;
-use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+use holdfast_types::{Family, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 /// Attributes of a route as received.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -74,8 +74,8 @@ impl Default for State {
             status: Status::default(),
             told: 0,
             taken: 0,
-            ipv4: PrefixTable::new(0),
-            ipv6: PrefixTable::new(0),
+            ipv4: PrefixTable::new(HashKey::new([0, 0])),
+            ipv6: PrefixTable::new(HashKey::new([0, 0])),
             sets: Vec::new(),
             numbers: HashMap::new(),
             rest: Vec::new(),

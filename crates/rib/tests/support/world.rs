@@ -10,7 +10,7 @@ use holdfast_rib::{
     Answer, ClientId, Interface, InterfaceAddress, NexthopSet, NexthopSetId, OriginId, RedistFilter, Rib,
     RibConfig, RouteAction, SubscriptionId,
 };
-use holdfast_types::{Family, Prefix};
+use holdfast_types::{Family, HashKey, Prefix};
 
 use super::{
     CLIENTS, ORIGINS, SUBSCRIBERS, addresses, contents, interface_name,
@@ -67,7 +67,11 @@ fn is_wanted(subscriber: usize, prefix: Prefix, winner: &Winner) -> bool {
 /// Origins.
 impl World {
     pub(crate) fn new(log_capacity: usize, via_default: bool) -> Self {
-        let config = RibConfig { log_capacity, resolve_via_default: via_default, ..RibConfig::new(7) };
+        let config = RibConfig {
+            log_capacity,
+            resolve_via_default: via_default,
+            ..RibConfig::new(HashKey::new([7, 0]))
+        };
         let mut rib = Rib::new(config);
         let now = Instant::now();
         let origins = (0..ORIGINS.len()).map(|origin| {

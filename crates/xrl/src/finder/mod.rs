@@ -7,12 +7,12 @@ mod table;
 mod tcp;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::sync::broadcast;
 use tokio::task::spawn_local;
