@@ -52,8 +52,10 @@ pub(crate) struct Connection {
     pub(crate) received_open: Vec<u8>,
     out: VecDeque<Bytes>,
     queued: usize,
-    /// The beginning of a message whose end has not come.
+    /// Received, and not taken in: the beginning of a message whose end has not come, and what [`Self::is_behind`] for.
     partial: Vec<u8>,
+    /// The last turn was over before every whole message was taken in.
+    pub(crate) is_behind: bool,
     tasks: Vec<AbortHandle>,
 }
 
@@ -71,6 +73,8 @@ pub(crate) enum Written {
 pub(crate) enum Received {
     /// So many octets came.
     Octets(usize),
+    /// Nothing was read: there is something left that came before.
+    Left,
     /// The log has no room for more.
     Full,
     /// The socket has none, is at its end (`None`), or fails.
@@ -96,6 +100,7 @@ impl Connection {
             out: VecDeque::new(),
             queued: 0,
             partial: Vec::new(),
+            is_behind: false,
             tasks: Vec::new(),
         }
     }
@@ -266,8 +271,15 @@ impl Connection {
 
     // In.
 
-    /// Reads once, and puts all that has not been taken in into the buffer.
+    /// Reads once, unless there is something left to take in, and puts all that has not been taken in into the buffer.
     pub(crate) fn read(&mut self, buffer: &mut Vec<u8>) -> Received {
+        if std::mem::take(&mut self.is_behind) {
+            match self.held {
+                Some(_) => self.unparsed(buffer, usize::MAX),
+                None => buffer.clone_from(&self.partial),
+            }
+            return Received::Left;
+        }
         let read = match &self.held {
             Some(held) => {
                 let mut log = held.log.log.borrow_mut();

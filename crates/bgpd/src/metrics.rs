@@ -56,6 +56,10 @@ static PROTECTED: Metric =
     Metric::gauge("holdfast_bgp_peer_protected", "Whether the session outlives the bgp process");
 static DROPS: Metric =
     Metric::counter("holdfast_bgp_peer_drops", "Routes and attributes dropped from the peer's UPDATEs");
+static PEER_CPU: Metric = Metric::counter(
+    "holdfast_bgp_peer_cpu_seconds",
+    "Processor time of turns in which the peer was read or written, with what followed for others",
+);
 static PREFIXES_RECEIVED: Metric =
     Metric::gauge("holdfast_bgp_peer_prefixes_received", "Prefixes that the peer announces");
 static PREFIXES_ACCEPTED: Metric =
@@ -65,7 +69,7 @@ static PREFIXES_BEST: Metric =
 static PREFIXES_SENT: Metric =
     Metric::gauge("holdfast_bgp_peer_prefixes_sent", "Prefixes announced to the peer");
 
-static OF_PEERS: [&Metric; 13] = [
+static OF_PEERS: [&Metric; 14] = [
     &UP,
     &STATE,
     &INFO,
@@ -75,6 +79,7 @@ static OF_PEERS: [&Metric; 13] = [
     &SENT,
     &PROTECTED,
     &DROPS,
+    &PEER_CPU,
     &PREFIXES_RECEIVED,
     &PREFIXES_ACCEPTED,
     &PREFIXES_BEST,
@@ -213,6 +218,7 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
     ] {
         sheet.add(metric, &of_peer, value);
     }
+    sheet.add_real(&PEER_CPU, &of_peer, slot.cost.cpu.as_secs_f64());
     let asn = session.negotiated().map_or(slot.neighbor.source.asn, |negotiated| negotiated.asn.0);
     let (address, asn) = (slot.neighbor.location.to_string(), asn.to_string());
     sheet.add(&INFO, &[("peer", name), ("address", &address), ("asn", &asn)], 1);

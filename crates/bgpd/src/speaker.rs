@@ -3,6 +3,7 @@
 //! [`Speaker`] owns all state, on one thread. What happens (bytes, timers, calls) enters through its methods; what it
 //! wants done outside (dialling) leaves as [`Effect`]s. The tasks that feed it are in [`crate::tasks`].
 
+mod cost;
 mod limits;
 mod protection;
 mod receiving;
@@ -22,7 +23,7 @@ use std::{
 use bytes::Bytes;
 use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, SessionFacts, TooManySessions};
 use holdfast_bgp_session::{
-    ConnId, Disposition, Input, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason,
+    ConnId, Disposition, Input, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason, Timer,
 };
 use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
@@ -59,6 +60,8 @@ pub(crate) const MOST_PEERS: usize = 32_768;
 
 /// A connection of a peer.
 pub(crate) type Key = (PeerIndex, ConnId);
+
+pub(crate) use cost::Cost;
 
 /// Something to be done outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +131,7 @@ pub(crate) struct Slot {
     last_update: Option<Instant>,
     dialing: HashMap<ConnId, Option<AbortHandle>>,
     deadline: Option<Instant>,
+    pub(crate) cost: Cost,
 }
 
 impl Slot {
@@ -150,6 +154,7 @@ impl Slot {
             last_update: None,
             dialing: HashMap::new(),
             deadline: None,
+            cost: Cost::default(),
         }
     }
 
@@ -623,6 +628,7 @@ impl Speaker {
             if let Some(slot) = self.slots.get_mut(&index).filter(|slot| slot.is_replaying()) {
                 slot.session.restart_hold(now);
             }
+            self.excuse(index, now);
             self.input(index, Input::Timeout, now);
             // A session that leaves its deadline in the past would otherwise hold everybody up.
             if self.deadlines.first() == Some(&(at, index)) {
@@ -631,6 +637,24 @@ impl Speaker {
                 if let Some(slot) = self.slots.get_mut(&index) {
                     slot.deadline = None;
                 }
+            }
+        }
+    }
+
+    /// A peer whose hold timer is over, but whose octets wait here to be taken in, was not silent: we were late.
+    fn excuse(&mut self, index: PeerIndex, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&index) else { return };
+        let Some(at) = slot.session.deadline(Timer::Hold).filter(|at| *at <= now) else { return };
+        let waits = |connection: &Connection| connection.is_behind || connection.stream.has_unread();
+        let key = slot.session.connection().map(|(id, _)| (index, id));
+        if key.and_then(|key| self.connections.get(&key)).is_some_and(waits) {
+            slot.session.restart_hold(now);
+            if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+                let (peer, late_ms) = (&slot.neighbor.name, now.saturating_duration_since(at).as_millis());
+                warn!(
+                    event = "loop-late",
+                    peer, late_ms, "messages of the peer waited here past its hold time"
+                );
             }
         }
     }

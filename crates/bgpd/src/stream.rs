@@ -123,6 +123,11 @@ impl Stream {
         }
     }
 
+    /// Whether there are octets that nobody has read yet.
+    pub(crate) fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(self).is_ok_and(|octets| octets > 0)
+    }
+
     /// What was written and has not arrived: of TCP at the peer, in octets; of a pair at the door, in memory that it takes.
     pub(crate) fn unacknowledged(&self) -> io::Result<u32> {
         match self {

@@ -413,7 +413,7 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
         thaw(bgp, log, key, id).await;
     }
     while bgp
-        .with(|speaker, now| speaker.holds(key, id) && speaker.replay(key, now))
+        .with(|speaker, now| speaker.holds(key, id) && speaker.replay(key, now, &|| now.elapsed() >= SLICE))
     {
         tokio::task::yield_now().await;
     }

@@ -19,7 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_process::spawn_task;
+use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_process::{metrics::turn, spawn_task};
 use tokio::{
     sync::{Mutex, MutexGuard, Notify, Semaphore},
     task::AbortHandle,
@@ -53,6 +54,8 @@ const ANSWER: Duration = Duration::from_millis(5);
 const NO_HOLD_TIME: Duration = Duration::from_secs(180);
 /// How long a read waits for room in the log before its session goes on without protection.
 const ROOM: Duration = Duration::from_secs(10);
+/// Messages of one peer are taken in for so long, then the turn is another's; a single message may take longer.
+const TURN: Duration = Duration::from_millis(1);
 /// A read that took longer lets everything else have its turn before the next one, whoever reads.
 const LONG: Duration = Duration::from_micros(200);
 
@@ -155,11 +158,30 @@ impl Bgp {
     /// Does something with the speaker, then whatever follows from it.
     pub(crate) fn with<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
         self.work.notify_one();
-        self.settle(act)
+        self.settle("call", act)
+    }
+
+    /// The same for what a peer causes, which is counted as its cost.
+    fn with_peer<T>(
+        self: &Rc<Self>,
+        peer: PeerIndex,
+        cause: &'static str,
+        act: impl FnOnce(&mut Speaker, Instant) -> T,
+    ) -> T {
+        self.work.notify_one();
+        let (result, took) = turn(cause, || self.act(act));
+        if let Some(slot) = self.speaker.borrow_mut().slots.get_mut(&peer) {
+            slot.cost.turn(cause, took);
+        }
+        result
     }
 
     /// [`Self::with`], for background work itself.
-    fn settle<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
+    fn settle<T>(self: &Rc<Self>, cause: &'static str, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
+        turn(cause, || self.act(act)).0
+    }
+
+    fn act<T>(self: &Rc<Self>, act: impl FnOnce(&mut Speaker, Instant) -> T) -> T {
         let now = Instant::now();
         let _named = self.surroundings.span.enter();
         let mut speaker = self.speaker.borrow_mut();
@@ -277,7 +299,10 @@ async fn timer(bgp: Rc<Bgp>) {
     loop {
         let next = bgp.speaker.borrow().next_deadline();
         tokio::select! {
-            () = until(next) => bgp.with(Speaker::expire),
+            () = until(next) => {
+                bgp.work.notify_one();
+                bgp.settle("timers", Speaker::expire);
+            }
             () = bgp.timer.notified() => {}
         }
     }
@@ -289,7 +314,7 @@ async fn ready(bgp: Rc<Bgp>) {
         bgp.ready.notified().await;
         let _turn = bgp.surroundings.turns.writing.lock().await;
         tokio::task::yield_now().await;
-        bgp.settle(|_, _| {});
+        bgp.settle("writing to many", |_, _| {});
     }
 }
 
@@ -297,7 +322,7 @@ async fn ready(bgp: Rc<Bgp>) {
 async fn work(bgp: Rc<Bgp>) {
     loop {
         let turn = bgp.surroundings.turns.working.lock().await;
-        let (more, waiting, next) = bgp.settle(|speaker, _| {
+        let (more, waiting, next) = bgp.settle("background work", |speaker, _| {
             // What a slice leads to is in the sockets already: only they say whether it is time for the next.
             if !speaker.pipeline.is_settled() {
                 speaker.pace();
@@ -330,10 +355,11 @@ async fn until(at: Option<Instant>) {
 
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
     let (mut read, mut full) = (Read::Wait, false);
-    while stream.readable().await.is_ok() {
+    while read == Read::More || stream.readable().await.is_ok() {
         let turn = reading(&bgp, read == Read::More).await;
         let start = Instant::now();
-        read = bgp.with(|speaker, now| speaker.receive(key, now));
+        read = bgp
+            .with_peer(key.0, "reading", |speaker, now| speaker.receive(key, now, &|| now.elapsed() >= TURN));
         if read == Read::More || start.elapsed() > LONG {
             // Ten peers that send their tables must not make the operator wait for ten reads.
             tokio::task::yield_now().await;
@@ -390,7 +416,7 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
     loop {
         // Whatever it was woken for: others have their turn between two attempts.
         tokio::task::yield_now().await;
-        match bgp.with(|speaker, now| speaker.transmit(key, now)) {
+        match bgp.with_peer(key.0, "writing", |speaker, now| speaker.transmit(key, now)) {
             Write::Idle => wake.notified().await,
             Write::Yield => {}
             Write::Blocked => {

@@ -133,7 +133,7 @@ impl Scene {
             let stream = std::rc::Rc::clone(&connection.stream);
             stream.readable().await.expect("a socket");
         }
-        self.speaker.receive(key, self.now)
+        self.speaker.receive(key, self.now, &|| false)
     }
 
     /// The speaker writes what it has; the peer reads so many messages of it.
@@ -229,6 +229,64 @@ async fn messages_that_come_together_are_all_taken() {
     scene.speaker.drain_pipeline(scene.now);
     let slot = &scene.speaker.slots[&scene.peer];
     assert!(slot.end_of_rib.contains(&Family::IPV4_UNICAST));
+}
+
+/// The End-of-RIBs and KEEPALIVEs that the peer's session has received.
+fn received(scene: &Scene) -> (u64, u64) {
+    let counted = &scene.speaker.slots[&scene.peer].session.counters().received;
+    (counted.of(MessageType::Update), counted.of(MessageType::KeepAlive))
+}
+
+#[tokio::test]
+async fn what_a_turn_leaves_comes_first_in_the_next() {
+    for is_protected in [false, true] {
+        let mut scene = Scene::new();
+        let log = is_protected.then(|| protected(&mut scene));
+        let mut line = scene.connect(scene.peer).await;
+        scene.establish(&mut line).await;
+        let (updates, keepalives) = received(&scene);
+        let said = [&END_OF_RIB[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat();
+        line.far.write_all(&said).await.expect("room in the socket");
+        let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+        stream.readable().await.expect("a socket");
+        let mut turn = || scene.speaker.receive(line.key, scene.now, &|| true);
+        assert_eq!(
+            [turn(), turn(), turn(), turn()],
+            [Read::More; 4],
+            "a message each, then what is no whole one"
+        );
+        assert_eq!(turn(), Read::Wait, "the socket is empty");
+        assert_eq!(received(&scene), (updates + 2, keepalives + 1));
+        if let Some(log) = log {
+            let (log, id) = (log.log.borrow(), log.log.borrow().sessions().next().expect("a session"));
+            assert!(log.read(id, log.incoming(id).end - 5) == &KEEPALIVE[..5], "it waits in the log");
+        }
+        assert_eq!(scene.says(&mut line, &KEEPALIVE[5..]).await, Read::Wait);
+        assert_eq!(received(&scene), (updates + 2, keepalives + 2));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_whose_octets_wait_here_is_not_called_silent() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let late = scene.now + Duration::from_secs(91);
+    line.far.write_all(&[KEEPALIVE, KEEPALIVE].concat()).await.expect("room in the socket");
+    let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+    stream.readable().await.expect("a socket");
+    scene.speaker.expire(late);
+    assert_eq!(scene.state(scene.peer), Some(State::Established), "they are in the socket");
+    scene.now = late;
+    let read = scene.speaker.receive(line.key, scene.now, &|| true);
+    assert_eq!(read, Read::More);
+    scene.now += Duration::from_secs(91);
+    scene.speaker.expire(scene.now);
+    assert_eq!(scene.state(scene.peer), Some(State::Established), "one was read, and waits");
+    assert_eq!(scene.speaker.receive(line.key, scene.now, &|| true), Read::More);
+    scene.now += Duration::from_secs(91);
+    scene.speaker.expire(scene.now);
+    assert_eq!(scene.state(scene.peer), Some(State::Idle), "nothing waits");
 }
 
 #[tokio::test]

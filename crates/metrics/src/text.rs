@@ -5,7 +5,7 @@ use std::fmt;
 use holdfast_api::metrics::v1::{Family, Kind, sample::Value};
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode},
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text::encode},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
@@ -36,33 +36,42 @@ impl Collector for Collected {
 
 fn write(family: &Family, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let is_counter = family.kind() == Kind::Counter;
-    let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
+    let kind = match family.kind() {
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Counter => MetricType::Counter,
+        Kind::Histogram => MetricType::Histogram,
+    };
     let mut metric = encoder.encode_descriptor(&family.name, &family.help, None, kind)?;
     // The encoder writes empty braces otherwise.
     if let [only] = family.samples.as_slice()
         && only.labels.is_empty()
     {
-        return number(only.value, is_counter, metric);
+        return number(only.value.as_ref(), is_counter, metric);
     }
     family.samples.iter().try_for_each(|sample| {
         let labels: Vec<_> = sample.labels.iter().map(|label| (&*label.name, &*label.value)).collect();
-        number(sample.value, is_counter, metric.encode_family(&labels)?)
+        number(sample.value.as_ref(), is_counter, metric.encode_family(&labels)?)
     })
 }
 
-fn number(value: Option<Value>, is_counter: bool, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+fn number(value: Option<&Value>, is_counter: bool, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
     match (value, is_counter) {
-        (Some(Value::Integer(value)), true) => ConstCounter::new(value).encode(encoder),
-        (Some(Value::Integer(value)), false) => ConstGauge::new(value).encode(encoder),
-        (Some(Value::Real(value)), true) => ConstCounter::new(value).encode(encoder),
-        (Some(Value::Real(value)), false) => ConstGauge::new(value).encode(encoder),
+        (Some(&Value::Integer(value)), true) => ConstCounter::new(value).encode(encoder),
+        (Some(&Value::Integer(value)), false) => ConstGauge::new(value).encode(encoder),
+        (Some(&Value::Real(value)), true) => ConstCounter::new(value).encode(encoder),
+        (Some(&Value::Real(value)), false) => ConstGauge::new(value).encode(encoder),
+        (Some(Value::Histogram(values)), _) => {
+            let buckets: Vec<_> =
+                values.buckets.iter().map(|bucket| (bucket.at_most, bucket.count)).collect();
+            encoder.encode_histogram::<NoLabelSet>(values.sum, values.count, &buckets, None)
+        }
         (None, _) => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_api::metrics::v1::{Label, Sample};
+    use holdfast_api::metrics::v1::{Bucket, Histogram, Label, Sample};
 
     use super::*;
 
@@ -83,11 +92,15 @@ mod tests {
             kind: kind.into(),
             samples,
         };
+        let buckets =
+            [(0.5, 2), (2.0, 1), (f64::INFINITY, 1)].map(|(at_most, count)| Bucket { at_most, count });
+        let took = Histogram { sum: 9.5, count: 4, buckets: buckets.to_vec() };
         let families = vec![
             family("up", Kind::Gauge, samples.clone()),
             family("seen", Kind::Counter, samples),
             family("alone", Kind::Gauge, vec![sample(&[], Value::Integer(1))]),
             family("none", Kind::Counter, Vec::new()),
+            family("took", Kind::Histogram, vec![sample(&[("process", "bgp")], Value::Histogram(took))]),
         ];
         let expected = "\
 # HELP up What it is
@@ -103,6 +116,13 @@ seen_total{peer=\"b\",family=\"ipv4\"} 0.5
 alone 1
 # HELP none What it is
 # TYPE none counter
+# HELP took What it is
+# TYPE took histogram
+took_sum{process=\"bgp\"} 9.5
+took_count{process=\"bgp\"} 4
+took_bucket{le=\"0.5\",process=\"bgp\"} 2
+took_bucket{le=\"2.0\",process=\"bgp\"} 3
+took_bucket{le=\"+Inf\",process=\"bgp\"} 4
 # EOF
 ";
         assert_eq!(text(families).expect("written"), expected);

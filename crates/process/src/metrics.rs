@@ -6,6 +6,7 @@
 
 mod common;
 mod service;
+pub(crate) mod turns;
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,13 +14,14 @@ use std::{
 };
 
 use holdfast_api::metrics::v1::{
-    Family, Kind, Label, MetricsClient, MetricsDispatcher, Sample, sample::Value,
+    Family, Histogram, Kind, Label, MetricsClient, MetricsDispatcher, Sample, sample::Value,
 };
 use holdfast_xrl::{Channel, Client, Node};
 
 use service::MetricsService;
 
 pub use holdfast_api::metrics::v1::Queue;
+pub use turns::turn;
 
 /// A metric: what one or more numbers mean.
 #[derive(Debug)]
@@ -41,6 +43,11 @@ impl Metric {
     /// One that only goes up, from 0 at the start of the process.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, kind: Kind::Counter }
+    }
+
+    /// How often a value was in which range, since the start of the process.
+    pub const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: Kind::Histogram }
     }
 }
 
@@ -65,6 +72,11 @@ impl Sheet {
     /// A value with a fraction.
     pub fn add_real(&mut self, metric: &'static Metric, labels: &[(&str, &str)], value: f64) {
         self.push(metric, labels, Value::Real(value));
+    }
+
+    /// Values by range.
+    pub fn add_histogram(&mut self, metric: &'static Metric, labels: &[(&str, &str)], values: Histogram) {
+        self.push(metric, labels, Value::Histogram(values));
     }
 
     /// A queue.
@@ -222,7 +234,7 @@ mod tests {
         let pages = sheet.pages(2);
         assert_eq!(shape(&pages), [("seen", 0), ("up", 2), ("up", 2), ("up", 1)]);
         let last = &pages[3].samples[0];
-        assert_eq!((last.labels[0].value.as_str(), last.value), ("4", Some(Value::Integer(4))));
+        assert_eq!((last.labels[0].value.as_str(), &last.value), ("4", &Some(Value::Integer(4))));
     }
 
     #[tokio::test(flavor = "current_thread")]

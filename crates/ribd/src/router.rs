@@ -8,6 +8,7 @@ use std::{
 };
 
 use holdfast_process::{
+    metrics::turn,
     profile::{Point, Profile, RIB_IN, RIB_QUEUED, RIB_SENT},
     spawn_task,
 };
@@ -64,7 +65,7 @@ impl Router {
     /// Changes the table and lets everybody look what follows.
     pub(crate) fn change<T>(&self, act: impl FnOnce(&mut Rib) -> T) -> T {
         let seen = self.queued.now().map(|_| self.quietly(|rib| rib.changes_end()));
-        let (result, lengths) = self.quietly(|rib| (act(rib), rib.log_lengths()));
+        let ((result, lengths), _) = turn("change", || self.quietly(|rib| (act(rib), rib.log_lengths())));
         for (high, length) in self.depths.logs.iter().zip(lengths) {
             high.see(length as u64);
         }

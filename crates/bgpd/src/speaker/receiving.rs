@@ -10,9 +10,21 @@ use tracing::{debug, warn};
 use super::{Key, Read, Speaker, may_log};
 use crate::{connection::READ, connection::Received};
 
+/// What became of messages that were there.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Taken {
+    /// Every whole one was taken in.
+    All,
+    /// The turn was over before.
+    Some,
+    /// The connection has ended.
+    Gone,
+}
+
 impl Speaker {
-    /// Reads once from a connection and takes in every whole message.
-    pub(crate) fn receive(&mut self, key: Key, now: Instant) -> Read {
+    /// Reads once from a connection and takes in every whole message, one of them at least, until the turn is over. What is left
+    /// then comes first in the next turn.
+    pub(crate) fn receive(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> Read {
         let Some(connection) = self.connections.get_mut(&key) else { return Read::Gone };
         if connection.closing {
             return Read::Gone;
@@ -22,12 +34,19 @@ impl Speaker {
         let outcome = match connection.read(&mut buffer) {
             Received::Octets(count) => {
                 connection.last_read = now;
-                match self.messages(key, &buffer, now) {
-                    true if count == READ => Read::More,
-                    true => Read::Wait,
-                    false => Read::Gone,
+                if let Some(slot) = self.slots.get_mut(&key.0) {
+                    slot.cost.octets_in += count as u64;
+                }
+                match self.messages(key, &buffer, now, is_over) {
+                    Taken::All if count < READ => Read::Wait,
+                    Taken::All | Taken::Some => Read::More,
+                    Taken::Gone => Read::Gone,
                 }
             }
+            Received::Left => match self.messages(key, &buffer, now, is_over) {
+                Taken::All | Taken::Some => Read::More,
+                Taken::Gone => Read::Gone,
+            },
             Received::Full => Read::Full,
             Received::Failed(Some(error)) if error.kind() == io::ErrorKind::WouldBlock => Read::Wait,
             Received::Failed(error) => {
@@ -40,40 +59,43 @@ impl Speaker {
     }
 
     /// Takes in some of what the process before has received; whether there is more.
-    pub(crate) fn replay(&mut self, key: Key, now: Instant) -> bool {
+    pub(crate) fn replay(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> bool {
         let Some(connection) = self.connections.get(&key) else { return false };
         self.points.replaying();
         let mut buffer = std::mem::take(&mut self.buffer);
         // A whole message is among them, if there is one.
         connection.unparsed(&mut buffer, 2 * READ);
-        let more = buffer.len() == 2 * READ;
-        let goes_on = self.messages(key, &buffer, now);
+        let was_full = buffer.len() == 2 * READ;
+        let taken = self.messages(key, &buffer, now, is_over);
         self.buffer = buffer;
-        more && goes_on
+        match taken {
+            Taken::All => was_full,
+            Taken::Some => true,
+            Taken::Gone => false,
+        }
     }
 
-    /// Takes in whole messages; whether the connection goes on. If processing them ends this process, the log says
-    /// whose they were.
-    fn messages(&mut self, key: Key, bytes: &[u8], now: Instant) -> bool {
+    /// Takes in whole messages. If processing them ends this process, the log says whose they were.
+    fn messages(&mut self, key: Key, bytes: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
         let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
         let processing = held.map(|held| (Rc::clone(&held.log), held.id));
         if let Some((log, id)) = &processing {
             log.log.borrow_mut().enter(*id);
         }
-        let goes_on = self.take_messages(key, bytes, now);
+        let taken = self.take_messages(key, bytes, now, is_over);
         if let Some((log, _)) = processing {
             log.log.borrow_mut().leave();
         }
-        goes_on
+        taken
     }
 
-    fn take_messages(&mut self, key: Key, all: &[u8], now: Instant) -> bool {
+    fn take_messages(&mut self, key: Key, all: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
         let (index, id) = key;
         let mut bytes = all;
         let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
         let start = held.map_or(0, |held| held.parsed);
-        loop {
-            let Some(slot) = self.slots.get_mut(&index) else { return false };
+        let taken = loop {
+            let Some(slot) = self.slots.get_mut(&index) else { return Taken::Gone };
             match next_message(bytes, slot.session.max_received(id)) {
                 Ok(Some(message)) => {
                     let at = start + (all.len() - bytes.len()) as u64;
@@ -100,23 +122,27 @@ impl Speaker {
                     self.drain(index, now);
                     if self.begins_in_log(key) {
                         // What is left was received before the connection was in the log.
-                        return self.hold_and_go_on(key, bytes, now);
+                        return self.hold_and_go_on(key, bytes, now, is_over);
                     }
                 }
-                Ok(None) => break,
+                Ok(None) => break Taken::All,
                 Err(error) => {
                     self.input(index, Input::FramingError(id, error), now);
-                    return false;
+                    return Taken::Gone;
                 }
             }
             if self.connections.get(&key).is_none_or(|connection| connection.closing) {
-                return false;
+                return Taken::Gone;
             }
-        }
+            if !bytes.is_empty() && is_over() {
+                break Taken::Some;
+            }
+        };
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.taken_in(all.len() - bytes.len(), bytes);
+            connection.is_behind = taken == Taken::Some;
         }
-        true
+        taken
     }
 
     /// Whether the session has come up with the last message, and its connection into the log.
@@ -124,10 +150,10 @@ impl Speaker {
         std::mem::take(&mut self.begun) == Some(key)
     }
 
-    fn hold_and_go_on(&mut self, key: Key, rest: &[u8], now: Instant) -> bool {
-        let Some(connection) = self.connections.get_mut(&key) else { return false };
+    fn hold_and_go_on(&mut self, key: Key, rest: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
+        let Some(connection) = self.connections.get_mut(&key) else { return Taken::Gone };
         connection.hold(rest);
-        self.take_messages(key, rest, now)
+        self.take_messages(key, rest, now, is_over)
     }
 
     fn deliver(

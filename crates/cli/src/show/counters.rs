@@ -97,9 +97,15 @@ fn write(
 ) -> std::io::Result<()> {
     let suffix = if family.kind() == Kind::Counter { "_total" } else { "" };
     let name = format!("{}{suffix}", family.name);
-    let value = match sample.value {
-        Some(Number::Integer(value)) => Value::from(value),
-        Some(Number::Real(value)) => Value::from(value),
+    let value = match &sample.value {
+        Some(Number::Integer(value)) => Value::from(*value),
+        Some(Number::Real(value)) => Value::from(*value),
+        Some(Number::Histogram(values)) => {
+            // JSON has no infinity: how many there are in all is the count.
+            let ends = values.buckets.iter().filter(|bucket| bucket.at_most.is_finite());
+            let buckets: Vec<_> = ends.map(|bucket| json!([bucket.at_most, bucket.count])).collect();
+            json!({ "count": values.count, "sum": values.sum, "buckets": buckets })
+        }
         None => Value::Null,
     };
     if as_json {

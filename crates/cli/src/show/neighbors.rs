@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, FamilyState, Neighbor, NextHopRule, PathRules, PrefixLimit, PrivateAsns, ShowNeighborsRequest,
-    SummaryPeer,
+    BgpClient, Cost, FamilyState, Neighbor, NextHopRule, PathRules, PrefixLimit, PrivateAsns,
+    ShowNeighborsRequest, SummaryPeer,
 };
 use holdfast_types::BgpRole;
 use serde_json::{Map, Value, json};
@@ -78,6 +78,15 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         "drops": neighbor.drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect::<Map<_, _>>(),
         "faults": neighbor.faults,
     });
+    if let Some(cost) = &neighbor.cost {
+        value["cost"] = json!({
+            "cpu_ms": cost.cpu_microseconds / 1000,
+            "octets_in": cost.octets_in,
+            "turns": cost.turns,
+            "longest_turn_us": cost.longest_turn_microseconds,
+            "longest_turn_cause": cost.longest_turn_cause,
+        });
+    }
     let texts = [
         ("nbrDesc", &peer.description),
         ("lastResetDueTo", &neighbor.last_reset),
@@ -240,6 +249,9 @@ fn write(neighbor: &Neighbor, out: &mut dyn Write) -> io::Result<()> {
     }
     let (import, export) = (policy(&neighbor.import, neighbor), policy(&neighbor.export, neighbor));
     writeln!(out, "  Policy: import {import}, export {export}")?;
+    if let Some(cost) = neighbor.cost.as_ref().filter(|cost| cost.turns > 0) {
+        write_cost(cost, out)?;
+    }
     for drop in &neighbor.drops {
         writeln!(out, "  Dropped: {} x {}", drop.count, drop.reason)?;
     }
@@ -322,6 +334,16 @@ fn write_connection(neighbor: &Neighbor, remote: &str, out: &mut dyn Write) -> i
     }
     let (read, written) = (neighbor.last_read_milliseconds, neighbor.last_write_milliseconds);
     writeln!(out, "  Last read {} ago, last write {} ago", uptime(read.max(1)), uptime(written.max(1)))
+}
+
+fn write_cost(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
+    let &Cost { cpu_microseconds: cpu, octets_in, turns, longest_turn_microseconds: longest, .. } = cost;
+    let [cpu, longest] = [cpu, longest].map(|micros| micros as f64 / 1000.0);
+    let cause = or_dash(&cost.longest_turn_cause);
+    writeln!(
+        out,
+        "  Cost: {cpu:.0} ms in {turns} turns, the longest {longest:.1} ms ({cause}), {octets_in} octets received"
+    )
 }
 
 fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> io::Result<()> {

@@ -9,6 +9,7 @@
 //! The neighbour is a good one. Whatever happens, its session must never end, no process may die, and when it is over
 //! the router holds no more descriptors than before. Guests come from a listen range and do what the test wants.
 
+mod cost;
 mod incidents;
 mod pace;
 
@@ -188,10 +189,15 @@ fn guest_asn(address: Ipv4Addr) -> Asn {
 }
 
 fn open(from: Ipv4Addr, hold_time: u16) -> Vec<u8> {
+    open_with(from, hold_time, Vec::new())
+}
+
+/// With further capabilities.
+fn open_with(from: Ipv4Addr, hold_time: u16, more: Vec<Capability>) -> Vec<u8> {
     let asn = guest_asn(from);
     let families = [Family::IPV4_UNICAST, Family::IPV6_UNICAST].map(Capability::Multiprotocol);
     let others = [Capability::FourOctetAs(asn), Capability::RouteRefresh, Capability::ExtendedMessage];
-    let capabilities = families.into_iter().chain(others).collect();
+    let capabilities = families.into_iter().chain(others).chain(more).collect();
     let router_id = RouterId::new(from.to_bits()).expect("no guest is 0.0.0.0");
     Open { asn, hold_time, router_id, capabilities }.encode()
 }
@@ -215,7 +221,12 @@ fn receive_whole(stream: &mut TcpStream) -> Result<(MessageType, Vec<u8>)> {
 /// Our side of the handshake.
 fn establish(stream: &mut TcpStream, hold_time: u16) -> Result<()> {
     let IpAddr::V4(from) = stream.local_addr()?.ip() else { bail!("an IPv4 connection") };
-    stream.write_all(&open(from, hold_time))?;
+    establish_as(stream, &open(from, hold_time))
+}
+
+/// The same with an OPEN of its own.
+fn establish_as(stream: &mut TcpStream, open: &[u8]) -> Result<()> {
+    stream.write_all(open)?;
     ensure!(receive(stream)? == MessageType::Open, "an OPEN");
     ensure!(receive(stream)? == MessageType::KeepAlive, "a KEEPALIVE");
     Ok(stream.write_all(&KEEPALIVE)?)

@@ -3,10 +3,16 @@
 use holdfast_xrl::traffic::{self, Traffic};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Metric, Metrics, Queue, Sheet};
+use super::{Metric, Metrics, Queue, Sheet, turns};
 
 static CPU: Metric =
     Metric::counter("holdfast_process_cpu_seconds", "Processor time that the process has used");
+static TURN: Metric = Metric::histogram(
+    "holdfast_process_turn_seconds",
+    "Processor time of turns: what the process's one thread does before anything else can happen",
+);
+static LONGEST_TURN: Metric =
+    Metric::gauge("holdfast_process_longest_turn_seconds", "The longest turn so far, and what it was for");
 static CHANNELS: Metric = Metric::gauge("holdfast_xrl_channels", "Open channels to other processes");
 static CALLS_MADE: Metric = Metric::counter("holdfast_xrl_calls_made", "Calls to other processes");
 static CALLS_SERVED: Metric = Metric::counter("holdfast_xrl_calls_served", "Calls from other processes");
@@ -27,6 +33,10 @@ fn common(sheet: &mut Sheet, process: &str) {
     let labels = [("process", process)];
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     sheet.add_real(&CPU, &labels, cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9);
+    let turns = turns::of_this_thread();
+    sheet.add_histogram(&TURN, &labels, turns.histogram());
+    let longest = [("process", process), ("cause", turns.cause)];
+    sheet.add_real(&LONGEST_TURN, &longest, turns.longest.as_secs_f64());
     let traffic = traffic::of_this_thread();
     for (metric, value) in [
         (&CHANNELS, traffic.channels),
