@@ -100,7 +100,13 @@ impl Messages {
         self.0.iter().sum()
     }
 
-    pub(crate) fn add(&mut self, kind: MessageType, count: u64) {
+    /// How many of each type, in the order of the types' numbers.
+    pub fn by_type(&self) -> [u64; 5] {
+        self.0
+    }
+
+    /// So many more of a type.
+    pub fn add(&mut self, kind: MessageType, count: u64) {
         self.0[index(kind)] += count;
     }
 }

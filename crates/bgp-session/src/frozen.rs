@@ -117,6 +117,14 @@ impl Frozen {
         self.up_for = self.up_for.saturating_add(by);
     }
 
+    /// What is known beside it of what its process has counted afterwards: so many messages of each type sent in all, if
+    /// that is more, and these received.
+    pub fn count(&mut self, sent: [u64; 5], received: &Messages) {
+        let Counters { sent: Messages(counted), received: Messages(before) } = &mut self.counters;
+        counted.iter_mut().zip(sent).for_each(|(counted, sent)| *counted = sent.max(*counted));
+        before.iter_mut().zip(received.0).for_each(|(before, more)| *before = before.saturating_add(more));
+    }
+
     /// Its form in octets, for [`Self::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let more = if self.offered_enhanced_refresh { OFFERED_ENHANCED_REFRESH } else { 0 };

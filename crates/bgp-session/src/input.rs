@@ -47,6 +47,8 @@ pub enum Input<'a> {
     /// A message, framed by [`holdfast_bgp_wire::next_message`], without its header (events 19, 22
     /// and 24 to 27).
     Message(ConnId, MessageType, &'a [u8]),
+    /// The same, of one that another process has taken in and counted.
+    Replayed(ConnId, MessageType, &'a [u8]),
     /// What was received is no message (event 21).
     FramingError(ConnId, Notification),
     /// The pipeline cannot go on with what an UPDATE or ROUTE-REFRESH said (event 28).

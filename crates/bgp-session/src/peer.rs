@@ -198,7 +198,13 @@ impl Peer {
             Input::Connected(id) => return self.event(id, Event::Connected, now),
             Input::ConnectFailed(id, error) => return self.event(id, Event::ConnectFailed(error), now),
             Input::Closed(id, error) => return self.event(id, Event::Lost(error), now),
-            Input::Message(id, kind, body) => return self.event(id, Event::Message(kind, body), now),
+            Input::Message(id, kind, body) => {
+                if self.slot_of(id).is_some() {
+                    self.out.counters.received.add(kind, 1);
+                }
+                return self.event(id, Event::Message(kind, body), now);
+            }
+            Input::Replayed(id, kind, body) => return self.event(id, Event::Message(kind, body), now),
             Input::FramingError(id, error) => return self.event(id, Event::FramingError(error), now),
             Input::UpdateRefused(id, error) => return self.event(id, Event::UpdateRefused(error), now),
             Input::Sent(id) => return self.event(id, Event::Sent, now),
@@ -221,9 +227,6 @@ impl Peer {
 
     fn event(&mut self, id: ConnId, event: Event<'_>, now: Instant) -> Disposition {
         let Some(slot) = self.slot_of(id) else { return Disposition::Done };
-        if let Event::Message(kind, _) = event {
-            self.out.counters.received.add(kind, 1);
-        }
         self.step(slot, event, now)
     }
 

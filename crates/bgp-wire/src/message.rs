@@ -31,7 +31,8 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    fn from_octet(octet: u8) -> Option<Self> {
+    /// The type that an octet of a header means.
+    pub fn from_octet(octet: u8) -> Option<Self> {
         Some(match octet {
             1 => Self::Open,
             2 => Self::Update,

@@ -13,12 +13,13 @@ use std::{
 
 use bytes::Bytes;
 use holdfast_api::transport::v1 as transport;
+use holdfast_bgp_session::Messages;
 use holdfast_nsr::{EntryId, Full};
 use holdfast_process::metrics::High;
 use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
-    nonstop::{Held, ReplicationLog, Unprotected},
+    nonstop::{Held, Progress, ReplicationLog, Unprotected},
     stream::{Handed, Offsets, Stream},
 };
 
@@ -136,7 +137,7 @@ impl Connection {
             self.unprotected = Unprotected::LogFull;
             return;
         };
-        self.held = Some(Held::new(log, id, incoming));
+        self.held = Some(Held::new(log, id, incoming, Progress::default()));
         self.queued = 0;
         for bytes in std::mem::take(&mut self.out) {
             self.queue(bytes, None);
@@ -161,6 +162,7 @@ impl Connection {
                 count += now.len();
             }
             log.received(held.id, count);
+            held.log.pacing.borrow_mut().received(held.id, count as u64);
         }
     }
 
@@ -192,6 +194,13 @@ impl Connection {
         }
         self.queued += bytes.len();
         self.out.push_back(bytes);
+    }
+
+    /// So many messages of each type have been sent, or queued: the next process is to know.
+    pub(crate) fn count(&self, sent: &Messages) {
+        if let Some(held) = &self.held {
+            held.log.log.borrow_mut().set_numbers(held.id, sent.by_type());
+        }
     }
 
     /// The session has come to this place of the journal, and was given nothing for it.
@@ -293,7 +302,7 @@ impl Connection {
                 let read = self.stream.try_read_vectored(slices);
                 if let Ok(count) = &read {
                     log.received(held.id, *count);
-                    held.log.count_received(*count);
+                    held.log.pacing.borrow_mut().received(held.id, *count as u64);
                 }
                 read
             }

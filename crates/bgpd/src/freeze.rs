@@ -1,13 +1,14 @@
 //! Keeping the replication log short: snapshots of the sessions' routes, and announcements written as one.
 
 use std::{
-    collections::BTreeSet,
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use holdfast_bgp_pipeline::{FreezePlace, JournalEntry, PeerIndex};
-use holdfast_nsr::{EntryId, SessionId};
+use holdfast_nsr::{EntryId, SessionId, Walk};
 use holdfast_types::Family;
 use tracing::{debug, warn};
 
@@ -20,8 +21,6 @@ use crate::{
 
 /// Paths that a slice of a snapshot looks at, 0.1 us each.
 const SLICE: usize = 4096;
-/// Octets received below which a session needs no snapshot.
-const SHORT_TAIL: u64 = 64 << 10;
 /// Sessions whose records are written before others have their turn.
 const RECORDS: usize = 64;
 /// How often what is known of sessions is written again, and short histories of idle sessions are dropped.
@@ -29,7 +28,6 @@ const REFRESH: Duration = Duration::from_secs(10);
 
 /// A session of which a snapshot is being made.
 struct Frozen {
-    index: PeerIndex,
     id: SessionId,
     /// What came before this offset is in the snapshot.
     covered: u64,
@@ -82,56 +80,84 @@ fn refresh_session(speaker: &mut Speaker, log: &Rc<ReplicationLog>, index: PeerI
     }
 }
 
-/// One walk over the tables for all sessions of which much was received.
+/// One walk over the tables for all sessions of which a snapshot is worth its octets, if there are any.
 async fn snapshots(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
-    let begun = begin(bgp, log);
-    let id_of = |index: PeerIndex| begun.iter().find(|frozen| frozen.index == index).map(|frozen| frozen.id);
+    let begun = RefCell::new(begin(bgp, log));
+    if begun.borrow().is_empty() {
+        return;
+    }
     let mut place = FreezePlace::default();
-    let mut full = false;
     loop {
         let next = {
-            let (speaker, mut log) = (bgp.speaker.borrow(), log.log.borrow_mut());
-            let mut sink = |index: PeerIndex, record: &[u8]| {
-                if let Some(id) = id_of(index).filter(|id| is_held(&speaker, index, *id)) {
-                    full |= log.snapshot_record(id, record).is_err();
+            let speaker = bgp.speaker.borrow();
+            let mut sink = |index: PeerIndex, octets: &[u8]| {
+                let mut begun = begun.borrow_mut();
+                let Some(id) = begun.get(&index).map(|frozen| frozen.id) else { return };
+                if !is_held(&speaker, index, id) || !record(log, id, octets) {
+                    begun.remove(&index);
                 }
             };
-            speaker.pipeline.freeze_routes(place, SLICE, |index| id_of(index).is_some(), &mut sink)
+            let is_begun = |index| begun.borrow().contains_key(&index);
+            speaker.pipeline.freeze_routes(place, SLICE, is_begun, &mut sink)
         };
         tokio::task::yield_now().await;
         match next {
-            Some(next) if !full => place = next,
+            Some(next) if !begun.borrow().is_empty() => place = next,
             _ => break,
         }
     }
     let mut octets = 0;
-    for Frozen { index, id, covered } in begun {
-        bgp.with(|speaker, now| {
-            if !is_held(speaker, index, id) {
-                return;
-            }
-            if full {
-                return log.log.borrow_mut().abort_snapshot(id);
-            }
-            speaker.update_record(index, now);
-            let Some((key, _)) = speaker.session_connection(index) else { return };
-            if let Some(held) = speaker.connection_mut(key).and_then(|connection| connection.held.as_mut()) {
-                held.snapshot_at = Some(now);
-                log.log.borrow_mut().commit_snapshot(id, covered);
-                octets += log.log.borrow().session_usage(id).snapshot;
-            }
-        });
+    for (index, frozen) in begun.into_inner() {
+        octets += bgp.with(|speaker, now| commit(speaker, log, index, &frozen, now));
     }
-    match full {
-        true => warn!(
-            event = "nonstop-log-full",
-            "there is no room in the log for snapshots: set a larger nonstop-memory"
-        ),
-        false => {
-            debug!(octets, "snapshots made");
-            log.set_snapshots(octets);
+    log.log.borrow_mut().hold_back(0);
+    log.pacing.borrow_mut().end();
+    let (received, written) = log.pacing.borrow().totals();
+    debug!(octets, received, written, "snapshots made");
+}
+
+/// Writes a record of a snapshot. Where it has not been earned, or finds no room, that is given up.
+fn record(log: &ReplicationLog, id: SessionId, octets: &[u8]) -> bool {
+    let (mut held, mut pacing) = (log.log.borrow_mut(), log.pacing.borrow_mut());
+    let is_paid = pacing.pay(id, octets.len() as u64);
+    let is_written = is_paid && held.snapshot_record(id, octets).is_ok();
+    if !is_written {
+        held.abort_snapshot(id);
+        pacing.abandoned(id, is_paid);
+        debug!(session = id.0, is_paid, "a snapshot was given up");
+        if is_paid && log.says_full() {
+            warn!(
+                event = "nonstop-log-full",
+                "there is no room in the log for a snapshot: set a larger nonstop-memory"
+            );
         }
     }
+    is_written
+}
+
+/// The snapshot holds from now on; its octets.
+fn commit(
+    speaker: &mut Speaker,
+    log: &ReplicationLog,
+    index: PeerIndex,
+    &Frozen { id, covered }: &Frozen,
+    now: Instant,
+) -> u64 {
+    if !is_held(speaker, index, id) {
+        return 0;
+    }
+    speaker.update_record(index, now);
+    let Some((key, _)) = speaker.session_connection(index) else { return 0 };
+    let connection = speaker.connection_mut(key);
+    let Some(held) = connection.and_then(|connection| connection.held.as_mut()) else { return 0 };
+    held.snapshot_at = Some(now);
+    let mut all = log.log.borrow_mut();
+    let before = all.session_usage(id);
+    all.commit_snapshot(id, covered);
+    let after = all.session_usage(id);
+    let taken = before.incoming - after.incoming;
+    log.pacing.borrow_mut().committed(id, taken, before.snapshot, after.snapshot);
+    after.snapshot
 }
 
 fn is_held(speaker: &Speaker, index: PeerIndex, id: SessionId) -> bool {
@@ -139,30 +165,28 @@ fn is_held(speaker: &Speaker, index: PeerIndex, id: SessionId) -> bool {
     connection.and_then(|connection| connection.held.as_ref()).is_some_and(|held| held.id == id)
 }
 
-fn begin(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) -> Vec<Frozen> {
-    log.begin_snapshots();
+fn begin(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) -> BTreeMap<PeerIndex, Frozen> {
     let speaker = bgp.speaker.borrow();
-    let mut log = log.log.borrow_mut();
-    let mut begun = Vec::new();
-    for (&index, slot) in &speaker.slots {
-        let Some((_, connection)) = speaker.session_connection(index) else { continue };
-        let Some(held) = &connection.held else { continue };
-        let incoming = log.incoming(held.id);
-        // From BoRR to EoRR what is stale would not be said in a snapshot: the stream says it.
-        let is_refreshed = slot.session.refreshing().next().is_some();
-        if !slot.is_replaying()
-            && !held.refreshing
-            && !is_refreshed
-            && incoming.end - incoming.start >= SHORT_TAIL
-        {
-            log.begin_snapshot(held.id);
-            let filters = speaker.pipeline.freeze_orf(index);
-            if filters.iter().any(|record| log.snapshot_record(held.id, record).is_err()) {
-                log.abort_snapshot(held.id);
-                continue;
-            }
-            begun.push(Frozen { index, id: held.id, covered: held.parsed });
+    let walk = {
+        let all = log.log.borrow();
+        let holdings = speaker.holdings(&all);
+        log.pacing.borrow_mut().begin(&holdings, all.snapshot_room())
+    };
+    let Some(Walk { sessions, octets }) = walk else { return BTreeMap::new() };
+    log.log.borrow_mut().hold_back(octets);
+    let mut begun = BTreeMap::new();
+    for id in sessions {
+        let Some(key) = speaker.key_of(id) else { continue };
+        let held = speaker.connection(key).and_then(|connection| connection.held.as_ref());
+        let Some(covered) = held.map(|held| held.parsed) else { continue };
+        log.log.borrow_mut().begin_snapshot(id);
+        if speaker.pipeline.freeze_orf(key.0).iter().all(|octets| record(log, id, octets)) {
+            begun.insert(key.0, Frozen { id, covered });
         }
+    }
+    if begun.is_empty() {
+        log.log.borrow_mut().hold_back(0);
+        log.pacing.borrow_mut().end();
     }
     begun
 }

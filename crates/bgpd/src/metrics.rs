@@ -28,6 +28,12 @@ static NSR_USED: Metric =
     Metric::gauge("holdfast_bgp_nsr_log_used_bytes", "What the replication log of the sessions holds");
 static NSR_SIZE: Metric =
     Metric::gauge("holdfast_bgp_nsr_log_size_bytes", "How much the replication log has room for");
+static NSR_RECEIVED: Metric =
+    Metric::counter("holdfast_bgp_nsr_received_octets", "Octets received into the replication log");
+static NSR_SNAPSHOTS: Metric = Metric::counter(
+    "holdfast_bgp_nsr_snapshot_octets",
+    "Octets of snapshots written into it, those included that were given up",
+);
 
 static VRPS: Metric = Metric::gauge("holdfast_bgp_rpki_vrps", "VRPs that routes are validated by");
 static ASPAS: Metric =
@@ -185,10 +191,12 @@ fn queue(name: &str, unit: &str, length: usize, bound: usize) -> Queue {
 }
 
 fn nsr(sheet: &mut Sheet, speaker: &Speaker) {
-    let (size, used) = match &speaker.nonstop {
-        Some(log) => log.log.borrow().size_and_used(),
-        None => (0, 0),
+    let ((size, used), (received, snapshots)) = match &speaker.nonstop {
+        Some(log) => (log.log.borrow().size_and_used(), log.pacing.borrow().totals()),
+        None => Default::default(),
     };
+    sheet.add(&NSR_RECEIVED, &[], received);
+    sheet.add(&NSR_SNAPSHOTS, &[], snapshots);
     sheet.add(&NSR_SIZE, &[], size);
     sheet.add(&NSR_USED, &[], used);
 }

@@ -9,7 +9,7 @@ use std::{
 
 use holdfast_api::{bgp::v1::HeldSession, transport::v1 as transport};
 use holdfast_bgp_pipeline::{Journal, JournalEntry};
-use holdfast_nsr::{EntryId, Full, Log, Memory, SessionId};
+use holdfast_nsr::{EntryId, Full, Log, Memory, Pacing, SessionId};
 use holdfast_process::formats::NSR_LOG;
 use holdfast_sys::memory::SharedMemory;
 use holdfast_types::{Afi, Family, Safi};
@@ -20,8 +20,6 @@ use crate::location::Location;
 /// Version of all that this process writes into the log: records, entries, snapshots. One that it does not know it
 /// does not touch.
 pub(crate) const FORMATS: u64 = NSR_LOG as u64;
-/// Octets received since the last snapshots after which new ones are made, unless the last were larger.
-const LONG_TAIL: u64 = 16 << 20;
 /// Octets of new announcements after which old and new are written as one, unless the old are more.
 const LONG_HISTORY: u64 = 8 << 20;
 /// Histories begun, each in a block of its own, after which the blocks of those that have ended are freed: one in so
@@ -84,10 +82,10 @@ pub(crate) struct ReplicationLog {
     pub(crate) log: RefCell<Log<Shared>>,
     /// Sessions that have left the log: the keeper is to close its copies of their sockets.
     left: RefCell<Vec<SessionId>>,
-    /// Octets received since the last snapshots were begun.
-    tail: Cell<u64>,
-    /// Octets of the snapshots that hold.
-    snapshots: Cell<u64>,
+    /// When snapshots are worth their octets.
+    pub(crate) pacing: RefCell<Pacing>,
+    /// It was said that there was no room for one.
+    said_full: Cell<bool>,
     /// Octets of announcements since they were last written as one, and then.
     history: Cell<u64>,
     folded: Cell<u64>,
@@ -110,11 +108,16 @@ pub(crate) struct Resumed {
 impl ReplicationLog {
     pub(crate) fn new(log: Log<Shared>) -> Rc<Self> {
         let most_begun = (log.usage().blocks / BEGUN_OF_BLOCKS).clamp(1, MOST_BEGUN);
+        let mut pacing = Pacing::new(log.size_and_used().0);
+        for id in log.sessions() {
+            let usage = log.session_usage(id);
+            pacing.recovered(id, usage.incoming, usage.snapshot);
+        }
         Rc::new(Self {
             log: RefCell::new(log),
             left: RefCell::default(),
-            tail: Cell::new(0),
-            snapshots: Cell::new(0),
+            pacing: RefCell::new(pacing),
+            said_full: Cell::new(false),
             history: Cell::new(0),
             folded: Cell::new(0),
             begun: Cell::new(0),
@@ -127,6 +130,7 @@ impl ReplicationLog {
     /// Forgets a session.
     pub(crate) fn close(&self, id: SessionId) {
         self.log.borrow_mut().close(id);
+        self.pacing.borrow_mut().closed(id);
         self.left.borrow_mut().push(id);
     }
 
@@ -135,23 +139,9 @@ impl ReplicationLog {
         self.left.borrow_mut().pop()
     }
 
-    /// So much was received.
-    pub(crate) fn count_received(&self, octets: usize) {
-        self.tail.set(self.tail.get() + octets as u64);
-    }
-
-    /// Whether there is so much to be replayed that snapshots are worth their while.
-    pub(crate) fn wants_snapshots(&self) -> bool {
-        self.tail.get() > LONG_TAIL.max(self.snapshots.get())
-    }
-
-    /// Snapshots are being made.
-    pub(crate) fn begin_snapshots(&self) {
-        self.tail.set(0);
-    }
-
-    pub(crate) fn set_snapshots(&self, octets: u64) {
-        self.snapshots.set(octets);
+    /// Whether it is to be said that there was no room: once.
+    pub(crate) fn says_full(&self) -> bool {
+        !self.said_full.replace(true)
     }
 
     /// Whether the announcements are worth to be written as one.
@@ -205,31 +195,36 @@ pub(crate) struct Held {
     pub(crate) id: SessionId,
     /// Offset of the first octet of the incoming stream that has not been taken in.
     pub(crate) parsed: u64,
-    /// Requests for a refresh before this offset have been answered.
-    pub(crate) answered: u64,
-    /// One is being answered.
+    pub(crate) progress: Progress,
+    /// A request for a refresh is being answered.
     pub(crate) refreshing: bool,
-    /// One that the operator has asked for is among that: nothing in the incoming stream says so.
-    pub(crate) announcing: bool,
     /// The keeper has the socket.
     pub(crate) kept: bool,
     /// When the snapshot that holds was made.
     pub(crate) snapshot_at: Option<Instant>,
 }
 
+/// What was done about messages that may be taken in once more.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// Requests for a refresh before this offset have been answered.
+    pub(crate) answered: u64,
+    /// The peer is being told everything as the operator has asked: nothing in the incoming stream says so.
+    pub(crate) announcing: bool,
+    /// Messages before this offset have been counted.
+    pub(crate) counted: u64,
+}
+
 impl Held {
-    pub(crate) fn new(log: &Rc<ReplicationLog>, id: SessionId, parsed: u64) -> Self {
+    pub(crate) fn new(log: &Rc<ReplicationLog>, id: SessionId, parsed: u64, progress: Progress) -> Self {
         let log = Rc::clone(log);
-        Self {
-            log,
-            id,
-            parsed,
-            answered: 0,
-            refreshing: false,
-            announcing: false,
-            kept: false,
-            snapshot_at: None,
-        }
+        Self { log, id, parsed, progress, refreshing: false, kept: false, snapshot_at: None }
+    }
+
+    /// What a record says of it.
+    pub(crate) fn progress(&self) -> Progress {
+        // What is being replayed was counted further on than it was taken in.
+        Progress { counted: self.progress.counted.max(self.parsed), ..self.progress }
     }
 }
 
@@ -246,7 +241,7 @@ pub(crate) fn record(
     number: u32,
     frozen: Vec<u8>,
     end_of_rib: impl Iterator<Item = Family>,
-    (answered, announcing): (u64, bool),
+    Progress { answered, announcing, counted }: Progress,
 ) -> Vec<u8> {
     HeldSession {
         address: location.octets(),
@@ -260,8 +255,14 @@ pub(crate) fn record(
         answered,
         announcing,
         connection,
+        counted,
     }
     .encode_to_vec()
+}
+
+/// What [`Log::enter`] is told of a record of a snapshot: no offset is so large.
+pub(crate) fn place_of_record(number: usize) -> u64 {
+    !(number as u64)
 }
 
 /// A family in a record.

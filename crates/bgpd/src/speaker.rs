@@ -362,6 +362,7 @@ impl Speaker {
                             connection.sent_open.clone_from(&bytes);
                         }
                         connection.queue(Bytes::from(bytes), None);
+                        connection.count(&slot.session.counters().sent);
                         connection.wake.notify_one();
                     }
                 }

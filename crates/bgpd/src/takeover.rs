@@ -4,8 +4,9 @@
 //! again and then, when next hops are known, tells peers what has changed for them meanwhile.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
+    ops::Range,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant, SystemTime},
@@ -16,8 +17,8 @@ use holdfast_api::{
     transport::v1::{MeterRequest, TransportClient},
 };
 use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
-use holdfast_bgp_session::{Frozen, ThawError};
-use holdfast_bgp_wire::{CeaseSubcode, Notification};
+use holdfast_bgp_session::{Frozen, Messages, ThawError};
+use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
 use holdfast_process::{formats::NSR_LOGS, hash_key, spawn_task};
 use holdfast_sys::{memory::SharedMemory, pair};
@@ -30,18 +31,19 @@ use crate::{
     config::{Configuration, Neighbor},
     custody::{self, Custody},
     location::Location,
-    nonstop::{self, FORMATS, ReplicationLog, Resumed, Shared, Unprotected},
+    nonstop::{self, FORMATS, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
     speaker::{Key, Takeover},
     stream::{self, Handed, Offsets, Stream},
     tasks::{Bgp, LINGER, goodbye, seed},
 };
 
-/// Deaths without a quiet time between them after which sessions are not taken over any more.
+/// Deaths in a row of processes that had not resumed all sessions, after which none is taken over any more.
 const MOST_LIVES: u32 = 5;
-/// Deaths while one session's octets were being processed after which that one is not taken over any more.
+/// Deaths while the octets at one place of a session were being processed, after which that one is not taken over any
+/// more.
 const MOST_SUSPICIONS: u32 = 3;
-/// A process that has lived so long with what it has taken over is well.
+/// A process that has lived so long with what it has taken over is well, whether its peers have taken a message or not.
 const STABLE: Duration = Duration::from_secs(5);
 /// How long replaying goes on before others have their turn.
 const SLICE: Duration = Duration::from_millis(2);
@@ -63,6 +65,9 @@ pub(crate) struct Opened {
 
 /// A session that goes on.
 type Going = (Key, SessionId);
+
+/// How far it had been written when it was taken over.
+type Written = (SessionId, u64);
 
 /// A session that the process before has left.
 struct Left {
@@ -150,11 +155,11 @@ pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Config
     let Opened { log, sessions, started } = opened;
     let sessions = measure(bgp, &log, sessions).await;
     let lives = log.log.borrow().lives();
-    let mut keys = Vec::new();
+    let (mut keys, mut written) = (Vec::new(), Vec::new());
     for left in sessions {
         let (id, suspicions) = (left.id, left.suspicions);
         let reason = match () {
-            () if lives >= MOST_LIVES => Some("this process has died too often"),
+            () if lives >= MOST_LIVES => Some("this process has died too often before it had resumed all"),
             () if suspicions >= MOST_SUSPICIONS => Some("processing what it sends has ended this process"),
             () => None,
         };
@@ -162,6 +167,7 @@ pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Config
             Ok(key) => {
                 bgp.serve_writer(key);
                 keys.push((key, id));
+                written.push((id, log.log.borrow().outgoing(id).start));
             }
             Err((socket, peer, why)) => {
                 warn!(event = "session-given-up", peer, session = id.0, "session given up: {why}");
@@ -171,7 +177,7 @@ pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Config
             }
         }
     }
-    bgp.spawn_for_life(replay(Rc::clone(bgp), log, keys, started));
+    bgp.spawn_for_life(replay(Rc::clone(bgp), log, (keys, written), started));
 }
 
 /// Has the door say of the connections that it carries what the kernel says of its own sockets.
@@ -246,7 +252,7 @@ fn take(
         (None, location) => location.as_ref().map(ToString::to_string).unwrap_or_default(),
     };
     let aligned = offsets.and_then(|offsets| Ok((offsets, align(log, id, offsets, &held)?)));
-    let (offsets, frozen) = match aligned {
+    let (offsets, (frozen, counted)) = match aligned {
         Ok(aligned) => aligned,
         Err(error) => return Err((socket, name, error)),
     };
@@ -262,20 +268,21 @@ fn take(
     };
     let families = held.end_of_rib.iter().map(|number| nonstop::family(*number)).collect();
     let number = held.number;
+    let progress = Progress { answered: held.answered, announcing: held.announcing, counted };
     bgp.with(|speaker, now| {
-        let session = (frozen, number, families, held.answered, held.announcing);
+        let session = (frozen, number, families, progress);
         speaker.resume((neighbor, dynamic), handed, (log, id), session, now)
     })
     .map_err(|error: ThawError| (socket, name, error.to_string()))
 }
 
-/// Brings the log to where the connection is; the session as it was then.
+/// Brings the log to where the connection is; the session as it was then, and up to which offset messages are counted.
 fn align(
     log: &Rc<ReplicationLog>,
     id: SessionId,
     offsets: Offsets,
     held: &HeldSession,
-) -> Result<Frozen, String> {
+) -> Result<(Frozen, u64), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut log = log.log.borrow_mut();
     log.set_received(id, offsets.read).map_err(|error| text(&error))?;
@@ -283,7 +290,36 @@ fn align(
     let mut frozen = Frozen::from_bytes(&held.frozen).map_err(|error| text(&error))?;
     let now = nonstop::unix_milliseconds(SystemTime::now());
     frozen.age(Duration::from_millis(now.saturating_sub(held.frozen_at_unix_milliseconds)));
-    Ok(frozen)
+    let (received, counted) = count(&log, id, held.counted);
+    frozen.count(log.numbers(id), &received);
+    Ok((frozen, counted))
+}
+
+/// The messages in the log from an offset on, and where the last whole one ends: what the peer is known to have sent
+/// does not wait for the replay.
+fn count(log: &Log<Shared>, id: SessionId, from: u64) -> (Messages, u64) {
+    let Range { start, end } = log.incoming(id);
+    let (mut messages, mut at) = (Messages::default(), from.max(start));
+    while at + HEADER_LEN as u64 <= end {
+        let mut header = [0; HEADER_LEN];
+        let mut filled = 0;
+        while filled < HEADER_LEN {
+            let octets = log.read(id, at + filled as u64);
+            let count = octets.len().min(HEADER_LEN - filled);
+            header[filled..filled + count].copy_from_slice(&octets[..count]);
+            filled += count;
+        }
+        let [.., high, low, kind] = header;
+        let length = u16::from_be_bytes([high, low]);
+        // What is no message ends the session, when it is taken in.
+        let Some(kind) = MessageType::from_octet(kind) else { break };
+        if usize::from(length) < HEADER_LEN || at + u64::from(length) > end {
+            break;
+        }
+        messages.add(kind, 1);
+        at += u64::from(length);
+    }
+    (messages, at)
 }
 
 /// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
@@ -320,7 +356,12 @@ async fn farewell(socket: OwnedFd, mut octets: Vec<u8>) {
 
 /// Puts what was received into the tables again, session by session, and lets each go on; then tells peers what has
 /// changed for them.
-async fn replay(bgp: Rc<Bgp>, log: Rc<ReplicationLog>, sessions: Vec<Going>, started: Instant) {
+async fn replay(
+    bgp: Rc<Bgp>,
+    log: Rc<ReplicationLog>,
+    (sessions, written): (Vec<Going>, Vec<Written>),
+    started: Instant,
+) {
     for &(key, id) in &sessions {
         replay_session(&bgp, &log, key, id).await;
         bgp.replayed.notify_one();
@@ -328,7 +369,6 @@ async fn replay(bgp: Rc<Bgp>, log: Rc<ReplicationLog>, sessions: Vec<Going>, sta
         bgp.serve_reader(key);
     }
     if sessions.is_empty() {
-        tokio::time::sleep(STABLE).await;
         return log.log.borrow_mut().stable();
     }
     redistribute::known(&bgp).await;
@@ -356,8 +396,18 @@ async fn replay(bgp: Rc<Bgp>, log: Rc<ReplicationLog>, sessions: Vec<Going>, sta
         took.as_secs_f64() * 1e3
     );
     log.resumed.set(Some(Resumed { sessions: sessions.len(), at: SystemTime::now(), took }));
-    tokio::time::sleep(STABLE).await;
+    let well = Instant::now() + STABLE;
+    while Instant::now() < well && !has_written(&log, &written) {
+        tokio::time::sleep(LOOK).await;
+    }
     log.log.borrow_mut().stable();
+}
+
+/// Whether a peer has been sent something since its session was taken over: this process did what it is for.
+fn has_written(log: &ReplicationLog, sessions: &[Written]) -> bool {
+    let log = log.log.borrow();
+    let held: BTreeSet<SessionId> = log.sessions().collect();
+    sessions.iter().any(|(id, before)| held.contains(id) && log.outgoing(*id).start > *before)
 }
 
 /// From here on peers are told what changes.
@@ -423,7 +473,6 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
         if held {
             slot.takeover = Some(Takeover::Done);
             info!(event = "session-resumed", peer = slot.neighbor.name, "session resumed");
-            log.log.borrow_mut().absolve(id);
             // They may be others than those of the process before.
             speaker.check_limits(key.0, now);
             // Nobody knows which were told, and configured, before.
@@ -439,17 +488,18 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
 async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) {
     // Copies: the log is written to between two slices.
     let records: Vec<Vec<u8>> = log.log.borrow().snapshot(id).map(<[u8]>::to_vec).collect();
-    let mut records = records.into_iter().peekable();
+    let mut records = records.into_iter().enumerate().peekable();
     while records.peek().is_some() {
         let goes_on = bgp.with(|speaker, now| {
             if !speaker.holds(key, id) {
                 return false;
             }
-            log.log.borrow_mut().enter(id);
+            log.log.borrow_mut().enter(id, nonstop::place_of_record(0));
             let mut readable = true;
             while now.elapsed() < SLICE
-                && let Some(record) = records.next()
+                && let Some((number, record)) = records.next()
             {
+                log.log.borrow_mut().advance(nonstop::place_of_record(number));
                 readable &= speaker.pipeline.thaw_routes(key.0, &record).is_ok();
             }
             log.log.borrow_mut().leave();

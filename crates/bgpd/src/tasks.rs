@@ -20,6 +20,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_nsr::Relief;
 use holdfast_process::{metrics::turn, spawn_task};
 use tokio::{
     sync::{Mutex, MutexGuard, Notify, Semaphore},
@@ -52,7 +53,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_millis(5);
 /// How long the keeper holds the socket of a session without a hold time for the next process.
 const NO_HOLD_TIME: Duration = Duration::from_secs(180);
-/// How long a read waits for room in the log before its session goes on without protection.
+/// How long a read waits for room in the log before its session goes on without protection, whoever fills the log.
 const ROOM: Duration = Duration::from_secs(10);
 /// Messages of one peer are taken in for so long, then the turn is another's; a single message may take longer.
 const TURN: Duration = Duration::from_millis(1);
@@ -210,7 +211,7 @@ impl Bgp {
                 // Otherwise the keeper's copy would hold the connection open.
                 self.surroundings.custody.drop(id);
             }
-            if log.wants_snapshots() {
+            if log.pacing.borrow().is_due() {
                 self.freeze.notify_one();
             }
             if log.wants_collecting() {
@@ -354,7 +355,7 @@ async fn until(at: Option<Instant>) {
 }
 
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
-    let (mut read, mut full) = (Read::Wait, false);
+    let (mut read, mut full) = (Read::Wait, None);
     while read == Read::More || stream.readable().await.is_ok() {
         let turn = reading(&bgp, read == Read::More).await;
         let start = Instant::now();
@@ -368,22 +369,31 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
         match read {
             Read::Gone => break,
             Read::Full => make_room(&bgp, key, &mut full).await,
-            Read::More | Read::Wait => full = false,
+            Read::More | Read::Wait => full = None,
         }
     }
     bgp.wake_closed(key);
 }
 
-/// The log is full: what a peer sends waits in its socket until snapshots have made room. Where they make none, the
-/// session goes on without protection.
-async fn make_room(bgp: &Rc<Bgp>, key: Key, tried: &mut bool) {
-    if std::mem::replace(tried, true) {
-        bgp.with(|speaker, _| speaker.give_up_protection(key));
-        return;
-    }
+/// The log is full: what a peer sends waits in its socket until snapshots have made room. Where they would make none, the
+/// session that fills the log goes on without protection; this one, where that takes too long.
+async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
     let freed = bgp.freed.notified();
-    bgp.freeze.notify_one();
-    let _ = timeout(ROOM, freed).await;
+    let relief = match since.get_or_insert_with(Instant::now).elapsed() < ROOM {
+        true => bgp.with(|speaker, _| speaker.relieve()),
+        false => Relief::GiveUp(None),
+    };
+    match relief {
+        Relief::Wait => _ = timeout(PATIENCE, freed).await,
+        Relief::Walk => {
+            bgp.freeze.notify_one();
+            let _ = timeout(ROOM, freed).await;
+        }
+        Relief::GiveUp(session) => bgp.with(|speaker, _| {
+            let full = session.and_then(|id| speaker.key_of(id)).unwrap_or(key);
+            speaker.give_up_protection(full);
+        }),
+    }
 }
 
 /// The right to read. Comes when those who are told of changes have come near, and to who has `more` than one read takes

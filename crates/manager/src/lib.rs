@@ -5,6 +5,7 @@
 //! `supervisor`, what each process is told is in `configure`, how another configuration takes the place of the one that
 //! runs in `reload`, and how it becomes the file, is kept as a version and rolled back in `commit`.
 
+mod back_off;
 mod commit;
 mod configure;
 mod doors;

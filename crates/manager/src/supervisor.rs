@@ -1,16 +1,13 @@
 //! What runs and what should: the decisions of starting and restarting, without doing either.
 //!
 //! A process goes `BackingOff -> Starting -> Configuring -> Running`; its death from any state leads back to
-//! `BackingOff`. After the first death it is started again at once; from the second on the delay doubles from
-//! [`FIRST_DELAY`] to [`LAST_DELAY`]. It all begins anew after [`GOOD_LIFE`].
+//! `BackingOff`. How long it stays there is decided by [`BackOff`].
 
 use std::time::{Duration, Instant};
 
-/// Delay before the restart after a second death.
-pub(crate) const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// Upper bound of the delay.
-pub(crate) const LAST_DELAY: Duration = Duration::from_secs(10);
-/// A process that lived this long is started again at once.
+use crate::back_off::BackOff;
+
+/// A process that lived this long has come up, be it that it never took its configuration.
 pub(crate) const GOOD_LIFE: Duration = Duration::from_secs(5);
 
 /// Where a process stands.
@@ -69,7 +66,9 @@ pub(crate) struct Process {
     pub(crate) detail: String,
     /// What it was started from.
     pub(crate) build: String,
-    delay: Duration,
+    /// The one that runs, or the last one, has taken its configuration.
+    came_up: bool,
+    back_off: BackOff,
 }
 
 /// A process that was there before this manager.
@@ -167,6 +166,7 @@ impl Supervisor {
         for process in &mut self.processes {
             if matches!(process.state, State::BackingOff { until } if until <= now) {
                 process.state = State::Spawning;
+                process.came_up = false;
                 actions.push(Action::Spawn(process.name));
             }
         }
@@ -197,14 +197,14 @@ impl Supervisor {
     /// Its next death is wanted, and not held against it.
     pub(crate) fn forgive(&mut self, name: &str) {
         if let Some(process) = self.find(name) {
-            process.delay = Duration::ZERO;
+            process.back_off = BackOff::default();
         }
     }
 
     /// The keeper could not start it.
     pub(crate) fn spawn_failed(&mut self, name: &str, why: String, now: Instant) {
         if let Some(process) = self.find(name) {
-            process.back_off(now);
+            process.start_again(false, now);
             process.detail = why;
         }
     }
@@ -228,6 +228,7 @@ impl Supervisor {
             && let State::Configuring { pid, since } = process.state
         {
             process.state = State::Running { pid, since };
+            process.came_up = true;
             process.detail.clear();
         }
     }
@@ -266,10 +267,8 @@ impl Supervisor {
             return;
         }
         process.restarts += 1;
-        if life.is_some_and(|(_, since)| now.saturating_duration_since(since) >= GOOD_LIFE) {
-            process.delay = Duration::ZERO;
-        }
-        process.back_off(now);
+        let is_old = life.is_some_and(|(_, since)| now.saturating_duration_since(since) >= GOOD_LIFE);
+        process.start_again(process.came_up || is_old, now);
     }
 
     /// From now on nothing is started; what does not run counts as stopped.
@@ -299,19 +298,20 @@ impl Process {
             last_exit: String::new(),
             detail: String::new(),
             build: String::new(),
-            delay: Duration::ZERO,
+            came_up: false,
+            back_off: BackOff::default(),
         }
     }
 
-    fn back_off(&mut self, now: Instant) {
-        self.state = State::BackingOff { until: now + self.delay };
-        self.delay = (self.delay * 2).clamp(FIRST_DELAY, LAST_DELAY);
+    fn start_again(&mut self, came_up: bool, now: Instant) {
+        self.state = State::BackingOff { until: now + self.back_off.died(came_up, now) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::back_off::{FIRST_DELAY, LAST_DELAY, SLOW};
 
     fn running(now: Instant) -> Supervisor {
         let mut supervisor = Supervisor::new(&["bgp"], now);
@@ -343,11 +343,38 @@ mod tests {
         );
     }
 
+    /// The next process is there, and has taken its configuration.
+    fn comes_up(supervisor: &mut Supervisor, pid: u32, now: Instant) {
+        assert_eq!(supervisor.due(now), [Action::Spawn("bgp")]);
+        supervisor.spawned("bgp", pid, String::new(), now);
+        supervisor.registered("bgp", pid, now);
+        supervisor.configured("bgp");
+    }
+
+    #[test]
+    fn who_came_up_is_started_again_at_once_and_slowly_where_it_dies_all_the_time() {
+        let start = Instant::now();
+        let mut supervisor = running(start);
+        for pid in 7..36 {
+            let now = start + Duration::from_millis(500) * (pid - 6);
+            // Another configuration in between is no new life.
+            supervisor.reconfigure("bgp");
+            supervisor.ended("bgp", pid, "signal 9", now);
+            assert_eq!(supervisor.next_due(), Some(now), "death {}", pid - 6);
+            comes_up(&mut supervisor, pid + 1, now);
+        }
+        let now = start + Duration::from_secs(30);
+        supervisor.ended("bgp", 36, "signal 9", now);
+        assert_eq!(supervisor.next_due(), Some(now + SLOW));
+    }
+
     #[test]
     fn the_first_restart_is_at_once_and_the_next_are_delayed_longer_each_time_up_to_a_bound() {
         let start = Instant::now();
         let mut now = start;
-        let mut supervisor = running(now);
+        let mut supervisor = Supervisor::new(&["bgp"], now);
+        supervisor.due(now);
+        supervisor.spawned("bgp", 7, String::new(), now);
         let mut delays = Vec::new();
         for pid in 7..17 {
             supervisor.ended("bgp", pid, "signal 9", now);

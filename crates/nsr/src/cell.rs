@@ -1,7 +1,7 @@
 //! The cell of a session: what must change at once.
 //!
 //! ```text
-//! state, one copy │ state, other copy │ received, sent, suspicion │ record, and room for the next one
+//! state, one copy; numbers │ state, other copy │ received, sent, suspects │ record, and room for the next one
 //! ```
 //! A commit writes the copy that does not hold, with the next sequence number and a sum. Whenever the process dies,
 //! one copy is whole, and the whole one with the higher number holds.
@@ -10,15 +10,18 @@ use crate::{
     Memory,
     layout::{Layout, checksum, checksum_octets},
     store::{Store, word},
+    suspects,
 };
 
 const COPY: usize = 128;
 const WORDS: usize = 9;
 /// Words that change alone: see [`Store::set_word`].
+pub(crate) const NUMBERS: usize = 8 * WORDS;
 pub(crate) const RECEIVED: usize = 2 * COPY;
 pub(crate) const SENT: usize = RECEIVED + 8;
-pub(crate) const SUSPICION: usize = SENT + 8;
-const RECORDS: usize = 2 * COPY + 64;
+/// The word before them is of an earlier form.
+pub(crate) const SUSPECTS: usize = SENT + 16;
+const RECORDS: usize = SUSPECTS + 8 * suspects::PLACES;
 
 /// What a commit makes true of a session.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

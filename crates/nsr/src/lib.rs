@@ -1,7 +1,8 @@
 //! The replication log: what a session needs to outlive its process, in memory that does. Pure: no clock, no
 //! files, no sockets. It names no protocol: octets, offsets and records are all it knows.
 //!
-//! Start with [`Log`]; then `store.rs` (the order in which changes become visible) and `recover.rs`.
+//! Start with [`Log`]; then `store.rs` (the order in which changes become visible) and `recover.rs`. When a snapshot is
+//! worth its octets is decided by [`Pacing`], which knows no log.
 //!
 //! ```text
 //!             ┌───────────────────────── a session ─────────────────────────┐
@@ -41,10 +42,12 @@ mod error;
 mod layout;
 mod log;
 mod memory;
+mod pacing;
 mod recover;
 mod snapshot;
 mod store;
 mod stream;
+mod suspects;
 mod usage;
 
 // Tests of what the crate offers, in the executable of its unit tests.
@@ -58,4 +61,5 @@ pub use entries::EntryId;
 pub use error::{Full, Inconsistent, TooSmall, Unreadable};
 pub use log::{Log, SessionId};
 pub use memory::Memory;
+pub use pacing::{Holding, Pacing, Relief, Standing, Walk};
 pub use usage::{SessionUsage, Usage};

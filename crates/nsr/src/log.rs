@@ -2,12 +2,13 @@
 
 use crate::{
     Full, Memory, TooSmall,
-    cell::{self, RECEIVED, Record, SENT, SUSPICION, State},
+    cell::{self, NUMBERS, RECEIVED, Record, SENT, State},
     entries::Entries,
     layout::{self, Layout, checksum},
     snapshot::Building,
     store::{Kind, Store, word},
     stream::Stream,
+    suspects,
 };
 
 /// First word of a log.
@@ -23,6 +24,8 @@ pub(crate) const NEXT_SESSION: usize = 128;
 pub(crate) const LIVES: usize = NEXT_SESSION + 8;
 /// Session that is being processed (0: none) in the low half; in the high half a number that changes with each.
 pub(crate) const PROCESSING: usize = LIVES + 8;
+/// The place among its octets.
+pub(crate) const PLACE: usize = PROCESSING + 8;
 
 /// A session in the log. Never used for two sessions in one log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,11 +128,19 @@ impl<M: Memory> Log<M> {
         self.store.set_word(LIVES, 0);
     }
 
-    /// What this session caused is being processed from here on, until [`Self::leave`].
+    /// What this session caused is being processed from here on, until [`Self::leave`]: what stands at this place, and
+    /// then at each that [`Self::advance`] names. A place is what the driver calls one, mostly an offset.
     #[inline]
-    pub fn enter(&mut self, id: SessionId) {
+    pub fn enter(&mut self, id: SessionId, place: u64) {
         self.turn = self.turn.wrapping_add(1);
+        self.store.set_word(PLACE, place);
         self.store.set_word(PROCESSING, u64::from(self.turn) << 32 | u64::from(id.0));
+    }
+
+    /// What stands at this place of the session is being processed from here on.
+    #[inline]
+    pub fn advance(&mut self, place: u64) {
+        self.store.set_word(PLACE, place);
     }
 
     /// No session is being processed.
@@ -138,16 +149,29 @@ impl<M: Memory> Log<M> {
         self.store.set_word(PROCESSING, u64::from(self.turn) << 32);
     }
 
-    /// Processes that died while this session was being processed, since it was last absolved.
+    /// Processes that died while one and the same place of this session was being processed: of the place with the
+    /// most. What other processes did in between makes no difference. A few places are known.
     pub fn suspicions(&self, id: SessionId) -> u32 {
-        (self.store.word(self.session(id).cell + SUSPICION) >> 32) as u32
+        suspects::most(&self.store, self.session(id).cell)
     }
 
-    /// The session was processed and nobody died: [`Self::suspicions`] begins at 0 again.
-    pub fn absolve(&mut self, id: SessionId) {
-        let at = self.session(id).cell + SUSPICION;
-        if self.store.word(at) >> 32 != 0 {
-            self.store.set_word(at, 0);
+    #[cfg(test)]
+    pub(crate) fn suspects(&self, id: SessionId) -> [suspects::Suspect; suspects::PLACES] {
+        suspects::of(&self.store, self.session(id).cell)
+    }
+
+    /// Numbers of the driver's, 0 at first. Each is the one before or the new one, wherever the process dies.
+    pub fn numbers(&self, id: SessionId) -> [u64; 5] {
+        let cell = self.session(id).cell;
+        std::array::from_fn(|i| self.store.word(cell + NUMBERS + 8 * i))
+    }
+
+    /// Replaces them.
+    #[inline]
+    pub fn set_numbers(&mut self, id: SessionId, numbers: [u64; 5]) {
+        let cell = self.session(id).cell;
+        for (i, number) in numbers.into_iter().enumerate() {
+            self.store.change_word(cell + NUMBERS + 8 * i, number);
         }
     }
 
@@ -174,7 +198,11 @@ impl<M: Memory> Log<M> {
         let sequence = State::read(&self.store, cell).map_or(0, |last| last.sequence);
         self.store.set_word(cell + RECEIVED, incoming);
         self.store.set_word(cell + SENT, outgoing);
-        self.store.set_word(cell + SUSPICION, 0);
+        // Of the session that had the cell before.
+        let of_session = (0..5).map(|i| cell + NUMBERS + 8 * i).chain(suspects::places(cell));
+        for at in of_session {
+            self.store.change_word(at, 0);
+        }
         let record = Record::default().write(&mut self.store, cell, record);
         let mut state = State { sequence, id, record, incoming, outgoing, ..State::default() };
         state.commit(&mut self.store, cell);

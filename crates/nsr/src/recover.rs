@@ -2,11 +2,15 @@
 
 use crate::{
     Log, Memory, Unreadable,
-    cell::{RECEIVED, SENT, SUSPICION, State},
+    cell::{RECEIVED, SENT, State},
     layout::{Layout, PAGE},
-    log::{FIXED_WORDS, FORMAT, LIVES, MAGIC, NEXT_SESSION, PROCESSING, Session, fixed_words, key_of, seed},
+    log::{
+        FIXED_WORDS, FORMAT, LIVES, MAGIC, NEXT_SESSION, PLACE, PROCESSING, Session, fixed_words, key_of,
+        seed,
+    },
     store::{Claim, Kind, Store, word},
     stream::Stream,
+    suspects,
 };
 
 impl<M: Memory> Log<M> {
@@ -64,18 +68,14 @@ impl<M: Memory> Log<M> {
         Ok(())
     }
 
-    /// Counts the death against the session that was being processed: once, even if the process dies again in here.
+    /// Counts the death against the place that was being processed: once, even if the process dies again in here.
     fn count_suspicion(&mut self) {
         let processing = self.store.word(PROCESSING);
         self.turn = (processing >> 32) as u32;
         let mut sessions = self.sessions.iter().flatten();
         if let Some(session) = sessions.find(|session| session.state.id == processing as u32) {
-            let at = session.cell + SUSPICION;
-            let (count, turn) = ((self.store.word(at) >> 32) as u32, self.store.word(at) as u32);
-            if turn != self.turn {
-                let count = count.saturating_add(1);
-                self.store.set_word(at, u64::from(count) << 32 | u64::from(self.turn));
-            }
+            let place = self.store.word(PLACE);
+            suspects::count(&mut self.store, session.cell, place, self.turn);
         }
         self.leave();
     }

@@ -3,7 +3,7 @@
 use crate::{
     Full, Log, Memory, SessionId, Unreadable,
     log::Session,
-    store::{Kind, Store},
+    store::{Kind, SNAPSHOTS_LEAVE, Store},
 };
 
 /// Octets before a record: its length.
@@ -22,6 +22,17 @@ pub(crate) struct Building {
 }
 
 impl<M: Memory> Log<M> {
+    /// What comes in leaves room for so many octets of snapshots that are being made, less what they take from now on.
+    pub fn hold_back(&mut self, octets: u64) {
+        self.store.held_back = octets.div_ceil(self.store.layout.block() as u64) as usize;
+    }
+
+    /// Octets that snapshots find room for.
+    pub fn snapshot_room(&self) -> u64 {
+        let blocks = self.store.free_blocks().saturating_sub(self.store.layout.blocks / SNAPSHOTS_LEAVE);
+        (blocks * self.store.layout.block()) as u64
+    }
+
     /// Begins a snapshot of a session; one that was begun and not committed is forgotten. The committed one holds
     /// until the new one is.
     pub fn begin_snapshot(&mut self, id: SessionId) {

@@ -17,6 +17,10 @@ const RESERVE: usize = 64;
 /// what frees blocks, a snapshot or a folded list.
 const READING_LEAVES: usize = 8;
 
+/// Snapshots leave one in so many: for what goes out, and for entries. Whoever finds no room for these loses its
+/// protection, and is not who has filled the log.
+pub(crate) const SNAPSHOTS_LEAVE: usize = 16;
+
 /// What a block is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -52,13 +56,15 @@ pub(crate) struct Store<M> {
     /// Free blocks with their pages, and free blocks without; the last one freed is taken first.
     warm: Vec<u32>,
     cold: Vec<u32>,
+    /// Blocks that what comes in leaves beside those: for the snapshots that are being made.
+    pub(crate) held_back: usize,
 }
 
 impl<M: Memory> Store<M> {
     /// The memory with all blocks free.
     pub(crate) fn new(memory: M, layout: Layout, seed: u64) -> Self {
         let cold = (0..layout.blocks as u32).rev().collect();
-        Self { memory, layout, seed, warm: Vec::with_capacity(RESERVE), cold }
+        Self { memory, layout, seed, warm: Vec::with_capacity(RESERVE), cold, held_back: 0 }
     }
 
     /// The memory with the blocks free of which the table says so. Pages of free blocks are given back.
@@ -71,7 +77,8 @@ impl<M: Memory> Store<M> {
         mut keep: impl FnMut(u32, Claim),
     ) -> Result<Self, Unreadable> {
         let warm = Vec::with_capacity(RESERVE);
-        let mut store = Self { memory, layout, seed, warm, cold: Vec::with_capacity(layout.blocks) };
+        let cold = Vec::with_capacity(layout.blocks);
+        let mut store = Self { memory, layout, seed, warm, cold, held_back: 0 };
         for block in (0..layout.blocks as u32).rev() {
             match store.claim_of(block)? {
                 Some(claim) => keep(block, claim),
@@ -106,6 +113,14 @@ impl<M: Memory> Store<M> {
         self.write_in_order(at, &word.to_le_bytes());
     }
 
+    /// [`Self::set_word`] where another word stands.
+    #[inline]
+    pub(crate) fn change_word(&mut self, at: usize, word: u64) {
+        if self.word(at) != word {
+            self.set_word(at, word);
+        }
+    }
+
     /// Writes octets after all that was written before, and before all that is written later.
     #[inline]
     pub(crate) fn write_in_order(&mut self, at: usize, octets: &[u8]) {
@@ -137,10 +152,18 @@ impl<M: Memory> Store<M> {
 
     /// Takes a free block. It contains what was left in it.
     pub(crate) fn claim(&mut self, kind: Kind, owner: u32, position: u64) -> Result<u32, Full> {
-        if kind == Kind::Incoming && self.free_blocks() <= self.layout.blocks / READING_LEAVES {
+        let leaves = match kind {
+            Kind::Incoming => self.layout.blocks / READING_LEAVES + self.held_back,
+            Kind::Snapshot => self.layout.blocks / SNAPSHOTS_LEAVE,
+            Kind::Outgoing | Kind::Entries => 0,
+        };
+        if self.free_blocks() <= leaves {
             return Err(Full);
         }
         let block = self.warm.pop().or_else(|| self.cold.pop()).ok_or(Full)?;
+        if kind == Kind::Snapshot {
+            self.held_back = self.held_back.saturating_sub(1);
+        }
         self.set_position(block, position);
         self.set_word(self.layout.table_at(block), self.tag(block, kind, owner));
         Ok(block)

@@ -178,8 +178,8 @@ impl<M: Memory> Log<M> {
     /// octets, which may not be more than a block (128 KiB).
     ///
     /// # Errors
-    /// [`Full`] when there is less room, or an eighth of all blocks is free and no more: the rest is for what makes
-    /// room, snapshots above all.
+    /// [`Full`] when there is less room, or an eighth of all blocks is free and no more, those of
+    /// [`Self::hold_back`] apart: the rest is for what makes room, snapshots above all.
     pub fn room(&mut self, id: SessionId, least: usize) -> Result<[&mut [u8]; 2], Full> {
         let (store, session) = self.parts(id);
         debug_assert!(least <= store.layout.block(), "at most a block is received at a time");

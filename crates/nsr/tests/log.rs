@@ -226,32 +226,103 @@ fn what_the_kernel_says_must_fit() {
     assert_eq!((log.incoming(id), log.outgoing(id)), (500..520, 930..930));
 }
 
+/// A process dies while it processes what stands at the last of these places.
+fn dies_at(mut log: Log<Vec<u8>>, id: SessionId, places: &[u64]) -> Log<Vec<u8>> {
+    for (i, place) in places.iter().enumerate() {
+        if i == 0 {
+            log.enter(id, *place);
+        } else {
+            log.advance(*place);
+        }
+    }
+    Log::recover(log.into_memory()).expect("a log")
+}
+
 #[test]
-fn lives_and_suspicions_count_until_all_is_well() {
+fn lives_count_until_one_is_well() {
+    let mut log = small(16);
+    for deaths in 1..=3 {
+        log = Log::recover(log.into_memory()).expect("a log");
+        assert_eq!(log.lives(), deaths);
+    }
+    log.stable();
+    assert_eq!(Log::recover(log.into_memory()).expect("a log").lives(), 1);
+}
+
+#[test]
+fn deaths_count_against_the_place_that_was_processed() {
     let mut log = small(16);
     let [poisoned, other] = [0, 1].map(|_| log.open(0, 0, &[]).expect("room"));
-    assert_eq!((log.lives(), log.suspicions(poisoned)), (0, 0));
-    for deaths in 1..=3 {
-        log.enter(other);
-        log.leave();
-        log.enter(poisoned);
-        log = Log::recover(log.into_memory()).expect("a log");
-        assert_eq!((log.lives(), log.suspicions(poisoned), log.suspicions(other)), (deaths, deaths, 0));
-    }
+    log.enter(other, 70);
+    log.leave();
+    log = dies_at(log, poisoned, &[70]);
+    assert_eq!((log.suspicions(poisoned), log.suspicions(other)), (1, 0));
     log = Log::recover(log.into_memory()).expect("a log");
-    assert_eq!((log.lives(), log.suspicions(poisoned)), (4, 3), "nobody was being processed");
-    log.absolve(poisoned);
+    assert_eq!(log.suspicions(poisoned), 1, "nobody was being processed");
+    // A life gets further, and one gets through.
+    log = dies_at(log, poisoned, &[70, 90]);
+    log.enter(poisoned, 70);
+    log.advance(90);
+    log.leave();
     log.stable();
-    assert_eq!((log.lives(), log.suspicions(poisoned)), (0, 0));
-    log.enter(poisoned);
-    log = Log::recover(log.into_memory()).expect("a log");
-    log.absolve(poisoned);
-    log = Log::recover(log.into_memory()).expect("a log");
-    assert_eq!(log.suspicions(poisoned), 0, "a death counts once");
-    log.enter(poisoned);
+    assert_eq!(log.suspicions(poisoned), 1, "two places, a death each");
+    log = dies_at(log, poisoned, &[50, 70]);
+    log = dies_at(log, poisoned, &[50, 70]);
+    assert_eq!((log.suspicions(poisoned), log.suspicions(other)), (3, 0));
+    log.enter(poisoned, 70);
     log.close(poisoned);
-    let log = Log::recover(log.into_memory()).expect("a log");
+    let mut log = Log::recover(log.into_memory()).expect("a log");
     assert_eq!(log.sessions().map(|id| log.suspicions(id)).collect::<Vec<_>>(), [0]);
+    let again = (0..20).map(|_| log.open(0, 0, &[]).map(|id| log.suspicions(id)));
+    assert!(again.map_while(Result::ok).all(|deaths| deaths == 0), "a new session is not blamed");
+}
+
+#[test]
+fn a_place_is_remembered_beside_many_at_which_one_process_died() {
+    let mut log = small(16);
+    let id = log.open(0, 0, &[]).expect("room");
+    for place in [1000, 1, 2, 3, 4, 1000].into_iter().chain(10..30) {
+        log = dies_at(log, id, &[place]);
+    }
+    assert_eq!(log.suspicions(id), 2);
+    log = dies_at(log, id, &[1000]);
+    assert_eq!(log.suspicions(id), 3);
+    // Each of 300 deaths counts, up to the most that is told.
+    for _ in 0..300 {
+        log = dies_at(log, id, &[1000]);
+    }
+    assert_eq!(log.suspicions(id), 255);
+}
+
+#[test]
+fn numbers_are_those_of_the_session() {
+    let mut log = small(16);
+    let [one, other] = [0, 1].map(|_| log.open(0, 0, b"record").expect("room"));
+    log.set_numbers(one, [1, 2, 3, 4, u64::MAX]);
+    log.push(one, b"octets", None).expect("room");
+    log.set_record(one, b"another").expect("room");
+    let mut log = Log::recover(log.into_memory()).expect("a log");
+    assert_eq!((log.numbers(one), log.numbers(other)), ([1, 2, 3, 4, u64::MAX], [0; 5]));
+    log.close(one);
+    let again = (0..20).map(|_| log.open(0, 0, &[]).map(|id| log.numbers(id)));
+    assert!(again.map_while(Result::ok).all(|numbers| numbers == [0; 5]), "a new session has its own");
+}
+
+#[test]
+fn what_goes_out_finds_room_beside_snapshots_and_these_beside_what_comes_in() {
+    let mut log = small(64);
+    let [reads, other] = [0, 1].map(|_| log.open(0, 0, &[]).expect("room"));
+    log.hold_back(10 * BLOCK as u64);
+    while receive(&mut log, reads, &[1; 1000]).is_ok() {}
+    assert_eq!(log.free_blocks(), 8 + 10, "an eighth, and what is held back");
+    log.begin_snapshot(other);
+    for _ in 0..10 {
+        log.snapshot_record(other, &[2; 4000]).expect("room");
+        assert_eq!(receive(&mut log, reads, &[1; 1000]), Err(Full), "what it takes was held back");
+    }
+    while log.snapshot_record(other, &[2; 4000]).is_ok() {}
+    assert_eq!((log.free_blocks(), log.snapshot_room()), (4, 0), "a sixteenth");
+    log.push(reads, &[3; 4 * BLOCK], None).expect("room for what goes out");
 }
 
 #[test]

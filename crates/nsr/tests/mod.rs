@@ -4,3 +4,4 @@ mod corpora;
 mod crash;
 mod damage;
 mod log;
+mod pacing;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_session::{
-    Frozen, Graceful, Input, Output, Peer, PeerAsn, PeerConfig, Role, State, StopReason, ThawError, Timer,
-    Unreadable,
+    Disposition, Frozen, Graceful, Input, Messages, Output, Peer, PeerAsn, PeerConfig, Role, State,
+    StopReason, ThawError, Timer, Unreadable,
 };
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Open};
 use holdfast_types::{Asn, Family};
@@ -42,6 +42,33 @@ fn thawed(solo: &Solo, config: PeerConfig, later: Duration) -> Result<Solo, Thaw
     let now = solo.now + later;
     let peer = Peer::thaw(config, frozen(solo), 99, now)?;
     Ok(Solo { peer, now, disposition: solo.disposition })
+}
+
+#[test]
+fn what_was_counted_after_freezing_is_known_and_replayed_messages_are_not_counted_again() {
+    let solo = up(config(), &peer_open());
+    let mut frozen = frozen(&solo);
+    let before = *solo.peer.counters();
+    // The other process sent two more KEEPALIVEs, and took in three UPDATEs; its successor takes two of them in again.
+    let mut sent = before.sent.by_type();
+    sent[3] += 2;
+    let mut received = Messages::default();
+    received.add(MessageType::Update, 3);
+    frozen.count(sent, &received);
+    // Numbers of an older process are no less than none.
+    frozen.count([0; 5], &Messages::default());
+    let mut peer = Peer::thaw(config(), frozen, 99, solo.now).expect("as agreed");
+    while peer.poll_output().is_some() {}
+    for _ in 0..2 {
+        let replayed = Input::Replayed(DIALLED, MessageType::Update, &[0; 4]);
+        assert_eq!(peer.handle(replayed, solo.now), Disposition::Deliver);
+    }
+    peer.handle(Input::Message(DIALLED, MessageType::Update, &[0; 4]), solo.now);
+    let after = *peer.counters();
+    let [open, _, notification, keepalives, refreshes] = before.received.by_type();
+    assert_eq!(after.received.by_type(), [open, 4, notification, keepalives, refreshes]);
+    sent[3] += 1;
+    assert_eq!(after.sent.by_type(), sent, "its own KEEPALIVE too");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, rc::Rc, time::Instant};
 
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::{ConnId, Frozen, Input, Peer, PeerConfig, StopReason, ThawError};
-use holdfast_nsr::SessionId;
+use holdfast_nsr::{Holding, Log, Relief, SessionId, SessionUsage, Standing};
 use holdfast_types::Family;
 use tracing::warn;
 
@@ -12,7 +12,7 @@ use super::{Effect, Key, Slot, Speaker, Takeover};
 use crate::{
     config::Neighbor,
     connection::Connection,
-    nonstop::{self, Held, ReplicationLog, Unprotected},
+    nonstop::{self, Held, Progress, ReplicationLog, Shared, Unprotected},
     stream::Handed,
     tasks::seed,
 };
@@ -24,7 +24,7 @@ impl Speaker {
         (neighbor, dynamic): (Neighbor, bool),
         handed: Handed,
         (log, id): (&Rc<ReplicationLog>, SessionId),
-        (frozen, number, end_of_rib, answered, announcing): (Frozen, u32, BTreeSet<Family>, u64, bool),
+        (frozen, number, end_of_rib, progress): (Frozen, u32, BTreeSet<Family>, Progress),
         now: Instant,
     ) -> Result<Key, ThawError> {
         // What goes on has not restarted, for the peer to see; others may have.
@@ -36,8 +36,8 @@ impl Speaker {
         };
         let mut connection = Connection::new(handed, now);
         let parsed = log.log.borrow().incoming(id).start;
-        let mut held = Held::new(log, id, parsed);
-        (held.answered, held.kept) = (answered, true);
+        let mut held = Held::new(log, id, parsed, Progress { announcing: false, ..progress });
+        held.kept = true;
         connection.held = Some(held);
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, Some(negotiated.asn)));
         let mut slot = Slot::new(neighbor, session, dynamic);
@@ -57,7 +57,7 @@ impl Speaker {
         for family in self.slots.get(&index).map(|slot| slot.end_of_rib.clone()).unwrap_or_default() {
             self.input(index, Input::EndOfRib(family), now);
         }
-        if announcing {
+        if progress.announcing {
             self.announce_again(index, now);
         }
         self.drain(index, now);
@@ -79,7 +79,7 @@ impl Speaker {
         let (location, carried) = (&slot.neighbor.location, connection.carried());
         let record = |number| {
             let frozen = frozen.to_bytes();
-            nonstop::record(location, carried.clone(), number, frozen, [].into_iter(), (0, false))
+            nonstop::record(location, carried.clone(), number, frozen, [].into_iter(), Progress::default())
         };
         connection.protect(&log, self.unparsed.0, &record(slot.number));
         let Some(held) = &connection.held else { return };
@@ -104,8 +104,8 @@ impl Speaker {
         let Some(held) = &connection.held else { return };
         let families = slot.end_of_rib.iter().copied();
         let (location, frozen) = (&slot.neighbor.location, frozen.to_bytes());
-        let (carried, state) = (connection.carried(), (held.answered, held.announcing));
-        let record = nonstop::record(location, carried, slot.number, frozen, families, state);
+        let (carried, progress) = (connection.carried(), held.progress());
+        let record = nonstop::record(location, carried, slot.number, frozen, families, progress);
         let written = held.log.log.borrow_mut().set_record(held.id, &record);
         if written.is_err() {
             connection.unprotect(Unprotected::LogFull);
@@ -124,7 +124,37 @@ impl Speaker {
         self.input(index, Input::Start, now);
     }
 
-    /// A read found no room in the log, and waiting has not helped.
+    /// What the sessions in the log hold of it.
+    pub(crate) fn holdings(&self, log: &Log<Shared>) -> Vec<Holding> {
+        let holding = |(index, slot): (&PeerIndex, &Slot)| {
+            let held = self.session_connection(*index)?.1.held.as_ref()?;
+            let SessionUsage { incoming, snapshot, blocks, .. } = log.session_usage(held.id);
+            // From BoRR to EoRR what is stale would not be said in a snapshot: the stream says it.
+            let is_refreshed = slot.session.refreshing().next().is_some();
+            let standing = match () {
+                () if slot.is_replaying() => Standing::Replaying,
+                () if held.refreshing || is_refreshed => Standing::Busy,
+                () => Standing::Ready,
+            };
+            Some(Holding { id: held.id, incoming, snapshot, held: blocks, standing })
+        };
+        self.slots.iter().filter_map(holding).collect()
+    }
+
+    /// What helps a read that has found no room in the log.
+    pub(crate) fn relieve(&self) -> Relief {
+        let Some(log) = &self.nonstop else { return Relief::GiveUp(None) };
+        let (mut pacing, log) = (log.pacing.borrow_mut(), log.log.borrow());
+        pacing.relieve(&self.holdings(&log), log.snapshot_room())
+    }
+
+    /// The connection of a session in the log.
+    pub(crate) fn key_of(&self, id: SessionId) -> Option<Key> {
+        let is_its = |connection: &Connection| connection.held.as_ref().is_some_and(|held| held.id == id);
+        self.connections.iter().find(|(_, connection)| is_its(connection)).map(|(key, _)| *key)
+    }
+
+    /// The log is full, and nothing else helps: this session leaves it.
     pub(crate) fn give_up_protection(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.unprotect(Unprotected::LogFull);

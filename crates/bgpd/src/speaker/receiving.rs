@@ -8,7 +8,7 @@ use holdfast_bgp_wire::{MessageType, Notification, next_message};
 use tracing::{debug, warn};
 
 use super::{Key, Read, Speaker, may_log};
-use crate::{connection::READ, connection::Received};
+use crate::{connection::READ, connection::Received, nonstop::ReplicationLog};
 
 /// What became of messages that were there.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -80,25 +80,37 @@ impl Speaker {
         let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
         let processing = held.map(|held| (Rc::clone(&held.log), held.id));
         if let Some((log, id)) = &processing {
-            log.log.borrow_mut().enter(*id);
+            let start = held.map_or(0, |held| held.parsed);
+            log.log.borrow_mut().enter(*id, start);
         }
-        let taken = self.take_messages(key, bytes, now, is_over);
+        let log = processing.as_ref().map(|(log, _)| &**log);
+        let taken = self.take_messages(key, bytes, log, now, is_over);
         if let Some((log, _)) = processing {
             log.log.borrow_mut().leave();
         }
         taken
     }
 
-    fn take_messages(&mut self, key: Key, all: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
+    fn take_messages(
+        &mut self,
+        key: Key,
+        all: &[u8],
+        log: Option<&ReplicationLog>,
+        now: Instant,
+        is_over: &dyn Fn() -> bool,
+    ) -> Taken {
         let (index, id) = key;
         let mut bytes = all;
         let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
-        let start = held.map_or(0, |held| held.parsed);
+        let (start, counted) = held.map_or((0, 0), |held| (held.parsed, held.progress.counted));
         let taken = loop {
             let Some(slot) = self.slots.get_mut(&index) else { return Taken::Gone };
             match next_message(bytes, slot.session.max_received(id)) {
                 Ok(Some(message)) => {
                     let at = start + (all.len() - bytes.len()) as u64;
+                    if let Some(log) = log {
+                        log.log.borrow_mut().advance(at);
+                    }
                     bytes = &bytes[message.wire.len()..];
                     self.unparsed = (bytes.len(), at);
                     if message.kind == MessageType::Open
@@ -110,8 +122,11 @@ impl Speaker {
                         let again = slot.is_replaying();
                         self.watchers.received(key, message.kind, message.wire, again);
                     }
-                    if slot.session.handle(Input::Message(id, message.kind, message.body), now)
-                        == Disposition::Deliver
+                    let input = match at < counted {
+                        true => Input::Replayed(id, message.kind, message.body),
+                        false => Input::Message(id, message.kind, message.body),
+                    };
+                    if slot.session.handle(input, now) == Disposition::Deliver
                         && let Err(refused) = self.deliver(key, message.kind, message.body, now)
                     {
                         self.input(index, Input::UpdateRefused(id, refused), now);
@@ -153,7 +168,7 @@ impl Speaker {
     fn hold_and_go_on(&mut self, key: Key, rest: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
         let Some(connection) = self.connections.get_mut(&key) else { return Taken::Gone };
         connection.hold(rest);
-        self.take_messages(key, rest, now, is_over)
+        self.take_messages(key, rest, None, now, is_over)
     }
 
     fn deliver(

@@ -52,7 +52,7 @@ impl Speaker {
         let held = self.connections.get_mut(&key).and_then(|connection| connection.held.as_mut());
         held.is_some_and(|held| {
             held.refreshing = true;
-            self.unparsed.1 < held.answered
+            self.unparsed.1 < held.progress.answered
         })
     }
 
@@ -106,7 +106,7 @@ impl Speaker {
         let Some((key, connection)) = self.session_connection(index) else { return };
         Rc::clone(&connection.wake).notify_one();
         if let Some(held) = self.connections.get_mut(&key).and_then(|connection| connection.held.as_mut()) {
-            (held.refreshing, held.announcing) = (true, true);
+            (held.refreshing, held.progress.announcing) = (true, true);
             self.update_record(index, now);
         }
     }
@@ -148,6 +148,7 @@ impl Speaker {
         if let (Some(connection), Some(slot)) = (self.connections.get_mut(&key), self.slots.get_mut(&index)) {
             slot.session.count_sent(MessageType::RouteRefresh, 1);
             connection.queue(Bytes::from(message), None);
+            connection.count(&slot.session.counters().sent);
             connection.wake.notify_one();
         }
     }

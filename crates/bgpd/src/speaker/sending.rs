@@ -117,6 +117,7 @@ impl Speaker {
             }
             queued += messages.bytes.len();
             connection.queue(messages.bytes, Some(entry));
+            connection.count(&slot.session.counters().sent);
         }
         connection.most_queued.see(queued as u64);
         if let Some(held) = &mut connection.held
@@ -125,7 +126,8 @@ impl Speaker {
             && self.pipeline.is_told(key.0)
             && !self.pipeline.pending(key.0)
         {
-            (held.refreshing, held.announcing, held.answered) = (false, false, held.parsed);
+            held.refreshing = false;
+            (held.progress.announcing, held.progress.answered) = (false, held.parsed);
             self.update_record(key.0, now);
         }
         queued > 0

@@ -82,7 +82,7 @@ fn write_router(nsr: &NsrReply, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "Resumed: {sessions} sessions in {took} ms, {ago} ago")?;
     }
     if nsr.lives > 0 {
-        writeln!(out, "Deaths without five quiet seconds in between: {}", nsr.lives)?;
+        writeln!(out, "Deaths in a row before all was resumed: {}", nsr.lives)?;
     }
     writeln!(out)
 }

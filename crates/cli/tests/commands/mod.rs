@@ -115,7 +115,7 @@ fn nsr_shows_which_sessions_outlive_the_process_and_why_others_do_not() {
         text.starts_with("Nonstop: on, 6.0 MiB of 1.0 GiB used\nResumed: 1 sessions in 35 ms, "),
         "{text}"
     );
-    assert!(text.contains("\nDeaths without five quiet seconds in between: 2\n\n"), "{text}");
+    assert!(text.contains("\nDeaths in a row before all was resumed: 2\n\n"), "{text}");
     let row = |name: &str| {
         let row = text.lines().find(|line| line.starts_with(name)).expect("a row");
         row.split_whitespace().collect::<Vec<_>>().join(" ")

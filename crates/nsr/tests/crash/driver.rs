@@ -267,8 +267,9 @@ impl Driver {
         let count = connection.read(room, most);
         world.fuse.step();
         self.log.received(id, count);
-        self.log.enter(id);
-        world.inside = Some(id);
+        let place = session.parsed;
+        self.log.enter(id, place);
+        world.inside = Some((id, place as u32));
         world.fuse.step();
         take_messages(&self.log, id, session, connection);
         world.fuse.step();

@@ -26,9 +26,9 @@ pub(crate) struct World {
     pub(crate) most_sessions: usize,
     pub(crate) connections: BTreeMap<u8, Connection>,
     next_connection: u8,
-    /// The session that is certainly being processed.
-    pub(crate) inside: Option<SessionId>,
-    suspicions: BTreeMap<SessionId, u32>,
+    /// The session and place that are certainly being processed.
+    pub(crate) inside: Option<(SessionId, u32)>,
+    suspects: BTreeMap<(SessionId, u32), u8>,
     pub(crate) given_up: usize,
 }
 
@@ -43,7 +43,7 @@ impl World {
             connections: BTreeMap::new(),
             next_connection: 0,
             inside: None,
-            suspicions: BTreeMap::new(),
+            suspects: BTreeMap::new(),
             given_up: 0,
         }
     }
@@ -60,17 +60,22 @@ impl World {
         self.connections.remove(&connection);
     }
 
-    /// A death counts against the session that was being processed, once, and against no other.
+    /// A death counts against the place that was being processed, once, and against no other.
     pub(crate) fn check_suspicions<M: Memory>(&mut self, log: &Log<M>) {
-        let inside = self.inside.take();
-        let mut counted = 0;
+        let before = std::mem::take(&mut self.suspects);
         for id in log.sessions() {
-            let (before, now) = (self.suspicions.get(&id).copied().unwrap_or(0), log.suspicions(id));
-            assert!(now == before + 1 || now == before && inside != Some(id), "{now} after {before}");
-            counted += now - before;
-            self.suspicions.insert(id, now);
+            let suspects = log.suspects(id).into_iter().filter(|suspect| suspect.deaths > 0);
+            self.suspects.extend(suspects.map(|suspect| ((id, suspect.place), suspect.deaths)));
         }
-        assert!(counted <= 1);
+        let is_new = |(place, deaths): &(&(SessionId, u32), &u8)| before.get(place) != Some(deaths);
+        let counted: Vec<_> = self.suspects.iter().filter(is_new).collect();
+        assert!(counted.len() <= 1, "{counted:?} after {before:?}");
+        for (place, deaths) in &counted {
+            assert_eq!(**deaths, before.get(place).copied().unwrap_or(0) + 1);
+        }
+        if let Some(inside) = self.inside.take() {
+            assert!(counted.iter().any(|(place, _)| **place == inside), "{counted:?} and not {inside:?}");
+        }
     }
 
     /// Changes whenever octets move.
