@@ -5,9 +5,8 @@
 use anyhow::{Result, ensure};
 use holdfast_lab::drill::{Failure, Options, process, report::Report, stock::Kind};
 
-/// Deaths that are no crash loop yet need no rest between them.
 fn options(peer: Kind, kind: Failure, kills: u32) -> Options {
-    Options { peer, routes: 2000, kills, kind, seed: 1, rest: 61, limit: 300, json: false }
+    Options { peer, routes: 2000, kills, kind, seed: 1, limit: 300, json: false }
 }
 
 fn run(peer: Kind, kind: Failure, kills: u32) -> Result<Report> {
@@ -49,8 +48,10 @@ fn a_poisoned_update_costs_its_own_session_and_no_other() -> Result<()> {
 }
 
 #[test]
-fn a_crash_loop_ends_with_sessions_given_up_in_order() -> Result<()> {
-    run(Kind::Bird, Failure::Loop, 1).map(drop)
+fn twenty_deaths_in_ten_seconds_end_no_session() -> Result<()> {
+    let report = run(Kind::Bird, Failure::Loop, 20)?;
+    ensure!((report.kills, report.deaths) == (20, 20), "{} deaths of {}", report.deaths, report.kills);
+    Ok(())
 }
 
 #[test]

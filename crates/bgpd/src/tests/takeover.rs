@@ -3,20 +3,24 @@
 use std::{
     io::{ErrorKind, Read, Write},
     os::unix::net::UnixStream,
+    rc::Rc,
+    time::Duration,
 };
 
 use holdfast_api::{
     bgp::v1::{self as api, BgpClient},
     transport::v1::MeterReply,
 };
-use holdfast_bgp_wire::{MessageType, next_message};
-use holdfast_sys::pair;
+use holdfast_bgp_wire::{KEEPALIVE, MessageType, next_message};
+use holdfast_nsr::{Log, SessionId};
+use holdfast_sys::{memory::SharedMemory, pair};
 use holdfast_xrl::Node;
 
 use super::{
     door::carried,
-    process::{Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
+    process::{Door, Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
 };
+use crate::nonstop::Shared;
 
 /// The door's number of the connection.
 const NUMBER: u64 = 41;
@@ -102,10 +106,40 @@ fn died() -> (Kept, Far) {
     })
 }
 
-async fn resumed(scene: &Scene) -> u32 {
+async fn nsr(scene: &Scene) -> api::NsrReply {
     let operator = scene.caller("operator");
     let bgp: BgpClient = operator.client("bgp").await.expect("it runs");
-    bgp.show_nsr(api::Empty {}).await.expect("it answers").resumed_sessions
+    bgp.show_nsr(api::Empty {}).await.expect("it answers")
+}
+
+async fn resumed(scene: &Scene) -> u32 {
+    nsr(scene).await.resumed_sessions
+}
+
+/// A process that goes on with what the one before has left.
+async fn goes_on(kept: Kept, far: &Far) -> (Scene, Rc<Door>) {
+    let mut scene = Scene::new(kept);
+    let door = scene.door(Node::new("transport")).await;
+    door.meters.borrow_mut().insert(NUMBER, far.meter());
+    scene.configure("bgp", told(&["192.0.2.0/24"])).await.expect("taken");
+    (scene, door)
+}
+
+/// The log that a process has left.
+fn log(kept: &Kept) -> Log<Shared> {
+    let copy = kept["log"].try_clone().expect("a copy");
+    Log::recover(Shared(SharedMemory::from_descriptor(copy).expect("memory"))).expect("a log")
+}
+
+/// Messages to the peer and from it, as shown: OPEN, UPDATE, KEEPALIVE.
+async fn counted(scene: &Scene) -> [[u64; 3]; 2] {
+    let shown = scene.neighbor().await.messages;
+    let of = |kind: &str| {
+        let count = shown.iter().find(|count| count.kind == kind).expect("counted");
+        (count.sent, count.received)
+    };
+    let [open, update, keepalive] = ["open", "update", "keepalive"].map(of);
+    [[open.0, update.0, keepalive.0], [open.1, update.1, keepalive.1]]
 }
 
 #[test]
@@ -161,4 +195,118 @@ fn without_the_door_that_carried_it_a_session_is_lost_and_its_peer_is_not() {
         });
         drop(far);
     }
+}
+
+#[test]
+fn messages_are_counted_on_over_deaths() {
+    let (mut kept, mut far) = died();
+    let mut shown = [[0; 3]; 2];
+    // The peer has sent OPEN, KEEPALIVE, an UPDATE and half of another. Records of the session are old, or, where it is
+    // told everything again, new.
+    for life in 1..7_u8 {
+        far.put_in(&announcement(65_001, 10 + life)[30..]);
+        far.put_in(&KEEPALIVE);
+        far.put_in(&announcement(65_001, 11 + life)[..30]);
+        (kept, (far, shown)) = run_until_death(async move {
+            let (scene, _door) = goes_on(kept, &far).await;
+            let first = counted(&scene).await;
+            let mut pairs = first.iter().flatten().zip(shown.iter().flatten());
+            assert!(pairs.all(|(now, before)| now >= before), "{first:?} after {shown:?}");
+            until("it goes on", async || resumed(&scene).await == 1).await;
+            if life % 2 == 0 {
+                let operator = scene.caller("operator");
+                let bgp: BgpClient = operator.client("bgp").await.expect("it runs");
+                let again = api::ClearRequest { peer: "*".into(), soft: true, ..api::ClearRequest::default() };
+                bgp.clear(again).await.expect("taken");
+            }
+            let received = [1, 1 + u64::from(life), 1 + u64::from(life)];
+            until("all is counted, and once", async || {
+                let heard = far.heard();
+                let of = |kind| heard.iter().filter(|it| **it == kind).count() as u64;
+                let sent = [MessageType::Open, MessageType::Update, MessageType::KeepAlive].map(of);
+                counted(&scene).await == [sent, received]
+            })
+            .await;
+            let shown = counted(&scene).await;
+            (scene, (far, shown))
+        });
+    }
+}
+
+#[test]
+fn lives_that_resume_all_are_no_crash_loop_and_five_that_do_not_are_one() {
+    let (mut kept, mut far) = died();
+    for _ in 0..8 {
+        (kept, far) = run_until_death(async move {
+            let (scene, _door) = goes_on(kept, &far).await;
+            until("it goes on, and is well", async || {
+                let nsr = nsr(&scene).await;
+                (nsr.resumed_sessions, nsr.lives) == (1, 0)
+            })
+            .await;
+            (scene, far)
+        });
+    }
+    (1..=4).for_each(|deaths| assert_eq!(log(&kept).lives(), deaths));
+    run(async {
+        let (scene, _door) = goes_on(kept, &far).await;
+        until("it is given up", async || scene.keys() == ["log"]).await;
+        until("its peer knows", async || far.heard().last() == Some(&MessageType::Notification)).await;
+    });
+}
+
+#[test]
+fn three_deaths_at_one_place_end_the_session_whatever_happened_in_between() {
+    let (mut kept, mut far) = died();
+    for death in 1..=3 {
+        (kept, far) = run_until_death(async move {
+            let (scene, _door) = goes_on(kept, &far).await;
+            until("it goes on", async || resumed(&scene).await == 1).await;
+            far.put_in(&KEEPALIVE);
+            let received = 1 + death;
+            until("it gets further", async || counted(&scene).await[1][2] == received).await;
+            (scene, far)
+        });
+        // And dies at another place, too.
+        for place in [40, 1000 + death] {
+            let mut log = log(&kept);
+            log.enter(SessionId(1), place);
+        }
+    }
+    run(async {
+        let (scene, _door) = goes_on(kept, &far).await;
+        until("it is given up", async || scene.keys() == ["log"]).await;
+    });
+}
+
+#[test]
+fn what_was_received_makes_one_snapshot_and_not_a_second_one() {
+    run(async {
+        let mut scene = Scene::new(Kept::new());
+        let door = scene.door(Node::new("transport")).await;
+        scene.configure("bgp", told(&[])).await.expect("taken");
+        let (near, mut far) = Far::new();
+        door.let_in(carried(NUMBER), near.into());
+        far.put_in(&greeting(65_001));
+        until("the session is protected", async || scene.keys() == ["log", "session-1"]).await;
+        // More than the sixteenth of the log that is worth it.
+        let updates: Vec<u8> = (0..6000_u32).flat_map(|i| announcement(65_001, 1 + (i % 100) as u8)).collect();
+        let mut rest = &updates[..];
+        while !rest.is_empty() {
+            match far.socket.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        until("a snapshot", async || nsr(&scene).await.sessions[0].has_snapshot).await;
+        until("all is read", async || counted(&scene).await[1][1] == 6000).await;
+        let snapshot = nsr(&scene).await.sessions[0].snapshot_octets;
+        let bgp = scene.server.bgp().expect("configured");
+        let log = bgp.speaker.borrow().nonstop.clone().expect("nonstop");
+        let (received, written) = log.pacing.borrow().totals();
+        assert_eq!((received, written), (updates.len() as u64, snapshot));
+    });
 }

@@ -15,8 +15,6 @@ pub mod phrase {
     pub const ALL_RESUMED: &str = "resumed ";
     /// `bgp`, of a session that came up anew.
     pub const SESSION_UP: &str = "session up ";
-    /// `bgp`, of sessions that it does not take over.
-    pub const GIVEN_UP: &str = "given up";
 }
 
 /// A line of the router's log.

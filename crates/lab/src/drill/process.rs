@@ -22,8 +22,6 @@ use crate::{kernel::Monitor, table::random::Random, topology::Star};
 
 /// Between two kills at most, once all is as it should be.
 const LONGEST_PAUSE_MS: u32 = 500;
-/// Deaths in a row that are no crash loop yet.
-const BURST: u32 = 4;
 /// Between two comparisons of all tables.
 const COMPARING: Duration = Duration::from_millis(500);
 /// Runs a drill; prints how it goes on.
@@ -110,14 +108,8 @@ impl<'a> Drill<'a> {
         while self.done < self.options.kills {
             let (done, kills) = (self.done, self.options.kills);
             ensure!(self.started.elapsed() < limit, "only {done} of {kills} within {} s", limit.as_secs());
-            let dies = self.options.kind != Failure::Stop;
-            if dies && done > 0 && done.is_multiple_of(BURST) {
-                println!("  resting {} s, so that this is no crash loop", self.options.rest);
-                std::thread::sleep(Duration::from_secs(self.options.rest));
-            }
             self.pause(LONGEST_PAUSE_MS);
-            let last = done + 1 == kills || (done + 1).is_multiple_of(BURST);
-            once(self, last).with_context(|| format!("number {} of {kills}", done + 1))?;
+            once(self, done + 1 == kills).with_context(|| format!("number {} of {kills}", done + 1))?;
             self.done += 1;
         }
         Ok(())
