@@ -216,7 +216,8 @@ fn messages_are_counted_on_over_deaths() {
             if life % 2 == 0 {
                 let operator = scene.caller("operator");
                 let bgp: BgpClient = operator.client("bgp").await.expect("it runs");
-                let again = api::ClearRequest { peer: "*".into(), soft: true, ..api::ClearRequest::default() };
+                let again =
+                    api::ClearRequest { peer: "*".into(), soft: true, ..api::ClearRequest::default() };
                 bgp.clear(again).await.expect("taken");
             }
             let received = [1, 1 + u64::from(life), 1 + u64::from(life)];
@@ -258,6 +259,7 @@ fn lives_that_resume_all_are_no_crash_loop_and_five_that_do_not_are_one() {
 #[test]
 fn three_deaths_at_one_place_end_the_session_whatever_happened_in_between() {
     let (mut kept, mut far) = died();
+    far.put_in(&announcement(65_001, 11)[30..]);
     for death in 1..=3 {
         (kept, far) = run_until_death(async move {
             let (scene, _door) = goes_on(kept, &far).await;
@@ -290,7 +292,8 @@ fn what_was_received_makes_one_snapshot_and_not_a_second_one() {
         far.put_in(&greeting(65_001));
         until("the session is protected", async || scene.keys() == ["log", "session-1"]).await;
         // More than the sixteenth of the log that is worth it.
-        let updates: Vec<u8> = (0..6000_u32).flat_map(|i| announcement(65_001, 1 + (i % 100) as u8)).collect();
+        let updates: Vec<u8> =
+            (0..6000_u32).flat_map(|i| announcement(65_001, 1 + (i % 100) as u8)).collect();
         let mut rest = &updates[..];
         while !rest.is_empty() {
             match far.socket.write(rest) {
