@@ -22,6 +22,11 @@ use crate::{kernel::Monitor, table::random::Random, topology::Star};
 
 /// Between two kills at most, once all is as it should be.
 const LONGEST_PAUSE_MS: u32 = 500;
+/// Kills in a row after which the router would wait before each start, if they came without a pause: it does from 30 in a
+/// minute on.
+const BURST: u32 = 25;
+/// From one kill to the next where there are more.
+const PACE: Duration = Duration::from_millis(2100);
 /// Between two comparisons of all tables.
 const COMPARING: Duration = Duration::from_millis(500);
 /// Runs a drill; prints how it goes on.
@@ -108,9 +113,13 @@ impl<'a> Drill<'a> {
         while self.done < self.options.kills {
             let (done, kills) = (self.done, self.options.kills);
             ensure!(self.started.elapsed() < limit, "only {done} of {kills} within {} s", limit.as_secs());
+            let next = Instant::now() + PACE;
             self.pause(LONGEST_PAUSE_MS);
             once(self, done + 1 == kills).with_context(|| format!("number {} of {kills}", done + 1))?;
             self.done += 1;
+            if kills > BURST {
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
         }
         Ok(())
     }
