@@ -523,7 +523,7 @@ fn rib() -> Result<usize> {
     let address = InterfaceAddress { address: [10, 0, 0, 254].into(), length: 24 };
     rib.interface_changed(Interface { index: 1, name: "eth0".into(), up: true, addresses: vec![address] });
     let nexthops = rib.nexthops(origin, NexthopSet::via([10, 0, 0, 1].into()));
-    let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
+    let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0, source: 0 };
     let prefixes: Vec<_> = table.routes.iter().map(|(prefix, _)| *prefix).collect();
     rib.fib_attach();
     let mut told = 0;

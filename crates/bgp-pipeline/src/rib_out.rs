@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use holdfast_types::{Family, IpPrefix, Prefix};
 
 use crate::{
+    PeerIndex, PeerKind,
     core::Core,
     cursor::Cursor,
     fanout::Change,
@@ -33,11 +34,13 @@ pub struct RibRun {
     pub tag: u32,
     /// The metric that the RIB's policy gives them.
     pub metric: u32,
+    /// The peer whose path is the best; `None` where it is ours, and for withdrawals.
+    pub peer: Option<PeerIndex>,
 }
 
 impl RibRun {
     /// The withdrawal of a route.
-    const WITHDRAWAL: Self = Self { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0 };
+    const WITHDRAWAL: Self = Self { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0, peer: None };
 }
 
 /// Changes for the RIB, of one family. Addresses and lengths have a row for each route.
@@ -349,8 +352,9 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         } else {
             self.handles.handle(core, &[next_hop(core, best, set)], self.changes)
         };
-        let internal = self.telling.core.sources.get(best.source).kind != crate::PeerKind::Ebgp;
-        Some(RibRun { routes: 1, next_hops: handle, internal, tag, metric })
+        let source = self.telling.core.sources.get(best.source);
+        let (internal, peer) = (source.kind != PeerKind::Ebgp, source.peer);
+        Some(RibRun { routes: 1, next_hops: handle, internal, tag, metric, peer })
     }
 
     /// The next hops that share the prefix's traffic.

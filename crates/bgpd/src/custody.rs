@@ -1,4 +1,5 @@
-//! What the keeper holds for one instance of this process: its replication log, and the sockets of the sessions in it.
+//! What the keeper holds for one instance of this process: its replication log, the sockets of the sessions in it, and
+//! whose routes are here.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
@@ -6,19 +7,26 @@ use holdfast_api::keeper::v1::{Empty, GetManyRequest, GetRequest, KeeperClient, 
 use holdfast_nsr::SessionId;
 use holdfast_xrl::{XrlError, scoped};
 
+/// What the RPKI says, for all tables of the process.
+const RPKI: &str = "rpki";
 /// Descriptors asked for at a time.
 const MANY: usize = 32;
 const LOG: &str = "log";
+const PEERS: &str = "peers";
 const SESSION: &str = "session-";
 
-/// The keeper's names of an instance's descriptors: `log` and `session-7` are of the default table, `log@blue` and
-/// `session-7@blue` of a VRF.
+/// The keeper's names of an instance's descriptors: `log`, `peers` and `session-7` are of the default table, `log@blue`,
+/// `peers@blue` and `session-7@blue` of a VRF.
 #[derive(Clone, Debug, Default)]
 struct Names(Option<Rc<str>>);
 
 impl Names {
     fn log(&self) -> String {
         scoped(LOG, self.0.as_deref())
+    }
+
+    fn peers(&self) -> String {
+        scoped(PEERS, self.0.as_deref())
     }
 
     fn session(&self, id: SessionId) -> String {
@@ -31,8 +39,12 @@ impl Names {
         name.strip_prefix(SESSION)?.parse().ok().map(SessionId)
     }
 
-    fn is_one(&self, key: &str) -> bool {
+    fn is_of_log(&self, key: &str) -> bool {
         key == self.log() || self.session_of(key).is_some()
+    }
+
+    fn is_one(&self, key: &str) -> bool {
+        key == self.peers() || self.is_of_log(key)
     }
 }
 
@@ -65,8 +77,7 @@ impl Custody {
     pub(crate) async fn take(&self) -> Result<Left, XrlError> {
         let (mut left, kept) = (Left::default(), kept(&self.keeper).await?);
         if kept.contains(&self.names.log()) {
-            let (_, log) = self.keeper.get(GetRequest { key: self.names.log() }).await?;
-            left.log = log.into_iter().next();
+            left.log = self.get(self.names.log()).await?;
         }
         let sessions: Vec<(SessionId, String)> =
             kept.into_iter().filter_map(|key| Some((self.names.session_of(&key)?, key))).collect();
@@ -81,9 +92,49 @@ impl Custody {
 
     /// Keeps the log whatever becomes of this process.
     pub(crate) async fn put_log(&self, log: OwnedFd) -> Result<(), XrlError> {
-        let request =
-            PutRequest { key: self.names.log(), on_death: OnDeath::Keep.into(), hold_milliseconds: 0 };
-        self.keeper.put(request, vec![log]).await.map(|_| ())
+        self.put_for_good(self.names.log(), log).await
+    }
+
+    /// What an earlier process has left of whose routes it had.
+    pub(crate) async fn peers(&self) -> Result<Option<OwnedFd>, XrlError> {
+        self.find(self.names.peers()).await
+    }
+
+    /// Keeps whose routes are here whatever becomes of this process.
+    pub(crate) async fn put_peers(&self, peers: OwnedFd) -> Result<(), XrlError> {
+        self.put_for_good(self.names.peers(), peers).await
+    }
+
+    /// What an earlier process has left of what the RPKI says.
+    pub(crate) async fn rpki(&self) -> Result<Option<OwnedFd>, XrlError> {
+        self.find(RPKI.into()).await
+    }
+
+    /// Keeps what the RPKI says whatever becomes of this process.
+    pub(crate) async fn put_rpki(&self, epochs: OwnedFd) -> Result<(), XrlError> {
+        self.put_for_good(RPKI.into(), epochs).await
+    }
+
+    /// The keeper closes its copy of that.
+    pub(crate) fn drop_rpki(&self) {
+        self.keeper.drop(GetRequest { key: RPKI.into() }).detach();
+    }
+
+    async fn find(&self, key: String) -> Result<Option<OwnedFd>, XrlError> {
+        if !kept(&self.keeper).await?.contains(&key) {
+            return Ok(None);
+        }
+        self.get(key).await
+    }
+
+    async fn get(&self, key: String) -> Result<Option<OwnedFd>, XrlError> {
+        let (_, descriptors) = self.keeper.get(GetRequest { key }).await?;
+        Ok(descriptors.into_iter().next())
+    }
+
+    async fn put_for_good(&self, key: String, descriptor: OwnedFd) -> Result<(), XrlError> {
+        let request = PutRequest { key, on_death: OnDeath::Keep.into(), hold_milliseconds: 0 };
+        self.keeper.put(request, vec![descriptor]).await.map(|_| ())
     }
 
     /// Keeps a socket for the next process, for so long after the death of this one.
@@ -99,6 +150,11 @@ impl Custody {
     /// The keeper closes its copy of a socket.
     pub(crate) fn drop(&self, id: SessionId) {
         self.keeper.drop(GetRequest { key: self.names.session(id) }).detach();
+    }
+
+    /// No session is to outlive this process: what is kept of them is given back.
+    pub(crate) async fn drop_sessions(&self) -> Result<(), XrlError> {
+        drop_where(&self.keeper, |key| self.names.is_of_log(key)).await
     }
 
     /// Nothing is to outlive this process: what is kept is given back.
@@ -131,12 +187,13 @@ mod tests {
     #[test]
     fn each_instance_knows_its_own_descriptors_and_no_others() {
         let vrf = |name: &str| Names(Some(name.into()));
-        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log")];
-        let keys: Vec<_> = all.iter().flat_map(|names| [names.log(), names.session(SessionId(7))]).collect();
-        assert_eq!(keys[..4], ["log", "session-7", "log@blue", "session-7@blue"]);
+        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log"), vrf("peers")];
+        let of = |names: &Names| [names.log(), names.peers(), names.session(SessionId(7))];
+        let keys: Vec<_> = all.iter().flat_map(of).collect();
+        assert_eq!(keys[..6], ["log", "peers", "session-7", "log@blue", "peers@blue", "session-7@blue"]);
         for (at, names) in all.iter().enumerate() {
             let own: Vec<_> = keys.iter().filter(|key| names.is_one(key)).collect();
-            assert_eq!(own, [&keys[2 * at], &keys[2 * at + 1]]);
+            assert_eq!(own, keys[3 * at..][..3].iter().collect::<Vec<_>>());
             let sessions: Vec<_> = keys.iter().filter_map(|key| names.session_of(key)).collect();
             assert_eq!(sessions, [SessionId(7)]);
         }

@@ -16,6 +16,7 @@ mod neighbors;
 mod nonstop;
 mod points;
 mod policy;
+mod present;
 mod redistribute;
 mod rib;
 mod service;
@@ -37,6 +38,7 @@ use holdfast_bgp_pipeline::Stage;
 use holdfast_process::Boot;
 
 use crate::{
+    custody::Custody,
     service::Server,
     tasks::Turns,
     validation::Validation,

@@ -10,18 +10,19 @@ use std::{
 use holdfast_api::{
     rib::v1::{
         AddOriginRequest, Empty, EndOfSyncRequest, OriginRoutes, RegisterRequest, Resolution, RibClient,
+        ToldRequest,
     },
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
 use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges, RibRun};
 use holdfast_process::profile::routes_of;
 use holdfast_types::{Family, Prefix};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{ErrorKind, XrlError};
 use tracing::{debug, info, warn};
 
 use crate::{
-    config::{ORIGIN, Settings, octets},
-    speaker::{Slot, Speaker},
+    config::{ORIGIN, octets},
+    speaker::{Slot, Speaker, Stale},
     tasks::Bgp,
 };
 
@@ -120,7 +121,9 @@ async fn register(bgp: &Rc<Bgp>, client: &RibClient) -> Result<u32, XrlError> {
 async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError {
     let mut window = VecDeque::new();
     // The pipeline's first batch begins a whole table; a later one that does so means that the rib was too slow.
-    let (mut begun, mut complete, mut said) = (false, false, false);
+    let (mut begun, mut complete) = (false, false);
+    // What was said of stale routes last.
+    let mut said: Option<Stale> = None;
     loop {
         // Not `Bgp::with`: reading changes causes none, and would ring the bell waited for below.
         let changes = bgp.speaker.borrow_mut().pipeline.pull_rib(BATCH);
@@ -132,7 +135,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
                     Ok(again) => origin = again,
                     Err(error) => return error,
                 }
-                (complete, said) = (false, false);
+                (complete, said) = (false, None);
             }
             complete |= changes.complete;
             // By itself and before: a handle that is given up may be defined anew in the same changes.
@@ -142,7 +145,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
                     RouteBatch { afi: changes.family.afi.0.into(), undefine, ..RouteBatch::default() };
                 window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
             }
-            for batch in encode(changes, &bgp.speaker.borrow().settings) {
+            for batch in encode(changes, &bgp.speaker.borrow()) {
                 bgp.speaker.borrow().points.sent.pass(|| routes_of(&batch));
                 window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
             }
@@ -167,28 +170,67 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
         if bgp.speaker.borrow().pipeline.rib_pending() {
             continue;
         }
-        if said {
+        if said == Some(Stale::Goes) {
             bgp.rib.notified().await;
-        } else if complete && is_everything_said(&mut bgp.speaker.borrow_mut()) {
-            if let Err(error) = client.end_of_sync(EndOfSyncRequest { origin }).await {
-                return error;
+            continue;
+        }
+        let stale = if complete { stale(&mut bgp.speaker.borrow_mut()) } else { None };
+        match stale.filter(|stale| said.as_ref() != Some(stale)) {
+            Some(stale) => {
+                if let Err(error) = say(bgp, client, origin, &stale, said.is_none()).await {
+                    return error;
+                }
+                said = Some(stale);
             }
-            info!(event = "rib-synced", "all routes are at the rib");
-            said = true;
-        } else {
-            let _ = tokio::time::timeout(SYNC_LOOK, bgp.rib.notified()).await;
+            None => drop(tokio::time::timeout(SYNC_LOOK, bgp.rib.notified()).await),
         }
     }
 }
 
-/// Whether all that this life knows is at the rib: a route whose next hop it has not been asked about, say, would be
-/// missing, and what an earlier life had of it would be swept away.
-fn is_everything_said(speaker: &mut Speaker) -> bool {
-    speaker.is_synced(Instant::now()) && speaker.pipeline.is_settled()
+/// What is to become of stale routes, once all that this life knows is at the rib: a route whose next hop that has not
+/// been asked about, say, would be missing, and what an earlier life had of it would be swept away.
+fn stale(speaker: &mut Speaker) -> Option<Stale> {
+    let stale = speaker.stale(Instant::now())?;
+    speaker.pipeline.is_settled().then_some(stale)
+}
+
+async fn say(
+    bgp: &Rc<Bgp>,
+    client: &RibClient,
+    origin: u32,
+    stale: &Stale,
+    is_first: bool,
+) -> Result<(), XrlError> {
+    let told = match stale {
+        Stale::Goes => {
+            client.end_of_sync(EndOfSyncRequest { origin }).await?;
+            info!(event = "rib-synced", "all routes are at the rib");
+            return Ok(());
+        }
+        Stale::Stays => ToldRequest { origin, everybody: true, awaited: Vec::new() },
+        Stale::StaysOf(awaited) => ToldRequest { origin, everybody: false, awaited: awaited.clone() },
+    };
+    match client.told(told).await {
+        // One of an earlier build waits for the end.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    if is_first {
+        let peers = bgp.speaker.borrow().awaited();
+        info!(
+            event = "rib-told",
+            peers, "all routes are at the rib, but those of {peers} peers that may come back"
+        );
+    }
+    Ok(())
 }
 
 /// Batches in order, one for each row of runs that carry the same tag; definitions come with the first.
-fn encode(changes: RibChanges, settings: &Settings) -> Vec<RouteBatch> {
+fn encode(changes: RibChanges, speaker: &Speaker) -> Vec<RouteBatch> {
+    let settings = &speaker.settings;
+    let source =
+        |run: &RibRun| run.peer.and_then(|peer| speaker.slots.get(&peer)).map_or(0, |slot| slot.source);
     let define = |(handle, gateways): (u32, Vec<Gateway>)| NextHopSet {
         handle,
         kind: if gateways.is_empty() { NextHopKind::Blackhole } else { NextHopKind::Forward }.into(),
@@ -202,6 +244,7 @@ fn encode(changes: RibChanges, settings: &Settings) -> Vec<RouteBatch> {
         let routes = runs.iter().map(|run| run.routes as usize).sum();
         let rest = (addresses.split_off(routes * width), lengths.split_off(routes));
         let metrics = runs.iter().any(|run| run.metric != 0);
+        let named = runs.iter().any(|run| source(run) != 0);
         RouteBatch {
             afi: changes.family.afi.0.into(),
             define: std::mem::take(&mut define),
@@ -213,6 +256,7 @@ fn encode(changes: RibChanges, settings: &Settings) -> Vec<RouteBatch> {
             lengths: std::mem::replace(&mut lengths, rest.1),
             metrics: runs.iter().filter(|_| metrics).map(|run| run.metric).collect(),
             tag: runs.first().map_or(0, |run| run.tag),
+            sources: runs.iter().filter(|_| named).map(source).collect(),
         }
     };
     changes.runs.chunk_by(|a, b| a.tag == b.tag).map(batch).collect()

@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     fmt::Display,
     net::IpAddr,
+    os::fd::OwnedFd,
     rc::Rc,
     str::FromStr,
     time::{Duration, Instant},
@@ -27,10 +28,14 @@ use tracing::{Instrument, info, warn};
 use crate::{
     MakeStages, apply,
     config::{Configuration, Neighbor, Peers, Policies, Settings},
-    door, freeze, neighbors,
+    custody::Custody,
+    door, freeze,
+    location::Location,
+    neighbors,
     nonstop::LogJournal,
     points::Points,
     policy::{self, Asked},
+    present::Present,
     redistribute::{self, Wanted},
     rib, show,
     speaker::Speaker,
@@ -117,10 +122,12 @@ impl Server {
         let opened = match settings.nonstop {
             Some(octets) => Some(takeover::open(custody, octets).await?),
             None => {
-                custody.drop_all().await?;
+                custody.drop_sessions().await?;
                 None
             }
         };
+        let before = custody.peers().await?;
+        let present = Self::present(custody, before).await;
         let mut pipeline = Pipeline::new(settings.pipeline(hash_key()));
         let log = opened.as_ref().map(|opened| Rc::clone(&opened.log));
         if let Some(log) = &log {
@@ -159,6 +166,34 @@ impl Server {
             accepting: None,
             neighbors: None,
         })
+    }
+
+    /// Whose routes were here, and whether that is known; without memory for it the next process waits for everybody.
+    async fn present(custody: &Custody, before: Option<OwnedFd>) -> Option<(Present, bool)> {
+        match before.map(Present::recover) {
+            Some(Ok(Some(present))) => return Some((present, true)),
+            Some(Err(error)) => {
+                warn!(event = "peers-unknown", "whose routes were here is not known: {error}");
+            }
+            Some(Ok(None)) | None => {}
+        }
+        let created = Present::create().and_then(|present| Ok((present.descriptor()?, present)));
+        let kept = match created {
+            Ok((copy, present)) => {
+                custody.put_peers(copy).await.map(|()| present).map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match kept {
+            Ok(present) => Some((present, false)),
+            Err(error) => {
+                warn!(
+                    event = "peers-unknown",
+                    "the next process will not know whose routes are here: {error}"
+                );
+                None
+            }
+        }
     }
 
     async fn take_configuration(&self, configuration: Configuration) -> Result<Vec<String>, XrlError> {

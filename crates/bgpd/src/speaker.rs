@@ -3,6 +3,7 @@
 //! [`Speaker`] owns all state, on one thread. What happens (bytes, timers, calls) enters through its methods; what it
 //! wants done outside (dialling) leaves as [`Effect`]s. The tasks that feed it are in [`crate::tasks`].
 
+mod awaited;
 mod cost;
 mod limits;
 mod protection;
@@ -38,7 +39,8 @@ use crate::{
     location::Location,
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
-    speaker::restart::Restart,
+    present::Present,
+    speaker::{awaited::Awaited, restart::Restart},
     stream::Handed,
     watch::Watchers,
 };
@@ -57,6 +59,8 @@ const QUIET_FOR_ALL: Duration = Duration::from_secs(15);
 pub(crate) const MOST_PER_RANGE: usize = 4096;
 /// Peers, those of listen ranges included: one of a range is refused when there are so many.
 pub(crate) const MOST_PEERS: usize = 32_768;
+
+pub(crate) use awaited::Stale;
 
 /// A connection of a peer.
 pub(crate) type Key = (PeerIndex, ConnId);
@@ -109,6 +113,8 @@ pub(crate) struct Slot {
     pub(crate) dynamic: bool,
     /// What the journal of announcements calls the peer; 0 as long as none of its sessions was protected.
     pub(crate) number: u32,
+    /// What the rib and the next process call it; 0 while it has no routes here.
+    pub(crate) source: u32,
     /// It has a session of the process before, and what that had received is in the tables again.
     pub(crate) takeover: Option<Takeover>,
     pub(crate) end_of_rib: BTreeSet<Family>,
@@ -141,6 +147,7 @@ impl Slot {
             session,
             dynamic,
             number: 0,
+            source: 0,
             takeover: None,
             end_of_rib: BTreeSet::new(),
             announced: BTreeSet::new(),
@@ -236,6 +243,10 @@ pub(crate) struct Speaker {
     buffer: Vec<u8>,
     started: Instant,
     synced: bool,
+    /// Who may still announce again what the process before had of them.
+    awaited: Awaited,
+    /// Whose routes are here, for the next process.
+    present: Option<Present>,
     /// What is known of a restart of our own.
     restart: Restart,
     /// How many lines are written about whom.
@@ -269,6 +280,8 @@ impl Speaker {
             buffer: vec![0; READ],
             started: now,
             synced: false,
+            awaited: Awaited::Everybody,
+            present: None,
             restart: Restart::default(),
             lines: Limits::default(),
             drop_lines: Limits::default(),
@@ -314,6 +327,7 @@ impl Speaker {
     fn forget(&mut self, index: PeerIndex) {
         let Some(slot) = self.slots.remove(&index) else { return };
         self.locations.remove(&slot.neighbor.location);
+        self.await_no_more(&slot);
         if slot.dynamic
             && let Some(count) = self.range_sizes.get_mut(&slot.neighbor.source.name)
         {
@@ -396,6 +410,7 @@ impl Speaker {
         if !self.watchers.is_empty() {
             self.watch_state(index);
         }
+        self.note_presence(index);
         self.arm(index);
         self.end_dynamic(index);
     }
@@ -603,17 +618,6 @@ impl Speaker {
     /// Whether [`Self::poll_next_hop`] has something.
     pub(crate) fn has_next_hop_events(&self) -> bool {
         !self.next_hops.is_empty()
-    }
-
-    /// Whether the peers have sent everything they have since this process started, or have had their time: a peer
-    /// without End-of-RIB is taken to be done when it has been quiet.
-    pub(crate) fn is_synced(&mut self, now: Instant) -> bool {
-        if !self.synced {
-            let over = now.saturating_duration_since(self.started) >= self.settings.sync;
-            self.synced = over && !self.slots.values().any(Slot::is_replaying)
-                || self.slots.values().filter(|slot| !slot.dynamic).all(|slot| slot.has_sent_all(now));
-        }
-        self.synced
     }
 
     /// When [`Self::expire`] has something to do.

@@ -323,7 +323,7 @@ fn count(log: &Log<Shared>, id: SessionId, from: u64) -> (Messages, u64) {
 }
 
 /// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
-fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
+pub(crate) fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
     let neighbors = &configuration.peers.neighbors;
     if let Some(neighbor) = neighbors.iter().find(|neighbor| neighbor.location == *location) {
         return (!neighbor.disabled).then(|| (neighbor.clone(), false));

@@ -2,6 +2,7 @@
 //! and that nothing of them is left when they are over. No task runs here: the test reads and writes by hand.
 //! `process` is the whole process for the others.
 
+mod awaited;
 mod carried;
 mod door;
 mod links;

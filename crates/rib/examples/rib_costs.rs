@@ -48,7 +48,7 @@ fn main() {
         .into_iter()
         .map(|prefix| {
             let nexthops = gateways[(numbers.next() % u64::from(GATEWAYS)) as usize];
-            let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
+            let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0, source: 0 };
             (action, [prefix.into()])
         })
         .collect();

@@ -8,6 +8,7 @@ use crate::{
     log::Walk,
     nexthops::Flip,
     origin::OriginId,
+    path::Path,
     store::Store,
     tables::{Routed, Tables},
 };
@@ -27,12 +28,39 @@ impl Walks {
     }
 }
 
-/// Removal of an origin's routes that lives before `generation` have left.
+/// Sweeps of one origin that wait for the end of a walk. The oldest is left out beyond that: what it would have removed
+/// stays until the origin's next end of sync.
+const MOST_WAITING: usize = 32;
+
+/// What an origin's sweep removes.
+#[derive(Debug)]
+pub(crate) struct Outdated {
+    /// What lives before this one have left.
+    pub(crate) generation: u32,
+    /// But for routes of these sources. Sorted.
+    pub(crate) awaited: Vec<u32>,
+}
+
+impl Outdated {
+    pub(crate) fn holds(&self, path: &Path) -> bool {
+        path.generation < self.generation && self.awaited.binary_search(&path.source).is_err()
+    }
+
+    /// Whether this one removes all that the other removes.
+    fn covers(&self, other: &Self) -> bool {
+        let is_awaited = |source: &u32| other.awaited.binary_search(source).is_ok();
+        self.generation >= other.generation && self.awaited.iter().all(is_awaited)
+    }
+}
+
+/// Removal of what is outdated of an origin.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     origin: OriginId,
-    generation: u32,
+    outdated: Vec<Outdated>,
     walks: Walks,
+    /// What a second walk removes: the first comes to its end however often more is outdated.
+    next: Vec<Outdated>,
 }
 
 /// The walk that finds the routes of sets that have become usable or unusable. The winner of a prefix follows at
@@ -91,10 +119,17 @@ impl Rib {
         self.sweeps.is_empty() && self.flips.is_idle()
     }
 
-    /// Begins to remove what lives of the origin before `generation` have left.
-    pub(crate) fn sweep(&mut self, origin: OriginId, generation: u32) {
-        self.sweeps.retain(|sweep| sweep.origin != origin);
-        self.sweeps.push_back(Sweep { origin, generation, walks: Walks::START });
+    /// Begins to remove what is outdated of the origin.
+    pub(crate) fn sweep(&mut self, origin: OriginId, outdated: Outdated) {
+        let Some(sweep) = self.sweeps.iter_mut().find(|sweep| sweep.origin == origin) else {
+            let (outdated, next) = (vec![outdated], Vec::new());
+            return self.sweeps.push_back(Sweep { origin, outdated, walks: Walks::START, next });
+        };
+        sweep.next.retain(|waiting| !outdated.covers(waiting));
+        if sweep.next.len() == MOST_WAITING {
+            sweep.next.remove(0);
+        }
+        sweep.next.push(outdated);
     }
 
     fn sweep_slice(&mut self, mut sweep: Sweep, budget: usize) {
@@ -104,6 +139,9 @@ impl Rib {
             sweep.walks.v4 = self.sweep_family(&sweep, sweep.walks.v4, internal, budget);
         } else {
             sweep.walks.v6 = self.sweep_family(&sweep, sweep.walks.v6, internal, budget);
+        }
+        if sweep.walks.are_done() && !sweep.next.is_empty() {
+            (sweep.outdated, sweep.walks) = (std::mem::take(&mut sweep.next), Walks::START);
         }
         if !sweep.walks.are_done() {
             self.sweeps.push_back(sweep);
@@ -123,7 +161,7 @@ impl Rib {
             internal,
             walk,
             budget,
-            |row| store.without_older(row, sweep.origin, sweep.generation),
+            |row| store.without(row, sweep.origin, &sweep.outdated),
             |prefix, put| dropped.push((prefix, put.origins_before, put.row.is_none())),
         );
         for (prefix, origins_before, gone) in dropped {

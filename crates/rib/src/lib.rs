@@ -67,5 +67,5 @@ pub use origin::{OriginConfig, OriginError, OriginId, OriginKind};
 pub use redist::{RedistBatch, RedistFilter, RedistRoute, SubscriptionId, TooManySubscriptions};
 pub use register::{Answer, ClientId, MAX_REGISTRATIONS, Route};
 pub use resolve::{MAX_DEPTH, MAX_LOOKUPS};
-pub use rib::{CONNECTED, MAX_ORIGINS, MAX_SUBSCRIPTIONS, Rib, RibConfig, RibError, RouteAction};
+pub use rib::{Awaited, CONNECTED, MAX_ORIGINS, MAX_SUBSCRIPTIONS, Rib, RibConfig, RibError, RouteAction};
 pub use show::{OriginStatus, ShownRoute, Status};

@@ -58,6 +58,8 @@ pub(crate) struct Origin {
     pub(crate) generation: u32,
     pub(crate) alive: bool,
     /// Has sent all it has, in this life.
+    pub(crate) told: bool,
+    /// And waits for nobody.
     pub(crate) synced: bool,
     /// When stale routes go even without an end of sync. `None`: there are none.
     pub(crate) deadline: Option<Instant>,
@@ -67,7 +69,16 @@ pub(crate) struct Origin {
 impl Origin {
     pub(crate) fn new(name: &str, config: OriginConfig) -> Self {
         let name = name.into();
-        Self { name, config, generation: 0, alive: true, synced: false, deadline: None, routes: 0 }
+        Self {
+            name,
+            config,
+            generation: 0,
+            alive: true,
+            told: false,
+            synced: false,
+            deadline: None,
+            routes: 0,
+        }
     }
 
     pub(crate) fn is_internal(&self) -> bool {

@@ -19,12 +19,14 @@ pub(crate) struct Path {
     pub(crate) metric: u32,
     pub(crate) distance: u8,
     pub(crate) tag: u32,
+    /// Of whom the origin has it: the origin's own number, which only sweeps ask for.
+    pub(crate) source: u32,
 }
 
 impl Path {
     /// Whether nobody downstream can tell the two apart.
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
-        Self { generation: 0, ..*self } == Self { generation: 0, ..*other }
+        Self { generation: 0, source: 0, ..*self } == Self { generation: 0, source: 0, ..*other }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use holdfast_types::{HashKey, Prefix};
 
 use crate::{
-    background::{FlipWalk, Sweep},
+    background::{FlipWalk, Outdated, Sweep},
     fib::Fib,
     interface::{Interface, Interfaces},
     nexthop::{InterfaceRef, Nexthop, NexthopSet},
@@ -66,9 +66,21 @@ pub enum RouteAction {
         distance: Option<u8>,
         /// For policies of others; 0 is none.
         tag: u32,
+        /// Of whom the origin has it, by a number that its next life uses as well; 0 is nobody. See
+        /// [`Rib::origin_told`].
+        source: u32,
     },
     /// The origin has no route any more.
     Withdraw,
+}
+
+/// Who may announce again what an earlier life of an origin had of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// Nobody knows who: no stale route goes.
+    Everybody,
+    /// These sources ([`RouteAction::Announce`]).
+    These(Vec<u32>),
 }
 
 /// An input that makes no sense. What came before it in a batch has been done.
@@ -232,11 +244,12 @@ impl Rib {
         let internal = origin.is_internal();
         let path = match action {
             RouteAction::Withdraw => None,
-            RouteAction::Announce { nexthops, metric, distance, tag } => {
+            RouteAction::Announce { nexthops, metric, distance, tag, source } => {
                 let set = self.store.sets.get(nexthops).filter(|set| set.origin == id);
                 set.ok_or(RibError::UnknownNexthops)?;
                 let distance = distance.unwrap_or(origin.config.distance);
-                Some(Path { origin: id, generation: origin.generation, nexthops, metric, distance, tag })
+                let generation = origin.generation;
+                Some(Path { origin: id, generation, nexthops, metric, distance, tag, source })
             }
         };
         let mut prefixes = prefixes.peekable();
@@ -292,10 +305,25 @@ impl Rib {
     pub fn origin_end_of_sync(&mut self, id: OriginId) -> Result<(), RibError> {
         let origin = self.store.origin_mut(id).filter(|origin| origin.alive);
         let origin = origin.ok_or(RibError::UnknownOrigin(id))?;
-        origin.synced = true;
+        (origin.told, origin.synced) = (true, true);
         if origin.deadline.take().is_some() {
             let generation = origin.generation;
-            self.sweep(id, generation);
+            self.sweep(id, Outdated { generation, awaited: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// The origin has announced everything it has, and waits for some: what an earlier life left of others, and this one
+    /// did not repeat, goes. What it left of these stays until they are named no more, [`Self::origin_end_of_sync`] comes,
+    /// or the stale time is over.
+    pub fn origin_told(&mut self, id: OriginId, awaited: Awaited) -> Result<(), RibError> {
+        let origin = self.store.origin_mut(id).filter(|origin| origin.alive);
+        let origin = origin.ok_or(RibError::UnknownOrigin(id))?;
+        origin.told = true;
+        if let (Some(_), Awaited::These(mut awaited)) = (origin.deadline, awaited) {
+            let generation = origin.generation;
+            awaited.sort_unstable();
+            self.sweep(id, Outdated { generation, awaited });
         }
         Ok(())
     }
@@ -304,7 +332,7 @@ impl Rib {
     pub fn origin_died(&mut self, id: OriginId, now: Instant) {
         let deadline = now + self.config.stale_time;
         if let Some(origin) = self.store.origin_mut(id).filter(|origin| origin.alive) {
-            (origin.alive, origin.synced) = (false, false);
+            (origin.alive, origin.told, origin.synced) = (false, false, false);
             origin.deadline.get_or_insert(deadline);
         }
     }
@@ -333,7 +361,7 @@ impl Rib {
             if origin.deadline.is_some_and(|deadline| deadline <= now) {
                 origin.deadline = None;
                 let generation = origin.generation + u32::from(!origin.alive);
-                self.sweep(OriginId(number as u16), generation);
+                self.sweep(OriginId(number as u16), Outdated { generation, awaited: Vec::new() });
             }
         }
     }
@@ -371,6 +399,7 @@ impl Rib {
             metric: 0,
             distance: None,
             tag: 0,
+            source: 0,
         });
         // The connected origin never dies and the set is held: there is nothing to refuse.
         let _ = self.origin_run(origin, action, std::iter::once(network));

@@ -54,6 +54,8 @@ pub struct OriginStatus {
     /// Whether it lives.
     pub alive: bool,
     /// Whether it has sent all it has, in this life.
+    pub told: bool,
+    /// And waits for nobody who may have more.
     pub synced: bool,
     /// Whether routes of an earlier life may be left.
     pub has_stale: bool,
@@ -195,6 +197,7 @@ impl Rib {
             kind: origin.config.kind,
             routes: origin.routes,
             alive: origin.alive,
+            told: origin.told,
             synced: origin.synced,
             has_stale: origin.deadline.is_some(),
         })

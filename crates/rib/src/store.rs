@@ -3,6 +3,7 @@
 use holdfast_types::HashKey;
 
 use crate::{
+    background::Outdated,
     nexthops::{NexthopSetId, Sets},
     origin::{Origin, OriginId},
     path::{Lists, Path, PathId, Paths},
@@ -127,11 +128,11 @@ impl Store {
         }
     }
 
-    /// Drops the paths of an origin that an earlier life than `generation` said. `None`: nothing to drop.
-    pub(crate) fn without_older(&mut self, row: u32, origin: OriginId, generation: u32) -> Option<Put> {
+    /// Drops the path of an origin if it is outdated. `None`: nothing to drop.
+    pub(crate) fn without(&mut self, row: u32, origin: OriginId, outdated: &[Outdated]) -> Option<Put> {
         let old = |&&id: &&PathId| {
             let path = self.path(id);
-            path.origin == origin && path.generation < generation
+            path.origin == origin && outdated.iter().any(|outdated| outdated.holds(path))
         };
         self.lists.paths(&row).iter().find(old)?;
         Some(self.put(Some(row), origin, None))

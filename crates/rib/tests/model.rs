@@ -10,13 +10,14 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Announce { origin: usize, prefix: usize, handle: usize, metric: u32, distance: Option<u8> },
+    Announce { origin: usize, prefix: usize, handle: usize, metric: u32, distance: Option<u8>, source: u32 },
     Withdraw { origin: usize, prefix: usize },
     Redefine { origin: usize, handle: usize, content: usize },
     Undefine { origin: usize, handle: usize },
     Die { origin: usize },
     Return { origin: usize },
     EndOfSync { origin: usize },
+    Told { origin: usize, awaited: Vec<u32> },
     Pass { seconds: u64 },
     Interface { index: usize, up: bool, addresses: usize },
     InterfaceGone { index: usize },
@@ -41,8 +42,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         24 => (origin(), prefix(), 0..CONTENTS, 0..3u32, prop_oneof![
             6 => Just(None), 2 => (1..4u8).prop_map(Some), 1 => Just(Some(255)),
-        ]).prop_map(|(origin, prefix, handle, metric, distance)|
-            Op::Announce { origin, prefix, handle, metric, distance }),
+        ], 0..4u32).prop_map(|(origin, prefix, handle, metric, distance, source)|
+            Op::Announce { origin, prefix, handle, metric, distance, source }),
         10 => (origin(), prefix()).prop_map(|(origin, prefix)| Op::Withdraw { origin, prefix }),
         3 => (origin(), 0..CONTENTS, 0..CONTENTS)
             .prop_map(|(origin, handle, content)| Op::Redefine { origin, handle, content }),
@@ -50,6 +51,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => origin().prop_map(|origin| Op::Die { origin }),
         3 => origin().prop_map(|origin| Op::Return { origin }),
         3 => origin().prop_map(|origin| Op::EndOfSync { origin }),
+        3 => (origin(), prop::collection::vec(0..4u32, 1..4))
+            .prop_map(|(origin, awaited)| Op::Told { origin, awaited }),
         1 => (1..130u64).prop_map(|seconds| Op::Pass { seconds }),
         5 => (0..INTERFACES, prop::bool::weighted(0.8), 0..interface_addresses().len())
             .prop_map(|(index, up, addresses)| Op::Interface { index, up, addresses }),
@@ -71,8 +74,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn run(world: &mut World, op: Op) {
     match op {
-        Op::Announce { origin, prefix, handle, metric, distance } => {
-            world.announce(origin, PREFIXES[prefix], handle, metric, distance);
+        Op::Announce { origin, prefix, handle, metric, distance, source } => {
+            world.announce(origin, PREFIXES[prefix], handle, metric, distance, source);
         }
         Op::Withdraw { origin, prefix } => world.withdraw(origin, PREFIXES[prefix]),
         Op::Redefine { origin, handle, content } => world.redefine(origin, handle, contents(content)),
@@ -80,6 +83,7 @@ fn run(world: &mut World, op: Op) {
         Op::Die { origin } => world.die(origin),
         Op::Return { origin } => world.come_back(origin),
         Op::EndOfSync { origin } => world.end_of_sync(origin),
+        Op::Told { origin, awaited } => world.told(origin, &awaited),
         Op::Pass { seconds } => world.pass(Duration::from_secs(seconds)),
         Op::Interface { index, up, addresses } => {
             world.interface(index, up, interface_addresses()[addresses].clone());

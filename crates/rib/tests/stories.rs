@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_rib::{
-    ClientId, FibBatch, Interface, InterfaceAddress, MAX_ORIGINS, MAX_REGISTRATIONS, NexthopSet,
+    Awaited, ClientId, FibBatch, Interface, InterfaceAddress, MAX_ORIGINS, MAX_REGISTRATIONS, NexthopSet,
     OriginConfig, OriginError, OriginId, OriginKind, RedistFilter, Resolution, Rib, RibConfig, RibError,
     RouteAction,
 };
@@ -40,8 +40,12 @@ fn interface(index: u32, address: &str) -> Interface {
 }
 
 fn announce(rib: &mut Rib, origin: OriginId, text: &str, nexthops: NexthopSet, metric: u32) {
+    announce_of(rib, origin, text, nexthops, metric, 0);
+}
+
+fn announce_of(rib: &mut Rib, origin: OriginId, text: &str, nexthops: NexthopSet, metric: u32, source: u32) {
     let nexthops = rib.nexthops(origin, nexthops);
-    let action = RouteAction::Announce { nexthops, metric, distance: None, tag: 0 };
+    let action = RouteAction::Announce { nexthops, metric, distance: None, tag: 0, source };
     rib.origin_routes(origin, [(action, [prefix(text)])]).expect("valid");
     rib.release_nexthops(nexthops);
 }
@@ -109,6 +113,60 @@ fn an_origin_that_restarts_with_the_same_routes_is_not_noticed_downstream() {
     assert!(!setup.rib.routes_of(prefix("20.0.7.0/24"))[0].stale);
     setup.rib.origin_end_of_sync(setup.bgp).expect("alive");
     assert_eq!(drain(&mut setup.rib), []);
+}
+
+#[test]
+fn only_what_is_left_of_awaited_sources_stays_until_they_have_said_all() {
+    let mut setup = setup(10_000);
+    let Setup { rib, bgp, now, .. } = &mut setup;
+    let say = |rib: &mut Rib, net: u8, source| {
+        announce_of(rib, *bgp, &format!("20.0.{net}.0/24"), via("10.0.0.1"), 0, source);
+    };
+    for (net, source) in [(1, 1), (2, 2), (3, 3), (4, 0), (5, 1)] {
+        say(rib, net, source);
+    }
+    let nets = |rib: &mut Rib| {
+        while rib.work(1) {}
+        let routes = rib.routes_after(None, 10);
+        let of_bgp = routes.iter().filter(|route| route.origin == *bgp);
+        of_bgp.map(|route| (route.prefix.to_string(), route.stale)).collect::<Vec<_>>()
+    };
+    let net = |number: u8, stale| (format!("20.0.{number}.0/24"), stale);
+    rib.origin_died(*bgp, *now);
+    rib.add_origin("bgp", OriginConfig::external(20), *now).expect("known");
+    // The same from another source is the same to everybody else.
+    say(rib, 5, 2);
+    rib.origin_told(*bgp, Awaited::Everybody).expect("alive");
+    assert_eq!(nets(rib).len(), 5, "all that was there, and what was said again");
+    rib.origin_told(*bgp, Awaited::These(vec![3, 2])).expect("alive");
+    assert_eq!(nets(rib), [net(2, true), net(3, true), net(5, false)]);
+    assert!(rib.status().origins.iter().any(|origin| origin.id == *bgp && origin.told && !origin.synced));
+    rib.origin_told(*bgp, Awaited::These(vec![3])).expect("alive");
+    assert_eq!(nets(rib), [net(3, true), net(5, false)]);
+    assert_eq!(rib.poll_timeout(), Some(*now + Duration::from_secs(120)), "its time goes on");
+    rib.origin_end_of_sync(*bgp).expect("alive");
+    assert_eq!(nets(rib), [net(5, false)]);
+    assert_eq!(rib.poll_timeout(), None);
+}
+
+#[test]
+fn a_sweep_that_waits_for_another_is_not_forgotten() {
+    let mut setup = setup(10_000);
+    announce_many(&mut setup, 50);
+    let Setup { rib, bgp, now, .. } = &mut setup;
+    announce_of(rib, *bgp, "30.0.0.0/24", via("10.0.0.1"), 0, 2);
+    let restart = |rib: &mut Rib| rib.add_origin("bgp", OriginConfig::external(20), *now).expect("known");
+    restart(rib);
+    rib.origin_told(*bgp, Awaited::These(vec![1])).expect("alive");
+    rib.work(1);
+    restart(rib);
+    rib.origin_told(*bgp, Awaited::These(vec![2])).expect("alive");
+    while rib.work(1) {}
+    assert_eq!(
+        rib.routes_after(None, 100).len(),
+        1,
+        "each of them removes its own; the connected route is left"
+    );
 }
 
 #[test]
@@ -231,7 +289,7 @@ fn limits_are_errors() {
 fn next_hops_of_another_origin_cannot_be_used() {
     let mut setup = setup(16);
     let nexthops = setup.rib.nexthops(setup.ospf, via("10.0.0.1"));
-    let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
+    let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0, source: 0 };
     let change = (action, [prefix("60.0.0.0/8")]);
     assert_eq!(setup.rib.origin_routes(setup.bgp, [change]), Err(RibError::UnknownNexthops));
     setup.rib.release_nexthops(nexthops);

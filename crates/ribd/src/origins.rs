@@ -7,9 +7,12 @@ use std::{
     time::Instant,
 };
 
-use holdfast_api::{rib::v1::AddOriginRequest, routes::v1::RouteBatch};
+use holdfast_api::{
+    rib::v1::{AddOriginRequest, ToldRequest},
+    routes::v1::RouteBatch,
+};
 use holdfast_process::spawn_task;
-use holdfast_rib::{CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction};
+use holdfast_rib::{Awaited, CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction};
 use holdfast_xrl::{CallContext, Channel, XrlError};
 use tracing::info;
 
@@ -175,11 +178,11 @@ where
 }
 
 fn action(speaker: &Speaker, run: Run, tag: u32) -> Result<RouteAction, XrlError> {
-    let Run { handle, metric, distance } = run;
+    let Run { handle, metric, distance, source } = run;
     let distance = distance.filter(|_| speaker.says_distance);
     match (handle, speaker.handles.get(&handle)) {
         (0, _) => Ok(RouteAction::Withdraw),
-        (_, Some(&nexthops)) => Ok(RouteAction::Announce { nexthops, metric, distance, tag }),
+        (_, Some(&nexthops)) => Ok(RouteAction::Announce { nexthops, metric, distance, tag, source }),
         (_, None) => Err(invalid(format!("handle {handle} is not defined"))),
     }
 }
@@ -188,4 +191,12 @@ fn action(speaker: &Speaker, run: Run, tag: u32) -> Result<RouteAction, XrlError
 pub(crate) fn end_of_sync(router: &Router, cx: &CallContext, origin: u32) -> Result<(), XrlError> {
     let origin = router.origins.borrow_mut().speaker(cx, origin)?.origin;
     router.change(|rib| rib.origin_end_of_sync(origin)).map_err(invalid)
+}
+
+/// The same, but some may bring again what an earlier life had of them.
+pub(crate) fn told(router: &Router, cx: &CallContext, request: ToldRequest) -> Result<(), XrlError> {
+    let ToldRequest { origin, awaited, everybody } = request;
+    let origin = router.origins.borrow_mut().speaker(cx, origin)?.origin;
+    let awaited = if everybody { Awaited::Everybody } else { Awaited::These(awaited) };
+    router.change(|rib| rib.origin_told(origin, awaited)).map_err(invalid)
 }

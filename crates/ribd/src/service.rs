@@ -6,7 +6,7 @@ use holdfast_api::{
     rib::v1::{
         AddOriginReply, AddOriginRequest, Configuration, Empty, EndOfSyncRequest, Invalidation, OriginRoutes,
         OriginStatus, RedistributeRequest, Redistributed, RegisterRequest, Resolution, RibServer,
-        ShowRoutesRequest, ShownRoute, ShownRoutes, Status,
+        ShowRoutesRequest, ShownRoute, ShownRoutes, Status, ToldRequest,
     },
     routes::v1::RouteBatch,
 };
@@ -78,6 +78,11 @@ impl RibServer for Server {
 
     async fn end_of_sync(&self, cx: &CallContext, request: EndOfSyncRequest) -> Result<Empty, XrlError> {
         origins::end_of_sync(&self.router, cx, request.origin)?;
+        Ok(Empty {})
+    }
+
+    async fn told(&self, cx: &CallContext, request: ToldRequest) -> Result<Empty, XrlError> {
+        origins::told(&self.router, cx, request)?;
         Ok(Empty {})
     }
 
@@ -187,6 +192,7 @@ impl RibServer for Server {
             routes: origin.routes,
             alive: origin.alive,
             synced: origin.synced,
+            told: origin.told,
         };
         Ok(Status {
             origins: status.origins.into_iter().map(origin).collect(),

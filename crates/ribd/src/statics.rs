@@ -62,7 +62,8 @@ fn announce(rib: &mut Rib, statics: &[Static], distance: u8) -> Result<(), RibEr
     };
     for route in statics {
         let nexthops = rib.nexthops(origin, route.nexthops.clone());
-        let action = RouteAction::Announce { nexthops, metric: 0, distance: route.distance, tag: route.tag };
+        let (distance, tag) = (route.distance, route.tag);
+        let action = RouteAction::Announce { nexthops, metric: 0, distance, tag, source: 0 };
         let done = rib.origin_routes(origin, [(action, [route.prefix])]);
         rib.release_nexthops(nexthops);
         done?;

@@ -95,6 +95,7 @@ pub(crate) struct Run {
     pub(crate) handle: u32,
     pub(crate) metric: u32,
     pub(crate) distance: Option<u8>,
+    pub(crate) source: u32,
 }
 
 /// The routes of a batch of one family, whose columns fit together.
@@ -122,6 +123,7 @@ where
             || batch.next_hops.len() != runs
             || !fits_or_empty(batch.metrics.len())
             || !fits_or_empty(batch.distances.len())
+            || !fits_or_empty(batch.sources.len())
         {
             return Err(invalid("the columns of the batch differ in length"));
         }
@@ -143,6 +145,7 @@ where
                 handle: batch.next_hops[at],
                 metric: batch.metrics.get(at).copied().unwrap_or(0),
                 distance: batch.distances.get(at).copied(),
+                source: batch.sources.get(at).copied().unwrap_or(0),
             };
             // The lengths are known to be right.
             (run, rows.filter_map(|(&address, &length)| Prefix::new(address.into(), length)))
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn routes_come_out_as_they_went_in_and_neighbours_with_the_same_next_hops_as_one_run() {
-        let run = |handle| Run { handle, metric: 0, distance: None };
+        let run = |handle| Run { handle, metric: 0, distance: None, source: 0 };
         let routes = [("10.0.0.0/8", 7), ("192.0.2.1/32", 7), ("192.0.2.0/24", 0)];
         let first = (run(7), vec!["10.0.0.0/8".into(), "192.0.2.1/32".into()]);
         let second = (run(0), vec!["192.0.2.0/24".into()]);
@@ -211,16 +214,16 @@ mod tests {
     #[test]
     fn the_other_columns_are_those_of_the_run() {
         let mut batch = batch(&[("10.0.0.0/8", 7), ("10.0.0.0/9", 7), ("192.0.2.0/24", 8)]);
-        (batch.metrics, batch.distances) = (vec![5, 6], vec![20, 200]);
+        (batch.metrics, batch.distances, batch.sources) = (vec![5, 6], vec![20, 200], vec![3, 0]);
         let runs: Vec<_> = read::<4>(&batch).expect("fits").into_iter().map(|(run, _)| run).collect();
-        assert_eq!(runs[0], Run { handle: 7, metric: 5, distance: Some(20) });
-        assert_eq!(runs[1], Run { handle: 8, metric: 6, distance: Some(200) });
+        assert_eq!(runs[0], Run { handle: 7, metric: 5, distance: Some(20), source: 3 });
+        assert_eq!(runs[1], Run { handle: 8, metric: 6, distance: Some(200), source: 0 });
     }
 
     #[test]
     fn a_batch_that_does_not_fit_together_is_refused() {
         let good = batch(&[("10.0.0.0/8", 1), ("10.0.0.0/16", 2)]);
-        let broken: [fn(&mut RouteBatch); 9] = [
+        let broken: [fn(&mut RouteBatch); 10] = [
             |batch| batch.addresses.truncate(7),
             |batch| batch.lengths.truncate(1),
             |batch| batch.next_hops.truncate(1),
@@ -229,6 +232,7 @@ mod tests {
             |batch| batch.runs = vec![u32::MAX, 3],
             |batch| batch.metrics = vec![1],
             |batch| batch.distances = vec![1, 2, 3],
+            |batch| batch.sources = vec![1],
             |batch| batch.lengths[1] = 33,
         ];
         for (case, damage) in broken.into_iter().enumerate() {

@@ -422,7 +422,7 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     pipeline.peer_down(b);
     while pipeline.work(100) {}
     let gone: Vec<_> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
-    let withdrawn = RibRun { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0 };
+    let withdrawn = RibRun { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0, peer: None };
     assert_eq!(gone.last().expect("a withdrawal").runs, [withdrawn]);
 }
 

@@ -43,6 +43,7 @@ impl Speaker {
         let mut slot = Slot::new(neighbor, session, dynamic);
         (slot.number, slot.end_of_rib, slot.takeover) = (number, end_of_rib, Some(Takeover::Replaying));
         slot.last_update = Some(now);
+        self.goes_on(&slot.neighbor.location);
         self.insert(index, slot);
         self.configure_pipeline(index, Some(negotiated.asn));
         self.connections.insert((index, conn), connection);
@@ -120,6 +121,10 @@ impl Speaker {
 
     /// A session cannot go on where the process before has left it: it begins anew.
     pub(crate) fn restart(&mut self, index: PeerIndex, now: Instant) {
+        if let Some(slot) = self.slots.get(&index).filter(|slot| slot.is_replaying()) {
+            let (location, dynamic) = (slot.neighbor.location.clone(), slot.dynamic);
+            self.await_again(location, dynamic);
+        }
         self.input(index, Input::Stop(StopReason::OutOfResources), now);
         self.input(index, Input::Start, now);
     }

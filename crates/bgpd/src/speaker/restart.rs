@@ -35,7 +35,7 @@ impl Slot {
 
     /// Whether our restart waits for what the peer has to send. One that restarts itself waits for us (RFC 4724 section
     /// 4.1), and a peer of a range is not waited for before it is there.
-    fn holds_restart_up(&self, now: Instant) -> bool {
+    pub(super) fn holds_restart_up(&self, now: Instant) -> bool {
         let theirs = self.session.negotiated().map(|negotiated| negotiated.graceful_restart.as_ref());
         let restarts = theirs.flatten().is_some_and(|theirs| theirs.restarting);
         let is_awaited = !self.dynamic || theirs.is_some();
@@ -66,14 +66,12 @@ impl Speaker {
         }
     }
 
-    /// Whether the tables are what they were before our restart, or there was time enough for that. Where all peers are
-    /// of ranges nobody knows who is missing.
+    /// Whether the tables are what they were before our restart, or there was time enough for that.
     fn is_restart_over(&self, now: Instant) -> bool {
-        let slots = || self.slots.values();
         if now.saturating_duration_since(self.started) >= self.settings.sync {
-            return !slots().any(Slot::is_replaying);
+            return !self.slots.values().any(Slot::is_replaying);
         }
-        slots().any(|slot| !slot.dynamic) && !slots().any(|slot| slot.holds_restart_up(now))
+        !self.holds_restart_up(now)
     }
 
     /// Ends the restart if everybody has sent what they have, or had their time.

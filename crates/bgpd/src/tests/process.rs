@@ -248,8 +248,10 @@ impl Scene {
         stream.next().await.expect("alive").expect("a peer")
     }
 
+    /// What the keeper holds of sessions, by its name for it.
     pub(super) fn keys(&self) -> Vec<String> {
-        self.kept.borrow().keys().cloned().collect()
+        let is_of_sessions = |key: &&String| !key.starts_with("peers") && *key != "rpki";
+        self.kept.borrow().keys().filter(is_of_sessions).cloned().collect()
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     door::carried,
     process::{Door, Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
 };
-use crate::nonstop::Shared;
+use crate::{nonstop::Shared, speaker::Stale};
 
 /// The door's number of the connection.
 const NUMBER: u64 = 41;
@@ -104,6 +104,24 @@ fn died() -> (Kept, Far) {
         .await;
         (scene, far)
     })
+}
+
+#[test]
+fn who_goes_away_while_the_process_is_dead_is_waited_for_by_nobody() {
+    let (kept, far) = died();
+    let meter = far.meter();
+    run(async {
+        let mut scene = Scene::new(kept);
+        let door = scene.door(Node::new("transport")).await;
+        door.meters.borrow_mut().insert(NUMBER, meter);
+        far.socket.shutdown(std::net::Shutdown::Write).expect("a socket");
+        scene.configure("bgp", told(&["192.0.2.0/24"])).await.expect("taken");
+        until("its routes go", async || scene.routes("bgp").await.len() == 1).await;
+        let bgp = scene.server.bgp().expect("it runs");
+        let stale = bgp.speaker.borrow_mut().stale(std::time::Instant::now());
+        assert_eq!(stale, Some(Stale::Goes));
+    });
+    drop(far);
 }
 
 async fn nsr(scene: &Scene) -> api::NsrReply {

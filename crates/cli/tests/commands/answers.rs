@@ -386,6 +386,10 @@ impl RibServer for Rib {
         unasked()
     }
 
+    async fn told(&self, _: &CallContext, _: rib::ToldRequest) -> Result<rib::Empty, XrlError> {
+        unasked()
+    }
+
     async fn register(&self, _: &CallContext, _: rib::RegisterRequest) -> Result<rib::Resolution, XrlError> {
         unasked()
     }

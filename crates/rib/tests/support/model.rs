@@ -19,6 +19,7 @@ pub(crate) struct ModelRoute {
     pub(crate) metric: u32,
     pub(crate) distance: u8,
     pub(crate) life: u32,
+    pub(crate) source: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -7,8 +7,8 @@ use std::{
 };
 
 use holdfast_rib::{
-    Answer, ClientId, Interface, InterfaceAddress, NexthopSet, NexthopSetId, OriginId, RedistFilter, Rib,
-    RibConfig, RouteAction, SubscriptionId,
+    Answer, Awaited, ClientId, Interface, InterfaceAddress, NexthopSet, NexthopSetId, OriginId, RedistFilter,
+    Rib, RibConfig, RouteAction, SubscriptionId,
 };
 use holdfast_types::{Family, HashKey, Prefix};
 
@@ -105,18 +105,19 @@ impl World {
         handle: usize,
         metric: u32,
         distance: Option<u8>,
+        source: u32,
     ) {
         if !self.origins[origin].alive {
             return;
         }
         let (nexthops, handle) = self.handle(origin, handle);
         let side = &self.origins[origin];
-        let action = RouteAction::Announce { nexthops, metric, distance, tag: 0 };
+        let action = RouteAction::Announce { nexthops, metric, distance, tag: 0, source };
         self.rib.origin_routes(side.id, [(action, [prefix(text)])]).expect("valid");
         let distance = distance.unwrap_or(ORIGINS[origin].2);
         self.model
             .routes
-            .insert((prefix(text), origin), ModelRoute { handle, metric, distance, life: side.life });
+            .insert((prefix(text), origin), ModelRoute { handle, metric, distance, life: side.life, source });
     }
 
     pub(crate) fn withdraw(&mut self, origin: usize, text: &str) {
@@ -171,7 +172,17 @@ impl World {
         assert_eq!(self.rib.origin_end_of_sync(side.id).is_ok(), side.alive);
         if side.alive && side.deadline.take().is_some() {
             let life = side.life;
-            self.forget_older(origin, life);
+            self.forget_older(origin, life, &[]);
+        }
+    }
+
+    /// The origin has said all, but waits for these sources.
+    pub(crate) fn told(&mut self, origin: usize, awaited: &[u32]) {
+        let side = &self.origins[origin];
+        assert_eq!(self.rib.origin_told(side.id, Awaited::These(awaited.to_vec())).is_ok(), side.alive);
+        if side.alive && side.deadline.is_some() {
+            let life = side.life;
+            self.forget_older(origin, life, awaited);
         }
     }
 
@@ -183,15 +194,16 @@ impl World {
             if side.deadline.is_some_and(|deadline| deadline <= self.now) {
                 side.deadline = None;
                 let life = side.life + u32::from(!side.alive);
-                self.forget_older(origin, life);
+                self.forget_older(origin, life, &[]);
             }
         }
         let deadlines = self.origins.iter().filter_map(|side| side.deadline);
         assert_eq!(self.rib.poll_timeout(), deadlines.min());
     }
 
-    fn forget_older(&mut self, origin: usize, life: u32) {
-        self.model.routes.retain(|&(_, from), route| from != origin || route.life >= life);
+    fn forget_older(&mut self, origin: usize, life: u32, awaited: &[u32]) {
+        let stays = |route: &ModelRoute| route.life >= life || awaited.contains(&route.source);
+        self.model.routes.retain(|&(_, from), route| from != origin || stays(route));
     }
 }
 
