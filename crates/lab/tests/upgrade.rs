@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -43,12 +43,16 @@ export = "accept-all"
 /// A router whose routes are in the kernel.
 fn running(star: &Star) -> Result<(Router, Speaker)> {
     let router = Router::start(&star.router, CONFIGURATION)?;
+    let feeder = feeder(star)?;
+    until_right(star, &router)?;
+    Ok((router, feeder))
+}
+
+fn feeder(star: &Star) -> Result<Speaker> {
     let prefixes =
         (0..=255).map(|third| Prefix::new([50, 0, third, 0].into(), 24).expect("a length of IPv4"));
     let table = Arc::new(Table::plain(prefixes));
-    let feeder = star.speaker(1, 65001, |config| config.tables = vec![table])?;
-    until_right(star, &router)?;
-    Ok((router, feeder))
+    star.speaker(1, 65001, |config| config.tables = vec![table])
 }
 
 fn until_right(star: &Star, router: &Router) -> Result<()> {
@@ -58,6 +62,10 @@ fn until_right(star: &Star, router: &Router) -> Result<()> {
         if up { Ok(()) } else { Err(shown.to_string()) }
     })
     .with_context(|| router.log_tail())?;
+    until_routes(star, router)
+}
+
+fn until_routes(star: &Star, router: &Router) -> Result<()> {
     wait::until("all routes", LIMIT, || {
         let count = kernel::routes(&star.router, false).map_err(|error| error.to_string())?.len();
         if count == ROUTES { Ok(()) } else { Err(format!("{count} routes")) }
@@ -103,6 +111,25 @@ fn refused(router: &Router, to: &Path) -> Result<String> {
 
 fn descriptors(router: &Router) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{}/fd", router.pid("keeper")?.as_raw_nonzero()))?.count())
+}
+
+#[test]
+fn a_peer_that_is_down_delays_no_upgrade() -> Result<()> {
+    let star = Star::new(1)?;
+    let absent = CONFIGURATION.replace("feeder", "absent").replace("10.0.1.2", "10.0.1.9");
+    let peer = absent.split_once("[bgp]\n").context("a peer")?.1;
+    let router = Router::start(&star.router, &[CONFIGURATION, peer].concat())?;
+    let _feeder = feeder(&star)?;
+    until_routes(&star, &router)?;
+    let new = executable(&router, "new", &binary()?)?;
+    fs::OpenOptions::new().append(true).open(&new)?.write_all(b"\n")?;
+    let begin = Instant::now();
+    let said = upgrade(&router, &new).with_context(|| router.log_tail())?;
+    let took = begin.elapsed();
+    println!("{said}an upgrade with a peer down: {took:?}");
+    // After each process it waited for ten seconds.
+    ensure!(took < Duration::from_secs(10), "{took:?}: {said}");
+    until_routes(&star, &router)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 use holdfast_api::{
     keeper::v1::{Empty, UseBinaryRequest},
     manager::v1::{UpgradeProgress, UpgradeRequest},
-    rib::v1::{Empty as RibEmpty, RibClient, Status},
+    rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
 };
 use holdfast_xrl::XrlError;
 use rustix::process::Signal;
@@ -26,8 +26,10 @@ const ORDER: [&str; 8] = ["fea", "rib", "transport", "bgp", "rpki", "metrics", "
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 /// So often a new process may die before it runs.
 const MOST_DEATHS: u32 = 3;
-/// Before the next one is replaced, the routes are where they belong; but those of a peer whose session has to come up
-/// anew take as long as they take.
+/// Those between whom routes are under way.
+const WITH_ROUTES: [&str; 3] = ["fea", "rib", "bgp"];
+/// Before the next one is replaced, the routes are where they belong, as far as they were before: what peers bring whose
+/// sessions have to come up anew, or that are down, takes as long as it takes.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const SETTLE_PAUSE: Duration = Duration::from_millis(20);
 /// How the death of a process that is replaced is described.
@@ -79,7 +81,8 @@ pub(crate) async fn upgrade(
     info!(event = "upgrade-begun", build = upgrade.build, path = %path.display(), "upgrade begins");
     let request = UseBinaryRequest { path: request.path.clone(), build: upgrade.build.clone() };
     manager.keeper.use_binary(request, vec![file]).await?;
-    upgrade.replace_all(&first).await?;
+    let was_synced = upgrade.fea_synced().await.unwrap_or(false);
+    upgrade.replace_all(&first, was_synced).await?;
     if !last.is_empty() {
         let progress = UpgradeProgress { last: true, ..upgrade.progress("", "", Duration::ZERO) };
         if say.send(progress).is_ok() {
@@ -136,13 +139,15 @@ impl Upgrade<'_> {
     }
 
     /// Replaces these processes; if one does not run, all of them go back.
-    async fn replace_all(&self, names: &[&str]) -> Result<(), XrlError> {
+    async fn replace_all(&self, names: &[&str], was_synced: bool) -> Result<(), XrlError> {
         for (number, name) in names.iter().enumerate() {
             let begin = Instant::now();
             match self.replace(name).await {
                 Ok(()) => {
                     self.say(name, "replaced", begin.elapsed());
-                    let _ = tokio::time::timeout(SETTLE_LIMIT, self.settled()).await;
+                    if WITH_ROUTES.contains(name) {
+                        let _ = tokio::time::timeout(SETTLE_LIMIT, self.settled(was_synced)).await;
+                    }
                 }
                 Err(why) => {
                     warn!(
@@ -164,19 +169,27 @@ impl Upgrade<'_> {
         Ok(())
     }
 
-    /// Waits until what `bgp` knows is at the rib, and what the rib knows at the fea.
-    async fn settled(&self) {
+    /// Waits until what `bgp` knows is at the rib, and what the rib knows at the fea. Where routes of an earlier life were
+    /// still kept in the kernel before, for want of a peer, the end of that is not waited for.
+    async fn settled(&self, was_synced: bool) {
         let runs = |name| self.manager.pid(name).is_some();
-        while runs("rib") && !self.is_settled(runs("bgp")).await.unwrap_or(false) {
+        let is_settled = |status: &Status| {
+            let is_told = |origin: &OriginStatus| origin.alive && (origin.told || origin.synced);
+            let bgp_told = status.origins.iter().any(|origin| origin.name == "bgp" && is_told(origin));
+            (status.fea_synced || !was_synced) && status.pending == 0 && (bgp_told || !runs("bgp"))
+        };
+        while runs("rib") && !self.rib().await.is_ok_and(|status| is_settled(&status)) {
             tokio::time::sleep(SETTLE_PAUSE).await;
         }
     }
 
-    async fn is_settled(&self, with_bgp: bool) -> Result<bool, XrlError> {
+    async fn fea_synced(&self) -> Result<bool, XrlError> {
+        Ok(self.rib().await?.fea_synced)
+    }
+
+    async fn rib(&self) -> Result<Status, XrlError> {
         let rib: RibClient = self.manager.resolver.client("rib").await?;
-        let Status { origins, pending, fea_synced, .. } = rib.show_status(RibEmpty {}).await?;
-        let bgp_synced = origins.iter().any(|origin| origin.name == "bgp" && origin.alive && origin.synced);
-        Ok(fea_synced && pending == 0 && (bgp_synced || !with_bgp))
+        rib.show_status(RibEmpty {}).await
     }
 
     async fn back(&self, names: &[&str]) -> Result<(), String> {
