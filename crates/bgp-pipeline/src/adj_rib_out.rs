@@ -29,7 +29,7 @@ use crate::{
     core::Core,
     export::Judged,
     fanout::Change,
-    journal::PeerNumber,
+    journal::{OURS_AGAIN, PeerNumber},
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
     seam::{Old, RouteNumber, Seam},
@@ -282,7 +282,7 @@ impl<P: IpPrefix> Window<P> {
         // The journal has to name the present source: one that it names beyond its session would count as not told
         // when it is up anew.
         let is_same = also_except.is_empty()
-            && source == self.chains[place.chain as usize].source
+            && is_same_source(source, self.chains[place.chain as usize].source)
             && self.hash(core, audience, place.chain) == Some(hash);
         if is_same {
             self.tally.announce(place.member, 1);
@@ -498,4 +498,9 @@ impl<P: IpPrefix> Window<P> {
 /// The path identifier of a source's paths: 0 is none, as some receivers take it for that.
 pub(crate) fn identifier(source: SourceId) -> u32 {
     u32::from(source.0) + 1
+}
+
+/// Whether the journal says the same of two sources. Earlier versions did not tell routes of our own apart.
+fn is_same_source(told: PeerNumber, now: PeerNumber) -> bool {
+    told == now || [told, now].iter().all(|number| [0, OURS_AGAIN].contains(number))
 }

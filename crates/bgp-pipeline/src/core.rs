@@ -50,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) authorizations: Option<Rc<RefCell<Authorizations>>>,
     /// Whether the walk under way finds out again what validation says of routes.
     pub(crate) validating_anew: bool,
+    /// Whether routes of our own that an earlier process has told peers of may still come.
+    pub(crate) ours_are_awaited: bool,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -76,6 +78,7 @@ impl Core {
             swept: Vec::new(),
             authorizations: None,
             validating_anew: false,
+            ours_are_awaited: false,
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,

@@ -167,7 +167,28 @@ impl<P: IpPrefix> Cursor<P> {
 
     /// Whether nothing is left to read.
     pub(crate) fn is_at_end(&self, end: u64) -> bool {
-        !self.lost && self.walk.is_none() && self.position == end
+        !self.lost && self.walk.is_none() && self.position == end && !self.has_left()
+    }
+
+    /// Whether something of what was told is to be withdrawn.
+    fn has_left(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.is_left())
+    }
+
+    /// Whether the members have what follows from the table and nothing else.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.told.is_none()
+    }
+
+    /// Routes of our own that have not come again do not come.
+    pub(crate) fn await_no_more(&mut self) {
+        self.told.iter_mut().for_each(|told| told.await_no_more());
+        self.forget_told();
+    }
+
+    /// What was told is not needed any more when nothing of it is left.
+    fn forget_told(&mut self) {
+        self.told = self.told.take().filter(|told| told.is_left() || told.awaits());
     }
 }
 
@@ -223,6 +244,11 @@ impl<P: IpPrefix> Table<P> {
             Advance::Some
         } else {
             match cursor.walk {
+                None if cursor.has_left() => {
+                    self.withdraw_left(cursor, audience, encoding);
+                    cursor.forget_told();
+                    Advance::Some
+                }
                 None => return Advance::Idle,
                 Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, audience, encoding),
                 Some(walk) => self.walk(walk, cursor, audience, encoding),
@@ -373,7 +399,8 @@ impl<P: IpPrefix> Table<P> {
     /// The prefixes that an earlier process has announced, and that are not there any more.
     fn withdraw_left(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &Encoding<'_>) {
         let Some(told) = &mut cursor.told else { return };
-        for (prefix, known) in told.take_some(encoding.limits.window) {
+        let ours_are_awaited = encoding.core.ours_are_awaited;
+        for (prefix, known) in told.take_some(encoding.limits.window, ours_are_awaited) {
             self.window.withdraw_known(audience, &known, prefix);
         }
     }
@@ -398,13 +425,14 @@ impl<P: IpPrefix> Table<P> {
                 cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
                 Advance::Some
             }
-            None if cursor.told.as_mut().is_some_and(|told| told.is_left()) => {
+            None if cursor.has_left() => {
                 self.withdraw_left(cursor, audience, encoding);
                 Advance::Some
             }
             None => {
                 let refresh = cursor.end_walk();
-                let had_end_of_rib = cursor.told.take().is_some_and(|told| told.end_of_rib);
+                let had_end_of_rib = cursor.told.as_ref().is_some_and(|told| told.end_of_rib);
+                cursor.forget_told();
                 let end_of_rib = match walk.kind {
                     WalkKind::Resume => !had_end_of_rib,
                     WalkKind::Dump | WalkKind::Lost => true,

@@ -8,7 +8,8 @@
 //!
 //! Routes are entered also where their source is the only member of a stream: others may join it.
 //!
-//! An entry is `target`, then items, all numbers big-endian; a source of 0 is none that could be told:
+//! An entry is `target`, then items, all numbers big-endian; a source of 0 is none that could be told, as is
+//! one of all ones, which is routes of our own that come from elsewhere (`OURS_AGAIN`):
 //!
 //! ```text
 //! target    0 (all) | 1 peer:u32 (this one alone: only withdrawals)
@@ -52,6 +53,10 @@ pub trait Journal: fmt::Debug {
 
 /// What a peer is called in the journal: [`SessionFacts::number`](crate::SessionFacts::number).
 pub(crate) type PeerNumber = u32;
+
+/// In the place of a peer: routes of our own that a process may have to hear of again before it has them, those of other
+/// protocols and aggregates.
+pub(crate) const OURS_AGAIN: PeerNumber = PeerNumber::MAX;
 
 /// Who is who: peers, and what the journal calls them.
 #[derive(Debug, Default)]

@@ -406,6 +406,15 @@ impl Pipeline {
         }
     }
 
+    /// Whether routes of other protocols, and aggregates, that peers were told of before may still come. They are not
+    /// withdrawn before this ends.
+    pub fn await_ours(&mut self, are_awaited: bool) {
+        self.core.ours_are_awaited = are_awaited;
+        if !are_awaited {
+            self.streams.await_ours_no_more();
+        }
+    }
+
     /// Keeps a journal of what peers are told, from now on. Only before the first session.
     pub fn keep_journal(&mut self, journal: Box<dyn Journal>) {
         self.streams.keep_journal(journal);

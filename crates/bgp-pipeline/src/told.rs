@@ -4,7 +4,7 @@ use hashbrown::{HashMap, hash_map};
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use smallvec::SmallVec;
 
-use crate::journal::{self, Item, PeerNumber, Recorder, Whom};
+use crate::journal::{self, Item, OURS_AGAIN, PeerNumber, Recorder, Whom};
 
 /// What is read is not what any version of this process has written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub struct Unreadable;
 pub(crate) struct Announced {
     /// Of the attributes as sent.
     pub(crate) hash: u64,
-    /// The peer that it came from, which was not told; 0: none.
+    /// The peer that it came from, which was not told; 0: none, or [`OURS_AGAIN`].
     pub(crate) source: PeerNumber,
 }
 
@@ -27,6 +27,8 @@ pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
 #[derive(Clone, Debug)]
 pub(crate) struct ToldFamily<P> {
     routes: HashMap<P, Announced, HashKey>,
+    /// Those of our own that are not there yet: they are withdrawn when it is known that they do not come.
+    awaited: HashMap<P, Announced, HashKey>,
     /// Further peers that have not been told: between two chunks, when the source of a route changes.
     also_except: HashMap<P, SmallVec<[PeerNumber; 2]>, HashKey>,
     /// End-of-RIB was sent.
@@ -35,13 +37,13 @@ pub(crate) struct ToldFamily<P> {
 
 impl<P: IpPrefix> ToldFamily<P> {
     fn new(key: HashKey) -> Self {
-        let (routes, also_except) = (HashMap::with_hasher(key), HashMap::with_hasher(key));
-        Self { routes, also_except, end_of_rib: false }
+        let [routes, awaited] = [(); 2].map(|()| HashMap::with_hasher(key));
+        Self { routes, awaited, also_except: HashMap::with_hasher(key), end_of_rib: false }
     }
 
     /// Takes out what is known of a prefix, with those besides the source that were not told.
     pub(crate) fn take(&mut self, prefix: P) -> Option<Known> {
-        let announced = self.routes.remove(&prefix)?;
+        let announced = self.routes.remove(&prefix).or_else(|| self.awaited.remove(&prefix))?;
         Some((announced, self.also_except.remove(&prefix).unwrap_or_default()))
     }
 
@@ -50,14 +52,36 @@ impl<P: IpPrefix> ToldFamily<P> {
         !self.routes.is_empty()
     }
 
-    /// Takes out some of what is left.
-    pub(crate) fn take_some(&mut self, most: usize) -> Vec<(P, Known)> {
+    /// Takes out some of what is left, but for routes of our own if those are awaited.
+    pub(crate) fn take_some(&mut self, most: usize, ours_are_awaited: bool) -> Vec<(P, Known)> {
         let some: Vec<P> = self.routes.keys().take(most).copied().collect();
-        let some = some.into_iter().filter_map(|prefix| Some((prefix, self.take(prefix)?))).collect();
+        let mut taken = Vec::new();
+        for prefix in some {
+            match self.routes.remove(&prefix) {
+                Some(told) if ours_are_awaited && told.source == OURS_AGAIN => {
+                    self.awaited.insert(prefix, told);
+                }
+                Some(told) => {
+                    taken.push((prefix, (told, self.also_except.remove(&prefix).unwrap_or_default())));
+                }
+                None => {}
+            }
+        }
         if self.routes.is_empty() {
             self.routes.shrink_to_fit();
         }
-        some
+        taken
+    }
+
+    /// Whether there are routes of our own that may still come.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// They do not come.
+    pub(crate) fn await_no_more(&mut self) {
+        self.routes.extend(self.awaited.drain());
+        self.awaited.shrink_to_fit();
     }
 
     fn withdrawn(&mut self, whom: Whom, prefixes: Vec<P>) {

@@ -326,6 +326,15 @@ impl Streams {
         peers.iter().map(|&(peer, own)| (peer, self.enter(peer, id, own))).collect()
     }
 
+    /// Routes of our own that have not come again do not come.
+    pub(crate) fn await_ours_no_more(&mut self) {
+        self.looked_at = None;
+        for stream in self.slots.iter_mut().flatten() {
+            stream.v4.await_no_more();
+            stream.v6.await_no_more();
+        }
+    }
+
     /// The member is gone.
     pub(crate) fn leave(&mut self, peer: PeerIndex, member: &Member) {
         self.ready.retain(|other| *other != peer);
@@ -438,11 +447,12 @@ impl Streams {
 
     /// Joins a stream that has nothing left with another of its group at the same place.
     fn merge(&mut self, id: StreamId, ends: [u64; 2], members: &mut [Option<Member>]) {
-        let Some(stream) = self.get(id).filter(|stream| stream.joins && stream.is_idle(ends)) else { return };
+        let joins = |stream: &&Stream| stream.joins && stream.is_idle(ends) && stream.is_whole();
+        let Some(stream) = self.get(id).filter(joins) else { return };
         let same = |other: &Stream| Rc::ptr_eq(&other.group, &stream.group);
         let mut group = self.iter().filter(|(other, stream)| *other != id && same(stream)).peekable();
         let alone = group.peek().is_none();
-        let into = group.find(|(_, stream)| stream.is_at_end(ends)).map(|(id, _)| id);
+        let into = group.find(|(_, stream)| stream.is_at_end(ends) && stream.is_whole()).map(|(id, _)| id);
         drop(group);
         match into {
             Some(into) => self.join_streams(id, into, members),
@@ -686,6 +696,11 @@ impl Stream {
     fn is_at_end(&self, ends: [u64; 2]) -> bool {
         let [v4, v6] = self.group.export.families;
         (!v4 || self.v4.is_at_end(ends[0])) && (!v6 || self.v6.is_at_end(ends[1]))
+    }
+
+    /// Whether its history says what its group is told, and nothing else.
+    fn is_whole(&self) -> bool {
+        self.v4.is_whole() && self.v6.is_whole()
     }
 
     /// Changes not read, of both families.

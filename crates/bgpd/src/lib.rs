@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod custody;
 mod door;
+mod epoch;
 mod freeze;
 mod location;
 mod metrics;
@@ -69,7 +70,7 @@ pub async fn run_with(boot: Boot, stages: MakeStages) -> anyhow::Result<()> {
 /// Serves `bgp.v1` from now on.
 fn serve(boot: Boot, stages: MakeStages) -> Rc<Server> {
     let (boot, turns) = (Rc::new(boot), Rc::new(Turns::default()));
-    let validation = Rc::new(Validation::default());
+    let validation = Rc::new(Validation::new(Custody::new(boot.keeper.clone(), None)));
     let surroundings = Surroundings::new(&boot, &turns, &validation);
     let vrfs = Vrfs::new(Rc::clone(&boot), stages, turns, validation);
     let server = Rc::new(Server::new(surroundings, stages, Some(vrfs)));

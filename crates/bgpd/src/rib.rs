@@ -70,10 +70,6 @@ pub(crate) async fn run(bgp: Rc<Bgp>) {
     while bgp.speaker.borrow().slots.values().any(Slot::is_replaying) {
         bgp.replayed.notified().await;
     }
-    // Nor is the rib told of sessions that go on what would be another thing as soon as the RPKI is heard.
-    if bgp.speaker.borrow().slots.values().any(|slot| slot.takeover.is_some()) {
-        bgp.surroundings.validation.known().await;
-    }
     loop {
         let error = serve(&bgp).await.to_string();
         bgp.speaker.borrow_mut().pipeline.rib_detach();

@@ -143,10 +143,17 @@ impl Server {
         let mut speaker = Speaker::new(settings, pipeline, now);
         (speaker.nonstop, speaker.damping) = (log.clone(), damping);
         speaker.set_routes_kept(configuration.routes_kept);
+        if let Some((present, is_known)) = present {
+            let expected = |location: &Location| takeover::find(configuration, location).map(|found| found.1);
+            speaker.set_present(present, is_known, expected);
+        }
         speaker.points = Points::of(&self.surroundings.profile);
         let bgp = Bgp::new(speaker, self.surroundings.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
         // Before any route is there.
+        if configuration.validates {
+            self.surroundings.validation.recover().await;
+        }
         self.surroundings.validation.set(&bgp, configuration.validates);
         if let Some(log) = log {
             bgp.spawn_for_life(freeze::run(Rc::clone(&bgp), log));

@@ -371,9 +371,13 @@ async fn replay(
     if sessions.is_empty() {
         return log.log.borrow_mut().stable();
     }
-    redistribute::known(&bgp).await;
-    // Else policy would let routes pass, or not, that it takes back a moment later.
-    bgp.surroundings.validation.known().await;
+    // It may take long, and nobody waits for it: until then what peers have been told of it stays.
+    bgp.with(|speaker, _| speaker.pipeline.await_ours(true));
+    let known = Rc::clone(&bgp);
+    bgp.spawn_for_life(async move {
+        redistribute::known(&known).await;
+        known.with(|speaker, _| speaker.pipeline.await_ours(false));
+    });
     let mut said = Instant::now();
     while !bgp.speaker.borrow().pipeline.is_settled() {
         tokio::time::sleep(LOOK).await;

@@ -3,11 +3,15 @@
 //! Pieces are put together, and an epoch takes effect as a whole. It holds for as long as `rpki` has allowed when it said
 //! it, whether that is still there or not (RFC 8210 section 6); who comes in its place says everything, and only routes of
 //! which that makes something else move.
+//!
+//! It outlives this process, too (`epoch`): the next one goes by it until it expires, and waits for nobody. Only where there
+//! never was one are routes not found.
 
 use std::{
     cell::{Cell, RefCell},
+    os::fd::OwnedFd,
     rc::{Rc, Weak},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use holdfast_api::rpki::v1::{Piece, Records, RpkiClient, Vrps, WatchRequest};
@@ -16,13 +20,18 @@ use holdfast_process::{Resolver, hash_key, spawn_task};
 use holdfast_types::{Asn, Aspa, Prefix, Vrp};
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::{
-    sync::Notify,
+    sync::OnceCell,
     task::AbortHandle,
-    time::{Instant, sleep, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until},
 };
 use tracing::{info, warn};
 
-use crate::tasks::Bgp;
+use crate::{
+    custody::Custody,
+    epoch::{self, Epochs, Full},
+    nonstop::unix_milliseconds,
+    tasks::Bgp,
+};
 
 /// Pause between two attempts to ask.
 const RETRY: Duration = Duration::from_millis(200);
@@ -32,9 +41,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(5);
 /// Records that one epoch may bring: ten times what the whole Internet has.
 const MOST_RECORDS: usize = 8 << 20;
-/// How long routes of sessions that go on wait for the first epoch before anybody is told of them: an `rpki` that begins
-/// at the same time waits 5 s for the second of its caches, after it has loaded the first.
-const FIRST: Duration = Duration::from_secs(15);
 
 type Shared = Rc<RefCell<Authorizations>>;
 
@@ -45,8 +51,17 @@ pub(crate) struct Validation {
     speakers: RefCell<Vec<Weak<Bgp>>>,
     /// What has been heard; stays while nobody validates.
     epoch: Cell<Option<u64>>,
-    heard: Notify,
+    /// Who keeps it for the next process; nobody in tests.
+    custody: Option<Custody>,
+    /// What is kept, if it is.
+    epochs: RefCell<Option<Epochs>>,
+    /// What the process before has left, until somebody validates.
+    left: RefCell<Option<Left>>,
+    recovered: OnceCell<()>,
 }
+
+/// What holds, and until when: for ever, if `None`.
+type Left = (Authorizations, Option<Instant>);
 
 struct Running {
     authorizations: Shared,
@@ -54,6 +69,68 @@ struct Running {
 }
 
 impl Validation {
+    pub(crate) fn new(custody: Custody) -> Self {
+        Self { custody: Some(custody), ..Self::default() }
+    }
+
+    /// Takes what the process before went by; before any route is there.
+    pub(crate) async fn recover(&self) {
+        let Some(custody) = &self.custody else { return };
+        let recover = async {
+            let left = match custody.rpki().await {
+                Ok(Some(left)) => left,
+                Ok(None) => return,
+                Err(error) => return warn!(event = "rpki-not-kept", "what the RPKI said: {error}"),
+            };
+            match self.read(left).await {
+                Ok(Some((epochs, epoch, left))) => {
+                    let (vrps, aspas) = (left.0.vrps.len(), left.0.aspas.len());
+                    info!(event = "rpki-kept", vrps, aspas, "what the RPKI said holds on: {vrps} VRPs");
+                    self.epoch.set(Some(epoch));
+                    self.left.replace(Some(left));
+                    self.epochs.replace(Some(epochs));
+                }
+                // It has expired, or another version has written it.
+                Ok(None) => custody.drop_rpki(),
+                Err(error) => {
+                    warn!(event = "rpki-not-kept", "what the RPKI said cannot be read: {error}");
+                    custody.drop_rpki();
+                }
+            }
+        };
+        self.recovered.get_or_init(|| recover).await;
+    }
+
+    async fn read(&self, left: OwnedFd) -> Result<Option<(Epochs, u64, Left)>, XrlError> {
+        let failed = |error: &dyn std::fmt::Display| XrlError::internal(error.to_string());
+        let Some(mut epochs) = Epochs::recover(left).map_err(|error| failed(&error))? else {
+            return Ok(None);
+        };
+        let (mut authorizations, mut epoch, mut at) = (Authorizations::new(hash_key()), None, 0);
+        let mut gathering = Gathering::default();
+        while let Some(piece) = epochs.piece(at) {
+            let (piece, next) = piece.map_err(|error| failed(&error))?;
+            gathering.take(&piece)?;
+            at = next;
+            if piece.last {
+                match std::mem::take(&mut gathering).gathered {
+                    Gathered::Full(fresh) => authorizations = *fresh,
+                    Gathered::Delta(delta) => drop(authorizations.apply(&delta)),
+                }
+                epoch = Some(piece.epoch);
+            }
+            tokio::task::yield_now().await;
+        }
+        let (heard, seconds) = epochs.heard();
+        let (age, now) = (unix_milliseconds(SystemTime::now()).saturating_sub(heard), Instant::now());
+        let holds = lifetime(seconds).map(|lifetime| lifetime.checked_sub(Duration::from_millis(age)));
+        Ok(match (epoch, holds) {
+            (Some(epoch), None) => Some((epochs, epoch, (authorizations, None))),
+            (Some(epoch), Some(Some(rest))) => Some((epochs, epoch, (authorizations, Some(now + rest)))),
+            (None, _) | (Some(_), Some(None)) => None,
+        })
+    }
+
     /// This speaker's routes are validated from now on, or not any more.
     pub(crate) fn set(self: &Rc<Self>, bgp: &Rc<Bgp>, on: bool) {
         let is_in = self.speakers.borrow().iter().any(|other| other.ptr_eq(&Rc::downgrade(bgp)));
@@ -75,6 +152,7 @@ impl Validation {
         {
             running.task.abort();
             self.epoch.set(None);
+            self.forget();
         }
     }
 
@@ -82,11 +160,10 @@ impl Validation {
     pub(crate) fn authorizations(self: &Rc<Self>, resolver: &Resolver) -> Shared {
         let mut running = self.running.borrow_mut();
         let running = running.get_or_insert_with(|| {
-            let task = spawn_task(follow(Rc::clone(self), resolver.clone()));
-            Running {
-                authorizations: Rc::new(RefCell::new(Authorizations::new(hash_key()))),
-                task: task.abort_handle(),
-            }
+            let left = self.left.take();
+            let (authorizations, expiry) = left.unwrap_or_else(|| (Authorizations::new(hash_key()), None));
+            let task = spawn_task(follow(Rc::clone(self), resolver.clone(), expiry));
+            Running { authorizations: Rc::new(RefCell::new(authorizations)), task: task.abort_handle() }
         });
         Rc::clone(&running.authorizations)
     }
@@ -112,18 +189,6 @@ impl Validation {
         running.as_ref().map(|running| running.authorizations.borrow().vrps.covering(prefix))
     }
 
-    /// Returns when something was heard, or cannot be waited for any longer, or nobody validates.
-    pub(crate) async fn known(&self) {
-        let until = Instant::now() + FIRST;
-        while self.running.borrow().is_some() && self.epoch.get().is_none() {
-            let heard = self.heard.notified();
-            if timeout_at(until, heard).await.is_err() {
-                warn!(event = "rpki-late", "the RPKI says nothing yet: routes count as not found");
-                return;
-            }
-        }
-    }
-
     fn apply(&self, gathered: Gathered, epoch: u64) {
         let Some(shared) = self.running.borrow().as_ref().map(|running| Rc::clone(&running.authorizations))
         else {
@@ -142,7 +207,6 @@ impl Validation {
             let (vrps, aspas) = self.counts();
             info!(event = "rpki-heard", vrps, aspas, "what the RPKI says is known: {vrps} VRPs");
         }
-        self.heard.notify_waiters();
     }
 
     /// Has the pipelines look again at what is affected; `None`: at everything.
@@ -164,13 +228,94 @@ impl Validation {
         warn!(event = "rpki-expired", "what the RPKI said has expired: routes count as not found");
         self.apply(Gathered::Full(Box::new(Authorizations::new(hash_key()))), 0);
         self.epoch.set(None);
+        self.forget();
+    }
+
+    /// Nothing is left for the next process.
+    fn forget(&self) {
+        if self.epochs.take().is_some() {
+            self.custody.iter().for_each(Custody::drop_rpki);
+        }
+    }
+
+    /// Writes a piece for the next process, beside those of the epoch that it belongs to.
+    async fn keep(&self, piece: &Piece, fresh: &mut Option<Epochs>) {
+        let Some(custody) = &self.custody else { return };
+        let heard = unix_milliseconds(SystemTime::now());
+        if !piece.full {
+            let kept = self.epochs.borrow_mut().as_mut().map_or(Ok(()), |epochs| epochs.push(piece, heard));
+            if kept == Err(Full) {
+                // What is kept there is not what holds.
+                self.forget();
+            }
+            return;
+        }
+        if let Err(error) = write(fresh, piece, heard) {
+            warn!(event = "rpki-not-kept", "what the RPKI says will not outlive this process: {error}");
+            return self.forget();
+        }
+        if piece.last {
+            self.put(custody, fresh.take()).await;
+        }
+    }
+
+    async fn put(&self, custody: &Custody, fresh: Option<Epochs>) {
+        let Some(epochs) = fresh else { return };
+        let put = async {
+            let descriptor = epochs.descriptor().map_err(|error| error.to_string())?;
+            custody.put_rpki(descriptor).await.map_err(|error| error.to_string())
+        };
+        match put.await {
+            Ok(()) => drop(self.epochs.replace(Some(epochs))),
+            Err(error) => {
+                warn!(event = "rpki-not-kept", "what the RPKI says will not outlive this process: {error}");
+                self.forget();
+            }
+        }
+    }
+
+    /// Writes what holds anew when the differences have become too long.
+    async fn shorten(&self) {
+        let (Some(custody), Some(epoch)) = (&self.custody, self.epoch.get()) else { return };
+        let Some(heard) = self.epochs.borrow().as_ref().filter(|epochs| epochs.is_long()).map(Epochs::heard)
+        else {
+            return;
+        };
+        let shared = self.running.borrow().as_ref().map(|running| Rc::clone(&running.authorizations));
+        let Some(pieces) = shared.map(|shared| epoch::pieces(&shared.borrow(), epoch, heard.1)) else {
+            return;
+        };
+        let mut fresh = None;
+        for piece in pieces {
+            if write(&mut fresh, &piece, heard.0).is_err() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.put(custody, fresh).await;
     }
 }
 
+/// Writes a piece of a full epoch into memory of its own.
+fn write(fresh: &mut Option<Epochs>, piece: &Piece, heard: u64) -> Result<(), String> {
+    let epochs = match fresh {
+        Some(epochs) => epochs,
+        None => fresh.insert(Epochs::create().map_err(|error| error.to_string())?),
+    };
+    epochs.push(piece, heard).map_err(|Full| {
+        *fresh = None;
+        "it is too much".to_owned()
+    })
+}
+
+/// How long what was said holds; `None` is for ever, the most that can be said.
+fn lifetime(seconds: u32) -> Option<Duration> {
+    (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()) + GRACE)
+}
+
 /// Follows what the process `rpki` says, for ever.
-async fn follow(validation: Rc<Validation>, resolver: Resolver) {
+async fn follow(validation: Rc<Validation>, resolver: Resolver, mut expiry: Option<Instant>) {
     let mut said = String::new();
-    let mut expiry: Option<Instant> = None;
     let mut pause = RETRY;
     loop {
         let error = watch(&validation, &resolver, &mut expiry).await;
@@ -206,6 +351,8 @@ async fn watch(validation: &Validation, resolver: &Resolver, expiry: &mut Option
     };
     let mut stream = client.watch(WatchRequest { vrps: true, aspas: true, router_keys: false });
     let (mut gathering, mut heard) = (Gathering::default(), false);
+    let mut fresh = None;
+    validation.epochs.borrow_mut().iter_mut().for_each(Epochs::forget_rest);
     loop {
         let next = tokio::select! {
             biased;
@@ -229,12 +376,12 @@ async fn watch(validation: &Validation, resolver: &Resolver, expiry: &mut Option
         if let Err(error) = gathering.take(&piece) {
             return error;
         }
+        validation.keep(&piece, &mut fresh).await;
         if last {
             heard = true;
-            // The most that can be said is for ever.
-            let lifetime = (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()) + GRACE);
-            *expiry = lifetime.map(|lifetime| Instant::now() + lifetime);
+            *expiry = lifetime(seconds).map(|lifetime| Instant::now() + lifetime);
             validation.apply(std::mem::take(&mut gathering).gathered, epoch);
+            validation.shorten().await;
         }
         // Sessions have their turn between two pieces.
         tokio::task::yield_now().await;

@@ -7,7 +7,7 @@ use crate::{
     core::Core,
     export::Group,
     fanout::Change,
-    journal::{AttributeHasher, Names, PeerNumber},
+    journal::{AttributeHasher, Names, OURS_AGAIN, PeerNumber},
     own_next_hop::OwnNextHops,
     path::{Path, SourceId},
     peer_set::PeerSet,
@@ -118,8 +118,11 @@ impl Audience<'_> {
         self.members.len() == 1 && self.journal.is_none()
     }
 
-    /// What the journal calls the peer that a source is; 0 if it is none.
+    /// What the journal calls the peer that a source is; [`OURS_AGAIN`] or 0 if it is none.
     pub(super) fn source_number(&self, core: &Core, source: SourceId) -> PeerNumber {
+        if self.journal.is_some() && [SourceId::REDISTRIBUTED, SourceId::AGGREGATED].contains(&source) {
+            return OURS_AGAIN;
+        }
         let peer = || core.sources.get(source).peer;
         self.journal.and_then(|(_, names)| Some(names.number(peer()?))).unwrap_or(0)
     }

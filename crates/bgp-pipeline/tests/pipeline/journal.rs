@@ -3,9 +3,11 @@
 use std::{cell::RefCell, net::Ipv4Addr, rc::Rc};
 
 use holdfast_bgp_pipeline::{
-    Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline, SessionFacts, Told, Unreadable,
+    ForeignRoute, Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline, SessionFacts, Told,
+    Unreadable,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
+use holdfast_policy::{Program, Protocol};
 use holdfast_types::{Asn, Family, HashKey, Prefix};
 
 use crate::tests::pipeline::speaker::{
@@ -187,6 +189,46 @@ fn where_nothing_has_changed_nothing_is_sent_whoever_the_source_is() {
     router.announce(0, 2, &routes(0, 1));
     router.settle();
     assert_eq!(router.messages(), [before[0], before[1] + 2, before[2] + 2]);
+}
+
+#[test]
+fn routes_of_other_protocols_that_are_late_are_withdrawn_only_when_it_is_known_that_they_do_not_come() {
+    let mut router = Router::new(2);
+    let ours = ["203.0.113.0/24", "198.51.100.0/24", "2001:db8:ff::/48"].map(prefix);
+    let redistribute = |router: &mut Router, routes: &[Prefix]| {
+        let policy = Program::accept_all();
+        let route = ForeignRoute { protocol: Protocol::Static, tag: 0, metric: 0, policy };
+        router.pipeline.redistribute(routes, &route).expect("room");
+    };
+    redistribute(&mut router, &ours);
+    router.announce(0, 1, &routes(0, 10));
+    router.settle();
+    assert_eq!(router.routes(), [3, 23]);
+    // A second death finds in the journal what the first one found.
+    for count in [9, 8] {
+        router.restart(|router| {
+            router.pipeline.await_ours(true);
+            router.announce(0, 1, &routes(0, count));
+        });
+        router.settle();
+        assert_eq!(router.routes(), [3, 3 + 2 * usize::from(count)], "what peers had is withdrawn at once");
+    }
+    let before = router.messages();
+    redistribute(&mut router, &ours[1..]);
+    router.settle();
+    assert_eq!(router.messages(), before, "they are as they were");
+    // Who comes up meanwhile has no history in common with those.
+    let index = router.pipeline.add_peer(peer(2));
+    router.pipeline.peer_up(index, link(2)).expect("room");
+    router.sinks.push((index, Sink::default()));
+    router.settle();
+    router.pipeline.await_ours(false);
+    router.settle();
+    assert_eq!(router.routes(), [2, 18, 18]);
+    assert!(router.sinks.iter().all(|(_, sink)| sink.idle_withdrawals == 0));
+    router.announce(0, 2, &routes(0, 1));
+    router.settle();
+    assert_eq!(router.routes(), [2, 18, 18], "and nobody is forgotten");
 }
 
 #[test]

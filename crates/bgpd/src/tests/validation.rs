@@ -1,6 +1,6 @@
 //! What the RPKI says, as the process `rpki` tells it: here a test plays that.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{cell::RefCell, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::{
     bgp::v1::{self as api, BgpClient},
@@ -19,8 +19,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::process::{Scene, announcement, configuration, run, session, until};
-use crate::validation::Validation;
+use super::process::{Kept, Scene, announcement, configuration, run, run_until_death, session, until};
+use crate::{epoch::Epochs, validation::Validation};
 
 /// Where pieces go to whoever watches.
 type Watchers = Rc<RefCell<Vec<mpsc::UnboundedSender<rpki::Piece>>>>;
@@ -183,6 +183,68 @@ fn an_epoch_takes_effect_as_a_whole_and_outlives_who_said_it() {
         let shown =
             bgp.show_route(api::ShowRouteRequest { destination: "10.0.0.0/8".into() }).await.expect("shown");
         assert!(!shown.validates && shown.vrps.is_empty());
+    });
+}
+
+#[test]
+fn what_the_rpki_said_outlives_the_process_until_it_expires() {
+    let (kept, ()) = run_until_death(async {
+        let mut scene = Scene::new(Default::default());
+        let door = scene.door(Node::new("transport")).await;
+        scene.configure("bgp", validating()).await.expect("taken");
+        let mut peer = session(&door, "a", 65_001).await;
+        says(&mut peer, 11).await;
+        let running = Running::new(&scene.finder).await;
+        running.says(full(1, &[(10, 65_002), (11, 65_002)])).await;
+        // A difference is kept, too; the beginning of one is not.
+        let delta = |epoch, last, vrps: &[(u8, u32)], gone: &[(u8, u32)]| rpki::Piece {
+            epoch,
+            announced: records(vrps),
+            withdrawn: records(gone),
+            last,
+            expire_seconds: 3600,
+            ..rpki::Piece::default()
+        };
+        running.says(delta(2, true, &[(10, 65_001)], &[(10, 65_002)])).await;
+        running.says(delta(3, false, &[], &[(11, 65_002)])).await;
+        until("one of them is valid", async || of(&scene, "valid").await == ["10.0.0.0/8"]).await;
+        std::mem::forget((running, peer));
+        (scene, ())
+    });
+    let copy = |kept: &Kept| -> Kept {
+        let copy = |(key, fd): (&String, &OwnedFd)| (key.clone(), fd.try_clone().expect("a copy"));
+        kept.iter().map(copy).filter(|(key, _)| key == "rpki").collect()
+    };
+    let again = copy(&kept);
+    run(async {
+        let mut scene = Scene::new(again);
+        let door = scene.door(Node::new("transport")).await;
+        scene.configure("bgp", validating()).await.expect("taken");
+        // Nobody has said anything to this one.
+        let mut peer = session(&door, "a", 65_001).await;
+        says(&mut peer, 11).await;
+        until("both routes", async || scene.routes("bgp").await.len() == 2).await;
+        assert_eq!(of(&scene, "valid").await, ["10.0.0.0/8"]);
+        assert_eq!(of(&scene, "invalid").await, ["11.0.0.0/8"]);
+        // What is said anew takes its place.
+        let running = Running::new(&scene.finder).await;
+        running.says(full(1, &[(11, 65_001)])).await;
+        until("the other is valid", async || of(&scene, "valid").await == ["11.0.0.0/8"]).await;
+        // Nothing is left when nobody validates.
+        scene.configure("bgp", configuration("a", 65_001, &[])).await.expect("taken");
+        until("it is given back", async || !scene.kept.borrow().contains_key("rpki")).await;
+    });
+
+    // The same that was said long ago.
+    let mut epochs = Epochs::create().expect("memory");
+    epochs.push(&full(1, &[(10, 65_001)]), 1_000_000_000_000).expect("room");
+    let expired = [("rpki".to_owned(), epochs.descriptor().expect("a copy"))];
+    run(async {
+        let scene = Scene::new(expired.into());
+        scene.configure("bgp", validating()).await.expect("taken");
+        let bgp = scene.server.bgp().expect("it runs");
+        assert_eq!(bgp.surroundings.validation.epoch(), None);
+        until("it is given back", async || !scene.kept.borrow().contains_key("rpki")).await;
     });
 }
 
