@@ -7,6 +7,7 @@ mod calls;
 mod channels;
 mod configure;
 mod damping;
+mod deaths;
 mod door;
 mod edits;
 mod filters;
