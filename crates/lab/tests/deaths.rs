@@ -74,6 +74,10 @@ enum Broken {
     PeerDown,
     /// A peer closes its connection while `bgp` is dead, and stays away.
     PeerCloses,
+    /// A peer without protection, whose session ends with the process, does not come back.
+    PeerStaysAway,
+    /// It comes back.
+    PeerComesBack,
     /// `rpki` has told what holds, and says nothing more.
     RpkiSilent,
     /// `rpki` has never heard its cache.
@@ -90,9 +94,11 @@ enum Broken {
     RibStopped,
 }
 
-const ALL: [Broken; 9] = [
+const ALL: [Broken; 11] = [
     Broken::PeerDown,
     Broken::PeerCloses,
+    Broken::PeerStaysAway,
+    Broken::PeerComesBack,
     Broken::RpkiSilent,
     Broken::RpkiDeaf,
     Broken::ProtocolSilent,
@@ -107,6 +113,8 @@ impl fmt::Display for Broken {
         f.write_str(match self {
             Self::PeerDown => "a peer is down",
             Self::PeerCloses => "a peer closes during the death",
+            Self::PeerStaysAway => "a peer without protection stays away",
+            Self::PeerComesBack => "a peer without protection comes back",
             Self::RpkiSilent => "rpki is silent",
             Self::RpkiDeaf => "rpki has never heard its cache",
             Self::ProtocolSilent => "a redistributed protocol is silent",
@@ -124,6 +132,12 @@ impl Broken {
         match self {
             Self::PeerDown | Self::PeerCloses => {
                 "[[bgp.peer]]\nname = \"other\"\naddress = \"10.0.3.2\"\nasn = 65003\n\
+                 import = \"accept-all\"\nexport = \"accept-all\"\n"
+                    .into()
+            }
+            Self::PeerStaysAway | Self::PeerComesBack => {
+                "[rib]\nstale-time = 6\n\
+                 [[bgp.peer]]\nname = \"other\"\naddress = \"10.0.3.2\"\nasn = 65003\nnonstop = false\n\
                  import = \"accept-all\"\nexport = \"accept-all\"\n"
                     .into()
             }
@@ -157,6 +171,8 @@ impl Broken {
             Self::RibStopped => Some("rib"),
             Self::PeerDown
             | Self::PeerCloses
+            | Self::PeerStaysAway
+            | Self::PeerComesBack
             | Self::RpkiDeaf
             | Self::ProtocolSilent
             | Self::CollectorStuck
@@ -271,8 +287,12 @@ fn drill(broken: Broken) -> Result<()> {
     let mut tables = vec![table(&stays), table(&goes)];
     tables.extend((broken == Broken::RpkiSilent).then(|| table(&invalid)));
     let feeder = star.speaker(1, 65001, |config| config.tables = tables)?;
-    let other = (broken == Broken::PeerCloses).then(|| {
-        star.speaker(3, 65003, |config| (config.tables, config.reconnect) = (vec![table(&others)], false))
+    let has_other = [Broken::PeerCloses, Broken::PeerStaysAway, Broken::PeerComesBack].contains(&broken);
+    let comes_back = broken == Broken::PeerComesBack;
+    let other = has_other.then(|| {
+        star.speaker(3, 65003, |config| {
+            (config.tables, config.reconnect) = (vec![table(&others)], comes_back);
+        })
     });
     let other = other.transpose()?;
     let mut before: BTreeSet<Prefix> = stays.union(&goes).copied().collect();
@@ -292,10 +312,10 @@ fn drill(broken: Broken) -> Result<()> {
     kill_process(bgp, Signal::STOP)?;
     feeder.withdraw(table(&goes));
     feeder.wait_sent(LIMIT)?;
-    other.iter().try_for_each(|other| {
+    if let Some(other) = other.as_ref().filter(|_| broken == Broken::PeerCloses) {
         other.flap();
-        other.wait_down(LIMIT)
-    })?;
+        other.wait_down(LIMIT)?;
+    }
     let death = Instant::now();
     kill_process(bgp, Signal::KILL)?;
     if broken == Broken::RibStopped {
@@ -303,12 +323,16 @@ fn drill(broken: Broken) -> Result<()> {
         thread::sleep(PAUSE);
         signal(stopped, Signal::CONT)?;
     }
-    until_sink(&sink, &router, &stays, SOON).context("at the sink")?;
+    let with_others: BTreeSet<Prefix> = stays.union(&others).copied().collect();
+    let is_unprotected = [Broken::PeerStaysAway, Broken::PeerComesBack].contains(&broken);
+    let at_sink = if broken == Broken::PeerComesBack { &with_others } else { &stays };
+    let in_kernel = if is_unprotected { &with_others } else { &stays };
+    until_sink(&sink, &router, at_sink, SOON).context("at the sink")?;
     let told = death.elapsed();
     if broken == Broken::FeaStopped {
         signal(stopped, Signal::CONT)?;
     }
-    until_kernel(&star, &router, &stays, SOON).context("in the kernel")?;
+    until_kernel(&star, &router, in_kernel, SOON).context("in the kernel")?;
     println!(
         "bgp dies and {broken}: the sink is right after {told:?}, the kernel after {:?}",
         death.elapsed()
@@ -319,12 +343,16 @@ fn drill(broken: Broken) -> Result<()> {
         resumed.lines().filter(|line| line.contains("sessions-resumed")).collect::<Vec<_>>().join("\n")
     );
     signal(stopped.filter(|_| broken == Broken::RpkiSilent), Signal::CONT)?;
+    if broken == Broken::PeerStaysAway {
+        until_kernel(&star, &router, &stays, SOON).context("when its time is over")?;
+    }
 
     let changes = monitor.changes()?;
     let is_of = |line: &String, routes: &BTreeSet<Prefix>| {
         line.split(' ').filter_map(|word| word.parse().ok()).any(|prefix: Prefix| routes.contains(&prefix))
     };
-    let absent = changes.deleted.iter().find(|line| is_of(line, &stays));
+    let kept = if broken == Broken::PeerComesBack { &with_others } else { &stays };
+    let absent = changes.deleted.iter().find(|line| is_of(line, kept));
     ensure!(absent.is_none(), "a route that stays was absent: {absent:?}");
     let shown = changes.written.iter().find(|line| is_of(line, &invalid));
     ensure!(shown.is_none(), "an invalid route was in the kernel: {shown:?}");
@@ -334,7 +362,10 @@ fn drill(broken: Broken) -> Result<()> {
         "a session has ended: {}",
         router.log_tail()
     );
-    ensure!(after.announced == status.announced, "the sink was told something anew: {status:?} {after:?}");
+    ensure!(
+        is_unprotected || after.announced == status.announced,
+        "the sink was told something anew: {status:?} {after:?}"
+    );
     router.stop()
 }
 
@@ -350,6 +381,16 @@ fn a_peer_that_was_never_there_keeps_no_stale_route_in_the_kernel() -> Result<()
 #[test]
 fn what_a_peer_had_that_goes_away_during_the_death_leaves_the_kernel() -> Result<()> {
     drill(Broken::PeerCloses)
+}
+
+#[test]
+fn of_a_peer_without_protection_that_stays_away_alone_stale_routes_stay_for_their_time() -> Result<()> {
+    drill(Broken::PeerStaysAway)
+}
+
+#[test]
+fn no_route_of_a_peer_without_protection_that_comes_back_is_ever_absent() -> Result<()> {
+    drill(Broken::PeerComesBack)
 }
 
 #[test]
