@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io,
     os::fd::{AsFd, OwnedFd},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
 };
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use holdfast_api::keeper::v1::{SocketKind, SocketRequest};
 use holdfast_sys::process::raise_capabilities;
 use rustix::{
+    fs::OFlags,
     net::{AddressFamily, SocketFlags, SocketType, ipproto},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
@@ -31,7 +32,10 @@ const NAME_MOST: usize = 255;
 pub(crate) fn socket(request: &SocketRequest) -> Result<OwnedFd> {
     let kind = SocketKind::try_from(request.kind).context("there is no such kind of socket")?;
     let path = path(&request.netns)?;
-    let namespace = File::open(&path).with_context(|| format!("the network namespace {}", path.display()))?;
+    // What is no namespace is found out on entering; a pipe must not be waited for before that.
+    let namespace =
+        File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&path);
+    let namespace = namespace.with_context(|| format!("the network namespace {}", path.display()))?;
     let is_own = is_same(&namespace).with_context(|| format!("comparing {} with {OWN}", path.display()))?;
     ensure!(!is_own, "the network namespace {} is the one that the router itself is in", path.display());
     // A thread has a namespace of its own, and this one ends in it: the keeper itself never leaves its own.
@@ -138,6 +142,17 @@ mod tests {
         ip(&["netns", "attach", &own.0, &std::process::id().to_string()]);
         let error = socket(&request(&own.0, SocketKind::TcpV4)).expect_err("it is here");
         assert!(error.to_string().contains("the router itself is in"), "{error:#}");
+    }
+
+    #[test]
+    fn a_pipe_under_the_name_of_a_namespace_is_not_waited_for() {
+        let pipe = Namespace(format!("holdfast-pipe-{}", std::process::id()));
+        fs::create_dir_all(DIRECTORY).expect("made");
+        let made = Command::new("mkfifo").arg(Path::new(DIRECTORY).join(&pipe.0)).status();
+        assert!(made.is_ok_and(|status| status.success()), "this test needs root");
+        let error = socket(&request(&pipe.0, SocketKind::TcpV4));
+        fs::remove_file(Path::new(DIRECTORY).join(&pipe.0)).expect("removed");
+        assert!(format!("{:#}", error.expect_err("no namespace")).contains("Invalid argument"));
     }
 
     #[test]

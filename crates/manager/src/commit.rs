@@ -16,6 +16,7 @@ use std::{
 
 use holdfast_api::manager::v1::{self as api, CommitReply, CommitRequest, ConfigurationReply, HistoryReply};
 use holdfast_process::spawn_task;
+use holdfast_sys::file;
 use holdfast_xrl::XrlError;
 use siphasher::sip::SipHasher13;
 use tracing::{info, warn};
@@ -143,13 +144,13 @@ fn is_current(manager: &Manager, expected: u64) -> Result<(), XrlError> {
              overwrites it",
         ));
     }
-    let file = manager.file.display();
-    match fs::read_to_string(&manager.file) {
+    let name = manager.file.display();
+    match file::text(&manager.file) {
         Ok(text) if text == **running => Ok(()),
         Ok(_) => Err(XrlError::failed_precondition(format!(
-            "{file} has been changed and not reloaded: `holdfast reload` takes it, `commit force` overwrites it"
+            "{name} has been changed and not reloaded: `holdfast reload` takes it, `commit force` overwrites it"
         ))),
-        Err(error) => Err(failed(&file.to_string(), &error)),
+        Err(error) => Err(failed(&name.to_string(), &error)),
     }
 }
 
@@ -221,7 +222,7 @@ fn write(
         }
     };
     // What an editor has left there and nobody has reloaded is not lost.
-    let found = fs::read_to_string(file).ok().filter(|found| *found != running && *found != entry.text);
+    let found = file::text(file).ok().filter(|found| *found != running && *found != entry.text);
     if let Some(text) = found {
         let comment = "found in the file, did not run".to_owned();
         history.add(Version { number: 0, time: now(), uid: None, comment, text })?;

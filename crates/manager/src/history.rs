@@ -123,7 +123,7 @@ impl History {
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
-    Ok(serde_json::from_slice(&fs::read(file)?)?)
+    Ok(serde_json::from_str(&holdfast_sys::file::text(file)?)?)
 }
 
 fn write(file: &Path, value: &impl Serialize) -> io::Result<()> {

@@ -72,7 +72,7 @@ pub fn read_configuration(file: &Path) -> Result<Config, String> {
 }
 
 fn read_text(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+    holdfast_sys::file::text(file).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// `name` is how errors call the text, `file` where it is, or is to be: files that it names are beside it.

@@ -11,6 +11,7 @@ use std::{
 
 use holdfast_api::transport::v1 as api;
 use holdfast_config::Config;
+use holdfast_sys::file::open_with;
 use prost::Message;
 use rustix::fs::{MemfdFlags, SealFlags};
 use tracing::warn;
@@ -80,7 +81,7 @@ fn sealed(octets: &[u8]) -> io::Result<OwnedFd> {
 /// Opens the file that secrets are added to; `configuration` is the file that it is named from.
 fn key_log(configuration: &Path, name: &str) -> Option<File> {
     let file = configuration.parent().unwrap_or(Path::new("")).join(name);
-    match OpenOptions::new().append(true).create(true).mode(0o600).open(&file) {
+    match open_with(OpenOptions::new().append(true).create(true).mode(0o600), &file) {
         Ok(log) => {
             warn!(
                 event = "key-log",

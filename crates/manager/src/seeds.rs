@@ -172,8 +172,8 @@ fn since_1970() -> u64 {
 
 /// What a file says; nothing if there is none, or it says something else.
 fn read(file: &Path) -> Option<Kept> {
-    let text = std::fs::read(file).ok()?;
-    let kept: Option<Kept> = serde_json::from_slice(&text).ok();
+    let text = holdfast_sys::file::text(file).ok()?;
+    let kept: Option<Kept> = serde_json::from_str(&text).ok();
     let kept = kept.filter(|kept| octets(kept).is_some());
     if kept.is_none() {
         warn!(event = "seeds-not-kept", "{} is not what it was: there are new keys of QUIC", file.display());

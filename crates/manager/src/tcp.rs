@@ -34,7 +34,7 @@ pub(crate) fn read_keys(config: &mut Config, file: &Path) -> Result<(), String> 
 
 fn read_key(client: &mut XrlClient, directory: &Path) -> Result<(), String> {
     let Some(file) = client.key_file.as_ref().map(|file| directory.join(file)) else { return Ok(()) };
-    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let text = holdfast_sys::file::text(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     let key = text.trim();
     Secret::new(key).map_err(|error| format!("{}: {}", file.display(), error.message()))?;
     client.key = holdfast_config::schema::Secret::new(key.to_owned());

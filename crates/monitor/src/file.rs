@@ -15,6 +15,7 @@ use std::{
     thread,
 };
 
+use holdfast_sys::file::open_with;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -115,7 +116,8 @@ impl Writer {
     fn write(&mut self, name: PathBuf, octets: &[u8]) -> io::Result<()> {
         if self.file.as_ref().is_none_or(|(open, _)| *open != name) {
             self.end()?;
-            let file = File::create(temporary(&name))?;
+            let mut options = File::options();
+            let file = open_with(options.write(true).create(true).truncate(true), &temporary(&name))?;
             self.file = Some((name, file));
         }
         if let Some((_, file)) = &mut self.file {

@@ -4,11 +4,12 @@
 //! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`pair`], [`netlink`], [`filter`] and
 //! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`process`] for the
 //! first lines of a process,
-//! [`memory`] for what the next one finds.
+//! [`memory`] for what the next one finds, [`file`](mod@file) for whoever opens what somebody has named.
 
 // The workspace denies it; this crate is the exception (see above).
 #![allow(unsafe_code)]
 
+pub mod file;
 pub mod filter;
 pub mod icmp;
 pub mod memory;

@@ -1,7 +1,7 @@
 //! Files that a configuration names: certificates, revocation lists and keys, in PEM or DER. What is wrong with one is said
 //! in words, without its name.
 
-use std::{fs, io::Read, path::Path};
+use std::{io::Read, path::Path};
 
 use x509_parser::{parse_x509_certificate, parse_x509_crl, x509::X509Version};
 
@@ -79,12 +79,8 @@ pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, Str
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    // To open a pipe is to wait for who writes into it, maybe for ever.
-    if !fs::metadata(file).map_err(|error| error.to_string())?.is_file() {
-        return Err("it is no regular file".to_owned());
-    }
     let mut octets = Vec::new();
-    let file = fs::File::open(file).map_err(|error| error.to_string())?;
+    let file = holdfast_sys::file::open(file).map_err(|error| error.to_string())?;
     file.take(LARGEST + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
     match octets.len() as u64 > LARGEST {
         true => Err(format!("it has more than {} MiB", LARGEST >> 20)),
@@ -98,7 +94,7 @@ fn said(error: KeysError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     use super::*;
     use crate::keys::{Algorithm, Authority, Item, PrivateKey, Validity, pem, self_signed};
