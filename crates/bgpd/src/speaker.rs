@@ -6,6 +6,7 @@
 mod awaited;
 mod cost;
 mod limits;
+mod poison;
 mod protection;
 mod receiving;
 mod refresh;
@@ -40,7 +41,7 @@ use crate::{
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
     present::Present,
-    speaker::{awaited::Awaited, restart::Restart},
+    speaker::{awaited::Awaited, poison::Poison, restart::Restart},
     stream::Handed,
     watch::Watchers,
 };
@@ -234,8 +235,7 @@ pub(crate) struct Speaker {
     unparsed: (usize, u64),
     /// The connection that came into the log with that message.
     begun: Option<Key>,
-    /// A community that ends this process, for tests of that.
-    poison: Option<u32>,
+    poison: Option<Poison>,
     deadlines: BTreeSet<(Instant, PeerIndex)>,
     effects: VecDeque<Effect>,
     next_hops: VecDeque<Event>,
@@ -272,7 +272,7 @@ impl Speaker {
             damping: None,
             unparsed: (0, 0),
             begun: None,
-            poison: std::env::var("HOLDFAST_TEST_POISON").ok().and_then(|text| text.parse().ok()),
+            poison: Poison::from_environment(),
             deadlines: BTreeSet::new(),
             effects: VecDeque::new(),
             next_hops: VecDeque::new(),

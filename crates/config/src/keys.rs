@@ -107,10 +107,11 @@ static XRL_CLIENT: Table = Table {
 };
 
 static ROUTER: Table = Table {
-    doc: "Who the router is.",
+    doc: "Who the router is, and when one of its processes is [hung](operations.md#hangs).",
     keys: &[
         key("id", Text("IPv4 address", "10.0.0.1"), Required, Restart, "BGP identifier; not 0.0.0.0 (RFC 6286)"),
         key("asn", Asn, Required, Restart, "our AS number; reserved ones (0, 23456, 65535, 4294967295) are refused"),
+        key("hang-limit", Number(0, 3600), Is("2"), Reload, "seconds after which a process that does not answer is killed and replaced; 0: never, for debuggers"),
     ],
 };
 

@@ -105,7 +105,8 @@ fn router(root: &Section<'_>) -> Option<Router> {
     let id = section.required::<RouterId>("id");
     let asn = section.required::<Asn>("asn");
     asn.iter().for_each(|asn| usable(&section, asn));
-    Some(Router { id: id?.value, asn: asn?.value })
+    let hang_limit = Duration::from_secs(section.number("hang-limit", 0..=3600_u32, 2).into());
+    Some(Router { id: id?.value, asn: asn?.value, hang_limit })
 }
 
 /// Refuses numbers that name no AS (RFC 7607, RFC 7300, RFC 6793 section 9).

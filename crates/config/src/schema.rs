@@ -129,6 +129,8 @@ pub struct Router {
     pub id: RouterId,
     /// Our AS number.
     pub asn: Asn,
+    /// A process that does not answer for so long is hung; zero: none ever is.
+    pub hang_limit: Duration,
 }
 
 /// Where Prometheus is answered.

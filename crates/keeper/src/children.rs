@@ -94,13 +94,19 @@ pub(crate) struct Child {
     pub(crate) channel: Channel,
     /// Why it is about to end, if that is wanted.
     pub(crate) reason: String,
+    /// It is about to end because it is hung.
+    pub(crate) hung: bool,
 }
 
 /// What is remembered of the dead of a name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) deaths: u32,
     pub(crate) last_exit: String,
+    /// "exit", "signal" or "hung".
+    pub(crate) last_end: String,
+    /// How many of them were ended because they were hung.
+    pub(crate) hung: u32,
 }
 
 /// The living by process id, and the record of each name.
@@ -124,7 +130,9 @@ impl Children {
                 let ended = if child.reason.is_empty() { describe(status) } else { child.reason.clone() };
                 let record = self.records.entry(child.name.clone()).or_default();
                 record.deaths += 1;
+                record.hung += u32::from(child.hung);
                 record.last_exit.clone_from(&ended);
+                kind(status, child.hung).clone_into(&mut record.last_end);
                 return Some((child, pid, ended));
             }
         }
@@ -136,6 +144,15 @@ fn describe(status: WaitStatus) -> String {
         (Some(code), _) => format!("exit {code}"),
         (_, Some(signal)) => format!("signal {signal}"),
         (None, None) => "ended".to_owned(),
+    }
+}
+
+/// The same as one word.
+fn kind(status: WaitStatus, hung: bool) -> &'static str {
+    match (hung, status.exit_status()) {
+        (true, _) => "hung",
+        (false, Some(_)) => "exit",
+        (false, None) => "signal",
     }
 }
 

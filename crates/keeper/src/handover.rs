@@ -96,12 +96,17 @@ impl Handed {
                 error!(event = "descriptor-closed", owner = kept.owner, key = kept.key, "closed: too many");
             }
         }
-        let records = self.state.records.into_iter();
-        keeper.children.borrow_mut().records = records
-            .map(|record| (record.name, Record { deaths: record.restarts, last_exit: record.last_exit }))
-            .collect();
+        if let Some(limit) = self.state.hang_limit_milliseconds {
+            keeper.limit_hangs(Duration::from_millis(limit));
+        }
+        keeper.children.borrow_mut().records = self.state.records.into_iter().map(remembered).collect();
         Ok(keeper)
     }
+}
+
+fn remembered(record: api::Record) -> (String, Record) {
+    let api::Record { name, restarts, last_exit, last_end, hung } = record;
+    (name, Record { deaths: restarts, last_exit, last_end, hung })
 }
 
 impl Keeper {
@@ -182,6 +187,8 @@ impl Keeper {
             name: name.clone(),
             restarts: record.deaths,
             last_exit: record.last_exit.clone(),
+            last_end: record.last_end.clone(),
+            hung: record.hung,
         };
         let state = api::State {
             format: KEEPER_STATE,
@@ -194,6 +201,7 @@ impl Keeper {
             records: children.records.iter().map(record).collect(),
             build: build.name.clone(),
             sandbox: Some(self.options.sandbox.clone()),
+            hang_limit_milliseconds: Some(milliseconds(self.hangs.borrow().limit())),
         };
         let mut descriptors = vec![self.lock.as_fd()];
         descriptors.extend(channels.iter().map(AsFd::as_fd));

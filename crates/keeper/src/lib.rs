@@ -3,14 +3,16 @@
 //! It is `holdfast run`. It is the parent of all processes; the manager says which. What they put here outlives
 //! them, or is closed at their death, as they wish. When the manager dies the keeper starts another.
 //! Begin with [`run`]; [`store`] is the kept descriptors, [`children`] the processes, [`service`] what can be called,
-//! [`systemd`] what a service manager hears, [`namespace`] the network namespaces in which sockets are made.
+//! [`progress`] how hung processes are found, [`systemd`] what a service manager hears, [`namespace`] the network namespaces in which sockets are made.
 //! Another binary takes its place without an end of anything: [`handover`].
 
 mod children;
 mod handover;
+mod hang;
 mod metrics;
 mod namespace;
 mod parcel;
+mod progress;
 mod service;
 mod sockets;
 mod store;
@@ -170,6 +172,7 @@ async fn keep(begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
     // Those who died while one keeper became the other: their signal came to nobody.
     keeper.reap();
     spawn_task(systemd::attend(Rc::clone(&keeper)));
+    spawn_task(progress::attend(Rc::clone(&keeper)));
     let mut pause = Duration::ZERO;
     let mut born = Instant::now();
     let mut manager_due = Some(born);

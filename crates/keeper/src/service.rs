@@ -25,7 +25,8 @@ use tracing::{info, warn};
 
 use crate::{
     Options,
-    children::{Build, Child, Children, formats, pair, signal},
+    children::{Build, Child, Children, Record, formats, pair, signal},
+    hang::{DEFAULT_LIMIT, Hangs},
     metrics, namespace,
     store::{Full, Kept, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
@@ -52,6 +53,9 @@ pub(crate) struct Keeper {
     pub(crate) build: RefCell<Rc<Build>>,
     pub(crate) children: RefCell<Children>,
     pub(crate) store: RefCell<Store>,
+    pub(crate) hangs: RefCell<Hangs>,
+    /// The limit of hangs has changed.
+    pub(crate) hang_limit: Notify,
     pub(crate) systemd: Systemd,
     manager: RefCell<Option<ManagerClient>>,
     pub(crate) manager_changed: Notify,
@@ -81,6 +85,8 @@ impl Keeper {
             own,
             children: RefCell::default(),
             store: RefCell::new(Store::new(MOST_PER_OWNER)),
+            hangs: RefCell::new(Hangs::new(DEFAULT_LIMIT)),
+            hang_limit: Notify::new(),
             systemd: Systemd::from_environment(),
             manager: RefCell::default(),
             manager_changed: Notify::new(),
@@ -112,6 +118,19 @@ impl Keeper {
                 event = "limits-missing",
                 "processor time is not limited, and memory by RLIMIT_DATA: {error}"
             ),
+        }
+    }
+
+    pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.get()
+    }
+
+    /// A process may be silent for so long from now on; zero: for ever.
+    pub(crate) fn limit_hangs(&self, limit: Duration) {
+        let mut hangs = self.hangs.borrow_mut();
+        if hangs.limit() != limit {
+            hangs.set_limit(limit);
+            self.hang_limit.notify_one();
         }
     }
 
@@ -151,7 +170,8 @@ impl Keeper {
     /// Takes a process into care: it may call what its name allows.
     pub(crate) fn attach(&self, name: &str, pid: u32, channel: OwnedFd, build: String) -> Result<Child> {
         let channel = self.node.attach(channel, PeerIdentity::new(name).pid(pid))?;
-        let child = Child { name: name.to_owned(), build, channel, reason: String::new() };
+        let child = Child { name: name.to_owned(), build, channel, reason: String::new(), hung: false };
+        self.hangs.borrow_mut().born(pid, name);
         self.children.borrow_mut().living.insert(pid, child.clone());
         Ok(child)
     }
@@ -172,14 +192,15 @@ impl Keeper {
             let Some((child, pid, ended)) = dead else { return manager };
             let Child { name, build, .. } = child;
             self.store.borrow_mut().owner_died(&name, Instant::now());
+            self.hangs.borrow_mut().died(pid);
             if name == "manager" {
                 warn!(event = "process-ended", process = "manager", pid, "manager ended: {ended}");
                 self.manager.replace(None);
                 manager = true;
             }
-            let (restarts, last_exit) = (self.children.borrow().record(&name).deaths, ended.clone());
+            let record = self.children.borrow().record(&name);
             // Nobody listens while there is no manager; the next one asks what runs.
-            let event = ProcessEvent { name, pid, ended, synced: false, build, restarts, last_exit };
+            let event = ProcessEvent { name, pid, ended, build, ..recorded(record) };
             let _ = self.events.send(event);
         }
     }
@@ -248,16 +269,11 @@ impl Keeper {
 
     fn living(&self) -> Vec<ProcessEvent> {
         let children = self.children.borrow();
-        let event = |(&pid, child): (&u32, &Child)| {
-            let record = children.record(&child.name);
-            ProcessEvent {
-                name: child.name.clone(),
-                pid,
-                build: child.build.clone(),
-                restarts: record.deaths,
-                last_exit: record.last_exit,
-                ..ProcessEvent::default()
-            }
+        let event = |(&pid, child): (&u32, &Child)| ProcessEvent {
+            name: child.name.clone(),
+            pid,
+            build: child.build.clone(),
+            ..recorded(children.record(&child.name))
         };
         children.living.iter().map(event).collect()
     }
@@ -288,6 +304,12 @@ impl Keeper {
             }
         }
     }
+}
+
+/// What is told of the dead of a name.
+fn recorded(record: Record) -> ProcessEvent {
+    let Record { deaths, last_exit, last_end, hung } = record;
+    ProcessEvent { restarts: deaths, last_exit, last_end, hung, ..ProcessEvent::default() }
 }
 
 fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, XrlError> {
@@ -465,6 +487,11 @@ impl KeeperServer for Served {
         let socket = namespace::socket(&request);
         let socket = socket.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
         Ok((Empty {}, vec![socket]))
+    }
+
+    async fn limit_hangs(&self, _: &CallContext, request: api::LimitHangsRequest) -> Result<Empty, XrlError> {
+        self.0.limit_hangs(Duration::from_millis(request.limit_milliseconds));
+        Ok(Empty {})
     }
 
     async fn stopped(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {

@@ -1,7 +1,8 @@
 //! What a service manager is told, if it has started the router: sd_notify(3).
 //!
 //! Ready is who runs all processes, and each has taken its configuration. The watchdog is fed while the manager answers:
-//! the keeper alone being alive is nothing that anybody would want to know.
+//! the keeper alone being alive is nothing that anybody would want to know. Where hung processes are left alone, it is fed
+//! without asking: the manager may be in a debugger.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -89,7 +90,9 @@ pub(crate) async fn attend(keeper: Rc<Keeper>) {
     keeper.systemd.ready();
     let Some(interval) = keeper.systemd.watchdog.map(|interval| interval / 2) else { return };
     loop {
-        answered(&keeper, false).await;
+        if keeper.hangs.borrow().interval().is_some() {
+            answered(&keeper, false).await;
+        }
         keeper.systemd.say("WATCHDOG=1");
         tokio::time::sleep(interval).await;
     }

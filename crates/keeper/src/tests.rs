@@ -5,22 +5,35 @@ use std::{
     fs::File,
     os::{
         fd::OwnedFd,
-        unix::net::{UnixListener, UnixStream},
+        unix::{
+            net::{UnixListener, UnixStream},
+            process::ExitStatusExt,
+        },
     },
     path::PathBuf,
+    process::{Child, Command, Stdio},
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use holdfast_api::keeper::v1::{
-    Empty, GetManyRequest, GetRequest, KeeperClient, ListenRequest, OnDeath as Fate, PutRequest, Sandbox,
-    SocketKind, SocketRequest, State, UnlistenRequest,
+    Empty, GetManyRequest, GetRequest, KeeperClient, LimitHangsRequest, ListenRequest, OnDeath as Fate,
+    PutRequest, Sandbox, SocketKind, SocketRequest, State, UnlistenRequest,
 };
-use holdfast_process::formats::KEEPER_STATE;
-use holdfast_xrl::{Channel, Client, ErrorKind};
+use holdfast_process::{formats::KEEPER_STATE, spawn_task};
+use holdfast_xrl::{
+    Channel, Client, ErrorKind, Node, PeerIdentity,
+    component::v1::{ComponentClient, ProgressRequest},
+};
 use tokio::task::LocalSet;
 
-use crate::{Options, children::pair, parcel, service::Keeper};
+use crate::{
+    Options,
+    children::{Record, pair},
+    parcel,
+    progress::attend,
+    service::Keeper,
+};
 
 /// Not a process of ours: numbers of processes end below.
 const PID: u32 = 4_194_305;
@@ -158,7 +171,10 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         let bgp = bgp(&first);
         bgp.put(put("log", Fate::Keep, 0), vec![descriptor()]).await.expect("kept");
         bgp.put(put("session-1", Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
-        first.store.borrow_mut().owner_died("bgp", std::time::Instant::now());
+        first.store.borrow_mut().owner_died("bgp", Instant::now());
+        first.limit_hangs(Duration::ZERO);
+        let record = Record { deaths: 3, last_exit: "hung".into(), last_end: "hung".into(), hung: 2 };
+        first.children.borrow_mut().records.insert("bgp".into(), record.clone());
         let mut channels = Vec::new();
         first.release(&[PID], &mut channels).await.expect("nothing is under way");
         let parcel = first.pack(&first.build.borrow(), &channels).expect("packed");
@@ -166,9 +182,74 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         let asked = bgp.list(Empty {});
         let second = crate::handover::Handed::open(&parcel).expect("understood").keeper().expect("a keeper");
         assert_eq!(asked.await.expect("an answer").kept.len(), 2);
-        let left = second.next_deadline().expect("its time runs").duration_since(std::time::Instant::now());
+        let left = second.next_deadline().expect("its time runs").duration_since(Instant::now());
         assert!(left > Duration::from_secs(80) && left <= Duration::from_secs(90), "{left:?}");
         assert_eq!(second.children.borrow().living[&PID].name, "bgp");
+        assert_eq!(second.children.borrow().record("bgp"), record);
+        assert_eq!(second.hangs.borrow().limit(), Duration::ZERO);
+    });
+}
+
+/// A program in the place of a process of that name, which has answered once; and the other end of its channel.
+fn child(keeper: &Rc<Keeper>, name: &str, script: &str) -> (Child, OwnedFd) {
+    let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().expect("a shell");
+    let (near, far) = pair().expect("a pair");
+    keeper.attach(name, child.id(), far, "build".into()).expect("attached");
+    keeper.hangs.borrow_mut().answered(child.id());
+    (child, near)
+}
+
+#[test]
+fn who_loops_is_stopped_or_waits_for_ever_is_killed_and_who_answers_is_not() {
+    run(async {
+        let directory = std::env::temp_dir().join(format!("holdfast-hang-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let pipe = directory.join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().is_ok_and(|made| made.success()));
+        let keeper = keeper();
+        keeper.limit_hangs(Duration::from_millis(800));
+        spawn_task(attend(Rc::clone(&keeper)));
+        let (mut healthy, near) = child(&keeper, "rib", "exec sleep 600");
+        let _answers = Node::new("rib").attach(near, PeerIdentity::new("keeper")).expect("attached");
+        let looping = child(&keeper, "bgp", "while :; do :; done");
+        let opening = child(&keeper, "manager", &format!("read line < {}", pipe.display()));
+        let stopped = child(&keeper, "fea", "kill -STOP $$; exec sleep 600");
+        for (mut hung, _unread) in [looping, opening, stopped] {
+            let begin = Instant::now();
+            let status = loop {
+                if let Some(status) = hung.try_wait().expect("a child") {
+                    break status;
+                }
+                assert!(begin.elapsed() < Duration::from_secs(60), "{hung:?} lives");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
+            assert_eq!(status.signal(), Some(9));
+            assert!(keeper.children.borrow().living[&hung.id()].hung, "its death is told as what it was");
+            keeper.hangs.borrow_mut().died(hung.id());
+        }
+        assert!(healthy.try_wait().expect("a child").is_none(), "the one that answers lives");
+        healthy.kill().and_then(|()| healthy.wait()).expect("killed");
+        std::fs::remove_dir_all(directory).expect("removed");
+    });
+}
+
+#[test]
+fn what_is_hung_is_for_the_manager_to_say_and_progress_for_the_keeper_to_ask() {
+    run(async {
+        let keeper = keeper();
+        let request = |limit_milliseconds| LimitHangsRequest { limit_milliseconds };
+        let denied = bgp(&keeper).limit_hangs(request(0)).await.expect_err("not for bgp");
+        assert_eq!(denied.kind(), ErrorKind::Denied);
+        manager(&keeper).limit_hangs(request(5000)).await.expect("taken");
+        assert_eq!(keeper.hangs.borrow().limit(), Duration::from_secs(5));
+
+        let node = Node::new("rib");
+        for (role, may) in [("keeper", true), ("operator", false)] {
+            let (near, far) = pair().expect("a pair");
+            let _held = node.attach(far, PeerIdentity::new(role)).expect("attached");
+            let asked = ComponentClient::new(Channel::connect(near).expect("a channel"));
+            assert_eq!(asked.progress(ProgressRequest {}).await.is_ok(), may, "{role}");
+        }
     });
 }
 

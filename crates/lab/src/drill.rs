@@ -28,12 +28,14 @@ pub use process::process;
 pub enum Failure {
     /// SIGKILL, again and again.
     Kill,
-    /// SIGSTOP, and SIGCONT two seconds later, again and again.
+    /// SIGSTOP, and SIGCONT a second later, again and again.
     Stop,
     /// It may have hardly more memory than it has, and is fed a table.
     Memory,
     /// An UPDATE on which it aborts, again when it replays it: `HOLDFAST_TEST_POISON` names its community.
     Poison,
+    /// An UPDATE on which it loops for ever, again when it replays it.
+    Hang,
     /// SIGKILL twice a second, without a rest.
     Loop,
     /// More routes than the replication log holds.
@@ -45,7 +47,7 @@ impl Failure {
     pub fn allowed(self) -> (u64, u64) {
         match self {
             Self::Kill | Self::Stop | Self::Memory | Self::Loop | Self::Full => (0, 0),
-            Self::Poison => (0, 1),
+            Self::Poison | Self::Hang => (0, 1),
         }
     }
 }

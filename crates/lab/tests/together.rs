@@ -12,6 +12,7 @@ mod door;
 mod edits;
 mod filters;
 mod glass;
+mod hangs;
 mod interop;
 mod limits;
 mod logs;

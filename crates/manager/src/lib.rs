@@ -34,7 +34,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use holdfast_api::{
-    keeper::v1::{Empty, GetRequest, ProcessEvent, SignalRequest, SpawnRequest},
+    keeper::v1::{Empty, GetRequest, LimitHangsRequest, ProcessEvent, SignalRequest, SpawnRequest},
     socket::v1::SocketDispatcher,
 };
 use holdfast_config::{Config, Holds, List};
@@ -184,6 +184,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     finder.attach_link(near, identity);
     boot.resolver.rejoin_link(far).await?;
 
+    manager.limit_hangs();
     let listener = boot.keeper.get(GetRequest { key: OPERATOR_SOCKET.into() }).await?.1;
     let listener = listener.into_iter().next().context("the keeper has no operator's socket")?;
     spawn_task(operators(UnixListener::from_std(listener.into())?, Rc::clone(&manager)));
@@ -270,9 +271,10 @@ fn told(manager: &Rc<Manager>, event: ProcessEvent) {
         if event.name == "manager" {
             manager.own.replace(event);
         } else {
-            let ProcessEvent { name, pid, build, restarts, last_exit, .. } = &event;
+            let ProcessEvent { name, pid, build, restarts, last_exit, last_end, hung, .. } = &event;
             let found = Found { name, pid: *pid, build, restarts: *restarts, last_exit };
             let known = manager.supervisor.borrow_mut().found(&found, now);
+            manager.supervisor.borrow_mut().remember(name, last_end, *hung);
             info!(event = "process-found", process = event.name, pid = event.pid, known, "runs already");
             if !known {
                 // Of an earlier configuration.
@@ -285,6 +287,7 @@ fn told(manager: &Rc<Manager>, event: ProcessEvent) {
             warn!(event = "process-ended", process = event.name, pid = event.pid, "ended: {}", event.ended);
         }
         manager.supervisor.borrow_mut().ended(&event.name, event.pid, &event.ended, now);
+        manager.supervisor.borrow_mut().remember(&event.name, &event.last_end, event.hung);
         manager.ended.notify_waiters();
     }
     manager.changed.notify_one();
@@ -382,6 +385,13 @@ impl Manager {
             self.signal(pid, Signal::TERM, "not wanted any more");
         }
         self.changed.notify_one();
+    }
+
+    /// Tells the keeper when a process counts as hung. One of an earlier build does not want to know.
+    pub(crate) fn limit_hangs(&self) {
+        let limit = self.config().router.hang_limit;
+        let limit_milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        self.keeper.limit_hangs(LimitHangsRequest { limit_milliseconds }).detach();
     }
 
     /// `reason` is how its death is described, if it is wanted.

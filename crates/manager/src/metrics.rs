@@ -12,6 +12,8 @@ static UP: Metric =
     Metric::gauge("holdfast_process_up", "Whether the process runs and has its configuration");
 static RESTARTS: Metric =
     Metric::counter("holdfast_process_restarts", "How often the process was started again");
+static HUNG: Metric =
+    Metric::counter("holdfast_process_hung", "How often the process was ended because it did not answer");
 static MEMORY: Metric = Metric::gauge("holdfast_process_memory_bytes", "Resident memory of the process");
 static UPTIME: Metric = Metric::gauge("holdfast_process_uptime_seconds", "Age of the process");
 
@@ -30,6 +32,7 @@ fn processes(sheet: &mut Sheet, manager: &Manager) {
         sheet.add(&BUILD, &[("process", &process.name), ("build", &process.build)], 1);
         sheet.add(&UP, &of_process, (process.state == "running").into());
         sheet.add(&RESTARTS, &of_process, process.restarts.into());
+        sheet.add(&HUNG, &of_process, process.hung.into());
         sheet.add(&MEMORY, &of_process, process.memory_bytes);
         sheet.add(&UPTIME, &of_process, process.uptime_seconds);
     }

@@ -122,6 +122,7 @@ pub(crate) async fn replace(
     manager.text.replace(text.into());
     manager.want(&old, &new);
     manager.doors.follow(&new);
+    manager.limit_hangs();
     let mut problems = protocols::follow(manager).await;
     problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
     let mut reply = ReloadReply { changes: changes(&old, &new), problems };
@@ -332,6 +333,9 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
 /// What is different, for people.
 fn changes(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
+    if old.router.hang_limit != new.router.hang_limit {
+        lines.push("hang-limit changed".to_owned());
+    }
     let (metrics, fea, rib) = (old.metrics != new.metrics, old.fea != new.fea, old.rib != new.rib);
     lines.extend(
         [(metrics, "[metrics] changed"), (fea, "[fea] changed"), (rib, "[rib] changed")]

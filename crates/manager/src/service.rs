@@ -305,6 +305,8 @@ fn manager(manager: &Manager, now: Instant) -> Process {
         memory_bytes: memory(pid),
         restarts: own.restarts,
         last_exit: own.last_exit.clone(),
+        last_end: own.last_end.clone(),
+        hung: own.hung,
         build: own.build.clone(),
         ..Process::default()
     }
@@ -323,6 +325,8 @@ fn show(process: &crate::supervisor::Process, now: Instant) -> Process {
         uptime_seconds: since.map_or(0, |since| now.saturating_duration_since(since).as_secs()),
         restarts: process.restarts,
         last_exit: process.last_exit.clone(),
+        last_end: process.last_end.clone(),
+        hung: process.hung,
         retry_seconds: retry.as_secs_f32().ceil() as u64,
         memory_bytes: pid.map_or(0, memory),
         detail: process.detail.clone(),

@@ -62,6 +62,10 @@ pub(crate) struct Process {
     pub(crate) restarts: u32,
     /// How it ended last time.
     pub(crate) last_exit: String,
+    /// The same as one word.
+    pub(crate) last_end: String,
+    /// How often it was ended because it was hung.
+    pub(crate) hung: u32,
     /// What is wrong with it now.
     pub(crate) detail: String,
     /// What it was started from.
@@ -271,6 +275,14 @@ impl Supervisor {
         process.start_again(process.came_up || is_old, now);
     }
 
+    /// What the keeper knows of the dead of a name: how the last one ended, as one word, and how many were hung.
+    pub(crate) fn remember(&mut self, name: &str, last_end: &str, hung: u32) {
+        if let Some(process) = self.find(name) {
+            last_end.clone_into(&mut process.last_end);
+            process.hung = hung;
+        }
+    }
+
     /// From now on nothing is started; what does not run counts as stopped.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
@@ -296,6 +308,8 @@ impl Process {
             state: State::BackingOff { until: now },
             restarts: 0,
             last_exit: String::new(),
+            last_end: String::new(),
+            hung: 0,
             detail: String::new(),
             build: String::new(),
             came_up: false,

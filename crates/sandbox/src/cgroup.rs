@@ -7,6 +7,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// What the keeper's own cgroup is called.
@@ -85,6 +86,13 @@ impl Cgroup {
     pub fn limit(&self, name: &str, pid: u32, limits: Limits) -> io::Result<()> {
         let memory = limits.memory.or_else(|| machine_memory().map(|octets| octets / 4 * 3));
         self.admit(name, pid, Limits { memory, ..limits })
+    }
+
+    /// How long the process of this name could not run for its limit of processor time, in all its lives.
+    pub fn throttled(&self, name: &str) -> Duration {
+        let text = fs::read_to_string(self.0.join(name).join("cpu.stat")).unwrap_or_default();
+        let microseconds = text.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.parse().ok());
+        Duration::from_micros(microseconds.unwrap_or(0))
     }
 
     fn admit(&self, name: &str, pid: u32, limits: Limits) -> io::Result<()> {
@@ -174,6 +182,10 @@ mod tests {
             (file("memory.max"), file("cpu.max"), file("cgroup.procs")),
             ("1073741824".into(), "150000 100000".into(), "72".into())
         );
+        assert_eq!(claimed.throttled("bgp"), Duration::ZERO, "the kernel does not say");
+        fs::write(own.join("bgp/cpu.stat"), "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n")
+            .expect("written");
+        assert_eq!(claimed.throttled("bgp"), Duration::from_micros(1500));
         claimed.limit("bgp", 73, Limits::default()).expect("the next life");
         let machine = machine_memory().expect("it has some");
         assert_eq!(

@@ -415,7 +415,7 @@ fn component_service(node: Weak<Inner>) -> BTreeMap<u16, Rc<dyn Service>> {
     BTreeMap::from([(COMPONENT, service)])
 }
 
-/// What the Finder may ask of a node.
+/// What the Finder may ask of a node, and the keeper.
 struct ForFinder(Weak<Inner>);
 
 impl ForFinder {
@@ -454,6 +454,14 @@ impl ComponentServer for ForFinder {
         _: component::ChannelsRequest,
     ) -> Result<component::ChannelsReply, XrlError> {
         Ok(component::ChannelsReply { channels: self.node()?.describe_channels() })
+    }
+
+    async fn progress(
+        &self,
+        _: &CallContext,
+        _: component::ProgressRequest,
+    ) -> Result<component::ProgressReply, XrlError> {
+        Ok(component::ProgressReply {})
     }
 
     async fn introspect(

@@ -183,8 +183,8 @@ impl Speaker {
                 if let Some(slot) = self.slots.get_mut(&key.0) {
                     slot.last_update = Some(now);
                 }
-                if self.poison.is_some_and(|community| carries(body, community)) {
-                    std::process::abort();
+                if let Some(poison) = self.poison {
+                    poison.act(body);
                 }
                 let negotiated = self.slots.get(&key.0).and_then(|slot| slot.session.negotiated());
                 self.points.update(body, || {
@@ -231,9 +231,4 @@ impl Speaker {
 
 fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
-}
-
-/// Whether an UPDATE has a community, wherever it stands.
-fn carries(body: &[u8], community: u32) -> bool {
-    body.windows(4).any(|octets| octets == community.to_be_bytes())
 }

@@ -95,6 +95,8 @@ fn to_json(process: &Process) -> Value {
         "uptimeSeconds": process.uptime_seconds,
         "restarts": process.restarts,
         "lastExit": process.last_exit,
+        "last_end": process.last_end,
+        "hung": process.hung,
         "retrySeconds": process.retry_seconds,
         "memoryBytes": process.memory_bytes,
         "build": process.build,

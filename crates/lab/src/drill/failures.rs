@@ -30,8 +30,8 @@ use crate::{
 const UNDER_LOAD_MS: u32 = 150;
 /// How many of 10,000 kills are followed by one under load.
 const UNDER_LOAD: u32 = 2_500;
-/// How long SIGSTOP lasts: less than a hold time.
-const STOPPED: Duration = Duration::from_secs(2);
+/// How long SIGSTOP lasts: less than a hold time, and than it takes to be killed as hung.
+const STOPPED: Duration = Duration::from_secs(1);
 /// More memory than it has, for `memory`.
 const ROOM: u64 = 4 << 20;
 /// What is fed to fill memory, or the log: routes, and communities of each, no two the same. More than 20 MiB in few
@@ -45,8 +45,9 @@ const LOOP: Duration = Duration::from_millis(500);
 const MOST_POISONED: u64 = 3;
 /// The community of the poisoned UPDATE.
 pub(super) const POISON: u32 = 65002 << 16 | 666;
-/// Tells `bgp` of it.
+/// Tells `bgp` of it, with this before it if it is to loop instead of aborting.
 pub(super) const POISON_VARIABLE: &str = "HOLDFAST_TEST_POISON";
+pub(super) const LOOPING: &str = "loop:";
 const POISONED: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 0);
 /// For `full`: a log that cannot hold them.
 pub(super) const SMALL_LOG: &str = "nonstop-memory = \"8 MiB\"";

@@ -10,7 +10,7 @@ use holdfast_types::Prefix;
 
 use super::{
     Failure, Options,
-    failures::{POISON, POISON_VARIABLE, SMALL_LOG},
+    failures::{LOOPING, POISON, POISON_VARIABLE, SMALL_LOG},
     judge::{Counts, Judge},
     phases::{Kill, lines, phases, phrase},
     report::{Report, Wire},
@@ -35,7 +35,8 @@ const COMPARING: Duration = Duration::from_millis(500);
 /// The stage could not be set, or something outside the router failed. What the router does wrong is in the report.
 pub fn process(options: &Options) -> Result<Report> {
     let star = Star::new(2)?;
-    let poison = POISON.to_string();
+    let poison =
+        if options.kind == Failure::Hang { format!("{LOOPING}{POISON}") } else { POISON.to_string() };
     let mut set = Set {
         stock_routes: options.routes,
         feeder_routes: options.routes,
@@ -44,7 +45,7 @@ pub fn process(options: &Options) -> Result<Report> {
     };
     let environment = [(POISON_VARIABLE, poison.as_str())];
     match options.kind {
-        Failure::Poison => set.environment = &environment,
+        Failure::Poison | Failure::Hang => set.environment = &environment,
         Failure::Full => set.bgp = SMALL_LOG,
         Failure::Kill | Failure::Stop | Failure::Memory | Failure::Loop => {}
     }
@@ -102,7 +103,7 @@ impl<'a> Drill<'a> {
             Failure::Kill => self.again_and_again(Self::kill_and_recover),
             Failure::Stop => self.again_and_again(|drill, _| drill.stop()),
             Failure::Memory => self.exhaust_memory(),
-            Failure::Poison => self.poison(),
+            Failure::Poison | Failure::Hang => self.poison(),
             Failure::Loop => self.crash_loop(),
             Failure::Full => self.fill(),
         }

@@ -1,0 +1,456 @@
+//! Which processes are hung: asked for progress, and silent for longer than they may be. Only decides; [`crate::progress`]
+//! asks and ends.
+//!
+//! A process answers from its event loop, so it answers while that turns. Time counts against it only where it could have
+//! answered: the asker was on time, and the process was neither waiting for a processor nor throttled. One process is ended at a
+//! time: what makes one hang may make others seem to, and each needs the rest to come back.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// How long a process may be silent, unless the configuration says otherwise.
+pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(2);
+/// Turns of the asker in that time.
+const TURNS: u32 = 8;
+/// So many times the limit has a process that is being born or about to end, and one that waits where no signal reaches it.
+const PATIENCE: u32 = 10;
+/// It is replaced first: it starts all others again.
+const FIRST: &str = "manager";
+
+/// What a process does at a moment.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It runs, or would if it had a processor. So does one that is throttled.
+    Running,
+    /// It sleeps, or was stopped.
+    Waiting,
+    /// It waits inside the kernel, and dies only when that is over.
+    Uninterruptible,
+    /// It is dead and about to be reaped.
+    Ended,
+}
+
+/// What the kernel says of a process: of its first thread, which has the event loop.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) doing: Doing,
+    /// How long it has run.
+    pub(crate) ran: Duration,
+    /// How long it has waited for a processor before each time that it got one.
+    pub(crate) queued: Duration,
+    /// How long its cgroup was throttled.
+    pub(crate) throttled: Duration,
+}
+
+impl Sample {
+    /// Where the kernel does not say anything, all time counts.
+    pub(crate) const UNKNOWN: Self = Self {
+        doing: Doing::Waiting,
+        ran: Duration::ZERO,
+        queued: Duration::ZERO,
+        throttled: Duration::ZERO,
+    };
+
+    /// How much of the time since `before` it could have used to answer.
+    fn counts(&self, before: &Self, elapsed: Duration) -> Duration {
+        let excused =
+            self.queued.saturating_sub(before.queued) + self.throttled.saturating_sub(before.throttled);
+        match self.doing {
+            // How long it waits for a processor is known only when it has got one.
+            Doing::Running => self.ran.saturating_sub(before.ran).min(elapsed),
+            Doing::Waiting | Doing::Uninterruptible => elapsed.saturating_sub(excused),
+            Doing::Ended => Duration::ZERO,
+        }
+    }
+}
+
+/// A process that is to be ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hung {
+    pub(crate) pid: u32,
+    /// How long it could have answered.
+    pub(crate) silent: Duration,
+    pub(crate) doing: Doing,
+}
+
+/// What is to be done in a turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Who is asked.
+    pub(crate) ask: Vec<u32>,
+    pub(crate) end: Option<Hung>,
+}
+
+/// All processes, and how long each has been silent.
+#[derive(Debug)]
+pub(crate) struct Hangs {
+    limit: Duration,
+    lives: BTreeMap<u32, Life>,
+    last_turn: Option<Instant>,
+    replacing: Option<Replacing>,
+}
+
+#[derive(Debug)]
+struct Life {
+    name: String,
+    stage: Stage,
+    /// It has been asked and has not answered.
+    silence: Option<Silence>,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Has not answered yet.
+    Starting,
+    Serving,
+    /// Its channel has closed: it ends by itself.
+    Leaving,
+    /// Was ended.
+    Killed,
+}
+
+#[derive(Debug, Default)]
+struct Silence {
+    counted: Duration,
+    /// At the last turn that found it silent.
+    sample: Option<Sample>,
+}
+
+/// A process was ended as hung: its successor is waited for.
+#[derive(Debug)]
+struct Replacing {
+    name: String,
+    since: Instant,
+}
+
+impl Hangs {
+    /// Of nobody. Without a limit nobody is asked.
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, lives: BTreeMap::new(), last_turn: None, replacing: None }
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// From now on another one holds: whatever was counted is forgotten.
+    pub(crate) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.last_turn = None;
+    }
+
+    /// How often there is to be a [turn](Self::turn); `None`: none.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        Some(self.limit / TURNS).filter(|interval| !interval.is_zero())
+    }
+
+    pub(crate) fn born(&mut self, pid: u32, name: &str) {
+        self.lives.insert(pid, Life { name: name.to_owned(), stage: Stage::Starting, silence: None });
+    }
+
+    pub(crate) fn died(&mut self, pid: u32) {
+        self.lives.remove(&pid);
+    }
+
+    /// Its event loop turns.
+    pub(crate) fn answered(&mut self, pid: u32) {
+        let Some(life) = self.lives.get_mut(&pid) else { return };
+        if life.stage == Stage::Killed {
+            return;
+        }
+        life.silence = None;
+        life.stage = Stage::Serving;
+        self.replacing.take_if(|replacing| replacing.name == life.name);
+    }
+
+    /// Its channel has closed: there will be no answer.
+    pub(crate) fn left(&mut self, pid: u32) {
+        if let Some(life) = self.lives.get_mut(&pid)
+            && life.stage != Stage::Killed
+        {
+            life.stage = Stage::Leaving;
+        }
+    }
+
+    /// A turn of the asker; `look` says what the kernel does of a process.
+    pub(crate) fn turn(&mut self, now: Instant, look: impl Fn(u32, &str) -> Sample) -> Turn {
+        let Some(interval) = self.interval() else { return Turn::default() };
+        let elapsed = self.last_turn.replace(now).map(|last| now.saturating_duration_since(last));
+        // Whatever kept the asker from running may have kept the others from it, too: all begin anew.
+        let elapsed = elapsed.filter(|elapsed| *elapsed < 2 * interval);
+        let mut ask = Vec::new();
+        for (&pid, life) in &mut self.lives {
+            match &mut life.silence {
+                Some(silence) => silence.goes_on(elapsed, look(pid, &life.name)),
+                None => {
+                    life.silence = Some(Silence::default());
+                    ask.push(pid);
+                }
+            }
+        }
+        Turn { ask, end: self.next_hung(now) }
+    }
+
+    fn next_hung(&mut self, now: Instant) -> Option<Hung> {
+        // A successor that does not come must not protect all others for ever.
+        self.replacing.take_if(|replacing| now.saturating_duration_since(replacing.since) >= self.limit);
+        if self.replacing.is_some() {
+            return None;
+        }
+        let hung = self.lives.iter_mut().filter_map(|(pid, life)| {
+            let silence = life.silence.as_ref()?;
+            let doing = silence.sample?.doing;
+            let hung = Hung { pid: *pid, silent: silence.counted, doing };
+            (silence.counted >= life.patience(self.limit, doing)?).then_some((life, hung))
+        });
+        let (life, hung) = hung.max_by_key(|(life, hung)| (life.name == FIRST, hung.silent))?;
+        life.stage = Stage::Killed;
+        self.replacing = Some(Replacing { name: life.name.clone(), since: now });
+        Some(hung)
+    }
+}
+
+impl Life {
+    /// How long it may be silent; `None`: nothing more can be done about it.
+    fn patience(&self, limit: Duration, doing: Doing) -> Option<Duration> {
+        match (self.stage, doing) {
+            (Stage::Killed, _) | (_, Doing::Ended) => None,
+            (Stage::Serving, Doing::Running | Doing::Waiting) => Some(limit),
+            (Stage::Starting | Stage::Leaving, _) | (_, Doing::Uninterruptible) => Some(limit * PATIENCE),
+        }
+    }
+}
+
+impl Silence {
+    /// It is still silent, after so much time in which the asker was on time.
+    fn goes_on(&mut self, elapsed: Option<Duration>, sample: Sample) {
+        self.counted = match (elapsed, self.sample) {
+            (Some(elapsed), Some(before)) => self.counted + sample.counts(&before, elapsed),
+            _ => Duration::ZERO,
+        };
+        self.sample = Some(sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(250);
+    const SLEEPING: Sample = Sample::UNKNOWN;
+    const MANAGER: u32 = 2;
+    const FEA: u32 = 3;
+    const BGP: u32 = 5;
+
+    /// Processes, the asker, and a clock that both share.
+    struct Scene {
+        hangs: Hangs,
+        now: Instant,
+        /// What the kernel says of everybody who is silent.
+        sample: Sample,
+    }
+
+    impl Scene {
+        /// All of them have answered once.
+        fn new() -> Self {
+            let mut scene = Self { hangs: Hangs::new(DEFAULT_LIMIT), now: Instant::now(), sample: SLEEPING };
+            for (pid, name) in [(MANAGER, "manager"), (FEA, "fea"), (BGP, "bgp")] {
+                scene.hangs.born(pid, name);
+                scene.hangs.answered(pid);
+            }
+            scene
+        }
+
+        /// A turn that comes so long after the last one; who is not `silent` answers at once.
+        fn turn(&mut self, after: Duration, silent: &[u32]) -> Option<Hung> {
+            self.now += after;
+            let Turn { ask, end } = self.hangs.turn(self.now, |_, _| self.sample);
+            ask.into_iter().filter(|pid| !silent.contains(pid)).for_each(|pid| self.hangs.answered(pid));
+            end
+        }
+
+        /// Turns until one is ended, or so much time has passed; how long that took.
+        fn until_ended(&mut self, silent: &[u32], limit: Duration) -> Option<(u32, Duration)> {
+            let begin = self.now;
+            while self.now - begin < limit {
+                if let Some(hung) = self.turn(INTERVAL, silent) {
+                    return Some((hung.pid, self.now - begin));
+                }
+            }
+            None
+        }
+
+        /// The process of this name has died, and another has begun that answers.
+        fn replaced(&mut self, pid: u32, successor: u32, name: &str) {
+            self.hangs.died(pid);
+            self.hangs.born(successor, name);
+            self.hangs.answered(successor);
+        }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn who_answers_lives() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.until_ended(&[], seconds(60)), None);
+    }
+
+    #[test]
+    fn who_sleeps_or_is_stopped_and_does_not_answer_is_hung_after_the_limit() {
+        let mut scene = Scene::new();
+        let (pid, after) = scene.until_ended(&[BGP], seconds(10)).expect("hung");
+        assert_eq!(pid, BGP);
+        // Asked in the first turn, seen silent in the second.
+        assert_eq!(after, DEFAULT_LIMIT + 2 * INTERVAL);
+    }
+
+    #[test]
+    fn an_answer_that_is_late_is_one() {
+        let mut scene = Scene::new();
+        for _ in 0..20 {
+            for _ in 0..8 {
+                assert_eq!(scene.turn(INTERVAL, &[BGP]), None, "a turn of nearly two seconds");
+            }
+            scene.hangs.answered(BGP);
+        }
+    }
+
+    #[test]
+    fn who_runs_all_the_time_and_does_not_answer_is_hung() {
+        let mut scene = Scene::new();
+        let mut ended = None;
+        for _ in 0..10 {
+            scene.sample = Sample { doing: Doing::Running, ran: scene.sample.ran + INTERVAL, ..SLEEPING };
+            ended = ended.or(scene.turn(INTERVAL, &[BGP]));
+        }
+        let hung = ended.expect("hung");
+        assert_eq!((hung.pid, hung.doing, hung.silent), (BGP, Doing::Running, DEFAULT_LIMIT));
+    }
+
+    #[test]
+    fn who_gets_no_processor_is_not_hung() {
+        let mut scene = Scene::new();
+        // The kernel adds to `queued` only when the wait is over.
+        scene.sample = Sample { doing: Doing::Running, ..SLEEPING };
+        assert_eq!(scene.until_ended(&[BGP], seconds(60)), None);
+        let hung = loop {
+            // A twentieth of the time.
+            scene.sample.ran += INTERVAL / 20;
+            scene.sample.queued += INTERVAL / 20 * 19;
+            if let Some(hung) = scene.turn(INTERVAL, &[BGP]) {
+                break hung;
+            }
+        };
+        assert_eq!((hung.silent, scene.sample.ran), (DEFAULT_LIMIT, DEFAULT_LIMIT), "it had it, bit by bit");
+    }
+
+    #[test]
+    fn who_had_to_wait_for_a_processor_or_was_throttled_has_that_time_beside_its_own() {
+        for throttled in [false, true] {
+            let mut scene = Scene::new();
+            let begin = scene.now;
+            let hung = loop {
+                // Half the time; now it sleeps.
+                let excused = if throttled { &mut scene.sample.throttled } else { &mut scene.sample.queued };
+                *excused += INTERVAL / 2;
+                if let Some(hung) = scene.turn(INTERVAL, &[BGP]) {
+                    break hung;
+                }
+            };
+            assert_eq!((hung.pid, scene.now - begin), (BGP, 2 * DEFAULT_LIMIT + 2 * INTERVAL));
+        }
+    }
+
+    #[test]
+    fn after_a_stop_of_the_whole_router_nobody_is_hung() {
+        let mut scene = Scene::new();
+        // All of them are about to be.
+        for _ in 0..9 {
+            assert_eq!(scene.turn(INTERVAL, &[MANAGER, FEA, BGP]), None);
+        }
+        assert_eq!(scene.turn(seconds(10), &[MANAGER, FEA, BGP]), None);
+        for _ in 0..7 {
+            assert_eq!(scene.turn(INTERVAL, &[MANAGER, FEA, BGP]), None, "they have all their time again");
+        }
+        [MANAGER, FEA, BGP].iter().for_each(|pid| scene.hangs.answered(*pid));
+        assert_eq!(scene.until_ended(&[], seconds(10)), None);
+    }
+
+    #[test]
+    fn one_is_ended_at_a_time_and_the_manager_first() {
+        let mut scene = Scene::new();
+        let all = [MANAGER, FEA, BGP];
+        // The manager is the last to become silent.
+        scene.turn(INTERVAL, &[FEA, BGP]);
+        scene.turn(INTERVAL, &all);
+        scene.sample.doing = Doing::Uninterruptible;
+        assert_eq!(scene.until_ended(&all, seconds(4)), None);
+        scene.sample.doing = Doing::Waiting;
+        assert_eq!(scene.turn(INTERVAL, &all).map(|hung| hung.pid), Some(MANAGER));
+        scene.turn(INTERVAL, &all);
+        assert_eq!(scene.turn(INTERVAL, &all), None, "there is no other manager yet");
+        scene.replaced(MANAGER, 12, "manager");
+        let next = scene.turn(INTERVAL, &all).expect("the next");
+        assert!([FEA, BGP].contains(&next.pid), "{next:?}");
+    }
+
+    #[test]
+    fn a_successor_that_does_not_come_protects_nobody_for_long() {
+        let mut scene = Scene::new();
+        let both = [FEA, BGP];
+        let (first, _) = scene.until_ended(&both, seconds(10)).expect("hung");
+        let (second, after) = scene.until_ended(&both, seconds(10)).expect("hung");
+        assert_eq!((first != second, after), (true, DEFAULT_LIMIT));
+        assert_eq!(scene.until_ended(&both, seconds(10)), None, "each is ended once");
+    }
+
+    #[test]
+    fn who_has_not_answered_yet_or_has_closed_its_channel_has_more_time() {
+        for leaves in [false, true] {
+            let mut scene = Scene::new();
+            scene.hangs.born(9, "rib");
+            if leaves {
+                scene.hangs.answered(9);
+                scene.turn(INTERVAL, &[9]);
+                scene.hangs.left(9);
+            }
+            let (pid, after) = scene.until_ended(&[9], seconds(60)).expect("it never serves");
+            assert_eq!((pid, after > DEFAULT_LIMIT * PATIENCE), (9, true), "{after:?}");
+        }
+    }
+
+    #[test]
+    fn who_waits_inside_the_kernel_has_more_time() {
+        let mut scene = Scene::new();
+        scene.sample.doing = Doing::Uninterruptible;
+        let (pid, after) = scene.until_ended(&[FEA], seconds(60)).expect("in the end");
+        assert_eq!((pid, after), (FEA, DEFAULT_LIMIT * PATIENCE + 2 * INTERVAL));
+    }
+
+    #[test]
+    fn who_is_dead_is_not_ended() {
+        let mut scene = Scene::new();
+        scene.sample.doing = Doing::Ended;
+        assert_eq!(scene.until_ended(&[BGP], seconds(60)), None);
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_asked_and_with_another_all_begin_anew() {
+        let mut scene = Scene::new();
+        for _ in 0..9 {
+            scene.turn(INTERVAL, &[BGP]);
+        }
+        scene.hangs.set_limit(Duration::ZERO);
+        assert_eq!((scene.hangs.interval(), scene.until_ended(&[BGP], seconds(60))), (None, None));
+        scene.hangs.set_limit(seconds(4));
+        assert_eq!(scene.hangs.interval(), Some(2 * INTERVAL));
+        let begin = scene.now;
+        while scene.turn(2 * INTERVAL, &[BGP]).is_none() {}
+        assert_eq!(scene.now - begin, seconds(4) + 2 * INTERVAL, "asked before, and not counted");
+    }
+}

@@ -1,0 +1,137 @@
+//! Asks every process whether its event loop turns, and ends who is [hung](crate::hang): it is then replaced like any dead one.
+
+use std::{
+    fs,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_process::spawn_task;
+use holdfast_xrl::Client;
+use holdfast_xrl::component::v1::{ComponentClient, ProgressRequest};
+use rustix::process::Signal;
+use tracing::warn;
+
+use crate::{
+    children::signal,
+    hang::{Doing, Hung, Sample, Turn},
+    service::Keeper,
+    until,
+};
+
+/// How the death of a process is described that was ended because it was hung.
+const HUNG: &str = "hung";
+
+/// Asks all processes again and again, for ever.
+pub(crate) async fn attend(keeper: Rc<Keeper>) {
+    loop {
+        let interval = keeper.hangs.borrow().interval();
+        let due = interval.map(|interval| Instant::now() + interval);
+        tokio::select! {
+            () = until(due) => {}
+            () = keeper.hang_limit.notified() => continue,
+        }
+        // A keeper that is about to be replaced waits until nothing is under way.
+        if !keeper.leaving.get() {
+            keeper.turn(Instant::now(), |pid, name| keeper.look(pid, name));
+        }
+    }
+}
+
+impl Keeper {
+    /// Asks who has answered, and ends one that is hung.
+    pub(crate) fn turn(self: &Rc<Self>, now: Instant, look: impl Fn(u32, &str) -> Sample) {
+        let Turn { ask, end } = self.hangs.borrow_mut().turn(now, look);
+        ask.into_iter().for_each(|pid| drop(spawn_task(Rc::clone(self).ask(pid))));
+        if let Some(hung) = end {
+            self.end(&hung);
+        }
+    }
+
+    async fn ask(self: Rc<Self>, pid: u32) {
+        let channel = self.children.borrow().living.get(&pid).map(|child| child.channel.clone());
+        let Some(channel) = channel else { return };
+        let answer = ComponentClient::new(channel.clone()).progress(ProgressRequest {}).await;
+        let mut hangs = self.hangs.borrow_mut();
+        // An older build answers that it does not know the question, which is an answer.
+        match answer {
+            Err(_) if channel.is_closed() => hangs.left(pid),
+            _ => hangs.answered(pid),
+        }
+    }
+
+    fn end(&self, hung: &Hung) {
+        let &Hung { pid, silent, doing } = hung;
+        let mut children = self.children.borrow_mut();
+        let Some(child) = children.living.get_mut(&pid) else { return };
+        let (process, what) = (&child.name, words(doing));
+        warn!(
+            event = "process-hung",
+            process,
+            pid,
+            "killed: it {what}, and has not answered for {:.1} s",
+            silent.as_secs_f32()
+        );
+        child.hung = true;
+        child.reason = HUNG.to_owned();
+        // One that has died meanwhile is reaped as ever.
+        let _ = signal(pid, Signal::KILL);
+    }
+
+    /// What the kernel says of a process.
+    fn look(&self, pid: u32, name: &str) -> Sample {
+        let throttled = self.cgroup().map(|cgroup| cgroup.throttled(name));
+        let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        sample(&read("stat"), &read("schedstat"), throttled.unwrap_or_default()).unwrap_or(Sample::UNKNOWN)
+    }
+}
+
+fn words(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Running => "runs",
+        Doing::Waiting => "sleeps or was stopped",
+        Doing::Uninterruptible => "waits for the kernel",
+        Doing::Ended => "is dead",
+    }
+}
+
+/// A sample of what is in the files of proc(5).
+fn sample(stat: &str, schedstat: &str, throttled: Duration) -> Option<Sample> {
+    // What is before the last bracket is the name of the program.
+    let doing = match stat.rsplit_once(')')?.1.trim_start().chars().next()? {
+        'R' => Doing::Running,
+        'D' => Doing::Uninterruptible,
+        'Z' | 'X' => Doing::Ended,
+        _ => Doing::Waiting,
+    };
+    let mut times = schedstat.split(' ').map(|field| field.parse().ok().map(Duration::from_nanos));
+    let (ran, queued) = (times.next()??, times.next()??);
+    // Nothing is without a processor: a kernel that does not count says so.
+    (!ran.is_zero()).then_some(Sample { doing, ran, queued, throttled })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_what_a_process_does_and_how_long_it_had_a_processor() {
+        let stat = |state| format!("42 (a) b) {state} 1 42 42 0 -1 4194560 100 0 0 0 1 2");
+        let second = Duration::from_secs(1);
+        let expected = |doing| Sample { doing, ran: second, queued: 2 * second, throttled: second };
+        for (state, doing) in [
+            ('R', Doing::Running),
+            ('S', Doing::Waiting),
+            ('T', Doing::Waiting),
+            ('t', Doing::Waiting),
+            ('D', Doing::Uninterruptible),
+            ('Z', Doing::Ended),
+        ] {
+            let read = sample(&stat(state), "1000000000 2000000000 17\n", second);
+            assert_eq!(read, Some(expected(doing)), "{state}");
+        }
+        assert_eq!(sample(&stat('S'), "0 0 0\n", second), None, "a kernel that does not count");
+        assert_eq!(sample("", "1 1 1\n", second), None, "it has gone");
+        assert_eq!(sample(&stat('S'), "", second), None);
+    }
+}

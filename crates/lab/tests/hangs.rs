@@ -1,0 +1,161 @@
+//! Processes that do not answer are replaced like dead ones, and nobody outside notices.
+//!
+//! ```text
+//!  BIRD ──1── Holdfast ── kernel
+//! ```
+//!
+//! `make drills` (`HOLDFAST_DRILLS`) stops every process in turn, otherwise it is `bgp` and the manager.
+
+use std::{fs, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    kernel::{self, Monitor},
+    netns::{Namespace, output},
+    router::Router,
+    topology::Star,
+    wait,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const THEIRS: &str = "198.51.100.0/24";
+const OURS: &str = "203.0.113.0/24";
+
+const ROUTER: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[bgp]\nconnect-retry = 1\n\
+    [[bgp.peer]]\nname = \"bird\"\naddress = \"10.0.1.2\"\nasn = 65001\nimport = \"accept-all\"\nexport = \"accept-all\"\n";
+const NETWORK: &str = "[[bgp.network]]\nprefix = \"203.0.113.0/24\"\n";
+/// So that every process runs; the collector and the cache are not there.
+const EVERYBODY: &str = "[metrics]\n[glass]\n[[bgp.bmp]]\nname = \"collector\"\naddress = \"10.0.1.2\"\n\
+    [[rpki.cache]]\nname = \"cache\"\naddress = \"10.0.1.2\"\n";
+
+fn processes(router: &Router) -> Result<Vec<(String, Value)>> {
+    let shown = router.show(&["processes"])?;
+    Ok(shown.as_object().context("processes by name")?.clone().into_iter().collect())
+}
+
+fn pid(process: &Value) -> Result<Pid> {
+    process["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).with_context(|| process.to_string())
+}
+
+/// Stops a process and waits until another runs in its place, which says how the one before ended.
+fn stop_until_replaced(router: &Router, name: &str) -> Result<()> {
+    let stopped = router.pid(name)?;
+    kill_process(stopped, Signal::STOP)?;
+    wait::until(name, LIMIT, || {
+        let shown = router.show(&["processes"]).map_err(|error| format!("{error:#}"))?;
+        let process = &shown[name];
+        match pid(process) {
+            Ok(pid) if pid != stopped && process["state"] == "running" => Ok(()),
+            _ => Err(shown.to_string()),
+        }
+    })
+    .with_context(|| router.log_tail())?;
+    let process = &router.show(&["processes"])?[name];
+    ensure!(process["last_end"] == "hung" && process["hung"] == 1, "{process}");
+    router.wait_running()
+}
+
+#[test]
+fn a_process_that_is_stopped_is_replaced_and_nobody_notices() -> Result<()> {
+    let (victims, more): (&[&str], _) = match std::env::var_os("HOLDFAST_DRILLS") {
+        Some(_) => {
+            (&["bgp", "fea", "rib", "transport", "rpki", "metrics", "glass", "monitor", "manager"], EVERYBODY)
+        }
+        None => (&["bgp", "manager"], ""),
+    };
+    let star = Star::new(1)?;
+    let bird = star.bird(1, 65001, &[THEIRS], "hold time 9; debug { events };")?;
+    let configuration = [ROUTER, more].concat();
+    let router = Router::start(&star.router, &configuration)?;
+    let forwards = || -> Result<bool> {
+        Ok(kernel::routes(&star.router, false)?.contains_key(&THEIRS.parse().context("a prefix")?))
+    };
+    wait::until("the neighbour's route in the kernel", LIMIT, || match forwards() {
+        Ok(true) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    ensure!(router.neighbor("bird")?["bgpTimerHoldTimeMsecs"] == 9000, "{}", router.neighbor("bird")?);
+    let monitor = Monitor::start(&star.router)?;
+    for victim in victims {
+        stop_until_replaced(&router, victim)?;
+    }
+    // What is announced now goes over the session that was there before.
+    router.reload_with_files(&[&configuration, NETWORK].concat(), &Default::default())?;
+    wait::until("our network at BIRD", LIMIT, || match bird.birdc(&format!("show route {OURS}")) {
+        Ok(shown) if shown.contains(OURS) => Ok(()),
+        shown => Err(format!("{shown:?}")),
+    })
+    .with_context(|| router.log_tail())?;
+    ensure!(bird.sessions()? == 1, "the session has ended: {}", bird.log());
+    ensure!(forwards()?, "the route has gone");
+    let deletions = monitor.deletions()?;
+    ensure!(deletions.is_empty(), "{deletions:?}");
+    Ok(())
+}
+
+#[test]
+fn after_a_stop_of_the_whole_router_nobody_is_killed() -> Result<()> {
+    let host = Namespace::new("whole")?;
+    let router = Router::start(&host, "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[metrics]\n[bgp]\n")?;
+    let before = processes(&router)?;
+    let keeper = router.pid("keeper")?;
+    let others = before.iter().map(|(_, process)| pid(process)).collect::<Result<Vec<_>>>()?;
+    let others = || others.iter().filter(|pid| **pid != keeper);
+    others().try_for_each(|pid| kill_process(*pid, Signal::STOP))?;
+    kill_process(keeper, Signal::STOP)?;
+    std::thread::sleep(Duration::from_secs(10));
+    kill_process(keeper, Signal::CONT)?;
+    others().try_for_each(|pid| kill_process(*pid, Signal::CONT))?;
+    // One that hangs from now on is found, and everybody else had as long.
+    stop_until_replaced(&router, "rib")?;
+    for ((name, before), (_, now)) in before.iter().zip(processes(&router)?) {
+        if name != "rib" {
+            ensure!(now["pid"] == before["pid"] && now["hung"] == 0, "{name}: {now}; {}", router.log_tail());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_limit_of_zero_is_for_debuggers() -> Result<()> {
+    const OFF: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65000\nhang-limit = 0\n[bgp]\n";
+    let host = Namespace::new("debugger")?;
+    let router = Router::start(&host, OFF)?;
+    let bgp = router.pid("bgp")?;
+    kill_process(bgp, Signal::STOP)?;
+    // With a limit, that is how long it would take at most.
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(router.pid("bgp")? == bgp, "{}", router.log_tail());
+    router.reload_with_files(&OFF.replace("hang-limit = 0", "hang-limit = 1"), &Default::default())?;
+    wait::until("another bgp", LIMIT, || match router.pid("bgp") {
+        Ok(pid) if pid != bgp => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .with_context(|| router.log_tail())
+}
+
+#[test]
+fn a_pipe_in_place_of_the_configuration_is_refused_and_hangs_nobody() -> Result<()> {
+    let host = Namespace::new("pipe")?;
+    let router = Router::start(&host, "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[bgp]\n")?;
+    let (file, aside) = (router.configuration(), router.directory().join("aside.toml"));
+    fs::rename(&file, &aside)?;
+    output(Command::new("mkfifo").arg(&file))?;
+    let refused = router.cli(&["reload"]).err().context("it should be refused")?.to_string();
+    ensure!(refused.contains("router.toml: it is no regular file"), "{refused}");
+    // Nor does a manager wait for it that begins.
+    let manager = router.pid("manager")?;
+    router.kill("manager")?;
+    let why = |line: &str| line.contains("process-failed") && line.contains("it is no regular file");
+    wait::until("why there is no manager", LIMIT, || match router.log() {
+        log if log.lines().any(why) => Ok(()),
+        log => Err(log),
+    })?;
+    fs::rename(&aside, &file)?;
+    router.wait_running()?;
+    ensure!(router.pid("manager")? != manager);
+    ensure!(router.show(&["processes"])?["manager"]["last_end"] == "exit");
+    Ok(())
+}
