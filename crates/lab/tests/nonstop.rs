@@ -55,6 +55,11 @@ fn twenty_deaths_in_ten_seconds_end_no_session() -> Result<()> {
 }
 
 #[test]
+fn an_update_that_is_never_done_with_costs_its_own_session_and_no_other() -> Result<()> {
+    run(Kind::Bird, Failure::Hang, 1).map(drop)
+}
+
+#[test]
 fn a_full_log_costs_protection_and_no_session() -> Result<()> {
     run(Kind::Bird, Failure::Full, 1).map(drop)
 }
