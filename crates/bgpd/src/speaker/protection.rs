@@ -164,7 +164,12 @@ impl Speaker {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.unprotect(Unprotected::LogFull);
         }
-        if let Some(slot) = self.slots.get(&key.0) {
+        self.say_full(key.0);
+    }
+
+    /// A session is not protected any more, for want of room.
+    pub(super) fn say_full(&self, index: PeerIndex) {
+        if let Some(slot) = self.slots.get(&index) {
             warn!(
                 event = "protection-lost",
                 peer = slot.neighbor.name,

@@ -92,6 +92,7 @@ impl Speaker {
         }
         let Some(connection) = self.connections.get_mut(&key) else { return false };
         let mut queued = connection.queued();
+        let was_held = connection.held.is_some();
         while queued < CHUNK {
             let messages = self.pipeline.pull(key.0);
             let place = self.pipeline.journal_place(key.0);
@@ -120,6 +121,10 @@ impl Speaker {
             connection.count(&slot.session.counters().sent);
         }
         connection.most_queued.see(queued as u64);
+        if was_held && connection.held.is_none() {
+            self.say_full(key.0);
+            return queued > 0;
+        }
         if let Some(held) = &mut connection.held
             && held.refreshing
             && queued == 0
