@@ -130,7 +130,7 @@ fn to_rib(recipe: &Recipe, octets: usize) -> Result<usize> {
             let set = if recipe.sets == 0 { update } else { update % recipe.sets };
             let [_, a, b, c] = (set as u32).to_be_bytes();
             let nexthops = rib.nexthops(origin, NexthopSet::via([10, a, b, c].into()));
-            let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0 };
+            let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0, source: 0 };
             let prefixes = (update * each..(update + 1) * each).map(|number| recipe.prefix(number));
             rib.origin_routes(origin, [(action, prefixes)])?;
             while rib.poll_fib(super::BATCH).is_some() {}
