@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! header  format:u64  octets that count:u64
-//! record  octets:u32  heard, Unix milliseconds:u64  Piece
+//! record  octets:u32  heard:u64 (milliseconds of the monotonic clock, which all processes share)  Piece
 //! ```
 
 use std::{
@@ -79,7 +79,7 @@ impl Epochs {
         self.memory.descriptor().try_clone_to_owned()
     }
 
-    /// Writes a piece that was heard then (Unix milliseconds). With the last of an epoch all of it counts.
+    /// Writes a piece that was heard then. With the last of an epoch all of it counts.
     pub(crate) fn push(&mut self, piece: &Piece, heard: u64) -> Result<(), Full> {
         let length = piece.encoded_len();
         let room = self.memory.octets().len() - HEADER - self.written;

@@ -11,7 +11,7 @@ use std::{
     cell::{Cell, RefCell},
     os::fd::OwnedFd,
     rc::{Rc, Weak},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use holdfast_api::rpki::v1::{Piece, Records, RpkiClient, Vrps, WatchRequest};
@@ -19,6 +19,7 @@ use holdfast_origin_validation::{Affected, Authorizations, Delta};
 use holdfast_process::{Resolver, hash_key, spawn_task};
 use holdfast_types::{Asn, Aspa, Prefix, Vrp};
 use holdfast_xrl::{ErrorKind, XrlError};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::{
     sync::OnceCell,
     task::AbortHandle,
@@ -29,7 +30,6 @@ use tracing::{info, warn};
 use crate::{
     custody::Custody,
     epoch::{self, Epochs, Full},
-    nonstop::unix_milliseconds,
     tasks::Bgp,
 };
 
@@ -122,7 +122,7 @@ impl Validation {
             tokio::task::yield_now().await;
         }
         let (heard, seconds) = epochs.heard();
-        let (age, now) = (unix_milliseconds(SystemTime::now()).saturating_sub(heard), Instant::now());
+        let (age, now) = (monotonic_milliseconds().saturating_sub(heard), Instant::now());
         let holds = lifetime(seconds).map(|lifetime| lifetime.checked_sub(Duration::from_millis(age)));
         Ok(match (epoch, holds) {
             (Some(epoch), None) => Some((epochs, epoch, (authorizations, None))),
@@ -241,7 +241,7 @@ impl Validation {
     /// Writes a piece for the next process, beside those of the epoch that it belongs to.
     async fn keep(&self, piece: &Piece, fresh: &mut Option<Epochs>) {
         let Some(custody) = &self.custody else { return };
-        let heard = unix_milliseconds(SystemTime::now());
+        let heard = monotonic_milliseconds();
         if !piece.full {
             let kept = self.epochs.borrow_mut().as_mut().map_or(Ok(()), |epochs| epochs.push(piece, heard));
             if kept == Err(Full) {
@@ -306,6 +306,13 @@ fn write(fresh: &mut Option<Epochs>, piece: &Piece, heard: u64) -> Result<(), St
         *fresh = None;
         "it is too much".to_owned()
     })
+}
+
+/// Of the clock of [`Instant`], by which another process can say how long ago something was.
+fn monotonic_milliseconds() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1000
+        + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
 }
 
 /// How long what was said holds; `None` is for ever, the most that can be said.
