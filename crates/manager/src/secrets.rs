@@ -113,6 +113,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_log_that_is_a_pipe_is_not_waited_for() {
+        let name = format!("holdfast-key-log-{}", std::process::id());
+        let (directory, log) = (std::env::temp_dir(), std::env::temp_dir().join(&name));
+        let made = std::process::Command::new("mkfifo").arg(&log).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        assert!(key_log(&directory.join("router.toml"), &name).is_none());
+        std::fs::remove_file(&log).expect("removed");
+        assert!(key_log(&directory.join("router.toml"), &name).is_some(), "a file is made");
+        std::fs::remove_file(&log).expect("removed");
+    }
+
+    #[test]
     fn secrets_are_not_shown() {
         let text = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[tls]\nkey = \"k\"\n";
         let read = |_: &str, _: holdfast_config::Holds<'_>| Ok(vec![b"hunter2".to_vec()]);

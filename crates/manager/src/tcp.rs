@@ -110,6 +110,11 @@ mod tests {
         assert!(short.ends_with("alice.key: a key has at least 16 octets"), "{short}");
         std::fs::write(&key, "  0123456789abcdef\n").expect("written");
         assert_eq!(read().as_deref(), Ok("0123456789abcdef"));
+        std::fs::remove_file(&key).expect("removed");
+        let made = std::process::Command::new("mkfifo").arg(&key).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        let pipe = read().expect_err("nobody writes into it");
+        assert!(pipe.ends_with("alice.key: it is no regular file"), "{pipe}");
         std::fs::remove_dir_all(&directory).expect("removed");
     }
 }

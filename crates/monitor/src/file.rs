@@ -145,6 +145,8 @@ fn temporary(name: &std::path::Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -171,6 +173,14 @@ mod tests {
         assert_eq!(fs::read(&first).expect("a"), b"6");
         assert_eq!(counts.dropped.load(Ordering::Relaxed), 1);
         assert_eq!(counts.written.load(Ordering::Relaxed), 5);
+        // Nor is a pipe in the place of a file waited for.
+        let pipe = Command::new("mkfifo").arg(temporary(&directory.join("d"))).status();
+        assert!(pipe.is_ok_and(|made| made.success()));
+        writer(vec![write(&directory.join("d"), b"7"), write(&first, b"8")]);
+        assert_eq!(
+            (counts.dropped.load(Ordering::Relaxed), fs::read(&first).expect("a")),
+            (2, b"8".to_vec())
+        );
         fs::remove_dir_all(&directory).expect("removed");
     }
 

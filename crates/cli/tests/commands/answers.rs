@@ -684,7 +684,9 @@ impl ManagerServer for Manager {
             name: "rib".into(),
             state: "backing off".into(),
             restarts: 4,
-            last_exit: "signal 9".into(),
+            last_exit: "hung".into(),
+            last_end: "hung".into(),
+            hung: 2,
             retry_seconds: 3,
             ..manager::Process::default()
         };
