@@ -143,9 +143,11 @@ impl Broken {
             }
             Self::RpkiSilent | Self::RpkiDeaf => {
                 // Shorter than an `rpki` without caches was waited for.
-                "[rib]\nstale-time = 6\n\
-                 [[rpki.cache]]\nname = \"cache\"\naddress = \"10.0.3.2\"\nrefresh = 2\nretry = 1\n"
-                    .into()
+                let seconds = if is_drill() { 1 } else { 6 };
+                format!(
+                    "[rib]\nstale-time = {seconds}\n\
+                     [[rpki.cache]]\nname = \"cache\"\naddress = \"10.0.3.2\"\nrefresh = 2\nretry = 1\n"
+                )
             }
             Self::ProtocolSilent => {
                 "[[protocol]]\nname = \"toy\"\n[[bgp.redistribute]]\nfrom = \"toy\"\npolicy = \"accept-all\"\n\
