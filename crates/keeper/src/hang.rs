@@ -174,7 +174,7 @@ impl Hangs {
         }
     }
 
-    /// A turn of the asker; `look` says what the kernel does of a process.
+    /// A turn of the asker, at the latest after each [interval](Self::interval); `look` says what the kernel does of a process.
     pub(crate) fn turn(&mut self, now: Instant, look: impl Fn(u32, &str) -> Sample) -> Turn {
         let Some(interval) = self.interval() else { return Turn::default() };
         let elapsed = self.last_turn.replace(now).map(|last| now.saturating_duration_since(last));

@@ -29,7 +29,8 @@ pub(crate) async fn attend(keeper: Rc<Keeper>) {
         let due = interval.map(|interval| Instant::now() + interval);
         tokio::select! {
             () = until(due) => {}
-            () = keeper.hang_limit.notified() => continue,
+            // Who has just been born is asked before it has anything to do: until its answer it has much time.
+            () = keeper.hangs_changed.notified() => {}
         }
         // A keeper that is about to be replaced waits until nothing is under way.
         if !keeper.leaving.get() {

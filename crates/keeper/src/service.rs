@@ -54,8 +54,8 @@ pub(crate) struct Keeper {
     pub(crate) children: RefCell<Children>,
     pub(crate) store: RefCell<Store>,
     pub(crate) hangs: RefCell<Hangs>,
-    /// The limit of hangs has changed.
-    pub(crate) hang_limit: Notify,
+    /// There is somebody new among them, or another limit.
+    pub(crate) hangs_changed: Notify,
     pub(crate) systemd: Systemd,
     manager: RefCell<Option<ManagerClient>>,
     pub(crate) manager_changed: Notify,
@@ -86,7 +86,7 @@ impl Keeper {
             children: RefCell::default(),
             store: RefCell::new(Store::new(MOST_PER_OWNER)),
             hangs: RefCell::new(Hangs::new(DEFAULT_LIMIT)),
-            hang_limit: Notify::new(),
+            hangs_changed: Notify::new(),
             systemd: Systemd::from_environment(),
             manager: RefCell::default(),
             manager_changed: Notify::new(),
@@ -130,7 +130,7 @@ impl Keeper {
         let mut hangs = self.hangs.borrow_mut();
         if hangs.limit() != limit {
             hangs.set_limit(limit);
-            self.hang_limit.notify_one();
+            self.hangs_changed.notify_one();
         }
     }
 
@@ -172,6 +172,7 @@ impl Keeper {
         let channel = self.node.attach(channel, PeerIdentity::new(name).pid(pid))?;
         let child = Child { name: name.to_owned(), build, channel, reason: String::new(), hung: false };
         self.hangs.borrow_mut().born(pid, name);
+        self.hangs_changed.notify_one();
         self.children.borrow_mut().living.insert(pid, child.clone());
         Ok(child)
     }

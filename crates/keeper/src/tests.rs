@@ -234,6 +234,22 @@ fn who_loops_is_stopped_or_waits_for_ever_is_killed_and_who_answers_is_not() {
 }
 
 #[test]
+fn a_process_is_asked_as_soon_as_it_is_born() {
+    run(async {
+        let keeper = keeper();
+        keeper.limit_hangs(Duration::from_secs(3600));
+        spawn_task(attend(Rc::clone(&keeper)));
+        tokio::task::yield_now().await;
+        let (near, far) = UnixStream::pair().expect("a pair");
+        keeper.attach("bgp", PID, far.into(), "build".into()).expect("attached");
+        near.set_nonblocking(true).expect("set");
+        let near = tokio::net::UnixStream::from_std(near).expect("a stream");
+        let asked = tokio::time::timeout(Duration::from_secs(20), near.readable()).await;
+        assert!(asked.is_ok_and(|asked| asked.is_ok()), "the next turn is minutes away");
+    });
+}
+
+#[test]
 fn what_is_hung_is_for_the_manager_to_say_and_progress_for_the_keeper_to_ask() {
     run(async {
         let keeper = keeper();
