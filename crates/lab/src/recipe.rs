@@ -83,6 +83,12 @@ pub struct Recipe {
     /// A ROUTE-REFRESH after so many UPDATEs; 0: never.
     #[serde(default)]
     pub refresh: u64,
+    /// How much is sent where it is counted.
+    #[serde(default = "usual_octets")]
+    pub octets: usize,
+    /// How many times an ordinary table's cost it is known to take, where that is more than it may be.
+    #[serde(default)]
+    pub known: Option<f64>,
 }
 
 /// A prefix as people write it.
@@ -101,6 +107,10 @@ mod text {
 
 fn one() -> u64 {
     1
+}
+
+fn usual_octets() -> usize {
+    256 << 10
 }
 
 /// Whom it is sent to.
@@ -162,6 +172,7 @@ impl Recipe {
             filling: String::new(),
             paths: self.paths.min(2),
             second: Second::Again,
+            known: None,
             ..self.clone()
         }
     }

@@ -85,7 +85,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Family>> {
             families.insert(current.clone(), Family::default());
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').context("a type")?;
-            ensure!(name == current && ["gauge", "counter"].contains(&kind), "{line}");
+            ensure!(name == current && ["gauge", "counter", "histogram"].contains(&kind), "{line}");
             kind.clone_into(&mut families.get_mut(name).context("its help comes first")?.kind);
         } else {
             sample(line, &current, &mut families)?;
@@ -98,8 +98,13 @@ fn sample(line: &str, current: &str, families: &mut BTreeMap<String, Family>) ->
     let (series, value) = line.rsplit_once(' ').with_context(|| line.to_owned())?;
     let name = series.split('{').next().unwrap_or_default();
     let family = families.get_mut(current).with_context(|| line.to_owned())?;
-    let expected = if family.kind == "counter" { format!("{current}_total") } else { current.to_owned() };
-    ensure!(name == expected, "{line}: not of {current}");
+    let suffixes: &[&str] = match family.kind.as_str() {
+        "counter" => &["_total"],
+        "histogram" => &["_sum", "_count", "_bucket"],
+        _ => &[""],
+    };
+    let suffix = name.strip_prefix(current).unwrap_or("?");
+    ensure!(suffixes.contains(&suffix), "{line}: not of {current}");
     labels(&series[name.len()..]).with_context(|| line.to_owned())?;
     let value: f64 = value.parse().with_context(|| line.to_owned())?;
     ensure!(family.samples.insert(series.to_owned(), value).is_none(), "twice: {line}");
