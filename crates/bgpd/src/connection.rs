@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     pub(crate) received_open: Vec<u8>,
     out: VecDeque<Bytes>,
     queued: usize,
-    /// Received, and not taken in: the beginning of a message whose end has not come, and what [`Self::is_behind`] for.
+    /// Received, and not taken in: what the last turn left, and the beginning of a message whose end has not come.
     partial: Vec<u8>,
     /// The last turn was over before every whole message was taken in.
     pub(crate) is_behind: bool,
@@ -264,7 +264,8 @@ impl Connection {
 
     fn advance(&mut self, mut count: usize) {
         if let Some(held) = &self.held {
-            return held.log.log.borrow_mut().sent(held.id, count);
+            held.log.log.borrow_mut().sent(held.id, count);
+            return held.log.written.notify_waiters();
         }
         self.queued -= count;
         while count > 0 {

@@ -14,6 +14,7 @@ use holdfast_process::formats::NSR_LOG;
 use holdfast_sys::memory::SharedMemory;
 use holdfast_types::{Afi, Family, Safi};
 use prost::Message;
+use tokio::sync::Notify;
 
 use crate::location::Location;
 
@@ -95,6 +96,8 @@ pub(crate) struct ReplicationLog {
     pub(crate) resumed: Cell<Option<Resumed>>,
     /// Held by who reads histories, or frees parts of them.
     pub(crate) histories: tokio::sync::Mutex<()>,
+    /// A session's octets went into its socket.
+    pub(crate) written: Notify,
 }
 
 /// What became of the sessions of the process before.
@@ -124,6 +127,7 @@ impl ReplicationLog {
             most_begun,
             resumed: Cell::default(),
             histories: tokio::sync::Mutex::default(),
+            written: Notify::new(),
         })
     }
 

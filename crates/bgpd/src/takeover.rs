@@ -359,7 +359,7 @@ async fn farewell(socket: OwnedFd, mut octets: Vec<u8>) {
 async fn replay(
     bgp: Rc<Bgp>,
     log: Rc<ReplicationLog>,
-    (sessions, written): (Vec<Going>, Vec<Written>),
+    (sessions, before): (Vec<Going>, Vec<Written>),
     started: Instant,
 ) {
     for &(key, id) in &sessions {
@@ -400,10 +400,17 @@ async fn replay(
         took.as_secs_f64() * 1e3
     );
     log.resumed.set(Some(Resumed { sessions: sessions.len(), at: SystemTime::now(), took }));
-    let well = Instant::now() + STABLE;
-    while Instant::now() < well && !has_written(&log, &written) {
-        tokio::time::sleep(LOOK).await;
-    }
+    let is_well = async {
+        loop {
+            let written = log.written.notified();
+            if has_written(&log, &before) {
+                return;
+            }
+            written.await;
+        }
+    };
+    // Or it has lived long enough.
+    let _ = timeout(STABLE, is_well).await;
     log.log.borrow_mut().stable();
 }
 

@@ -2,7 +2,11 @@
 //!
 //! So configurations in tests can be read without looking anything up: `10.0.2.1` is the first host of network 2.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
 
 use anyhow::Result;
 
@@ -102,6 +106,22 @@ impl Star {
             }}"
         );
         Bird::start(self.neighbor(network), &configuration)
+    }
+
+    /// Takes connections at a neighbour's port, and never reads: those that it has.
+    pub fn deaf(&self, network: u8, port: u16) -> Result<Arc<Mutex<Vec<TcpStream>>>> {
+        let accepted: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let kept = Arc::clone(&accepted);
+        self.neighbor(network).run(move || {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            thread::spawn(move || {
+                while let Ok((stream, _)) = listener.accept() {
+                    kept.lock().expect("no panic").push(stream);
+                }
+            });
+            Ok::<_, anyhow::Error>(())
+        })??;
+        Ok(accepted)
     }
 
     /// A speaker at a neighbour that connects to the router over IPv4, changed as the test wants it.

@@ -12,10 +12,10 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::Ipv4Addr,
     path::PathBuf,
     process::Command,
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -227,22 +227,6 @@ impl Drop for Disk {
     }
 }
 
-/// Takes connections of the router, and never reads.
-fn collector(star: &Star) -> Result<Arc<Mutex<Vec<TcpStream>>>> {
-    let accepted: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-    let kept = Arc::clone(&accepted);
-    star.neighbor(3).run(move || {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 11019))?;
-        thread::spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
-                kept.lock().expect("no panic").push(stream);
-            }
-        });
-        Ok::<_, anyhow::Error>(())
-    })??;
-    Ok(accepted)
-}
-
 /// Waits until exactly these are in the kernel, beside what is no route of BGP.
 fn until_kernel(star: &Star, router: &Router, expected: &BTreeSet<Prefix>, limit: Duration) -> Result<()> {
     let is_ours = |prefix: &Prefix| prefix.to_string().starts_with("50.");
@@ -285,7 +269,7 @@ fn drill(broken: Broken) -> Result<()> {
     if is_drill() {
         stays.extend((10..50).flat_map(|second| prefixes(second, 250)));
     }
-    let _collector = (broken == Broken::CollectorStuck).then(|| collector(&star)).transpose()?;
+    let _collector = (broken == Broken::CollectorStuck).then(|| star.deaf(3, 11019)).transpose()?;
     let vrps = BTreeSet::from([("50.3.0.0/16".to_owned(), 24, 64_999)]);
     let cache = (broken == Broken::RpkiSilent).then(|| StayRtr::start(star.neighbor(3), &vrps, &[]));
     let _cache = cache.transpose()?;

@@ -268,17 +268,7 @@ fn a_collector_that_does_not_read_is_cut_off_and_harms_nobody() -> Result<()> {
     /// The collector has half a minute.
     const CUT_OFF: Duration = Duration::from_secs(90);
     let star = Star::new(3)?;
-    let accepted: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-    let kept = Arc::clone(&accepted);
-    star.neighbor(3).run(move || {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 11019))?;
-        thread::spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
-                kept.lock().expect("no panic").push(stream);
-            }
-        });
-        Ok::<_, anyhow::Error>(())
-    })??;
+    let accepted = star.deaf(3, 11019)?;
     let collector =
         "[[bgp.bmp]]\nname = \"deaf\"\naddress = \"10.0.3.2\"\nsend = [\"pre-policy\", \"loc-rib\"]\n";
     let router = Router::start(&star.router, &[ROUTER, PEERS, collector].concat())?;

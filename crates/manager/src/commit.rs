@@ -22,6 +22,7 @@ use siphasher::sip::SipHasher13;
 use tracing::{info, warn};
 
 use crate::{
+    apart,
     file::Prepared,
     history::{History, Pending, Version},
     reload::{Candidate, replace},
@@ -171,7 +172,7 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
     let written = {
         let (running, history) = (running.to_string(), history.clone());
         let write = move || write(&file, &history, &running, entry, confirm, earlier);
-        tokio::task::spawn_blocking(write).await.map_err(|error| XrlError::internal(error.to_string()))?
+        apart(write).await?
     };
     let Written { number, prepared, pending } =
         written.map_err(|error| failed("writing the history", &error))?;

@@ -30,7 +30,7 @@ use holdfast_config::{
 };
 use holdfast_xrl::{Client, XrlError, scoped};
 
-use crate::{CONFIGURE_LIMIT, secrets::Secrets, service::Manager};
+use crate::{CONFIGURE_LIMIT, apart, secrets::Secrets, service::Manager};
 
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
@@ -171,7 +171,8 @@ pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<Stri
 /// # Errors
 /// Of the process itself, which then has no VRFs to be told; or of the first VRF, when all have been told.
 pub(crate) async fn tell_all(manager: &Manager, process: &str) -> Result<(), XrlError> {
-    let mut messages = VecDeque::from(parts(process, &manager.config())?);
+    let (name, config) = (process.to_owned(), manager.config());
+    let mut messages = VecDeque::from(apart(move || parts(&name, &config)).await??);
     let mut result = Ok(());
     while let Some(vrf) = messages.front().map(|message| message.vrf.clone()) {
         let told = async {

@@ -41,7 +41,7 @@ use holdfast_config::{Config, Holds, List};
 use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
 use holdfast_sockets::{Place, SocketService};
 use holdfast_tls::files;
-use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity};
+use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity, XrlError};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
@@ -49,6 +49,7 @@ use tracing::{info, warn};
 pub use crate::sandbox::sandbox;
 use crate::{
     doors::Doors,
+    reload::Candidate,
     seeds::Seeds,
     service::Manager,
     supervisor::{Action, Found, Supervisor},
@@ -132,20 +133,28 @@ fn wanted(config: &Config) -> Vec<&'static str> {
     names
 }
 
+/// Does something that takes the longer the more is configured, while others are answered: a turn of the event loop has to be
+/// short.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, XrlError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| XrlError::internal(error.to_string()))
+}
+
 /// The life of the manager.
 ///
 /// # Errors
 /// The configuration cannot be read, or the keeper is gone.
 pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     let fault = |text: String| anyhow::anyhow!("{text}");
-    let text = read_text(&configuration).map_err(fault)?;
-    let config = parse(&text, &configuration.display().to_string(), &configuration).map_err(fault)?;
+    let candidate = Candidate::read(&configuration).await;
+    let Candidate { text, config } = candidate.map_err(|error| fault(error.message().to_owned()))?;
     let now = Instant::now();
     let boot = Rc::new(boot);
     let finder = Finder::new();
     let manager = Rc::new(Manager {
         supervisor: Supervisor::new(&wanted(&config), now).into(),
-        config: RefCell::new(Rc::new(config)),
+        config: RefCell::new(config),
         text: RefCell::new(text.into()),
         seeds: Seeds::default(),
         rollback: RefCell::default(),

@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::Path,
     rc::Rc,
+    sync::Arc,
 };
 
 use holdfast_api::{
@@ -19,7 +20,7 @@ use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
 use crate::{
-    CONFIGURE_LIMIT,
+    CONFIGURE_LIMIT, apart,
     configure::{self, Message, Part},
     parse, protocols, read_text,
     service::Manager,
@@ -34,7 +35,7 @@ const MOST_NAMES: usize = 10;
 /// A text that has been read, and is to become the configuration.
 pub(crate) struct Candidate {
     pub(crate) text: String,
-    config: Rc<Config>,
+    pub(crate) config: Arc<Config>,
 }
 
 impl Candidate {
@@ -44,13 +45,15 @@ impl Candidate {
     /// `InvalidArgument` with all that is wrong with it.
     pub(crate) async fn parse(text: String, name: &str, file: &Path) -> Result<Self, XrlError> {
         let (name, file) = (name.to_owned(), file.to_owned());
-        // A big file takes a while, in which others are answered.
-        let parsed = tokio::task::spawn_blocking(move || (parse(&text, &name, &file), text)).await;
-        let (config, text) = parsed.map_err(|error| XrlError::internal(error.to_string()))?;
-        Ok(Self { config: Rc::new(config.map_err(XrlError::invalid_argument)?), text })
+        let (config, text) = apart(move || (parse(&text, &name, &file), text)).await?;
+        Ok(Self { config: Arc::new(config.map_err(XrlError::invalid_argument)?), text })
     }
 
-    async fn read(file: &Path) -> Result<Self, XrlError> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As for [`Self::parse`].
+    pub(crate) async fn read(file: &Path) -> Result<Self, XrlError> {
         let text = read_text(file).map_err(XrlError::invalid_argument)?;
         Self::parse(text, &file.display().to_string(), file).await
     }
@@ -97,7 +100,7 @@ pub(crate) async fn replace(
         let text = format!("only a restart of the router can change {}", fixed.join(", "));
         return Err(XrlError::failed_precondition(text));
     }
-    let (sockets, others) = by_turn(&old, &new)?;
+    let (sockets, others) = what_to_tell(&old, &new).await?;
     // Keys and listeners are there before the sessions that need them; and the kernel may have no room for them.
     let mut result = Ok(());
     for (name, message) in sockets {
@@ -108,7 +111,7 @@ pub(crate) async fn replace(
         }
     }
     if let Err(error) = result.and_then(|()| put()) {
-        for (name, message) in by_turn(&new, &old)?.0 {
+        for (name, message) in what_to_tell(&new, &old).await?.0 {
             tell(manager, name, message).await?;
         }
         return Err(error);
@@ -118,7 +121,7 @@ pub(crate) async fn replace(
     }
     manager.restart.borrow_mut().extend(with_other_sockets(&old, &new));
     // Whoever is born from now on is told the new one.
-    manager.config.replace(Rc::clone(&new));
+    manager.config.replace(Arc::clone(&new));
     manager.text.replace(text.into());
     manager.want(&old, &new);
     manager.doors.follow(&new);
@@ -143,6 +146,12 @@ pub(crate) async fn replace(
 }
 
 type Messages = Vec<(&'static str, Message)>;
+
+/// [`by_turn`], while others are answered.
+async fn what_to_tell(old: &Arc<Config>, new: &Arc<Config>) -> Result<(Messages, Messages), XrlError> {
+    let (old, new) = (Arc::clone(old), Arc::clone(new));
+    apart(move || by_turn(&old, &new)).await?
+}
 
 /// What has to be told first, since it may be refused; and what then. A VRF that moves ends where it is before it begins
 /// elsewhere.

@@ -7,6 +7,7 @@ use std::{
     os::fd::OwnedFd,
     path::PathBuf,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -52,7 +53,7 @@ const STOP_ORDER: [&str; 8] = ["metrics", "glass", "monitor", "bgp", "rpki", "tr
 /// All state.
 pub(crate) struct Manager {
     /// What runs, or is about to.
-    pub(crate) config: RefCell<Rc<Config>>,
+    pub(crate) config: RefCell<Arc<Config>>,
     /// The text that says it.
     pub(crate) text: RefCell<Rc<str>>,
     pub(crate) file: PathBuf,
@@ -98,8 +99,8 @@ pub(crate) struct Manager {
 pub(crate) struct Served(pub(crate) Rc<Manager>);
 
 impl Manager {
-    pub(crate) fn config(&self) -> Rc<Config> {
-        Rc::clone(&self.config.borrow())
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.borrow())
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a peer has cost since it was configured, or its process began.
+/// What a peer has cost since it was configured, or since this process began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
     /// Octets read from it.
