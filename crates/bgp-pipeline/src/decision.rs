@@ -2,9 +2,14 @@
 //!
 //! [`Decision::choose`] is the procedure of the RFC, step by step, over all candidates; it also serves
 //! `show`, since it leaves behind at which step each one lost. [`Core::compare`] is the short way for the
-//! usual event, one more candidate: it knows when the answer cannot depend on the others.
+//! usual event, one more candidate: it knows when the answer cannot depend on the others. [`Decision::rank`] puts
+//! all candidates in order at once, for who is told of several.
 
-use std::{cmp::Ordering, fmt, net::IpAddr};
+use std::{
+    cmp::{Ordering, Reverse},
+    fmt,
+    net::IpAddr,
+};
 
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Asn, Prefix, RouterId};
@@ -235,17 +240,41 @@ impl Core {
 
     /// Steps d) to g) and what follows; the less wins. Nearly always the router id decides at the latest.
     fn break_tie(&self, a: &Candidate, b: &Candidate) -> Ordering {
-        let first = |of: &Candidate| (self.is_internal(of), of.metric, self.router_id(of));
-        let then =
-            |of: &Candidate| (self.cluster_list(of), self.peer_place(of), self.sources.get(of.source).place);
-        first(a).cmp(&first(b)).then_with(|| then(a).cmp(&then(b)))
+        self.first_of_tie(a)
+            .cmp(&self.first_of_tie(b))
+            .then_with(|| self.rest_of_tie(a).cmp(&self.rest_of_tie(b)))
     }
+
+    fn first_of_tie(&self, of: &Candidate) -> (bool, u32, u32) {
+        (self.is_internal(of), of.metric, self.router_id(of))
+    }
+
+    fn rest_of_tie(&self, of: &Candidate) -> (usize, (IpAddr, u32), u8) {
+        (self.cluster_list(of), self.peer_place(of), self.sources.get(of.source).place)
+    }
+
+    fn tie(&self, of: &Candidate) -> Tie {
+        (self.first_of_tie(of), self.rest_of_tie(of))
+    }
+}
+
+/// What steps d) to g) look at, in their order.
+type Tie = ((bool, u32, u32), (usize, (IpAddr, u32), u8));
+
+/// A candidate in [`Decision::rank`].
+#[derive(Debug)]
+struct Contender {
+    index: usize,
+    rank: Reverse<(bool, u32, u8, Preference)>,
+    med: (Asn, u32),
+    tie: Tie,
 }
 
 /// The candidates of one prefix, and room to choose among them.
 #[derive(Debug, Default)]
 pub(crate) struct Decision {
     pub(crate) candidates: Vec<Candidate>,
+    contenders: Vec<Contender>,
 }
 
 impl Decision {
@@ -259,18 +288,63 @@ impl Decision {
         self.candidates.iter().find(|candidate| candidate.lost.is_none()).map(|best| best.index)
     }
 
+    /// All that take part, in the order in which they would be chosen if each went away that is chosen: where they stand.
+    ///
+    /// MED takes a path out as long as another of the same neighbouring AS with a lower MED is there. So each AS has its
+    /// paths chosen by MED first, and one that would win against other ASes comes right after the last of its own AS that goes
+    /// before it: at the highest tie of them.
+    pub(crate) fn rank(
+        &mut self,
+        core: &mut Core,
+        prefix: Prefix,
+        paths: &[Path],
+    ) -> impl Iterator<Item = usize> {
+        // Only this one may be chosen for what it was before (RFC 5004).
+        let oldest =
+            if core.speaker.decision.prefer_oldest { self.choose(core, prefix, paths) } else { None };
+        self.contenders.clear();
+        let mut last = None;
+        for (index, path) in paths.iter().enumerate().filter(|(index, _)| Some(*index) != oldest) {
+            let Some(candidate) = core.candidate(prefix, index, *path) else { continue };
+            // Many paths of one session may have the same attributes.
+            let med = match last {
+                Some((set, med)) if set == candidate.set => med,
+                Some(_) | None => core.med(&candidate),
+            };
+            last = Some((candidate.set, med));
+            let (rank, tie) = (Reverse(candidate.rank()), core.tie(&candidate));
+            self.contenders.push(Contender { index, rank, med, tie });
+        }
+        self.contenders.sort_unstable_by(|a, b| (a.rank, a.med, a.tie).cmp(&(b.rank, b.med, b.tie)));
+        for of_one_rank in self.contenders.chunk_by_mut(|a, b| a.rank == b.rank) {
+            let [first, .., last] = &*of_one_rank else { continue };
+            if first.med.0 == last.med.0 {
+                continue;
+            }
+            for of_one_as in of_one_rank.chunk_by_mut(|a, b| a.med.0 == b.med.0) {
+                let mut highest = of_one_as[0].tie;
+                for contender in of_one_as {
+                    highest = highest.max(contender.tie);
+                    contender.tie = highest;
+                }
+            }
+            of_one_rank.sort_by(|a, b| a.tie.cmp(&b.tie));
+        }
+        oldest.into_iter().chain(self.contenders.iter().map(|contender| contender.index))
+    }
+
     fn eliminate(&mut self, core: &Core) {
         if self.candidates.iter().any(|candidate| !candidate.is_fresh) {
             self.keep_least(Step::LongLivedStale, |c| !c.is_fresh);
         }
         // Said of most routes that lose to our own, and more telling than their weights.
         if self.candidates.iter().all(|candidate| candidate.weight <= LOCAL_WEIGHT) {
-            self.keep_least(Step::LocalRoute, |c| std::cmp::Reverse(c.precedence()));
+            self.keep_least(Step::LocalRoute, |c| Reverse(c.precedence()));
         }
-        self.keep_least(Step::Weight, |c| std::cmp::Reverse(c.weight));
+        self.keep_least(Step::Weight, |c| Reverse(c.weight));
         self.keep_least(Step::LocalPref, |c| u32::MAX - c.preference.local_pref);
         self.keep_least(Step::AsPathLength, |c| u16::MAX - c.preference.path_rank());
-        self.keep_least(Step::Origin, |c| std::cmp::Reverse(c.preference));
+        self.keep_least(Step::Origin, |c| Reverse(c.preference));
         if self.left() < 2 {
             return;
         }

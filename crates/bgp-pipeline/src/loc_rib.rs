@@ -58,8 +58,8 @@ struct Each {
     /// Before, by source.
     before: Vec<Path>,
     after: Vec<Path>,
-    /// Those that have no standing yet.
-    left: Vec<Path>,
+    /// What each of `after` is given.
+    standings: Vec<u8>,
     decision: Decision,
 }
 
@@ -346,26 +346,33 @@ impl<P: IpPrefix> Desk<'_, P> {
 
     /// Gives each path its standing; whether any has another than it bears.
     fn rank(&mut self, prefix: Prefix, room: &mut Each) -> bool {
-        let Each { after, left, decision, .. } = room;
-        let mut is_other = false;
-        let mut stand = |path: &mut Path, standing| {
-            is_other |= path.standing() != standing;
-            path.set_standing(standing);
-        };
-        left.clear();
-        left.extend_from_slice(after);
-        for standing in 1..=self.mosts().ranked() {
-            let Some(best) = decision.choose(self.core, prefix, left) else { break };
-            stand(&mut after[best], standing);
-            left[best] = Path::NONE;
+        let Each { after, standings, decision, .. } = room;
+        let ranked = usize::from(self.mosts().ranked());
+        standings.clear();
+        standings.resize(after.len(), 0);
+        for (place, index) in decision.rank(self.core, prefix, after).enumerate() {
+            standings[index] = if place < ranked { place as u8 + 1 } else { Path::BEYOND };
         }
-        for (path, left) in after.iter_mut().zip(left) {
-            if left.is_some() {
-                let takes_part = self.core.usable(prefix, *left).is_some();
-                stand(path, if takes_part { Path::BEYOND } else { 0 });
-            }
+        debug_assert_eq!(*standings, self.standings_by_choice(prefix, after));
+        let mut is_other = false;
+        for (path, standing) in after.iter_mut().zip(standings) {
+            is_other |= path.standing() != *standing;
+            path.set_standing(*standing);
         }
         is_other
+    }
+
+    /// The same by the RFC's procedure alone: each is chosen from those that are left.
+    fn standings_by_choice(&mut self, prefix: Prefix, paths: &[Path]) -> Vec<u8> {
+        let (mut left, mut decision) = (paths.to_vec(), Decision::default());
+        let beyond = |path: &Path| self.core.usable(prefix, *path).map_or(0, |_| Path::BEYOND);
+        let mut standings: Vec<u8> = paths.iter().map(beyond).collect();
+        for standing in 1..=self.mosts().ranked() {
+            let Some(best) = decision.choose(self.core, prefix, &left) else { break };
+            standings[best] = standing;
+            left[best] = Path::NONE;
+        }
+        standings
     }
 
     /// The shortest way: the first path to the prefix.

@@ -86,9 +86,6 @@ pub struct Recipe {
     /// How much is sent where it is counted.
     #[serde(default = "usual_octets")]
     pub octets: usize,
-    /// How many times an ordinary table's cost it is known to take, where that is more than it may be.
-    #[serde(default)]
-    pub known: Option<f64>,
 }
 
 /// A prefix as people write it.
@@ -172,7 +169,6 @@ impl Recipe {
             filling: String::new(),
             paths: self.paths.min(2),
             second: Second::Again,
-            known: None,
             ..self.clone()
         }
     }

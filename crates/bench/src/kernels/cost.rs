@@ -1,9 +1,8 @@
 //! What the dearest octets that one peer can send cost, beside ordinary ones of the same length.
 //!
 //! A [`Recipe`] says what a peer sends and to which speaker. Those that were dear once are in `fuzz/corpus/cost`: `make test` counts
-//! the instructions of each, per octet, and fails above [`MOST`] times those of an ordinary table; above what is
-//! [known](Recipe::known) where a recipe still costs more than that. [`search`] changes the numbers in recipes and keeps what
-//! costs more.
+//! the instructions of each, per octet, and fails above [`MOST`] times those of an ordinary table. [`search`] changes the numbers in
+//! recipes and keeps what costs more.
 
 use std::{
     collections::BTreeMap,
@@ -161,14 +160,11 @@ fn counts(path: &Path) -> Result<[f64; 2]> {
 pub(crate) fn compare() -> Result<()> {
     println!("instructions per octet\n{:>9} {:>9} {:>7}  recipe", "counted", "ordinary", "times");
     let mut dear = Vec::new();
-    for (path, Recipe { what, known, .. }) in recipe::all()? {
+    for (path, Recipe { what, .. }) in recipe::all()? {
         let [counted, ordinary] = counts(&path)?;
         let times = counted / ordinary;
         println!("{counted:>9.1} {ordinary:>9.1} {times:>7.2}  {what}");
-        if times > MOST && known.is_some() {
-            println!("{:>29}more than the {MOST} that it may be: known", "");
-        }
-        if times > known.unwrap_or(MOST) {
+        if times > MOST {
             dear.push(what);
         }
     }
