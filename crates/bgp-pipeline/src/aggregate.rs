@@ -25,6 +25,7 @@ use crate::{
     enclosing::Enclosing,
     next_hop::NextHopId,
     path::{Path, SetId, SourceId},
+    sets::Owner,
     stage::Stages,
     summary::{Summaries, Summary},
     table::Table,
@@ -336,7 +337,7 @@ impl Core {
         let ours = self.classes.get(ClassId::OURS).clone();
         let import = policy.map_or(Policy::AcceptAll, |program| Policy::Program(program.clone()));
         let class = self.classes.acquire(&Class { protocol: Protocol::Bgp, import, ..ours })?;
-        let set = self.acquire(class, NextHopId::LOCAL, &bytes);
+        let set = self.acquire(Owner::OURS, class, NextHopId::LOCAL, &bytes);
         self.classes.release(class);
         set
     }

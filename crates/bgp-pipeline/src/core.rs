@@ -18,7 +18,7 @@ use crate::{
     rewrite,
     route::RouteView,
     seam::Seams,
-    sets::{Absent, AttributeSets, Identity, SetFlags, Verdict},
+    sets::{Absent, AttributeSets, Identity, Owner, SetFlags, Verdict},
     source::Sources,
 };
 
@@ -85,14 +85,20 @@ impl Core {
         }
     }
 
-    /// The set with these canonical bytes, with one more user.
-    pub(crate) fn acquire(&mut self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> Option<SetId> {
-        self.sets.acquire(class, next_hop, bytes, &mut self.classes, &mut self.next_hops)
+    /// The set with these canonical bytes, with one more user; `owner` brought it if it is new.
+    pub(crate) fn acquire(
+        &mut self,
+        owner: Owner,
+        class: ClassId,
+        next_hop: NextHopId,
+        bytes: &[u8],
+    ) -> Option<SetId> {
+        self.sets.acquire(owner, class, next_hop, bytes, &mut self.classes, &mut self.next_hops)
     }
 
     /// The same where it is known that there is none yet.
-    pub(crate) fn add(&mut self, absent: Absent, bytes: &[u8]) -> Option<SetId> {
-        self.sets.add(absent, bytes, &mut self.classes, &mut self.next_hops)
+    pub(crate) fn add(&mut self, owner: Owner, absent: Absent, bytes: &[u8]) -> Option<SetId> {
+        self.sets.add(owner, absent, bytes, &mut self.classes, &mut self.next_hops)
     }
 
     /// What import policy makes of a set for a prefix; `None` if it is refused or a loop.
@@ -243,7 +249,7 @@ impl Core {
             Some(gateway) => self.next_hops.acquire(gateway),
             None => self.next_hops.retain(received),
         };
-        let derived = self.acquire(class, next_hop, bytes);
+        let derived = self.acquire(self.sets.owner(set), class, next_hop, bytes);
         self.classes.release(class);
         self.next_hops.release(next_hop);
         derived
@@ -289,7 +295,7 @@ impl Core {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         bytes.extend_from_slice(self.sets.bytes(set));
-        let moved = self.acquire(class, self.sets.next_hop(set), &bytes);
+        let moved = self.acquire(self.sets.owner(set), class, self.sets.next_hop(set), &bytes);
         self.bytes = bytes;
         moved
     }

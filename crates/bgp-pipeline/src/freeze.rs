@@ -26,6 +26,7 @@ use crate::{
     path::{Path, SetId, SourceId},
     peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
     pipeline::Peer,
+    sets::Owner,
     table::Table,
     told::Unreadable,
 };
@@ -288,7 +289,8 @@ fn acquire(
 ) -> Option<SetId> {
     let acquired = gateway.ok_or(DropReason::OwnNextHop).and_then(|gateway| {
         let hop = core.next_hops.acquire(gateway);
-        let set = core.acquire(class, hop, attributes);
+        let owner = Owner::of(core.sources.get(origin.source).peer);
+        let set = core.acquire(owner, class, hop, attributes);
         core.next_hops.release(hop);
         set.ok_or(DropReason::Full)
     });

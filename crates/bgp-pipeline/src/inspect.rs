@@ -6,9 +6,13 @@ use crate::{
     Drops, PathState, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts,
     core::{Core, family_index},
     fanout::Change,
+    sets::Owner,
     table::Table,
     update_group::{Stream, Streams},
 };
+
+/// What a path takes in the tables: its word, and its share of what leads there.
+const ROUTE_OCTETS: u64 = 16;
 
 /// What a peer has and gets, in one family.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +97,13 @@ impl Pipeline {
             end_of_rib_received: session.end_of_rib[at],
             end_of_rib_sent: session.announced[at],
         }
+    }
+
+    /// Octets that are kept for a peer: its routes, and the attribute sets that it brought first and somebody uses still.
+    pub fn kept_octets(&self, index: PeerIndex) -> u64 {
+        let families = [Family::IPV4_UNICAST, Family::IPV6_UNICAST].map(|family| self.counts(index, family));
+        let routes: u64 = families.iter().map(|counts| counts.routes.received + counts.stale).sum();
+        self.core.sets.kept(Owner::of(Some(index))) + routes * ROUTE_OCTETS
     }
 
     /// What was wrong in the peer's UPDATEs since it was added.

@@ -18,7 +18,7 @@ use crate::{
     core::{Core, family_index},
     next_hop::Gateway,
     path::{SetId, SourceId},
-    sets::{Absent, SetFlags},
+    sets::{Absent, Owner, SetFlags},
 };
 
 /// Why something in an UPDATE was not taken as it is.
@@ -272,17 +272,18 @@ impl Reader {
         let absent = self.absent.filter(|_| *bytes == self.rest);
         // Whatever is wrong with routes that are ignored is nobody's concern.
         let reach = reach.filter(|reach| !refused(reach.family, reach.nlri, origin.facts, origin.drops));
+        let owner = Owner::of(core.sources.get(origin.source).peer);
         let mut acquire =
             |class, gateway: &dyn Fn() -> Result<Gateway, DropReason>, concerned: &dyn Fn() -> _| {
                 let acquired = match (fault, absent) {
                     (Some(reason), _) => Err(reason),
                     // Looked for with these bytes and the next hop of this UPDATE, which depends on the class only.
                     (None, Some(absent)) if absent.class == class => {
-                        core.add(absent, bytes).ok_or(DropReason::Full)
+                        core.add(owner, absent, bytes).ok_or(DropReason::Full)
                     }
                     (None, Some(_) | None) => gateway().and_then(|gateway| {
                         let hop = core.next_hops.acquire(gateway);
-                        let set = core.acquire(class, hop, bytes);
+                        let set = core.acquire(owner, class, hop, bytes);
                         core.next_hops.release(hop);
                         set.ok_or(DropReason::Full)
                     }),

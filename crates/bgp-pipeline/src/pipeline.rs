@@ -31,6 +31,7 @@ use crate::{
     rib_out::{RibOut, Telling},
     rib_policy::RibPolicy,
     seam::{Lane, Seams},
+    sets::Owner,
     source::{Life, Source},
     stage::Stages,
     table::Table,
@@ -313,7 +314,7 @@ impl Pipeline {
     fn default_set(&mut self) -> Option<SetId> {
         if self.default_set.is_none() {
             let bytes = AttributesBuilder::new(Origin::Igp).build();
-            self.default_set = self.core.acquire(ClassId::OURS, NextHopId::LOCAL, &bytes);
+            self.default_set = self.core.acquire(Owner::OURS, ClassId::OURS, NextHopId::LOCAL, &bytes);
         }
         self.default_set
     }
@@ -653,7 +654,7 @@ impl Pipeline {
         let ours = self.core.classes.get(ClassId::OURS).clone();
         let class = Class { protocol: attributes.protocol, tag: attributes.tag, ..ours };
         let Some(class) = self.core.classes.acquire(&class) else { return };
-        let set = self.core.acquire(class, NextHopId::LOCAL, &bytes);
+        let set = self.core.acquire(Owner::OURS, class, NextHopId::LOCAL, &bytes);
         self.core.classes.release(class);
         self.arrive_local(prefix, set);
         set.into_iter().for_each(|set| self.core.sets.release(set));

@@ -12,6 +12,7 @@ use crate::{
     class::{Class, ClassId, Policy},
     next_hop::NextHopId,
     path::{SetId, SourceId},
+    sets::Owner,
 };
 
 /// Different combinations of protocol, tag and policy: each is looked for among all classes.
@@ -61,7 +62,7 @@ impl Pipeline {
         let import = Policy::Program(route.policy.clone());
         let class = Class { protocol: route.protocol, tag: route.tag, import, ..ours };
         let class = self.core.classes.acquire_one_of(&class, MOST_CLASSES)?;
-        let set = self.core.acquire(class, NextHopId::LOCAL, &bytes);
+        let set = self.core.acquire(Owner::OURS, class, NextHopId::LOCAL, &bytes);
         self.core.classes.release(class);
         set
     }

@@ -24,6 +24,7 @@ use holdfast_prefix_table::{Handle, Pool};
 use holdfast_types::{Asn, BgpRole, HashKey, RouterId};
 
 use crate::{
+    PeerIndex,
     class::{Class, ClassId, Classes, Ingress},
     next_hop::{NextHopId, NextHops},
     path::SetId,
@@ -156,7 +157,21 @@ impl Preference {
     }
 }
 
-/// 32 octets.
+/// Who brought a set first: it is counted as kept for this one as long as anybody uses it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Owner(u16);
+
+impl Owner {
+    /// Sets of our own routes, and those that nobody is charged for.
+    pub(crate) const OURS: Self = Self(u16::MAX);
+
+    /// `None`: [`Self::OURS`].
+    pub(crate) fn of(peer: Option<PeerIndex>) -> Self {
+        peer.map_or(Self::OURS, |peer| Self(peer.0))
+    }
+}
+
+/// 36 octets.
 #[derive(Debug)]
 struct Record {
     /// The [`Preference`], in its parts.
@@ -171,7 +186,11 @@ struct Record {
     verdict: u32,
     class: ClassId,
     flags: SetFlags,
+    owner: Owner,
 }
+
+/// What a set takes beside its attributes: its record, and its place in the index.
+const RECORD_OCTETS: u64 = size_of::<Record>() as u64 + 8;
 
 const REJECTED: u32 = u32::MAX;
 const PER_ROUTE: u32 = u32::MAX - 1;
@@ -250,6 +269,8 @@ pub(crate) struct AttributeSets {
     variants: HashMap<SetId, Vec<(Edits, SetId)>, HashKey>,
     /// What export policies say of the sets.
     pub(crate) exported: Verdicts,
+    /// Octets of the sets of each peer.
+    kept: Vec<u64>,
 }
 
 impl AttributeSets {
@@ -265,6 +286,7 @@ impl AttributeSets {
             length: 0,
             class: ClassId::OURS,
             flags: SetFlags(0),
+            owner: Owner::OURS,
         };
         let mut records = Slab::new();
         records.add(none);
@@ -278,6 +300,7 @@ impl AttributeSets {
             idle: VecDeque::new(),
             variants: HashMap::with_hasher(key),
             exported: Verdicts::default(),
+            kept: Vec::new(),
         }
     }
 
@@ -303,10 +326,11 @@ impl AttributeSets {
         }
     }
 
-    /// The set with these canonical bytes, with one more user. `None` when the pool holds all it can
-    /// address (16 GiB of attributes), or for over 65,535 octets, which no message could carry.
+    /// The set with these canonical bytes, with one more user; `owner` brought it if it is new. `None` when the pool holds all
+    /// it can address (16 GiB of attributes), or for over 65,535 octets, which no message could carry.
     pub(crate) fn acquire(
         &mut self,
+        owner: Owner,
         class: ClassId,
         next_hop: NextHopId,
         bytes: &[u8],
@@ -315,13 +339,14 @@ impl AttributeSets {
     ) -> Option<SetId> {
         match self.find(class, next_hop, bytes) {
             Ok(set) => Some(set),
-            Err(absent) => self.add(absent, bytes, classes, next_hops),
+            Err(absent) => self.add(owner, absent, bytes, classes, next_hops),
         }
     }
 
     /// Stores a set that was just looked for, with one user. `None` as for [`Self::acquire`].
     pub(crate) fn add(
         &mut self,
+        owner: Owner,
         Absent { class, next_hop, hash }: Absent,
         bytes: &[u8],
         classes: &mut Classes,
@@ -340,7 +365,11 @@ impl AttributeSets {
             length,
             class,
             flags,
+            owner,
         };
+        if let Some(kept) = self.kept_by(owner) {
+            *kept += u64::from(length) + RECORD_OCTETS;
+        }
         classes.retain(class);
         next_hops.retain(next_hop);
         let set = SetId(self.records.add(record));
@@ -545,6 +574,10 @@ impl AttributeSets {
         classes.release(record.class);
         next_hops.release(record.next_hop);
         let (bytes, hash) = (record.bytes, record.hash);
+        let (owner, octets) = (record.owner, u64::from(record.length) + RECORD_OCTETS);
+        if let Some(kept) = self.kept_by(owner) {
+            *kept -= octets;
+        }
         self.index.remove(set.0, hash, &self.records);
         self.pool.free(bytes);
         self.records.remove(set.0);
@@ -552,6 +585,27 @@ impl AttributeSets {
         if self.idle.is_empty() && self.idle.capacity() > IDLE_ROOM {
             self.idle = VecDeque::new();
         }
+    }
+
+    fn kept_by(&mut self, owner: Owner) -> Option<&mut u64> {
+        if owner == Owner::OURS {
+            return None;
+        }
+        let at = usize::from(owner.0);
+        if self.kept.len() <= at {
+            self.kept.resize(at + 1, 0);
+        }
+        Some(&mut self.kept[at])
+    }
+
+    /// Octets that the sets take which this one brought first.
+    pub(crate) fn kept(&self, owner: Owner) -> u64 {
+        self.kept.get(usize::from(owner.0)).copied().unwrap_or(0)
+    }
+
+    /// Who brought a set.
+    pub(crate) fn owner(&self, set: SetId) -> Owner {
+        self.records.get(set.0).owner
     }
 
     /// Sets that are stored, those about to go included.

@@ -338,7 +338,7 @@ mod tests {
         let class = Class { states: Some(States::default()), peer_asn: Asn(65100), ..ours };
         let class = core.classes.acquire(&class).expect("room");
         let bytes = AttributesBuilder::new(Origin::Igp).build();
-        let set = core.acquire(class, NextHopId::DISCARD, &bytes).expect("room");
+        let set = core.acquire(crate::sets::Owner::OURS, class, NextHopId::DISCARD, &bytes).expect("room");
         core.classes.fill();
         let invalid = States { validity: Validity::Invalid, ..States::default() };
         for source in [SourceId::LOCAL, SourceId(9)] {

@@ -96,6 +96,11 @@ pub enum StopReason {
         /// After which time it is tried again; `None`: Idle until `Start`.
         restart: Option<Duration>,
     },
+    /// The peer has us keep more octets than there may be.
+    MaxOctets {
+        /// How many there may be.
+        limit: u64,
+    },
     /// We lack memory or the like. It is tried again, with back-off.
     OutOfResources,
 }
@@ -122,7 +127,9 @@ impl StopReason {
             Self::PeerDeconfigured => Notification::cease(CeaseSubcode::PeerDeconfigured),
             Self::OtherConfigChange => Notification::cease(CeaseSubcode::OtherConfigurationChange),
             Self::MaxPrefixes { family, limit, .. } => Notification::maximum_prefixes(*family, *limit),
-            Self::OutOfResources => Notification::cease(CeaseSubcode::OutOfResources),
+            Self::MaxOctets { .. } | Self::OutOfResources => {
+                Notification::cease(CeaseSubcode::OutOfResources)
+            }
         }
     }
 
@@ -130,7 +137,7 @@ impl StopReason {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::AdminShutdown(_) | Self::AdminReset(_) | Self::PeerDeconfigured => true,
-            Self::OtherConfigChange | Self::MaxPrefixes { .. } => true,
+            Self::OtherConfigChange | Self::MaxPrefixes { .. } | Self::MaxOctets { .. } => true,
             Self::OutOfResources => false,
         }
     }
@@ -139,7 +146,7 @@ impl StopReason {
         match self {
             Self::AdminShutdown(_) | Self::PeerDeconfigured => AfterStop::Stay,
             Self::AdminReset(_) | Self::OtherConfigChange => AfterStop::Restart,
-            Self::OutOfResources => AfterStop::BackOff,
+            Self::MaxOctets { .. } | Self::OutOfResources => AfterStop::BackOff,
             Self::MaxPrefixes { restart, .. } => restart.map_or(AfterStop::Stay, AfterStop::RestartAfter),
         }
     }
@@ -155,6 +162,7 @@ impl fmt::Display for StopReason {
             Self::MaxPrefixes { family, counted, limit, .. } => {
                 write!(f, "more than {limit} prefixes of {family} {counted}")
             }
+            Self::MaxOctets { limit } => write!(f, "more than {limit} octets kept for it"),
             Self::OutOfResources => f.write_str("out of resources"),
         }
     }

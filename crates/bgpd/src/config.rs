@@ -382,6 +382,7 @@ impl Neighbor {
             nonstop: false,
             damping: false,
             limits: Vec::new(),
+            max_octets: 0,
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,

@@ -62,6 +62,10 @@ static PROTECTED: Metric =
     Metric::gauge("holdfast_bgp_peer_protected", "Whether the session outlives the bgp process");
 static DROPS: Metric =
     Metric::counter("holdfast_bgp_peer_drops", "Routes and attributes dropped from the peer's UPDATEs");
+static PEER_KEPT: Metric = Metric::gauge(
+    "holdfast_bgp_peer_kept_bytes",
+    "Octets kept for the peer: its routes, and attributes that it brought first",
+);
 static PEER_CPU: Metric = Metric::counter(
     "holdfast_bgp_peer_cpu_seconds",
     "Processor time of turns in which the peer was read or written, with what followed for others",
@@ -75,7 +79,7 @@ static PREFIXES_BEST: Metric =
 static PREFIXES_SENT: Metric =
     Metric::gauge("holdfast_bgp_peer_prefixes_sent", "Prefixes announced to the peer");
 
-static OF_PEERS: [&Metric; 14] = [
+static OF_PEERS: [&Metric; 15] = [
     &UP,
     &STATE,
     &INFO,
@@ -86,6 +90,7 @@ static OF_PEERS: [&Metric; 14] = [
     &PROTECTED,
     &DROPS,
     &PEER_CPU,
+    &PEER_KEPT,
     &PREFIXES_RECEIVED,
     &PREFIXES_ACCEPTED,
     &PREFIXES_BEST,
@@ -223,6 +228,7 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
         (&FLAPS, established.saturating_sub(is_up.into())),
         (&PROTECTED, is_protected.into()),
         (&DROPS, drops),
+        (&PEER_KEPT, speaker.pipeline.kept_octets(index)),
     ] {
         sheet.add(metric, &of_peer, value);
     }

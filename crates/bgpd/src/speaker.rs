@@ -25,7 +25,8 @@ use std::{
 use bytes::Bytes;
 use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, SessionFacts, TooManySessions};
 use holdfast_bgp_session::{
-    ConnId, Disposition, Input, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason, Timer,
+    ConnId, Disposition, Input, Level, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason,
+    Timer,
 };
 use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
@@ -126,6 +127,8 @@ pub(crate) struct Slot {
     pub(crate) stopped: bool,
     /// What the log has said of its limits.
     limits: LimitWatch,
+    /// The highest level of the octets that are kept for it, in this session.
+    pub(crate) octets: Level,
     /// Its session was ended for too many prefixes, and has not come up since.
     pub(crate) limited: bool,
     /// The state that those who watch know of.
@@ -155,6 +158,7 @@ impl Slot {
             policies: BTreeMap::new(),
             stopped: false,
             limits: LimitWatch::default(),
+            octets: Level::Fine,
             limited: false,
             watched: None,
             failed: String::new(),
@@ -389,6 +393,7 @@ impl Speaker {
                     slot.announced.clear();
                     slot.policies.clear();
                     slot.limits.forget();
+                    slot.octets = Level::Fine;
                     slot.takeover = None;
                     if !retained.is_empty() && may_log(&mut self.lines, &slot.neighbor.source.name, now) {
                         let peer = &slot.neighbor.name;
@@ -543,6 +548,7 @@ impl Speaker {
                 self.send_filters(index);
             }
             self.change_limits(index, &before.limits, now);
+            self.change_octets(index, before.source.max_octets, now);
             self.change_disabled(index, before.disabled, now);
         }
     }

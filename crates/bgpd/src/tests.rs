@@ -19,7 +19,7 @@ use std::{
 
 use holdfast_api::{bgp::v1 as api, transport::v1 as transport};
 use holdfast_bgp_pipeline::{Journal, JournalEntry, OriginateAttributes, PeerIndex, Pipeline};
-use holdfast_bgp_session::{PeerAsn, State, StopReason};
+use holdfast_bgp_session::{Level, PeerAsn, State, StopReason};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
 use holdfast_nsr::EntryId;
 use holdfast_types::{Asn, Family, HashKey, RouterId};
@@ -610,6 +610,33 @@ async fn above_its_limit_a_peer_is_ended_until_it_is_raised_or_cleared() {
     }
 }
 
+#[tokio::test]
+async fn above_its_octets_a_peer_is_ended_and_tried_again() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let with = |scene: &Scene, max_octets| {
+        let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+        configured(api::Peer { max_octets, ..source })
+    };
+    scene.speaker.change_peer(scene.peer, with(&scene, 2000), scene.now);
+    scene.says(&mut line, &prefixes(100)).await;
+    let kept = scene.speaker.pipeline.kept_octets(scene.peer);
+    assert!((1600..2000).contains(&kept), "{kept}");
+    let slot = &scene.speaker.slots[&scene.peer];
+    assert_eq!((slot.session.state(), slot.octets), (State::Established, Level::Near));
+
+    scene.speaker.change_peer(scene.peer, with(&scene, 1000), scene.now);
+    scene.speaker.transmit(line.key, scene.now);
+    let (kind, body) = line.next().await;
+    let said = Notification::parse(&body).map(|said| (said.code, said.subcode));
+    assert_eq!((kind, said), (MessageType::Notification, Some((6, 8))));
+    let slot = &scene.speaker.slots[&scene.peer];
+    assert_eq!(slot.session.state(), State::Idle);
+    assert!(slot.session.poll_timeout().is_some(), "it is tried again");
+    assert_eq!(slot.octets, Level::Fine, "the next session is warned of, too");
+}
+
 /// The peer with a limit of so many prefixes.
 fn limited(scene: &Scene, received: u32) -> Neighbor {
     let limit = api::PrefixLimit {
@@ -620,11 +647,11 @@ fn limited(scene: &Scene, received: u32) -> Neighbor {
         ..Default::default()
     };
     let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
-    let message = api::Configuration {
-        router_id: 0x0a00_0001,
-        peers: vec![api::Peer { limits: vec![limit], ..source }],
-        ..Default::default()
-    };
+    configured(api::Peer { limits: vec![limit], ..source })
+}
+
+fn configured(peer: api::Peer) -> Neighbor {
+    let message = api::Configuration { router_id: 0x0a00_0001, peers: vec![peer], ..Default::default() };
     let read = Configuration::read(message, &mut Policies::default()).expect("a configuration");
     read.peers.neighbors[0].clone()
 }

@@ -723,6 +723,8 @@ pub struct Peer {
     pub next_hop_ipv6: Option<Ipv6Addr>,
     /// What becomes of paths from and to it besides policy; the keys are the peer's own.
     pub paths: PathRules,
+    /// The most that may be kept for it: of its routes, and of the attributes that it brings; 1 GiB by default.
+    pub max_octets: Size,
     /// Whether the session outlives the `bgp` process; that of [`Bgp`] by default, and never `true` where that is
     /// `false`.
     pub nonstop: bool,

@@ -317,6 +317,7 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
             nonstop: false,
             damping: false,
             limits: Vec::new(),
+            max_octets: 0,
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,

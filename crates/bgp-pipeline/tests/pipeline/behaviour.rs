@@ -159,6 +159,35 @@ fn a_peer_may_be_back_before_its_old_routes_are_swept() {
 }
 
 #[test]
+fn attributes_are_kept_for_the_peer_that_brought_them_first_as_long_as_anybody_uses_them() {
+    let mut pipeline = checked(always());
+    // Both in one AS: other attributes are not shared.
+    let [first, second] = [1, 2].map(|number| {
+        let peer = pipeline.add_peer(PeerConfig { asn: ebgp(1).asn, ..ebgp(number) });
+        pipeline.peer_up(peer, facts(number)).expect("room");
+        peer
+    });
+    let from_other = |pipeline: &mut Pipeline, from, communities: &[u32]| {
+        let routes = [prefix("10.1.0.0/16"), prefix("10.2.0.0/16")];
+        pipeline.update(from, &announcement(&attributes(9, communities), &routes)).expect("taken");
+    };
+    let many: Vec<u32> = (1 << 20..).take(900).collect();
+    let octets = |pipeline: &Pipeline| [first, second].map(|peer| pipeline.kept_octets(peer));
+    from_other(&mut pipeline, first, &many);
+    let [brought, _] = octets(&pipeline);
+    assert!((3600..3800).contains(&brought), "{brought}");
+    from_other(&mut pipeline, second, &many);
+    assert_eq!(octets(&pipeline), [brought, 32], "only its routes");
+
+    pipeline.peer_down(first);
+    settle(&mut pipeline, &mut []);
+    assert_eq!(octets(&pipeline), [brought - 32, 32], "somebody uses them still");
+    pipeline.peer_down(second);
+    settle(&mut pipeline, &mut []);
+    assert_eq!((pipeline.attribute_sets(), octets(&pipeline)), (0, [0, 0]));
+}
+
+#[test]
 fn next_hops_are_registered_decided_again_and_given_back() {
     let mut pipeline = checked(speaker(NextHopMode::Resolved));
     let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));

@@ -27,8 +27,16 @@ impl Peer {
             }
             self.retention.end();
         }
-        for slot in 0..self.connections.len() {
-            self.finish(slot, DownReason::Stopped(reason.clone()), now);
+        // The session last: attempts beside it end in the same order whatever place they have.
+        for ends_session in [false, true] {
+            for slot in 0..self.connections.len() {
+                let is_session = self.connections[slot]
+                    .as_ref()
+                    .is_some_and(|connection| connection.established().is_some());
+                if is_session == ends_session {
+                    self.finish(slot, DownReason::Stopped(reason.clone()), now);
+                }
+            }
         }
         self.plain = !self.config.capabilities;
         match reason.after() {
@@ -91,7 +99,10 @@ impl Peer {
     }
 
     fn down(&mut self, session: &Established, reason: DownReason, now: Instant) {
-        if now.saturating_duration_since(session.since) >= self.config.idle_hold.forgiven_after {
+        // Who ends it by what it sends does so again, however long that takes (DampPeerOscillations, RFC 4271 section 8.1).
+        let is_excess = matches!(reason, DownReason::Stopped(StopReason::MaxOctets { .. }));
+        let lived = now.saturating_duration_since(session.since);
+        if !is_excess && lived >= self.config.idle_hold.forgiven_after {
             self.failures = 0;
         }
         // The peer may come back with another software.

@@ -141,6 +141,29 @@ fn too_many_prefixes_stop_the_session_for_the_time_given_or_for_good() {
 }
 
 #[test]
+fn each_session_that_ends_by_what_the_peer_makes_us_keep_is_tried_after_a_longer_pause() {
+    let mut solo = Solo::in_state(State::Established);
+    for failures in 1..5 {
+        // Long enough for any other failure to be forgiven.
+        for _ in 0..10 {
+            solo.pass(secs(20));
+            let id = solo.peer.connection().expect("a connection").0;
+            solo.feed_keepalive(id);
+            solo.feed(Input::Sent(id));
+        }
+        let told = sent_notification(&solo.feed(Input::Stop(StopReason::MaxOctets { limit: 1 << 30 })));
+        assert_eq!((told.code, told.subcode), (6, 8));
+        assert_eq!(solo.peer.failures(), failures);
+        solo.fire(Timer::IdleHold);
+        let next = ConnId(DIALLED.0 + failures);
+        solo.feed(Input::Connected(next));
+        solo.feed_open(next, &peer_open());
+        solo.feed_keepalive(next);
+        assert_eq!(solo.peer.state(), State::Established);
+    }
+}
+
+#[test]
 fn attempts_that_keep_failing_are_held_back_longer_and_longer() {
     let [a, b] = pair();
     let mut world = World::new([a, PeerConfig { passive: true, peer_asn: PeerAsn::Exact(Asn(7)), ..b }]);

@@ -1,5 +1,5 @@
 //! How many prefixes peers may have: looked at when an UPDATE came, when something was announced, when a policy has
-//! changed, never by route.
+//! changed, never by route. And how many octets may be kept for them: looked at after each turn of reading.
 
 use std::time::Instant;
 
@@ -45,6 +45,53 @@ impl Speaker {
         let Some(slot) = self.slots.get_mut(&index) else { return };
         if let Some(reason) = slot.judge_limits(index, &self.pipeline, &mut self.lines, now) {
             self.stop_for_limit(index, reason, now);
+        }
+    }
+
+    /// Looks at what is kept for a peer; ends its session where that is above its limit.
+    pub(super) fn check_octets(&mut self, index: PeerIndex, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&index) else { return };
+        let limit = slot.neighbor.source.max_octets;
+        if limit == 0 || slot.session.state() != State::Established {
+            return;
+        }
+        let kept = self.pipeline.kept_octets(index);
+        let level = match kept {
+            kept if kept > limit => Level::Over,
+            // Three quarters of it.
+            kept if kept >= limit / 4 * 3 => Level::Near,
+            _ => Level::Fine,
+        };
+        if level <= slot.octets {
+            return;
+        }
+        slot.octets = level;
+        let peer = slot.neighbor.name.clone();
+        if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+            match level {
+                Level::Fine => {}
+                Level::Near => warn!(
+                    event = "octets-near-limit",
+                    peer, kept, limit, "what is kept for it is near its limit"
+                ),
+                Level::Over => warn!(
+                    event = "octets-over-limit",
+                    peer, kept, limit, "what is kept for it is above its limit"
+                ),
+            }
+        }
+        if level == Level::Over {
+            self.input(index, Input::Stop(StopReason::MaxOctets { limit }), now);
+        }
+    }
+
+    /// Another limit holds for what is kept.
+    pub(super) fn change_octets(&mut self, index: PeerIndex, before: u64, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&index)
+            && slot.neighbor.source.max_octets != before
+        {
+            slot.octets = Level::Fine;
+            self.check_octets(index, now);
         }
     }
 

@@ -88,6 +88,10 @@ impl Speaker {
         if let Some((log, _)) = processing {
             log.log.borrow_mut().leave();
         }
+        match taken {
+            Taken::All | Taken::Some => self.check_octets(key.0, now),
+            Taken::Gone => {}
+        }
         taken
     }
 

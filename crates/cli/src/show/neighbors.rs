@@ -85,6 +85,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
             "turns": cost.turns,
             "longest_turn_us": cost.longest_turn_microseconds,
             "longest_turn_cause": cost.longest_turn_cause,
+            "kept_octets": cost.kept_octets,
         });
     }
     let texts = [
@@ -342,7 +343,8 @@ fn write_cost(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
     let cause = or_dash(&cost.longest_turn_cause);
     writeln!(
         out,
-        "  Cost: {cpu:.0} ms in {turns} turns, the longest {longest:.1} ms ({cause}), {octets_in} octets received"
+        "  Cost: {cpu:.0} ms in {turns} turns, the longest {longest:.1} ms ({cause}), {octets_in} octets received, {} kept",
+        cost.kept_octets
     )
 }
 
