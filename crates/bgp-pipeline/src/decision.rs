@@ -315,7 +315,7 @@ impl Decision {
             let (rank, tie) = (Reverse(candidate.rank()), core.tie(&candidate));
             self.contenders.push(Contender { index, rank, med, tie });
         }
-        self.contenders.sort_unstable_by(|a, b| (a.rank, a.med, a.tie).cmp(&(b.rank, b.med, b.tie)));
+        self.contenders.sort_unstable_by_key(|contender| (contender.rank, contender.med, contender.tie));
         for of_one_rank in self.contenders.chunk_by_mut(|a, b| a.rank == b.rank) {
             let [first, .., last] = &*of_one_rank else { continue };
             if first.med.0 == last.med.0 {
@@ -328,7 +328,7 @@ impl Decision {
                     contender.tie = highest;
                 }
             }
-            of_one_rank.sort_by(|a, b| a.tie.cmp(&b.tie));
+            of_one_rank.sort_by_key(|contender| contender.tie);
         }
         oldest.into_iter().chain(self.contenders.iter().map(|contender| contender.index))
     }

@@ -31,6 +31,7 @@ use tracing::{Span, debug, error};
 
 mod binary;
 pub mod formats;
+mod heap;
 mod listening;
 pub mod log;
 pub mod metrics;
@@ -208,6 +209,7 @@ where
         let boot = Boot { closed, ..Boot::new(node, keeper.clone()) };
         tokio::select! {
             result = body(boot) => result,
+            never = heap::look() => match never {},
             error = keeper.channel().closed() => anyhow::bail!("the keeper is gone: {error}"),
         }
     })

@@ -73,7 +73,7 @@ fn clean(number: u8, done: &AtomicBool) -> Result<Vec<Duration>> {
 }
 
 /// Sends so many octets of a recipe; reads and forgets what it is told.
-fn attack(recipe: &Recipe, octets: usize) -> Result<TcpStream> {
+pub(super) fn attack(recipe: &Recipe, octets: usize) -> Result<TcpStream> {
     let from = guest(1);
     let mut stream = call(from, None)?;
     let modes = Family::ALL.map(|family| (family, 2)).to_vec();

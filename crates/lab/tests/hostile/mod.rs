@@ -11,6 +11,7 @@
 
 mod cost;
 mod incidents;
+mod memory;
 mod pace;
 
 use std::{

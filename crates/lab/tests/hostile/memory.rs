@@ -1,0 +1,68 @@
+//! What a peer has made the router keep is given back when it has gone: all processes together, the log's memory included.
+//!
+//! `make test` sends a part of what `make drills` does.
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    recipe::{self, Recipe},
+    wait,
+};
+
+use crate::hostile::{CONFIGURATION, LIMIT, PROCESSES, Scene, cost::attack, guest};
+
+/// Resident octets of all processes, what they share counted once.
+fn resident(scene: &Scene) -> Result<u64> {
+    PROCESSES.iter().map(|name| scene.router.memory(name)).sum()
+}
+
+fn per_process(scene: &Scene) -> Result<String> {
+    let lines = PROCESSES.iter().map(|name| Ok(format!("{name} {} KiB", scene.router.memory(name)? >> 10)));
+    Ok(lines.collect::<Result<Vec<_>>>()?.join(", "))
+}
+
+fn comes_back(recipe: &Recipe, octets: usize) -> Result<()> {
+    let scene = Scene::new(&format!("{CONFIGURATION}max-octets = \"4 GiB\"\n"))?;
+    let before = resident(&scene)?;
+    let sent = recipe.clone();
+    let stream = scene.outside.run(move || attack(&sent, octets))??;
+    wait::until("everything read", LIMIT * 10, || {
+        let neighbors = scene.router.show(&["bgp", "neighbors"]).map_err(|error| error.to_string())?;
+        let read = neighbors[guest(1).to_string()]["cost"]["octets_in"].as_u64();
+        if read >= Some(octets as u64) { Ok(()) } else { Err(format!("{read:?}")) }
+    })?;
+    let most = resident(&scene)?;
+    println!(
+        "{}: {} KiB before, {} KiB when all was read: {}",
+        recipe.what,
+        before >> 10,
+        most >> 10,
+        per_process(&scene)?
+    );
+    drop(stream);
+    let back = wait::until("the memory is given back", LIMIT, || {
+        let now = resident(&scene).map_err(|error| error.to_string())?;
+        if now <= before + before / 5 {
+            Ok(now)
+        } else {
+            Err(per_process(&scene).map_err(|error| error.to_string())?)
+        }
+    })
+    .with_context(|| recipe.what.clone())?;
+    println!("{}: {} KiB afterwards: {}", recipe.what, back >> 10, per_process(&scene)?);
+    ensure!(most > 2 * before, "it took next to nothing: {before}, then {most} octets");
+    scene.is_unharmed()
+}
+
+#[test]
+fn what_a_peer_has_made_us_keep_is_given_back_when_it_has_gone() -> Result<()> {
+    let is_drill = std::env::var_os("HOLDFAST_DRILLS").is_some();
+    let (_, attributes) = recipe::all()?
+        .into_iter()
+        .find(|(path, _)| path.ends_with("long-attributes.toml"))
+        .context("long-attributes.toml")?;
+    let table = attributes.ordinary();
+    // 76 octets an UPDATE with 8 routes.
+    let (many, long) = if is_drill { (2_000_000 / 8 * 76, 1 << 30) } else { (200_000 / 8 * 76, 128 << 20) };
+    comes_back(&table, many)?;
+    comes_back(&attributes, long)
+}

@@ -1,0 +1,60 @@
+//! What the allocator holds: glibc keeps memory that was freed, if there is any in use behind it.
+
+/// What was allocated from the kernel for this process's heaps, in octets.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Heap {
+    /// In use.
+    pub used: usize,
+    /// Freed; [`give_back`] has given some of it back, or not.
+    pub free: usize,
+}
+
+/// As the allocator counts, of all its arenas. It looks at each free piece larger than those of the smallest sizes.
+#[cfg(target_env = "gnu")]
+pub fn heap() -> Heap {
+    // SAFETY: it takes nothing and returns numbers by value.
+    let info = unsafe { libc::mallinfo2() };
+    Heap { used: info.uordblks, free: info.fordblks }
+}
+
+/// Has the kernel take every whole page back in which nothing is in use. The addresses stay the allocator's.
+#[cfg(target_env = "gnu")]
+pub fn give_back() {
+    // SAFETY: it takes a number, and what is in use stays as it is.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators give back by themselves.
+#[cfg(not(target_env = "gnu"))]
+pub fn heap() -> Heap {
+    Heap { used: 0, free: 0 }
+}
+
+/// Nothing to do.
+#[cfg(not(target_env = "gnu"))]
+pub fn give_back() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_freed_before_something_in_use_is_given_back() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
+            let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+            pages * 4096
+        };
+        let before = heap();
+        let pieces: Vec<Vec<u8>> = (0..4096).map(|_| vec![1; 16 << 10]).collect();
+        let last = vec![2_u8; 64];
+        assert!(heap().used >= before.used + (64 << 20));
+        drop(pieces);
+        let freed = heap();
+        assert!(freed.free >= before.free + (63 << 20), "{freed:?}, before {before:?}");
+        let most = resident();
+        give_back();
+        assert!(resident() + (60 << 20) <= most, "{} of {most} octets are left", resident());
+        assert_eq!(last[63], 2);
+    }
+}
