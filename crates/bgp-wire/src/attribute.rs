@@ -128,6 +128,14 @@ pub(crate) fn class(code: u8) -> Option<u8> {
     })
 }
 
+/// Whether IANA has assigned the type code, which this crate does not read, to an attribute that its RFC makes optional.
+pub(crate) fn is_assigned_optional(code: u8) -> bool {
+    // In this order: PMSI Tunnel, PE Distinguisher Labels (RFC 6514); Tunnel Encapsulation (RFC 9012); Traffic Engineering
+    // (RFC 5543); AIGP (RFC 7311); BGP-LS (RFC 9552); BGPsec_PATH (RFC 8205); SFP (RFC 9015); BFD Discriminator (RFC 9026);
+    // BGP Prefix-SID (RFC 8669); BIER (RFC 9793); ATTR_SET (RFC 6368).
+    matches!(code, 22 | 27 | 23 | 24 | 26 | 29 | code::BGPSEC_PATH | 37 | 38 | 40 | 41 | 128)
+}
+
 /// The name of an attribute as RFCs and operators write it.
 pub fn name(code: u8) -> Option<&'static str> {
     use code::*;

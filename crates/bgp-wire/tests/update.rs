@@ -96,7 +96,15 @@ fn each_attribute_has_the_treatment_of_its_rfc() {
         ("c0 63 02 0102", Fine),
         ("80 63 00", Fine),
         ("40 63 01 00", Reset(2)),
+        // Those that others implement are known to be optional (RFC 7606 section 3 c)
+        ("40 16 01 00", Withdraw(22, Why::Flags)),
+        ("00 1a 00", Withdraw(26, Why::Flags)),
+        ("40 1d 00", Withdraw(29, Why::Flags)),
+        ("40 28 02 0102", Withdraw(40, Why::Flags)),
+        ("40 80 00", Withdraw(128, Why::Flags)),
+        ("c0 28 02 0102", Fine),
         // Deprecated ones are unknown ones
+        ("40 1c 00", Reset(2)),
         ("c0 1c 03 010203", Fine),
         ("c0 81 00", Fine),
         // RFC 7606 section 4

@@ -5,7 +5,7 @@ use holdfast_types::{AS_TRANS, Asn, Family};
 use super::{AsSets, Checked, Kept, Mp, PeerKind, Rules, Verdict, canonical_flags, path};
 use crate::{
     MpReach, MpUnreach, Notification,
-    attribute::{Attribute, Truncated, Walk, class, code, flag, push},
+    attribute::{Attribute, Truncated, Walk, class, code, flag, is_assigned_optional, push},
     attributes::Origin,
     fault::{Fault, FaultReason},
     mp::usable_v4,
@@ -154,7 +154,7 @@ impl<'a> Check<'a, '_> {
 
     fn treat(&mut self, attribute: Attribute<'a>) -> Treatment {
         let Attribute { code, flags, value, wire } = attribute;
-        let Some(class) = class(code) else { return unknown(flags, wire) };
+        let Some(class) = class(code) else { return unknown(code, flags, wire) };
         let external = self.rules.kind == PeerKind::Ebgp;
         match code {
             code::LOCAL_PREF if external => Treatment::Discard(FaultReason::ExternalNeighbor),
@@ -339,9 +339,13 @@ fn duplicate(code: u8) -> Treatment {
     }
 }
 
-fn unknown(flags: u8, wire: &[u8]) -> Treatment {
+fn unknown(code: u8, flags: u8, wire: &[u8]) -> Treatment {
     if flags & flag::OPTIONAL != 0 {
         return Treatment::Keep;
+    }
+    // What it is we know, if not how to read it: RFC 7606 section 3 c.
+    if is_assigned_optional(code) {
+        return malformed(code, FaultReason::Flags, wire);
     }
     // RFC 4271 section 6.3; RFC 7606 leaves it.
     Treatment::Reset(Notification::update(UpdateSubcode::UnrecognizedWellKnownAttribute, wire))
