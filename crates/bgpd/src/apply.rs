@@ -11,9 +11,10 @@ use holdfast_types::Prefix;
 use tracing::{debug, info};
 
 use crate::{
-    config::{Neighbor, Peers},
+    config::{Configuration, Neighbor, Peers},
     location::Location,
     speaker::Speaker,
+    takeover,
     tasks::seed,
 };
 
@@ -34,8 +35,6 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     let indexes: Vec<PeerIndex> = speaker.slots.keys().copied().collect();
     let (mut ended, mut removed, mut changed) = (Vec::new(), 0, 0);
     let mut restarts: HashSet<Location> = HashSet::new();
-    // By the operator, who has not said that a reload may start them.
-    let mut stopped: HashSet<Location> = HashSet::new();
     for index in indexes {
         let Some(slot) = speaker.slots.get(&index) else { continue };
         let fate = match slot.dynamic {
@@ -56,12 +55,13 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             }
             Fate::Restarts(neighbor) => {
                 restarts.insert(neighbor.location.clone());
-                stopped.extend(slot.stopped.then(|| neighbor.location.clone()));
                 StopReason::OtherConfigChange
             }
             Fate::Goes => {
                 debug!(peer = name, "removed");
                 removed += 1;
+                let location = slot.neighbor.location.clone();
+                speaker.stopped.leave(&location);
                 StopReason::PeerDeconfigured
             }
         };
@@ -75,10 +75,7 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
         if speaker.peer_at(&neighbor.location).is_none() {
             debug!(peer = neighbor.name, address = %neighbor.location, "configured");
             added += usize::from(!restarts.contains(&neighbor.location));
-            let index = speaker.add_peer(neighbor.clone(), false, seed(), now);
-            if stopped.contains(&neighbor.location) {
-                speaker.stop_peer(index, "", now);
-            }
+            speaker.add_peer(neighbor.clone(), false, seed(), now);
         }
     }
     info!(
@@ -91,6 +88,21 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
         "peers configured"
     );
     ended
+}
+
+/// At the start, when what goes on is there: peers of ranges that the operator keeps down have their places again; nobody
+/// keeps down who is not configured any more.
+pub(crate) fn stopped(speaker: &mut Speaker, configuration: &Configuration, now: Instant) {
+    let locations: Vec<Location> = speaker.stopped.peers().cloned().collect();
+    for location in locations {
+        match takeover::configured(configuration, &location) {
+            Some((neighbor, true)) if speaker.peer_at(&location).is_none() => {
+                speaker.add_peer(neighbor, true, seed(), now);
+            }
+            Some(_) => {}
+            None => speaker.stopped.leave(&location),
+        }
+    }
 }
 
 fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<Location, &'a Neighbor>) -> Fate<'a> {

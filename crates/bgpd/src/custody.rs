@@ -1,5 +1,5 @@
 //! What the keeper holds for one instance of this process: its replication log, the sockets of the sessions in it, and
-//! whose routes are here.
+//! whose routes are here, whom the operator keeps down.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
@@ -13,6 +13,7 @@ const RPKI: &str = "rpki";
 const MANY: usize = 32;
 const LOG: &str = "log";
 const PEERS: &str = "peers";
+const STOPPED: &str = "stopped";
 const SESSION: &str = "session-";
 
 /// The keeper's names of an instance's descriptors: `log`, `peers` and `session-7` are of the default table, `log@blue`,
@@ -27,6 +28,10 @@ impl Names {
 
     fn peers(&self) -> String {
         scoped(PEERS, self.0.as_deref())
+    }
+
+    fn stopped(&self) -> String {
+        scoped(STOPPED, self.0.as_deref())
     }
 
     fn session(&self, id: SessionId) -> String {
@@ -44,7 +49,7 @@ impl Names {
     }
 
     fn is_one(&self, key: &str) -> bool {
-        key == self.peers() || self.is_of_log(key)
+        key == self.peers() || key == self.stopped() || self.is_of_log(key)
     }
 }
 
@@ -103,6 +108,16 @@ impl Custody {
     /// Keeps whose routes are here whatever becomes of this process.
     pub(crate) async fn put_peers(&self, peers: OwnedFd) -> Result<(), XrlError> {
         self.put_for_good(self.names.peers(), peers).await
+    }
+
+    /// What an earlier process has left of whom the operator keeps down.
+    pub(crate) async fn stopped(&self) -> Result<Option<OwnedFd>, XrlError> {
+        self.find(self.names.stopped()).await
+    }
+
+    /// Keeps whom the operator keeps down whatever becomes of this process.
+    pub(crate) async fn put_stopped(&self, stopped: OwnedFd) -> Result<(), XrlError> {
+        self.put_for_good(self.names.stopped(), stopped).await
     }
 
     /// What an earlier process has left of what the RPKI says.
@@ -187,13 +202,14 @@ mod tests {
     #[test]
     fn each_instance_knows_its_own_descriptors_and_no_others() {
         let vrf = |name: &str| Names(Some(name.into()));
-        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log"), vrf("peers")];
-        let of = |names: &Names| [names.log(), names.peers(), names.session(SessionId(7))];
+        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log"), vrf("stopped")];
+        let of = |names: &Names| [names.log(), names.peers(), names.stopped(), names.session(SessionId(7))];
         let keys: Vec<_> = all.iter().flat_map(of).collect();
-        assert_eq!(keys[..6], ["log", "peers", "session-7", "log@blue", "peers@blue", "session-7@blue"]);
+        assert_eq!(keys[..4], ["log", "peers", "stopped", "session-7"]);
+        assert_eq!(keys[4..8], ["log@blue", "peers@blue", "stopped@blue", "session-7@blue"]);
         for (at, names) in all.iter().enumerate() {
             let own: Vec<_> = keys.iter().filter(|key| names.is_one(key)).collect();
-            assert_eq!(own, keys[3 * at..][..3].iter().collect::<Vec<_>>());
+            assert_eq!(own, keys[4 * at..][..4].iter().collect::<Vec<_>>());
             let sessions: Vec<_> = keys.iter().filter_map(|key| names.session_of(key)).collect();
             assert_eq!(sessions, [SessionId(7)]);
         }

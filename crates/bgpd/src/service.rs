@@ -35,9 +35,10 @@ use crate::{
     nonstop::LogJournal,
     points::Points,
     policy::{self, Asked},
-    present::Present,
     redistribute::{self, Wanted},
-    rib, show,
+    rib,
+    roster::{Present, Stopped},
+    show,
     speaker::Speaker,
     takeover,
     tasks::Bgp,
@@ -128,6 +129,7 @@ impl Server {
         };
         let before = custody.peers().await?;
         let present = Self::present(custody, before).await;
+        let stopped = Self::stopped(custody).await?;
         let mut pipeline = Pipeline::new(settings.pipeline(hash_key()));
         let log = opened.as_ref().map(|opened| Rc::clone(&opened.log));
         if let Some(log) = &log {
@@ -140,7 +142,7 @@ impl Server {
         pipeline.set_rib_policy(configuration.rib_policy.clone());
         pipeline.set_aggregates(&configuration.aggregates);
         let with_rib = settings.rib;
-        let mut speaker = Speaker::new(settings, pipeline, now);
+        let mut speaker = Speaker::new(settings, pipeline, stopped, now);
         (speaker.nonstop, speaker.damping) = (log.clone(), damping);
         speaker.set_routes_kept(configuration.routes_kept);
         if let Some((present, is_known)) = present {
@@ -161,6 +163,7 @@ impl Server {
         if let Some(opened) = opened {
             takeover::resume(&bgp, opened, configuration).await;
         }
+        bgp.with(|speaker, now| apply::stopped(speaker, configuration, now));
         let rib = with_rib.then(|| bgp.spawn(rib::run(Rc::clone(&bgp))));
         let rib_policy = configuration.rib_policy.clone();
         Ok(Running {
@@ -184,7 +187,8 @@ impl Server {
             }
             Some(Ok(None)) | None => {}
         }
-        let created = Present::create().and_then(|present| Ok((present.descriptor()?, present)));
+        let created =
+            Present::create("holdfast-peers").and_then(|present| Ok((present.descriptor()?, present)));
         let kept = match created {
             Ok((copy, present)) => {
                 custody.put_peers(copy).await.map(|()| present).map_err(|error| error.to_string())
@@ -201,6 +205,24 @@ impl Server {
                 None
             }
         }
+    }
+
+    /// Whom the operator keeps down.
+    async fn stopped(custody: &Custody) -> Result<Stopped, XrlError> {
+        match custody.stopped().await?.map(Stopped::recover) {
+            Some(Ok(Some(stopped))) => return Ok(stopped),
+            Some(Ok(None)) => warn!(event = "stops-unknown", "it is not known which peers were stopped"),
+            Some(Err(error)) => {
+                warn!(event = "stops-unknown", "it is not known which peers were stopped: {error}");
+            }
+            None => {}
+        }
+        let created =
+            Stopped::create("holdfast-stopped").and_then(|stopped| Ok((stopped.descriptor()?, stopped)));
+        let (copy, stopped) =
+            created.map_err(|error| XrlError::internal(format!("memory for stopped peers: {error}")))?;
+        custody.put_stopped(copy).await?;
+        Ok(stopped)
     }
 
     async fn take_configuration(&self, configuration: Configuration) -> Result<Vec<String>, XrlError> {

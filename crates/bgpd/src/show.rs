@@ -125,6 +125,12 @@ fn peer(
         out_queue: (speaker.pipeline.queued(index) + queued) as u64,
         description: slot.neighbor.source.description.clone(),
         last_error: if established { String::new() } else { last_error(history) },
+        admin_state: match slot {
+            Slot { neighbor: Neighbor { disabled: true, .. }, .. } => "disabled".into(),
+            Slot { stopped: true, .. } => "stopped".into(),
+            _ => "up".into(),
+        },
+        admin_text: speaker.stopped.noted(&slot.neighbor.location).unwrap_or_default().to_owned(),
     }
 }
 

@@ -41,7 +41,7 @@ use crate::{
     location::Location,
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
-    present::Present,
+    roster::{Present, Stopped},
     speaker::{awaited::Awaited, poison::Poison, restart::Restart},
     stream::Handed,
     watch::Watchers,
@@ -123,7 +123,7 @@ pub(crate) struct Slot {
     pub(crate) announced: BTreeSet<Family>,
     /// The last change of each of its policies while this session was up.
     pub(crate) policies: BTreeMap<Direction, PolicyChange>,
-    /// The operator keeps it down, beside what is configured.
+    /// The operator keeps it down, beside what is configured: [`Speaker::stopped`] has it.
     pub(crate) stopped: bool,
     /// What the log has said of its limits.
     limits: LimitWatch,
@@ -251,6 +251,8 @@ pub(crate) struct Speaker {
     awaited: Awaited,
     /// Whose routes are here, for the next process.
     present: Option<Present>,
+    /// Whom the operator keeps down, and the text that was given, also for the next process.
+    pub(crate) stopped: Stopped,
     /// What is known of a restart of our own.
     restart: Restart,
     /// How many lines are written about whom.
@@ -260,7 +262,7 @@ pub(crate) struct Speaker {
 }
 
 impl Speaker {
-    pub(crate) fn new(settings: Settings, pipeline: Pipeline, now: Instant) -> Self {
+    pub(crate) fn new(settings: Settings, pipeline: Pipeline, stopped: Stopped, now: Instant) -> Self {
         Self {
             settings,
             pipeline,
@@ -286,13 +288,14 @@ impl Speaker {
             synced: false,
             awaited: Awaited::Everybody,
             present: None,
+            stopped,
             restart: Restart::default(),
             lines: Limits::default(),
             drop_lines: Limits::default(),
         }
     }
 
-    /// Adds a peer and starts it, unless it is disabled.
+    /// Adds a peer and starts it, unless it is disabled or stopped.
     pub(crate) fn add_peer(
         &mut self,
         neighbor: Neighbor,
@@ -301,11 +304,11 @@ impl Speaker {
         now: Instant,
     ) -> PeerIndex {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, None));
-        let mut session = Peer::new(self.session_config(&neighbor), seed, now);
-        if !neighbor.disabled {
-            session.handle(Input::Start, now);
+        let session = Peer::new(self.session_config(&neighbor), seed, now);
+        let slot = self.insert(index, Slot::new(neighbor, session, dynamic));
+        if !slot.is_kept_down() {
+            slot.session.handle(Input::Start, now);
         }
-        self.insert(index, Slot::new(neighbor, session, dynamic));
         // What a dynamic peer does begins with the connection that it is born of.
         if !dynamic {
             self.drain(index, now);
@@ -313,12 +316,13 @@ impl Speaker {
         index
     }
 
-    fn insert(&mut self, index: PeerIndex, slot: Slot) {
+    fn insert(&mut self, index: PeerIndex, mut slot: Slot) -> &mut Slot {
+        slot.stopped = self.stopped.noted(&slot.neighbor.location).is_some();
         self.locations.insert(slot.neighbor.location.clone(), index);
         if slot.dynamic {
             *self.range_sizes.entry(slot.neighbor.source.name.clone()).or_default() += 1;
         }
-        self.slots.insert(index, slot);
+        self.slots.entry(index).insert_entry(slot).into_mut()
     }
 
     /// Ends a peer's session and forgets the peer.
@@ -565,23 +569,35 @@ impl Speaker {
         }
     }
 
-    /// The operator has a peer stopped; the session stays down until [`Self::start_peer`].
+    /// The operator has a peer stopped; the session stays down until [`Self::start_peer`], whatever becomes of this process.
     pub(crate) fn stop_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
             slot.stopped = true;
             self.input(index, Input::Stop(StopReason::AdminShutdown(text.to_owned())), now);
         }
     }
+            self.stopped.enter(&slot.neighbor.location);
+            self.stopped.note(&slot.neighbor.location, text);
 
     /// The operator has a peer try at once; whether that may be: not where the configuration says `disabled`.
     pub(crate) fn start_peer(&mut self, index: PeerIndex, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(&index).filter(|slot| !slot.neighbor.disabled) else {
+    /// Ends the session of a peer that is stopped: the process before has died before it could.
+    pub(crate) fn end_if_stopped(&mut self, index: PeerIndex, now: Instant) {
+        let Some(slot) = self.slots.get(&index) else { return };
+        if let Some(text) = self.stopped.noted(&slot.neighbor.location) {
+            let text = text.to_owned();
+            self.input(index, Input::Stop(StopReason::AdminShutdown(text)), now);
+        }
+    }
+
             return false;
         };
         (slot.stopped, slot.limited) = (false, false);
         self.input(index, Input::Start, now);
         true
     }
+        self.stopped.leave(&slot.neighbor.location);
 
     /// The operator has a session begin anew: one that is up, or held back. What stayed of an earlier one goes.
     pub(crate) fn clear_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {

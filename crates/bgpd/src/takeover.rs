@@ -168,6 +168,7 @@ pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Config
                 bgp.serve_writer(key);
                 keys.push((key, id));
                 written.push((id, log.log.borrow().outgoing(id).start));
+                bgp.with(|speaker, now| speaker.end_if_stopped(key.0, now));
             }
             Err((socket, peer, why)) => {
                 warn!(event = "session-given-up", peer, session = id.0, "session given up: {why}");
@@ -323,13 +324,18 @@ fn count(log: &Log<Shared>, id: SessionId, from: u64) -> (Messages, u64) {
 }
 
 /// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
-pub(crate) fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
+pub(crate) fn configured(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
     let neighbors = &configuration.peers.neighbors;
     if let Some(neighbor) = neighbors.iter().find(|neighbor| neighbor.location == *location) {
-        return (!neighbor.disabled).then(|| (neighbor.clone(), false));
+        return Some((neighbor.clone(), false));
     }
     let range = configuration.peers.ranges.iter().find(|range| range.holds(location))?;
-    (!range.template.disabled).then(|| (range.template.at(location.clone()), true))
+    Some((range.template.at(location.clone()), true))
+}
+
+/// The same, unless it is disabled.
+pub(crate) fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
+    configured(configuration, location).filter(|(neighbor, _)| !neighbor.disabled)
 }
 
 /// Says what the process before had still to say, and that the session ends.

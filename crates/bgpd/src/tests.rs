@@ -32,6 +32,7 @@ use crate::nonstop::{FORMATS, LogJournal, ReplicationLog, Shared};
 use crate::{
     config::{Configuration, Neighbor, Peers, Policies},
     location::Location,
+    roster::Stopped,
     speaker::{Effect, Key, Read, Speaker, Write},
     stream::{Handed, Stream},
 };
@@ -85,12 +86,17 @@ fn configuration() -> Configuration {
     Configuration::read(message, &mut Policies::default()).expect("a configuration that makes sense")
 }
 
+/// Memory for stopped peers, with nobody in it.
+fn stopped() -> Stopped {
+    Stopped::create("stopped").expect("memory")
+}
+
 impl Scene {
     fn new() -> Self {
         let now = Instant::now();
         let Configuration { settings, peers: Peers { mut neighbors, mut ranges, .. }, .. } = configuration();
         let pipeline = Pipeline::new(settings.pipeline(HashKey::new([1, 0])));
-        let mut speaker = Speaker::new(settings, pipeline, now);
+        let mut speaker = Speaker::new(settings, pipeline, stopped(), now);
         let peer = speaker.add_peer(neighbors.remove(0), false, 1, now);
         Self { speaker, peer, range: ranges.remove(0).template, now }
     }

@@ -36,6 +36,7 @@ mod secure;
 mod service;
 mod sessions;
 mod speaker;
+mod stops;
 mod unnumbered;
 mod upgrade;
 mod vrf;

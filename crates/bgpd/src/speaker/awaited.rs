@@ -9,7 +9,7 @@ use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::State;
 
 use super::{Slot, Speaker};
-use crate::{location::Location, present::Present};
+use crate::{location::Location, roster::Present};
 
 /// What the rib calls routes that are no peer's: aggregates. Who is awaited may have contributed to them.
 const NOBODY: u32 = 0;

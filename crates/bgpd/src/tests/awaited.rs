@@ -5,14 +5,14 @@ use std::time::Duration;
 use holdfast_bgp_session::StopReason;
 
 use super::{END_OF_RIB, GUEST, PEER, Scene};
-use crate::{location::Location, present::Present, speaker::Stale};
+use crate::{location::Location, roster::Present, speaker::Stale};
 
 const KEY: Location = Location::Address(PEER);
 
 /// A scene after a death; these had routes then.
 fn after_death(before: &[Location]) -> (Scene, Present) {
     let mut scene = Scene::new();
-    let mut present = Present::create().expect("memory");
+    let mut present = Present::create("peers").expect("memory");
     before.iter().for_each(|location| assert_ne!(present.enter(location), 0));
     let next = left(&present);
     let configured = |location: &Location| match location {

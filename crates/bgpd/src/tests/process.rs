@@ -250,7 +250,8 @@ impl Scene {
 
     /// What the keeper holds of sessions, by its name for it.
     pub(super) fn keys(&self) -> Vec<String> {
-        let is_of_sessions = |key: &&String| !key.starts_with("peers") && *key != "rpki";
+        let others = ["peers", "stopped", "rpki"];
+        let is_of_sessions = |key: &&String| !others.iter().any(|other| key.starts_with(other));
         self.kept.borrow().keys().filter(is_of_sessions).cloned().collect()
     }
 }

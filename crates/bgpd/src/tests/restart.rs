@@ -9,7 +9,12 @@ use holdfast_bgp_wire::{Capability, GracefulFamily, KEEPALIVE, MessageType, Open
 use holdfast_types::{Asn, Family, HashKey, RouterId};
 
 use super::{END_OF_RIB, Line, Scene, limited, open};
-use crate::{config::Neighbor, speaker::Speaker};
+use crate::{
+    config::{Neighbor, Peers},
+    location::Location,
+    roster::Stopped,
+    speaker::Speaker,
+};
 
 /// A scene after a restart: the peer has been asked to help, or has not.
 fn restarted(mode: &str) -> Scene {
@@ -23,10 +28,15 @@ fn restarted(mode: &str) -> Scene {
     let source =
         api::Peer { graceful_restart: mode.into(), restart_seconds: 120, ..configured.source.clone() };
     let neighbor = Neighbor { source, ..configured };
-    scene.speaker = Speaker::new(settings, Pipeline::new(speaker), scene.now);
+    scene.speaker = Speaker::new(settings, Pipeline::new(speaker), super::stopped(), scene.now);
     scene.speaker.set_routes_kept(true);
     scene.peer = scene.speaker.add_peer(neighbor, false, 1, scene.now);
     scene
+}
+
+fn at(text: &str) -> Location {
+    let Ok(location) = text.parse();
+    location
 }
 
 /// The OPEN of a peer that takes part, and says whether it has restarted.
@@ -149,4 +159,58 @@ async fn a_reload_that_needs_another_session_does_not_start_a_stopped_peer() {
     let slot = scene.speaker.slots.values().next().expect("a peer");
     assert_eq!(slot.neighbor.source.hold_time, 30);
     assert!(slot.stopped && slot.session.state() == State::Idle);
+}
+
+/// Another process with the memory that this one has left for it.
+fn next(scene: &Scene) -> Stopped {
+    let left = scene.speaker.stopped.descriptor().expect("a copy");
+    Stopped::recover(left).expect("memory").expect("readable")
+}
+
+#[tokio::test]
+async fn who_is_stopped_is_stopped_in_the_next_process() {
+    let mut scene = Scene::new();
+    let guest = scene.guest().await.key.0;
+    scene.speaker.stop_peer(scene.peer, "back at 5", scene.now);
+    scene.speaker.stop_peer(guest, "", scene.now);
+    let configuration = super::configuration();
+    let settings = configuration.settings.clone();
+    let pipeline = Pipeline::new(settings.pipeline(HashKey::new([1, 0])));
+    let mut later = Speaker::new(settings, pipeline, next(&scene), scene.now);
+    crate::apply::stopped(&mut later, &configuration, scene.now);
+    crate::apply::peers(&mut later, &configuration.peers, scene.now);
+    assert_eq!(later.slots.len(), 2, "the guest has its place again");
+    assert!(later.slots.values().all(|slot| slot.stopped && slot.session.state() == State::Idle));
+    assert_eq!(later.poll_effect(), None, "nobody dials");
+    let texts = ["10.0.0.2", "10.0.1.9"].map(|place| later.stopped.noted(&at(place)).map(str::to_owned));
+    assert_eq!(texts, [Some("back at 5".to_owned()), Some(String::new())]);
+
+    let peer = later.peer_at(&at("10.0.0.2")).expect("a peer");
+    assert!(later.start_peer(peer, scene.now));
+    assert_ne!(later.slots[&peer].session.state(), State::Idle);
+    assert_eq!(later.stopped.noted(&at("10.0.0.2")), None, "the operator has changed their mind");
+}
+
+#[tokio::test]
+async fn a_peer_that_is_not_configured_any_more_is_not_stopped_when_it_comes_back() {
+    let mut scene = Scene::new();
+    let guest = scene.guest().await.key.0;
+    scene.speaker.stop_peer(scene.peer, "", scene.now);
+    scene.speaker.stop_peer(guest, "", scene.now);
+    let mut configuration = super::configuration();
+    let before = configuration.peers.clone();
+    configuration.peers = Peers::default();
+    let mut later = Speaker::new(
+        configuration.settings.clone(),
+        Pipeline::new(configuration.settings.pipeline(HashKey::new([1, 0]))),
+        next(&scene),
+        scene.now,
+    );
+    crate::apply::stopped(&mut later, &configuration, scene.now);
+    assert_eq!(later.stopped.peers().count(), 0, "removed while no process was there");
+
+    crate::apply::peers(&mut scene.speaker, &configuration.peers, scene.now);
+    assert_eq!(scene.speaker.stopped.peers().count(), 0, "removed by a reload");
+    crate::apply::peers(&mut scene.speaker, &before, scene.now);
+    assert!(scene.speaker.slots.values().all(|slot| !slot.stopped));
 }

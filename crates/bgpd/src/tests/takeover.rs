@@ -20,7 +20,7 @@ use super::{
     door::carried,
     process::{Door, Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
 };
-use crate::{nonstop::Shared, speaker::Stale};
+use crate::{nonstop::Shared, roster::Stopped, speaker::Stale};
 
 /// The door's number of the connection.
 const NUMBER: u64 = 41;
@@ -122,6 +122,25 @@ fn who_goes_away_while_the_process_is_dead_is_waited_for_by_nobody() {
         assert_eq!(stale, Some(Stale::Goes));
     });
     drop(far);
+}
+
+#[test]
+fn a_session_whose_peer_the_operator_had_stopped_at_the_death_is_ended_with_the_text() {
+    let (kept, mut far) = died();
+    let copy = kept["stopped"].try_clone().expect("a copy");
+    let mut stopped = Stopped::recover(copy).expect("memory").expect("readable");
+    let Ok(location) = "127.0.0.1".parse();
+    stopped.enter(&location);
+    stopped.note(&location, "back at 5");
+    run(async {
+        let (scene, _door) = goes_on(kept, &far).await;
+        until("its peer knows", async || far.heard().last() == Some(&MessageType::Notification)).await;
+        assert!(far.taken_out.ends_with(b"\x06\x02\x09back at 5"), "{:?}", far.taken_out);
+        until("it is in the log no more", async || scene.keys() == ["log"]).await;
+        let peer = scene.neighbor().await.peer.expect("a peer");
+        assert_eq!((peer.state.as_str(), peer.admin_state.as_str()), ("Idle (stopped)", "stopped"));
+        assert_eq!(peer.admin_text, "back at 5");
+    });
 }
 
 async fn nsr(scene: &Scene) -> api::NsrReply {

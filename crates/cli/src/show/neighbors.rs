@@ -74,6 +74,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         "passive": neighbor.passive,
         "ttlSecurity": neighbor.ttl_security,
         "dynamicPeer": neighbor.in_listen_range,
+        "admin_state": peer.admin_state,
         "pathRules": neighbor.paths.iter().flat_map(path_rules).collect::<Vec<_>>(),
         "drops": neighbor.drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect::<Map<_, _>>(),
         "faults": neighbor.faults,
@@ -92,6 +93,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         ("nbrDesc", &peer.description),
         ("lastResetDueTo", &neighbor.last_reset),
         ("lastError", &peer.last_error),
+        ("admin_text", &peer.admin_text),
         ("peerGroup", &neighbor.group),
         ("transport", &neighbor.transport),
         ("proof", &neighbor.proof),
@@ -267,6 +269,9 @@ fn write_state(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> 
         writeln!(out, "  State {ESTABLISHED}, up for {}", uptime(peer.uptime_milliseconds))?;
     } else {
         writeln!(out, "  State {}, last up {}", peer.state, uptime(peer.uptime_milliseconds))?;
+    }
+    if !peer.admin_text.is_empty() {
+        writeln!(out, "  Stopped by the operator: {}", peer.admin_text)?;
     }
     if !peer.last_error.is_empty() {
         writeln!(out, "  Last error: {}", peer.last_error)?;

@@ -74,6 +74,7 @@ fn peer_json(peer: &SummaryPeer) -> Value {
         "pfxAccepted": peer.prefixes_accepted,
         "pfxSnt": peer.prefixes_sent,
         "state": peer.state,
+        "admin_state": peer.admin_state,
         "peerState": if peer.state == ESTABLISHED { "OK" } else { peer.last_error.as_str() },
         "connectionsEstablished": peer.connections_established,
         "connectionsDropped": peer.connections_dropped,
