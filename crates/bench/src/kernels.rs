@@ -313,6 +313,7 @@ impl Speaker {
             link_local: None,
             interface: 0,
             number: 0,
+            first_identifier: 0,
         };
         change(&mut config, &mut facts);
         let index = self.pipeline.add_peer(config);

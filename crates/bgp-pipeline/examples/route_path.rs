@@ -214,6 +214,7 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         link_local: None,
         interface: 0,
         number: 0,
+        first_identifier: 0,
     };
     if let Err(error) = pipeline.peer_up(peer, facts) {
         println!("  {error}");

@@ -108,8 +108,8 @@ pub(crate) struct Window<P> {
     announced: Announced<P>,
     withdrawn: Vec<P>,
     withdrawn_from: Vec<(Target, P)>,
-    /// Withdrawn from each member that had them.
-    forgotten: Vec<P>,
+    /// Withdrawn from each member that had them; under the identifier 0 those that are told without.
+    forgotten: Vec<Identified<P>>,
     /// Where several paths are told: the one under this identifier.
     withdrawn_paths: Vec<(Target, Identified<P>)>,
     attributes: Vec<u8>,
@@ -187,19 +187,19 @@ impl<P: IpPrefix> Window<P> {
         }
         match (was, now) {
             (None, None) if before == Before::Unknown => {
-                self.retire(audience, Target::All, new.source, alike);
+                self.retire(core, audience, Target::All, new.source, alike);
             }
             (None, None) => {}
             (None, Some(place)) => {
                 self.announce(place, alike);
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
-                    self.retire(audience, Target::Only(peer), new.source, alike);
+                    self.retire(core, audience, Target::Only(peer), new.source, alike);
                 }
             }
             (Some(_), None) => match self.retract(core, audience, old, alike.len()) {
                 Some(_) if audience.is_alone_and_silent() => {}
-                Some(peer) => self.retire(audience, Target::Except(peer), old.source, alike),
-                None => self.retire(audience, Target::All, old.source, alike),
+                Some(peer) => self.retire(core, audience, Target::Except(peer), old.source, alike),
+                None => self.retire(core, audience, Target::All, old.source, alike),
             },
             (Some(was), Some(place))
                 if self.is_renewed(core, audience, (before, old, was), (new, side), place) => {}
@@ -207,7 +207,7 @@ impl<P: IpPrefix> Window<P> {
                 let had_none = self.retract(core, audience, old, alike.len());
                 self.announce(place, alike);
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
-                    self.retire(audience, Target::Only(peer), new.source, alike);
+                    self.retire(core, audience, Target::Only(peer), new.source, alike);
                 }
             }
         }
@@ -242,11 +242,18 @@ impl<P: IpPrefix> Window<P> {
 
     /// Prefixes are withdrawn; where several paths are told, those of the source.
     #[inline]
-    fn retire(&mut self, audience: &Audience<'_>, target: Target, source: SourceId, changes: &[Change<P>]) {
+    fn retire(
+        &mut self,
+        core: &Core,
+        audience: &Audience<'_>,
+        target: Target,
+        source: SourceId,
+        changes: &[Change<P>],
+    ) {
         let prefixes = changes.iter().map(|change| change.prefix);
         match target {
             _ if audience.tells_each::<P>() => {
-                let identifier = identifier(source);
+                let identifier = core.sources.get(source).identifier;
                 let path = |prefix| (target, Identified { identifier, prefix });
                 self.withdrawn_paths.extend(prefixes.map(path));
             }
@@ -257,16 +264,27 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
-    /// One prefix of sessions that go on after another process: what they were told, and what they are to be told now.
+    /// Some have it no more.
+    fn take_back(&mut self, target: Target, route: Identified<P>) {
+        match (route.identifier, target) {
+            (0, Target::All) => self.withdrawn.push(route.prefix),
+            (0, _) => self.withdrawn_from.push((target, route.prefix)),
+            _ => self.withdrawn_paths.push((target, route)),
+        }
+    }
+
+    /// One route of sessions that go on after another process: what they were told under its identifier (0: without), and
+    /// what they are to be told now.
     pub(crate) fn resume(
         &mut self,
         core: &mut Core,
         marks: &mut Marks,
         audience: &Audience<'_>,
-        prefix: P,
+        route: Identified<P>,
         told: Option<Known>,
         best: Path,
     ) {
+        let prefix = route.prefix;
         let change = Change { prefix, old: Path::NONE, new: best };
         let now = self.place(core, marks, audience, prefix, (best, Side::Current));
         if core.seams.are_watched() {
@@ -275,7 +293,7 @@ impl<P: IpPrefix> Window<P> {
         let (told, place) = match (told, now) {
             (None, None) => return,
             (None, Some(place)) => return self.announce(place, &[change]),
-            (Some(told), None) => return self.withdraw_known(audience, &told, prefix),
+            (Some(told), None) => return self.withdraw_known(audience, &told, route),
             (Some(told), Some(place)) => (told, place),
         };
         let (told::Announced { hash, source }, also_except) = told;
@@ -295,24 +313,30 @@ impl<P: IpPrefix> Window<P> {
             except != Some(*peer) && also_except.iter().all(|other| audience.named(*other) != Some(*peer))
         };
         if let Some(peer) = place.member.filter(had_it) {
-            self.withdrawn_from.push((Target::Only(peer), prefix));
+            self.take_back(Target::Only(peer), route);
         }
     }
 
-    /// A prefix that nobody may have any more, of which is known who was told.
-    pub(crate) fn withdraw_known(&mut self, audience: &Audience<'_>, (told, also_except): &Known, prefix: P) {
+    /// A route that nobody may have any more, of which is known who was told.
+    pub(crate) fn withdraw_known(
+        &mut self,
+        audience: &Audience<'_>,
+        (told, also_except): &Known,
+        route: Identified<P>,
+    ) {
         match audience.named(told.source) {
             _ if !also_except.is_empty() => {
                 let except = also_except.iter().chain([&told.source]).filter_map(|who| audience.named(*who));
                 let except = PeerSet::from_iter(except);
-                let had_it = audience.members.iter().filter(|peer| !except.contains(*peer));
-                self.withdrawn_from.extend(had_it.map(|peer| (Target::Only(peer), prefix)));
+                for peer in audience.members.iter().filter(|peer| !except.contains(*peer)) {
+                    self.take_back(Target::Only(peer), route);
+                }
                 // Those who join later do not have it either.
-                self.forgotten.push(prefix);
+                self.forgotten.push(route);
             }
-            None => self.withdrawn.push(prefix),
+            None => self.take_back(Target::All, route),
             Some(_) if audience.is_alone_and_silent() => {}
-            Some(peer) => self.withdrawn_from.push((Target::Except(peer), prefix)),
+            Some(peer) => self.take_back(Target::Except(peer), route),
         }
     }
 
@@ -406,7 +430,7 @@ impl<P: IpPrefix> Window<P> {
         let judged = group.judge(core, prefix, path)?;
         let member = audience.member(core, path.source);
         let source = audience.source_number(core, path.source);
-        let identifier = audience.tells_each::<P>().then(|| identifier(path.source));
+        let identifier = audience.tells_each::<P>().then(|| core.sources.get(path.source).identifier);
         let chain = self.chain(marks.chain(path.set), (member, source, identifier, side, judged));
         let place = Place { chain, member };
         self.latest = group.remembers::<P>(core, path).then_some(Latest {
@@ -425,7 +449,7 @@ impl<P: IpPrefix> Window<P> {
             core.seams.pass(seam, audience.lane::<P>(source), prefix, Old::Unknown, None);
         }
         let change = Change { prefix, old: Path::NONE, new: Path::NONE };
-        self.retire(audience, Target::All, source, &[change]);
+        self.retire(core, audience, Target::All, source, &[change]);
     }
 
     /// The chain of routes that are announced in this way.
@@ -475,7 +499,10 @@ impl<P: IpPrefix> Window<P> {
             out.close(part[0].0);
         }
         if let Some(recorder) = out.recorder.as_mut().filter(|_| !self.forgotten.is_empty()) {
-            recorder.withdrawn(self.forgotten.iter().copied());
+            match audience.tells_each::<P>() {
+                true => recorder.paths_withdrawn(self.forgotten.iter().copied()),
+                false => recorder.withdrawn(self.forgotten.iter().map(|route| route.prefix)),
+            }
             out.close(Target::Nobody);
         }
         self.withdrawn_paths.sort_unstable();
@@ -493,11 +520,6 @@ impl<P: IpPrefix> Window<P> {
             + self.chains.capacity() * size_of::<Chain>()
             + self.merge.changes.capacity() * size_of::<Change<P>>()
     }
-}
-
-/// The path identifier of a source's paths: 0 is none, as some receivers take it for that.
-pub(crate) fn identifier(source: SourceId) -> u32 {
-    u32::from(source.0) + 1
 }
 
 /// Whether the journal says the same of two sources. Earlier versions did not tell routes of our own apart.

@@ -280,4 +280,7 @@ pub struct SessionFacts {
     /// What the [journal](crate::Journal) calls the peer: the same for all its sessions and for all processes that keep
     /// this journal, and never another peer's. 0 without a journal.
     pub number: u32,
+    /// What [`Pipeline::first_identifier`](crate::Pipeline::first_identifier) has said of the session in another process;
+    /// 0 for a new session.
+    pub first_identifier: u32,
 }

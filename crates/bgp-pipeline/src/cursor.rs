@@ -4,7 +4,7 @@
 //! address order. Changes go first, so that the table is as the reader knows it when the walk goes on; what
 //! a change means for a prefix that the walk has not reached depends on what the receivers have of it.
 
-use holdfast_bgp_wire::RouteRefresh;
+use holdfast_bgp_wire::{RouteRefresh, nlri::Identified};
 use holdfast_types::IpPrefix;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     fanout::Change,
     path::{Mosts, Path, SourceId},
     table::Table,
-    told::ToldFamily,
+    told::{Known, ToldFamily},
 };
 
 /// Why the table is walked for a stream, and so what its members have of prefixes that the walk has not
@@ -180,6 +180,17 @@ impl<P: IpPrefix> Cursor<P> {
         self.told.is_none()
     }
 
+    /// Takes out what an earlier process has told the members of a route.
+    pub(crate) fn take_told(&mut self, route: Identified<P>) -> Option<Known> {
+        self.told.as_mut()?.take(route)
+    }
+
+    /// The same of the paths of a prefix that are not taken out yet, but for those of our own that may still come.
+    pub(crate) fn take_rest(&mut self, core: &Core, prefix: P) -> Vec<(Identified<P>, Known)> {
+        let Some(told) = &mut self.told else { return Vec::new() };
+        told.take_rest(prefix, core.ours_are_awaited)
+    }
+
     /// Routes of our own that have not come again do not come.
     pub(crate) fn await_no_more(&mut self) {
         self.told.iter_mut().for_each(|told| told.await_no_more());
@@ -324,8 +335,9 @@ impl<P: IpPrefix> Table<P> {
                 Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Refresh) | None => {}
             }
             // A walk has come by while it was not there: only now is what was told of it compared.
-            if let Some(told) = cursor.told.as_mut().and_then(|told| told.take(prefix)) {
-                self.window.resume(core, marks, audience, prefix, Some(told), change.new);
+            let route = audience.route(core, prefix, change.new.source);
+            if let Some(told) = cursor.take_told(route) {
+                self.window.resume(core, marks, audience, route, Some(told), change.new);
                 continue;
             }
             self.window.add(core, marks, audience, std::slice::from_ref(change), Before::Told(side), side);
@@ -400,8 +412,8 @@ impl<P: IpPrefix> Table<P> {
     fn withdraw_left(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &Encoding<'_>) {
         let Some(told) = &mut cursor.told else { return };
         let ours_are_awaited = encoding.core.ours_are_awaited;
-        for (prefix, known) in told.take_some(encoding.limits.window, ours_are_awaited) {
-            self.window.withdraw_known(audience, &known, prefix);
+        for (route, known) in told.take_some(encoding.limits.window, ours_are_awaited) {
+            self.window.withdraw_known(audience, &known, route);
         }
     }
 
@@ -461,7 +473,26 @@ impl<P: IpPrefix> Table<P> {
         cursor.position = rib.log.end();
         let default = audience.default_route.filter(|_| walk.after.is_none());
         let default = default.map(|path| Change { prefix: P::from_bits(0, 0), old: path, new: path });
+        if walk.kind == WalkKind::Resume {
+            window.tally.restarted = walk.after.is_none();
+            let paths = page.by_prefix().map(|(prefix, paths)| (Some(prefix), paths));
+            // What else was told of its prefix is for the page, or for the end of the walk.
+            let default = default.as_slice();
+            for (whole, paths) in std::iter::once((None, default)).chain(paths) {
+                for &Change { prefix, new, .. } in paths {
+                    let route = audience.route(core, prefix, new.source);
+                    let told = cursor.take_told(route);
+                    let new = audience.select(Side::Current, prefix, new);
+                    window.resume(core, marks, audience, route, told, new);
+                }
+                for (route, known) in whole.map(|prefix| cursor.take_rest(core, prefix)).unwrap_or_default() {
+                    window.withdraw_known(audience, &known, route);
+                }
+            }
+            return page.extent();
+        }
         for Change { prefix, old, new } in default.into_iter().chain(page.paths.iter().copied()) {
+            cursor.take_told(audience.route(core, prefix, new.source));
             let (before, old) = match walk.kind {
                 WalkKind::Dump => (Before::Told(Side::Current), old.absent()),
                 WalkKind::Refresh => {
@@ -498,7 +529,7 @@ impl<P: IpPrefix> Table<P> {
         }
         window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
         let end = (page.last().map(|(prefix, _)| *prefix), page.len());
-        let mut take = |prefix| cursor.told.as_mut().and_then(|told| told.take(prefix));
+        let route = |prefix| Identified { identifier: 0, prefix };
         let select = |side, (prefix, best)| audience.select(side, prefix, best);
         let before = match walk.kind {
             WalkKind::Dump | WalkKind::Refresh => Before::Told(Side::Current),
@@ -507,13 +538,14 @@ impl<P: IpPrefix> Table<P> {
             WalkKind::Resume => {
                 for (prefix, best) in page {
                     let best = select(Side::Current, (prefix, best));
-                    window.resume(core, marks, audience, prefix, take(prefix), best);
+                    let told = cursor.take_told(route(prefix));
+                    window.resume(core, marks, audience, route(prefix), told, best);
                 }
                 return end;
             }
         };
         let found = |(prefix, best)| {
-            take(prefix);
+            cursor.take_told(route(prefix));
             let old = match walk.kind {
                 WalkKind::Refresh => select(Side::Current, (prefix, best)),
                 WalkKind::Policy | WalkKind::Filter => select(Side::Previous, (prefix, best)),

@@ -5,8 +5,10 @@
 //!
 //! ```text
 //!  1 version
-//!  1 where the prefixes are: 0 in an NLRI field, 1 in MP_REACH_NLRI; 2 more where they have path identifiers
+//!  1 where the prefixes are: 0 in an NLRI field, 1 in MP_REACH_NLRI; 2 more where they have path identifiers, and 4 more
+//!    where the place of the paths follows (records of earlier versions have none)
 //!  2 octets of attributes, and these in canonical form
+//!  1 the place, if there is one
 //!    the NLRI field of an UPDATE (IPv4), or the value of MP_REACH_NLRI
 //! ```
 
@@ -26,6 +28,7 @@ use crate::{
     path::{Path, SetId, SourceId},
     peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
     pipeline::Peer,
+    places::MOST_PATHS,
     sets::Owner,
     table::Table,
     told::Unreadable,
@@ -35,6 +38,8 @@ use crate::{
 const VERSION: u8 = 1;
 /// Prefixes have path identifiers.
 const IDENTIFIED: u8 = 2;
+/// It is said at which of the session's places the paths are: under which identifier they are announced depends on it.
+const PLACED: u8 = 4;
 
 /// Where a walk that freezes routes goes on; the beginning by default.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -96,14 +101,19 @@ impl Pipeline {
         let (source, places) = (session.source, session.places.take());
         let mut origin = Origin { source, facts: &session.facts, drops: &mut peer.drops };
         let read = read(&mut self.core, record, &mut origin);
-        let Ok(mut arrival) = read else {
+        let Ok((mut arrival, place)) = read else {
             session.places = places;
             return Err(Unreadable);
         };
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
         match places {
             None => self.arrive(source, &arrival),
-            Some(places) => self.arrive_identified(index, places, &arrival),
+            Some(mut places) => {
+                if let Some(place) = place {
+                    places.put_arriving(&mut self.core, &arrival, place);
+                }
+                self.arrive_identified(index, places, &arrival);
+            }
         }
         arrival.release(&mut self.core);
         self.trim_if_long();
@@ -176,10 +186,10 @@ impl<P: IpPrefix> Slice<P> {
             let session = peers[group.peer.index()].as_ref().and_then(|peer| peer.session.as_ref());
             let places = session.and_then(|session| session.places.as_ref());
             let places = places.filter(|places| places.families.of(P::UNICAST));
-            if !begin::<P>(core, group.set, places.is_some(), &mut record) {
+            let place = core.sources.get(SourceId((group.key >> 32) as u16)).place;
+            if !begin::<P>(core, group.set, places.map(|_| place), &mut record) {
                 continue;
             }
-            let place = core.sources.get(SourceId((group.key >> 32) as u16)).place;
             match places {
                 None => self.prefixes_of(group).for_each(|prefix| prefix.push(&mut record)),
                 Some(places) => self.prefixes_of(group).for_each(|prefix| {
@@ -233,15 +243,16 @@ impl<P: IpPrefix> Table<P> {
 }
 
 /// Writes a record up to its prefixes; `false` for a set that no session brought.
-fn begin<P: IpPrefix>(core: &Core, set: SetId, identified: bool, record: &mut Vec<u8>) -> bool {
+fn begin<P: IpPrefix>(core: &Core, set: SetId, place: Option<u8>, record: &mut Vec<u8>) -> bool {
     let Some(gateway) = core.next_hops.gateway(core.sets.next_hop(set)) else { return false };
     let (attributes, multiprotocol) =
         (core.sets.bytes(set), core.classes.get(core.sets.class(set)).multiprotocol);
     // A set has at most 65,535 octets.
     let [high, low] = (attributes.len() as u16).to_be_bytes();
-    let place = u8::from(multiprotocol) | if identified { IDENTIFIED } else { 0 };
-    record.extend_from_slice(&[VERSION, place, high, low]);
+    let kind = u8::from(multiprotocol) | if place.is_some() { IDENTIFIED | PLACED } else { 0 };
+    record.extend_from_slice(&[VERSION, kind, high, low]);
     record.extend_from_slice(attributes);
+    record.extend(place);
     if multiprotocol {
         begin_reach::<P>(gateway, record);
     }
@@ -261,11 +272,16 @@ fn begin_reach<P: IpPrefix>(gateway: Gateway, record: &mut Vec<u8>) {
     record.push(0);
 }
 
-/// Reads a record; with one user of its set, as [`Reader::read`](crate::peer_in::Reader::read) does.
-fn read<'a>(core: &mut Core, record: &'a [u8], origin: &mut Origin<'_>) -> Result<Arrival<'a>, Unreadable> {
+/// Reads a record; with one user of its set, as [`Reader::read`](crate::peer_in::Reader::read) does. And at which place its
+/// paths are.
+fn read<'a>(
+    core: &mut Core,
+    record: &'a [u8],
+    origin: &mut Origin<'_>,
+) -> Result<(Arrival<'a>, Option<u8>), Unreadable> {
     let [classic, multiprotocol] = core.sources.get(origin.source).classes;
-    let Some(rules) = core.classes.get(classic).rules else { return Ok(Arrival::default()) };
-    let Record { attributes, routes } = Record::read(record, &rules).ok_or(Unreadable)?;
+    let Some(rules) = core.classes.get(classic).rules else { return Ok(Default::default()) };
+    let Record { attributes, place, routes } = Record::read(record, &rules).ok_or(Unreadable)?;
     let mut arrival = Arrival::default();
     match routes {
         Routes::Nlri(nlri) => {
@@ -277,7 +293,7 @@ fn read<'a>(core: &mut Core, record: &'a [u8], origin: &mut Origin<'_>) -> Resul
             arrival.reach = Some((reach, set));
         }
     }
-    Ok(arrival)
+    Ok((arrival, place))
 }
 
 fn acquire(
@@ -300,6 +316,7 @@ fn acquire(
 /// A record in its parts, as sound as those of an UPDATE.
 struct Record<'a> {
     attributes: &'a [u8],
+    place: Option<u8>,
     routes: Routes<'a>,
 }
 
@@ -310,13 +327,20 @@ enum Routes<'a> {
 
 impl<'a> Record<'a> {
     fn read(record: &'a [u8], rules: &Rules) -> Option<Self> {
-        let (&[version, place, high, low], rest) = record.split_first_chunk()?;
-        let (attributes, routes) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
+        let (&[version, kind, high, low], rest) = record.split_first_chunk()?;
+        let (attributes, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
         if version != VERSION || !is_ascending(attributes) {
             return None;
         }
-        let identified = place & IDENTIFIED != 0;
-        let routes = match place & !IDENTIFIED {
+        let identified = kind & IDENTIFIED != 0;
+        let (place, routes) = match kind & PLACED {
+            0 => (None, rest),
+            _ => rest.split_first().map(|(place, routes)| (Some(*place), routes))?,
+        };
+        if place.is_some_and(|place| !identified || usize::from(place) >= MOST_PATHS) {
+            return None;
+        }
+        let routes = match kind & !(IDENTIFIED | PLACED) {
             0 if identified == rules.identifiers.of(Family::IPV4_UNICAST)
                 && has_prefixes(routes, identified) =>
             {
@@ -329,7 +353,7 @@ impl<'a> Record<'a> {
             }
             _ => return None,
         };
-        Some(Self { attributes, routes })
+        Some(Self { attributes, place, routes })
     }
 }
 

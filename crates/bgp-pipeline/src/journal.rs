@@ -16,11 +16,19 @@
 //! withdrawn 0x10|family octets:u32 NLRI
 //! announced 0x20|family source:u32 hash:u64 octets:u32 NLRI
 //! EndOfRib  0x30|family
+//! withdrawn 0x40|family octets:u32 NLRI with path identifiers
+//! announced 0x50|family source:u32 hash:u64 identifier:u32 octets:u32 NLRI
 //! ```
+//!
+//! The last two are of paths that are announced under identifiers (RFC 7911), which hold in other processes, too: those of
+//! a session are [`Pipeline::first_identifier`](crate::Pipeline::first_identifier) and the following ones.
 
 use std::{collections::HashMap, fmt};
 
-use holdfast_bgp_wire::{encode, nlri};
+use holdfast_bgp_wire::{
+    encode,
+    nlri::{self, Identified, Nlri},
+};
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use siphasher::sip::SipHasher13;
 
@@ -96,6 +104,8 @@ const ONLY: u8 = 1;
 const WITHDRAWN: u8 = 0x10;
 const ANNOUNCED: u8 = 0x20;
 const END_OF_RIB: u8 = 0x30;
+const PATHS_WITHDRAWN: u8 = 0x40;
+const PATHS_ANNOUNCED: u8 = 0x50;
 
 /// Writes the items of entries.
 #[derive(Debug, Default)]
@@ -109,15 +119,25 @@ impl Recorder {
         self.nlri(prefixes);
     }
 
+    pub(crate) fn paths_withdrawn<P: IpPrefix>(&mut self, paths: impl Iterator<Item = Identified<P>>) {
+        self.items.push(PATHS_WITHDRAWN | family::<P>());
+        self.nlri(paths);
+    }
+
+    /// Under this path identifier, if it is not 0.
     pub(crate) fn announced<P: IpPrefix>(
         &mut self,
-        source: PeerNumber,
-        hash: u64,
+        Announced { source, hash }: Announced,
+        identifier: u32,
         prefixes: impl Iterator<Item = P>,
     ) {
-        self.items.push(ANNOUNCED | family::<P>());
+        let kind = if identifier == 0 { ANNOUNCED } else { PATHS_ANNOUNCED };
+        self.items.push(kind | family::<P>());
         self.items.extend_from_slice(&source.to_be_bytes());
         self.items.extend_from_slice(&hash.to_be_bytes());
+        if identifier != 0 {
+            self.items.extend_from_slice(&identifier.to_be_bytes());
+        }
         self.nlri(prefixes);
     }
 
@@ -125,10 +145,10 @@ impl Recorder {
         self.items.push(END_OF_RIB | family::<P>());
     }
 
-    fn nlri<P: IpPrefix>(&mut self, prefixes: impl Iterator<Item = P>) {
+    fn nlri<N: Nlri>(&mut self, routes: impl Iterator<Item = N>) {
         let start = self.items.len();
         self.items.extend_from_slice(&[0; 4]);
-        prefixes.for_each(|prefix| nlri::push_prefix(&mut self.items, prefix));
+        routes.for_each(|route| route.push(&mut self.items));
         let octets = (self.items.len() - start - 4) as u32;
         self.items[start..start + 4].copy_from_slice(&octets.to_be_bytes());
     }
@@ -201,8 +221,11 @@ pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Whom) {
 pub(crate) enum Item {
     Withdrawn4(Vec<Ipv4Prefix>),
     Withdrawn6(Vec<Ipv6Prefix>),
-    Announced4(Announced, Vec<Ipv4Prefix>),
-    Announced6(Announced, Vec<Ipv6Prefix>),
+    PathsWithdrawn4(Vec<Identified<Ipv4Prefix>>),
+    PathsWithdrawn6(Vec<Identified<Ipv6Prefix>>),
+    /// Under this path identifier, if it is not 0.
+    Announced4(Announced, u32, Vec<Ipv4Prefix>),
+    Announced6(Announced, u32, Vec<Ipv6Prefix>),
     EndOfRib(usize),
 }
 
@@ -230,14 +253,24 @@ impl Items<'_> {
             (END_OF_RIB, family @ 0..=1) => Item::EndOfRib(family.into()),
             (WITHDRAWN, 0) => Item::Withdrawn4(prefixes(&mut rest)?),
             (WITHDRAWN, 1) => Item::Withdrawn6(prefixes(&mut rest)?),
-            (ANNOUNCED, family @ 0..=1) => {
+            (PATHS_WITHDRAWN, 0) => Item::PathsWithdrawn4(paths(&mut rest)?),
+            (PATHS_WITHDRAWN, 1) => Item::PathsWithdrawn6(paths(&mut rest)?),
+            (kind @ (ANNOUNCED | PATHS_ANNOUNCED), family @ 0..=1) => {
                 let (source, after) = rest.split_first_chunk()?;
                 let (hash, after) = after.split_first_chunk()?;
                 rest = after;
+                let identifier = match kind {
+                    ANNOUNCED => 0,
+                    _ => {
+                        let (identifier, after) = rest.split_first_chunk()?;
+                        rest = after;
+                        u32::from_be_bytes(*identifier)
+                    }
+                };
                 let told = Announced { hash: u64::from_be_bytes(*hash), source: u32::from_be_bytes(*source) };
                 match family {
-                    0 => Item::Announced4(told, prefixes(&mut rest)?),
-                    _ => Item::Announced6(told, prefixes(&mut rest)?),
+                    0 => Item::Announced4(told, identifier, prefixes(&mut rest)?),
+                    _ => Item::Announced6(told, identifier, prefixes(&mut rest)?),
                 }
             }
             _ => return None,
@@ -263,10 +296,20 @@ impl Iterator for Items<'_> {
 }
 
 fn prefixes<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<P>> {
+    let mut prefixes = Vec::new();
+    nlri::read(list(rest)?, &mut prefixes).ok()?;
+    Some(prefixes)
+}
+
+fn paths<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<Identified<P>>> {
+    let mut paths = Vec::new();
+    nlri::read_identified(list(rest)?, &mut paths).ok()?;
+    Some(paths)
+}
+
+fn list<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (octets, after) = rest.split_first_chunk()?;
     let (octets, after) = after.split_at_checked(u32::from_be_bytes(*octets) as usize)?;
     *rest = after;
-    let mut prefixes = Vec::new();
-    nlri::read(octets, &mut prefixes).ok()?;
-    Some(prefixes)
+    Some(octets)
 }

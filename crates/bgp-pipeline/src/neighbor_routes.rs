@@ -10,7 +10,6 @@ use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
     Gateway, PeerIndex, Pipeline,
-    adj_rib_out::identifier,
     core::{Core, family_index},
     export::{Export, Group},
     own_next_hop::OwnNextHops,
@@ -306,7 +305,8 @@ fn told_or_not<P: IpPrefix>(
         }
         (NeighborView::Advertised, Ok((bytes, next_hop))) => {
             let shown = core.view(stages, prefix.into(), path, None);
-            let identifier = receiver.is_told_several::<P>().then(|| identifier(path.source));
+            let identifier =
+                receiver.is_told_several::<P>().then(|| core.sources.get(path.source).identifier);
             Some(PathView { bytes, next_hop, identifier, ..shown })
         }
         _ => None,
@@ -424,6 +424,7 @@ mod tests {
             link_local: None,
             interface: 0,
             number: 0,
+            first_identifier: 0,
             identifiers_received: Identifiers::NONE,
             identifiers_sent: Identifiers::NONE,
         };

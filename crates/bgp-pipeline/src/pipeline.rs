@@ -341,6 +341,7 @@ impl Pipeline {
             interface: facts.interface,
             classes,
             place: 0,
+            identifier: self.core.sources.first_identifier(facts.first_identifier),
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
@@ -372,7 +373,6 @@ impl Pipeline {
 
     /// Sessions that [`Self::peer_resumed`] has announced are told again what changes: `told` is what all of them have
     /// been told up to `passed`. To be called when the table is what it will be: what is missing in it is withdrawn.
-    /// Not for sessions that are sent several paths of a prefix: what they were told is in no journal.
     pub fn resume(&mut self, peers: &[PeerIndex], told: Told, passed: JournalEntry) {
         while self.apply_filters() {}
         let mut groups: Vec<(Export, Vec<_>)> = Vec::new();
@@ -419,6 +419,15 @@ impl Pipeline {
     /// Keeps a journal of what peers are told, from now on. Only before the first session.
     pub fn keep_journal(&mut self, journal: Box<dyn Journal>) {
         self.streams.keep_journal(journal);
+    }
+
+    /// The first of the path identifiers under which the routes of a session are announced to peers that are sent several
+    /// paths of a prefix. A process that goes on with the session gives it the same
+    /// ([`SessionFacts::first_identifier`]); 0 while it is not up.
+    pub fn first_identifier(&self, index: PeerIndex) -> u32 {
+        let peer = self.peers.get(index.index()).and_then(Option::as_ref);
+        let session = peer.and_then(|peer| peer.session.as_ref());
+        session.map_or(0, |session| self.core.sources.get(session.source).identifier)
     }
 
     /// Whether the peer is told what changes: not yet if its session is that of another process.

@@ -11,7 +11,7 @@ use holdfast_bgp_wire::{
     nlri::{self, Identified},
     update::Identifiers,
 };
-use holdfast_types::{Family, HashKey, IpPrefix, Prefix};
+use holdfast_types::{Family, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 use smallvec::SmallVec;
 
 use crate::{
@@ -71,6 +71,14 @@ impl Shard {
         place
     }
 
+    /// Takes this place for a path, unless it has one or somebody is there.
+    fn put(&mut self, identifier: u32, prefix: Prefix, place: usize) {
+        let taken = self.taken.entry(prefix).or_default();
+        let before = taken.beside();
+        taken.put(identifier, place);
+        self.beside += taken.beside() - before;
+    }
+
     /// The place that a path had.
     fn withdrawn(&mut self, identifier: u32, prefix: Prefix) -> Option<usize> {
         let place = self.taken.get(&prefix)?.find(identifier)?;
@@ -111,6 +119,18 @@ impl Taken {
     fn find(&self, identifier: u32) -> Option<usize> {
         let at = |place: &usize| self.identifiers[*place] == identifier;
         (0..self.identifiers.len()).filter(|place| self.places & 1 << place != 0).find(at)
+    }
+
+    /// This one, if it is free and the path has none.
+    fn put(&mut self, identifier: u32, place: usize) {
+        if self.places & 1 << place != 0 || self.find(identifier).is_some() {
+            return;
+        }
+        self.places |= 1 << place;
+        if self.identifiers.len() <= place {
+            self.identifiers.resize(place + 1, 0);
+        }
+        self.identifiers[place] = identifier;
     }
 
     /// The first that is free.
@@ -173,6 +193,37 @@ impl Places {
             self.sources.push(source);
         }
         Ok(self.sources[place])
+    }
+
+    /// The paths that arrive are at this place, where they were in another process.
+    pub(crate) fn put_arriving(&mut self, core: &mut Core, arrival: &Arrival<'_>, place: u8) {
+        let ipv4 = (Family::IPV4_UNICAST, arrival.nlri.0);
+        let lists = [Some(ipv4), arrival.reach.as_ref().map(|(reach, _)| (reach.family, reach.nlri))];
+        let families = self.families;
+        for (family, nlri) in lists.into_iter().flatten().filter(|(family, _)| families.of(*family)) {
+            match family {
+                Family::IPV4_UNICAST => self.put_all::<Ipv4Prefix>(core, nlri, place),
+                _ => self.put_all::<Ipv6Prefix>(core, nlri, place),
+            }
+        }
+    }
+
+    fn put_all<P: IpPrefix>(&mut self, core: &mut Core, nlri: &[u8], place: u8) {
+        let mut paths: Vec<Identified<P>> = Vec::new();
+        // Checked when the record was read.
+        let _ = nlri::read_identified(nlri, &mut paths);
+        for Identified { identifier, prefix } in paths {
+            self.put(core, identifier, prefix.into(), place);
+        }
+    }
+
+    fn put(&mut self, core: &mut Core, identifier: u32, prefix: Prefix, place: u8) {
+        while self.sources.len() <= place.into() {
+            let Some(source) = another(core, self.sources[0], self.sources.len() as u8) else { return };
+            self.sources.push(source);
+        }
+        let shard = self.shard(prefix);
+        self.shards[shard].put(identifier, prefix, place.into());
     }
 
     /// The source of a path that is withdrawn; `None` if there was none.
@@ -246,7 +297,9 @@ fn another(core: &mut Core, first: SourceId, place: u8) -> Option<SourceId> {
     if core.sources.room() <= RESERVED {
         return None;
     }
-    let source = Source { place, counts: Default::default(), ..core.sources.get(first).clone() };
+    let own = core.sources.get(first).clone();
+    let identifier = own.identifier + u32::from(place);
+    let source = Source { place, identifier, counts: Default::default(), ..own };
     let classes = source.classes;
     let added = core.sources.add(source)?;
     classes.into_iter().for_each(|class| core.classes.retain(class));
@@ -328,7 +381,7 @@ fn arrive<P: IpPrefix>(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_types::{Asn, Ipv4Prefix, RouterId};
+    use holdfast_types::{Asn, RouterId};
 
     use super::*;
     use crate::SpeakerConfig;

@@ -1,7 +1,7 @@
 //! Sources of routes: one for each session of a peer, and ourselves. A session that may send several paths of a prefix
 //! has as many as it uses ([`Places`](crate::places::Places)).
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use holdfast_types::{Asn, RouterId};
 
@@ -9,7 +9,11 @@ use crate::{
     PeerIndex, PeerKind,
     class::ClassId,
     path::{Epoch, Epochs, Path, SourceId},
+    places::MOST_PATHS,
 };
+
+/// Path identifiers of a session: one for each of its places.
+const OF_SESSION: u32 = MOST_PATHS as u32;
 
 /// Paths of one source in one family.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +51,9 @@ pub(crate) struct Source {
     pub(crate) classes: [ClassId; 2],
     /// Which of its session's it is; 0 for the first.
     pub(crate) place: u8,
+    /// Under which its paths are announced where several of a prefix are (RFC 7911). No other source has it; in another
+    /// process its session has the same.
+    pub(crate) identifier: u32,
     pub(crate) life: Life,
     /// The walk over the table that moves its paths to sets of its present classes, after a change of
     /// import policy.
@@ -142,6 +149,10 @@ pub(crate) struct Sources {
     dead: usize,
     /// Sources that there ever were.
     added: u64,
+    /// How many sources have identifiers of those that begin with this one.
+    identifiers: BTreeMap<u32, u32>,
+    /// Where the next session looks for some that nobody has. Those that were free last come last.
+    next_identifier: u32,
 }
 
 impl Sources {
@@ -156,6 +167,7 @@ impl Sources {
             interface: 0,
             classes: [ClassId::OURS; 2],
             place: 0,
+            identifier: 0,
             life: Life::Alive,
             moving: 0,
             counts: Default::default(),
@@ -163,7 +175,32 @@ impl Sources {
             sweeping: 0,
             serial: 0,
         };
-        Self { list: vec![ourselves; SourceId::OURS], free: Vec::new(), dead: 0, added: 0 }
+        // 0 is none, as some receivers take it for that.
+        let ours = (1..).take(SourceId::OURS).map(|identifier| Source { identifier, ..ourselves.clone() });
+        Self {
+            list: ours.collect(),
+            free: Vec::new(),
+            dead: 0,
+            added: 0,
+            identifiers: BTreeMap::new(),
+            next_identifier: OF_SESSION,
+        }
+    }
+
+    /// The first identifier of a session that begins: that which it had in another process, if nobody has it here.
+    pub(crate) fn first_identifier(&mut self, before: u32) -> u32 {
+        let is_first = before != 0 && before.is_multiple_of(OF_SESSION);
+        if is_first && !self.identifiers.contains_key(&before) {
+            return before;
+        }
+        // There are fewer sources than identifiers.
+        loop {
+            let first = self.next_identifier;
+            self.next_identifier = first.checked_add(OF_SESSION).unwrap_or(OF_SESSION);
+            if !self.identifiers.contains_key(&first) {
+                return first;
+            }
+        }
     }
 
     #[inline]
@@ -180,12 +217,19 @@ impl Sources {
     pub(crate) fn add(&mut self, source: Source) -> Option<SourceId> {
         self.added += 1;
         let source = Source { serial: self.added, ..source };
-        if let Some(id) = self.free.pop() {
-            self.list[id.index()] = source;
-            return Some(id);
-        }
-        let id = SourceId(u16::try_from(self.list.len()).ok()?);
-        self.list.push(source);
+        let first = source.identifier - u32::from(source.place);
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.list[id.index()] = source;
+                id
+            }
+            None => {
+                let id = SourceId(u16::try_from(self.list.len()).ok()?);
+                self.list.push(source);
+                id
+            }
+        };
+        *self.identifiers.entry(first).or_default() += 1;
         Some(id)
     }
 
@@ -265,7 +309,14 @@ impl Sources {
         self.free.push(id);
         let source = self.get_mut(id);
         source.life = Life::Buried;
-        source.classes
+        let (first, classes) = (source.identifier - u32::from(source.place), source.classes);
+        if let Some(sources) = self.identifiers.get_mut(&first) {
+            *sources -= 1;
+            if *sources == 0 {
+                self.identifiers.remove(&first);
+            }
+        }
+        classes
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Source> {

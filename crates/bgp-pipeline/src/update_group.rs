@@ -608,8 +608,6 @@ impl Stream {
     }
 
     fn empty(group: Rc<Group>, own: OwnNextHops, ends: [u64; 2]) -> Self {
-        // Path identifiers are those of this process: what was announced under them is of no use to another.
-        let head = if group.export.paths == [0; 2] { JournalEntry::NONE } else { JournalEntry::LOST };
         Self {
             default_route: group.export.default_route,
             previous: Rc::clone(&group),
@@ -624,13 +622,8 @@ impl Stream {
             queued: 0,
             joins: true,
             announced: [0; 2],
-            head,
+            head: JournalEntry::NONE,
         }
-    }
-
-    /// Whether several paths of a prefix are sent, in some family.
-    fn tells_each(&self) -> bool {
-        self.group.export.paths != [0; 2]
     }
 
     /// Whether all paths of a prefix are read, in some family.
@@ -754,9 +747,6 @@ impl Stream {
         members: &mut [Option<Member>],
     ) -> Option<Ended> {
         out.clear();
-        let is_entered = !self.tells_each();
-        let ledger = ledger.filter(|_| is_entered);
-        let recorder = if is_entered { None } else { out.recorder.take() };
         let [with_v4, with_v6] = self.group.export.families;
         let (current, previous) = (&*self.group, &*self.previous);
         let journal = ledger.as_ref().map(|ledger| (&ledger.hasher, &ledger.names));
@@ -776,7 +766,6 @@ impl Stream {
             members,
         );
         self.enqueue(family == 0, out, ledger);
-        out.recorder = out.recorder.take().or(recorder);
         let has_all = matches!(advance, Advance::Synced { end_of_rib: true, .. });
         has_all.then(|| (self.members.clone(), family))
     }

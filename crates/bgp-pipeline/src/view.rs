@@ -147,13 +147,17 @@ impl<P: IpPrefix> Table<P> {
                 continue;
             }
             choice.choose_now(core, side, paths);
-            // A walk has come by while it was not there: only now is what was told of it compared.
-            if let Some(told) = cursor.told.as_mut().and_then(|told| told.take(prefix)) {
-                self.window.resume(core, marks, audience, prefix, Some(told), choice.only());
-                continue;
-            }
             choice.choose_before(core, side, paths);
-            for (old, new) in choice.changes().into_iter().filter(|(old, new)| !old.same_route(*new)) {
+            for (old, new) in choice.changes() {
+                // A walk has come by while it was not there: only now is what was told of it compared.
+                let route = audience.route(core, prefix, new.source);
+                if let Some(told) = cursor.take_told(route) {
+                    self.window.resume(core, marks, audience, route, Some(told), new);
+                    continue;
+                }
+                if old.same_route(new) {
+                    continue;
+                }
                 let change = Change { prefix, old, new };
                 self.window.add(core, marks, audience, &[change], Before::Told(side), side);
             }
@@ -186,8 +190,21 @@ impl<P: IpPrefix> Table<P> {
         let others = page.by_prefix().filter(|(prefix, _)| first.is_empty() || prefix.length() != 0);
         for (prefix, paths) in first.first().map(|change| (change.prefix, &*first)).into_iter().chain(others)
         {
-            let told = cursor.told.as_mut().and_then(|told| told.take(prefix));
             choice.choose_now(core, Side::Current, paths);
+            if walk.kind == WalkKind::Resume {
+                for new in choice.whatever_was(paths) {
+                    let route = audience.route(core, prefix, new.source);
+                    let told = cursor.take_told(route);
+                    window.resume(core, marks, audience, route, told, new);
+                }
+                for (route, known) in cursor.take_rest(core, prefix) {
+                    window.withdraw_known(audience, &known, route);
+                }
+                continue;
+            }
+            for new in choice.whatever_was(paths) {
+                cursor.take_told(audience.route(core, prefix, new.source));
+            }
             let side = match walk.kind {
                 WalkKind::Dump => {
                     choice.before.clear();
@@ -200,10 +217,6 @@ impl<P: IpPrefix> Table<P> {
                 WalkKind::Policy | WalkKind::Filter => {
                     choice.choose_before(core, Side::Previous, paths);
                     Side::Previous
-                }
-                WalkKind::Resume if !choice.is_identified => {
-                    window.resume(core, marks, audience, prefix, told, choice.only());
-                    continue;
                 }
                 WalkKind::Lost | WalkKind::Resume => {
                     for new in choice.whatever_was(paths) {

@@ -57,8 +57,6 @@ pub(crate) enum Unprotected {
     Ending,
     /// There was no room.
     LogFull,
-    /// The peer is sent several paths of a prefix, under identifiers that only this process knows.
-    SeveralPaths,
     /// It is not known how far the connection was read, or the keeper would not keep its descriptor.
     NoCustody,
 }
@@ -69,9 +67,6 @@ impl Unprotected {
             Self::NotConfigured => "nonstop is off, or was when the session came up",
             Self::Ending => "the session is ending",
             Self::LogFull => "the log was full: set a larger nonstop-memory",
-            Self::SeveralPaths => {
-                "it is sent several paths of a prefix: their identifiers end with the process"
-            }
             Self::NoCustody => "its socket could not be given to the keeper",
         }
     }
@@ -238,11 +233,20 @@ impl Drop for Held {
     }
 }
 
+/// What its routes are called where they are announced: the same in all processes that go on with the session.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Names {
+    /// What the journal of announcements calls the peer.
+    pub(crate) number: u32,
+    /// The first of the session's path identifiers; 0: not known.
+    pub(crate) first_identifier: u32,
+}
+
 /// What is written of a session, with its connection if the door carries that, and its End-of-RIBs.
 pub(crate) fn record(
     location: &Location,
     connection: Option<transport::Connection>,
-    number: u32,
+    Names { number, first_identifier }: Names,
     frozen: Vec<u8>,
     end_of_rib: impl Iterator<Item = Family>,
     Progress { answered, announcing, counted }: Progress,
@@ -260,6 +264,7 @@ pub(crate) fn record(
         announcing,
         connection,
         counted,
+        first_identifier,
     }
     .encode_to_vec()
 }

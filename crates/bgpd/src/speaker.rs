@@ -476,6 +476,8 @@ impl Speaker {
         if let Err(error) = self.pipeline.peer_up(index, facts) {
             return self.out_of_sessions(index, &error, now);
         }
+        // With the path identifiers of its routes: before any goes out.
+        self.update_record(index, now);
         self.send_filters(index);
     }
 
@@ -516,6 +518,7 @@ impl Speaker {
                 SocketAddr::V4(_) => 0,
             },
             number: slot.number,
+            first_identifier: 0,
         };
         Some(facts)
     }
@@ -573,15 +576,12 @@ impl Speaker {
     pub(crate) fn stop_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
             slot.stopped = true;
+            self.stopped.enter(&slot.neighbor.location);
+            self.stopped.note(&slot.neighbor.location, text);
             self.input(index, Input::Stop(StopReason::AdminShutdown(text.to_owned())), now);
         }
     }
-            self.stopped.enter(&slot.neighbor.location);
-            self.stopped.note(&slot.neighbor.location, text);
 
-    /// The operator has a peer try at once; whether that may be: not where the configuration says `disabled`.
-    pub(crate) fn start_peer(&mut self, index: PeerIndex, now: Instant) -> bool {
-        let Some(slot) = self.slots.get_mut(&index).filter(|slot| !slot.neighbor.disabled) else {
     /// Ends the session of a peer that is stopped: the process before has died before it could.
     pub(crate) fn end_if_stopped(&mut self, index: PeerIndex, now: Instant) {
         let Some(slot) = self.slots.get(&index) else { return };
@@ -591,13 +591,16 @@ impl Speaker {
         }
     }
 
+    /// The operator has a peer try at once; whether that may be: not where the configuration says `disabled`.
+    pub(crate) fn start_peer(&mut self, index: PeerIndex, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(&index).filter(|slot| !slot.neighbor.disabled) else {
             return false;
         };
         (slot.stopped, slot.limited) = (false, false);
+        self.stopped.leave(&slot.neighbor.location);
         self.input(index, Input::Start, now);
         true
     }
-        self.stopped.leave(&slot.neighbor.location);
 
     /// The operator has a session begin anew: one that is up, or held back. What stayed of an earlier one goes.
     pub(crate) fn clear_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {

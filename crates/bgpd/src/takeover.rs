@@ -31,7 +31,7 @@ use crate::{
     config::{Configuration, Neighbor},
     custody::{self, Custody},
     location::Location,
-    nonstop::{self, FORMATS, Progress, ReplicationLog, Resumed, Shared, Unprotected},
+    nonstop::{self, FORMATS, Names, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
     speaker::{Key, Takeover},
     stream::{self, Handed, Offsets, Stream},
@@ -268,10 +268,10 @@ fn take(
         Err(error) => return Err((socket, name, error.to_string())),
     };
     let families = held.end_of_rib.iter().map(|number| nonstop::family(*number)).collect();
-    let number = held.number;
+    let names = Names { number: held.number, first_identifier: held.first_identifier };
     let progress = Progress { answered: held.answered, announcing: held.announcing, counted };
     bgp.with(|speaker, now| {
-        let session = (frozen, number, families, progress);
+        let session = (frozen, names, families, progress);
         speaker.resume((neighbor, dynamic), handed, (log, id), session, now)
     })
     .map_err(|error: ThawError| (socket, name, error.to_string()))

@@ -307,6 +307,7 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         link_local: None,
         interface: 0,
         number: 0,
+        first_identifier: 0,
     };
     pipeline.peer_up(peer, facts).expect("room");
     (pipeline, peer)

@@ -1,5 +1,6 @@
 //! For whom a window is encoded, and how a route looks to them.
 
+use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::IpPrefix;
 
 use crate::{
@@ -116,6 +117,12 @@ impl Audience<'_> {
     /// join it.
     pub(super) fn is_alone_and_silent(&self) -> bool {
         self.members.len() == 1 && self.journal.is_none()
+    }
+
+    /// A route of a source as it is told: under the source's identifier where several paths of a prefix are, else under 0.
+    pub(crate) fn route<P: IpPrefix>(&self, core: &Core, prefix: P, source: SourceId) -> Identified<P> {
+        let identifier = if self.tells_each::<P>() { core.sources.get(source).identifier } else { 0 };
+        Identified { identifier, prefix }
     }
 
     /// What the journal calls the peer that a source is; [`OURS_AGAIN`] or 0 if it is none.

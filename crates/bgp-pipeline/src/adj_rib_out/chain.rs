@@ -14,6 +14,7 @@ use crate::{
     journal::PeerNumber,
     path::SetId,
     rewrite::{self, ExportedNextHop},
+    told::Announced as Told,
 };
 
 /// Routes of one window with the same attributes, told to the same members.
@@ -212,7 +213,8 @@ pub(super) fn encode_chain<P: IpPrefix>(
             }
             if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, audience.journal) {
                 let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
-                recorder.announced(chain.source, hash, routes);
+                let told = Told { hash, source: chain.source };
+                recorder.announced(told, chain.identifier.unwrap_or(0), routes);
             }
         }
         None => {

@@ -126,12 +126,17 @@ pub(super) fn withdraw<P: IpPrefix>(
     } as u64;
 }
 
-/// The same for paths under identifiers, of which there is no journal.
+/// The same for paths under identifiers.
 pub(super) fn withdraw_paths<P: IpPrefix>(
     encoder: UpdateEncoder,
-    paths: impl Iterator<Item = Identified<P>>,
+    paths: impl Iterator<Item = Identified<P>> + Clone,
     out: &mut Outgoing,
 ) {
+    if let Some(recorder) = &mut out.recorder
+        && paths.clone().next().is_some()
+    {
+        recorder.paths_withdrawn(paths.clone());
+    }
     out.messages += if P::WIDTH == 32 {
         let path = |Identified { identifier, prefix }: Identified<P>| {
             Some(Identified { identifier, prefix: Ipv4Prefix::from_prefix(prefix.into())? })

@@ -10,6 +10,7 @@ use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Family, Prefix};
 
 use crate::tests::pipeline::behaviour::{always, attributes, up};
+use crate::tests::pipeline::journal::Entries;
 use crate::tests::pipeline::speaker::{
     Sink, announcement, announcement_of, checked, ebgp, facts, prefix, settle, speaker, withdrawal,
     withdrawal_of,
@@ -454,4 +455,108 @@ fn what_is_known_of_identifiers_is_counted_and_freed_by_and_by() {
     settle(&mut pipeline, &mut []);
     let left = pipeline.memory().tables;
     assert!(left + known <= up, "{left} of {up}");
+}
+
+/// A session that brings several paths of each prefix, and who is told of them; both are in the journal.
+struct Pair {
+    pipeline: Pipeline,
+    journal: Entries,
+    from: PeerIndex,
+    to: [(PeerIndex, Sink); 1],
+}
+
+impl Pair {
+    fn facts(n: u8) -> SessionFacts {
+        let of = |is: bool| if is { all() } else { Identifiers::NONE };
+        let (identifiers_received, identifiers_sent) = (of(n == 1), of(n == 2));
+        SessionFacts { identifiers_received, identifiers_sent, number: n.into(), ..facts(n) }
+    }
+
+    fn new() -> Self {
+        let (mut pipeline, journal) = (checked(always()), Entries::default());
+        pipeline.keep_journal(Box::new(journal.clone()));
+        // Others had the numbers that sources begin with.
+        (5..9).for_each(|n| drop(sender(&mut pipeline, n)));
+        let [from, to] = [1, 2].map(|n| {
+            let peer = pipeline.add_peer(ebgp(n));
+            pipeline.peer_up(peer, Self::facts(n)).expect("room");
+            peer
+        });
+        Self { pipeline, journal, from, to: [(to, Sink { identifiers: all(), ..Sink::default() })] }
+    }
+
+    fn settle(&mut self) {
+        settle(&mut self.pipeline, &mut self.to);
+    }
+
+    /// Another process goes on, which may know the path identifiers; it has the routes from a snapshot.
+    fn restart(&mut self, knows_identifiers: bool) {
+        let mut records = Vec::new();
+        let (mut at, from) = (Some(FreezePlace::default()), self.from);
+        while let Some(place) = at {
+            let mut sink = |_, record: &[u8]| records.push(record.to_vec());
+            at = self.pipeline.freeze_routes(place, 2, |peer| peer == from, &mut sink);
+        }
+        let first_identifier = if knows_identifiers { self.pipeline.first_identifier(from) } else { 0 };
+        let place = self.pipeline.journal_place(self.to[0].0);
+        self.pipeline = checked(always());
+        self.pipeline.keep_journal(Box::new(self.journal.clone()));
+        [self.from, self.to[0].0] = [1, 2].map(|n| {
+            let peer = self.pipeline.add_peer(ebgp(n));
+            let first_identifier = if n == 1 { first_identifier } else { 0 };
+            let facts = SessionFacts { first_identifier, ..Self::facts(n) };
+            self.pipeline.peer_resumed(peer, facts).expect("room");
+            peer
+        });
+        for record in records {
+            self.pipeline.thaw_routes(self.from, &record).expect("readable");
+        }
+        self.pipeline.resume(&[self.to[0].0], self.journal.told(place), place);
+    }
+}
+
+#[test]
+fn a_receiver_of_several_paths_is_told_nothing_by_another_process_where_nothing_has_changed() {
+    let mut pair = Pair::new();
+    let prefixes = [P, Q, "0.0.0.0/0", "2001:db8:5::/48"];
+    for to in prefixes {
+        (0..6).for_each(|n| announce(&mut pair.pipeline, pair.from, 10 - n, &[n], to));
+        // The first places are free: whoever comes next would be there.
+        [10, 9].into_iter().for_each(|identifier| withdraw(&mut pair.pipeline, pair.from, identifier, to));
+    }
+    pair.settle();
+    assert!(prefixes.iter().all(|to| held(&pair.to[0].1, to).len() == 4));
+    let (messages, paths) = (pair.to[0].1.messages, pair.to[0].1.paths.clone());
+    for _ in 0..2 {
+        pair.restart(true);
+        pair.settle();
+        assert_eq!((pair.to[0].1.messages, &pair.to[0].1.paths), (messages, &paths));
+        let announced = pair.pipeline.counts(pair.to[0].0, Family::IPV4_UNICAST).announced;
+        assert_eq!(announced, 12);
+    }
+    // A path of a session that begins now is not under an identifier that somebody has.
+    let other = up(&mut pair.pipeline, 3);
+    pair.pipeline.update(other, &announcement(&attributes(3, &[9]), &[prefix(P)])).expect("taken");
+    withdraw(&mut pair.pipeline, pair.from, 8, P);
+    pair.settle();
+    assert_eq!(held(&pair.to[0].1, P), [3, 4, 5, 9].map(Some));
+    assert_eq!(pair.to[0].1.idle_withdrawals, 0);
+}
+
+#[test]
+fn a_process_that_does_not_know_the_identifiers_leaves_no_path_under_an_old_one() {
+    let mut pair = Pair::new();
+    for to in [P, Q] {
+        (0..3).for_each(|n| announce(&mut pair.pipeline, pair.from, n, &[n], to));
+    }
+    pair.settle();
+    let before = pair.to[0].1.paths.clone();
+    pair.restart(false);
+    // What has changed meanwhile is told with it.
+    withdraw(&mut pair.pipeline, pair.from, 0, P);
+    pair.settle();
+    let sink = &pair.to[0].1;
+    assert_eq!((held(sink, P), held(sink, Q)), ([1, 2].map(Some).to_vec(), [0, 1, 2].map(Some).to_vec()));
+    assert!(sink.paths.keys().all(|path| !before.contains_key(path)));
+    assert_eq!(sink.idle_withdrawals, 0);
 }

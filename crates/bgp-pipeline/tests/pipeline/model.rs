@@ -66,8 +66,9 @@ enum Op {
     Pull(usize),
     PullRib(usize),
     ResyncRib,
-    /// Another process goes on, which knows what was received, and the journal: as it is, or rewritten.
-    Restart(bool),
+    /// Another process goes on, which knows what was received, and the journal: as it is, or rewritten. Also the path
+    /// identifiers of the sessions, or not.
+    Restart(bool, bool),
 }
 
 fn offer() -> impl Strategy<Value = Offer> {
@@ -100,7 +101,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (peer(), any::<bool>()).prop_map(|(peer, on)| Op::DefaultRoute(peer, on)),
         6 => (1..6usize).prop_map(Op::Work),
         8 => peer().prop_map(Op::Pull),
-        1 => any::<bool>().prop_map(Op::Restart),
+        1 => any::<[bool; 2]>().prop_map(|[rewritten, knows]| Op::Restart(rewritten, knows)),
         3 => (1..4usize).prop_map(Op::PullRib),
         1 => Just(Op::ResyncRib),
     ]
@@ -650,11 +651,10 @@ impl World {
         world
     }
 
-    fn restart(&mut self, rewritten: bool) {
-        // Sessions that are sent several paths begin anew.
-        let (up, anew): (Vec<usize>, Vec<usize>) =
-            (0..PEERS).filter(|peer| self.model.up[*peer]).partition(|peer| !takes_several(*peer));
-        anew.iter().for_each(|peer| self.down(*peer));
+    fn restart(&mut self, rewritten: bool, knows_identifiers: bool) {
+        let up: Vec<usize> = (0..PEERS).filter(|peer| self.model.up[*peer]).collect();
+        let first_identifiers = self.sinks.iter().map(|(peer, _)| self.pipeline.first_identifier(*peer));
+        let first_identifiers: Vec<u32> = first_identifiers.collect();
         let mut places: BTreeMap<JournalEntry, Vec<PeerIndex>> = BTreeMap::new();
         for peer in &up {
             let index = self.sinks[*peer].0;
@@ -670,7 +670,9 @@ impl World {
             self.configure(peer);
         }
         for peer in up {
-            self.pipeline.peer_resumed(self.sinks[peer].0, link(peer)).expect("room");
+            let first_identifier = if knows_identifiers { first_identifiers[peer] } else { 0 };
+            let facts = SessionFacts { first_identifier, ..link(peer) };
+            self.pipeline.peer_resumed(self.sinks[peer].0, facts).expect("room");
             (self.tangled[peer], self.sinks[peer].1.idle_withdrawals) = (false, 0);
         }
         for ((peer, to, _), (identifier, sent)) in std::mem::take(&mut self.model.received) {
@@ -688,7 +690,6 @@ impl World {
             let told = if rewritten { self.journal.rewritten(place) } else { self.journal.told(place) };
             self.pipeline.resume(&peers, told, place);
         }
-        anew.into_iter().for_each(|peer| self.up(peer));
     }
 
     fn run(&mut self, op: &Op) {
@@ -752,7 +753,7 @@ impl World {
             Op::Work(budget) => {
                 self.pipeline.work(*budget);
             }
-            Op::Restart(rewritten) => self.restart(*rewritten),
+            Op::Restart(rewritten, knows_identifiers) => self.restart(*rewritten, *knows_identifiers),
             Op::Pull(peer) => {
                 let (index, sink) = &mut self.sinks[*peer];
                 if let Some(messages) = self.pipeline.pull(*index) {

@@ -81,6 +81,7 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         link_local: None,
         interface: 0,
         number: 0,
+        first_identifier: 0,
     }
 }
 

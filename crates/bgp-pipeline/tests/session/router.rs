@@ -469,6 +469,7 @@ fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
         link_local: None,
         interface: 0,
         number: 0,
+        first_identifier: 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, rc::Rc, time::Instant};
 
-use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_bgp_pipeline::{PeerIndex, SessionFacts};
 use holdfast_bgp_session::{ConnId, Frozen, Input, Peer, PeerConfig, StopReason, ThawError};
 use holdfast_nsr::{Holding, Log, Relief, SessionId, SessionUsage, Standing};
 use holdfast_types::Family;
@@ -12,7 +12,7 @@ use super::{Effect, Key, Slot, Speaker, Takeover};
 use crate::{
     config::Neighbor,
     connection::Connection,
-    nonstop::{self, Held, Progress, ReplicationLog, Shared, Unprotected},
+    nonstop::{self, Held, Names, Progress, ReplicationLog, Shared, Unprotected},
     stream::Handed,
     tasks::seed,
 };
@@ -24,7 +24,7 @@ impl Speaker {
         (neighbor, dynamic): (Neighbor, bool),
         handed: Handed,
         (log, id): (&Rc<ReplicationLog>, SessionId),
-        (frozen, number, end_of_rib, progress): (Frozen, u32, BTreeSet<Family>, Progress),
+        (frozen, names, end_of_rib, progress): (Frozen, Names, BTreeSet<Family>, Progress),
         now: Instant,
     ) -> Result<Key, ThawError> {
         // What goes on has not restarted, for the peer to see; others may have.
@@ -41,7 +41,7 @@ impl Speaker {
         connection.held = Some(held);
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, Some(negotiated.asn)));
         let mut slot = Slot::new(neighbor, session, dynamic);
-        (slot.number, slot.end_of_rib, slot.takeover) = (number, end_of_rib, Some(Takeover::Replaying));
+        (slot.number, slot.end_of_rib, slot.takeover) = (names.number, end_of_rib, Some(Takeover::Replaying));
         slot.last_update = Some(now);
         self.goes_on(&slot.neighbor.location);
         self.insert(index, slot);
@@ -51,6 +51,7 @@ impl Speaker {
             self.next_accepted = self.next_accepted.max((conn.0 + 1) % ConnId::FIRST_DIALLED.0);
         }
         if let Some(facts) = self.facts(index, conn, &negotiated)
+            && let facts = (SessionFacts { first_identifier: names.first_identifier, ..facts })
             && let Err(error) = self.pipeline.peer_resumed(index, facts)
         {
             self.out_of_sessions(index, &error, now);
@@ -72,15 +73,11 @@ impl Speaker {
         if !slot.neighbor.source.nonstop {
             return;
         }
-        if slot.session.negotiated().is_some_and(|negotiated| !negotiated.identifiers_sent.is_empty()) {
-            connection.unprotected = Unprotected::SeveralPaths;
-            return;
-        }
         let Some(frozen) = slot.session.freeze(now) else { return };
         let (location, carried) = (&slot.neighbor.location, connection.carried());
         let record = |number| {
-            let frozen = frozen.to_bytes();
-            nonstop::record(location, carried.clone(), number, frozen, [].into_iter(), Progress::default())
+            let (frozen, names) = (frozen.to_bytes(), Names { number, first_identifier: 0 });
+            nonstop::record(location, carried.clone(), names, frozen, [].into_iter(), Progress::default())
         };
         connection.protect(&log, self.unparsed.0, &record(slot.number));
         let Some(held) = &connection.held else { return };
@@ -106,7 +103,8 @@ impl Speaker {
         let families = slot.end_of_rib.iter().copied();
         let (location, frozen) = (&slot.neighbor.location, frozen.to_bytes());
         let (carried, progress) = (connection.carried(), held.progress());
-        let record = nonstop::record(location, carried, slot.number, frozen, families, progress);
+        let names = Names { number: slot.number, first_identifier: self.pipeline.first_identifier(index) };
+        let record = nonstop::record(location, carried, names, frozen, families, progress);
         let written = held.log.log.borrow_mut().set_record(held.id, &record);
         if written.is_err() {
             connection.unprotect(Unprotected::LogFull);
