@@ -51,7 +51,7 @@ impl Numbers {
         pressure: &Rc<Pressure>,
         known: PrefixTable,
         protocols: impl IntoIterator<Item = Vec<u8>>,
-        peers: impl FnMut(&dyn Attempt) -> PeerState + 'static,
+        peers: impl Fn(&dyn Attempt) -> PeerState + Clone + 'static,
     ) -> Vec<Box<dyn Stage>> {
         let retry = Retry::new(self.retry, pressure.clone()).by_address(self.by_address, known.ipv6_hosts());
         let by_address = ByAddress::new(self.by_address, known.ipv6_hosts());
@@ -60,11 +60,11 @@ impl Numbers {
             Box::new(Shed::new(self.unvalidated)),
             Box::new(retry),
             Box::new(by_address),
-            Box::new(Peers::new(peers)),
+            Box::new(Peers::new(peers.clone())),
             Box::new(
                 ByHello::new(protocols).priority(self.priority_alpn.iter().cloned(), self.most_handshakes),
             ),
-            Box::new(Handshakes::new(self.most_handshakes)),
+            Box::new(Handshakes::new(self.most_handshakes, peers)),
         ]
     }
 }

@@ -5,8 +5,10 @@ use crate::{Attempt, Stage, Verdict};
 /// Who is configured where an attempt comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PeerState {
-    /// A peer that may connect so.
+    /// A peer that is configured by its address, and may connect so.
     Wanted,
+    /// One of a range, who may connect so.
+    Guest,
     /// A peer that is down on purpose.
     Disabled,
     /// A peer that may use other transports only.
@@ -40,7 +42,7 @@ impl<F: FnMut(&dyn Attempt) -> PeerState> Stage for Peers<F> {
 
     fn judge(&mut self, attempt: &mut dyn Attempt, _: Instant) -> Verdict {
         match (self.state)(attempt) {
-            PeerState::Wanted => Verdict::Next,
+            PeerState::Wanted | PeerState::Guest => Verdict::Next,
             PeerState::Disabled => Verdict::Refuse("the peer is disabled"),
             PeerState::OtherTransport => Verdict::Refuse("the peer may not use this transport"),
             PeerState::Nobody => Verdict::Refuse("no peer is configured there"),

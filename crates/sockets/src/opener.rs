@@ -20,8 +20,9 @@ use crate::{
     socket,
 };
 
-/// Connections that the kernel completes before somebody accepts them, per listener.
-pub const BACKLOG: i32 = 128;
+/// Connections that the kernel completes before somebody accepts them, per listener: as many as a large listen range brings
+/// in a moment. Where there is no room the SYN of any peer is dropped, and comes again after a second.
+pub const BACKLOG: i32 = 1024;
 
 /// Opens sockets for protocols.
 ///

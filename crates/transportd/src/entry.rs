@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use crate::{
     door::Door,
-    peers::{Peer, Peers, Source, octets, told},
+    peers::{Peer, Peers, Place, Source, octets, told},
     watched::Watched,
 };
 
@@ -130,8 +130,9 @@ impl Entry {
         match self.peer(remote) {
             None => PeerState::Nobody,
             Some(peer) if peer.disabled => PeerState::Disabled,
-            Some(peer) if self.serves(&peer) => PeerState::Wanted,
-            Some(_) => PeerState::OtherTransport,
+            Some(peer) if !self.serves(&peer) => PeerState::OtherTransport,
+            Some(peer) if matches!(peer.place, Place::Range(_)) => PeerState::Guest,
+            Some(_) => PeerState::Wanted,
         }
     }
 

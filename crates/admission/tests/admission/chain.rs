@@ -106,6 +106,7 @@ fn whole(numbers: &Numbers) -> Chain {
     let known: PrefixTable = ["192.0.2.0/24".parse::<Prefix>().expect("a prefix")].into_iter().collect();
     let pressure = Rc::new(Pressure::new(numbers));
     let peers = |attempt: &dyn Attempt| match attempt.remote().to_string().as_str() {
+        "192.0.2.8:50000" => PeerState::Guest,
         "192.0.2.9:50000" => PeerState::Disabled,
         _ => PeerState::Wanted,
     };
@@ -151,10 +152,14 @@ fn each_kind_of_attempt_ends_where_it_should() {
     assert_eq!(ends(Try::quic(host).says(Says::Asks(b"\x02h3", None))), ("refuse", "hello"));
     assert_eq!(ends(Try::quic(host).says(Says::Part)), ("accept", "end"));
     assert_eq!(ends(Try::quic_again(host).among(8)), ("accept", "hello"));
-    assert_eq!(ends(Try::quic_again(host).says(boq).among(8)), ("refuse", "handshakes"));
+    assert_eq!(ends(Try::quic_again(host).says(boq.clone()).among(8)), ("accept", "end"));
+    assert_eq!(ends(Try::quic_again("192.0.2.8").says(boq).among(8)), ("refuse", "handshakes"));
     assert_eq!(ends(Try::quic_again(host).among(10)), ("refuse", "handshakes"));
     assert_eq!(ends(Try::tcp(host)), ("accept", "end"));
-    assert_eq!(ends(Try::tcp(host).among(8)), ("refuse", "handshakes"));
+    assert_eq!(ends(Try::tcp(host).among(8)), ("accept", "end"));
+    assert_eq!(ends(Try::tcp(host).among(10)), ("refuse", "handshakes"));
+    assert_eq!(ends(Try::tcp("192.0.2.8").among(7)), ("accept", "end"));
+    assert_eq!(ends(Try::tcp("192.0.2.8").among(8)), ("refuse", "handshakes"));
     assert_eq!(ends(Try::tls(host)), ("wait", "hello"));
     assert_eq!(ends(Try::tls(host).among(9)), ("wait", "hello"));
     assert_eq!(ends(Try::tls(host).among(10)), ("refuse", "handshakes"));

@@ -160,7 +160,9 @@ fn who_is_no_peer_or_a_disabled_one_is_refused() {
         state.set(is);
         peers.judge(&mut Try::tcp(HOST), Instant::now())
     };
-    assert_eq!(judge(PeerState::Wanted), Verdict::Next);
+    for is in [PeerState::Wanted, PeerState::Guest] {
+        assert_eq!(judge(is), Verdict::Next, "{is:?}");
+    }
     for is in [PeerState::Disabled, PeerState::OtherTransport, PeerState::Nobody] {
         assert!(matches!(judge(is), Verdict::Refuse(_)), "{is:?}");
     }
@@ -212,7 +214,7 @@ fn what_has_priority_passes_by_the_most_handshakes_up_to_a_quarter_more() {
 #[test]
 fn the_most_handshakes_are_the_most() {
     let now = Instant::now();
-    let mut stage = Handshakes::new(8);
+    let mut stage = Handshakes::new(8, |_: &dyn holdfast_admission::Attempt| PeerState::Guest);
     assert_eq!(stage.judge(&mut Try::quic(HOST).among(7), now), Verdict::Next);
     assert_eq!(stage.judge(&mut Try::quic(HOST).among(8), now), Verdict::Ignore);
     assert_eq!(
@@ -223,6 +225,20 @@ fn the_most_handshakes_are_the_most() {
         stage.judge(&mut Try::tcp(HOST).among(9), now),
         Verdict::Refuse("too many handshakes are under way")
     );
+}
+
+#[test]
+fn who_is_configured_by_address_has_room_where_those_of_ranges_have_none() {
+    let now = Instant::now();
+    let mut stage = Handshakes::new(8, |_: &dyn holdfast_admission::Attempt| PeerState::Wanted);
+    for handshakes in [8, 9] {
+        assert_eq!(stage.judge(&mut Try::tcp(HOST).among(handshakes), now), Verdict::Next);
+        assert_eq!(stage.judge(&mut Try::quic_again(HOST).among(handshakes), now), Verdict::Next);
+        // Anybody may say that.
+        assert_eq!(stage.judge(&mut Try::quic(HOST).among(handshakes), now), Verdict::Ignore);
+    }
+    let refused = Verdict::Refuse("too many handshakes are under way");
+    assert_eq!(stage.judge(&mut Try::tcp(HOST).among(10), now), refused);
 }
 
 #[test]
