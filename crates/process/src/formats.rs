@@ -160,9 +160,9 @@ mod tests {
     fn what_is_written_has_to_be_read() {
         let own = Formats::own().expect("readable");
         let mut newer = own.clone();
-        newer.nsr_log = Versions { reads: vec![1, 2, 3, 4, 5, 6], writes: 6 };
+        newer.nsr_log = Versions { reads: vec![1, 2, 3, 4, 5, 6, 7], writes: 7 };
         assert!(newer.obstacles(&own).is_empty());
-        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 6"]);
+        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 7"]);
         newer.xrl = 9;
         assert_eq!(newer.obstacles(&own), ["it speaks frames of version 9, not 1"]);
     }
