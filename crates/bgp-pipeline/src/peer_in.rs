@@ -101,6 +101,18 @@ impl Drops {
     }
 
     pub(crate) fn add(&mut self, reason: DropReason, concerned: Concerned) {
+        let Concerned { prefix, routes } = concerned;
+        self.count(reason, 1);
+        self.note(Dropped { prefix, routes, reason });
+    }
+
+    /// Adds those of another peer, as if they had come after these.
+    pub fn merge(&mut self, other: &Self) {
+        other.counts.iter().for_each(|(reason, count)| self.count(*reason, *count));
+        other.last.iter().for_each(|dropped| self.note(*dropped));
+    }
+
+    fn count(&mut self, reason: DropReason, count: u64) {
         let known = self.counts.iter().position(|(other, _)| *other == reason);
         let at = known.unwrap_or_else(|| {
             if self.counts.len() < Self::REASONS {
@@ -108,13 +120,15 @@ impl Drops {
             }
             self.counts.len() - 1
         });
-        self.counts[at].1 += 1;
-        self.total += 1;
+        self.counts[at].1 += count;
+        self.total += count;
+    }
+
+    fn note(&mut self, dropped: Dropped) {
         if self.last.len() == Self::LAST {
             self.last.pop_front();
         }
-        let Concerned { prefix, routes } = concerned;
-        self.last.push_back(Dropped { prefix, routes, reason });
+        self.last.push_back(dropped);
     }
 }
 

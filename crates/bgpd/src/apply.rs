@@ -78,6 +78,8 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             speaker.add_peer(neighbor.clone(), false, seed(), now);
         }
     }
+    let is_configured = |name: &str| wanted.ranges.iter().any(|range| range.template.source.name == name);
+    speaker.ranges.retain(|name, members| members.present > 0 || is_configured(name));
     info!(
         event = "peers-configured",
         added,

@@ -17,6 +17,7 @@ mod neighbors;
 mod nonstop;
 mod points;
 mod policy;
+mod ranges;
 mod redistribute;
 mod rib;
 mod roster;

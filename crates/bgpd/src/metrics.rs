@@ -79,6 +79,16 @@ static PREFIXES_BEST: Metric =
 static PREFIXES_SENT: Metric =
     Metric::gauge("holdfast_bgp_peer_prefixes_sent", "Prefixes announced to the peer");
 
+static RANGE_PEERS: Metric = Metric::gauge("holdfast_bgp_range_peers", "Peers of the listen range");
+static RANGE_GONE: Metric =
+    Metric::counter("holdfast_bgp_range_peers_gone", "Peers of the listen range that are gone");
+static RANGE_ESTABLISHED: Metric =
+    Metric::counter("holdfast_bgp_range_established", "How often sessions of peers came up that are gone");
+static RANGE_DROPS: Metric = Metric::counter(
+    "holdfast_bgp_range_drops",
+    "Routes and attributes dropped from UPDATEs of peers of the listen range that are gone",
+);
+
 static OF_PEERS: [&Metric; 15] = [
     &UP,
     &STATE,
@@ -158,6 +168,13 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&VRPS, &[], vrps as u64);
     sheet.add(&ASPAS, &[], aspas as u64);
     sheet.add(&EPOCH, &[], validation.epoch().unwrap_or(0));
+    for (name, members) in &speaker.ranges {
+        let of_range = [("range", name.as_str())];
+        sheet.add(&RANGE_PEERS, &of_range, members.present as u64);
+        sheet.add(&RANGE_GONE, &of_range, members.gone.peers);
+        sheet.add(&RANGE_ESTABLISHED, &of_range, members.gone.established);
+        sheet.add(&RANGE_DROPS, &of_range, members.gone.drops.total());
+    }
     OF_PEERS.iter().for_each(|metric| sheet.declare(metric));
     queues(sheet, bgp, &speaker);
     nsr(sheet, &speaker);

@@ -12,9 +12,10 @@ use std::{
 
 use holdfast_api::bgp::v1::{
     self as api, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply,
-    Dampened, Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, ShowDampenedRequest,
-    ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest,
-    StartPeerRequest, StopPeerRequest, Summary, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
+    Dampened, Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, RangesReply,
+    ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRangesRequest,
+    ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary,
+    TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
 use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline};
 use holdfast_damping::Damping;
@@ -27,7 +28,7 @@ use tracing::{Instrument, info, warn};
 
 use crate::{
     MakeStages, apply,
-    config::{Configuration, Neighbor, Peers, Policies, Settings},
+    config::{Configuration, Neighbor, Peers, Policies, Range, Settings},
     custody::Custody,
     door, freeze,
     location::Location,
@@ -457,6 +458,24 @@ impl BgpServer for Server {
             }
         }
         Ok(())
+    }
+
+    async fn show_ranges(
+        &self,
+        _: &CallContext,
+        request: ShowRangesRequest,
+    ) -> Result<RangesReply, XrlError> {
+        let bgp = self.bgp()?;
+        let (speaker, ranges) = (bgp.speaker.borrow(), bgp.ranges.borrow());
+        let wanted = |range: &&Range| {
+            let (name, network) = (&range.template.source.name, range.network.to_string());
+            ["", name, &network].contains(&request.range.as_str())
+        };
+        let ranges: Vec<_> = ranges.iter().filter(wanted).map(|range| show::range(&speaker, range)).collect();
+        if ranges.is_empty() && !request.range.is_empty() {
+            return Err(XrlError::not_found(format!("there is no listen range {:?}", request.range)));
+        }
+        Ok(RangesReply { ranges })
     }
 
     async fn show_routes(

@@ -6,15 +6,18 @@ use std::{
 };
 
 use holdfast_api::bgp::v1 as api;
-use holdfast_bgp_pipeline::{AggregateView, Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind};
+use holdfast_bgp_pipeline::{
+    AggregateView, DropReason, Dropped, Drops, NeighborView, PathState, PathView, PeerIndex, PeerKind,
+};
 use holdfast_bgp_session::{History, State};
 use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
 use holdfast_damping::Flaps;
 use holdfast_types::{Asn, Family, Prefix, RouterId};
 
 use crate::{
-    config::Neighbor,
+    config::{Neighbor, Range},
     nonstop,
+    ranges::Totals,
     speaker::{Cost, Slot, Speaker},
     stream::transport_name,
 };
@@ -163,6 +166,44 @@ fn last_error(history: &History) -> String {
     }
 }
 
+/// Adds what a peer has done to what others of its range have.
+pub(crate) fn add_to(totals: &mut Totals, slot: &Slot, drops: Option<&Drops>) {
+    let history = slot.session.history();
+    let is_up = slot.session.state() == State::Established;
+    let ended = history.established.saturating_sub(is_up.into());
+    let error = if is_up { String::new() } else { last_error(history) };
+    totals.add(&slot.neighbor.location, (history.established, ended), drops, error);
+}
+
+/// A listen range, with what all did that it ever had.
+pub(crate) fn range(speaker: &Speaker, range: &Range) -> api::RangeTotals {
+    let name = &range.template.source.name;
+    let members = speaker.ranges.get(name);
+    let mut totals = members.map(|members| members.gone.clone()).unwrap_or_default();
+    for (&index, slot) in &speaker.slots {
+        if slot.dynamic && slot.neighbor.source.name == *name {
+            add_to(&mut totals, slot, speaker.pipeline.drops(index));
+        }
+    }
+    let (last_error_of, last_error) = totals.last_error.unzip();
+    api::RangeTotals {
+        name: name.clone(),
+        prefix: range.network.to_string(),
+        peers: members.map_or(0, |members| members.present as u32),
+        peers_seen: totals.peers,
+        connections_established: totals.established,
+        connections_dropped: totals.dropped,
+        drops: totals.drops.counts().iter().map(drop_count).collect(),
+        faults: totals.drops.last().map(fault).collect(),
+        last_error: last_error.unwrap_or_default(),
+        last_error_of: last_error_of.map(|location| location.to_string()).unwrap_or_default(),
+    }
+}
+
+fn drop_count((reason, count): &(DropReason, u64)) -> api::Drop {
+    api::Drop { reason: reason.to_string(), count: *count }
+}
+
 pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Option<api::Neighbor> {
     let slot = speaker.slots.get(&index)?;
     let source = &slot.neighbor.source;
@@ -171,7 +212,6 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
     let ago = |at: Instant| milliseconds(now.saturating_duration_since(at));
     let asn = negotiated.map_or(Asn(source.asn), |negotiated| negotiated.asn);
     let drops = speaker.pipeline.drops(index);
-    let drop = |(reason, count): &(_, u64)| api::Drop { reason: format!("{reason}"), count: *count };
     Some(api::Neighbor {
         peer: Some(peer(speaker, index, slot, &slot.neighbor.families(), now)),
         local_address: connection.map(|connection| connection.local.ip().to_string()).unwrap_or_default(),
@@ -205,7 +245,7 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .collect(),
         import: source.import.clone(),
         export: source.export.clone(),
-        drops: drops.map(|drops| drops.counts().iter().map(drop).collect()).unwrap_or_default(),
+        drops: drops.map(|drops| drops.counts().iter().map(drop_count).collect()).unwrap_or_default(),
         faults: drops.map(|drops| drops.last().map(fault).collect()).unwrap_or_default(),
         last_reset: slot
             .session

@@ -41,7 +41,9 @@ use crate::{
     location::Location,
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
+    ranges::Members,
     roster::{Present, Stopped},
+    show,
     speaker::{awaited::Awaited, poison::Poison, restart::Restart},
     stream::Handed,
     watch::Watchers,
@@ -220,8 +222,8 @@ pub(crate) struct Speaker {
     pub(crate) pipeline: Pipeline,
     pub(crate) slots: BTreeMap<PeerIndex, Slot>,
     locations: HashMap<Location, PeerIndex>,
-    /// How many peers each listen range has, by its name.
-    range_sizes: HashMap<String, usize>,
+    /// The peers of each listen range, by its name; those of ranges that are configured stay when nobody is there.
+    pub(crate) ranges: HashMap<String, Members>,
     /// Peers that are gone while connections of theirs still say goodbye, and how many do. Nobody else gets their index.
     leaving: HashMap<PeerIndex, usize>,
     pub(crate) connections: HashMap<Key, Connection>,
@@ -268,7 +270,7 @@ impl Speaker {
             pipeline,
             slots: BTreeMap::new(),
             locations: HashMap::new(),
-            range_sizes: HashMap::new(),
+            ranges: HashMap::new(),
             leaving: HashMap::new(),
             connections: HashMap::new(),
             unacknowledged: BTreeSet::new(),
@@ -320,7 +322,7 @@ impl Speaker {
         slot.stopped = self.stopped.noted(&slot.neighbor.location).is_some();
         self.locations.insert(slot.neighbor.location.clone(), index);
         if slot.dynamic {
-            *self.range_sizes.entry(slot.neighbor.source.name.clone()).or_default() += 1;
+            self.ranges.entry(slot.neighbor.source.name.clone()).or_default().present += 1;
         }
         self.slots.entry(index).insert_entry(slot).into_mut()
     }
@@ -337,12 +339,10 @@ impl Speaker {
         self.locations.remove(&slot.neighbor.location);
         self.await_no_more(&slot);
         if slot.dynamic
-            && let Some(count) = self.range_sizes.get_mut(&slot.neighbor.source.name)
+            && let Some(members) = self.ranges.get_mut(&slot.neighbor.source.name)
         {
-            *count -= 1;
-            if *count == 0 {
-                self.range_sizes.remove(&slot.neighbor.source.name);
-            }
+            members.present -= 1;
+            show::add_to(&mut members.gone, &slot, self.pipeline.drops(index));
         }
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, index));
@@ -799,7 +799,7 @@ impl Speaker {
     pub(crate) fn has_room(&self, range: &str) -> bool {
         self.slots.len() + self.leaving.len() < MOST_PEERS
             && self.leaving.len() < MOST_PER_RANGE
-            && self.range_sizes.get(range).is_none_or(|&count| count < MOST_PER_RANGE)
+            && self.ranges.get(range).is_none_or(|members| members.present < MOST_PER_RANGE)
     }
 
     /// A peer by the name or address that an operator gave.

@@ -10,9 +10,10 @@ use holdfast_types::{Asn, Family, HashKey, RouterId};
 
 use super::{END_OF_RIB, Line, Scene, limited, open};
 use crate::{
-    config::{Neighbor, Peers},
+    config::{Neighbor, Peers, Range},
     location::Location,
     roster::Stopped,
+    show,
     speaker::Speaker,
 };
 
@@ -213,4 +214,35 @@ async fn a_peer_that_is_not_configured_any_more_is_not_stopped_when_it_comes_bac
     assert_eq!(scene.speaker.stopped.peers().count(), 0, "removed by a reload");
     crate::apply::peers(&mut scene.speaker, &before, scene.now);
     assert!(scene.speaker.slots.values().all(|slot| !slot.stopped));
+}
+
+#[tokio::test]
+async fn what_peers_of_a_range_did_counts_on_when_they_are_gone() {
+    // Without AS_PATH and NEXT_HOP, 10.0.0.0/8 is withdrawn.
+    let bad = [&[255; 16][..], &[0, 29, 2, 0, 0, 0, 4], &[0x40, 1, 1, 0], &[8, 10]].concat();
+    let mut scene = Scene::new();
+    let mut range = super::configuration().peers.ranges.remove(0);
+    let shown = |scene: &Scene, range: &Range| {
+        let shown = show::range(&scene.speaker, range);
+        let drops: u64 = shown.drops.iter().map(|drop| drop.count).sum();
+        (shown.peers, shown.peers_seen, shown.connections_established, shown.connections_dropped, drops)
+    };
+    for n in 0..3 {
+        let mut line = scene.guest().await;
+        scene.establish(&mut line).await;
+        scene.says(&mut line, &bad).await;
+        assert_eq!(shown(&scene, &range), (1, n + 1, n + 1, n, n + 1), "while it is there");
+        drop(line.far);
+        scene.reads(line.key).await;
+        assert_eq!(shown(&scene, &range), (0, n + 1, n + 1, n + 1, n + 1), "and when it is not");
+    }
+    let totals = show::range(&scene.speaker, &range);
+    assert_eq!((totals.faults.len(), totals.last_error_of.as_str()), (3, "10.0.1.9"));
+    assert!(totals.last_error.contains("closed"), "{}", totals.last_error);
+
+    // They go with the range.
+    crate::apply::peers(&mut scene.speaker, &Peers::default(), scene.now);
+    assert!(scene.speaker.ranges.is_empty());
+    range.template.name = "others".into();
+    assert_eq!(shown(&scene, &range), (0, 0, 0, 0, 0));
 }

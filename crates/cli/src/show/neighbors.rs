@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, Cost, FamilyState, Neighbor, NextHopRule, PathRules, PrefixLimit, PrivateAsns,
-    ShowNeighborsRequest, SummaryPeer,
+    BgpClient, Cost, Drop, FamilyState, Neighbor, NextHopRule, PathRules, PrefixLimit, PrivateAsns,
+    RangeTotals, ShowNeighborsRequest, ShowRangesRequest, SummaryPeer,
 };
 use holdfast_types::BgpRole;
+use holdfast_xrl::{ErrorKind, XrlError};
 use serde_json::{Map, Value, json};
 
 use super::summary::{ESTABLISHED, established_epoch, key};
@@ -26,10 +27,15 @@ pub(super) async fn show(
     let bgp: BgpClient = router.client("bgp").await?;
     let mut neighbors = bgp.show_neighbors(ShowNeighborsRequest { peer: name.clone().unwrap_or_default() });
     // The first answer says whether the peer exists; before that nothing is written.
-    let mut next = answer(neighbors.next()).await?;
-    if let (None, Some(name)) = (&next, name) {
-        return Err(Failure::NothingFound(format!("there is no peer `{name}`")));
-    }
+    let mut next = match (answer(neighbors.next()).await, name) {
+        (Err(Failure::Refused(error)), Some(name)) if error.kind() == ErrorKind::NotFound => {
+            return show_range(&bgp, name, error, as_json, out).await;
+        }
+        (Ok(None), Some(name)) => {
+            return Err(Failure::NothingFound(format!("there is no peer `{name}`")));
+        }
+        (first, _) => first?,
+    };
     if !as_json {
         while let Some(neighbor) = next {
             write(&neighbor, out)?;
@@ -45,6 +51,78 @@ pub(super) async fn show(
     }
     object.end()?;
     Ok(writeln!(out)?)
+}
+
+/// A listen range, of which there may be one where there is no such peer.
+async fn show_range(
+    bgp: &BgpClient,
+    range: String,
+    no_peer: XrlError,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let ranges = match answer(bgp.show_ranges(ShowRangesRequest { range })).await {
+        Ok(reply) => reply.ranges,
+        Err(Failure::Refused(error)) if error.kind() == ErrorKind::NotFound => {
+            return Err(Failure::Refused(no_peer));
+        }
+        Err(failure) => return Err(failure),
+    };
+    if !as_json {
+        return Ok(ranges.iter().try_for_each(|range| write_range(range, out))?);
+    }
+    let mut object = Object::begin(&mut *out)?;
+    for range in &ranges {
+        object.member(&range.name, &range_json(range))?;
+    }
+    object.end()?;
+    Ok(writeln!(out)?)
+}
+
+fn range_json(range: &RangeTotals) -> Value {
+    let mut value = json!({
+        "name": range.name,
+        "listenRange": range.prefix,
+        "peers": range.peers,
+        "peersSeen": range.peers_seen,
+        "connectionsEstablished": range.connections_established,
+        "connectionsDropped": range.connections_dropped,
+        "drops": drops(&range.drops),
+        "faults": range.faults,
+    });
+    if !range.last_error.is_empty() {
+        value["lastError"] = range.last_error.as_str().into();
+        value["lastErrorOf"] = range.last_error_of.as_str().into();
+    }
+    value
+}
+
+fn write_range(range: &RangeTotals, out: &mut dyn Write) -> io::Result<()> {
+    let RangeTotals { name, prefix, peers, peers_seen, .. } = range;
+    writeln!(out, "Listen range {name} ({prefix})")?;
+    writeln!(out, "  Peers: {peers} now, {peers_seen} so far")?;
+    let (up, down) = (range.connections_established, range.connections_dropped);
+    writeln!(out, "  Connections: {up} established, {down} dropped")?;
+    if !range.last_error.is_empty() {
+        writeln!(out, "  Last error: {} ({})", range.last_error, range.last_error_of)?;
+    }
+    write_drops(&range.drops, &range.faults, out)?;
+    writeln!(out)
+}
+
+/// By reason.
+fn drops(drops: &[Drop]) -> Map<String, Value> {
+    drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect()
+}
+
+fn write_drops(drops: &[Drop], faults: &[String], out: &mut dyn Write) -> io::Result<()> {
+    for drop in drops {
+        writeln!(out, "  Dropped: {} x {}", drop.count, drop.reason)?;
+    }
+    for fault in faults {
+        writeln!(out, "  Fault: {fault}")?;
+    }
+    Ok(())
 }
 
 pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
@@ -76,7 +154,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         "dynamicPeer": neighbor.in_listen_range,
         "admin_state": peer.admin_state,
         "pathRules": neighbor.paths.iter().flat_map(path_rules).collect::<Vec<_>>(),
-        "drops": neighbor.drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect::<Map<_, _>>(),
+        "drops": drops(&neighbor.drops),
         "faults": neighbor.faults,
     });
     if let Some(cost) = &neighbor.cost {
@@ -255,12 +333,7 @@ fn write(neighbor: &Neighbor, out: &mut dyn Write) -> io::Result<()> {
     if let Some(cost) = neighbor.cost.as_ref().filter(|cost| cost.turns > 0) {
         write_cost(cost, out)?;
     }
-    for drop in &neighbor.drops {
-        writeln!(out, "  Dropped: {} x {}", drop.count, drop.reason)?;
-    }
-    for fault in &neighbor.faults {
-        writeln!(out, "  Fault: {fault}")?;
-    }
+    write_drops(&neighbor.drops, &neighbor.faults, out)?;
     writeln!(out)
 }
 

@@ -3,11 +3,12 @@
 use holdfast_api::{
     bgp::v1::{
         self as bgp, AggregateState, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply,
-        ClearRequest, Dampened, DampenedRoute, FamilyState, MessageCount, Neighbor, NeighborView, NsrReply,
-        NsrSession, Path, Paths, PolicyChange, PolicyPlace, PolicyReply, PolicyTrace, Prefix,
-        ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRouteRequest,
-        ShowRoutesRequest, ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary, SummaryFamily,
-        SummaryPeer, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
+        ClearRequest, Dampened, DampenedRoute, Drop, FamilyState, MessageCount, Neighbor, NeighborView,
+        NsrReply, NsrSession, Path, Paths, PolicyChange, PolicyPlace, PolicyReply, PolicyTrace, Prefix,
+        RangeTotals, RangesReply, ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest,
+        ShowRangesRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest,
+        StopPeerRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply, TracePolicyRequest,
+        WatchRequest, Watched,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -137,12 +138,38 @@ impl BgpServer for Bgp {
         request: ShowNeighborsRequest,
         mut replies: ReplySink<Neighbor>,
     ) -> Result<(), XrlError> {
+        if !request.peer.is_empty() && peers().iter().all(|peer| peer.name != request.peer) {
+            return Err(XrlError::not_found(format!("there is no peer `{}`", request.peer)));
+        }
         for peer in peers() {
             if request.peer.is_empty() || request.peer == peer.name {
                 replies.send(neighbor(peer)).await?;
             }
         }
         Ok(())
+    }
+
+    async fn show_ranges(
+        &self,
+        _: &CallContext,
+        request: ShowRangesRequest,
+    ) -> Result<RangesReply, XrlError> {
+        if request.range != "guests" {
+            return Err(XrlError::not_found("there is no listen range"));
+        }
+        let range = RangeTotals {
+            name: "guests".into(),
+            prefix: "10.2.0.0/16".into(),
+            peers: 2,
+            peers_seen: 7,
+            connections_established: 6,
+            connections_dropped: 4,
+            drops: vec![Drop { reason: "AS_PATH: AS number 0".into(), count: 3 }],
+            faults: vec!["20.0.0.0/24: AS_PATH: AS number 0".into()],
+            last_error: "connection closed by the peer".into(),
+            last_error_of: "10.2.0.9".into(),
+        };
+        Ok(RangesReply { ranges: vec![range] })
     }
 
     async fn show_routes(

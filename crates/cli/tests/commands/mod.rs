@@ -56,6 +56,27 @@ fn summary_has_the_key_names_of_frr() {
 }
 
 #[test]
+fn a_listen_range_is_shown_where_no_peer_has_the_name() {
+    let router = Router::start();
+    let shown = router.json("show bgp neighbors guests");
+    let range = &shown["guests"];
+    for (key, value) in [
+        ("listenRange", json!("10.2.0.0/16")),
+        ("peers", json!(2)),
+        ("peersSeen", json!(7)),
+        ("connectionsDropped", json!(4)),
+        ("drops", json!({ "AS_PATH: AS number 0": 3 })),
+        ("lastErrorOf", json!("10.2.0.9")),
+    ] {
+        assert_eq!(range[key], value, "{key}");
+    }
+    let text = router.text("show bgp neighbors guests");
+    assert!(text.contains("Listen range guests (10.2.0.0/16)\n  Peers: 2 now, 7 so far\n"), "{text}");
+    let (code, message) = router.fails("show bgp neighbors nobody");
+    assert_eq!((code, &*message), (1, "there is no peer `nobody`"));
+}
+
+#[test]
 fn a_vrf_is_asked_where_one_is_named() {
     let router = Router::start();
     for line in ["show bgp summary --vrf blue", "show bgp --vrf=blue summary"] {

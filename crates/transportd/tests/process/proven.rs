@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{ErrorKind, Write},
-    net::{SocketAddr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
     sync::mpsc::{Receiver, Sender, channel},
     thread,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use holdfast_api::transport::v1::{
-    Configuration, Connection, Empty, Listener, MeterReply, MeterRequest, Peer, Protocol, Secrets,
+    Admission, Configuration, Connection, Empty, Listener, MeterReply, MeterRequest, Peer, Protocol, Secrets,
     TransportClient, Trust,
 };
 use holdfast_tls::{
@@ -328,5 +328,41 @@ fn who_may_use_tls_and_tcp_comes_over_either() {
         drop(socket);
         // With its octet unread.
         assert_eq!(calling.await.expect("no panic"), Err(ErrorKind::ConnectionReset));
+    });
+}
+
+#[test]
+fn where_silent_members_of_a_range_hold_all_handshakes_a_configured_peer_is_let_in() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        let door: TransportClient = router.manager.wait_for("transport").await.expect("it is there");
+        door.keep(Empty {}, vec![ours.secrets()]).await.expect("kept");
+        let trust = Trust { pins: vec![theirs.key.fingerprint().to_vec()], ..Trust::default() };
+        let range = Peer {
+            is_range: true,
+            range_length: 8,
+            transports: [Protocol::Tls, Protocol::Tcp].map(Into::into).to_vec(),
+            trust: Some(trust),
+            ..peer("range", Ipv4Addr::new(127, 0, 0, 0))
+        };
+        let more = Configuration {
+            certificates: vec![ours.certificate.clone()],
+            admission: Some(Admission { most_handshakes: 2, ..Admission::default() }),
+            ..Configuration::default()
+        };
+        router.configure_with(&[peer("neighbor", NEIGHBOR), range], more).await;
+        let mut accepted = router.door().await.accept(Empty {});
+        let silent = |last| Ipv4Addr::new(127, 0, 1, last);
+        let held = [call(silent(1), |stream| stream).await, call(silent(2), |stream| stream).await];
+        while router.listener().await.handshakes < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(call(silent(3), read).await, Err(ErrorKind::ConnectionReset), "there is no room");
+        let calling = tokio::task::spawn_local(call(NEIGHBOR, read));
+        let (connection, socket) = handed(&mut accepted).await;
+        assert_eq!(connection.peer, "neighbor");
+        drop(socket);
+        assert_eq!(calling.await.expect("no panic"), Ok(0));
+        drop(held);
     });
 }
