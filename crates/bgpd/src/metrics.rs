@@ -89,6 +89,8 @@ static RANGE_DROPS: Metric = Metric::counter(
     "Routes and attributes dropped from UPDATEs of peers of the listen range that are gone",
 );
 
+static OF_RANGES: [&Metric; 4] = [&RANGE_PEERS, &RANGE_GONE, &RANGE_ESTABLISHED, &RANGE_DROPS];
+
 static OF_PEERS: [&Metric; 15] = [
     &UP,
     &STATE,
@@ -168,6 +170,7 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&VRPS, &[], vrps as u64);
     sheet.add(&ASPAS, &[], aspas as u64);
     sheet.add(&EPOCH, &[], validation.epoch().unwrap_or(0));
+    OF_RANGES.iter().for_each(|metric| sheet.declare(metric));
     for (name, members) in &speaker.ranges {
         let of_range = [("range", name.as_str())];
         sheet.add(&RANGE_PEERS, &of_range, members.present as u64);
