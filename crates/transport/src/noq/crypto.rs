@@ -206,10 +206,20 @@ impl PacketKey for Opened {
     }
 }
 
-/// A session whose changes of keys are counted.
+/// A session whose changes of keys are counted, and that tells the peer no more than the number of an error.
 struct Counted {
     session: Box<dyn Session>,
     updates: KeyUpdates,
+}
+
+/// noq sends the words of an error to the peer (RFC 9000 section 19.19), and those of TLS say what is expected of it and what
+/// time it is here. So the number goes out alone, as an alert does over TCP; the words stay beside it, for our own log.
+fn without_words(mut error: TransportError) -> TransportError {
+    let words = std::mem::take(&mut error.reason);
+    if error.crypto.is_none() && !words.is_empty() {
+        error.crypto = Some(Arc::new(rustls::Error::General(words)));
+    }
+    error
 }
 
 impl Session for Counted {
@@ -238,11 +248,11 @@ impl Session for Counted {
     }
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
-        self.session.read_handshake(buf)
+        self.session.read_handshake(buf).map_err(without_words)
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        self.session.transport_parameters()
+        self.session.transport_parameters().map_err(without_words)
     }
 
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {

@@ -12,6 +12,7 @@ mod garbage;
 mod mixed;
 mod octets;
 mod people;
+mod refusals;
 mod trust;
 
 use std::time::Duration;
