@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use holdfast_bgp_wire::Notification;
+use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_types::Family;
 
 use crate::{ConnId, Negotiated, StopReason};
@@ -100,8 +100,9 @@ pub enum SessionEvent {
     ConnectTimedOut,
     /// Two connections met, or a newer one met the session: this one was closed (RFC 4271 section 6.8).
     CollisionLost(Role),
-    /// The peer connected while we are Idle: refused.
-    RefusedWhileIdle,
+    /// A connection of the peer was not taken: the session is down and waits (Connection Rejected), or there are two already
+    /// (Connection Collision Resolution).
+    Refused(CeaseSubcode),
     /// The peer knows no capabilities: the next OPEN goes without (RFC 5492 section 3).
     WithoutCapabilities,
     /// The peer begins to announce a family again before it has announced it once: ignored (RFC 7313 section 4).
@@ -119,7 +120,9 @@ impl fmt::Display for SessionEvent {
             Self::ConnectFailed(error) => write!(f, "connecting failed: {error}"),
             Self::ConnectTimedOut => f.write_str("connecting failed: no answer"),
             Self::CollisionLost(role) => write!(f, "{role} connection closed: the other one is kept"),
-            Self::RefusedWhileIdle => f.write_str("incoming connection refused in Idle"),
+            Self::Refused(why) => {
+                write!(f, "incoming connection refused: sent {}", Notification::cease(*why))
+            }
             Self::RefreshTooEarly(family) => {
                 write!(f, "a refresh of {family} begins before End-of-RIB: ignored")
             }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_bgp_wire::{Capability, MAX_LEN, MessageType};
+use holdfast_bgp_wire::{Capability, CeaseSubcode, MAX_LEN, MessageType, Notification};
 use holdfast_types::Family;
 
 use crate::{
@@ -313,16 +313,22 @@ impl Peer {
             return;
         }
         if self.activity != Activity::Running {
-            self.out.push(Output::Close(id));
-            return self.out.log(SessionEvent::RefusedWhileIdle);
+            return self.refuse(id, CeaseSubcode::ConnectionRejected);
         }
         self.drop_superseded(now);
         let Some(slot) = self.connections.iter().position(Option::is_none) else {
-            return self.out.push(Output::Close(id));
+            return self.refuse(id, CeaseSubcode::ConnectionCollisionResolution);
         };
         self.timers.stop(Timer::ConnectRetry);
         let plain = self.plain;
         self.connections[slot] = Some(Connection::accept(id, plain, &mut self.parts(now).1));
+    }
+
+    /// A connection that is not taken, and why (RFC 4486 section 4): the peer need not wait for our OPEN.
+    fn refuse(&mut self, id: ConnId, why: CeaseSubcode) {
+        self.out.send(id, MessageType::Notification, Notification::cease(why).encode());
+        self.out.push(Output::Close(id));
+        self.out.log(SessionEvent::Refused(why));
     }
 
     fn expire(&mut self, now: Instant) {

@@ -59,7 +59,7 @@ impl Peer {
     /// A connection ends by what came over it, or by a timer.
     pub(super) fn end(&mut self, slot: usize, reason: DownReason, now: Instant) {
         let knows_no_capabilities = is_unsupported_optional_parameter(&reason);
-        let lost = matches!(reason, DownReason::Lost(_));
+        let is_no_failure = matches!(reason, DownReason::Lost(_)) || is_rejected(&reason);
         let Some(ended) = self.finish(slot, reason, now) else { return };
         if knows_no_capabilities {
             self.change_capabilities(&ended);
@@ -68,8 +68,8 @@ impl Peer {
             return;
         }
         match ended.phase {
-            // RFC 4271 section 8.2.2: on to Active, and no failure is counted.
-            Phase::OpenSent if lost => self.restart_connect_retry(now),
+            // RFC 4271 section 8.2.2: on to Active, and no failure is counted. A peer that is Idle says so, or just closes.
+            Phase::OpenSent if is_no_failure => self.restart_connect_retry(now),
             Phase::Connect | Phase::OpenSent | Phase::OpenConfirm(_) | Phase::Established(_) => {
                 self.fail(now);
             }
@@ -125,6 +125,8 @@ impl Peer {
         match reason {
             // The driver has released it.
             DownReason::Lost(_) => return Some(ended),
+            // What ended the session before says more.
+            DownReason::Received(_) if is_rejected(reason) => {}
             DownReason::Received(notification) => {
                 self.history.last_received = Some(Noted { at: now, notification: notification.clone() });
             }
@@ -169,6 +171,12 @@ fn farewell(reason: &DownReason, session: Option<&Established>) -> Option<Notifi
         DownReason::Replaced => Some(Notification::cease(CeaseSubcode::ConnectionCollisionResolution)),
         DownReason::Received(_) | DownReason::Lost(_) => None,
     }
+}
+
+/// The peer does not take a connection now (RFC 4486 section 4).
+fn is_rejected(reason: &DownReason) -> bool {
+    let rejected = CeaseSubcode::ConnectionRejected as u8;
+    matches!(reason, DownReason::Received(Notification { code: 6, subcode, .. }) if *subcode == rejected)
 }
 
 fn is_unsupported_optional_parameter(reason: &DownReason) -> bool {

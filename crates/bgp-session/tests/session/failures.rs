@@ -216,9 +216,20 @@ fn the_longest_pause_is_bounded_and_settings_of_zero_make_no_busy_loop() {
 #[test]
 fn start_ends_the_pause_at_once() {
     let mut solo = Solo::held();
-    assert_eq!(solo.feed(Input::Accepted(ACCEPTED))[0], Output::Close(ACCEPTED));
+    let refused = solo.feed(Input::Accepted(ACCEPTED));
+    let cease = Notification::cease(CeaseSubcode::ConnectionRejected);
+    assert_eq!(refused[..2], [Output::Send(ACCEPTED, cease.encode()), Output::Close(ACCEPTED)]);
+    assert_eq!(refused[2], Output::Log(SessionEvent::Refused(CeaseSubcode::ConnectionRejected)));
     assert_eq!(solo.feed(Input::Start), [Output::Connect(ConnId(DIALLED.0 + 1))]);
     assert_eq!((solo.peer.failures(), solo.peer.deadline(Timer::IdleHold)), (0, None));
+}
+
+#[test]
+fn a_peer_that_is_idle_and_says_so_is_asked_again_without_a_pause() {
+    let mut solo = Solo::in_state(State::OpenSent);
+    solo.feed_notification(DIALLED, &Notification::cease(CeaseSubcode::ConnectionRejected));
+    assert_eq!((solo.peer.state(), solo.peer.failures()), (State::Active, 0));
+    assert!(solo.peer.deadline(Timer::ConnectRetry).is_some());
 }
 
 #[test]
