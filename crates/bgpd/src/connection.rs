@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) wake: Rc<Notify>,
     /// The peer has forgotten it: what is queued goes out, then it is closed.
     pub(crate) closing: bool,
+    /// The NOTIFICATION that ends it, as the door tells the other end ([`door::code`](crate::door::code)).
+    pub(crate) verdict: Option<u32>,
     pub(crate) last_read: Instant,
     pub(crate) last_write: Instant,
     /// Its place in the log.
@@ -91,6 +93,7 @@ impl Connection {
             said,
             wake: Rc::new(Notify::new()),
             closing: false,
+            verdict: None,
             last_read: now,
             last_write: now,
             held: None,

@@ -5,20 +5,23 @@ use std::{
     net::IpAddr,
     os::fd::OwnedFd,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use holdfast_api::transport::v1::{self as transport, TransportClient};
 use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
+use holdfast_process::spawn_task;
 use holdfast_xrl::{ErrorKind, XrlError};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
     location::Location,
     speaker::Key,
     stream::{Handed, Stream},
-    tasks::{Bgp, seed},
+    tasks::{Bgp, LINGER, goodbye, seed},
 };
 
 /// Connections asked for at a time: nearly as many calls as may be under way to the door, the rest is for others.
@@ -28,6 +31,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a door is asked that has gone, or does not know the peer yet.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections that are told at a time why they are not taken; others are closed without a word.
+pub(crate) const MOST_REFUSALS: usize = 64;
 
 /// Takes the connections that the door lets in, for ever.
 pub(crate) async fn accept(bgp: Rc<Bgp>) {
@@ -81,10 +87,33 @@ impl Bgp {
                 return debug!(peer = name, address = %location, "a connection is of no use: {error}");
             }
         };
-        let Some(index) = self.peer_of(&name, &location) else { return };
-        if let Some(key) = self.with(|speaker, now| speaker.accepted(index, handed, &replaced, now)) {
-            self.serve(key);
+        let Some(index) = self.peer_of(&name, &location) else { return self.refuse(handed) };
+        match self.with(|speaker, now| speaker.accepted(index, handed, &replaced, now)) {
+            Ok(key) => self.serve(key),
+            Err(handed) => self.refuse(*handed),
         }
+    }
+
+    /// Ends a connection that is nobody's here, and says so (RFC 4486 section 4). Why is in the log already.
+    fn refuse(self: &Rc<Self>, Handed { stream, said, .. }: Handed) {
+        let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        let cease = Notification::cease(CeaseSubcode::ConnectionRejected).encode();
+        let bgp = Rc::clone(self);
+        spawn_task(async move {
+            let _place = place;
+            // It is the first that is written: there is room for all of it, or nobody any more.
+            let parting = async {
+                let _ = stream.writable().await;
+                let _ = stream.try_write(&cease);
+                part(&bgp, &stream, said.number, code(&cease)).await;
+            };
+            let _ = timeout(LINGER, parting).await;
+        });
+    }
+
+    /// Whether a line about this peer or range may be written now.
+    fn may_log(&self, name: &str) -> bool {
+        self.speaker.borrow_mut().may_log(name, Instant::now())
     }
 
     /// The peer at a place that is configured under this name, or comes from the range of this name. What was proven was
@@ -94,8 +123,9 @@ impl Bgp {
         let Some(index) = known else { return self.from_range(name, location) };
         let speaker = self.speaker.borrow();
         let is_meant = speaker.slots.get(&index).is_some_and(|slot| slot.neighbor.source.name == name);
-        if !is_meant {
-            debug!(peer = name, address = %location, "another peer is configured there: the connection is closed");
+        drop(speaker);
+        if !is_meant && self.may_log(name) {
+            warn!(event = "connection-refused", peer = name, address = %location, "another peer is configured there");
         }
         is_meant.then_some(index)
     }
@@ -105,7 +135,9 @@ impl Bgp {
         let ranges = self.ranges.borrow();
         let range = ranges.iter().find(|range| range.holds(location));
         let Some(range) = range.filter(|range| range.template.name == name) else {
-            debug!(peer = name, address = %location, "no peer is configured there: the connection is closed");
+            if self.may_log(name) {
+                warn!(event = "connection-refused", peer = name, address = %location, "no peer is configured there");
+            }
             return None;
         };
         let template = &range.template;
@@ -119,6 +151,28 @@ impl Bgp {
         }
         Some(speaker.add_peer(template.at(location.clone()), true, seed(), Instant::now()))
     }
+}
+
+/// What the door tells the other end of a connection that ends with this message: the code and the subcode of a
+/// NOTIFICATION, as one number. `None`: it is none.
+pub(crate) fn code(message: &[u8]) -> Option<u32> {
+    let is_notification = message.get(HEADER_LEN - 1) == Some(&(MessageType::Notification as u8));
+    let [code, subcode] = *message.get(HEADER_LEN..HEADER_LEN + 2)?.first_chunk::<2>()?;
+    is_notification.then(|| u32::from(code) << 8 | u32::from(subcode))
+}
+
+/// Ends a connection over which the last word is said: nobody waits for the other end where the door carries it. `code` is
+/// what that is told.
+pub(crate) async fn part(bgp: &Bgp, stream: &Stream, number: u64, code: Option<u32>) {
+    let told = async {
+        if let (true, Some(code)) = (stream.is_carried(), code)
+            && let Ok(door) = bgp.surroundings.wait_for::<TransportClient>("transport").await
+        {
+            // It has ended already, or the door is of a release that has no word for it.
+            let _ = door.close(transport::CloseRequest { number, code }).await;
+        }
+    };
+    tokio::join!(goodbye(stream), told);
 }
 
 /// Where the door says somebody is.

@@ -38,6 +38,7 @@ use tracing::{debug, info, warn};
 use crate::{
     config::{Neighbor, Settings},
     connection::{Connection, READ},
+    door,
     location::Location,
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
@@ -383,6 +384,7 @@ impl Speaker {
                         if is_open(&bytes) {
                             connection.sent_open.clone_from(&bytes);
                         }
+                        connection.verdict = door::code(&bytes).or(connection.verdict);
                         connection.queue(Bytes::from(bytes), None);
                         connection.count(&slot.session.counters().sent);
                         connection.wake.notify_one();
@@ -715,7 +717,7 @@ impl Speaker {
         }
     }
 
-    /// A connection came in from a peer that is known: its key, if it was taken. Over those of the numbers in `replaced` the
+    /// A connection came in from a peer that is known: its key, or itself if it is not for this peer. Over those of the numbers in `replaced` the
     /// peer says nothing any more; as they end last, the peer has a connection all the time and need not wait for the next.
     pub(crate) fn accepted(
         &mut self,
@@ -723,7 +725,7 @@ impl Speaker {
         handed: Handed,
         replaced: &[u64],
         now: Instant,
-    ) -> Option<Key> {
+    ) -> Result<Key, Box<Handed>> {
         let key = self.accept(index, handed, now);
         let is_replaced = |(key, connection): &(&Key, &Connection)| {
             key.0 == index && replaced.contains(&connection.said.number)
@@ -736,28 +738,27 @@ impl Speaker {
         key
     }
 
-    fn accept(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Option<Key> {
-        let slot = self.slots.get(&index)?;
-        let connection = Connection::new(handed, now);
+    fn accept(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Result<Key, Box<Handed>> {
+        let Some(slot) = self.slots.get(&index) else { return Err(Box::new(handed)) };
         if let Location::Neighbor(interface) = &slot.neighbor.location
             && let Some((_, session)) = self.session_connection(index)
-            && session.remote_address() != connection.remote_address()
+            && session.remote_address() != handed.remote.ip().to_canonical()
         {
             // It would take the session over and over (RFC 4724 section 5), and the first one take it back.
             if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
-                let (peer, address) = (&slot.neighbor.name, connection.remote_address());
+                let (peer, address) = (&slot.neighbor.name, handed.remote.ip().to_canonical());
                 warn!(
                     event = "connection-refused",
                     peer, %address, "the session is with another router on {interface}"
                 );
             }
-            return None;
+            return Err(Box::new(handed));
         }
         let id = ConnId(self.next_accepted);
         self.next_accepted = (self.next_accepted + 1) % ConnId::FIRST_DIALLED.0;
-        self.connections.insert((index, id), connection);
+        self.connections.insert((index, id), Connection::new(handed, now));
         self.input(index, Input::Accepted(id), now);
-        Some((index, id))
+        Ok((index, id))
     }
 
     /// The configured or dynamic peer at a place.
@@ -946,9 +947,6 @@ fn log(lines: &mut Limits, slot: &mut Slot, event: &SessionEvent, now: Instant) 
             debug!(peer, %address, "{event}");
         }
         SessionEvent::ConnectTimedOut if slot.unanswered => debug!(peer, %address, "{event}"),
-        SessionEvent::CollisionLost(_) | SessionEvent::RefusedWhileIdle => {
-            debug!(peer, %address, "{event}");
-        }
         _ if !may_log(lines, &neighbor.source.name, now) => {}
         SessionEvent::ConnectTimedOut => {
             info!(event = "connect-failed", peer, %address, "{event}");
@@ -962,6 +960,9 @@ fn log(lines: &mut Limits, slot: &mut Slot, event: &SessionEvent, now: Instant) 
         SessionEvent::Down(_) => warn!(event = "session-down", peer, %address, "{event}"),
         SessionEvent::RefreshTooEarly(_) | SessionEvent::RefreshTooLong(_) => {
             warn!(event = "refresh-failed", peer, %address, "{event}");
+        }
+        SessionEvent::Refused(_) | SessionEvent::CollisionLost(_) => {
+            info!(event = "connection-refused", peer, %address, "{event}");
         }
         SessionEvent::OpenFailed(..) | SessionEvent::WithoutCapabilities => {
             info!(event = "session-failed", peer, %address, "{event}");

@@ -16,6 +16,7 @@ use std::{
     io,
     os::fd::AsFd,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -31,7 +32,7 @@ use tracing::{Instrument, warn};
 
 use crate::{
     config::Range,
-    door::{MOST_DIALS, dial},
+    door::{MOST_DIALS, MOST_REFUSALS, dial, part},
     metrics::Depths,
     nonstop::Unprotected,
     redistribute::Redistribution,
@@ -82,6 +83,8 @@ pub(crate) struct Bgp {
     pub(crate) depths: Depths,
     /// Turns of those who dial.
     pub(crate) dials: Semaphore,
+    /// Places for connections that are told why they are not taken.
+    pub(crate) refusals: Arc<Semaphore>,
     /// Deadlines have changed.
     timer: Notify,
     /// There is background work.
@@ -117,6 +120,7 @@ impl Bgp {
             ranges: RefCell::default(),
             depths: Depths::default(),
             dials: Semaphore::new(MOST_DIALS),
+            refusals: Arc::new(Semaphore::new(MOST_REFUSALS)),
             timer: Notify::new(),
             work: Notify::new(),
             ready: Notify::new(),
@@ -443,7 +447,9 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
                 }
             }
             Write::Finish => {
-                let _ = timeout(LINGER, goodbye(&stream)).await;
+                let carried = bgp.speaker.borrow().connection(key).map(|it| (it.said.number, it.verdict));
+                let (number, code) = carried.unwrap_or_default();
+                let _ = timeout(LINGER, part(&bgp, &stream, number, code)).await;
                 break;
             }
             Write::Gone => break,

@@ -180,7 +180,7 @@ fn a_session_comes_up_over_each_transport_and_over_no_other() -> Result<()> {
     let listeners = pair.r2.show(&["listeners"])?;
     let all = listeners["listeners"].as_array().context("listeners")?;
     let quic = all.iter().filter(|listener| listener["protocol"] == "quic");
-    ensure!(quic.clone().any(|listener| listener["established"] == 1), "{listeners}");
+    ensure!(quic.clone().any(|listener| listener["let_in"] == 1), "{listeners}");
 
     // Keys are changed by whoever is asked to, for both.
     let update = ["call", "transport/transport.v1/UpdateKeys?peer=other"];

@@ -12,7 +12,8 @@ use std::{cell::Cell, io, rc::Rc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest},
     net::UnixStream,
-    time::timeout,
+    sync::Notify,
+    time::{sleep, timeout},
 };
 
 use crate::{Closed, Connection, ready::Local};
@@ -21,6 +22,33 @@ use crate::{Closed, Connection, ready::Local};
 const BUFFER: usize = 64 * 1024;
 /// For what is still on its way when one side has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// When the protocol has said why it ends a connection: so long the other end may take to read its last words.
+const TO_READ: Duration = Duration::from_millis(500);
+
+/// How the protocol ends a connection, when it says more than that it does.
+#[derive(Debug, Default)]
+pub struct Parting {
+    code: Cell<Option<u32>>,
+    said: Notify,
+}
+
+impl Parting {
+    /// It lets go of its end now. The first number that is said is what the peer is told.
+    pub fn with(&self, code: u32) {
+        if self.code.get().is_none() {
+            self.code.set(Some(code));
+            self.said.notify_waiters();
+        }
+    }
+
+    async fn is_said(&self) {
+        let said = self.said.notified();
+        if self.code.get().is_none() {
+            said.await;
+        }
+    }
+}
 
 /// How many octets have passed, counted on the inner side.
 #[derive(Debug, Default)]
@@ -32,8 +60,14 @@ pub struct Meter {
 }
 
 /// Carries octets both ways until one side ends; says how the connection has ended. An end of the inner socket closes the
-/// connection with 0, after everything that was in it was sent, or after 5 s.
-pub async fn carry(connection: Connection, inner: UnixStream, meter: Rc<Meter>) -> Closed {
+/// connection with 0, after everything that was in it was sent and the peer has ended it as well, or after 5 s. A
+/// [`Parting`] closes it with its number, and does not wait for the peer's end.
+pub async fn carry(
+    connection: Connection,
+    inner: UnixStream,
+    meter: Rc<Meter>,
+    parting: Rc<Parting>,
+) -> Closed {
     let Connection { stream, control, .. } = connection;
     let (mut from_peer, mut to_peer) = tokio::io::split(stream);
     let end = {
@@ -55,12 +89,20 @@ pub async fn carry(connection: Connection, inner: UnixStream, meter: Rc<Meter>) 
             _ = control.closed() => ended_outside(timeout(LAST_WORDS, inward).await.ok()),
             // It may have ended behind octets that the peer does not take.
             () = hung_up(&inner) => ended_inside(timeout(LAST_WORDS, outward).await.ok()),
+            () = parting.is_said() => ended_inside(timeout(TO_READ, outward).await.ok()),
         }
     };
     if end == Ended::Inside {
-        let _ = timeout(LAST_WORDS, finish(&mut from_peer, &mut to_peer)).await;
+        let enough = async {
+            parting.is_said().await;
+            sleep(TO_READ).await;
+        };
+        tokio::select! {
+            _ = timeout(LAST_WORDS, finish(&mut from_peer, &mut to_peer)) => {}
+            () = enough => {}
+        }
     }
-    control.close(0, "");
+    control.close(parting.code.get().unwrap_or(0), "");
     match (end, control.closed().await) {
         // Whatever the peer has answered to that.
         (Ended::Inside, _) => Closed::Here,

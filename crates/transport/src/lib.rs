@@ -10,10 +10,10 @@
 //! listens with a handshake spawns local tasks, so it has to be polled in a `LocalSet`.
 //!
 //! ```
-//! use std::{any::Any, net::SocketAddr, rc::Rc, time::{Duration, Instant}};
+//! use std::{net::SocketAddr, rc::Rc, time::{Duration, Instant}};
 //!
 //! use holdfast_admission::{Attempt, Verdict};
-//! use holdfast_transport::{Expected, Failure, Gate, Listener, Protocol, memory::Network};
+//! use holdfast_transport::{Expected, Failure, Gate, Listener, Permit, Protocol, memory::Network};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
 //! /// Lets everybody in.
@@ -30,7 +30,7 @@
 //!     fn expect(&self, _: Protocol, _: SocketAddr) -> Option<Expected> {
 //!         Some(peer("r1"))
 //!     }
-//!     fn begin(&self, _: Protocol) -> Box<dyn Any> {
+//!     fn begin(&self, _: Protocol) -> Box<dyn Permit> {
 //!         Box::new(())
 //!     }
 //!     fn failed(&self, _: Protocol, _: SocketAddr, _: &Failure) {}
@@ -78,7 +78,7 @@ extern crate self as holdfast_transport;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use carry::{Meter, carry, hung_up};
+pub use carry::{Meter, Parting, carry, hung_up};
 
 use std::{
     fmt,
@@ -160,6 +160,8 @@ pub struct Connection {
     pub stream: Box<dyn Stream>,
     /// What else can be done with it.
     pub control: Rc<dyn Control>,
+    /// Of a listener's: to be settled by whoever takes it. `None`: it was dialed.
+    pub permit: Option<Box<dyn Permit>>,
 }
 
 impl fmt::Debug for Connection {
@@ -253,6 +255,30 @@ pub struct Expected {
     pub ttl_security: bool,
 }
 
+/// What has become of somebody who was let in, if it is not a failure.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// A connection, which is the protocol's from now on.
+    LetIn,
+    /// It has proven who it is, and is not wanted.
+    Refused,
+}
+
+/// Held for somebody who is attended to. Each that has passed ends in one way: settled, or dropped, which is a failure.
+pub trait Permit {
+    /// It was let in: [`Verdict::Accept`].
+    fn pass(&self);
+    /// What has become of it.
+    fn settle(self: Box<Self>, outcome: Outcome);
+}
+
+/// Counts nothing.
+impl Permit for () {
+    fn pass(&self) {}
+
+    fn settle(self: Box<Self>, _: Outcome) {}
+}
+
 /// Who decides at a listener.
 pub trait Gate {
     /// Whether an attempt goes on, before there is any state of it; counts. Never [`Verdict::Next`]. Listeners have no bound
@@ -271,9 +297,9 @@ pub trait Gate {
     }
     /// Who is expected from there over this. Nobody over any that the listener has: the attempt is refused.
     fn expect(&self, protocol: Protocol, remote: SocketAddr) -> Option<Expected>;
-    /// A handshake that was let in has begun, and has ended when what is returned is dropped.
-    fn begin(&self, protocol: Protocol) -> Box<dyn std::any::Any>;
-    /// A handshake that was let in has failed.
+    /// Somebody is attended to: who was let in, or is waited for ([`Verdict::Wait`]). Asked once for each.
+    fn begin(&self, protocol: Protocol) -> Box<dyn Permit>;
+    /// Why somebody who was let in has come to nothing, for the log; the [`Permit`] counts.
     fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure);
 }
 

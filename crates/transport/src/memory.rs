@@ -18,7 +18,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Listener, LocalFuture, Protocol};
+use crate::{
+    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Listener, LocalFuture, Permit, Protocol,
+};
 
 mod line;
 
@@ -240,7 +242,7 @@ fn connection(
         proof: String::new(),
     };
     let (stream, control) = end.into_parts(remote, expected.idle, counted);
-    Connection { identity, stream, control }
+    Connection { identity, stream, control, permit: None }
 }
 
 /// Takes connections in memory.
@@ -262,10 +264,14 @@ impl MemoryListener {
         };
         let verdict = self.gate.judge(Protocol::Memory, &mut attempt, std::time::Instant::now());
         let answer = match verdict {
-            Verdict::Accept => match self.gate.expect(Protocol::Memory, knock.from) {
-                Some(expected) => return self.accepted(knock, &expected),
-                None => Answer::Refused("nobody is expected from there".to_owned()),
-            },
+            Verdict::Accept => {
+                let permit = self.gate.begin(Protocol::Memory);
+                permit.pass();
+                match self.gate.expect(Protocol::Memory, knock.from) {
+                    Some(expected) => return self.accepted(knock, &expected, permit),
+                    None => Answer::Refused("nobody is expected from there".to_owned()),
+                }
+            }
             Verdict::Refuse(reason) => Answer::Refused(reason.to_owned()),
             Verdict::Retry if attempt.can_retry() => Answer::Retry,
             Verdict::Retry | Verdict::Ignore | Verdict::Wait(_) | Verdict::Next => return None,
@@ -275,14 +281,15 @@ impl MemoryListener {
         None
     }
 
-    fn accepted(&self, knock: Knock, expected: &Expected) -> Option<Connection> {
-        let _under_way = self.gate.begin(Protocol::Memory);
+    fn accepted(&self, knock: Knock, expected: &Expected, permit: Box<dyn Permit>) -> Option<Connection> {
         let (ours, theirs) = ends(&self.network);
         if knock.answer.send(Answer::Accepted(theirs)).is_err() {
             self.gate.failed(Protocol::Memory, knock.from, &Failure::TimedOut);
             return None;
         }
-        Some(connection(ours, (self.local, knock.from), expected, Some(self.connections.clone())))
+        let counted = Some(self.connections.clone());
+        let connection = connection(ours, (self.local, knock.from), expected, counted);
+        Some(Connection { permit: Some(permit), ..connection })
     }
 }
 

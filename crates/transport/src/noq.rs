@@ -198,5 +198,5 @@ fn connection(
         Some(halves) => QuicStream::open(handle.clone(), halves),
         None => QuicStream::awaited(handle.clone()),
     };
-    Connection { identity, stream: Box::new(stream), control: handle }
+    Connection { identity, stream: Box::new(stream), control: handle, permit: None }
 }

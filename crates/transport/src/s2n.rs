@@ -13,7 +13,7 @@
 //!
 //! - An attempt that has proven its address by a token can be let in or ignored, not refused; and nothing of its
 //!   ClientHello can be seen before there is state ([`Hello::Unsupported`](holdfast_admission::Hello::Unsupported)). A token
-//!   that is not, or no longer, valid is not answered, nor is a first packet whose TLS is refused at once (another ALPN).
+//!   that is not, or no longer, valid is not answered.
 //! - A dialer has a socket of its own, and its address does not move. A listener goes along when the peer's does.
 //! - A close has a number and no text, and is sent once; not at all if this thread was busy for three probe timeouts since
 //!   its reason came up. The other end then learns of it by its own patience. Keys change when the library sees fit.
@@ -24,6 +24,7 @@ mod door;
 mod events;
 mod kept;
 mod keys;
+mod session;
 mod sessions;
 mod state;
 mod stream;
@@ -145,9 +146,9 @@ impl S2nListener {
     /// `None`: nothing proves who it is.
     fn enter(&self, connection: s2n_quic::Connection) -> Option<Connection> {
         let state = connection.query_event_context(|context: &Context| context.state()).ok().flatten();
-        let state = state.inspect(|state| {
-            state.take();
+        let permit = state.as_ref().and_then(|state| {
             self.door.established();
+            state.take()
         });
         let Some((state, proof)) = state.as_ref().and_then(|state| Some((Arc::clone(state), state.proof()?)))
         else {
@@ -164,7 +165,7 @@ impl S2nListener {
             tokio::spawn(stay(Arc::clone(&state), handle.clone()));
         }
         let stream = S2nStream::accepted(acceptor, handle.clone());
-        Some(connected(state, proof, local, stream, handle))
+        Some(Connection { permit, ..connected(state, proof, local, stream, handle) })
     }
 }
 
@@ -228,6 +229,7 @@ impl Dialer {
         };
         let name = tls.server_name().to_str().into_owned();
         let state = State::new(remote, expected.clone());
+        let _dialing = Dialing(Arc::clone(&state));
         let mut attempt = self.client.connect(Connect::new(self.reached(remote)).with_server_name(name));
         attempt.set_application_context(Box::new(Arc::clone(&state)));
         let connected = async {
@@ -253,6 +255,15 @@ impl Dialer {
             (IpAddr::V6(_), IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), remote.port()),
             _ => remote,
         }
+    }
+}
+
+/// An attempt to connect. Dropped before it has come to anything, it is given up.
+struct Dialing(Arc<State>);
+
+impl Drop for Dialing {
+    fn drop(&mut self) {
+        self.0.give_up();
     }
 }
 
@@ -282,6 +293,7 @@ fn connected(
         identity: Identity { peer, protocol: Protocol::QuicS2n, remote, local, proof },
         stream: Box::new(stream),
         control: Rc::new(S2nControl::new(handle, state)),
+        permit: None,
     }
 }
 

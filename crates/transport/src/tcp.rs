@@ -78,6 +78,7 @@ fn of_stream(stream: TcpStream, peer: &str, counted: Option<Token>) -> io::Resul
         identity,
         stream: Box::new(TcpOctets { socket, ending: Ending(end), _counted: counted }),
         control,
+        permit: None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use super::open::{Open, anybody};
-use holdfast_transport::{Closed, Connection, Listener, Meter, carry, memory::Network};
+use holdfast_transport::{Closed, Connection, Listener, Meter, Parting, carry, memory::Network};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -18,6 +18,7 @@ struct Story {
     peer: Connection,
     inner: UnixStream,
     meter: Rc<Meter>,
+    parting: Rc<Parting>,
     carrying: JoinHandle<Closed>,
 }
 
@@ -29,9 +30,9 @@ impl Story {
         let expected = anybody();
         let (peer, ours) = tokio::join!(network.connect(from, to, &expected), listener.accept());
         let (inner, other) = UnixStream::pair().expect("a pair");
-        let meter = Rc::new(Meter::default());
-        let carrying = spawn_local(carry(ours.expect("accepted"), other, meter.clone()));
-        Self { network, peer: peer.expect("dialed"), inner, meter, carrying }
+        let (meter, parting) = (Rc::new(Meter::default()), Rc::new(Parting::default()));
+        let carrying = spawn_local(carry(ours.expect("accepted"), other, meter.clone(), parting.clone()));
+        Self { network, peer: peer.expect("dialed"), inner, meter, parting, carrying }
     }
 
     async fn closed(self) -> Closed {
@@ -168,5 +169,39 @@ fn whoever_does_not_read_inside_stops_the_peer() {
         let mut heard = vec![0; written];
         story.inner.read_exact(&mut heard).await.expect("read");
         assert_eq!(story.meter.received.get(), written as u64);
+    });
+}
+
+#[test]
+fn who_is_told_why_is_not_waited_for() {
+    run(async {
+        let mut story = Story::begin().await;
+        let start = Instant::now();
+        story.inner.write_all(b"Cease").await.expect("write");
+        story.parting.with(0x605);
+        story.parting.with(7);
+        drop(story.inner);
+        // It hears the last words, and says nothing and does not end.
+        let mut heard = Vec::new();
+        let read = story.peer.stream.read_to_end(&mut heard).await;
+        assert_eq!((read.expect("it ends in order"), heard), (5, b"Cease".to_vec()));
+        assert_eq!(story.peer.control.closed().await, Closed::Peer(0x605, String::new()));
+        assert_eq!(story.carrying.await.expect("no panic"), Closed::Here);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn who_takes_nothing_is_not_waited_for_either() {
+    run(async {
+        let mut story = Story::begin().await;
+        let start = Instant::now();
+        let octets = vec![0; 64 * 1024];
+        // Until nothing more fits.
+        while timeout(Duration::from_millis(10), story.inner.write_all(&octets)).await.is_ok() {}
+        let full = start.elapsed();
+        story.parting.with(0x605);
+        assert_eq!(story.carrying.await.expect("no panic"), Closed::Here);
+        assert!(start.elapsed() - full < Duration::from_secs(2), "{:?}", start.elapsed());
     });
 }

@@ -16,7 +16,7 @@ use std::{
 use holdfast_api::transport::v1 as api;
 use holdfast_process::spawn_task;
 use holdfast_sys::pair;
-use holdfast_transport::{Closed, Connection, Control, Meter, hung_up};
+use holdfast_transport::{Closed, Connection, Control, Meter, Parting, hung_up};
 use tokio::net::UnixStream;
 use tracing::{Instrument, debug, warn};
 
@@ -24,6 +24,11 @@ use crate::{
     door::{Door, describe},
     peers::octets,
 };
+
+/// Application errors of QUIC that stand for a NOTIFICATION of BGP: its code, and its subcode in the lower octet.
+const NOTIFICATIONS: std::ops::RangeInclusive<u64> = 0x100..=0xffff;
+/// The one of them for whoever is not wanted: Cease/Connection Rejected (RFC 4486).
+pub(crate) const REJECTED: u32 = 0x605;
 
 /// Those that there are, by number. A number is of one connection, also of those of an earlier process.
 pub(crate) struct Carrying {
@@ -37,6 +42,8 @@ pub(crate) struct Carried {
     pub(crate) connection: api::Connection,
     pub(crate) meter: Rc<Meter>,
     pub(crate) control: Rc<dyn Control>,
+    /// How the protocol ends it.
+    pub(crate) parting: Rc<Parting>,
     since: SystemTime,
     /// A copy of our end of the pair.
     inner: OwnedFd,
@@ -139,10 +146,12 @@ pub(crate) fn carry(
         ..describe(&identity.peer, identity.protocol, (identity.remote, identity.local), interface)
     };
     let (meter, control) = (Rc::new(Meter::default()), Rc::clone(&connection.control));
+    let parting = Rc::<Parting>::default();
     let carried = Carried {
         connection: described.clone(),
         meter: Rc::clone(&meter),
         control,
+        parting: Rc::clone(&parting),
         since: SystemTime::now(),
         inner,
     };
@@ -151,7 +160,7 @@ pub(crate) fn carry(
     let (peer, protocol) = (identity.peer.clone(), identity.protocol.name());
     let (carrying, span) = (Rc::clone(door), door.span());
     let task = async move {
-        let closed = holdfast_transport::carry(connection, ours, meter).await;
+        let closed = holdfast_transport::carry(connection, ours, meter, parting).await;
         carrying.carried.living.borrow_mut().remove(&number);
         carrying.shared.carried.send_modify(|carried| *carried -= 1);
         match why(&closed) {
@@ -169,6 +178,8 @@ pub(crate) fn carry(
 fn why(closed: &Closed) -> Option<String> {
     match closed {
         Closed::Here | Closed::Peer(0, _) => None,
+        // Of this the protocol has a NOTIFICATION, and a line of its own.
+        Closed::Peer(code, _) if NOTIFICATIONS.contains(code) => None,
         Closed::Peer(code, text) => Some(format!("the peer has closed it: {text} ({code})")),
         Closed::TimedOut => Some("the peer was not heard for too long".to_owned()),
         Closed::Reset => Some("the peer does not know it any more".to_owned()),

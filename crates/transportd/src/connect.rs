@@ -82,13 +82,13 @@ pub(crate) fn hand_out(
     connection: Connection,
     interface: Option<&str>,
 ) -> std::io::Result<(api::Connection, OwnedFd)> {
-    let Connection { identity, stream, control } = connection;
+    let Connection { identity, stream, control, permit } = connection;
     match stream.into_socket() {
         Ok(socket) => {
             let addresses = (identity.remote, identity.local);
             Ok((describe(&identity.peer, identity.protocol, addresses, interface), socket))
         }
-        Err(stream) => carry(door, Connection { identity, stream, control }, interface),
+        Err(stream) => carry(door, Connection { identity, stream, control, permit }, interface),
     }
 }
 

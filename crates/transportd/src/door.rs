@@ -16,19 +16,19 @@ use holdfast_api::{
 };
 use holdfast_process::{Boot, Resolver, log::Limits, spawn_task};
 use holdfast_tls::{PeerTls, Seeds};
-use holdfast_transport::Protocol;
+use holdfast_transport::{Outcome, Permit, Protocol};
 use holdfast_xrl::{XrlError, scoped};
 use tokio::{
     sync::{Notify, futures::Notified, watch},
     task::AbortHandle,
     time::sleep_until,
 };
-use tracing::{Instrument, Span, debug, info, warn};
+use tracing::{Instrument, Span, info, warn};
 
 use crate::{
     Shared,
     admission::{Admission, MOST_LINES},
-    carried::Carrying,
+    carried::{Carrying, REJECTED},
     connect::hand_out,
     entry::Entry,
     handover::{Handed, Handover},
@@ -307,56 +307,70 @@ impl Door {
     }
 
     /// Somebody has come in who has proven who it is, as far as that is still wanted.
-    pub(crate) fn let_in(self: &Rc<Self>, entry: &Rc<Entry>, connection: holdfast_transport::Connection) {
+    pub(crate) fn let_in(self: &Rc<Self>, entry: &Rc<Entry>, mut connection: holdfast_transport::Connection) {
+        let permit = connection.permit.take();
         let identity = &connection.identity;
         let (peer, remote, protocol) = (identity.peer.clone(), identity.remote, identity.protocol);
         let is_wanted =
             |peer: &Rc<Peer>| peer.name == identity.peer && peer.may_use(protocol) && !peer.disabled;
         if !entry.peer(remote).as_ref().is_some_and(is_wanted) {
-            return debug!(peer, "a connection was not wanted any more when it was there");
+            connection.control.close(REJECTED, "");
+            return self.turn_away(&peer, permit, "the peer may not come in any more");
         }
         match hand_out(self, connection, entry.source(remote).interface.as_deref()) {
             // The kernel's own socket: nothing of it is carried here.
-            Ok((connection, descriptor)) if connection.number == 0 => {
-                self.hand_over(entry, connection, descriptor);
-            }
-            Ok(handed) => self.beside_others(entry, handed),
+            Ok(handed) if handed.0.number == 0 => self.hand_over(handed, permit),
+            Ok(handed) => self.beside_others(entry, handed, permit),
             Err(error) => {
+                settle(permit, Outcome::Refused);
                 warn!(event = "accept-failed", address = %entry.address, "taking a connection: {error}");
             }
         }
     }
 
     /// Hands a connection over that is carried from now on, as are others with the same peer.
-    fn beside_others(self: &Rc<Self>, entry: &Rc<Entry>, (connection, descriptor): Handed) {
-        let earlier = self.carried.beside(&connection);
+    fn beside_others(self: &Rc<Self>, entry: &Entry, handed: Handed, permit: Option<Box<dyn Permit>>) {
+        let earlier = self.carried.beside(&handed.0);
         if earlier.is_empty() {
-            self.hand_over(entry, connection, descriptor);
+            self.hand_over(handed, permit);
         } else if earlier.len() <= succession::MOST {
-            let (door, entry) = (Rc::clone(self), Rc::clone(entry));
-            self.spawn(succession::hand_over(door, entry, (connection, descriptor), earlier));
-        } else if self.may_log(&connection.peer) {
-            let peer = &connection.peer;
-            warn!(event = "connection-refused", peer, "connection refused: the peer has too many already");
+            let (door, protocol) = (Rc::clone(self), entry.protocol);
+            self.spawn(succession::hand_over(door, protocol, handed, permit, earlier));
+        } else {
+            self.reject(&handed.0, permit, "the peer has too many already");
+        }
+    }
+
+    /// A connection that has come in and is carried is closed at once.
+    fn reject(&self, connection: &Connection, permit: Option<Box<dyn Permit>>, why: &str) {
+        if let Some(carried) = self.carried.get(connection.number) {
+            carried.control.close(REJECTED, "");
+        }
+        self.turn_away(&connection.peer, permit, why);
+    }
+
+    /// Says that somebody has proven who it is, and is not wanted.
+    fn turn_away(&self, peer: &str, permit: Option<Box<dyn Permit>>, why: &str) {
+        settle(permit, Outcome::Refused);
+        if self.may_log(peer) {
+            warn!(event = "connection-refused", peer, "connection refused: {why}");
         }
     }
 
     /// A connection that has come in waits to be taken.
-    pub(crate) fn hand_over(self: &Rc<Self>, entry: &Entry, connection: Connection, descriptor: OwnedFd) {
-        let peer = connection.peer.clone();
+    pub(crate) fn hand_over(self: &Rc<Self>, handed: Handed, permit: Option<Box<dyn Permit>>) {
         let mut handover = self.handover.borrow_mut();
         let is_first = handover.next_deadline().is_none();
-        let offered = handover.offer((connection, descriptor), Instant::now());
-        if is_first && offered {
+        let offered = handover.offer(handed, Instant::now());
+        if let Some((connection, _)) = &offered {
+            return self.reject(connection, permit, "too many wait to be taken");
+        }
+        if is_first {
             self.spawn(expire(Rc::clone(self)));
         }
         drop(handover);
         self.offered.notify_waiters();
-        if offered {
-            entry.is_entered();
-        } else if self.may_log(&peer) {
-            warn!(event = "connection-refused", peer, "connection refused: too many wait to be taken");
-        }
+        settle(permit, Outcome::LetIn);
     }
 
     /// A listening socket was ended: the device or the namespace that it was at is another one now, and sockets of datagrams
@@ -403,6 +417,12 @@ impl Door {
             }
             offered.await;
         }
+    }
+}
+
+fn settle(permit: Option<Box<dyn Permit>>, outcome: Outcome) {
+    if let Some(permit) = permit {
+        permit.settle(outcome);
     }
 }
 

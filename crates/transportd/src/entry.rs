@@ -1,7 +1,6 @@
 //! One place where peers are expected: who may come in there, and what has become of those who came.
 
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     net::SocketAddr,
     rc::{Rc, Weak},
@@ -11,7 +10,7 @@ use std::{
 use holdfast_admission::{Attempt, Chain, Decision, Load, PeerState, Pressure, Verdict};
 use holdfast_api::transport::v1 as api;
 use holdfast_tls::{ALPN_QUIC, ALPN_TLS};
-use holdfast_transport::{Expected, Failure, Gate, Protocol};
+use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol};
 use tracing::{debug, warn};
 
 use crate::{
@@ -31,20 +30,63 @@ pub(crate) struct Entry {
     socket: RefCell<Option<Watched>>,
     /// What the kernel has dropped at its sockets.
     dropped: Cell<u64>,
-    /// Handshakes under way.
-    handshakes: Rc<Cell<usize>>,
-    established: Cell<u64>,
-    failed: Cell<u64>,
+    tally: Rc<Tally>,
     /// Why it does not listen; empty: it does.
     fault: RefCell<String>,
 }
 
-/// A handshake that is under way.
-struct UnderWay(Rc<Cell<usize>>);
+/// What has become of those who were let in: `passed` is the sum of the other four.
+#[derive(Default)]
+struct Tally {
+    passed: Cell<u64>,
+    under_way: Cell<u64>,
+    let_in: Cell<u64>,
+    refused: Cell<u64>,
+    failed: Cell<u64>,
+    /// Who is under way, or waited for.
+    attended: Cell<usize>,
+    /// Of what is no attempt.
+    garbage: Cell<u64>,
+    unknown_version: Cell<u64>,
+    resets_sent: Cell<u64>,
+}
 
-impl Drop for UnderWay {
+fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// Somebody who is attended to.
+struct Visit {
+    tally: Rc<Tally>,
+    passed: Cell<bool>,
+    outcome: Cell<Option<Outcome>>,
+}
+
+impl Permit for Visit {
+    fn pass(&self) {
+        if !self.passed.replace(true) {
+            count(&self.tally.passed);
+            count(&self.tally.under_way);
+        }
+    }
+
+    fn settle(self: Box<Self>, outcome: Outcome) {
+        self.outcome.set(Some(outcome));
+    }
+}
+
+impl Drop for Visit {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        let Tally { under_way, let_in, refused, failed, attended, .. } = &*self.tally;
+        attended.set(attended.get() - 1);
+        if self.passed.get() {
+            under_way.set(under_way.get() - 1);
+            count(match self.outcome.get() {
+                Some(Outcome::LetIn) => let_in,
+                Some(Outcome::Refused) => refused,
+                None => failed,
+            });
+        }
     }
 }
 
@@ -59,9 +101,7 @@ impl Entry {
             pressure: RefCell::default(),
             socket: RefCell::default(),
             dropped: Cell::default(),
-            handshakes: Rc::default(),
-            established: Cell::default(),
-            failed: Cell::default(),
+            tally: Rc::default(),
             fault: RefCell::default(),
         })
     }
@@ -101,18 +141,17 @@ impl Entry {
 
     /// Has the kernel drop datagrams as follows from these peers; `false`: it cannot, and nothing may be taken any more.
     pub(crate) fn filter(&self, peers: &Peers) -> bool {
-        let is_quic = matches!(self.protocol, Protocol::Quic | Protocol::QuicS2n);
-        !is_quic || self.socket.borrow().as_ref().is_none_or(|socket| socket.follow(peers).is_ok())
+        !self.is_quic() || self.socket.borrow().as_ref().is_none_or(|socket| socket.follow(peers).is_ok())
+    }
+
+    /// Whether it is a listener of datagrams.
+    pub(crate) fn is_quic(&self) -> bool {
+        matches!(self.protocol, Protocol::Quic | Protocol::QuicS2n)
     }
 
     fn count_drops(&self) {
         let dropped = self.socket.borrow().as_ref().map_or(0, Watched::dropped);
         self.dropped.set(self.dropped.get() + dropped);
-    }
-
-    /// Somebody was let in.
-    pub(crate) fn is_entered(&self) {
-        self.established.set(self.established.get() + 1);
     }
 
     /// Where somebody comes from.
@@ -176,7 +215,7 @@ impl Entry {
     /// How much there is to do.
     pub(crate) fn load(&self) -> Load {
         let connections = self.door.upgrade().map_or(0, |door| door.carried.len());
-        Load { handshakes: self.handshakes.get(), connections }
+        Load { handshakes: self.tally.attended.get(), connections }
     }
 
     /// For the operator.
@@ -199,8 +238,14 @@ impl Entry {
             port: self.address.port().into(),
             stages: self.chain.borrow().counters().map(stage).collect(),
             handshakes: u32::try_from(load.handshakes).unwrap_or(u32::MAX),
-            established: self.established.get(),
-            failed: self.failed.get(),
+            established: self.tally.let_in.get(),
+            failed: self.tally.failed.get(),
+            passed: self.tally.passed.get(),
+            under_way: self.tally.under_way.get(),
+            refused_after_proof: self.tally.refused.get(),
+            garbage: self.tally.garbage.get(),
+            unknown_version: self.tally.unknown_version.get(),
+            resets_sent: self.tally.resets_sent.get(),
             under_load: pressure.as_ref().is_some_and(|pressure| pressure.is_high(load, Instant::now())),
             fault: self.fault.borrow().clone(),
             kernel_drops: self.dropped.get(),
@@ -230,13 +275,13 @@ impl Gate for Entry {
         (!peer.disabled && peer.may_use(protocol)).then(|| peer.expected())
     }
 
-    fn begin(&self, _protocol: Protocol) -> Box<dyn Any> {
-        self.handshakes.set(self.handshakes.get() + 1);
-        Box::new(UnderWay(Rc::clone(&self.handshakes)))
+    fn begin(&self, _protocol: Protocol) -> Box<dyn Permit> {
+        let tally = Rc::clone(&self.tally);
+        tally.attended.set(tally.attended.get() + 1);
+        Box::new(Visit { tally, passed: Cell::new(false), outcome: Cell::new(None) })
     }
 
     fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure) {
-        self.failed.set(self.failed.get() + 1);
         let (Some(door), Some(peer)) = (self.door.upgrade(), self.peer(remote)) else { return };
         if let Failure::GivenUp(reason) = failure {
             // Of two who dial each other one does, as soon as it has a session.

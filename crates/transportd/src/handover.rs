@@ -29,16 +29,16 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// One more waits. `false`: there are too many, it is closed.
-    pub(crate) fn offer(&mut self, handed: Handed, now: Instant) -> bool {
+    /// One more waits, or is returned: there are too many.
+    pub(crate) fn offer(&mut self, handed: Handed, now: Instant) -> Option<Handed> {
         self.expire(now);
         if self.waiting.len() >= MOST {
             self.lost += 1;
-            return false;
+            return Some(handed);
         }
         self.waiting.push_back((now, handed));
         self.high = self.high.max(self.waiting.len());
-        true
+        None
     }
 
     /// The one that has waited longest.
@@ -85,7 +85,7 @@ mod tests {
     fn what_came_first_is_taken_first() {
         let (mut handover, now) = (Handover::default(), Instant::now());
         for peer in ["a", "b"] {
-            assert!(handover.offer(handed(peer), now));
+            assert!(handover.offer(handed(peer), now).is_none());
         }
         let mut take = || handover.take(now).map(|(connection, _)| connection.peer);
         assert_eq!([take(), take(), take()], [Some("a".into()), Some("b".into()), None]);
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn nobody_waits_for_ever() {
         let (mut handover, now) = (Handover::default(), Instant::now());
-        assert!(handover.offer(handed("early"), now));
-        assert!(handover.offer(handed("late"), now + LONGEST / 2));
+        assert!(handover.offer(handed("early"), now).is_none());
+        assert!(handover.offer(handed("late"), now + LONGEST / 2).is_none());
         assert_eq!(handover.next_deadline(), Some(now + LONGEST));
         let taken = handover.take(now + LONGEST).map(|(connection, _)| connection.peer);
         assert_eq!((taken.as_deref(), handover.figures()), (Some("late"), (0, 2, 1)));
@@ -104,10 +104,10 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_and_no_more() {
         let (mut handover, now) = (Handover::default(), Instant::now());
-        (0..MOST).for_each(|_| assert!(handover.offer(handed("a"), now)));
-        assert!(!handover.offer(handed("b"), now));
+        (0..MOST).for_each(|_| assert!(handover.offer(handed("a"), now).is_none()));
+        assert!(handover.offer(handed("b"), now).is_some());
         assert_eq!(handover.figures(), (MOST, MOST, 1));
-        assert!(handover.offer(handed("b"), now + LONGEST), "the others are gone");
+        assert!(handover.offer(handed("b"), now + LONGEST).is_none(), "the others are gone");
         assert_eq!(handover.figures(), (1, MOST, 1 + MOST as u64));
     }
 }

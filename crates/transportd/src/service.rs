@@ -5,13 +5,14 @@ use std::{os::fd::OwnedFd, rc::Rc};
 use holdfast_api::{
     socket::v1 as sockets,
     transport::v1::{
-        CarriedConnection, Configuration, Connection, DialRequest, Empty, ListenRequest, Listener,
-        MeterReply, MeterRequest, Neighbor, TransportServer,
+        CarriedConnection, CloseRequest, Configuration, Connection, DialRequest, Empty, ListenRequest,
+        Listener, MeterReply, MeterRequest, Neighbor, TransportServer,
     },
 };
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 
 use crate::{
+    carried::Carried,
     connect::{connect, dial},
     door::{Door, listening},
     vrfs::Vrfs,
@@ -33,6 +34,11 @@ impl DoorService {
     /// Over the door of the default table; it is told of these as well.
     pub(crate) fn of_process(door: Rc<Door>, vrfs: Vrfs) -> Self {
         Self { door, vrfs: Some(vrfs) }
+    }
+
+    fn carried(&self, number: u64) -> Result<Rc<Carried>, XrlError> {
+        let carried = self.door.carried.get(number);
+        carried.ok_or_else(|| XrlError::not_found(format!("no connection {number} is carried here")))
     }
 }
 
@@ -119,11 +125,12 @@ impl TransportServer for DoorService {
     }
 
     async fn meter(&self, _cx: &CallContext, request: MeterRequest) -> Result<MeterReply, XrlError> {
-        let carried = self.door.carried.get(request.number);
-        let carried = carried.ok_or_else(|| {
-            XrlError::not_found(format!("no connection {} is carried here", request.number))
-        })?;
-        carried.meter().map_err(|error| XrlError::internal(error.to_string()))
+        self.carried(request.number)?.meter().map_err(|error| XrlError::internal(error.to_string()))
+    }
+
+    async fn close(&self, _cx: &CallContext, request: CloseRequest) -> Result<Empty, XrlError> {
+        self.carried(request.number)?.parting.with(request.code);
+        Ok(Empty {})
     }
 
     async fn show_listeners(

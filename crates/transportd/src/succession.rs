@@ -10,13 +10,13 @@
 
 use std::rc::Rc;
 
+use holdfast_transport::{Permit, Protocol};
 use tokio::{task::JoinSet, time::timeout};
 use tracing::{error, warn};
 
 use crate::{
     carried::Carried,
     door::Door,
-    entry::Entry,
     handover::{Handed, LONGEST},
 };
 
@@ -26,14 +26,15 @@ pub(crate) const MOST: usize = 8;
 /// Hands a connection over, beside `earlier` ones or in their place.
 pub(crate) async fn hand_over(
     door: Rc<Door>,
-    entry: Rc<Entry>,
+    protocol: Protocol,
     (mut connection, descriptor): Handed,
+    permit: Option<Box<dyn Permit>>,
     earlier: Vec<Rc<Carried>>,
 ) {
     let gone = gone(earlier).await;
     connection.replaces = gone.iter().map(|carried| carried.connection.number).collect();
     if !gone.is_empty() && door.may_log(&connection.peer) {
-        let (peer, protocol) = (&connection.peer, entry.protocol.name());
+        let (peer, protocol) = (&connection.peer, protocol.name());
         warn!(
             event = "connection-replaced",
             peer,
@@ -41,7 +42,7 @@ pub(crate) async fn hand_over(
             "the peer has connected again, and does not answer over the connection that there was"
         );
     }
-    door.hand_over(&entry, connection, descriptor);
+    door.hand_over((connection, descriptor), permit);
     // Our end is held here: the protocol is not told of an end before it has what comes instead.
     let released = async {
         for carried in &gone {

@@ -1,7 +1,6 @@
 //! The echo service that is measured: who it is comes from the environment, it ends by itself, and says what it has cost.
 
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     io::{Read, Write},
     net::{SocketAddr, UdpSocket},
@@ -14,7 +13,7 @@ use holdfast_admission::{
     Attempt, ByHello, Chain, Numbers, PeerState, Peers, Pressure, Retry, RetryPolicy, Sources, Stage, Verdict,
 };
 use holdfast_tls::{Identity, PeerTls, Seeds, Trust};
-use holdfast_transport::{Connection, Expected, Failure, Gate, Listener, Protocol, noq, s2n};
+use holdfast_transport::{Connection, Expected, Failure, Gate, Listener, Permit, Protocol, noq, s2n};
 use rustix::{
     net::sockopt,
     time::{ClockId, clock_gettime},
@@ -221,7 +220,7 @@ impl Gate for Doorkeeper {
         Some(self.expected.clone())
     }
 
-    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+    fn begin(&self, _: Protocol) -> Box<dyn Permit> {
         Box::new(())
     }
 

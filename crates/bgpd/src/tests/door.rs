@@ -3,6 +3,7 @@
 use std::{os::unix::net::UnixStream, rc::Rc};
 
 use holdfast_api::{bgp::v1 as api, transport::v1 as transport};
+use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_xrl::{Node, XrlError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -71,12 +72,18 @@ fn a_connection_is_for_the_peer_that_it_was_proven_for_and_no_other() {
         let another = transport::Connection { peer: "b".into(), ..carried(2) };
         let nowhere = transport::Connection { remote_address: Vec::new(), ..carried(3) };
         let without_end = transport::Connection { local_address: Vec::new(), ..carried(4) };
-        for said in [elsewhere, another, nowhere, without_end] {
+        let rejected = Notification::cease(CeaseSubcode::ConnectionRejected).encode();
+        for (said, words) in
+            [(elsewhere, &rejected[..]), (another, &rejected), (nowhere, &[]), (without_end, &[])]
+        {
             let (near, mut far) = tokio::net::UnixStream::pair().expect("sockets");
             door.let_in(said, near.into_std().expect("a socket").into());
-            let read = timeout(PATIENCE, far.read(&mut [0; 19])).await.expect("it is closed");
-            assert_eq!(read.expect("in order"), 0, "and nothing was said");
+            let mut heard = Vec::new();
+            let read = timeout(PATIENCE, far.read_to_end(&mut heard)).await.expect("it is closed");
+            assert_eq!((read.expect("in order"), &heard[..]), (words.len(), words));
         }
+        // Nobody is waited for.
+        until("the door is told", async || *door.closed.borrow() == [(1, 0x605), (2, 0x605)]).await;
         let mut a = session(&door, "a", 65_001).await;
         until("the session of a", async || is_established(&scene).await).await;
         assert_eq!(scene.neighbor().await.transport, "tcp");
@@ -121,5 +128,31 @@ fn a_connection_is_asked_for_again_until_there_is_one_or_nobody_wants_it() {
         let shown = scene.neighbor().await;
         assert_eq!((shown.transport.as_str(), shown.proof.as_str()), ("quic", "public key, SHA-256 2b:00"));
         assert_eq!((shown.local_address.as_str(), shown.remote_port), ("127.0.0.9", 4433));
+    });
+}
+
+#[test]
+fn a_connection_that_comes_while_its_peer_is_down_is_closed_at_once() {
+    run(async {
+        let mut scene = Scene::new(Default::default());
+        let door = scene.door(Node::new("transport")).await;
+        let mut message = configuration("a", 65_001, &[]);
+        message.peers[0].disabled = true;
+        scene.configure("bgp", message).await.expect("taken");
+        let rejected = Notification::cease(CeaseSubcode::ConnectionRejected).encode();
+
+        let (near, mut far) = tokio::net::UnixStream::pair().expect("sockets");
+        door.let_in(carried(7), near.into_std().expect("a socket").into());
+        let mut heard = Vec::new();
+        timeout(PATIENCE, far.read_to_end(&mut heard)).await.expect("it is closed").expect("in order");
+        assert_eq!(heard, rejected);
+        until("the door is told", async || *door.closed.borrow() == [(7, 0x605)]).await;
+
+        // TCP's own has no door that could be told.
+        let mut far = door.tcp("a").await;
+        let mut heard = Vec::new();
+        timeout(PATIENCE, far.read_to_end(&mut heard)).await.expect("it is closed").expect("in order");
+        assert_eq!(heard, rejected);
+        assert_eq!(door.closed.borrow().len(), 1);
     });
 }

@@ -102,6 +102,8 @@ pub(super) struct Door {
     pub(super) given_up: Rc<Cell<usize>>,
     /// What went through the connections that it carries.
     pub(super) meters: RefCell<BTreeMap<u64, transport::MeterReply>>,
+    /// Which of them it was to end, and what it was to say.
+    pub(super) closed: RefCell<Vec<(u64, u32)>>,
 }
 
 impl Door {
@@ -165,6 +167,10 @@ impl Service for Served {
                     return std::future::pending().await;
                 };
                 answer.map(|(said, near)| (said, vec![near]))
+            }),
+            TransportClient::CLOSE => call.unary(|_, wanted: transport::CloseRequest, _| async move {
+                door.closed.borrow_mut().push((wanted.number, wanted.code));
+                Ok((transport::Empty {}, Vec::new()))
             }),
             TransportClient::METER => call.unary(|_, wanted: transport::MeterRequest, _| async move {
                 let meter = door.meters.borrow().get(&wanted.number).copied();

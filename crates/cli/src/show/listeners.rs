@@ -54,16 +54,30 @@ fn to_json(listener: &Listener) -> Value {
         "address": crate::text::address(&listener.address).map(|address| address.to_string()),
         "port": listener.port,
         "handshakes": listener.handshakes,
-        "established": listener.established,
+        "passed": listener.passed,
+        "let_in": listener.established,
         "failed": listener.failed,
+        "under_way": listener.under_way,
+        "refused_after_proof": listener.refused_after_proof,
         "kernelDrops": listener.kernel_drops,
         "underLoad": listener.under_load,
         "stages": listener.stages.iter().map(stage).collect::<Vec<_>>(),
     });
+    if is_quic(listener) {
+        value["no_attempt"] = json!({
+            "garbage": listener.garbage,
+            "unknown_version": listener.unknown_version,
+            "resets_sent": listener.resets_sent,
+        });
+    }
     if !listener.fault.is_empty() {
         value["fault"] = listener.fault.as_str().into();
     }
     value
+}
+
+fn is_quic(listener: &Listener) -> bool {
+    matches!(listener.protocol(), Protocol::Quic | Protocol::QuicS2n)
 }
 
 fn write(listener: &Listener, out: &mut dyn Write) -> io::Result<()> {
@@ -73,8 +87,19 @@ fn write(listener: &Listener, out: &mut dyn Write) -> io::Result<()> {
     if !listener.fault.is_empty() {
         writeln!(out, "  Fault: {}", listener.fault)?;
     }
-    let Listener { established, failed, handshakes, .. } = listener;
-    writeln!(out, "  Connections: {established} let in, {failed} failed, {handshakes} handshakes under way")?;
+    let Listener { passed, established, failed, under_way, refused_after_proof, .. } = listener;
+    writeln!(
+        out,
+        "  Passed: {passed}, of those {established} let in, {failed} failed, {under_way} under way, \
+         {refused_after_proof} refused after proof"
+    )?;
+    if is_quic(listener) {
+        let Listener { garbage, unknown_version, resets_sent, .. } = listener;
+        writeln!(
+            out,
+            "  No attempt: {garbage} garbage, {unknown_version} of an unknown version; {resets_sent} resets sent"
+        )?;
+    }
     if !listener.stages.is_empty() {
         let titles = ["  Stage", ">Seen", ">Passed", ">Ignored", ">Refused", ">Retried", ">Accepted"];
         let mut table = Table::new(&titles);
@@ -104,7 +129,14 @@ mod tests {
             address: vec![0; 16],
             port: 179,
             stages: vec![stage],
+            passed: 7,
             established: 3,
+            failed: 2,
+            under_way: 1,
+            refused_after_proof: 1,
+            garbage: 5,
+            unknown_version: 6,
+            resets_sent: 8,
             kernel_drops: 4,
             under_load: true,
             fault: "address in use".into(),
@@ -113,7 +145,8 @@ mod tests {
         let mut out = Vec::new();
         write(&listener, &mut out).expect("writes");
         let expected = "quic [::]:179, under load\n  Fault: address in use\n  \
-                        Connections: 3 let in, 0 failed, 0 handshakes under way\n  \
+                        Passed: 7, of those 3 let in, 2 failed, 1 under way, 1 refused after proof\n  \
+                        No attempt: 5 garbage, 6 of an unknown version; 8 resets sent\n  \
                         Stage    Seen  Passed  Ignored  Refused  Retried  Accepted\n  \
                         kernel                       4\n  \
                         sources    12      10        2        0        0         0\n\n";
@@ -121,6 +154,12 @@ mod tests {
         let value = to_json(&listener);
         assert_eq!((&value["protocol"], &value["stages"][0]["ignored"]), (&json!("quic"), &json!(2)));
         assert_eq!(value["kernelDrops"], 4);
+        let counts =
+            ["passed", "let_in", "failed", "under_way", "refused_after_proof"].map(|key| &value[key]);
+        assert_eq!(counts, [7, 3, 2, 1, 1]);
+        assert_eq!(value["no_attempt"], json!({ "garbage": 5, "unknown_version": 6, "resets_sent": 8 }));
+        let tcp = to_json(&Listener { protocol: Protocol::Tcp.into(), ..listener });
+        assert_eq!(tcp["no_attempt"], Value::Null);
         assert_eq!((&value["address"], &value["fault"]), (&json!("::"), &json!("address in use")));
     }
 }

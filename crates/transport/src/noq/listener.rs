@@ -1,7 +1,6 @@
 //! Takes connections at a socket of noq's.
 
 use std::{
-    any::Any,
     cell::Cell,
     future::pending,
     net::SocketAddr,
@@ -31,7 +30,7 @@ use super::{
     keys::Keys,
 };
 use crate::{
-    Connection, Failure, Gate, Listener, LocalFuture, Protocol,
+    Connection, Failure, Gate, Listener, LocalFuture, Permit, Protocol,
     attempt::canonical,
     spent::{Spent, TOKEN_LIFETIME},
 };
@@ -133,20 +132,22 @@ impl NoqListener {
                     error.into_incoming().refuse();
                 }
             }
-            // For noq its address would be proven, and it would get a long answer there.
-            Verdict::Accept | Verdict::Wait(_) | Verdict::Next if is_replay || attempt.is_void() => {
-                incoming.ignore();
-            }
             Verdict::Accept | Verdict::Wait(_) | Verdict::Next => {
+                let permit = self.gate.begin(Protocol::Quic);
+                permit.pass();
+                // For noq the address of a replay would be proven, and it would get a long answer there.
+                if is_replay || attempt.is_void() {
+                    return incoming.ignore();
+                }
                 if let Some(token) = token {
                     self.spent.add(token, now + TOKEN_LIFETIME);
                 }
-                self.begin(incoming);
+                self.begin(incoming, permit);
             }
         }
     }
 
-    fn begin(&mut self, incoming: Incoming) {
+    fn begin(&mut self, incoming: Incoming, permit: Box<dyn Permit>) {
         let remote = canonical(incoming.remote_address());
         let Some(expected) = self.gate.expect(Protocol::Quic, remote) else {
             incoming.refuse();
@@ -161,7 +162,6 @@ impl NoqListener {
                 return;
             }
         };
-        let permit = self.gate.begin(Protocol::Quic);
         match incoming.accept_with(server) {
             Ok(connecting) => {
                 let ends = Ends { peer: expected.peer, tls, remote, local: self.local, updates };
@@ -193,11 +193,13 @@ async fn handshake(
     ends: Ends,
     gate: Rc<dyn Gate>,
     limit: Duration,
-    _permit: Box<dyn Any>,
+    permit: Box<dyn Permit>,
 ) -> Option<Connection> {
     let remote = ends.remote;
     let failed = match timeout(limit, connecting).await {
-        Ok(Ok(established)) => return Some(connection(established, ends, None)),
+        Ok(Ok(established)) => {
+            return Some(Connection { permit: Some(permit), ..connection(established, ends, None) });
+        }
         Ok(Err(error)) => failure(&error),
         Err(_) => Failure::TimedOut,
     };

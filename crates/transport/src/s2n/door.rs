@@ -1,7 +1,6 @@
 //! Admission at an endpoint of s2n-quic, and what belongs to the handshakes that were let in.
 
 use std::{
-    any::Any,
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::{
@@ -15,7 +14,7 @@ use holdfast_admission::{AddressProof, Attempt, Hello, Load, Verdict};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 
 use super::kept::Kept;
-use crate::{Expected, Failure, Gate, Protocol, attempt::canonical};
+use crate::{Expected, Failure, Gate, Permit, Protocol, attempt::canonical};
 
 /// Nothing that is locked here can be left half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -28,7 +27,15 @@ pub(super) struct Door {
     handshakes: AtomicUsize,
     connections: AtomicUsize,
     /// Who was let in last. The library makes the state of an attempt at once after it was let in, or never.
-    admitted: Mutex<Option<(SocketAddr, Expected)>>,
+    admitted: Mutex<Option<Admitted>>,
+}
+
+/// Who was let in.
+struct Admitted {
+    remote: SocketAddr,
+    expected: Expected,
+    /// Until there is a state that holds it.
+    permit: Option<Kept<Box<dyn Permit>>>,
 }
 
 impl Door {
@@ -44,9 +51,14 @@ impl Door {
             let mut attempt = Initial { remote, proof, load: self.load() };
             match gate.judge(Protocol::QuicS2n, &mut attempt, Instant::now()) {
                 Verdict::Accept | Verdict::Wait(_) | Verdict::Next => {
+                    let permit = gate.begin(Protocol::QuicS2n);
+                    permit.pass();
                     match gate.expect(Protocol::QuicS2n, remote) {
                         Some(expected) if expected.tls.is_some() => {
-                            *lock(&self.admitted) = Some((remote, expected));
+                            let permit = Some(Kept::new(permit));
+                            let earlier = lock(&self.admitted).replace(Admitted { remote, expected, permit });
+                            // Nothing is locked while the gate counts that nothing has come of it.
+                            drop(earlier);
                             Verdict::Accept
                         }
                         _ => Verdict::Refuse("nobody is expected from there"),
@@ -62,14 +74,20 @@ impl Door {
     /// Who is expected from where an attempt was just let in.
     pub(super) fn admitted(&self, remote: SocketAddr) -> Option<Expected> {
         let admitted = lock(&self.admitted);
-        let (from, expected) = admitted.as_ref()?;
-        (*from == canonical(remote)).then(|| expected.clone())
+        let admitted = admitted.as_ref()?;
+        (admitted.remote == canonical(remote)).then(|| admitted.expected.clone())
     }
 
-    /// A handshake has begun.
-    pub(super) fn begin(&self) -> Option<Kept<Box<dyn Any>>> {
+    /// A handshake has begun, with who was let in last.
+    pub(super) fn begin(&self) -> Option<Kept<Box<dyn Permit>>> {
         self.handshakes.fetch_add(1, Ordering::Relaxed);
-        self.gate.with(|gate| Kept::new(gate.begin(Protocol::QuicS2n)))
+        lock(&self.admitted).as_mut()?.permit.take()
+    }
+
+    /// No handshake has begun.
+    pub(super) fn never(&self) {
+        let permit = lock(&self.admitted).as_mut().and_then(|admitted| admitted.permit.take());
+        drop(permit);
     }
 
     /// A handshake has become a connection that was taken.
@@ -169,7 +187,7 @@ mod tests {
             None
         }
 
-        fn begin(&self, _: Protocol) -> Box<dyn Any> {
+        fn begin(&self, _: Protocol) -> Box<dyn Permit> {
             Box::new(())
         }
 
@@ -218,7 +236,7 @@ mod tests {
     fn the_gate_is_told_what_is_under_way() {
         let door = Door::new(Rc::new(Says::default()));
         let begun: Vec<_> = (0..3).map(|_| door.begin()).collect();
-        assert!(begun.iter().all(Option::is_some));
+        assert!(begun.iter().all(Option::is_none), "nobody was let in");
         door.established();
         assert_eq!(door.load(), Load { handshakes: 2, connections: 1 });
         door.gone(true);

@@ -83,6 +83,16 @@ impl Subscriber for Events {
         Context { state, door: self.door.clone(), _task: self.task.upgrade() }
     }
 
+    fn on_endpoint_connection_attempt_failed(
+        &mut self,
+        _: &events::EndpointMeta,
+        _: &events::EndpointConnectionAttemptFailed,
+    ) {
+        if let Some(door) = &self.door {
+            door.never();
+        }
+    }
+
     fn on_handshake_status_updated(
         &mut self,
         context: &mut Context,

@@ -38,6 +38,12 @@ impl<T: 'static> Kept<T> {
         let value = VALUES.try_with(|values| values.borrow().get(&self.number).cloned()).ok()??;
         value.downcast_ref().map(ask)
     }
+
+    /// The value itself; `None` on any thread but its own, and while it is in use.
+    pub(super) fn take(self) -> Option<T> {
+        let value = VALUES.try_with(|values| values.borrow_mut().remove(&self.number)).ok()??;
+        Rc::into_inner(value.downcast().ok()?)
+    }
 }
 
 impl<T> Drop for Kept<T> {
@@ -81,5 +87,13 @@ mod tests {
         let inner = outer.with(|slot| slot.borrow().as_ref().and_then(|inner| inner.with(|value| *value)));
         assert_eq!(inner, Some(Some(1)));
         drop(outer);
+    }
+
+    #[test]
+    fn a_value_can_be_taken_where_it_is() {
+        let kept = Kept::new(vec![7]);
+        assert_eq!(kept.take(), Some(vec![7]));
+        let kept = Kept::new(7);
+        assert_eq!(thread::spawn(|| kept.take()).join().expect("no panic"), None);
     }
 }

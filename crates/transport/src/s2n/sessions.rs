@@ -20,6 +20,7 @@ use s2n_quic_core::{application::ServerName, connection::limits::ValidationError
 use super::{
     door::{Door, lock},
     events::Making,
+    session::Session,
     state::State,
 };
 use crate::{attempt::canonical, life::keep_alive};
@@ -72,22 +73,23 @@ impl Provider for Sessions {
 }
 
 impl tls::Endpoint for Sessions {
-    type Session = <library::Server as tls::Endpoint>::Session;
+    type Session = Session;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
         let remote = info.remote_address;
         let expected = self.door.as_ref().and_then(|door| door.admitted(remote));
         let state = expected.map(|expected| State::new(canonical(remote), expected));
         let config = state.as_ref().and_then(|state| state.server());
-        *lock(&self.making) = state;
+        lock(&self.making).clone_from(&state);
         let config = config.unwrap_or_else(|| Arc::clone(&self.nobody.1));
-        library::Server::from(config).new_server_session(parameters, info)
+        Session::new(library::Server::from(config).new_server_session(parameters, info), state)
     }
 
     fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> Self::Session {
-        let config = lock(&self.making).take().and_then(|state| state.client());
+        let state = lock(&self.making).take();
+        let config = state.as_ref().and_then(|state| state.client());
         let config = config.unwrap_or_else(|| Arc::clone(&self.nobody.0));
-        library::Client::from(config).new_client_session(parameters, name)
+        Session::new(library::Client::from(config).new_client_session(parameters, name), state)
     }
 
     fn max_tag_length(&self) -> usize {

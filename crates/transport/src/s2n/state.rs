@@ -1,13 +1,13 @@
 //! What is known of a connection of s2n-quic, from its handshake to its end.
 
 use std::{
-    any::Any,
     fmt,
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
+    task::Waker,
 };
 
 use holdfast_tls::{
@@ -18,7 +18,7 @@ use s2n_quic::connection::Error;
 use tokio::sync::{Notify, futures::Notified, watch};
 
 use super::{door::lock, kept::Kept};
-use crate::{Closed, Expected, Failure, Stats, failure};
+use crate::{Closed, Expected, Failure, Permit, Stats, failure};
 
 /// Transport errors that carry an alert of TLS (RFC 9001 section 4.8).
 const ALERTS: std::ops::RangeInclusive<u64> = 0x100..=0x1ff;
@@ -51,8 +51,11 @@ pub(super) struct State {
     key_updates: AtomicU32,
     stage: watch::Sender<Stage>,
     heard: Notify,
-    begun: Mutex<Option<Kept<Box<dyn Any>>>>,
+    permit: Mutex<Option<Kept<Box<dyn Permit>>>>,
     taken: AtomicBool,
+    given_up: AtomicBool,
+    /// Of the connection while it shakes hands.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl State {
@@ -68,8 +71,10 @@ impl State {
             key_updates: AtomicU32::new(0),
             stage: watch::Sender::new(Stage::Handshake),
             heard: Notify::new(),
-            begun: Mutex::new(None),
+            permit: Mutex::new(None),
             taken: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+            waker: Mutex::new(None),
         })
     }
 
@@ -83,21 +88,35 @@ impl State {
         self.expected.tls.as_ref().map(|tls| tls.server_finding(ALPN_QUIC, &self.finding))
     }
 
-    /// What is dropped when the handshake is over.
-    pub(super) fn hold(&self, begun: Option<Kept<Box<dyn Any>>>) {
-        *lock(&self.begun) = begun;
+    /// What is settled when the handshake is over.
+    pub(super) fn hold(&self, permit: Option<Kept<Box<dyn Permit>>>) {
+        *lock(&self.permit) = permit;
     }
 
-    /// The handshake is over, as far as whoever counts them is concerned.
+    /// Nothing has come of it, unless it was taken.
     pub(super) fn release(&self) {
-        let begun = lock(&self.begun).take();
-        drop(begun);
+        let permit = lock(&self.permit).take();
+        drop(permit);
     }
 
-    /// Whoever listens has taken the connection: until then it counts as a handshake, so that those who wait are not too many.
-    pub(super) fn take(&self) {
+    /// Whoever listens takes the connection: until then it counts as a handshake, so that those who wait are not too many.
+    pub(super) fn take(&self) -> Option<Box<dyn Permit>> {
         self.taken.store(true, Ordering::Relaxed);
-        self.release();
+        let permit = lock(&self.permit).take();
+        permit?.take()
+    }
+
+    /// Nobody waits for its handshake any more; nothing if that is over.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        let waker = lock(&self.waker).take();
+        waker.iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// Whether nobody waits for its handshake; the waker is woken when that is so.
+    pub(super) fn is_given_up(&self, waker: &Waker) -> bool {
+        *lock(&self.waker) = Some(waker.clone());
+        self.given_up.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_taken(&self) -> bool {

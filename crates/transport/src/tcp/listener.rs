@@ -33,7 +33,7 @@ use tracing::{error, warn};
 
 use super::{Token, of_stream};
 use crate::{
-    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Listener, LocalFuture, Protocol,
+    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Listener, LocalFuture, Permit, Protocol,
     attempt::{FirstFlight, Look, TcpAttempt, canonical},
     failure, tls,
 };
@@ -87,6 +87,7 @@ struct Guest {
     /// Who is expected, if it may use TCP as well.
     tcp: Option<Expected>,
     tls: Expected,
+    permit: Box<dyn Permit>,
 }
 
 impl TcpListener {
@@ -121,13 +122,17 @@ impl TcpListener {
             Verdict::Wait(stage) => Some(stage),
             Verdict::Ignore | Verdict::Refuse(_) | Verdict::Retry | Verdict::Next => return reset(&stream),
         };
+        let permit = self.gate.begin(Protocol::Tcp);
+        if waiting.is_none() {
+            permit.pass();
+        }
         let [tcp, tls] = [Protocol::Tcp, Protocol::Tls].map(|protocol| self.gate.expect(protocol, remote));
         match (tcp, tls) {
             (Some(expected), None) if self.holds_to_ttl(&stream, remote, &expected) => {
-                plain(stream, &expected, &self.tally)
+                plain(stream, &expected, &self.tally, permit)
             }
             (tcp, Some(tls)) if self.holds_to_ttl(&stream, remote, &tls) => {
-                self.begin(Guest { stream, remote, local, waiting, tcp, tls });
+                self.begin(Guest { stream, remote, local, waiting, tcp, tls, permit });
                 None
             }
             _ => reset(&stream),
@@ -151,7 +156,7 @@ impl TcpListener {
     fn begin(&mut self, guest: Guest) {
         let (gate, tally, time, remote) = (self.gate.clone(), self.tally.clone(), self.time, guest.remote);
         // From now on, not from when the task has its turn.
-        let under_way = (self.tally.handshakes.clone(), gate.begin(Protocol::Tls));
+        let under_way = self.tally.handshakes.clone();
         self.attempts.spawn_local(async move {
             let _under_way = under_way;
             match timeout(time, let_in(guest, &*gate, &tally)).await.unwrap_or(Err(Failure::TimedOut)) {
@@ -228,7 +233,7 @@ impl Listener for TcpListener {
 
 /// Finds out what comes, has it judged by that, and shakes hands. Nothing comes of who is turned away; the gate knows.
 async fn let_in(guest: Guest, gate: &dyn Gate, tally: &Tally) -> Result<Option<Connection>, Failure> {
-    let Guest { stream, remote, local, waiting, tcp, tls } = guest;
+    let Guest { stream, remote, local, waiting, tcp, tls, permit } = guest;
     let mut flight = FirstFlight::default();
     if waiting.is_some() || tcp.is_some() {
         // What is here by then is what can be looked at.
@@ -243,7 +248,7 @@ async fn let_in(guest: Guest, gate: &dyn Gate, tally: &Tally) -> Result<Option<C
         let mut attempt = TcpAttempt { remote, local, load, look: Look::Flight(&mut flight) };
         let protocol = if plainly.is_some() { Protocol::Tcp } else { Protocol::Tls };
         match gate.resume(protocol, stage, &mut attempt, Instant::now()) {
-            Verdict::Accept => {}
+            Verdict::Accept => permit.pass(),
             Verdict::Ignore | Verdict::Refuse(_) | Verdict::Retry | Verdict::Wait(_) | Verdict::Next => {
                 return Ok(reset(&stream));
             }
@@ -251,14 +256,23 @@ async fn let_in(guest: Guest, gate: &dyn Gate, tally: &Tally) -> Result<Option<C
     }
     drop(flight);
     match plainly {
-        Some(expected) => Ok(plain(stream, &expected, tally)),
-        None => tls::accept(stream, &tls, &tally.connections).await.map(Some),
+        Some(expected) => Ok(plain(stream, &expected, tally, permit)),
+        None => {
+            let connection = tls::accept(stream, &tls, &tally.connections).await?;
+            Ok(Some(Connection { permit: Some(permit), ..connection }))
+        }
     }
 }
 
 /// The kernel's own connection. One that has gone meanwhile has no address.
-fn plain(stream: TcpStream, expected: &Expected, tally: &Tally) -> Option<Connection> {
-    of_stream(stream, &expected.peer, Some(tally.connections.clone())).ok()
+fn plain(
+    stream: TcpStream,
+    expected: &Expected,
+    tally: &Tally,
+    permit: Box<dyn Permit>,
+) -> Option<Connection> {
+    let connection = of_stream(stream, &expected.peer, Some(tally.connections.clone())).ok()?;
+    Some(Connection { permit: Some(permit), ..connection })
 }
 
 /// The peer is told at once, and nothing of it stays in the kernel.

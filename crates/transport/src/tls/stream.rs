@@ -37,7 +37,7 @@ pub(super) fn connection(session: Session, identity: Identity, counted: Option<T
         key_updates: Cell::new(0),
     };
     let stream = TlsOctets { session, ending: Ending(end), _counted: counted };
-    Connection { identity, stream: Box::new(stream), control: Rc::new(control) }
+    Connection { identity, stream: Box::new(stream), control: Rc::new(control), permit: None }
 }
 
 struct TlsOctets {

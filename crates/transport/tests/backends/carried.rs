@@ -23,8 +23,8 @@ async fn what_is_said_before_the_end_is_carried(backend: &dyn Backend) {
     let (mut r1, inner) = UnixStream::pair().expect("a pair");
     let (mut r2, other) = UnixStream::pair().expect("a pair");
     let (sent, received) = (Rc::new(Meter::default()), Rc::new(Meter::default()));
-    let carrying = spawn_local(carry(dialed, inner, sent.clone()));
-    let carried = spawn_local(carry(accepted, other, received.clone()));
+    let carrying = spawn_local(carry(dialed, inner, sent.clone(), Rc::default()));
+    let carried = spawn_local(carry(accepted, other, received.clone(), Rc::default()));
     let words: Vec<u8> = (0..1_000_003_u32).map(|number| (number % 251) as u8).collect();
     let ending = async {
         r1.write_all(&words).await.expect("it takes them");
@@ -47,8 +47,8 @@ async fn whoever_does_not_read_stops_whoever_writes_at_the_other_end(backend: &d
     let Pair { dialed, accepted, .. } = Pair::new(backend).await;
     let (mut r1, inner) = UnixStream::pair().expect("a pair");
     let (r2, other) = UnixStream::pair().expect("a pair");
-    let carrying = spawn_local(carry(dialed, inner, Rc::default()));
-    let carried = spawn_local(carry(accepted, other, Rc::default()));
+    let carrying = spawn_local(carry(dialed, inner, Rc::default(), Rc::default()));
+    let carried = spawn_local(carry(accepted, other, Rc::default(), Rc::default()));
     let chunk = vec![3; 64 * 1024];
     let mut written = 0;
     tokio::time::pause();

@@ -1,7 +1,6 @@
 //! A gate that does as it is told and remembers, and a listener behind it that is always taken from.
 
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     net::SocketAddr,
     rc::Rc,
@@ -9,7 +8,7 @@ use std::{
 };
 
 use holdfast_admission::{AddressProof, Attempt, Hello, Verdict};
-use holdfast_transport::{Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Protocol};
+use holdfast_transport::{Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Outcome, Permit, Protocol};
 use tokio::{
     sync::{Notify, mpsc},
     task::{JoinHandle, spawn_local},
@@ -111,7 +110,7 @@ impl Gate for TestGate {
         self.expected.borrow().clone().filter(|_| self.over.borrow().contains(&protocol))
     }
 
-    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+    fn begin(&self, _: Protocol) -> Box<dyn Permit> {
         self.under_way.set(self.under_way.get() + 1);
         self.most_under_way.set(self.most_under_way.get().max(self.under_way.get()));
         self.changed.notify_waiters();
@@ -125,6 +124,12 @@ impl Gate for TestGate {
 }
 
 struct UnderWay(Rc<Cell<usize>>, Rc<Notify>);
+
+impl Permit for UnderWay {
+    fn pass(&self) {}
+
+    fn settle(self: Box<Self>, _: Outcome) {}
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -155,7 +160,8 @@ impl Door {
         let local = listener.local();
         let (sender, connections) = mpsc::unbounded_channel();
         let task = spawn_local(async move {
-            while let Ok(connection) = listener.accept().await {
+            while let Ok(mut connection) = listener.accept().await {
+                connection.permit.take().expect("it was let in").settle(Outcome::LetIn);
                 if sender.send(connection).is_err() {
                     return;
                 }

@@ -101,11 +101,7 @@ async fn who_is_refused_is_told_a_number_and_not_a_word(backend: &dyn Backend) {
         // Its close of a handshake must not come too late on a machine that is busy.
         tokio::time::pause();
     }
-    // s2n-quic does not answer a first packet whose TLS is refused at once.
-    let is_answered = |(_, _, alert): &Case| {
-        protocol != Protocol::QuicS2n || *alert != AlertDescription::NoApplicationProtocol
-    };
-    for (shown, config, alert) in cases(&lab, alpn).into_iter().filter(is_answered) {
+    for (shown, config, alert) in cases(&lab, alpn) {
         let door = Door::open(backend, TestGate::expecting(expected.clone()));
         let told = match protocol {
             Protocol::Tls => over_tcp(door.local, config).await,

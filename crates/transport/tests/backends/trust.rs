@@ -195,10 +195,15 @@ async fn who_gives_up_is_told_from_who_fails(backend: &dyn Backend) {
         dialed = backend.dial(door.local, &to_r2) => panic!("it is done before the other end has begun: {dialed:?}"),
     }
     door.gate.until(|gate| gate.under_way().get() == 0).await;
-    // s2n-quic may go on with a handshake that nobody waits for: it comes about and ends.
-    let some = usize::from(backend.protocol() != Protocol::QuicS2n);
-    let failures = door.gate.failures(some).await;
-    assert!(failures.iter().all(|failure| matches!(failure, Failure::GivenUp(_))), "{failures:?}");
+    let failures = door.gate.failures(1).await;
+    // The end that s2n-quic sends of its first flight alone is shorter than others may take notice of (RFC 9000 section
+    // 14.1): they wait in vain.
+    let is_fine = |failure: &Failure| match failure {
+        Failure::GivenUp(_) => true,
+        Failure::TimedOut => backend.protocol() == Protocol::QuicS2n,
+        _ => false,
+    };
+    assert!(failures.iter().all(is_fine), "{failures:?}");
     assert!(door.is_quiet());
 }
 

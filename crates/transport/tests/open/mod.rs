@@ -1,9 +1,9 @@
 //! A gate that lets everybody in who need not prove anything, and takes them for anybody.
 
-use std::{any::Any, net::SocketAddr, time::Duration, time::Instant};
+use std::{net::SocketAddr, time::Duration, time::Instant};
 
 use holdfast_admission::{Attempt, Verdict};
-use holdfast_transport::{Expected, Failure, Gate, Protocol};
+use holdfast_transport::{Expected, Failure, Gate, Permit, Protocol};
 
 pub(crate) struct Open;
 
@@ -21,7 +21,7 @@ impl Gate for Open {
         matches!(protocol, Protocol::Tcp | Protocol::Memory).then(anybody)
     }
 
-    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+    fn begin(&self, _: Protocol) -> Box<dyn Permit> {
         Box::new(())
     }
 

@@ -1,7 +1,6 @@
 //! A gate that does as it is told, and notes what it has seen.
 
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     net::SocketAddr,
     rc::Rc,
@@ -9,7 +8,7 @@ use std::{
 };
 
 use holdfast_admission::{AddressProof, Attempt, Hello, Verdict};
-use holdfast_transport::{Expected, Failure, Gate, Protocol};
+use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol};
 
 /// What was known of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,12 +97,22 @@ impl Gate for TestGate {
         self.expected.clone()
     }
 
-    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+    fn begin(&self, _: Protocol) -> Box<dyn Permit> {
         self.begun.set(self.begun.get() + 1);
-        Box::new(self.under_way.clone())
+        Box::new(UnderWay { _counted: self.under_way.clone() })
     }
 
     fn failed(&self, _: Protocol, _: SocketAddr, failure: &Failure) {
         self.failures.borrow_mut().push(failure.clone());
     }
+}
+
+struct UnderWay {
+    _counted: Rc<()>,
+}
+
+impl Permit for UnderWay {
+    fn pass(&self) {}
+
+    fn settle(self: Box<Self>, _: Outcome) {}
 }

@@ -61,7 +61,9 @@ async fn meet(
     listener: &mut NoqListener,
 ) -> (Connection, Connection) {
     let (dialed, accepted) = join!(client.connect(to, None, expected), listener.accept());
-    (dialed.expect("dialed"), accepted.expect("accepted"))
+    let (dialed, mut accepted) = (dialed.expect("dialed"), accepted.expect("accepted"));
+    drop(accepted.permit.take());
+    (dialed, accepted)
 }
 
 /// Why there is no connection.

@@ -43,7 +43,8 @@ fn whoever_was_not_taken_yet_counts_as_a_handshake() {
         let mut listener = listener(&gate);
         let dialed = dialer().connect(listener.local(), &r1.expects(&r2)).await.expect("a connection");
         assert_eq!(gate.under_way.get(), 1);
-        let accepted = listener.accept().await.expect("a connection");
+        let mut accepted = listener.accept().await.expect("a connection");
+        drop(accepted.permit.take());
         assert_eq!(gate.under_way.get(), 0);
         drop((dialed, accepted));
     });

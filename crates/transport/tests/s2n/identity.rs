@@ -1,6 +1,6 @@
 //! Who is not who it has to be, in whose words.
 
-use std::{future::pending, sync::Arc};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use holdfast_tls::{
     ALPN_QUIC, Trust,
@@ -10,7 +10,7 @@ use holdfast_tls::{
 use holdfast_transport::{Expected, Failure, Listener, s2n::Dialer};
 use s2n_quic::{Client, client::Connect, provider::tls::rustls};
 
-use crate::tests::s2n::support::{Router, Told, connect, dialer, listener, run};
+use crate::tests::s2n::support::{Router, Told, connect, dialer, listener, run, socket};
 
 /// What both sides say of a handshake that fails.
 async fn both(
@@ -195,4 +195,28 @@ impl ResolvesClientCert for Nothing {
     fn has_certs(&self) -> bool {
         false
     }
+}
+
+#[test]
+fn an_attempt_that_was_given_up_is_not_repeated() {
+    run(async {
+        let (r1, r2) = (Router::new("r1"), Router::new("r2"));
+        // Somebody who never answers.
+        let silent = socket();
+        silent.set_nonblocking(true).expect("non-blocking");
+        let silent = tokio::net::UdpSocket::from_std(silent).expect("a socket");
+        let to = silent.local_addr().expect("an address");
+        let (dialer, to_r2) = (dialer(), r1.expects(&r2));
+        let mut datagram = [0; 2048];
+        tokio::select! {
+            received = silent.recv(&mut datagram) => drop(received.expect("a datagram")),
+            failed = dialer.connect(to, &to_r2) => panic!("nobody answers: {failed:?}"),
+        }
+        tokio::time::pause();
+        // What was on its way, and the end of it.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        while silent.try_recv(&mut datagram).is_ok() {}
+        let more = tokio::time::timeout(Duration::from_secs(30), silent.recv(&mut datagram)).await;
+        assert!(more.is_err(), "it goes on");
+    });
 }

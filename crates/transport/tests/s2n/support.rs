@@ -1,7 +1,6 @@
 //! Two routers with keys of their own, a gate that does as it is told, and octets of a first flight.
 
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     net::{SocketAddr, UdpSocket},
     rc::Rc,
@@ -14,7 +13,7 @@ use holdfast_tls::{
     keys::{Algorithm, Authority, PrivateKey, Validity, request, self_signed},
 };
 use holdfast_transport::{
-    Connection, Expected, Failure, Gate, Listener, Protocol,
+    Connection, Expected, Failure, Gate, Listener, Outcome, Permit, Protocol,
     s2n::{Dialer, Endpoint, S2nListener},
 };
 use tokio::{
@@ -165,7 +164,7 @@ impl Gate for Told {
         self.expected.borrow().clone()
     }
 
-    fn begin(&self, _: Protocol) -> Box<dyn Any> {
+    fn begin(&self, _: Protocol) -> Box<dyn Permit> {
         self.under_way.set(self.under_way.get() + 1);
         self.changed.notify_waiters();
         Box::new(UnderWay(Rc::clone(&self.under_way)))
@@ -178,6 +177,12 @@ impl Gate for Told {
 }
 
 struct UnderWay(Rc<Cell<usize>>);
+
+impl Permit for UnderWay {
+    fn pass(&self) {}
+
+    fn settle(self: Box<Self>, _: Outcome) {}
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -216,7 +221,9 @@ pub(crate) async fn connect(
 ) -> (Connection, Connection) {
     let remote = listener.local();
     let (dialed, accepted) = tokio::join!(dialer.connect(remote, to), listener.accept());
-    (dialed.expect("a connection"), accepted.expect("a connection"))
+    let (dialed, mut accepted) = (dialed.expect("a connection"), accepted.expect("a connection"));
+    drop(accepted.permit.take());
+    (dialed, accepted)
 }
 
 /// Octets go both ways.

@@ -9,6 +9,7 @@ use holdfast_transport::{
     Connection, Expected, Failure, Gate, Listener, LocalFuture, Protocol,
     s2n::{Dialer, Endpoint},
 };
+use tokio::{task::spawn_local, time::sleep};
 
 use super::{Abilities, Backend};
 
@@ -46,6 +47,15 @@ impl Backend for S2n {
         to: SocketAddr,
         expected: &'a Expected,
     ) -> LocalFuture<'a, Result<Connection, Failure>> {
-        Box::pin(async move { Dialer::new(socket())?.connect(to, expected).await })
+        Box::pin(async move {
+            let dialer = Rc::new(Dialer::new(socket())?);
+            // Others are dialed from it as well: it stays when this attempt is given up.
+            let stays = Rc::clone(&dialer);
+            spawn_local(async move {
+                sleep(Duration::from_secs(1)).await;
+                drop(stays);
+            });
+            dialer.connect(to, expected).await
+        })
     }
 }
