@@ -75,6 +75,21 @@ impl Chain {
         self.decide_from(first.unwrap_or(0), attempt, now)
     }
 
+    /// Whether an attempt of whom no more is known than this would be let in; it is none, so nobody counts it. Stages that
+    /// keep a rate take it for one.
+    pub fn would_pass(&mut self, attempt: &mut dyn Attempt, now: Instant) -> bool {
+        for (stage, _) in &mut self.stages {
+            match stage.judge(attempt, now) {
+                Verdict::Next => {}
+                Verdict::Retry if !attempt.can_retry() => {}
+                Verdict::Wait(_) if !attempt.awaits_hello() => {}
+                Verdict::Accept => return true,
+                Verdict::Ignore | Verdict::Refuse(_) | Verdict::Retry | Verdict::Wait(_) => return false,
+            }
+        }
+        true
+    }
+
     fn decide_from(&mut self, first: usize, attempt: &mut dyn Attempt, now: Instant) -> Decision {
         for (stage, counters) in self.stages.iter_mut().skip(first) {
             let verdict = match stage.judge(attempt, now) {

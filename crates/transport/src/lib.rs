@@ -61,6 +61,7 @@ mod attempt;
 mod carry;
 mod end;
 mod failure;
+mod kept;
 mod life;
 pub mod memory;
 pub mod noq;
@@ -68,6 +69,7 @@ mod ready;
 #[cfg(feature = "quic-s2n")]
 pub mod s2n;
 mod spent;
+mod stray;
 pub mod tcp;
 pub mod tls;
 
@@ -279,6 +281,17 @@ impl Permit for () {
     fn settle(self: Box<Self>, _: Outcome) {}
 }
 
+/// What is no attempt, and of no connection, at a listener of QUIC.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Stray {
+    /// A datagram without meaning.
+    Garbage,
+    /// One of a version of QUIC that is not spoken here.
+    UnknownVersion,
+    /// A stateless reset (RFC 9000 section 10.3), with which one was answered.
+    Reset,
+}
+
 /// Who decides at a listener.
 pub trait Gate {
     /// Whether an attempt goes on, before there is any state of it; counts. Never [`Verdict::Next`]. Listeners have no bound
@@ -301,6 +314,13 @@ pub trait Gate {
     fn begin(&self, protocol: Protocol) -> Box<dyn Permit>;
     /// Why somebody who was let in has come to nothing, for the log; the [`Permit`] counts.
     fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure);
+    /// One more of what is no attempt.
+    fn stray(&self, _protocol: Protocol, _stray: Stray) {}
+    /// Whether somebody who speaks another version of QUIC is told which one is spoken here (RFC 9000 section 6.1). It
+    /// counts as nothing.
+    fn tells_version(&self, _protocol: Protocol, _attempt: &mut dyn Attempt, _now: Instant) -> bool {
+        false
+    }
 }
 
 /// Takes connections that have been let in and have proven who they are.

@@ -41,7 +41,10 @@ use self::{
     socket::{NextSource, Socket, Source},
     stream::{Handle, QuicStream},
 };
-use crate::{Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Protocol, attempt::canonical};
+use crate::{
+    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Protocol, attempt::canonical,
+    stray::Strays,
+};
 
 pub use listener::NoqListener;
 
@@ -52,6 +55,7 @@ pub struct Endpoint {
     source: NextSource,
     flight: FirstFlight,
     front: Front,
+    strays: Arc<Strays>,
     limit: Duration,
     local: SocketAddr,
     latest: Rc<Latest>,
@@ -69,10 +73,11 @@ impl Endpoint {
         let flight = FirstFlight::default();
         let front = Front::new(flight.clone()).map_err(|error| Failure::Unsupported(error.to_string()))?;
         let source = NextSource::new();
-        let (endpoint, local) = open(udp, &keys, source.clone(), &front)
+        let strays = Arc::new(Strays::new(Protocol::Quic));
+        let (endpoint, local) = open(udp, &keys, source.clone(), &front, &strays)
             .map_err(|error| Failure::Unreachable(format!("the UDP socket for QUIC: {error}")))?;
         let latest = Rc::default();
-        Ok(Self { endpoint, keys, source, flight, front, limit: HANDSHAKE_TIME, local, latest })
+        Ok(Self { endpoint, keys, source, flight, front, strays, limit: HANDSHAKE_TIME, local, latest })
     }
 
     /// Handshakes of listeners made from now on, and of connections dialed from now on, take no longer than this instead of
@@ -157,11 +162,13 @@ fn open(
     keys: &Keys,
     next: NextSource,
     front: &Front,
+    strays: &Arc<Strays>,
 ) -> io::Result<(noq::Endpoint, SocketAddr)> {
     udp.set_nonblocking(true)?;
     let local = udp.local_addr()?;
     let runtime = Arc::new(TokioRuntime);
-    let socket = Box::new(Socket { inner: runtime.wrap_udp_socket(udp)?, next });
+    let socket = runtime.wrap_udp_socket(udp)?;
+    let socket = Box::new(Socket::new(socket, next, keys.clone(), Arc::clone(strays)));
     let server = config::front(front.clone(), keys, false);
     let endpoint =
         noq::Endpoint::new_with_abstract_socket(config::endpoint(keys), Some(server), socket, runtime)?;

@@ -22,10 +22,10 @@
 mod close;
 mod door;
 mod events;
-mod kept;
 mod keys;
 mod session;
 mod sessions;
+mod sift;
 mod state;
 mod stream;
 mod task;
@@ -50,6 +50,7 @@ use self::{
     events::{Context, Events, Making},
     keys::{Ids, Keys, Resets},
     sessions::{Sessions, Windows},
+    sift::Sift,
     state::State,
     stream::{S2nControl, S2nStream},
     task::{Io, Task},
@@ -57,7 +58,7 @@ use self::{
 };
 use crate::{
     Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Listener, LocalFuture, Protocol,
-    attempt::canonical, failure,
+    attempt::canonical, failure, stray::Strays,
 };
 
 /// A socket at which connections are accepted.
@@ -104,9 +105,11 @@ impl Endpoint {
     pub fn listen(&self, gate: Rc<dyn Gate>) -> Result<S2nListener, Failure> {
         let udp = self.socket.borrow_mut().take();
         let udp = udp.ok_or_else(|| Failure::Unsupported("it listens already".to_owned()))?;
+        let strays = Arc::new(Strays::new(Protocol::QuicS2n));
+        strays.decided_by(Some(Rc::clone(&gate)));
         let door = Door::new(gate);
         let task = Arc::<Task>::default();
-        let server = serve(udp, &task, &door, &self.keys, self.limit).map_err(refused)?;
+        let server = serve(udp, &task, &door, &strays, &self.keys, self.limit).map_err(refused)?;
         Ok(S2nListener { server, door, local: self.local, _task: task })
     }
 }
@@ -116,6 +119,7 @@ fn serve(
     udp: UdpSocket,
     task: &Arc<Task>,
     door: &Arc<Door>,
+    strays: &Arc<Strays>,
     keys: &Keys,
     limit: Duration,
 ) -> Result<Server, Box<dyn Error>> {
@@ -130,7 +134,13 @@ fn serve(
         .with_connection_id(Ids::new(keys.clone()))?
         .with_stateless_reset_token(Resets(keys.clone()))?
         .with_connection_close_formatter(Numbers)?
-        .with_event(Events { making, door: behind(), task: Arc::downgrade(task) })?
+        .with_packet_interceptor(Sift { keys: keys.clone(), strays: Arc::clone(strays) })?
+        .with_event(Events {
+            making,
+            door: behind(),
+            strays: Some(Arc::clone(strays)),
+            task: Arc::downgrade(task),
+        })?
         .start()?)
 }
 
@@ -275,7 +285,7 @@ fn dial(udp: UdpSocket, task: &Arc<Task>) -> Result<Client, Box<dyn Error>> {
         .with_tls(Sessions::new(Arc::clone(&making), None)?)?
         .with_limits(Windows::new(Arc::clone(&making), None, HANDSHAKE_TIME)?)?
         .with_connection_close_formatter(Numbers)?
-        .with_event(Events { making, door: None, task: Arc::downgrade(task) })?
+        .with_event(Events { making, door: None, strays: None, task: Arc::downgrade(task) })?
         .start()?)
 }
 

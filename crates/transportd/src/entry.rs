@@ -10,7 +10,7 @@ use std::{
 use holdfast_admission::{Attempt, Chain, Decision, Load, PeerState, Pressure, Verdict};
 use holdfast_api::transport::v1 as api;
 use holdfast_tls::{ALPN_QUIC, ALPN_TLS};
-use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol};
+use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol, Stray};
 use tracing::{debug, warn};
 
 use crate::{
@@ -279,6 +279,18 @@ impl Gate for Entry {
         let tally = Rc::clone(&self.tally);
         tally.attended.set(tally.attended.get() + 1);
         Box::new(Visit { tally, passed: Cell::new(false), outcome: Cell::new(None) })
+    }
+
+    fn stray(&self, _protocol: Protocol, stray: Stray) {
+        count(match stray {
+            Stray::Garbage => &self.tally.garbage,
+            Stray::UnknownVersion => &self.tally.unknown_version,
+            Stray::Reset => &self.tally.resets_sent,
+        });
+    }
+
+    fn tells_version(&self, _protocol: Protocol, attempt: &mut dyn Attempt, now: Instant) -> bool {
+        self.chain.borrow_mut().would_pass(attempt, now)
     }
 
     fn failed(&self, protocol: Protocol, remote: SocketAddr, failure: &Failure) {

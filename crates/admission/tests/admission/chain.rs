@@ -53,6 +53,32 @@ fn the_first_that_decides_does_and_the_end_lets_in() {
 }
 
 #[test]
+fn who_would_pass_is_not_counted() {
+    let now = Instant::now();
+    let verdicts = [
+        (Verdict::Next, true),
+        (Verdict::Accept, true),
+        (Verdict::Retry, true),
+        (Verdict::Wait("first"), true),
+        (Verdict::Ignore, false),
+        (Verdict::Refuse("no"), false),
+    ];
+    let mut two = chain([
+        Fixed("first", verdicts.iter().rev().map(|(verdict, _)| *verdict).collect()),
+        Fixed("second", Vec::new()),
+    ]);
+    for (verdict, passes) in verdicts {
+        assert_eq!(two.would_pass(&mut Try::tcp("192.0.2.1"), now), passes, "{verdict:?}");
+    }
+    for stage in ["first", "second"] {
+        assert_eq!(counters(&two, stage), Counters::default());
+    }
+    // Who can be asked for a proof has not given one.
+    let mut asks = chain([Fixed("asks", vec![Verdict::Retry])]);
+    assert!(!asks.would_pass(&mut Try::quic("192.0.2.1"), now));
+}
+
+#[test]
 fn a_retry_that_is_not_possible_is_no_opinion() {
     let now = Instant::now();
     let mut one = chain([Fixed("asks", vec![Verdict::Retry, Verdict::Retry])]);

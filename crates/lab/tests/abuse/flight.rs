@@ -131,6 +131,13 @@ impl Nobody {
         ensure!(self.heard <= 3 * self.sent, "{} octets for {}", self.heard, self.sent);
         Ok(())
     }
+
+    /// Hears that nothing comes, and nothing has.
+    pub(crate) fn ensure_unanswered(&mut self) -> Result<()> {
+        self.ensure_not_amplified()?;
+        ensure!(self.heard == 0, "{} octets for {}", self.heard, self.sent);
+        Ok(())
+    }
 }
 
 /// Sends as many first flights, numbered from `first` on, as fast as somebody else has time to take them.

@@ -132,8 +132,9 @@ impl Scene {
         self.bad.towards(&self.signer, ROUTER)
     }
 
-    /// Nobody has noticed.
+    /// Nobody has noticed, and everybody who was let in is accounted for.
     fn ensure_unharmed(&self) -> Result<()> {
+        self.ensure_it_adds_up()?;
         let now = self.r0.neighbor("good")?;
         for key in ["bgpState", "connectionsEstablished", "connectionsDropped"] {
             ensure!(now[key] == self.before[key], "{key}: {now}\n{}", self.r0.log_tail());
@@ -150,6 +151,23 @@ impl Scene {
 
     fn handshakes(&self) -> Result<u64> {
         self.of_listeners(|listener| listener["handshakes"].as_u64().unwrap_or(0))
+    }
+
+    /// At each listener, whatever is under way: what has passed is the sum of what has become of it, and what the last
+    /// stage says that it has passed.
+    fn ensure_it_adds_up(&self) -> Result<()> {
+        let shown = self.r0.show(&["listeners"])?;
+        for listener in shown["listeners"].as_array().context("listeners")? {
+            let count = |key: &str| listener[key].as_u64().with_context(|| format!("{key}: {listener}"));
+            let parts = ["let_in", "failed", "under_way", "refused_after_proof"].map(count);
+            let sum = parts.into_iter().sum::<Result<u64>>()?;
+            ensure!(count("passed")? == sum, "{listener}");
+            let stages = listener["stages"].as_array().context("stages")?;
+            let last = stages.last().and_then(|stage| stage["passed"].as_u64()).context("a stage")?;
+            let accepted: u64 = stages.iter().filter_map(|stage| stage["accepted"].as_u64()).sum();
+            ensure!(sum == last + accepted, "{listener}");
+        }
+        Ok(())
     }
 
     /// Attempts that a stage has seen, ignored, and so on.
@@ -298,14 +316,14 @@ fn answers_to_nobody_are_short_and_a_token_serves_once() -> Result<()> {
     let bad = scene.star.neighbor(2);
     let (to, from) = ends(2);
 
-    // Another version of QUIC, in as little as that takes, and in as much as an Initial.
+    // Another version of QUIC, in too little for one that we could speak, and in as much as an Initial.
     let answered = bad.run(move || {
         let mut probe = vec![0; 1200];
         probe[..5].copy_from_slice(&[0xc0, 0xba, 0xba, 0xba, 0xba]);
         for length in [7, 8, 21, 300] {
             let mut nobody = Nobody::new(from, to)?;
             nobody.say(&probe[..length])?;
-            nobody.ensure_not_amplified()?;
+            nobody.ensure_unanswered()?;
         }
         let mut nobody = Nobody::new(from, to)?;
         nobody.say(&probe)?;
@@ -313,6 +331,10 @@ fn answers_to_nobody_are_short_and_a_token_serves_once() -> Result<()> {
     })??;
     // Version 0, and among the others the one that there is (RFC 9000 section 17.2.1).
     ensure!(answered[1..5] == [0; 4] && answered.ends_with(&[0, 0, 0, 1]), "{answered:?}");
+
+    let no_attempt =
+        |what: &str| scene.of_listeners(|listener| listener["no_attempt"][what].as_u64().unwrap_or(0));
+    ensure!(no_attempt("unknown_version")? == 5, "{}", scene.r0.show(&["listeners"])?);
 
     // What is nothing at all.
     bad.run(move || {
@@ -325,6 +347,7 @@ fn answers_to_nobody_are_short_and_a_token_serves_once() -> Result<()> {
     })??;
     scene.ensure_unharmed()?;
     ensure!(scene.handshakes()? == 0);
+    ensure!(no_attempt("garbage")? > 0, "{}", scene.r0.show(&["listeners"])?);
 
     let flight = Flight::new(&scene.tls()?)?;
     let first = flight.clone();

@@ -5,6 +5,7 @@
 //! was given. Connections that live longer than a generation get other ids in time. Tokens are sealed with the current generation and opened with either.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -59,7 +60,7 @@ struct Generations {
     earlier: Option<Generation>,
 }
 
-/// Shared by an endpoint, its listeners, and noq.
+/// Shared by an endpoint, its listeners, and noq. `Debug` shows none.
 #[derive(Clone)]
 pub(super) struct Keys(Arc<Mutex<Generations>>);
 
@@ -81,6 +82,14 @@ impl Keys {
         Box::new(Ids(self.clone()))
     }
 
+    /// Octets of a connection id of ours.
+    pub(super) const ID: usize = ID;
+
+    /// Whether a connection id may be one of ours.
+    pub(super) fn may_have_made(&self, id: &[u8]) -> bool {
+        self.with(|keys| keys.current.made(id) || keys.earlier.as_ref().is_some_and(|keys| keys.made(id)))
+    }
+
     fn derive(seeds: &Seeds) -> Option<Generations> {
         Some(Generations { current: Generation::derive(seeds, 0)?, earlier: Generation::derive(seeds, 1) })
     }
@@ -95,6 +104,12 @@ impl Keys {
             Some(earlier) if earlier.made(id) => hmac(&earlier.reset, id),
             _ => hmac(&keys.current.reset, id),
         })
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys")
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
     Connection, Failure, Gate, Listener, LocalFuture, Permit, Protocol,
     attempt::canonical,
     spent::{Spent, TOKEN_LIFETIME},
+    stray::Strays,
 };
 
 /// Which listener of a socket is the latest.
@@ -60,6 +61,7 @@ pub struct NoqListener {
     keys: Keys,
     flight: FirstFlight,
     front: Front,
+    strays: Arc<Strays>,
     limit: Duration,
     local: SocketAddr,
     handshakes: JoinSet<Option<Connection>>,
@@ -73,6 +75,7 @@ impl NoqListener {
     /// The latest listener of a socket takes the place of those before.
     pub(super) fn new(endpoint: &super::Endpoint, gate: Rc<dyn Gate>) -> Self {
         let turn = endpoint.latest.next();
+        endpoint.strays.decided_by(Some(Rc::clone(&gate)));
         endpoint.endpoint.set_server_config(Some(config::front(
             endpoint.front.clone(),
             &endpoint.keys,
@@ -84,6 +87,7 @@ impl NoqListener {
             keys: endpoint.keys.clone(),
             flight: endpoint.flight.clone(),
             front: endpoint.front.clone(),
+            strays: endpoint.strays.clone(),
             limit: endpoint.limit,
             local: endpoint.local,
             handshakes: JoinSet::new(),
@@ -222,6 +226,7 @@ impl Drop for NoqListener {
         if self.turn != self.latest.turn.get() {
             return;
         }
+        self.strays.decided_by(None);
         self.endpoint.set_server_config(Some(config::front(self.front.clone(), &self.keys, false)));
         // Whoever waits for a verdict.
         while let Poll::Ready(Some(incoming)) =

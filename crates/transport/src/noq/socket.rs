@@ -5,14 +5,20 @@ use std::{
     net::{IpAddr, SocketAddr},
     num::NonZeroUsize,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
 };
 
 use noq::{
     AsyncUdpSocket, UdpSender,
     udp::{RecvMeta, Transmit},
 };
+
+use super::keys::Keys;
+use crate::{Stray, stray::Strays};
 
 /// From which of our addresses the packets of a connection go.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -52,16 +58,54 @@ impl NextSource {
     }
 }
 
-/// A socket of noq's whose senders know their source.
+/// A socket of noq's whose senders know their source, and at which strays are counted.
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) inner: Box<dyn AsyncUdpSocket>,
-    pub(super) next: NextSource,
+    inner: Box<dyn AsyncUdpSocket>,
+    next: NextSource,
+    keys: Keys,
+    strays: Arc<Strays>,
+    /// The endpoint has its own sender: it asks for that before there is any connection.
+    has_sender: AtomicBool,
+}
+
+impl Socket {
+    pub(super) fn new(
+        inner: Box<dyn AsyncUdpSocket>,
+        next: NextSource,
+        keys: Keys,
+        strays: Arc<Strays>,
+    ) -> Self {
+        Self { inner, next, keys, strays, has_sender: AtomicBool::new(false) }
+    }
+
+    /// Takes out of what was received together what noq is not to see.
+    fn sift(&self, octets: &mut [u8], meta: &mut RecvMeta) {
+        if meta.len == 0 {
+            self.strays.count(Stray::Garbage);
+        }
+        let (mut kept, mut at) = (0, 0);
+        while at < meta.len {
+            let end = meta.len.min(at + meta.stride.max(1));
+            let is_ours = |id: &[u8]| self.keys.may_have_made(id);
+            if self.strays.pass((meta.addr, meta.dst_ip), &octets[at..end], Keys::ID, is_ours) {
+                octets.copy_within(at..end, kept);
+                kept += end - at;
+            }
+            at = end;
+        }
+        meta.len = kept;
+    }
 }
 
 impl AsyncUdpSocket for Socket {
     fn create_sender(&self) -> Pin<Box<dyn UdpSender>> {
-        Box::pin(Sender { inner: self.inner.create_sender(), source: self.next.current() })
+        let is_first = !self.has_sender.swap(true, Ordering::Relaxed);
+        Box::pin(Sender {
+            inner: self.inner.create_sender(),
+            source: self.next.current(),
+            answers: is_first.then(|| Arc::clone(&self.strays)),
+        })
     }
 
     fn poll_recv(
@@ -70,7 +114,11 @@ impl AsyncUdpSocket for Socket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(cx, bufs, meta)
+        let received = ready!(self.inner.poll_recv(cx, bufs, meta))?;
+        for (octets, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(received) {
+            self.sift(octets, meta);
+        }
+        Poll::Ready(Ok(received))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -90,6 +138,9 @@ impl AsyncUdpSocket for Socket {
 struct Sender {
     inner: Pin<Box<dyn UdpSender>>,
     source: Source,
+    /// Of the endpoint, which answers those of whom it keeps nothing: with a reset, the only packet of these whose header
+    /// is short.
+    answers: Option<Arc<Strays>>,
 }
 
 impl UdpSender for Sender {
@@ -111,7 +162,13 @@ impl UdpSender for Sender {
             segment_size: transmit.segment_size,
             src_ip,
         };
-        this.inner.as_mut().poll_send(&transmit, cx)
+        let sent = this.inner.as_mut().poll_send(&transmit, cx);
+        if let (Some(strays), Poll::Ready(Ok(()))) = (&this.answers, &sent)
+            && transmit.contents.first().is_some_and(|first| first & 0x80 == 0)
+        {
+            strays.count(Stray::Reset);
+        }
+        sent
     }
 
     fn max_transmit_segments(&self) -> NonZeroUsize {

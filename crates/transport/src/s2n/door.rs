@@ -13,8 +13,7 @@ use std::{
 use holdfast_admission::{AddressProof, Attempt, Hello, Load, Verdict};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 
-use super::kept::Kept;
-use crate::{Expected, Failure, Gate, Permit, Protocol, attempt::canonical};
+use crate::{Expected, Failure, Gate, Permit, Protocol, attempt::canonical, kept::Kept};
 
 /// Nothing that is locked here can be left half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -15,6 +15,7 @@ use super::{
     state::State,
     task::Task,
 };
+use crate::{Stray, stray::Strays};
 
 /// The connection that the library is making just now: it asks for limits, a session of TLS and a context one after the
 /// other, and none of them knows of the others.
@@ -25,6 +26,7 @@ pub(super) struct Events {
     pub(super) making: Arc<Making>,
     /// Where connections are accepted.
     pub(super) door: Option<Arc<Door>>,
+    pub(super) strays: Option<Arc<Strays>>,
     /// This runs in it, so it does not hold it.
     pub(super) task: Weak<Task>,
 }
@@ -90,6 +92,14 @@ impl Subscriber for Events {
     ) {
         if let Some(door) = &self.door {
             door.never();
+        }
+    }
+
+    fn on_endpoint_packet_sent(&mut self, _: &events::EndpointMeta, event: &events::EndpointPacketSent) {
+        if let (events::PacketHeader::StatelessReset { .. }, Some(strays)) =
+            (&event.packet_header, &self.strays)
+        {
+            strays.count(Stray::Reset);
         }
     }
 

@@ -122,8 +122,11 @@ impl Keys {
         }
     }
 
+    /// Octets of a connection id of ours.
+    pub(super) const ID: usize = ID;
+
     /// Whether a connection id may be one that was made here or by a predecessor.
-    fn may_have_made(&self, id: &[u8]) -> bool {
+    pub(super) fn may_have_made(&self, id: &[u8]) -> bool {
         let Generations { known, former } = &*lock(&self.0);
         let mut all = known.iter().map(|generation| &generation.ids).chain(former);
         all.any(|marks| marks.are_on(id))

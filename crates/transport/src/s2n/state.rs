@@ -17,8 +17,8 @@ use holdfast_tls::{
 use s2n_quic::connection::Error;
 use tokio::sync::{Notify, futures::Notified, watch};
 
-use super::{door::lock, kept::Kept};
-use crate::{Closed, Expected, Failure, Permit, Stats, failure};
+use super::door::lock;
+use crate::{Closed, Expected, Failure, Permit, Stats, failure, kept::Kept};
 
 /// Transport errors that carry an alert of TLS (RFC 9001 section 4.8).
 const ALERTS: std::ops::RangeInclusive<u64> = 0x100..=0x1ff;

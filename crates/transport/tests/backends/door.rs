@@ -8,7 +8,9 @@ use std::{
 };
 
 use holdfast_admission::{AddressProof, Attempt, Hello, Verdict};
-use holdfast_transport::{Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Outcome, Permit, Protocol};
+use holdfast_transport::{
+    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Outcome, Permit, Protocol, Stray,
+};
 use tokio::{
     sync::{Notify, mpsc},
     task::{JoinHandle, spawn_local},
@@ -31,6 +33,9 @@ pub(crate) struct TestGate {
     under_way: Rc<Cell<usize>>,
     pub(crate) most_under_way: Cell<usize>,
     failures: RefCell<Vec<Failure>>,
+    /// What came that is no attempt, and whether who speaks another version of QUIC is told ours.
+    pub(crate) strays: RefCell<Vec<Stray>>,
+    pub(crate) tells_version: Cell<bool>,
     changed: Rc<Notify>,
 }
 
@@ -46,6 +51,8 @@ impl TestGate {
             under_way: Rc::default(),
             most_under_way: Cell::new(0),
             failures: RefCell::default(),
+            strays: RefCell::default(),
+            tells_version: Cell::new(false),
             changed: Rc::default(),
         })
     }
@@ -115,6 +122,16 @@ impl Gate for TestGate {
         self.most_under_way.set(self.most_under_way.get().max(self.under_way.get()));
         self.changed.notify_waiters();
         Box::new(UnderWay(self.under_way.clone(), self.changed.clone()))
+    }
+
+    fn stray(&self, _: Protocol, stray: Stray) {
+        self.strays.borrow_mut().push(stray);
+        self.changed.notify_waiters();
+    }
+
+    fn tells_version(&self, _: Protocol, attempt: &mut dyn Attempt, _: Instant) -> bool {
+        assert_eq!((attempt.proof(), attempt.can_retry()), (AddressProof::None, false));
+        self.tells_version.get()
     }
 
     fn failed(&self, _: Protocol, _: SocketAddr, failure: &Failure) {

@@ -18,7 +18,6 @@ use crate::tests::backends::{
 for_every_backend! {
     others_do_not_notice_garbage,
     an_initial_that_was_cut_off_or_changed_is_nobody,
-    another_version_of_quic_is_told_ours,
 }
 
 /// Octets without any meaning, of which the same seed makes the same.
@@ -126,24 +125,4 @@ async fn an_initial_that_was_cut_off_or_changed_is_nobody(backend: &dyn Backend)
     door.gate.expected.replace(Some(r2.expects(&r1)));
     let mut dialed = backend.dial(door.local, &r1.expects(&r2)).await.expect("it is let in");
     greet(&mut dialed, &mut door.next().await).await;
-}
-
-async fn another_version_of_quic_is_told_ours(backend: &dyn Backend) {
-    if !backend.abilities().datagrams {
-        return;
-    }
-    let (r1, r2) = routers();
-    let door = Door::open(backend, TestGate::expecting(r2.expects(&r1)));
-    let mut datagram = first_flight(backend, &r1, &r2).await;
-    datagram[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
-    let socket = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
-    socket.send_to(&datagram, door.local).await.expect("send");
-    let mut answer = [0; 1500];
-    let length = socket.recv(&mut answer).await.expect("an answer");
-    // RFC 9000 section 17.2.1: a long header of version 0, the connection ids exchanged, then versions.
-    assert!(answer[0] & 0x80 != 0 && answer[1..5] == [0; 4], "{:?}", &answer[..length]);
-    let ids = 5 + 2 + usize::from(datagram[5]) + usize::from(datagram[6 + usize::from(datagram[5])]);
-    let versions: Vec<_> = answer[ids..length].chunks_exact(4).collect();
-    assert!(versions.contains(&&[0, 0, 0, 1][..]), "{versions:?}");
-    assert_eq!(door.gate.judged(), 0, "there is no attempt");
 }

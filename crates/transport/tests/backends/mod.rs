@@ -13,6 +13,7 @@ mod mixed;
 mod octets;
 mod people;
 mod refusals;
+mod strays;
 mod trust;
 
 use std::time::Duration;

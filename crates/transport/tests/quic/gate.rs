@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_admission::{AddressProof, Attempt, Hello, Verdict};
-use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol};
+use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol, Stray};
 
 /// What was known of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +36,7 @@ pub(crate) struct TestGate {
     pub(crate) seen: RefCell<Vec<Seen>>,
     pub(crate) failures: RefCell<Vec<Failure>>,
     pub(crate) begun: Cell<usize>,
+    pub(crate) strays: RefCell<Vec<Stray>>,
     under_way: Rc<()>,
 }
 
@@ -51,6 +52,7 @@ impl TestGate {
             seen: RefCell::default(),
             failures: RefCell::default(),
             begun: Cell::new(0),
+            strays: RefCell::default(),
             under_way: Rc::default(),
         })
     }
@@ -100,6 +102,10 @@ impl Gate for TestGate {
     fn begin(&self, _: Protocol) -> Box<dyn Permit> {
         self.begun.set(self.begun.get() + 1);
         Box::new(UnderWay { _counted: self.under_way.clone() })
+    }
+
+    fn stray(&self, _: Protocol, stray: Stray) {
+        self.strays.borrow_mut().push(stray);
     }
 
     fn failed(&self, _: Protocol, _: SocketAddr, failure: &Failure) {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_tls::Seeds;
-use holdfast_transport::{Closed, Connection, Expected, Listener, noq::Endpoint};
+use holdfast_transport::{Closed, Connection, Expected, Listener, Stray, noq::Endpoint};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::oneshot,
@@ -83,12 +83,14 @@ fn reset_after_restart(successor: &'static [u8], asks: bool) {
         predecessor.now();
 
         let server = Endpoint::new(bind(at), &seeds(successor)).expect("an endpoint");
-        let mut listener = server.listen(TestGate::open(r2.expects(&r1)));
+        let gate = TestGate::open(r2.expects(&r1));
+        let mut listener = server.listen(gate.clone());
         match asks {
             true => assert!(!dialed.control.answers().await),
             false => dialed.stream.write_all(&[0; 100]).await.expect("written"),
         }
         assert_eq!(dialed.control.closed().await, Closed::Reset);
+        assert!(gate.strays.borrow().contains(&Stray::Reset), "it is counted");
 
         // And comes again.
         let expected = r1.expects(&r2);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use holdfast_tls::ALPN_QUIC;
-use holdfast_transport::{Closed, Connection, Expected, Failure, Listener, s2n::Endpoint};
+use holdfast_transport::{Closed, Connection, Expected, Failure, Listener, Stray, s2n::Endpoint};
 use s2n_quic::{Client, client::Connect, provider::tls::rustls};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -253,10 +253,11 @@ fn reset_after_restart(successor: &[u8]) {
 
         let udp = UdpSocket::bind(remote).expect("the port is free again");
         let mut listener = Endpoint::new(udp, &seeds(successor))
-            .and_then(|endpoint| endpoint.listen(gate))
+            .and_then(|endpoint| endpoint.listen(gate.clone()))
             .expect("a listener");
         dialed.stream.write_all(b"more").await.expect("it does not know yet");
         assert_eq!(dialed.control.closed().await, Closed::Reset);
+        assert!(gate.strays.borrow().contains(&Stray::Reset), "it is counted");
         // And comes again.
         let (mut dialed, mut accepted) = connect(&dialer, &mut listener, &to_r2).await;
         echo(&mut dialed, &mut accepted).await;

@@ -13,7 +13,7 @@ use holdfast_tls::{
     keys::{Algorithm, Authority, PrivateKey, Validity, request, self_signed},
 };
 use holdfast_transport::{
-    Connection, Expected, Failure, Gate, Listener, Outcome, Permit, Protocol,
+    Connection, Expected, Failure, Gate, Listener, Outcome, Permit, Protocol, Stray,
     s2n::{Dialer, Endpoint, S2nListener},
 };
 use tokio::{
@@ -95,6 +95,7 @@ pub(crate) struct Told {
     pub(crate) judged: RefCell<Vec<AddressProof>>,
     pub(crate) under_way: Rc<Cell<usize>>,
     failures: RefCell<Vec<Failure>>,
+    pub(crate) strays: RefCell<Vec<Stray>>,
     changed: Notify,
 }
 
@@ -112,6 +113,7 @@ impl Told {
             judged: RefCell::default(),
             under_way: Rc::default(),
             failures: RefCell::default(),
+            strays: RefCell::default(),
             changed: Notify::new(),
         })
     }
@@ -168,6 +170,10 @@ impl Gate for Told {
         self.under_way.set(self.under_way.get() + 1);
         self.changed.notify_waiters();
         Box::new(UnderWay(Rc::clone(&self.under_way)))
+    }
+
+    fn stray(&self, _: Protocol, stray: Stray) {
+        self.strays.borrow_mut().push(stray);
     }
 
     fn failed(&self, _: Protocol, _: SocketAddr, failure: &Failure) {

@@ -1,7 +1,7 @@
 //! Values that stay on their thread.
 //!
-//! The library wants whatever it is given to be `Send`, although all of it runs on one thread here; a [`Gate`](crate::Gate)
-//! is not. So the library holds a number, under which only the value's own thread finds it.
+//! Libraries of QUIC want whatever they are given to be `Send`, although all of it runs on one thread here; a
+//! [`Gate`](crate::Gate) is not. So the library holds a number, under which only the value's own thread finds it.
 
 use std::{
     any::Any,
@@ -20,27 +20,27 @@ thread_local! {
 
 /// A value of the thread that made it, which holders on any thread own. Where it is dropped on another one, the value stays
 /// until its own thread ends.
-pub(super) struct Kept<T> {
+pub(crate) struct Kept<T> {
     number: u64,
     value: PhantomData<fn() -> T>,
 }
 
 impl<T: 'static> Kept<T> {
-    pub(super) fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         VALUES.with_borrow_mut(|values| values.insert(number, Rc::new(value)));
         Self { number, value: PhantomData }
     }
 
     /// What the value says; `None` on any thread but its own.
-    pub(super) fn with<R>(&self, ask: impl FnOnce(&T) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, ask: impl FnOnce(&T) -> R) -> Option<R> {
         // Nothing is borrowed while foreign code runs, which may come back here.
         let value = VALUES.try_with(|values| values.borrow().get(&self.number).cloned()).ok()??;
         value.downcast_ref().map(ask)
     }
 
     /// The value itself; `None` on any thread but its own, and while it is in use.
-    pub(super) fn take(self) -> Option<T> {
+    pub(crate) fn take(self) -> Option<T> {
         let value = VALUES.try_with(|values| values.borrow_mut().remove(&self.number)).ok()??;
         Rc::into_inner(value.downcast().ok()?)
     }
