@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_lab::{
     keys::{Shown, Signer, now},
@@ -486,6 +486,56 @@ fn a_neighbour_gets_no_more_than_it_is_given() -> Result<()> {
     scene.ensure_unharmed()?;
     drop(end);
     silent.join().map_err(|_| Error::msg("panicked"))?
+}
+
+#[test]
+fn a_connection_that_bgp_does_not_want_is_closed_at_once() -> Result<()> {
+    /// Cease/Connection Rejected (RFC 4486).
+    const REJECTED: [u8; 2] = [6, 5];
+    const AT_ONCE: Duration = Duration::from_secs(2);
+    let both = configuration("").replacen(
+        "address = \"10.0.2.2\"\nasn = 65002\npassive = true\ntransport = \"quic\"",
+        "address = \"10.0.2.2\"\nasn = 65002\npassive = true\ntransport = [\"quic\", \"tls\"]",
+        1,
+    );
+    let scene = Scene::start("")?;
+    scene.r0.reload_with_files(&both, &scene.files)?;
+    scene.r0.cli(&["peer", "stop", "bad"])?;
+    let bad = scene.star.neighbor(2);
+    let (to, from) = ends(2);
+
+    let tls = scene.tls()?;
+    let closed = at(bad, async move || {
+        let endpoint = client::endpoint(from)?;
+        let connection = client::connect(&endpoint, &tls, to).await?;
+        let (mut send, _receive) = connection.open_bi().await?;
+        send.write_all(&greeting()).await?;
+        // It stays, whatever it reads.
+        Ok(tokio::time::timeout(AT_ONCE, connection.closed()).await?)
+    })?;
+    let noq::ConnectionError::ApplicationClosed(close) = closed else { bail!("{closed}") };
+    ensure!(u64::from(close.error_code) == 0x605 && close.reason.is_empty(), "{close}");
+
+    let tls = scene.tls()?;
+    let heard = at(bad, async move || {
+        let (mut client, mut stream) = over_tls(&tls, from, to).await?;
+        stream.set_read_timeout(Some(AT_ONCE))?;
+        let mut heard = Vec::new();
+        loop {
+            let read = client.read_tls(&mut stream)?;
+            client.process_new_packets()?;
+            // That no more is there yet is no end.
+            let _ = std::io::Read::read_to_end(&mut client.reader(), &mut heard);
+            if read == 0 {
+                return Ok(heard);
+            }
+        }
+    })?;
+    ensure!(heard.len() == 21 && heard[18] == 3 && heard[19..] == REJECTED, "{heard:?}");
+
+    let log = scene.r0.log();
+    ensure!(log.contains("event=\"connection-refused\"") && log.contains("Connection Rejected"), "{log}");
+    scene.ensure_unharmed()
 }
 
 #[test]
