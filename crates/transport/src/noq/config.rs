@@ -26,8 +26,8 @@ const LEAST_IDLE: Duration = Duration::from_secs(1);
 /// Longest idle time that is told; longer ones are as good as for ever.
 const MOST_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Of a socket: its connection ids and resets, and that there is one version of QUIC. Whoever comes with another one is told
-/// so, however little that was: the answer has at most eight octets more.
+/// Of a socket: its connection ids and resets, and that there is one version of QUIC. Whoever comes with another one, and gets
+/// past [`Strays`](crate::stray::Strays), is told so.
 pub(super) fn endpoint(keys: &Keys) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(keys.clone()));
     config.supported_versions(vec![VERSION]);
