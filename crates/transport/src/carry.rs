@@ -34,7 +34,7 @@ pub struct Parting {
 }
 
 impl Parting {
-    /// It lets go of its end now. The first number that is said is what the peer is told.
+    /// It has let go of its end, or does. The first number that is said is what the peer is told.
     pub fn with(&self, code: u32) {
         if self.code.get().is_none() {
             self.code.set(Some(code));
@@ -60,8 +60,8 @@ pub struct Meter {
 }
 
 /// Carries octets both ways until one side ends; says how the connection has ended. An end of the inner socket closes the
-/// connection with 0, after everything that was in it was sent and the peer has ended it as well, or after 5 s. A
-/// [`Parting`] closes it with its number, and does not wait for the peer's end.
+/// connection with 0, after everything that was in it was sent and the peer has ended it as well, or after 5 s. With a
+/// [`Parting`] it is closed with that number, and the peer is not waited for.
 pub async fn carry(
     connection: Connection,
     inner: UnixStream,
@@ -89,7 +89,6 @@ pub async fn carry(
             _ = control.closed() => ended_outside(timeout(LAST_WORDS, inward).await.ok()),
             // It may have ended behind octets that the peer does not take.
             () = hung_up(&inner) => ended_inside(timeout(LAST_WORDS, outward).await.ok()),
-            () = parting.is_said() => ended_inside(timeout(TO_READ, outward).await.ok()),
         }
     };
     if end == Ended::Inside {

@@ -190,18 +190,3 @@ fn who_is_told_why_is_not_waited_for() {
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     });
 }
-
-#[test]
-fn who_takes_nothing_is_not_waited_for_either() {
-    run(async {
-        let mut story = Story::begin().await;
-        let start = Instant::now();
-        let octets = vec![0; 64 * 1024];
-        // Until nothing more fits.
-        while timeout(Duration::from_millis(10), story.inner.write_all(&octets)).await.is_ok() {}
-        let full = start.elapsed();
-        story.parting.with(0x605);
-        assert_eq!(story.carrying.await.expect("no panic"), Closed::Here);
-        assert!(start.elapsed() - full < Duration::from_secs(2), "{:?}", start.elapsed());
-    });
-}

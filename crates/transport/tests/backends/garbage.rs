@@ -10,7 +10,7 @@ use holdfast_transport::Protocol;
 use crate::tests::backends::{
     backend::Backend,
     bounds::first_flight,
-    door::{Door, TestGate},
+    door::Door,
     for_every_backend,
     people::{Pair, greet, routers},
 };
