@@ -148,7 +148,7 @@ impl Custody {
     }
 
     async fn put_for_good(&self, key: String, descriptor: OwnedFd) -> Result<(), XrlError> {
-        let request = PutRequest { key, on_death: OnDeath::Keep.into(), hold_milliseconds: 0 };
+        let request = PutRequest { key, on_death: OnDeath::Keep.into(), ..PutRequest::default() };
         self.keeper.put(request, vec![descriptor]).await.map(|_| ())
     }
 
@@ -158,6 +158,7 @@ impl Custody {
             key: self.names.session(id),
             on_death: OnDeath::Keep.into(),
             hold_milliseconds: hold.as_millis() as u64,
+            ..PutRequest::default()
         };
         self.keeper.put(request, vec![socket]).await.map(|_| ())
     }

@@ -23,6 +23,8 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use holdfast_api::bgp::v1::ShowRoutesRequest;
 
+pub(crate) use self::{listeners::protocol, summary::ESTABLISHED};
+
 use crate::{
     Failure,
     router::{Router, Table},

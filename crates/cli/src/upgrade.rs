@@ -1,5 +1,7 @@
 //! `holdfast upgrade`.
 
+mod plan;
+
 use std::{
     fs::File,
     io::Write,
@@ -39,7 +41,7 @@ pub struct Upgrade {
     /// The new binary; this program itself if left out.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// Only say what would be done, and what stands against it.
+    /// Only say what would be done, which sessions would end, and what stands against it.
     #[arg(long)]
     dry_run: bool,
 }
@@ -52,11 +54,16 @@ impl Upgrade {
         };
         let opened = std::path::absolute(&path).and_then(|path| Ok((File::open(&path)?, path)));
         let (file, path) = opened.map_err(|error| Failure::Unreadable { file: path, error })?;
-        let report = &mut Report { out, json: self.options.json };
         let directory = &self.options.runtime_dir;
+        if self.dry_run {
+            return router::with(directory, async |router| {
+                plan::show(&router, file, &path, self.options.json, out).await
+            });
+        }
+        let report = &mut Report { out, json: self.options.json };
         let mut asked = None;
         router::with(directory, async |router| {
-            asked = ask(&router, file, &path, self.dry_run, report).await?;
+            asked = ask(&router, file, &path, report).await?;
             Ok(())
         })?;
         match asked {
@@ -96,11 +103,10 @@ async fn ask(
     router: &Router,
     file: File,
     path: &Path,
-    dry_run: bool,
     report: &mut Report<'_>,
 ) -> Result<Option<String>, Failure> {
     let manager: ManagerClient = router.client("manager").await?;
-    let request = UpgradeRequest { path: path.as_os_str().as_bytes().to_vec(), dry_run };
+    let request = UpgradeRequest { path: path.as_os_str().as_bytes().to_vec(), dry_run: false };
     let mut progress = manager.upgrade(request, vec![file.into()]);
     while let Some(progress) = answer_within(STEP, progress.next()).await? {
         if progress.last {

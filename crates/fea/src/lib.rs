@@ -43,7 +43,7 @@ use anyhow::Context;
 use holdfast_api::{fea::v1::FeaDispatcher, socket::v1::SocketDispatcher};
 use holdfast_fib_linux::Monitor;
 use holdfast_process::{Boot, CapabilitySet, spawn_task};
-use holdfast_sockets::SocketService;
+use holdfast_sockets::{Custody, SocketService};
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 use vrfs::Vrfs;
@@ -70,7 +70,8 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     metrics::register(&boot.metrics, engine);
     boot.node.serve(FeaDispatcher::new(service));
-    let sockets = SocketService::new(engine.place());
+    let custody = Custody::new(boot.keeper.clone(), boot.vrf.clone());
+    let sockets = SocketService::new(engine.place(), Some(custody));
     metrics::register_discovery(&boot.metrics, sockets.malformed());
     let (discovery, place) = (sockets.discovery(), sockets.follow_place(engine.interfaces.versions()));
     let known = Rc::clone(engine);

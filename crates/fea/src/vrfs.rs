@@ -11,7 +11,7 @@ use holdfast_api::fea::v1::{Configuration, Vrf as ApiVrf};
 use holdfast_fib::TableId;
 use holdfast_fib_linux::ObjectIds;
 use holdfast_process::{Boot, spawn_task};
-use holdfast_sockets::Place;
+use holdfast_sockets::{Custody, Place};
 use holdfast_xrl::XrlError;
 use tokio::{
     sync::{Mutex, watch},
@@ -72,12 +72,14 @@ impl Vrfs {
         let stays = |name: &String, vrf: &Vrf| wanted.get(name) == Some(&vrf.site) && !vrf.ending;
         let gone: Vec<String> =
             running.iter().filter(|(name, vrf)| !stays(name, vrf)).map(|(name, _)| name.clone()).collect();
-        for name in gone {
-            if let Some(vrf) = running.get_mut(&name) {
+        for name in &gone {
+            if let Some(vrf) = running.get_mut(name) {
                 vrf.end(false).await;
             }
-            running.remove(&name);
+            running.remove(name);
         }
+        let stays = |vrf: &str| wanted.contains_key(vrf) && !gone.iter().any(|gone| gone == vrf);
+        Custody::keep_vrfs(&self.boot.keeper, stays).await?;
         self.main.release_unless(request.table).await?;
         for vrf in &request.vrfs {
             if let Some(running) = running.get(&vrf.name) {

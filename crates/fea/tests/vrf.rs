@@ -17,7 +17,9 @@ use std::{
 
 use holdfast_api::{
     fea::v1::{Configuration, Empty, FeaClient, ShutdownRequest, Vrf},
-    keeper::v1::{Empty as KeeperEmpty, KeeperClient, SocketKind, SocketRequest},
+    keeper::v1::{
+        Empty as KeeperEmpty, GetRequest, KeeperClient, ListReply, PutRequest, SocketKind, SocketRequest,
+    },
     routes::v1::{NextHop, NextHopSet, RouteBatch},
     socket::v1::{Configuration as Sockets, ListenRequest, SocketClient},
 };
@@ -125,6 +127,12 @@ impl Service for Keeper {
                     .expect("attached");
                 Ok((KeeperEmpty {}, vec![near.into()]))
             }),
+            // It forgets whatever it is given.
+            Some("List") => {
+                call.unary(|_, _: KeeperEmpty, _| async { Ok((ListReply::default(), Vec::new())) })
+            }
+            Some("Put") => call.unary(|_, _: PutRequest, _| async { Ok((KeeperEmpty {}, Vec::new())) }),
+            Some("Drop") => call.unary(|_, _: GetRequest, _| async { Ok((KeeperEmpty {}, Vec::new())) }),
             _ => call.unknown(),
         }
     }

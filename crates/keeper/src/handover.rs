@@ -89,7 +89,7 @@ impl Handed {
             let kept = handed.kept.unwrap_or_default();
             let deadline = handed.left_milliseconds.map(|left| now + Duration::from_millis(left));
             let on_death = on_death(kept.on_death(), kept.hold_milliseconds);
-            let put = Kept { descriptor, on_death, deadline };
+            let put = Kept { descriptor, on_death, deadline, note: kept.note };
             let put = keeper.store.borrow_mut().put(&kept.owner, &kept.key, put);
             // The bound was kept before; a build with a smaller one gives up what is over it.
             if put.is_err() {

@@ -16,7 +16,7 @@ use holdfast_api::{
     manager::v1::{AdoptRequest, Empty as ManagerEmpty, ManagerClient},
 };
 use holdfast_process::{
-    Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Settings, formats::Formats, log,
+    Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Settings, Worker, formats::Formats, log,
 };
 use holdfast_xrl::{CallContext, Client, MAX_FDS, Node, PeerIdentity, ReplySink, XrlError};
 use rustix::process::Signal;
@@ -28,7 +28,7 @@ use crate::{
     children::{Build, Child, Children, Record, formats, pair, signal},
     hang::{DEFAULT_LIMIT, Hangs},
     metrics, namespace,
-    store::{Full, Kept, MOST_PER_OWNER, OnDeath, Store},
+    store::{Full, Kept, LONGEST_NOTE, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
 };
 
@@ -38,8 +38,6 @@ pub(crate) const EVENTS: usize = 256;
 const LONGEST_HOLD: Duration = Duration::from_secs(365 * 86_400);
 /// How the death of a process is described that is started again from another binary.
 const UPGRADE: &str = "upgrade";
-/// The processes that can be started.
-const NAMES: [&str; 8] = ["fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
 
 /// All state.
 pub(crate) struct Keeper {
@@ -104,7 +102,8 @@ impl Keeper {
     /// The keeper of a new router, which has nothing but the operator's socket.
     pub(crate) fn new(options: Options, lock: File, listener: OwnedFd) -> Result<Rc<Self>> {
         let keeper = Self::empty(options, lock, Build::own(None)?)?;
-        let listener = Kept { descriptor: listener, on_death: OnDeath::Keep(None), deadline: None };
+        let listener =
+            Kept { descriptor: listener, on_death: OnDeath::Keep(None), deadline: None, note: None };
         let kept = keeper.store.borrow_mut().put("manager", OPERATOR_SOCKET, listener);
         debug_assert_eq!(kept, Ok(()));
         Ok(keeper)
@@ -352,6 +351,7 @@ pub(crate) fn describe(owner: &str, key: &str, kept: &Kept) -> api::Kept {
         key: key.to_owned(),
         on_death: on_death.into(),
         hold_milliseconds: hold.map_or(0, milliseconds),
+        note: kept.note.clone(),
     }
 }
 
@@ -361,7 +361,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 impl KeeperServer for Served {
     async fn spawn(&self, _: &CallContext, request: api::SpawnRequest) -> Result<api::SpawnReply, XrlError> {
-        if !NAMES.contains(&request.name.as_str()) {
+        if Worker::named(&request.name).is_none() {
             return Err(XrlError::invalid_argument(format!("there is no process {:?}", request.name)));
         }
         match self.0.spawn(&request.name, request.sandbox.unwrap_or_default()) {
@@ -402,6 +402,9 @@ impl KeeperServer for Served {
         fds: Vec<OwnedFd>,
     ) -> Result<Empty, XrlError> {
         let on_death = on_death(request.on_death(), request.hold_milliseconds);
+        if request.note.len() > LONGEST_NOTE {
+            return Err(XrlError::invalid_argument(format!("a note of more than {LONGEST_NOTE} octets")));
+        }
         let descriptor = one(fds)?;
         // What a process has put in its last moment may arrive after the news of its death.
         let is_dead = !self.0.children.borrow().living.contains_key(&cx.peer().pid);
@@ -410,7 +413,7 @@ impl KeeperServer for Served {
             OnDeath::Keep(Some(hold)) if is_dead => Some(Instant::now() + hold),
             _ => None,
         };
-        let kept = Kept { descriptor, on_death, deadline };
+        let kept = Kept { descriptor, on_death, deadline, note: Some(request.note) };
         let kept = self.0.store.borrow_mut().put(&cx.peer().role, &request.key, kept);
         kept.map_err(|Full| XrlError::unavailable(format!("{MOST_PER_OWNER} descriptors are kept already")))?;
         Ok(Empty {})
@@ -457,7 +460,10 @@ impl KeeperServer for Served {
         let store = self.0.store.borrow();
         let caller = &cx.peer().role;
         let theirs = store.iter().filter(|(owner, ..)| caller == "manager" || caller == owner);
-        let kept = theirs.map(|(owner, key, kept)| describe(owner, key, kept));
+        let kept = theirs.map(|(owner, key, kept)| {
+            let note = kept.note.clone().filter(|_| caller == owner);
+            api::Kept { note, ..describe(owner, key, kept) }
+        });
         Ok(api::ListReply { kept: kept.collect() })
     }
 

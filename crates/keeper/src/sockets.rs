@@ -39,7 +39,7 @@ impl Keeper {
         }
         let listener = bind(&path, user, group).with_context(|| path.display().to_string())?;
         let descriptor = listener.try_clone()?;
-        let kept = Kept { descriptor, on_death: OnDeath::Keep(None), deadline: None };
+        let kept = Kept { descriptor, on_death: OnDeath::Keep(None), deadline: None, note: None };
         let kept = self.store.borrow_mut().put(OWNER, &key, kept);
         kept.map_err(|Full| anyhow::anyhow!("too many descriptors are kept already"))?;
         Ok(listener)

@@ -8,6 +8,8 @@ use std::{
 
 /// Descriptors that one owner may have kept; one more is refused.
 pub(crate) const MOST_PER_OWNER: usize = 16_384;
+/// Octets of a note.
+pub(crate) const LONGEST_NOTE: usize = 256 << 10;
 
 /// What becomes of a kept descriptor when its owner dies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub(crate) struct Kept {
     pub(crate) on_death: OnDeath,
     /// Closed then: its owner has died and not asked for it since.
     pub(crate) deadline: Option<Instant>,
+    /// For its owner's next life; `None`: a keeper has had it that took no notes.
+    pub(crate) note: Option<String>,
 }
 
 /// Owner and key to descriptor.
@@ -125,7 +129,7 @@ mod tests {
     }
 
     fn kept(descriptor: OwnedFd, on_death: OnDeath) -> Kept {
-        Kept { descriptor, on_death, deadline: None }
+        Kept { descriptor, on_death, deadline: None, note: None }
     }
 
     fn keys(store: &Store) -> Vec<(&str, &str)> {

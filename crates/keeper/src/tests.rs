@@ -33,6 +33,7 @@ use crate::{
     parcel,
     progress::attend,
     service::Keeper,
+    store::LONGEST_NOTE,
 };
 
 /// Not a process of ours: numbers of processes end below.
@@ -72,7 +73,7 @@ fn manager(keeper: &Keeper) -> KeeperClient {
 }
 
 fn put(key: &str, fate: Fate, hold_milliseconds: u64) -> PutRequest {
-    PutRequest { key: key.into(), on_death: fate.into(), hold_milliseconds }
+    PutRequest { key: key.into(), on_death: fate.into(), hold_milliseconds, note: String::new() }
 }
 
 fn run(story: impl Future<Output = ()>) {
@@ -116,6 +117,23 @@ fn a_process_finds_what_is_its_own_and_gets_many_in_one_call() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         bgp.drop(GetRequest { key: "log".into() }).await.expect("dropped");
         bgp.get(GetRequest { key: "log".into() }).await.expect_err("gone");
+    });
+}
+
+#[test]
+fn a_note_is_for_its_owner_and_not_longer_than_it_may_be() {
+    run(async {
+        let keeper = keeper();
+        let (bgp, manager) = (bgp(&keeper), manager(&keeper));
+        let noted = |note: String| PutRequest { note, ..put("log", Fate::Keep, 0) };
+        let error = bgp.put(noted("x".repeat(LONGEST_NOTE + 1)), vec![descriptor()]).await;
+        assert_eq!(error.expect_err("too long").kind(), ErrorKind::InvalidArgument);
+        bgp.put(noted("x".repeat(LONGEST_NOTE)), vec![descriptor()]).await.expect("kept");
+        let own = bgp.list(Empty {}).await.expect("a list").kept;
+        assert_eq!(own[0].note.as_ref().map(String::len), Some(LONGEST_NOTE));
+        let all = manager.list(Empty {}).await.expect("a list").kept;
+        let of_bgp = all.iter().find(|kept| kept.owner == "bgp").expect("it is told of it");
+        assert_eq!(of_bgp.note, None, "but not what is in it");
     });
 }
 
@@ -169,7 +187,8 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
     run(async {
         let first = keeper();
         let bgp = bgp(&first);
-        bgp.put(put("log", Fate::Keep, 0), vec![descriptor()]).await.expect("kept");
+        let noted = PutRequest { note: "a note".into(), ..put("log", Fate::Keep, 0) };
+        bgp.put(noted, vec![descriptor()]).await.expect("kept");
         bgp.put(put("session-1", Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
         first.store.borrow_mut().owner_died("bgp", Instant::now());
         first.limit_hangs(Duration::ZERO);
@@ -181,7 +200,9 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         drop((first, channels));
         let asked = bgp.list(Empty {});
         let second = crate::handover::Handed::open(&parcel).expect("understood").keeper().expect("a keeper");
-        assert_eq!(asked.await.expect("an answer").kept.len(), 2);
+        let kept = asked.await.expect("an answer").kept;
+        let notes: Vec<_> = kept.iter().map(|kept| kept.note.as_deref()).collect();
+        assert_eq!(notes, [Some("a note"), Some("")]);
         let left = second.next_deadline().expect("its time runs").duration_since(Instant::now());
         assert!(left > Duration::from_secs(80) && left <= Duration::from_secs(90), "{left:?}");
         assert_eq!(second.children.borrow().living[&PID].name, "bgp");

@@ -15,6 +15,7 @@ mod glass;
 mod hangs;
 mod interop;
 mod limits;
+mod listeners;
 mod logs;
 mod metrics;
 mod migration;

@@ -8,7 +8,8 @@ use holdfast_config::{
     schema::{Vrf, VrfPlace},
 };
 use holdfast_process::Boot;
-use holdfast_sockets::{Place, SocketService};
+use holdfast_sockets::{Custody, Place, SocketService};
+use holdfast_xrl::XrlError;
 
 use crate::reload::site;
 
@@ -25,19 +26,30 @@ impl Doors {
     }
 
     /// Has one for each VRF of the configuration, where that is; those that stay keep their listeners.
-    pub(crate) fn follow(&self, config: &Config) {
+    ///
+    /// # Errors
+    /// As the keeper says, which has the listeners of those that are gone.
+    pub(crate) async fn follow(&self, config: &Config) -> Result<(), XrlError> {
         if config.rib.enabled {
-            return;
+            return Ok(());
         }
         let stays = |name: &String, place: &VrfPlace| {
             config.vrfs.iter().any(|vrf| vrf.name == *name && site(&vrf.place) == site(place))
         };
-        let mut open = self.open.borrow_mut();
-        open.retain(|name, (place, _)| stays(name, place));
+        let gone: Vec<String> = self
+            .open
+            .borrow_mut()
+            .extract_if(.., |name, (place, _)| !stays(name, place))
+            .map(|(name, _)| name)
+            .collect();
+        let is_wanted = |name: &str| config.vrfs.iter().any(|vrf| vrf.name == name);
+        let stays = |name: &str| is_wanted(name) && !gone.iter().any(|gone| gone == name);
+        Custody::keep_vrfs(&self.boot.keeper, stays).await?;
         for vrf in &config.vrfs {
             let begin = || (vrf.place.clone(), self.begin(vrf));
-            open.entry(vrf.name.clone()).or_insert_with(begin);
+            self.open.borrow_mut().entry(vrf.name.clone()).or_insert_with(begin);
         }
+        Ok(())
     }
 
     fn begin(&self, vrf: &Vrf) -> Boot {
@@ -46,7 +58,8 @@ impl Doors {
             VrfPlace::Device { name, .. } => Place::Device(name.clone()),
             VrfPlace::Netns { name, .. } => Place::namespace(name.clone(), boot.keeper.clone()),
         };
-        boot.node.serve(SocketDispatcher::new(SocketService::new(place)));
+        let custody = Custody::new(boot.keeper.clone(), boot.vrf.clone());
+        boot.node.serve(SocketDispatcher::new(SocketService::new(place, Some(custody))));
         boot.join();
         boot
     }

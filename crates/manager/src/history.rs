@@ -9,6 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use tracing::warn;
+
 use crate::file::{beside, replace};
 
 /// Versions that are kept: with one more the oldest goes.
@@ -122,6 +124,23 @@ impl History {
     }
 }
 
+/// Puts the configuration back that was committed last, where there is no file. The keeper has looked for the file before it
+/// started the first manager: whatever has removed it since must not keep the next manager from starting.
+pub(crate) fn restore(configuration: &Path) {
+    let is_missing = matches!(configuration.try_exists(), Ok(false));
+    let newest = is_missing.then(|| History::of(configuration).newest()).flatten();
+    let Some(Version { number, text, .. }) = newest else { return };
+    let file = configuration.display();
+    match replace(configuration, &text) {
+        Ok(()) => {
+            warn!(event = "configuration-restored", %file, number, "the file was gone: what was committed last is back");
+        }
+        Err(error) => {
+            warn!(event = "configuration-restored", %file, number, "the file is gone and cannot be put back: {error}");
+        }
+    }
+}
+
 fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
     Ok(serde_json::from_str(&holdfast_sys::file::text(file)?)?)
 }
@@ -168,6 +187,23 @@ mod tests {
         history.remove(53)?;
         assert_eq!(history.add(version("again"))?, 53);
         Ok(())
+    }
+
+    #[test]
+    fn a_configuration_that_is_gone_comes_back_as_it_was_committed_last() -> io::Result<()> {
+        let (_scratch, history) = Scratch::new("gone");
+        let file = PathBuf::from(history.directory.to_string_lossy().trim_end_matches(".history"));
+        restore(&file);
+        assert!(!file.exists(), "nothing was committed");
+        for text in ["first", "last"] {
+            history.add(version(text))?;
+        }
+        restore(&file);
+        assert_eq!(fs::read_to_string(&file)?, "last");
+        fs::write(&file, "edited")?;
+        restore(&file);
+        assert_eq!(fs::read_to_string(&file)?, "edited", "it is there");
+        fs::remove_file(file)
     }
 
     #[test]

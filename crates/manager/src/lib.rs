@@ -39,9 +39,9 @@ use holdfast_api::{
 };
 use holdfast_config::{Config, Holds, List};
 use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
-use holdfast_sockets::{Place, SocketService};
+use holdfast_sockets::{Custody, Place, SocketService};
 use holdfast_tls::files;
-use holdfast_xrl::{Channel, Finder, Lifecycle, Link, PeerIdentity, XrlError};
+use holdfast_xrl::{Channel, ErrorKind, Finder, Lifecycle, Link, PeerIdentity, XrlError};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
@@ -147,6 +147,7 @@ pub(crate) async fn apart<T: Send + 'static>(
 /// The configuration cannot be read, or the keeper is gone.
 pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     let fault = |text: String| anyhow::anyhow!("{text}");
+    history::restore(&configuration);
     let candidate = Candidate::read(&configuration).await;
     let Candidate { text, config } = candidate.map_err(|error| fault(error.message().to_owned()))?;
     let now = Instant::now();
@@ -185,7 +186,8 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
     if !manager.config().rib.enabled {
         // Nobody else opens sockets then.
-        boot.node.serve(SocketDispatcher::new(SocketService::new(Place::Here)));
+        let custody = Custody::new(boot.keeper.clone(), None);
+        boot.node.serve(SocketDispatcher::new(SocketService::new(Place::Here, Some(custody))));
     }
     commit::resume(&manager);
     let (near, far) = Link::pair();
@@ -199,7 +201,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     spawn_task(operators(UnixListener::from_std(listener.into())?, Rc::clone(&manager)));
     protocols::follow(&manager).await;
     tcp::follow(&manager)?;
-    manager.doors.follow(&manager.config());
+    manager.doors.follow(&manager.config()).await?;
     spawn_task(seeds::rotate(Rc::clone(&manager)));
     if !manager.config().rib.enabled {
         configure::tell_all(&manager, "manager")
@@ -318,6 +320,8 @@ async fn births(manager: Rc<Manager>) {
 
 /// Tells a process its configuration, again and again while it lives and refuses.
 async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
+    // It did not answer before.
+    let mut is_doubtful = false;
     loop {
         let result = configure::tell_all(&manager, name).await;
         if !manager.supervisor.borrow().is_alive(name, pid) {
@@ -329,6 +333,15 @@ async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
                 manager.supervisor.borrow_mut().configured(name);
                 manager.running.notify_waiters();
                 return;
+            }
+            // It has died, most likely: its end is told in a moment, and that is what there is to say of it.
+            Err(error) if is_gone(&error) && !std::mem::replace(&mut is_doubtful, true) => {
+                let ended = async {
+                    while manager.supervisor.borrow().is_alive(name, pid) {
+                        manager.ended.notified().await;
+                    }
+                };
+                let _ = tokio::time::timeout(CONFIGURE_RETRY, ended).await;
             }
             Err(error) => {
                 warn!(
@@ -342,6 +355,11 @@ async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
             }
         }
     }
+}
+
+/// Whether nobody is there who could have refused.
+fn is_gone(error: &XrlError) -> bool {
+    matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::Unavailable)
 }
 
 /// Starts what is due, until everything has been stopped.

@@ -15,7 +15,7 @@ use holdfast_config::{
     Config,
     schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
 };
-use holdfast_process::spawn_task;
+use holdfast_process::{WORKERS, spawn_task};
 use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
@@ -28,7 +28,10 @@ use crate::{
 };
 
 /// Who is told, in this order: who is fed by another comes before it.
-const TOLD: [&str; 9] = ["manager", "fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
+fn told() -> impl Iterator<Item = &'static str> {
+    std::iter::once("manager").chain(WORKERS.iter().map(|worker| worker.name))
+}
+
 /// Names in one line of what has changed.
 const MOST_NAMES: usize = 10;
 
@@ -124,9 +127,10 @@ pub(crate) async fn replace(
     manager.config.replace(Arc::clone(&new));
     manager.text.replace(text.into());
     manager.want(&old, &new);
-    manager.doors.follow(&new);
+    let followed = manager.doors.follow(&new).await;
     manager.limit_hangs();
     let mut problems = protocols::follow(manager).await;
+    problems.extend(followed.err().map(|error| format!("listeners: {}", error.message())));
     problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
     let mut reply = ReloadReply { changes: changes(&old, &new), problems };
     for (name, message) in others {
@@ -204,7 +208,7 @@ pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
 fn differing(old: &Config, new: &Config) -> Result<Messages, XrlError> {
     let restart = with_other_sockets(old, new);
     let mut differing = Vec::new();
-    for name in TOLD {
+    for name in told() {
         let (before, after) = (configure::parts(name, old)?, configure::parts(name, new)?);
         // What the door keeps, for all tables alike, it uses from its next configuration on.
         let is_known = |part: &Part| before.iter().any(|message| message.part == *part);

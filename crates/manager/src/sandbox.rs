@@ -7,22 +7,21 @@ use holdfast_api::{
     manager::v1::{Limits, Process},
 };
 use holdfast_config::{Config, schema::SandboxMode};
-use holdfast_process::{Closed, status};
+use holdfast_process::{Closed, User, Worker, status};
 use tracing::{info, warn};
 
-/// Who becomes a user of its own, in the order of their numbers: new ones at the end. The manager keeps the router's:
-/// the configuration is that user's; and so does the monitor: the dumps are, too.
-const USERS: [&str; 7] = ["fea", "rib", "bgp", "metrics", "glass", "transport", "rpki"];
-
-/// How the process of this name is confined.
+/// How the process of this name is confined. Who is no worker keeps the router's user: so does the manager, since the
+/// configuration is that user's.
 pub fn sandbox(name: &str, config: &Config) -> Sandbox {
     let settings = config.sandbox;
-    let place = USERS.iter().position(|user| *user == name);
-    let user = place.filter(|_| settings.first_user != 0).map(|place| settings.first_user + place as u32);
+    let user = match Worker::named(name).map(|worker| worker.user) {
+        Some(User::Own(number)) if settings.first_user != 0 => settings.first_user + number,
+        Some(User::Own(_) | User::OfRouter) | None => 0,
+    };
     let limits = settings.limits_of(name);
     Sandbox {
         open: settings.mode == SandboxMode::Off,
-        user: user.unwrap_or(0),
+        user,
         memory_octets: limits.memory.map_or(0, holdfast_config::schema::Size::octets),
         cpu_percent: limits.cpu.unwrap_or(0),
         directories: if name == "monitor" { directories(config) } else { Vec::new() },
@@ -65,6 +64,9 @@ pub(crate) fn tell(process: &mut Process, closed: Closed) {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_config::schema::{LIMITED, Log};
+    use holdfast_process::WORKERS;
+
     use super::*;
 
     fn of(name: &str, section: &str) -> Sandbox {
@@ -74,10 +76,21 @@ mod tests {
 
     #[test]
     fn each_process_but_the_manager_has_a_user_of_its_own() {
-        let users = ["manager", "fea", "rib", "bgp"].map(|name| of(name, "").user);
-        assert_eq!(users, [0, 60_700, 60_701, 60_702]);
+        let users = ["manager", "fea", "rib", "bgp", "metrics", "glass", "transport", "rpki", "monitor"];
+        let users = users.map(|name| of(name, "").user);
+        assert_eq!(users, [0, 60_700, 60_701, 60_702, 60_703, 60_704, 60_705, 60_706, 0]);
         assert_eq!(of("bgp", "[sandbox]\nfirst-user = 900\n").user, 902);
         assert_eq!(of("bgp", "[sandbox]\nfirst-user = 0\n").user, 0);
+    }
+
+    #[test]
+    fn every_worker_may_have_limits_and_a_level_of_its_log() {
+        let workers: BTreeSet<_> = WORKERS.iter().map(|worker| worker.name).collect();
+        let configured = |names: &'static [&str], besides: &[&str]| -> BTreeSet<&str> {
+            names.iter().copied().filter(|name| !besides.contains(name)).collect()
+        };
+        assert_eq!(configured(&LIMITED, &["manager"]), workers);
+        assert_eq!(configured(&Log::PROCESSES, &["keeper", "manager"]), workers);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use holdfast_config::{
     Config,
     schema::{self, VrfPlace},
 };
-use holdfast_process::{Closed, metrics::High, spawn_task};
+use holdfast_process::{Closed, WORKERS, metrics::High, spawn_task};
 use holdfast_xrl::{CallContext, Finder, PeerIdentity, ReplySink, Resolver, XrlError};
 use rustix::process::Signal;
 use tokio::{
@@ -47,8 +47,6 @@ use crate::{
 
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
-/// The order of stopping: who feeds another stops first.
-const STOP_ORDER: [&str; 8] = ["metrics", "glass", "monitor", "bgp", "rpki", "transport", "rib", "fea"];
 
 /// All state.
 pub(crate) struct Manager {
@@ -110,7 +108,9 @@ impl Manager {
     /// Stops everything in order, then tells the keeper.
     async fn stop(self: Rc<Self>) {
         info!(event = "stop-begun", "stopping all processes");
-        let names: Vec<_> = STOP_ORDER.into_iter().filter(|name| self.pid(name).is_some()).collect();
+        // Who feeds another stops first.
+        let workers = WORKERS.iter().rev().map(|worker| worker.name);
+        let names: Vec<_> = workers.filter(|name| self.pid(name).is_some()).collect();
         self.supervisor.borrow_mut().stop();
         for name in names {
             let shut_down = tokio::time::timeout(STOP_LIMIT, self.shut_down(name)).await;

@@ -13,6 +13,7 @@ use holdfast_api::{
     manager::v1::{UpgradeProgress, UpgradeRequest},
     rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
 };
+use holdfast_process::{End, Worker};
 use holdfast_xrl::XrlError;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
@@ -20,8 +21,6 @@ use tracing::{info, warn};
 
 use crate::{service::Manager, supervisor::State};
 
-/// Who is replaced, in this order: who is fed by another comes before it.
-const ORDER: [&str; 8] = ["fea", "rib", "transport", "bgp", "rpki", "metrics", "glass", "monitor"];
 /// A new process takes no longer to run.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 /// So often a new process may die before it runs.
@@ -65,7 +64,8 @@ pub(crate) async fn upgrade(
         return Err(wrong(&new.obstacles.join("; ")));
     }
     let upgrade = Upgrade { manager, build: new.build, say };
-    let first: Vec<_> = ORDER.into_iter().filter(|name| upgrade.is_old(name)).collect();
+    let first: Vec<_> =
+        Worker::by_turn().map(|worker| worker.name).into_iter().filter(|name| upgrade.is_old(name)).collect();
     let last: Vec<_> = ["manager", "keeper"].into_iter().filter(|name| upgrade.is_old(name)).collect();
     if first.is_empty() && last.is_empty() {
         upgrade.say("", "every process runs this build already", Duration::ZERO);
@@ -210,7 +210,11 @@ impl Upgrade<'_> {
         let old = self.manager.pid(name);
         self.manager.supervisor.borrow_mut().forgive(name);
         if let Some(pid) = old {
-            self.manager.signal(pid, Signal::KILL, REASON);
+            let signal = match Worker::named(name).map(|worker| worker.end) {
+                Some(End::Asked) => Signal::TERM,
+                Some(End::Killed) | None => Signal::KILL,
+            };
+            self.manager.signal(pid, signal, REASON);
         }
         let runs = async {
             loop {
@@ -239,20 +243,6 @@ impl Upgrade<'_> {
         match tokio::time::timeout(RUN_LIMIT, runs).await {
             Ok(result) => result,
             Err(error) => Err(late(error).unwrap_or_default()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A new process is told everything by an old one that is settled, and then that one is replaced under it.
-    #[test]
-    fn who_is_fed_by_another_is_replaced_before_it() {
-        let place = |wanted| ORDER.iter().position(|name| *name == wanted);
-        for (fed, feeder) in [("fea", "rib"), ("rib", "bgp"), ("bgp", "rpki")] {
-            assert!(place(fed) < place(feeder), "{fed} before {feeder}");
         }
     }
 }

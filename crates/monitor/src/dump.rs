@@ -52,10 +52,13 @@ async fn tables(resolver: &Resolver, own: Own, dump: &Dump, mut output: Output) 
         // At whole multiples of the interval, as collectors do.
         let wait = interval - seconds() % interval;
         sleep(Duration::from_secs(wait)).await;
-        if let Err(error) = table(resolver, own, dump, &mut output).await {
-            debug!("a table is not whole: {error}");
-        }
-        output.end();
+        match table(resolver, own, dump, &mut output).await {
+            Ok(()) => output.end(),
+            Err(error) => {
+                debug!("a table is not whole: {error}");
+                output.discard()
+            }
+        };
     }
 }
 
@@ -163,15 +166,28 @@ impl Table {
 
 // Messages.
 
-async fn updates(resolver: &Resolver, dump: &Dump, mut output: Output) {
-    let mut journal = Journal::new(dump);
+async fn updates(resolver: &Resolver, dump: &Dump, output: Output) {
+    let mut recorder = Recorder { journal: Journal::new(dump), output };
     loop {
+        let Recorder { journal, output } = &mut recorder;
         match watch(resolver).await {
-            Ok(mut stream) => journal.follow(&mut stream, &mut output).await,
+            Ok(mut stream) => journal.follow(&mut stream, output).await,
             Err(error) => debug!("bgp cannot be watched: {error}"),
         }
-        journal.flush(&mut output);
+        journal.flush(output);
         sleep(RETRY).await;
+    }
+}
+
+/// A journal and where it is written. Dropped, it hands over what there is.
+struct Recorder<'a> {
+    journal: Journal<'a>,
+    output: Output,
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        self.journal.flush(&mut self.output);
     }
 }
 

@@ -28,6 +28,17 @@ enum Job {
     Write(PathBuf, Vec<u8>),
     /// The file is whole.
     End,
+    /// The file will never be whole.
+    Discard,
+}
+
+/// What becomes of the file that is being written when nobody writes any more.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unfinished {
+    /// Its records are whole by themselves: it gets its name.
+    Finish,
+    /// It says something only as a whole: it is removed.
+    Remove,
 }
 
 /// What has become of what was to be written.
@@ -39,7 +50,7 @@ pub(crate) struct Counts {
     pub(crate) dropped: AtomicU64,
 }
 
-/// The way to the thread. Dropped, it ends what is being written in order.
+/// The way to the thread. Dropped, it ends what is being written in order, as [`Unfinished`] says.
 pub(crate) struct Output {
     jobs: SyncSender<Job>,
     counts: Arc<Counts>,
@@ -49,10 +60,13 @@ pub(crate) struct Output {
 
 impl Output {
     /// Starts the thread; the second says when it has ended.
-    pub(crate) fn new(counts: Arc<Counts>) -> io::Result<(Self, oneshot::Receiver<()>)> {
+    pub(crate) fn new(
+        counts: Arc<Counts>,
+        unfinished: Unfinished,
+    ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         let (jobs, queue) = sync_channel(MOST_WAITING);
         let (ended, end) = oneshot::channel();
-        let writer = Writer { counts: Arc::clone(&counts), file: None, failed: false };
+        let writer = Writer { counts: Arc::clone(&counts), file: None, failed: false, unfinished };
         thread::Builder::new().name("mrt".into()).spawn(move || {
             writer.run(queue);
             let _ = ended.send(());
@@ -68,6 +82,11 @@ impl Output {
     /// The file is whole.
     pub(crate) fn end(&mut self) -> bool {
         self.give(Job::End)
+    }
+
+    /// The file will never be whole: it is removed.
+    pub(crate) fn discard(&mut self) -> bool {
+        self.give(Job::Discard)
     }
 
     fn give(&mut self, job: Job) -> bool {
@@ -92,6 +111,7 @@ struct Writer {
     file: Option<(PathBuf, File)>,
     /// The last attempt has failed, and that has been said.
     failed: bool,
+    unfinished: Unfinished,
 }
 
 impl Writer {
@@ -100,6 +120,7 @@ impl Writer {
             let done = match job {
                 Job::Write(name, octets) => self.write(name, &octets),
                 Job::End => self.end(),
+                Job::Discard => self.discard(),
             };
             if let Err(error) = done {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +129,11 @@ impl Writer {
                 }
             }
         }
-        if let Err(error) = self.end() {
+        let ended = match self.unfinished {
+            Unfinished::Finish => self.end(),
+            Unfinished::Remove => self.discard(),
+        };
+        if let Err(error) = ended {
             warn!(event = "mrt-failed", "ending a dump: {error}");
         }
     }
@@ -135,6 +160,11 @@ impl Writer {
         info!(event = "mrt-written", file = %name.display(), "dump written");
         Ok(())
     }
+
+    fn discard(&mut self) -> io::Result<()> {
+        let Some((name, _)) = self.file.take() else { return Ok(()) };
+        fs::remove_file(temporary(&name))
+    }
 }
 
 fn temporary(name: &std::path::Path) -> PathBuf {
@@ -155,12 +185,13 @@ mod tests {
         fs::create_dir_all(&directory).expect("made");
         let (first, second) = (directory.join("a"), directory.join("b"));
         let counts = Arc::new(Counts::default());
-        let writer = |jobs: Vec<Job>| {
+        let ending = |jobs: Vec<Job>, unfinished| {
             let (sender, queue) = sync_channel(MOST_WAITING);
             jobs.into_iter().for_each(|job| sender.send(job).expect("room"));
             drop(sender);
-            Writer { counts: Arc::clone(&counts), file: None, failed: false }.run(queue);
+            Writer { counts: Arc::clone(&counts), file: None, failed: false, unfinished }.run(queue);
         };
+        let writer = |jobs| ending(jobs, Unfinished::Finish);
         let write = |name: &PathBuf, octets: &[u8]| Job::Write(name.clone(), octets.to_vec());
         writer(vec![write(&first, b"12"), write(&first, b"3"), write(&second, b"4"), Job::End]);
         assert_eq!(
@@ -168,6 +199,11 @@ mod tests {
             (b"123".to_vec(), b"4".to_vec())
         );
         assert!(!temporary(&first).exists() && !temporary(&second).exists());
+        // What says something only as a whole is not left by half.
+        let third = directory.join("e");
+        ending(vec![write(&third, b"5"), Job::Discard, write(&third, b"6")], Unfinished::Remove);
+        assert!(!temporary(&third).exists() && !third.exists());
+        counts.written.store(4, Ordering::Relaxed);
         // A directory that is not there costs what was to be written, and no more.
         writer(vec![write(&directory.join("none/c"), b"5"), write(&first, b"6")]);
         assert_eq!(fs::read(&first).expect("a"), b"6");

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::{
     dump,
-    file::{Counts, Output},
+    file::{Counts, Output, Unfinished},
     station::{self, Own},
 };
 
@@ -77,7 +77,8 @@ impl Monitor {
         let resolver = self.resolver.clone();
         let (task, written) = match wanted.clone() {
             Wanted::Dump(own, dump) => {
-                let started = Output::new(Arc::clone(&counts));
+                let unfinished = if dump.table { Unfinished::Remove } else { Unfinished::Finish };
+                let started = Output::new(Arc::clone(&counts), unfinished);
                 let (output, written) = started.map_err(|error| XrlError::internal(error.to_string()))?;
                 (spawn_task(dump::run(resolver, own, dump, output)), Some(written))
             }
@@ -86,7 +87,7 @@ impl Monitor {
         Ok(Running { wanted, counts, task: task.abort_handle(), written })
     }
 
-    /// Ends everything; files get their names.
+    /// Ends everything; files get their names, but tables that are not whole.
     pub(crate) async fn stop(&self) {
         let mut running = std::mem::take(&mut *self.running.borrow_mut());
         let written: Vec<_> = running.iter_mut().filter_map(|running| running.written.take()).collect();

@@ -36,6 +36,7 @@ mod listening;
 pub mod log;
 pub mod metrics;
 pub mod profile;
+mod worker;
 
 pub use binary::{Binary, BinaryError};
 pub use holdfast_sandbox::{
@@ -45,6 +46,7 @@ pub use holdfast_xrl::Resolver;
 pub use listening::Listening;
 use metrics::Metrics;
 use profile::{Profile, ProfileService};
+pub use worker::{End, User, WORKERS, Worker};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";

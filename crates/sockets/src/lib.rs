@@ -12,11 +12,15 @@
 //! A listener for peers answers nobody else: the kernel drops what comes from where nobody is expected, and what should be of
 //! a neighbour and has passed a router (GTSM, RFC 5082), before there is anything of it ([`filter`]).
 //!
+//! Listeners are in the keeper's custody as well ([`Custody`]), so that an address answers at all times, whoever of those who
+//! open, accept and serve is dead.
+//!
 //! Two duties are left to whoever takes what comes in, and need no rights: the minimum TTL of an accepted connection
 //! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl)), which is no filter's, since sockets keep that of their listener for
 //! ever; and the filter of a UDP socket, which follows the configuration, and no copy of the socket is kept here. The TTL sent
 //! is already right.
 
+mod custody;
 mod discovery;
 mod error;
 pub mod filter;
@@ -35,6 +39,7 @@ extern crate self as holdfast_sockets;
 #[path = "../tests/mod.rs"]
 mod tests;
 
+pub use custody::Custody;
 pub use error::SocketError;
 pub use opener::{BACKLOG, Opener};
 pub use peer::{Peer, PeerError, Secret};

@@ -1,18 +1,23 @@
 //! Peers, their keys, and the sockets opened for them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
 };
 
 use holdfast_sys::tcp::{IpVersion, set_md5, set_ttl};
 use holdfast_types::Prefix;
-use rustix::{io::Errno, net::Shutdown};
+use holdfast_xrl::XrlError;
+use rustix::{
+    io::Errno,
+    net::{Shutdown, sockopt},
+};
 use tracing::{info, warn};
 
 use crate::{
     SocketError,
+    custody::{Custody, Left, Listening},
     error::Step,
     filter::{Filter, FilteredPeer, GTSM_TTL},
     peer::{Peer, Secret, md5_peer},
@@ -27,10 +32,12 @@ pub const BACKLOG: i32 = 1024;
 /// Opens sockets for protocols.
 ///
 /// It keeps a copy of every listener, so that a change of the configuration reaches its keys, and so
-/// that a protocol that dies and comes back finds it still bound, with whoever has called meanwhile.
-#[derive(Debug, Default)]
+/// that a protocol that dies and comes back finds it still bound, with whoever has called meanwhile. The keeper has
+/// another, if there is a [`Custody`]: so the opener that comes after this one finds it, too.
+#[derive(Default)]
 pub struct Opener {
     place: Place,
+    custody: Option<Custody>,
     known: Known,
     listeners: Vec<Listener>,
 }
@@ -43,12 +50,13 @@ struct Known {
     heard: Vec<Prefix>,
 }
 
-#[derive(Debug)]
 struct Listener {
     address: SocketAddr,
     socket: OwnedFd,
-    /// Those that the kernel has for it.
+    /// Those that the kernel has for it; `None`: one that is not known.
     keys: Keys,
+    /// The keeper has it, and a note that it may have keys for these networks.
+    noted: Option<BTreeSet<Prefix>>,
     /// What the kernel was told to drop; `None`: nothing yet.
     filter: Option<Filter>,
     /// Not for peers.
@@ -56,60 +64,89 @@ struct Listener {
 }
 
 /// TCP-MD5 keys by whom they are for.
-type Keys = BTreeMap<Prefix, Secret>;
+type Keys = BTreeMap<Prefix, Option<Secret>>;
 
 impl Opener {
-    /// Without peers; its sockets will be there.
-    pub fn new(place: Place) -> Self {
-        Self { place, ..Self::default() }
+    /// Without peers; its sockets will be there. What listens is in this custody, if one is given.
+    pub fn new(place: Place, custody: Option<Custody>) -> Self {
+        Self { place, custody, ..Self::default() }
     }
 
-    /// Replaces the peers, the networks that are heard without being peers, and the addresses where listeners may stay.
+    /// Replaces the peers, the networks that are heard without being peers, and the addresses where listeners may stay, each
+    /// with whether it is a plain one.
     /// Listeners get the new keys; when the kernel has no room for them all, nothing changes: without its key a peer would
     /// be taken unsigned.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// What the kernel refused, or the keeper.
     pub async fn configure(
         &mut self,
         peers: impl IntoIterator<Item = Peer>,
         heard: Vec<Prefix>,
-        listen: &[SocketAddr],
+        listen: &BTreeSet<(SocketAddr, bool)>,
     ) -> Result<(), SocketError> {
         let peers = peers.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
         let known = Known { peers, heard };
-        for listener in self.listeners.iter().filter(|listener| listen.contains(&listener.address)) {
+        for listener in self.listeners.iter().filter(|listener| listen.contains(&listener.place())) {
             listener.rehearse(&self.place, &known).await?;
         }
         self.known = known;
-        self.listeners.retain(|listener| listen.contains(&listener.address));
+        self.listeners.retain(|listener| listen.contains(&listener.place()));
+        if let Some(custody) = &self.custody {
+            // Those of an earlier opener, too.
+            custody.keep_only(listen).await.map_err(by_keeper)?;
+        }
         let mut result = Ok(());
         for listener in &mut self.listeners {
-            result = result.and(listener.prepare(&self.known));
+            result = result.and(listener.prepare(&self.known, self.custody.as_ref()).await);
         }
         result
     }
 
     /// A socket that listens on the address, non-blocking, with the keys of all peers of its family; or a plain one,
-    /// where no peers are expected. Asked again, the same socket.
+    /// where no peers are expected. Asked again, the same socket, also of the opener after this one.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses, or the keeper cannot be asked.
     pub async fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, SocketError> {
-        self.follow();
-        if let Some(listener) = self.listeners.iter().find(|it| (it.address, it.plain) == (address, plain)) {
+        self.follow().await;
+        let place = (address, plain);
+        if let Some(listener) = self.listeners.iter().find(|listener| listener.place() == place) {
             return listener.copy();
         }
-        let socket = socket::bind(&self.place, address).await?;
-        let mut listener = Listener { address, socket, keys: BTreeMap::new(), filter: None, plain };
+        let mut listener = match self.left(place).await? {
+            Some(Left { socket, keyed }) => {
+                let keys = keyed.iter().map(|network| (*network, None)).collect();
+                Listener { address, socket, keys, noted: Some(keyed), filter: None, plain }
+            }
+            None => {
+                let socket = socket::bind(&self.place, address).await?;
+                Listener { address, socket, keys: BTreeMap::new(), noted: None, filter: None, plain }
+            }
+        };
+        let custody = self.custody.as_ref().filter(|_| address.port() != 0);
         // Before anybody can connect: without its key a peer would be taken unsigned.
-        listener.prepare(&self.known)?;
+        listener.prepare(&self.known, custody).await?;
         rustix::net::listen(&listener.socket, BACKLOG).step("listening")?;
         let copy = listener.copy()?;
         if address.port() != 0 {
             self.listeners.push(listener);
         }
         Ok(copy)
+    }
+
+    /// What an earlier opener has left in custody, if it can still be used.
+    async fn left(&self, place: Listening) -> Result<Option<Left>, SocketError> {
+        let Some(custody) = &self.custody else { return Ok(None) };
+        let Some(left) = custody.take(place).await.map_err(by_keeper)? else { return Ok(None) };
+        // One that was ended, or does not listen yet, would keep the next from the address.
+        let listens = sockopt::socket_acceptconn(&left.socket).unwrap_or(false);
+        if listens && self.place.has(&left.socket, place.0.ip()).await? {
+            return Ok(Some(left));
+        }
+        let _ = rustix::net::shutdown(&left.socket, Shutdown::Read);
+        custody.forget(place).await.map_err(by_keeper)?;
+        Ok(None)
     }
 
     /// A UDP socket bound to the address, non-blocking. No copy is kept: it goes with who asked for it.
@@ -122,12 +159,18 @@ impl Opener {
 
     /// Ends the listeners at a device that has gone, or that was made again and has only its name in common with the one
     /// they are bound to. Whoever accepts at one is told `EINVAL` and may listen again.
-    pub fn follow(&mut self) {
+    pub async fn follow(&mut self) {
         let place = &self.place;
-        for listener in self.listeners.extract_if(.., |listener| !place.still_has(&listener.socket)) {
+        let gone: Vec<_> =
+            self.listeners.extract_if(.., |listener| !place.still_has(&listener.socket)).collect();
+        for listener in gone {
             // It listens no more, however many copies there are.
             let ended = rustix::net::shutdown(&listener.socket, Shutdown::Read);
             info!(event = "listener-ended", address = %listener.address, ?ended, "the device is another one");
+            if let Some(custody) = &self.custody {
+                // One that has stayed is known by that it does not listen.
+                let _ = custody.forget(listener.place()).await;
+            }
         }
     }
 
@@ -164,9 +207,16 @@ impl Opener {
 }
 
 impl Listener {
+    fn place(&self) -> Listening {
+        (self.address, self.plain)
+    }
+
     /// Gives it what the peers need.
-    fn prepare(&mut self, known: &Known) -> Result<(), SocketError> {
+    async fn prepare(&mut self, known: &Known, custody: Option<&Custody>) -> Result<(), SocketError> {
         let wanted = self.keys_for(known);
+        if let Some(custody) = custody {
+            self.note(&wanted, custody).await;
+        }
         set_keys(&self.socket, &mut self.keys, wanted)?;
         // RFC 5082 section 3: the answer to a connection must have TTL 255 as well.
         if self.served(known).any(|peer| peer.ttl_security) {
@@ -176,6 +226,25 @@ impl Listener {
             self.set_filter(known);
         }
         Ok(())
+    }
+
+    /// Has the keeper know for whom it may have keys. Without custody it listens all the same, as long as this process lives.
+    async fn note(&mut self, wanted: &Keys, custody: &Custody) {
+        let networks = self.keys.keys().chain(wanted.keys()).copied().collect();
+        if self.noted.as_ref() == Some(&networks) {
+            return;
+        }
+        let kept = match self.copy() {
+            Ok(copy) => custody.keep(self.place(), copy, &networks).await.map_err(by_keeper),
+            Err(error) => Err(error),
+        };
+        self.noted = Some(networks).filter(|_| kept.is_ok());
+        if let Err(error) = kept {
+            // The note before says too little.
+            let _ = custody.forget(self.place()).await;
+            let address = self.address;
+            warn!(event = "listener-not-kept", %address, "it will not outlive this process: {error}");
+        }
     }
 
     /// Has the kernel answer nobody who is not expected. Where it cannot, they are refused when they have come.
@@ -205,7 +274,7 @@ impl Listener {
     }
 
     fn keys_for(&self, known: &Known) -> Keys {
-        self.served(known).filter_map(|peer| Some((peer.network, peer.md5.clone()?))).collect()
+        self.served(known).filter_map(|peer| Some((peer.network, Some(peer.md5.clone()?)))).collect()
     }
 
     /// Peers that may come there.
@@ -228,23 +297,30 @@ impl Listener {
 
 /// Tells the kernel what differs from the keys that a socket has: each costs it a search among all.
 fn set_keys(socket: &OwnedFd, present: &mut Keys, wanted: Keys) -> Result<(), SocketError> {
-    // What cannot be taken away is tried again next time.
+    // What cannot be taken away is tried again next time; a key that is not known may not be there.
     present.retain(|network, _| {
-        wanted.contains_key(network) || set_md5(socket, md5_peer(*network), &[]).is_err()
+        let is_there = |error: std::io::Error| Errno::from_io_error(&error) != Some(Errno::NOENT);
+        wanted.contains_key(network) || set_md5(socket, md5_peer(*network), &[]).is_err_and(is_there)
     });
     let count = wanted.len();
-    for (network, key) in wanted {
-        if present.get(&network) != Some(&key) {
-            socket::key_for(socket, md5_peer(network), &key).map_err(|error| match error {
+    for (network, wanted) in wanted {
+        if let Some(key) = &wanted
+            && present.get(&network) != Some(&wanted)
+        {
+            socket::key_for(socket, md5_peer(network), key).map_err(|error| match error {
                 SocketError::Refused { source, .. } if is_no_room(&source) => {
                     SocketError::TooManyKeys { network, set: present.len(), wanted: count }
                 }
                 error => error,
             })?;
-            present.insert(network, key);
+            present.insert(network, wanted);
         }
     }
     Ok(())
+}
+
+fn by_keeper(error: XrlError) -> SocketError {
+    SocketError::Keeper(error.message().to_owned())
 }
 
 fn is_no_room(error: &std::io::Error) -> bool {

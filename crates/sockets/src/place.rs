@@ -119,6 +119,15 @@ impl Place {
         }
     }
 
+    /// Whether this is where a socket is that somebody else has made.
+    pub(crate) async fn has(&self, socket: &OwnedFd, address: IpAddr) -> Result<bool, SocketError> {
+        if let Self::Namespace { .. } = self {
+            // Only one that was made there now says which namespace has the name.
+            self.tcp(address).await?;
+        }
+        Ok(self.still_has(socket))
+    }
+
     /// Whether a socket is in a namespace that has lost its name to another one.
     pub(crate) fn is_left(&self, socket: impl AsFd) -> bool {
         let Self::Namespace { last, .. } = self else { return false };

@@ -15,10 +15,10 @@ use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
 
-use crate::{Opener, Peer, Place, SocketError, neighbors::Neighbors, peer};
+use crate::{Custody, Opener, Peer, Place, SocketError, custody::Listening, neighbors::Neighbors, peer};
 
 /// Serves `socket.v1`. Who may configure and who may ask is the interface's matter.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SocketService {
     opener: Rc<Mutex<Opener>>,
     /// Where it may be listened; `None` until the first configuration.
@@ -27,14 +27,11 @@ pub struct SocketService {
     neighbors: Rc<Neighbors>,
 }
 
-/// Where, and whether it is a plain listener.
-type Listening = (SocketAddr, bool);
-
 impl SocketService {
-    /// With an opener to this place, which knows no peers yet.
-    pub fn new(place: Place) -> Self {
+    /// With an opener to this place, which knows no peers yet; what listens there is in this custody, if one is given.
+    pub fn new(place: Place, custody: Option<Custody>) -> Self {
         let neighbors = Rc::new(Neighbors::new(place.clone()));
-        Self { opener: Rc::new(Mutex::new(Opener::new(place))), neighbors, ..Self::default() }
+        Self { opener: Rc::new(Mutex::new(Opener::new(place, custody))), neighbors, ..Self::default() }
     }
 
     /// Hears which routers are on the interfaces of peers without address, and tells them of us, for ever; without it
@@ -49,7 +46,7 @@ impl SocketService {
         let opener = Rc::clone(&self.opener);
         async move {
             while changes.changed().await.is_ok() {
-                opener.lock().await.follow();
+                opener.lock().await.follow().await;
             }
         }
     }
@@ -99,10 +96,10 @@ impl SocketServer for SocketService {
         let heard: Vec<Prefix> = heard.collect::<Result<_, _>>()?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         let plain = request.listen.iter().map(|request| request.plain);
-        let places = listen.iter().copied().zip(plain).collect();
+        let places: BTreeSet<_> = listen.iter().copied().zip(plain).collect();
         tracing::info!(event = "sockets-configured", peers = peers.len(), "peers configured");
         let mut opener = self.opener.lock().await;
-        opener.configure(peers, heard, &listen).await.map_err(refused)?;
+        opener.configure(peers, heard, &places).await.map_err(refused)?;
         self.neighbors.watch(opener.links().map(str::to_owned).collect());
         self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
         drop(opener);
@@ -125,7 +122,7 @@ impl SocketServer for SocketService {
     async fn dial(&self, _cx: &CallContext, request: DialRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let neighbor = |link: &str| self.neighbors.on(link);
         let mut opener = self.opener.lock().await;
-        opener.follow();
+        opener.follow().await;
         let socket = opener.dial(&request.peer, neighbor).await.map_err(refused)?;
         Ok((Empty {}, vec![socket]))
     }
@@ -232,7 +229,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_listens_where_that_is_configured_and_nowhere_else() {
-        let service = SocketService::new(Place::Here);
+        let service = SocketService::new(Place::Here, None);
         let [bgp, metrics, other] = [179, 9100, 22].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let may = |address, plain| service.admit(move |place| *place == (address, plain), address);
         let configure = async { service.allow([(bgp, false), (metrics, true)].into()) };

@@ -1,3 +1,4 @@
 //! What the crate offers, used as its callers use it.
 
+mod custody;
 mod opener;

@@ -23,7 +23,7 @@ impl Opener {
     }
 
     fn at(place: Place) -> Self {
-        Self(holdfast_sockets::Opener::new(place), Vec::new())
+        Self(holdfast_sockets::Opener::new(place, None), Vec::new())
     }
 
     fn configure(
@@ -31,7 +31,8 @@ impl Opener {
         peers: impl IntoIterator<Item = Peer>,
         listen: &[SocketAddr],
     ) -> Result<(), SocketError> {
-        now(self.0.configure(peers, self.1.clone(), listen))
+        let listen = listen.iter().map(|address| (*address, false)).collect();
+        now(self.0.configure(peers, self.1.clone(), &listen))
     }
 
     fn listen(&mut self, address: SocketAddr, plain: bool) -> Result<OwnedFd, SocketError> {
@@ -50,7 +51,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn peer(name: &str, address: impl Into<IpAddr>, port: u16) -> Peer {
+pub(super) fn peer(name: &str, address: impl Into<IpAddr>, port: u16) -> Peer {
     let network = Prefix::host(address.into());
     Peer {
         name: name.into(),
@@ -65,7 +66,7 @@ fn peer(name: &str, address: impl Into<IpAddr>, port: u16) -> Peer {
     }
 }
 
-fn key(text: &str) -> Option<Secret> {
+pub(super) fn key(text: &str) -> Option<Secret> {
     Secret::new(text.into())
 }
 
@@ -78,7 +79,7 @@ fn listener(opener: &mut Opener, address: impl Into<IpAddr>) -> (TcpListener, u1
 }
 
 /// Waits until the dialled socket is connected or has failed.
-fn settle(socket: OwnedFd) -> Result<TcpStream, rustix::io::Errno> {
+pub(super) fn settle(socket: OwnedFd) -> Result<TcpStream, rustix::io::Errno> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut descriptors = [PollFd::new(&socket, PollFlags::OUT)];
     poll(&mut descriptors, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).expect("poll");
@@ -87,7 +88,7 @@ fn settle(socket: OwnedFd) -> Result<TcpStream, rustix::io::Errno> {
     if ready { Ok(socket.into()) } else { Err(rustix::io::Errno::TIMEDOUT) }
 }
 
-fn accept(listener: &TcpListener) -> TcpStream {
+pub(super) fn accept(listener: &TcpListener) -> TcpStream {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         match listener.accept() {
@@ -207,7 +208,7 @@ fn a_listener_ends_with_its_device_and_another_one_is_at_the_next_of_that_name()
         assert_eq!([waits(&first), waits(&still)], [std::io::ErrorKind::InvalidInput; 2]);
         assert_eq!(waits(&again), std::io::ErrorKind::WouldBlock);
         ip("link del blue0");
-        opener.0.follow();
+        now(opener.0.follow());
         assert_eq!(waits(&again), std::io::ErrorKind::InvalidInput);
     };
     std::thread::spawn(story).join().expect("no panic");

@@ -132,10 +132,15 @@ impl Entry {
         self.fault.borrow_mut().clear();
     }
 
-    /// It cannot listen. Whether that is news.
-    pub(crate) fn fails(&self, fault: String) -> bool {
+    /// It lets go of its socket.
+    pub(crate) fn listens_no_more(&self) {
         self.count_drops();
         self.socket.take();
+    }
+
+    /// It cannot listen. Whether that is news.
+    pub(crate) fn fails(&self, fault: String) -> bool {
+        self.listens_no_more();
         self.fault.replace(fault.clone()) != fault
     }
 

@@ -1,10 +1,11 @@
 //! Listeners of TCP, over which TLS comes as well.
 
-use std::{rc::Rc, time::Duration};
+use std::{io, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::socket::v1::{ListenRequest, SocketClient};
 use holdfast_transport::{Gate, Listener, tcp::TcpListener};
 use holdfast_xrl::{Client, XrlError};
+use rustix::net::sockopt::socket_cookie;
 use tracing::{info, warn};
 
 use crate::{door::Door, entry::Entry, peers::octets, watched::Watched};
@@ -12,26 +13,52 @@ use crate::{door::Door, entry::Entry, peers::octets, watched::Watched};
 /// Pause before a listener is asked for again that could not be had.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Takes connections at one address. When whoever opened the listening socket is gone, its successor opens another:
-/// that one has the peers' keys from then on. So does the same one when the socket does not listen any more.
+/// A listening socket in use.
+struct Opened {
+    /// Who has opened it, or knows its peers since.
+    sockets: SocketClient,
+    listener: TcpListener,
+    /// The kernel's number of the socket, of which all copies have the same.
+    cookie: u64,
+}
+
+/// Takes connections at one address. When whoever opened the listening socket is gone, its successor is asked for it: that
+/// one has the peers' keys from then on. With the same socket it goes on as if nothing had been; another one takes its place.
+/// So it does when the socket does not listen any more.
 pub(crate) async fn listen(door: Rc<Door>, entry: Rc<Entry>) {
     let address = entry.address;
     loop {
-        let (sockets, mut listener) = open(&door, &entry).await;
+        let Opened { mut sockets, mut listener, cookie } = open(&door, &entry).await;
         info!(event = "listening", %address, protocol = entry.protocol.name(), "listening");
-        let succeeded = async {
-            sockets.channel().closed().await;
-            door.wait_for_sockets().await
-        };
-        tokio::select! {
-            _ = succeeded => {}
-            () = serve(&door, &entry, &mut listener) => {}
+        loop {
+            tokio::select! {
+                successor = succeed(&door, &entry, &sockets, cookie) => match successor {
+                    Some(successor) => sockets = successor,
+                    None => break,
+                },
+                () = serve(&door, &entry, &mut listener) => break,
+            }
+        }
+        // The address is free for another one when no copy is left.
+        entry.listens_no_more();
+    }
+}
+
+/// Waits for a successor of whoever has opened the listening socket; `None`: that has another one, or none.
+async fn succeed(door: &Door, entry: &Entry, sockets: &SocketClient, cookie: u64) -> Option<SocketClient> {
+    sockets.channel().closed().await;
+    loop {
+        let successor = door.wait_for_sockets().await.ok()?;
+        match ask(entry, &successor).await {
+            Ok(socket) => return (socket_cookie(&socket) == Ok(cookie)).then_some(successor),
+            Err(_) if successor.channel().is_closed() => {}
+            Err(_) => return None,
         }
     }
 }
 
 /// Asks for the listening socket again and again until it is there.
-async fn open(door: &Door, entry: &Rc<Entry>) -> (SocketClient, TcpListener) {
+async fn open(door: &Door, entry: &Rc<Entry>) -> Opened {
     let address = entry.address;
     loop {
         match try_open(door, entry).await {
@@ -52,7 +79,20 @@ async fn open(door: &Door, entry: &Rc<Entry>) -> (SocketClient, TcpListener) {
     }
 }
 
-async fn try_open(door: &Door, entry: &Rc<Entry>) -> Result<(SocketClient, TcpListener), String> {
+async fn try_open(door: &Door, entry: &Rc<Entry>) -> Result<Opened, String> {
+    let sockets = door.sockets().await.map_err(|error| error.message().to_owned())?;
+    let socket = ask(entry, &sockets).await?;
+    let failed = |error: io::Error| error.to_string();
+    let cookie = socket_cookie(&socket).map_err(|error| failed(error.into()))?;
+    let watched = Watched::new(socket.try_clone().map_err(failed)?, entry.address.ip());
+    let gate = Rc::clone(entry) as Rc<dyn Gate>;
+    let listener = TcpListener::new(socket, gate).map_err(failed)?;
+    entry.listens(watched);
+    Ok(Opened { sockets, listener, cookie })
+}
+
+/// The listening socket, of who opens it.
+async fn ask(entry: &Entry, sockets: &SocketClient) -> Result<OwnedFd, String> {
     let address = entry.address;
     let request = ListenRequest {
         address: octets(address.ip()),
@@ -61,15 +101,8 @@ async fn try_open(door: &Door, entry: &Rc<Entry>) -> Result<(SocketClient, TcpLi
         ..ListenRequest::default()
     };
     let refused = |error: XrlError| error.message().to_owned();
-    let sockets = door.sockets().await.map_err(refused)?;
     let (_, descriptors) = sockets.listen(request).await.map_err(refused)?;
-    let socket = descriptors.into_iter().next().ok_or("no descriptor came")?;
-    let failed = |error: std::io::Error| error.to_string();
-    let watched = Watched::new(socket.try_clone().map_err(failed)?, address.ip());
-    let gate = Rc::clone(entry) as Rc<dyn Gate>;
-    let listener = TcpListener::new(socket, gate).map_err(failed)?;
-    entry.listens(watched);
-    Ok((sockets, listener))
+    descriptors.into_iter().next().ok_or_else(|| "no descriptor came".to_owned())
 }
 
 /// Until the socket does not listen any more.

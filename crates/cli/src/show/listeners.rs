@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The word of the configuration.
-pub(super) fn protocol(protocol: Protocol) -> &'static str {
+pub(crate) fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Unspecified => "unknown",
         Protocol::Tcp => "tcp",

@@ -26,7 +26,7 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
     Ok(())
 }
 
-pub(super) const ESTABLISHED: &str = "Established";
+pub(crate) const ESTABLISHED: &str = "Established";
 
 fn to_json(summary: &Summary, vrf: Option<&str>) -> Value {
     let families =

@@ -14,8 +14,9 @@ use holdfast_api::{
     manager::v1::{self as manager, ManagerServer},
     rib::v1::{self as rib, RibServer, ShownRoute, ShownRoutes},
     routes::v1::{NextHop, NextHopKind, RouteBatch},
+    transport::v1::{self as transport, TransportClient},
 };
-use holdfast_xrl::{CallContext, ReplySink, XrlError};
+use holdfast_xrl::{CallContext, Client, Handler, IncomingCall, ReplySink, Service, ServiceInfo, XrlError};
 
 /// Methods that no command calls.
 fn unasked<T>() -> Result<T, XrlError> {
@@ -373,6 +374,29 @@ impl BgpServer for Bgp {
     }
 }
 
+/// It carries the session with `transit-1`.
+pub(crate) struct Transport;
+
+impl Service for Transport {
+    fn info(&self) -> &'static ServiceInfo {
+        TransportClient::SERVICE
+    }
+
+    fn dispatch(&self, call: IncomingCall<'_>) -> Handler {
+        match call.method() {
+            TransportClient::SHOW_CONNECTIONS => {
+                call.streaming(|_, _: transport::Empty, _, mut replies| async move {
+                    let (peer, protocol) = ("transit-1".into(), transport::Protocol::Quic.into());
+                    let connection = transport::Connection { peer, protocol, ..Default::default() };
+                    let connection = Some(connection);
+                    replies.send(transport::CarriedConnection { connection, ..Default::default() }).await
+                })
+            }
+            _ => call.unknown(),
+        }
+    }
+}
+
 pub(crate) struct Rib;
 
 fn hop(gateway: &[u8], interface: &str) -> NextHop {
@@ -657,6 +681,11 @@ impl ManagerServer for Manager {
     ) -> Result<(), XrlError> {
         assert!(fds.len() == 1 && request.path.starts_with(b"/"), "{request:?}");
         let text = if request.dry_run { "would be replaced" } else { "replaced" };
+        if request.dry_run {
+            let (build, process) = (NEW.into(), "transport".into());
+            let text = "would be replaced".into();
+            replies.send(manager::UpgradeProgress { build, process, text, ..Default::default() }).await?;
+        }
         let mut progress = manager::UpgradeProgress {
             build: NEW.into(),
             process: "bgp".into(),

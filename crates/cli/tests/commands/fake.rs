@@ -18,7 +18,7 @@ use holdfast_cli::{Command, Failure, Vtysh};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity};
 use tokio::{sync::oneshot, task::LocalSet};
 
-use crate::tests::commands::answers::{Bgp, Fea, Manager, Rib};
+use crate::tests::commands::answers::{Bgp, Fea, Manager, Rib, Transport};
 
 /// The binary's command line as far as it is the operator's.
 #[derive(Parser)]
@@ -139,13 +139,16 @@ fn serve(kind: Kind, listener: UnixListener, stopped: oneshot::Receiver<()>) {
     LocalSet::new().block_on(&runtime, async {
         let finder = Finder::new();
         let blue = Node::of_scope("bgp", "blue".into());
-        let nodes = [Node::new("bgp"), Node::new("rib"), Node::new("fea"), Node::new("manager"), blue];
-        let [bgp, rib, fea, manager, blue] = &nodes;
+        let [bgp, rib, fea, manager, transport] =
+            ["bgp", "rib", "fea", "manager", "transport"].map(Node::new);
+        let nodes = [bgp, rib, fea, manager, transport, blue];
+        let [bgp, rib, fea, manager, transport, blue] = &nodes;
         bgp.serve(BgpDispatcher::new(Bgp("10.0.0.1")));
         blue.serve(BgpDispatcher::new(Bgp("10.0.0.9")));
         rib.serve(RibDispatcher::new(Rib));
         fea.serve(FeaDispatcher::new(Fea));
         manager.serve(ManagerDispatcher::new(Manager));
+        transport.serve(Transport);
         for node in nodes.iter().filter(|node| kind == Kind::Whole || node.class() != "bgp") {
             let (near, far) = Link::pair();
             let role = node.class().split('@').next().unwrap_or_default();

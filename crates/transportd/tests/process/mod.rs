@@ -73,7 +73,7 @@ impl Router {
             holdfast_transportd::run(Boot::new(Node::new("transport"), client)).await.expect("it lives");
         });
         let opener = Node::new("fea");
-        opener.serve(SocketDispatcher::new(SocketService::new(Place::Here)));
+        opener.serve(SocketDispatcher::new(SocketService::new(Place::Here, None)));
         let (near, far) = Link::pair();
         finder.attach_link(far, PeerIdentity::new("fea").class("socket"));
         opener.resolver().rejoin_link(near).await.expect("registered");
