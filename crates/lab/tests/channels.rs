@@ -69,10 +69,14 @@ const SOCKETS: [(&str, &[&str], &str); 6] = [
     ),
     (
         "tcp listener 4400",
-        &["fea", "manager"],
-        "xrl over tcp; opened by the fea, handed over to the manager by transport",
+        &["keeper", "fea", "manager"],
+        "xrl over tcp; opened by the fea, held by the keeper, handed over to the manager by transport",
     ),
-    ("tcp listener 179", &["fea", "transport"], "BGP; opened by the fea, handed over to transport"),
+    (
+        "tcp listener 179",
+        &["keeper", "fea", "transport"],
+        "BGP; opened by the fea, held by the keeper, handed over to transport",
+    ),
     ("tcp 179", &["keeper", "bgp"], "a session; let in by transport, handed over to bgp, held by the keeper"),
     ("netlink", &["fea"], "the kernel's routes and interfaces"),
 ];

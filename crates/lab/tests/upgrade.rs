@@ -147,7 +147,8 @@ fn another_build_takes_over_while_the_kernel_keeps_every_route() -> Result<()> {
         }
     };
     let dry = router.cli(&["upgrade", "--dry-run", "--binary", new.to_str().context("a path")?])?;
-    ensure!(dry.lines().count() == PROCESSES.len() && builds(&router)? == before, "{dry}");
+    ensure!(dry.lines().count() == PROCESSES.len() + 1 && builds(&router)? == before, "{dry}");
+    ensure!(dry.ends_with("no session would end\n"), "{dry}");
 
     let said = upgrade(&router, &new).with_context(|| router.log_tail())?;
     println!("{said}");
@@ -194,6 +195,75 @@ fn another_build_takes_over_while_the_kernel_keeps_every_route() -> Result<()> {
 
     router.stop()?;
     drop(feeder);
+    Ok(())
+}
+
+/// A copy of the binary that is another build.
+fn another(router: &Router) -> Result<PathBuf> {
+    let path = executable(router, "another", &binary()?)?;
+    fs::OpenOptions::new().append(true).open(&path)?.write_all(b"\n")?;
+    Ok(path)
+}
+
+#[test]
+fn the_sessions_that_would_end_are_those_that_end() -> Result<()> {
+    let star = Star::new(2)?;
+    let other =
+        CONFIGURATION.replace("feeder", "other").replace("10.0.1.2", "10.0.2.2").replace("65001", "65002");
+    let other = other.split_once("[bgp]\n").context("a peer")?.1;
+    let configuration = format!("{CONFIGURATION}{other}nonstop = false\n");
+    let router = Router::start(&star.router, &configuration)?;
+    let (feeder, unprotected) = (feeder(&star)?, star.speaker(2, 65002, |_| {})?);
+    until_right(&star, &router)?;
+    wait::until("protection", LIMIT, || {
+        let shown = router.show(&["nsr"]).map_err(|error| error.to_string())?;
+        let is_so = |name: &str, protected: bool| {
+            let peers = shown["peers"].as_object().into_iter().flatten();
+            peers.filter(|(_, peer)| peer["name"] == name).all(|(_, peer)| peer["protected"] == protected)
+        };
+        if is_so("feeder", true) && is_so("other", false) { Ok(()) } else { Err(shown.to_string()) }
+    })?;
+    let new = another(&router)?;
+    let new = new.to_str().context("a path")?;
+    let plan: Value =
+        serde_json::from_str(&router.cli(&["upgrade", "--dry-run", "--json", "--binary", new])?)?;
+    let ended = plan["sessions_ended"].as_array().context("a list")?;
+    ensure!(ended.len() == 1 && ended[0]["peer"] == "other", "{plan}");
+    ensure!(plan["sessions_on_old_build"] == serde_json::json!([]), "{plan}");
+    router.cli(&["upgrade", "--binary", new])?;
+    wait::until("the session again", LIMIT, || match unprotected.status() {
+        status if status.sessions == 2 && status.established => Ok(()),
+        status => Err(format!("{status:?}")),
+    })?;
+    ensure!(feeder.status().sessions == 1, "{:?}", feeder.status());
+    Ok(())
+}
+
+#[test]
+fn a_dump_in_progress_is_finished() -> Result<()> {
+    let star = Star::new(1)?;
+    let directory = std::env::temp_dir().join(format!("holdfast-upgraded-{}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    let dump = format!("[[bgp.mrt]]\nfile = \"{}/%s.mrt\"\ninterval = 86400\n", directory.display());
+    let router = Router::start(&star.router, &format!("{CONFIGURATION}{dump}"))?;
+    let files = || -> Result<Vec<PathBuf>> {
+        Ok(fs::read_dir(&directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?)
+    };
+    let is_whole = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "mrt");
+    let _feeder = feeder(&star)?;
+    until_right(&star, &router)?;
+    wait::until("a dump", LIMIT, || match files() {
+        Ok(files) if files.len() == 1 && !is_whole(&files[0]) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    upgrade(&router, &another(&router)?)?;
+    let whole: Vec<_> = files()?.into_iter().filter(is_whole).collect();
+    ensure!(whole.len() == 1, "{:?}", files()?);
+    let octets = fs::read(&whole[0])?;
+    ensure!(holdfast_mrt::records(&octets).all(|record| record.is_ok()), "it is readable");
+    router.stop()?;
+    ensure!(files()?.iter().all(is_whole), "{:?}", files()?);
+    fs::remove_dir_all(&directory)?;
     Ok(())
 }
 

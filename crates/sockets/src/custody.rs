@@ -14,6 +14,10 @@ use holdfast_api::keeper::v1::{Empty, GetRequest, KeeperClient, OnDeath, PutRequ
 use holdfast_types::Prefix;
 use holdfast_xrl::{XrlError, scoped};
 
+/// A listener is kept for so many milliseconds after a death: longer than the longest pause before a start. A build that does
+/// not ask for it, and would find the address taken, gets it then.
+const HOLD: u64 = 15_000;
+
 /// Where, and whether it is a plain listener.
 pub(crate) type Listening = (SocketAddr, bool);
 
@@ -84,7 +88,7 @@ impl Custody {
     ) -> Result<(), XrlError> {
         let note = keyed.iter().map(|network| format!("{network}\n")).collect();
         let on_death = OnDeath::Keep.into();
-        let request = PutRequest { key: self.key(place), on_death, note, ..PutRequest::default() };
+        let request = PutRequest { key: self.key(place), on_death, hold_milliseconds: HOLD, note };
         self.keeper.put(request, vec![socket]).await?;
         Ok(())
     }

@@ -21,7 +21,7 @@ use super::opener::{accept, key, peer};
 
 /// A keeper of descriptors, with the note of each; without one it takes no notes.
 #[derive(Clone, Default)]
-struct Keeper(Rc<RefCell<BTreeMap<String, (OwnedFd, Option<String>)>>>);
+struct Keeper(Rc<RefCell<BTreeMap<String, (OwnedFd, Option<String>)>>>, Rc<RefCell<Vec<Node>>>);
 
 impl Keeper {
     /// An opener in another life of the same process.
@@ -31,8 +31,9 @@ impl Keeper {
 
     fn client(&self) -> KeeperClient {
         let (node, (near, far)) = (Node::new("keeper"), UnixStream::pair().expect("sockets"));
-        node.serve(self.clone());
+        node.serve(Self(Rc::clone(&self.0), Rc::default()));
         node.attach(far.into(), PeerIdentity::new("fea")).expect("attached");
+        self.1.borrow_mut().push(node);
         KeeperClient::new(Channel::connect(near.into()).expect("connected"))
     }
 
