@@ -85,6 +85,12 @@ pub struct Release {
 
 /// A stage between ImportPolicy and Decision.
 pub trait Stage: std::fmt::Debug {
+    /// What it is called where the operator is told of it: the name of its type, unless it has another.
+    fn name(&self) -> &'static str {
+        let path = std::any::type_name::<Self>();
+        path.rsplit("::").next().unwrap_or(path)
+    }
+
     /// A batch passes.
     fn push(&mut self, batch: &mut Batch<'_>);
 
@@ -117,6 +123,10 @@ pub trait Stage: std::fmt::Debug {
 /// A stage that somebody else keeps a hand on, to ask and to set it. Nobody may hold a borrow while the pipeline is
 /// called.
 impl<S: Stage> Stage for Rc<RefCell<S>> {
+    fn name(&self) -> &'static str {
+        self.borrow().name()
+    }
+
     fn push(&mut self, batch: &mut Batch<'_>) {
         self.borrow_mut().push(batch);
     }

@@ -14,6 +14,8 @@ const MANY: usize = 32;
 const LOG: &str = "log";
 const PEERS: &str = "peers";
 const STOPPED: &str = "stopped";
+/// In which stage the process is, for all tables of it.
+const STAGES: &str = "stages";
 const SESSION: &str = "session-";
 
 /// The keeper's names of an instance's descriptors: `log`, `peers` and `session-7` are of the default table, `log@blue`,
@@ -118,6 +120,16 @@ impl Custody {
     /// Keeps whom the operator keeps down whatever becomes of this process.
     pub(crate) async fn put_stopped(&self, stopped: OwnedFd) -> Result<(), XrlError> {
         self.put_for_good(self.names.stopped(), stopped).await
+    }
+
+    /// What an earlier process has left of its stages.
+    pub(crate) async fn stages(&self) -> Result<Option<OwnedFd>, XrlError> {
+        self.find(STAGES.into()).await
+    }
+
+    /// Keeps what is known of the stages whatever becomes of this process.
+    pub(crate) async fn put_stages(&self, record: OwnedFd) -> Result<(), XrlError> {
+        self.put_for_good(STAGES.into(), record).await
     }
 
     /// What an earlier process has left of what the RPKI says.

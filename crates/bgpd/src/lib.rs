@@ -17,6 +17,7 @@ mod neighbors;
 mod nonstop;
 mod points;
 mod policy;
+mod quarantine;
 mod ranges;
 mod redistribute;
 mod rib;
@@ -37,10 +38,11 @@ use std::rc::Rc;
 
 use holdfast_api::bgp::v1::BgpDispatcher;
 use holdfast_bgp_pipeline::Stage;
-use holdfast_process::Boot;
+use holdfast_process::{BUILD, Boot};
 
 use crate::{
     custody::Custody,
+    quarantine::Quarantine,
     service::Server,
     tasks::Turns,
     validation::Validation,
@@ -72,8 +74,10 @@ pub async fn run_with(boot: Boot, stages: MakeStages) -> anyhow::Result<()> {
 fn serve(boot: Boot, stages: MakeStages) -> Rc<Server> {
     let (boot, turns) = (Rc::new(boot), Rc::new(Turns::default()));
     let validation = Rc::new(Validation::new(Custody::new(boot.keeper.clone(), None)));
-    let surroundings = Surroundings::new(&boot, &turns, &validation);
-    let vrfs = Vrfs::new(Rc::clone(&boot), stages, turns, validation);
+    let build = std::env::var(BUILD).unwrap_or_default();
+    let quarantine = Rc::new(Quarantine::new(Custody::new(boot.keeper.clone(), None), build));
+    let surroundings = Surroundings::new(&boot, &turns, &validation, &quarantine);
+    let vrfs = Vrfs::new(Rc::clone(&boot), stages, turns, validation, quarantine);
     let server = Rc::new(Server::new(surroundings, stages, Some(vrfs)));
     metrics::register(&boot.metrics, &server);
     boot.node.serve(BgpDispatcher(Rc::clone(&server)));

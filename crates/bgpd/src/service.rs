@@ -17,7 +17,7 @@ use holdfast_api::bgp::v1::{
     ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary,
     TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
-use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline};
+use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline, Stage};
 use holdfast_damping::Damping;
 use holdfast_policy::{PathValidity, Program, Validity};
 use holdfast_process::{hash_key, spawn_task};
@@ -121,7 +121,16 @@ impl Server {
     async fn start(&self, configuration: &Configuration) -> Result<Running, XrlError> {
         let settings = configuration.settings.clone();
         let custody = &self.surroundings.custody;
+        let now = Instant::now();
+        let damping = settings.damping.map(|parameters| Rc::new(RefCell::new(Damping::new(parameters, now))));
+        let own = damping.iter().map(|damping| Box::new(Rc::clone(damping)) as Box<dyn Stage>);
+        let stages = own.chain((self.stages)()).collect();
+        let stages = self.surroundings.quarantine.plug(stages).await?;
         let opened = match settings.nonstop {
+            // What a stage is to blame for, nothing that was received is.
+            Some(octets) if self.surroundings.quarantine.is_new() => {
+                Some(takeover::open(custody, octets).await?.without_suspicion())
+            }
             Some(octets) => Some(takeover::open(custody, octets).await?),
             None => {
                 custody.drop_sessions().await?;
@@ -136,10 +145,7 @@ impl Server {
         if let Some(log) = &log {
             pipeline.keep_journal(Box::new(LogJournal(Rc::clone(log))));
         }
-        let now = Instant::now();
-        let damping = settings.damping.map(|parameters| Rc::new(RefCell::new(Damping::new(parameters, now))));
-        damping.iter().for_each(|damping| pipeline.add_stage(Box::new(Rc::clone(damping)), now));
-        (self.stages)().into_iter().for_each(|stage| pipeline.add_stage(stage, now));
+        stages.into_iter().for_each(|stage| pipeline.add_stage(stage, now));
         pipeline.set_rib_policy(configuration.rib_policy.clone());
         pipeline.set_aggregates(&configuration.aggregates);
         let with_rib = settings.rib;
@@ -412,7 +418,7 @@ impl BgpServer for Server {
             None if vrfs.is_empty() => {}
             None => return Err(XrlError::invalid_argument("a VRF has no VRFs")),
         }
-        Ok(ConfigureReply { ended })
+        Ok(ConfigureReply { ended, quarantined: self.surroundings.quarantine.left_out() })
     }
 
     async fn shutdown(&self, _: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {

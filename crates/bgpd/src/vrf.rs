@@ -20,6 +20,7 @@ use crate::{
     MakeStages,
     custody::{self, Custody},
     metrics,
+    quarantine::Quarantine,
     service::Server,
     tasks::Turns,
     validation::Validation,
@@ -37,10 +38,17 @@ pub(crate) struct Surroundings {
     pub(crate) turns: Rc<Turns>,
     /// That of all tables.
     pub(crate) validation: Rc<Validation>,
+    /// That of all tables.
+    pub(crate) quarantine: Rc<Quarantine>,
 }
 
 impl Surroundings {
-    pub(crate) fn new(boot: &Boot, turns: &Rc<Turns>, validation: &Rc<Validation>) -> Self {
+    pub(crate) fn new(
+        boot: &Boot,
+        turns: &Rc<Turns>,
+        validation: &Rc<Validation>,
+        quarantine: &Rc<Quarantine>,
+    ) -> Self {
         Self {
             resolver: boot.resolver.clone(),
             vrf: boot.vrf.clone(),
@@ -49,6 +57,7 @@ impl Surroundings {
             span: boot.span(),
             turns: Rc::clone(turns),
             validation: Rc::clone(validation),
+            quarantine: Rc::clone(quarantine),
         }
     }
 
@@ -72,6 +81,7 @@ pub(crate) struct Vrfs {
     stages: MakeStages,
     turns: Rc<Turns>,
     validation: Rc<Validation>,
+    quarantine: Rc<Quarantine>,
     speakers: RefCell<BTreeMap<String, Vrf>>,
     /// It is known which there are: what earlier processes have left of others has been given back.
     known: Cell<bool>,
@@ -90,8 +100,10 @@ impl Vrfs {
         stages: MakeStages,
         turns: Rc<Turns>,
         validation: Rc<Validation>,
+        quarantine: Rc<Quarantine>,
     ) -> Self {
-        Self { boot, stages, turns, validation, speakers: RefCell::default(), known: Cell::new(false) }
+        let (speakers, known) = (RefCell::default(), Cell::new(false));
+        Self { boot, stages, turns, validation, quarantine, speakers, known }
     }
 
     /// Has speakers for these VRFs, and no others; each waits for a configuration of its own. The names of the peers
@@ -126,8 +138,8 @@ impl Vrfs {
 
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
-        let server =
-            Rc::new(Server::new(Surroundings::new(&boot, &self.turns, &self.validation), self.stages, None));
+        let surroundings = Surroundings::new(&boot, &self.turns, &self.validation, &self.quarantine);
+        let server = Rc::new(Server::new(surroundings, self.stages, None));
         metrics::register(&boot.metrics, &server);
         boot.node.serve(BgpDispatcher(Rc::clone(&server)));
         boot.join();

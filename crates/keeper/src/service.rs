@@ -16,7 +16,7 @@ use holdfast_api::{
     manager::v1::{AdoptRequest, Empty as ManagerEmpty, ManagerClient},
 };
 use holdfast_process::{
-    Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Settings, Worker, formats::Formats, log,
+    BUILD, Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Settings, Worker, formats::Formats, log,
 };
 use holdfast_xrl::{CallContext, Client, MAX_FDS, Node, PeerIdentity, ReplySink, XrlError};
 use rustix::process::Signal;
@@ -158,6 +158,7 @@ impl Keeper {
         }
         let mut environment = self.environment();
         environment.push((ENVIRONMENT.to_owned(), settings.to_text()));
+        environment.push((BUILD.to_owned(), build.name.clone()));
         let (pid, channel) = build.start(&arguments, &environment)?;
         if let Some(Err(error)) = self.cgroup.get().map(|cgroup| cgroup.limit(name, pid, limits)) {
             warn!(event = "limits-missing", process = name, pid, "its limits are not in force: {error}");

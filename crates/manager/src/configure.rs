@@ -160,6 +160,7 @@ pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<Stri
             part.restart.clone_from(&restart);
             let reply = client::<BgpClient>(manager, "bgp", vrf).await?.configure(*part).await?;
             manager.restart.borrow_mut().retain(|name| !restart.contains(name));
+            manager.supervisor.borrow_mut().leaves_out("bgp", reply.quarantined);
             return Ok(reply.ended);
         }
     }

@@ -328,6 +328,7 @@ fn show(process: &crate::supervisor::Process, now: Instant) -> Process {
         last_exit: process.last_exit.clone(),
         last_end: process.last_end.clone(),
         hung: process.hung,
+        quarantined: process.quarantined.clone(),
         retry_seconds: retry.as_secs_f32().ceil() as u64,
         memory_bytes: pid.map_or(0, memory),
         detail: process.detail.clone(),

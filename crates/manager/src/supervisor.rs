@@ -66,6 +66,8 @@ pub(crate) struct Process {
     pub(crate) last_end: String,
     /// How often it was ended because it was hung.
     pub(crate) hung: u32,
+    /// Stages that it has left out.
+    pub(crate) quarantined: Vec<String>,
     /// What is wrong with it now.
     pub(crate) detail: String,
     /// What it was started from.
@@ -283,6 +285,13 @@ impl Supervisor {
         }
     }
 
+    /// It has told which of its stages it has left out.
+    pub(crate) fn leaves_out(&mut self, name: &str, stages: Vec<String>) {
+        if let Some(process) = self.find(name) {
+            process.quarantined = stages;
+        }
+    }
+
     /// From now on nothing is started; what does not run counts as stopped.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
@@ -310,6 +319,7 @@ impl Process {
             last_exit: String::new(),
             last_end: String::new(),
             hung: 0,
+            quarantined: Vec::new(),
             detail: String::new(),
             build: String::new(),
             came_up: false,

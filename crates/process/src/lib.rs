@@ -53,6 +53,9 @@ pub const SOCKET_NAME: &str = "holdfast.sock";
 /// Key under which the keeper has that socket, as the manager's.
 pub const OPERATOR_SOCKET: &str = "operator";
 
+/// In a process's environment: what it was started from, version and hash of the file.
+pub const BUILD: &str = "HOLDFAST_BUILD";
+
 /// Pause before the keeper is asked again for a way to the Finder.
 const RETRY: Duration = Duration::from_millis(20);
 

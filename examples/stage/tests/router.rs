@@ -82,3 +82,22 @@ fn a_route_of_a_new_origin_waits_and_those_of_known_ones_do_not() -> Result<()> 
     ensure!(path(&router, "198.51.100.0/24").is_ok_and(|path| is_best(&path)));
     Ok(())
 }
+
+/// To wait for ever is longer than the clock can tell: the stage panics at the first route.
+#[test]
+fn a_stage_that_panics_is_left_out_after_three_deaths() -> Result<()> {
+    let star = Star::new(1)?;
+    let program = Path::new(env!("CARGO_BIN_EXE_newcomers"));
+    let (configuration, ever) = ([ROUTER, PEER].concat(), u64::MAX.to_string());
+    let router = Router::start_program(program, &star.router, &configuration, &[("HOLD_SECONDS", &ever)])?;
+    let _bird = Bird::start_with(star.neighbor(1), BIRD, &[("routes.conf", "")])?;
+    until(&router, "198.51.100.0/24", |path| path["bestpath"]["overall"] == true)?;
+    let bgp = router.show(&["processes"])?["bgp"].clone();
+    ensure!(bgp["quarantined"] == serde_json::json!(["Newcomers"]) && bgp["restarts"] == 3, "{bgp}");
+    router.kill("bgp")?;
+    router.wait_running()?;
+    until(&router, "198.51.100.0/24", |path| path["bestpath"]["overall"] == true)?;
+    let bgp = router.show(&["processes"])?["bgp"].clone();
+    ensure!(bgp["quarantined"] == serde_json::json!(["Newcomers"]) && bgp["restarts"] == 4, "{bgp}");
+    Ok(())
+}

@@ -41,7 +41,7 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
             size(process.memory_bytes),
             or_dash(&process.build).to_owned(),
             or_dash(&process.last_exit).to_owned(),
-            process.detail.clone(),
+            detail(process),
         ]);
     }
     table.write(out)?;
@@ -88,6 +88,14 @@ fn state(process: &Process) -> String {
     }
 }
 
+/// What is wrong with it.
+fn detail(process: &Process) -> String {
+    match &process.quarantined[..] {
+        [] => process.detail.clone(),
+        stages => format!("stages left out: {} {}", stages.join(", "), process.detail).trim_end().to_owned(),
+    }
+}
+
 fn to_json(process: &Process) -> Value {
     json!({
         "pid": process.pid,
@@ -97,6 +105,7 @@ fn to_json(process: &Process) -> Value {
         "lastExit": process.last_exit,
         "last_end": process.last_end,
         "hung": process.hung,
+        "quarantined": process.quarantined,
         "retrySeconds": process.retry_seconds,
         "memoryBytes": process.memory_bytes,
         "build": process.build,

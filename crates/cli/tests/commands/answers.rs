@@ -734,6 +734,7 @@ impl ManagerServer for Manager {
             uptime_seconds: 60,
             memory_bytes: 2 << 20,
             build: NEW.into(),
+            quarantined: vec!["Newcomers".into()],
             ..manager::Process::default()
         };
         let rib = manager::Process {
