@@ -21,7 +21,9 @@ use super::opener::{accept, key, peer};
 
 /// A keeper of descriptors, with the note of each; without one it takes no notes.
 #[derive(Clone, Default)]
-struct Keeper(Rc<RefCell<BTreeMap<String, (OwnedFd, Option<String>)>>>, Rc<RefCell<Vec<Node>>>);
+struct Keeper(Rc<RefCell<Held>>, Rc<RefCell<Vec<Node>>>);
+
+type Held = BTreeMap<String, (OwnedFd, Option<String>)>;
 
 impl Keeper {
     /// An opener in another life of the same process.
@@ -173,14 +175,11 @@ async fn listeners_of_a_vrf_go_with_it_and_others_stay() {
     let story = async {
         let (keeper, address) = (Keeper::default(), address());
         listen(&mut keeper.opener(), &[peer("a", Ipv4Addr::LOCALHOST, 1)], address).await;
-        let mut kept = keeper.0.borrow_mut();
-        let copy = kept.values().next().map(|(socket, _)| socket.try_clone().expect("a copy"));
+        let copy = keeper.0.borrow().values().next().map(|(socket, _)| socket.try_clone().expect("a copy"));
         let copy = copy.expect("it is kept");
-        for vrf in ["blue", "red"] {
-            kept.insert(format!("plain-{address}@{vrf}"), (copy.try_clone().expect("a copy"), None));
+        for key in [format!("plain-{address}@blue"), format!("plain-{address}@red"), "log@blue".to_owned()] {
+            keeper.0.borrow_mut().insert(key, (copy.try_clone().expect("a copy"), None));
         }
-        kept.insert("log@blue".to_owned(), (copy, None));
-        drop(kept);
         Custody::keep_vrfs(&keeper.client(), |vrf| vrf == "red").await.expect("told");
         let left = ["listener-".to_owned() + &address.to_string(), "log@blue".to_owned()];
         assert_eq!(keeper.keys(), [&left[..], &[format!("plain-{address}@red")]].concat());
