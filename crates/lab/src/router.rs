@@ -200,6 +200,11 @@ impl Router {
         self.rollup(name, "Pss_Anon:")
     }
 
+    /// That part of it which is the process's own or shared by processes: the replication log, not the binary.
+    pub fn kept(&self, name: &str) -> Result<u64> {
+        Ok(self.heap(name)? + self.rollup(name, "Pss_Shmem:")?)
+    }
+
     fn rollup(&self, name: &str, key: &'static str) -> Result<u64> {
         let path = format!("/proc/{}/smaps_rollup", self.pid(name)?.as_raw_nonzero());
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;

@@ -47,7 +47,7 @@ mod tests {
         };
         let before = heap();
         let pieces: Vec<Vec<u8>> = (0..4096).map(|_| vec![1; 16 << 10]).collect();
-        let last = vec![2_u8; 64];
+        let last = Box::new([2_u8; 64]);
         assert!(heap().used >= before.used + (64 << 20));
         drop(pieces);
         let freed = heap();

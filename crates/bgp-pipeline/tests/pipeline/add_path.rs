@@ -476,7 +476,9 @@ impl Pair {
         let (mut pipeline, journal) = (checked(always()), Entries::default());
         pipeline.keep_journal(Box::new(journal.clone()));
         // Others had the numbers that sources begin with.
-        (5..9).for_each(|n| drop(sender(&mut pipeline, n)));
+        for n in 5..9 {
+            sender(&mut pipeline, n);
+        }
         let [from, to] = [1, 2].map(|n| {
             let peer = pipeline.add_peer(ebgp(n));
             pipeline.peer_up(peer, Self::facts(n)).expect("room");

@@ -2,6 +2,8 @@
 //!
 //! `make test` sends a part of what `make drills` does.
 
+use std::net::Shutdown;
+
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     recipe::{self, Recipe},
@@ -10,13 +12,13 @@ use holdfast_lab::{
 
 use crate::hostile::{CONFIGURATION, LIMIT, PROCESSES, Scene, cost::attack, guest};
 
-/// Resident octets of all processes, what they share counted once.
+/// Resident octets of all processes, what they share counted once; not those of the binary, which are the kernel's to drop.
 fn resident(scene: &Scene) -> Result<u64> {
-    PROCESSES.iter().map(|name| scene.router.memory(name)).sum()
+    PROCESSES.iter().map(|name| scene.router.kept(name)).sum()
 }
 
 fn per_process(scene: &Scene) -> Result<String> {
-    let lines = PROCESSES.iter().map(|name| Ok(format!("{name} {} KiB", scene.router.memory(name)? >> 10)));
+    let lines = PROCESSES.iter().map(|name| Ok(format!("{name} {} KiB", scene.router.kept(name)? >> 10)));
     Ok(lines.collect::<Result<Vec<_>>>()?.join(", "))
 }
 
@@ -38,7 +40,8 @@ fn comes_back(recipe: &Recipe, octets: usize) -> Result<()> {
         most >> 10,
         per_process(&scene)?
     );
-    drop(stream);
+    // Also for whoever reads what it is told.
+    stream.shutdown(Shutdown::Both)?;
     let back = wait::until("the memory is given back", LIMIT, || {
         let now = resident(&scene).map_err(|error| error.to_string())?;
         if now <= before + before / 5 {
@@ -61,8 +64,9 @@ fn what_a_peer_has_made_us_keep_is_given_back_when_it_has_gone() -> Result<()> {
         .find(|(path, _)| path.ends_with("long-attributes.toml"))
         .context("long-attributes.toml")?;
     let table = attributes.ordinary();
-    // 76 octets an UPDATE with 8 routes.
-    let (many, long) = if is_drill { (2_000_000 / 8 * 76, 1 << 30) } else { (200_000 / 8 * 76, 128 << 20) };
+    // 110 octets an UPDATE with 8 routes.
+    let (many, long) =
+        if is_drill { (2_000_000 / 8 * 110, 1 << 30) } else { (1_000_000 / 8 * 110, 128 << 20) };
     comes_back(&table, many)?;
     comes_back(&attributes, long)
 }
