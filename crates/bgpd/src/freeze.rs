@@ -42,7 +42,13 @@ pub(crate) async fn run(bgp: Rc<Bgp>, log: Rc<ReplicationLog>) {
                 bgp.freed.notify_waiters();
             }
             () = bgp.collect.notified() => {}
-            () = tokio::time::sleep(REFRESH) => refresh(&bgp, &log).await,
+            () = tokio::time::sleep(REFRESH) => {
+                refresh(&bgp, &log).await;
+                if log.rests_unfolded() {
+                    fold(&bgp, &log).await;
+                }
+                log.log.borrow_mut().cool();
+            }
         }
         if log.wants_folding() {
             fold(&bgp, &log).await;

@@ -23,6 +23,8 @@ use crate::location::Location;
 pub(crate) const FORMATS: u64 = NSR_LOG as u64;
 /// Octets of new announcements after which old and new are written as one, unless the old are more.
 const LONG_HISTORY: u64 = 8 << 20;
+/// The same where there have been no new ones for a while.
+const RESTING_HISTORY: u64 = 256 << 10;
 /// Histories begun, each in a block of its own, after which the blocks of those that have ended are freed: one in so
 /// many blocks of the log, and never more than so many.
 const BEGUN_OF_BLOCKS: u64 = 16;
@@ -85,6 +87,8 @@ pub(crate) struct ReplicationLog {
     /// Octets of announcements since they were last written as one, and then.
     history: Cell<u64>,
     folded: Cell<u64>,
+    /// [`Self::history`] at the last look.
+    looked: Cell<u64>,
     /// Histories begun since the ended ones were last freed, and the most there may be.
     begun: Cell<u64>,
     most_begun: u64,
@@ -118,6 +122,7 @@ impl ReplicationLog {
             said_full: Cell::new(false),
             history: Cell::new(0),
             folded: Cell::new(0),
+            looked: Cell::new(0),
             begun: Cell::new(0),
             most_begun,
             resumed: Cell::default(),
@@ -146,6 +151,12 @@ impl ReplicationLog {
     /// Whether the announcements are worth to be written as one.
     pub(crate) fn wants_folding(&self) -> bool {
         self.history.get() > LONG_HISTORY.max(self.folded.get())
+    }
+
+    /// The same, and nothing was announced since the last time that this was asked: a quarter is worth it then.
+    pub(crate) fn rests_unfolded(&self) -> bool {
+        let history = self.history.get();
+        self.looked.replace(history) == history && history > RESTING_HISTORY.max(self.folded.get() / 4)
     }
 
     pub(crate) fn set_folded(&self, octets: u64) {

@@ -186,6 +186,16 @@ impl<M: Memory> Store<M> {
         self.cold.push(block);
     }
 
+    /// Gives back the pages of half of the free blocks that have kept theirs, and of the last one.
+    pub(crate) fn cool(&mut self) {
+        let kept = self.warm.len() / 2;
+        for block in self.warm.drain(kept..) {
+            let at = self.layout.block_at(block);
+            self.memory.release(at..at + self.layout.block());
+            self.cold.push(block);
+        }
+    }
+
     /// Number of free blocks.
     pub(crate) fn free_blocks(&self) -> usize {
         self.warm.len() + self.cold.len()

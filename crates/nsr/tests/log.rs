@@ -51,6 +51,26 @@ impl Memory for Pages {
 }
 
 #[test]
+fn a_log_at_rest_gives_back_the_blocks_that_are_free() {
+    let touched = |octets: usize, looks: usize| {
+        let memory = Pages { octets: vec![0; 64 << 20], touched: BTreeSet::new() };
+        let mut log = Log::create(memory, 1, KEY).expect("large enough");
+        let id = log.open(0, 0, &[1; 300]).expect("room");
+        for _ in 0..octets / 60_000 {
+            log.push(id, &[1; 60_000], None).expect("room");
+        }
+        log.close(id);
+        (0..looks).for_each(|_| log.cool());
+        let id = log.open(0, 0, &[1; 300]).expect("room");
+        log.push(id, &[1; 60], None).expect("they can be used again");
+        log.into_memory().touched.len()
+    };
+    let (least, kept, left) = (touched(0, 0), touched(8 << 20, 0), touched(8 << 20, 8));
+    assert!(kept > least + 1000, "{kept} pages are kept for use soon");
+    assert!(left < least + 100, "{left} pages are left, {least} are needed");
+}
+
+#[test]
 fn an_idle_session_takes_a_page_of_its_cell_and_one_for_each_direction() {
     let memory = Pages { octets: vec![0; 256 << 20], touched: BTreeSet::new() };
     let mut log = Log::create(memory, 1, KEY).expect("large enough");

@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// So much has to be free that was not given back before, and an eighth of what is in use: taking it back costs time, and so
 /// does using it again.
-const WORTH: usize = 2 << 20;
+const WORTH: usize = 256 << 10;
 
 /// What has been given back of what is free.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ mod tests {
             (Heap { used: 0, free: 850 * MIB }, false),
             (Heap { used: 400 * MIB, free: 450 * MIB }, false),
             (Heap { used: 0, free: 850 * MIB }, true),
-            (Heap { used: 0, free: 851 * MIB }, false),
+            (Heap { used: 0, free: 850 * MIB + WORTH - 1 }, false),
         ];
         for (at, (heap, is_due)) in steps.into_iter().enumerate() {
             assert_eq!(given.is_due(heap), is_due, "step {at}");
