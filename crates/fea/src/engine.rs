@@ -1,6 +1,6 @@
 //! The backend, and the order in which it is used.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, time::Instant};
 
 use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
@@ -22,10 +22,8 @@ use crate::{
     interfaces::{Interfaces, Part},
     kernel,
     metrics::Applying,
+    pace::Pace,
 };
-
-/// Routes of a sync that are worked on at a time: a few milliseconds.
-pub const SLICE: usize = 2000;
 
 /// What the process does for one table, apart from its interfaces to others.
 pub struct Engine {
@@ -42,6 +40,7 @@ pub struct Engine {
     /// Held while something about the table is done that others of its kind have to wait for. First come,
     /// first served.
     turn: Mutex<()>,
+    pace: RefCell<Pace>,
     pub(crate) losses: watch::Sender<Loss>,
     pub(crate) interfaces: Interfaces,
     pub(crate) applying: Applying,
@@ -86,6 +85,7 @@ impl Engine {
             configured: watch::Sender::new(false),
             waits: watch::Sender::new(false),
             turn: Mutex::new(()),
+            pace: RefCell::default(),
             losses: watch::Sender::default(),
             interfaces: Interfaces::new(part),
             applying: Applying::default(),
@@ -242,9 +242,18 @@ impl Engine {
         let _applying = self.applying.enter();
         let _turn = self.turn().await;
         self.with(|Backend { fib, .. }| {
-            sets.iter().try_for_each(|(handle, next_hops)| fib.define(*handle, next_hops))?;
-            fib.apply(&changes)?;
-            self.entering.pass(|| routes_of(batch));
+            sets.iter().try_for_each(|(handle, next_hops)| fib.define(*handle, next_hops))
+        })?;
+        let mut rest = changes.as_slice();
+        while !rest.is_empty() {
+            let slice = |fib: &mut dyn Fib, routes: usize| {
+                let (some, later) = rest.split_at(routes.min(rest.len()));
+                fib.apply(some).map(|()| later)
+            };
+            rest = self.slice(slice).await?;
+        }
+        self.entering.pass(|| routes_of(batch));
+        self.with(|Backend { fib, .. }| {
             batch.undefine.iter().try_for_each(|handle| fib.undefine(holdfast_fib::Handle(*handle)))
         })
     }
@@ -315,12 +324,23 @@ impl Engine {
         }
     }
 
-    /// Does the work of a sync, letting others in between.
+    /// Does the work of a sync.
     async fn work(&self) -> Result<(), XrlError> {
-        while self.with(|backend| backend.fib.work(SLICE))? {
-            tokio::task::yield_now().await;
-        }
+        while self.slice(|fib, routes| fib.work(routes)).await? {}
         Ok(())
+    }
+
+    /// Has the backend work on about as many routes as it is told, and then lets everything else have its turn.
+    async fn slice<T>(
+        &self,
+        act: impl FnOnce(&mut dyn Fib, usize) -> Result<T, FibError>,
+    ) -> Result<T, XrlError> {
+        let routes = self.pace.borrow().slice();
+        let begin = Instant::now();
+        let done = self.with(|backend| act(backend.fib.as_mut(), routes));
+        self.pace.borrow_mut().took(begin.elapsed());
+        tokio::task::yield_now().await;
+        done
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Backend) -> Result<T, FibError>) -> Result<T, XrlError> {

@@ -14,8 +14,7 @@
 //! `fea@NAME` and `socket@NAME`: at a device, or in a network namespace where the keeper makes its sockets. Both may be
 //! deleted and made again: listeners, monitor and backend then go to the new one.
 //!
-//! One thread. Applying a batch is one slice of work; a sync is cut into slices of [`SLICE`] routes, between
-//! which everything else goes on.
+//! One thread. Batches and syncs are cut into slices of a few milliseconds ([`pace`]), between which everything else goes on.
 
 mod batch;
 mod engine;
@@ -23,6 +22,7 @@ mod interfaces;
 mod kernel;
 mod metrics;
 mod monitor;
+mod pace;
 mod service;
 mod vrfs;
 
@@ -33,7 +33,7 @@ extern crate self as holdfast_fea;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use engine::{Engine, SLICE};
+pub use engine::Engine;
 pub use monitor::follow;
 pub use service::FeaService;
 
