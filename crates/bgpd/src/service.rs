@@ -18,6 +18,7 @@ use holdfast_api::bgp::v1::{
     TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
 use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline, Stage};
+use holdfast_bgp_wire::notification::MAX_TEXT;
 use holdfast_damping::Damping;
 use holdfast_policy::{PathValidity, Program, Validity};
 use holdfast_process::{hash_key, spawn_task};
@@ -585,7 +586,7 @@ impl BgpServer for Server {
 
     async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<ClearReply, XrlError> {
         let bgp = self.bgp()?;
-        let text = if request.text.is_empty() { "cleared by the operator" } else { &request.text };
+        let text = if request.text.is_empty() { "cleared by the operator" } else { for_peer(&request.text)? };
         let cleared = for_each(&bgp, &request.peer, |speaker, index, now| {
             match (request.soft, request.soft_in) {
                 (_, true) => return speaker.ask_again(index),
@@ -603,8 +604,9 @@ impl BgpServer for Server {
     }
 
     async fn stop_peer(&self, _: &CallContext, request: StopPeerRequest) -> Result<ClearReply, XrlError> {
+        let text = for_peer(&request.text)?;
         for_each(&self.bgp()?, &request.peer, |speaker, index, now| {
-            speaker.stop_peer(index, &request.text, now);
+            speaker.stop_peer(index, text, now);
             true
         })
     }
@@ -755,5 +757,23 @@ async fn send_page(
 
 fn find(bgp: &Rc<Bgp>, peer: &str) -> Result<PeerIndex, XrlError> {
     let found = bgp.speaker.borrow().peer_named(peer);
-    found.ok_or_else(|| XrlError::not_found(format!("there is no peer {peer:?}")))
+    found.ok_or_else(|| {
+        let is_range = bgp.ranges.borrow().iter().any(|range| range.template.name == peer);
+        let instead = if is_range { ", but a listen range: name one of its peers by address" } else { "" };
+        XrlError::not_found(format!("there is no peer {peer:?}{instead}"))
+    })
+}
+
+/// A text that goes out with a NOTIFICATION (RFC 9003 section 2).
+fn for_peer(text: &str) -> Result<&str, XrlError> {
+    match () {
+        () if text.len() > MAX_TEXT => Err(XrlError::invalid_argument(format!(
+            "the text has {} octets: a peer is told up to {MAX_TEXT}",
+            text.len()
+        ))),
+        () if text.contains(char::is_control) => {
+            Err(XrlError::invalid_argument("the text has control characters: it is one line for people"))
+        }
+        () => Ok(text),
+    }
 }

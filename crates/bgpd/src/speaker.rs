@@ -6,6 +6,7 @@
 mod awaited;
 mod cost;
 mod limits;
+mod lines;
 mod poison;
 mod protection;
 mod receiving;
@@ -25,12 +26,11 @@ use std::{
 use bytes::Bytes;
 use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, SessionFacts, TooManySessions};
 use holdfast_bgp_session::{
-    ConnId, Disposition, Input, Level, LimitWatch, Negotiated, Output, Peer, SessionEvent, State, StopReason,
-    Timer,
+    ConnId, Disposition, Input, Level, LimitWatch, Negotiated, Output, Peer, State, StopReason, Timer,
 };
 use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
-use holdfast_process::{log::Limits, profile::Profile};
+use holdfast_process::profile::Profile;
 use holdfast_types::{Asn, Family};
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
@@ -45,7 +45,12 @@ use crate::{
     ranges::Members,
     roster::{Present, Stopped},
     show,
-    speaker::{awaited::Awaited, poison::Poison, restart::Restart},
+    speaker::{
+        awaited::Awaited,
+        lines::{About, Lines},
+        poison::Poison,
+        restart::Restart,
+    },
     stream::Handed,
     watch::Watchers,
 };
@@ -258,10 +263,7 @@ pub(crate) struct Speaker {
     pub(crate) stopped: Stopped,
     /// What is known of a restart of our own.
     restart: Restart,
-    /// How many lines are written about whom.
-    lines: Limits,
-    /// The same for what is dropped of their UPDATEs.
-    drop_lines: Limits,
+    lines: Lines,
 }
 
 impl Speaker {
@@ -293,8 +295,7 @@ impl Speaker {
             present: None,
             stopped,
             restart: Restart::default(),
-            lines: Limits::default(),
-            drop_lines: Limits::default(),
+            lines: Lines::default(),
         }
     }
 
@@ -401,7 +402,9 @@ impl Speaker {
                     slot.limits.forget();
                     slot.octets = Level::Fine;
                     slot.takeover = None;
-                    if !retained.is_empty() && may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+                    if !retained.is_empty()
+                        && self.lines.may(About::Sessions, &slot.neighbor.source.name, now)
+                    {
                         let peer = &slot.neighbor.name;
                         info!(
                             event = "routes-kept",
@@ -415,7 +418,7 @@ impl Speaker {
                 Output::Sweep(family) => self.sweep(index, family),
                 Output::LongLived(family) => self.pipeline.keep_long(index, family),
                 Output::Forget(family) => self.pipeline.forget_stale(index, family),
-                Output::Log(event) => log(&mut self.lines, slot, &event, now),
+                Output::Log(event) => self.lines.log(slot, &event, now),
             }
         }
         if !self.watchers.is_empty() {
@@ -485,7 +488,7 @@ impl Speaker {
 
     fn out_of_sessions(&mut self, index: PeerIndex, error: &TooManySessions, now: Instant) {
         if let Some(slot) = self.slots.get(&index)
-            && may_log(&mut self.lines, &slot.neighbor.source.name, now)
+            && self.lines.may(About::Sessions, &slot.neighbor.source.name, now)
         {
             warn!(event = "too-many-sessions", peer = slot.neighbor.name, "{error}");
         }
@@ -528,7 +531,7 @@ impl Speaker {
     fn warn_of_next_hops(&mut self, index: PeerIndex, facts: &SessionFacts, now: Instant) {
         let Some(slot) = self.slots.get(&index) else { return };
         let missing = facts.families.iter().filter(|family| !has_next_hop(facts, **family));
-        for family in missing.filter(|_| may_log(&mut self.lines, &slot.neighbor.source.name, now)) {
+        for family in missing.filter(|_| self.lines.may(About::Sessions, &slot.neighbor.source.name, now)) {
             let peer = &slot.neighbor.name;
             warn!(event = "no-next-hop", peer, %family, "no own address of this family for the next hop: \
                 set next-hop-ipv4 or next-hop-ipv6; only routes that keep their next hop are announced");
@@ -681,7 +684,7 @@ impl Speaker {
         let key = slot.session.connection().map(|(id, _)| (index, id));
         if key.and_then(|key| self.connections.get(&key)).is_some_and(waits) {
             slot.session.restart_hold(now);
-            if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+            if self.lines.may(About::Sessions, &slot.neighbor.source.name, now) {
                 let (peer, late_ms) = (&slot.neighbor.name, now.saturating_duration_since(at).as_millis());
                 warn!(
                     event = "loop-late",
@@ -745,7 +748,7 @@ impl Speaker {
             && session.remote_address() != handed.remote.ip().to_canonical()
         {
             // It would take the session over and over (RFC 4724 section 5), and the first one take it back.
-            if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+            if self.lines.may(About::Connections, &slot.neighbor.source.name, now) {
                 let (peer, address) = (&slot.neighbor.name, handed.remote.ip().to_canonical());
                 warn!(
                     event = "connection-refused",
@@ -860,7 +863,7 @@ impl Speaker {
 
     /// Whether a line may be written about a peer or a range.
     pub(crate) fn may_log(&mut self, name: &str, now: Instant) -> bool {
-        may_log(&mut self.lines, name, now)
+        self.lines.may(About::Connections, name, now)
     }
 
     /// What the pipeline has to say since last time.
@@ -889,7 +892,7 @@ impl Speaker {
                 }
                 Event::TooSlow { peer } => {
                     if let Some(slot) = self.slots.get(&peer)
-                        && may_log(&mut self.lines, &slot.neighbor.source.name, now)
+                        && self.lines.may(About::Sessions, &slot.neighbor.source.name, now)
                     {
                         warn!(
                             event = "peer-too-slow",
@@ -935,51 +938,4 @@ fn has_next_hop(facts: &SessionFacts, family: Family) -> bool {
         Family::IPV4_UNICAST => facts.next_hop_v4.is_some() || facts.extended_next_hop && has_v6,
         _ => has_v6,
     }
-}
-
-/// One line per change of adjacency, as far as there are not too many, and one for what connecting fails with when that
-/// is something else than before; other attempts that failed are for debugging.
-fn log(lines: &mut Limits, slot: &mut Slot, event: &SessionEvent, now: Instant) {
-    let neighbor = &slot.neighbor;
-    let (peer, address) = (neighbor.name.as_str(), &neighbor.location);
-    match event {
-        SessionEvent::ConnectFailed(why) if slot.failed == *why => {
-            debug!(peer, %address, "{event}");
-        }
-        SessionEvent::ConnectTimedOut if slot.unanswered => debug!(peer, %address, "{event}"),
-        _ if !may_log(lines, &neighbor.source.name, now) => {}
-        SessionEvent::ConnectTimedOut => {
-            info!(event = "connect-failed", peer, %address, "{event}");
-            slot.unanswered = true;
-        }
-        SessionEvent::ConnectFailed(why) => {
-            info!(event = "connect-failed", peer, %address, "{event}");
-            slot.failed.clone_from(why);
-        }
-        SessionEvent::Established(_) => info!(event = "session-up", peer, %address, "{event}"),
-        SessionEvent::Down(_) => warn!(event = "session-down", peer, %address, "{event}"),
-        SessionEvent::RefreshTooEarly(_) | SessionEvent::RefreshTooLong(_) => {
-            warn!(event = "refresh-failed", peer, %address, "{event}");
-        }
-        SessionEvent::Refused(_) | SessionEvent::CollisionLost(_) => {
-            info!(event = "connection-refused", peer, %address, "{event}");
-        }
-        SessionEvent::OpenFailed(..) | SessionEvent::WithoutCapabilities => {
-            info!(event = "session-failed", peer, %address, "{event}");
-        }
-    }
-}
-
-/// Whether a line may be written about a peer or a range, which can have as many events as it likes.
-fn may_log(lines: &mut Limits, name: &str, now: Instant) -> bool {
-    let left_out = lines.pass(name, now);
-    if let Some(lines) = left_out.filter(|lines| *lines > 0) {
-        warn!(
-            event = "lines-left-out",
-            peer = name,
-            lines,
-            "lines about it were left out: there were too many"
-        );
-    }
-    left_out.is_some()
 }

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use holdfast_bgp_pipeline::{FamilyCounts, PeerIndex, Pipeline};
 use holdfast_bgp_session::{Counted, Crossing, Input, Level, PrefixLimit, State, StopReason};
-use holdfast_process::log::Limits;
 use tracing::warn;
 
-use super::{Slot, Speaker, may_log};
+use super::{
+    Slot, Speaker,
+    lines::{About, Lines},
+};
 use crate::config::Neighbor;
 
 impl Slot {
@@ -17,7 +19,7 @@ impl Slot {
         &mut self,
         index: PeerIndex,
         pipeline: &Pipeline,
-        lines: &mut Limits,
+        lines: &mut Lines,
         now: Instant,
     ) -> Option<StopReason> {
         if self.neighbor.limits.is_empty() || self.session.state() != State::Established {
@@ -67,7 +69,7 @@ impl Speaker {
         }
         slot.octets = level;
         let peer = slot.neighbor.name.clone();
-        if may_log(&mut self.lines, &slot.neighbor.source.name, now) {
+        if self.lines.may(About::Sessions, &slot.neighbor.source.name, now) {
             match level {
                 Level::Fine => {}
                 Level::Near => warn!(
@@ -115,8 +117,8 @@ impl Speaker {
     }
 }
 
-fn log(lines: &mut Limits, neighbor: &Neighbor, crossing: &Crossing, now: Instant) {
-    if !may_log(lines, &neighbor.source.name, now) {
+fn log(lines: &mut Lines, neighbor: &Neighbor, crossing: &Crossing, now: Instant) {
+    if !lines.may(About::Sessions, &neighbor.source.name, now) {
         return;
     }
     let Crossing { family, counted, count, limit, level } = *crossing;

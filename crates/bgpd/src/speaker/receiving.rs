@@ -7,7 +7,7 @@ use holdfast_bgp_session::{Disposition, Input};
 use holdfast_bgp_wire::{MessageType, Notification, next_message};
 use tracing::{debug, warn};
 
-use super::{Key, Read, Speaker, may_log};
+use super::{Key, Read, Speaker, lines::About};
 use crate::{connection::READ, connection::Received, nonstop::ReplicationLog};
 
 /// What became of messages that were there.
@@ -225,7 +225,7 @@ impl Speaker {
             let prefix = prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
             if matches!(reason, DropReason::Discarded(_)) {
                 debug!(peer, prefix, routes, "{reason}");
-            } else if may_log(&mut self.drop_lines, &slot.neighbor.source.name, now) {
+            } else if self.lines.may(About::Drops, &slot.neighbor.source.name, now) {
                 let update = hex(body);
                 warn!(event = "routes-dropped", peer, prefix, routes, update, "{reason}");
             }

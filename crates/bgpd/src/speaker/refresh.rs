@@ -10,7 +10,7 @@ use holdfast_bgp_wire::{MessageType, Notification, OrfEntry, OrfMessage, RouteRe
 use holdfast_types::{Family, Prefix};
 use tracing::{debug, info, warn};
 
-use super::{Key, Slot, Speaker, may_log};
+use super::{Key, Slot, Speaker, lines::About};
 
 impl Slot {
     /// Whether the peer may send filters: what it has said of them is known only from what was received.
@@ -67,7 +67,7 @@ impl Speaker {
             }
             OrfOutcome::Ignored => debug!(peer, %family, "a filter of a family that has none: ignored"),
             OrfOutcome::Unrecognized | OrfOutcome::TooMany
-                if !is_new || !may_log(&mut self.lines, &slot.neighbor.source.name, now) => {}
+                if !is_new || !self.lines.may(About::Sessions, &slot.neighbor.source.name, now) => {}
             OrfOutcome::Unrecognized => warn!(
                 event = "orf-dropped",
                 peer, %family,

@@ -127,7 +127,8 @@ fn row(peer: &SummaryPeer) -> [String; 11] {
     [
         peer.name.clone(),
         or_dash(&peer.address).to_owned(),
-        peer.asn.to_string(),
+        // A member of a listen range that may have any, and has not said which.
+        if peer.asn == 0 { "any".into() } else { peer.asn.to_string() },
         peer.messages_received.to_string(),
         peer.messages_sent.to_string(),
         peer.out_queue.to_string(),

@@ -384,6 +384,9 @@ fn shutdown_text(section: &Section<'_>) -> Option<String> {
     if at.value.len() > LONGEST {
         let problem = Problem::new(format!("the text has {} octets", at.value.len()));
         section.report.add(&at.span, problem.expected("up to 255 octets"));
+    } else if at.value.contains(char::is_control) {
+        let problem = Problem::new("the text has control characters");
+        section.report.add(&at.span, problem.expected("one line for people"));
     }
     Some(at.value)
 }
