@@ -101,6 +101,11 @@ pub enum StopReason {
         /// How many there may be.
         limit: u64,
     },
+    /// Others wait for it longer than they may.
+    MaxCost {
+        /// The share of a core that it may take of their time, in per cent.
+        percent: u32,
+    },
     /// We lack memory or the like. It is tried again, with back-off.
     OutOfResources,
 }
@@ -127,7 +132,7 @@ impl StopReason {
             Self::PeerDeconfigured => Notification::cease(CeaseSubcode::PeerDeconfigured),
             Self::OtherConfigChange => Notification::cease(CeaseSubcode::OtherConfigurationChange),
             Self::MaxPrefixes { family, limit, .. } => Notification::maximum_prefixes(*family, *limit),
-            Self::MaxOctets { .. } | Self::OutOfResources => {
+            Self::MaxOctets { .. } | Self::MaxCost { .. } | Self::OutOfResources => {
                 Notification::cease(CeaseSubcode::OutOfResources)
             }
         }
@@ -137,7 +142,8 @@ impl StopReason {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::AdminShutdown(_) | Self::AdminReset(_) | Self::PeerDeconfigured => true,
-            Self::OtherConfigChange | Self::MaxPrefixes { .. } | Self::MaxOctets { .. } => true,
+            Self::OtherConfigChange | Self::MaxPrefixes { .. } => true,
+            Self::MaxOctets { .. } | Self::MaxCost { .. } => true,
             Self::OutOfResources => false,
         }
     }
@@ -146,7 +152,7 @@ impl StopReason {
         match self {
             Self::AdminShutdown(_) | Self::PeerDeconfigured => AfterStop::Stay,
             Self::AdminReset(_) | Self::OtherConfigChange => AfterStop::Restart,
-            Self::MaxOctets { .. } | Self::OutOfResources => AfterStop::BackOff,
+            Self::MaxOctets { .. } | Self::MaxCost { .. } | Self::OutOfResources => AfterStop::BackOff,
             Self::MaxPrefixes { restart, .. } => restart.map_or(AfterStop::Stay, AfterStop::RestartAfter),
         }
     }
@@ -163,6 +169,9 @@ impl fmt::Display for StopReason {
                 write!(f, "more than {limit} prefixes of {family} {counted}")
             }
             Self::MaxOctets { limit } => write!(f, "more than {limit} octets kept for it"),
+            Self::MaxCost { percent } => {
+                write!(f, "others waited for it more than {percent} % of their time")
+            }
             Self::OutOfResources => f.write_str("out of resources"),
         }
     }

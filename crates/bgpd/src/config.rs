@@ -383,6 +383,7 @@ impl Neighbor {
             damping: false,
             limits: Vec::new(),
             max_octets: 0,
+            max_cost: 0,
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,

@@ -266,11 +266,11 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         filter_entries_sent: negotiated
             .filter(|negotiated| !negotiated.orf_sent.is_empty())
             .map_or(0, |_| slot.neighbor.orf.len() as u32),
-        cost: Some(cost(&slot.cost, speaker.pipeline.kept_octets(index))),
+        cost: Some(cost(&slot.cost, speaker.pipeline.kept_octets(index), now)),
     })
 }
 
-fn cost(cost: &Cost, kept_octets: u64) -> api::Cost {
+fn cost(cost: &Cost, kept_octets: u64, now: Instant) -> api::Cost {
     api::Cost {
         cpu_microseconds: cost.cpu.as_micros() as u64,
         octets_in: cost.octets_in,
@@ -278,6 +278,7 @@ fn cost(cost: &Cost, kept_octets: u64) -> api::Cost {
         longest_turn_microseconds: cost.longest.as_micros() as u64,
         longest_turn_cause: cost.longest_cause.into(),
         kept_octets,
+        waited_for_permille: cost.waited_for.clone().permille(now),
     }
 }
 

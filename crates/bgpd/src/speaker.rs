@@ -47,6 +47,7 @@ use crate::{
     show,
     speaker::{
         awaited::Awaited,
+        cost::Share,
         lines::{About, Lines},
         poison::Poison,
         restart::Restart,
@@ -65,6 +66,8 @@ const WRITES_PER_TURN: usize = 32;
 const QUIET: Duration = Duration::from_secs(3);
 /// The same for a peer that offers End-of-RIB and yet keeps it back, for one family say.
 const QUIET_FOR_ALL: Duration = Duration::from_secs(15);
+/// A session that is older has exchanged its tables, whatever its peer says.
+const INITIAL: Duration = Duration::from_secs(120);
 /// Sessions that one listen range may have.
 pub(crate) const MOST_PER_RANGE: usize = 4096;
 /// Peers, those of listen ranges included: one of a range is refused when there are so many.
@@ -137,6 +140,8 @@ pub(crate) struct Slot {
     limits: LimitWatch,
     /// The highest level of the octets that are kept for it, in this session.
     pub(crate) octets: Level,
+    /// Where the share of a core is that others wait for it.
+    pub(crate) cost_level: Level,
     /// Its session was ended for too many prefixes, and has not come up since.
     pub(crate) limited: bool,
     /// The state that those who watch know of.
@@ -167,6 +172,7 @@ impl Slot {
             stopped: false,
             limits: LimitWatch::default(),
             octets: Level::Fine,
+            cost_level: Level::Fine,
             limited: false,
             watched: None,
             failed: String::new(),
@@ -192,6 +198,17 @@ impl Slot {
         let said = negotiated.families.iter().all(|family| self.end_of_rib.contains(family));
         let quiet = if negotiated.graceful_restart.is_some() { QUIET_FOR_ALL } else { QUIET };
         said || self.last_update.is_some_and(|at| now.saturating_duration_since(at) > quiet)
+    }
+
+    /// Whether its session has just come up, and both sides may still tell each other their tables: until its End-of-RIB, and
+    /// for [`INITIAL`] at most.
+    fn exchanges_tables(&self, now: Instant) -> bool {
+        let (Some(since), Some(negotiated)) = (self.session.established_since(), self.session.negotiated())
+        else {
+            return true;
+        };
+        let said = negotiated.families.iter().all(|family| self.end_of_rib.contains(family));
+        !said && now.saturating_duration_since(since) < INITIAL
     }
 
     /// Its session may not come up for now: for the operator, or for too many prefixes.
@@ -401,6 +418,7 @@ impl Speaker {
                     slot.policies.clear();
                     slot.limits.forget();
                     slot.octets = Level::Fine;
+                    (slot.cost_level, slot.cost.waited_for) = (Level::Fine, Share::default());
                     slot.takeover = None;
                     if !retained.is_empty()
                         && self.lines.may(About::Sessions, &slot.neighbor.source.name, now)

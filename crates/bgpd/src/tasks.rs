@@ -11,7 +11,7 @@
 //! ```
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     hash::{BuildHasher, RandomState},
     io,
     os::fd::AsFd,
@@ -67,10 +67,36 @@ const LONG: Duration = Duration::from_micros(200);
 pub(crate) struct Turns {
     /// Held by the connection that reads.
     reading: Mutex<()>,
+    /// How many wait for that.
+    queue: Cell<usize>,
     /// Held by who writes to more peers than one turn is for.
     writing: Mutex<()>,
     /// Held by who does a slice of background work.
     working: Mutex<()>,
+}
+
+impl Turns {
+    /// The right to read, in the order of asking.
+    async fn to_read(&self) -> MutexGuard<'_, ()> {
+        let _queued = Queued::new(&self.queue);
+        self.reading.lock().await
+    }
+}
+
+/// Somebody who waits, also if the wait is given up.
+struct Queued<'a>(&'a Cell<usize>);
+
+impl<'a> Queued<'a> {
+    fn new(queue: &'a Cell<usize>) -> Self {
+        queue.set(queue.get() + 1);
+        Self(queue)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
 }
 
 /// A speaker with the bells that wake its tasks.
@@ -175,8 +201,15 @@ impl Bgp {
     ) -> T {
         self.work.notify_one();
         let (result, took) = turn(cause, || self.act(act));
-        if let Some(slot) = self.speaker.borrow_mut().slots.get_mut(&peer) {
+        let mut speaker = self.speaker.borrow_mut();
+        if let Some(slot) = speaker.slots.get_mut(&peer) {
             slot.cost.turn(cause, took);
+        }
+        let is_too_much =
+            self.surroundings.turns.queue.get() > 0 && speaker.was_waited_for(peer, took, Instant::now());
+        drop(speaker);
+        if is_too_much {
+            self.with(|speaker, now| speaker.stop_for_cost(peer, now));
         }
         result
     }
@@ -405,7 +438,7 @@ async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
 async fn reading(bgp: &Bgp, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
     loop {
-        let turn = bgp.surroundings.turns.reading.lock().await;
+        let turn = bgp.surroundings.turns.to_read().await;
         let waited = start.elapsed();
         let asking = more && waited < ANSWER && bgp.speaker.borrow().pipeline.awaits_next_hops();
         if !asking && (waited >= PATIENCE || !bgp.speaker.borrow().is_pressed()) {

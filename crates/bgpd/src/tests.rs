@@ -643,6 +643,36 @@ async fn above_its_octets_a_peer_is_ended_and_tried_again() {
     assert_eq!(slot.octets, Level::Fine, "the next session is warned of, too");
 }
 
+#[tokio::test]
+async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+    scene.speaker.change_peer(scene.peer, configured(api::Peer { max_cost: 10, ..source }), scene.now);
+    let waited = |scene: &mut Scene, millis| {
+        let is_too_much = scene.speaker.was_waited_for(scene.peer, Duration::from_millis(millis), scene.now);
+        (is_too_much, scene.speaker.slots[&scene.peer].cost_level)
+    };
+    assert_eq!(waited(&mut scene, 60_000), (false, Level::Fine), "the tables are exchanged");
+    scene.says(&mut line, &END_OF_RIB).await;
+    scene.speaker.drain_pipeline(scene.now);
+    assert_eq!(waited(&mut scene, 700), (false, Level::Fine));
+    assert_eq!(waited(&mut scene, 300), (false, Level::Near));
+    scene.now += Duration::from_secs(10);
+    assert_eq!(waited(&mut scene, 1000), (false, Level::Near), "ten seconds count");
+    assert_eq!(waited(&mut scene, 10), (true, Level::Over));
+
+    scene.speaker.stop_for_cost(scene.peer, scene.now);
+    scene.speaker.transmit(line.key, scene.now);
+    let (kind, body) = line.next().await;
+    let said = Notification::parse(&body).map(|said| (said.code, said.subcode));
+    assert_eq!((kind, said), (MessageType::Notification, Some((6, 8))));
+    let slot = &scene.speaker.slots[&scene.peer];
+    assert!(slot.session.poll_timeout().is_some(), "it is tried again");
+    assert_eq!(slot.cost_level, Level::Fine, "the next session begins with nothing");
+}
+
 /// The peer with a limit of so many prefixes.
 fn limited(scene: &Scene, received: u32) -> Neighbor {
     let limit = api::PrefixLimit {

@@ -444,6 +444,7 @@ static PEER: Table = Table {
         key("connect-retry", PORT, Else("that of `[bgp]`"), Session, "seconds between attempts to connect"),
         key("enforce-first-as", Bool, Is("true"), Session, "whether a path from another AS must begin with that AS; `false` for route servers"),
         key("max-octets", SIZE, Is("\"1 GiB\""), Reload, "what is kept for it at most: its routes, and attributes that it brought first; above that its session ends (see [operations](operations.md#what-one-peer-can-cost))"),
+        key("max-cost", Number(1, 100), Else("any"), Reload, "how long other peers may wait for it, in percent of a core over 10 seconds, once the tables are exchanged; above that its session ends (see [operations](operations.md#what-one-peer-can-cost))"),
         key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
         key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
         key("disabled", Bool, Is("false"), Reload, "keep the session down"),

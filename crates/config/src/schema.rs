@@ -725,6 +725,8 @@ pub struct Peer {
     pub paths: PathRules,
     /// The most that may be kept for it: of its routes, and of the attributes that it brings; 1 GiB by default.
     pub max_octets: Size,
+    /// How much of a core other peers may wait for it, in per cent over ten seconds; any by default.
+    pub max_cost: Option<u8>,
     /// Whether the session outlives the `bgp` process; that of [`Bgp`] by default, and never `true` where that is
     /// `false`.
     pub nonstop: bool,

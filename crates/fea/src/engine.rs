@@ -10,6 +10,7 @@ use holdfast_fib::{Fib, FibError, TableId};
 use holdfast_fib_linux::Monitor;
 use holdfast_process::{
     Boot,
+    metrics::turn,
     profile::{FEA_IN, KERNEL, Point, routes_of},
 };
 use holdfast_sockets::Place;
@@ -337,7 +338,7 @@ impl Engine {
     ) -> Result<T, XrlError> {
         let routes = self.pace.borrow().slice();
         let begin = Instant::now();
-        let done = self.with(|backend| act(backend.fib.as_mut(), routes));
+        let (done, _) = turn("routes", || self.with(|backend| act(backend.fib.as_mut(), routes)));
         self.pace.borrow_mut().took(begin.elapsed());
         tokio::task::yield_now().await;
         done

@@ -96,6 +96,8 @@ pub(crate) struct Child {
     pub(crate) reason: String,
     /// It is about to end because it is hung.
     pub(crate) hung: bool,
+    /// Microseconds that its longest turn has taken, as it has said.
+    pub(crate) longest_turn: u64,
 }
 
 /// What is remembered of the dead of a name.

@@ -53,6 +53,11 @@ impl Keeper {
         let channel = self.children.borrow().living.get(&pid).map(|child| child.channel.clone());
         let Some(channel) = channel else { return };
         let answer = ComponentClient::new(channel.clone()).progress(ProgressRequest {}).await;
+        if let Ok(progress) = &answer
+            && let Some(child) = self.children.borrow_mut().living.get_mut(&pid)
+        {
+            child.longest_turn = progress.longest_turn_microseconds;
+        }
         let mut hangs = self.hangs.borrow_mut();
         // An older build answers that it does not know the question, which is an answer.
         match answer {

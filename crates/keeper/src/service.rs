@@ -170,7 +170,14 @@ impl Keeper {
     /// Takes a process into care: it may call what its name allows.
     pub(crate) fn attach(&self, name: &str, pid: u32, channel: OwnedFd, build: String) -> Result<Child> {
         let channel = self.node.attach(channel, PeerIdentity::new(name).pid(pid))?;
-        let child = Child { name: name.to_owned(), build, channel, reason: String::new(), hung: false };
+        let child = Child {
+            name: name.to_owned(),
+            build,
+            channel,
+            reason: String::new(),
+            hung: false,
+            longest_turn: 0,
+        };
         self.hangs.borrow_mut().born(pid, name);
         self.hangs_changed.notify_one();
         self.children.borrow_mut().living.insert(pid, child.clone());
@@ -500,6 +507,13 @@ impl KeeperServer for Served {
     async fn limit_hangs(&self, _: &CallContext, request: api::LimitHangsRequest) -> Result<Empty, XrlError> {
         self.0.limit_hangs(Duration::from_millis(request.limit_milliseconds));
         Ok(Empty {})
+    }
+
+    async fn turns(&self, _: &CallContext, _: Empty) -> Result<api::TurnsReply, XrlError> {
+        let children = self.0.children.borrow();
+        let longest =
+            |(&pid, child): (&u32, &Child)| api::LongestTurn { pid, microseconds: child.longest_turn };
+        Ok(api::TurnsReply { turns: children.living.iter().map(longest).collect() })
     }
 
     async fn stopped(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {

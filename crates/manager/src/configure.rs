@@ -549,6 +549,7 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
         default_originate: peer.paths.default_originate,
         limits: peer.limits.iter().map(limit).collect(),
         max_octets: peer.max_octets.octets(),
+        max_cost: peer.max_cost.map_or(0, u32::from),
         shutdown_text: peer.shutdown_text.clone().unwrap_or_default(),
         group: peer.group.clone().unwrap_or_default(),
         graceful_restart: peer.graceful_restart.name().into(),

@@ -322,6 +322,7 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
             damping: false,
             limits: Vec::new(),
             max_octets: 0,
+            max_cost: 0,
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,

@@ -14,7 +14,7 @@ use std::{
 use holdfast_api::{
     bgp::v1::{BgpClient, ShutdownRequest as BgpShutdown},
     fea::v1::{FeaClient, ShutdownRequest as FeaShutdown},
-    keeper::v1::{Empty as KeeperEmpty, KeeperClient, ProcessEvent},
+    keeper::v1::{Empty as KeeperEmpty, KeeperClient, LongestTurn, ProcessEvent},
     manager::v1::{
         AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest,
         Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowProcessesReply, ShowVrfsReply,
@@ -31,6 +31,7 @@ use rustix::process::Signal;
 use tokio::{
     sync::{Mutex, Notify, mpsc},
     task::JoinHandle,
+    time::timeout,
 };
 use tracing::{info, warn};
 
@@ -47,6 +48,8 @@ use crate::{
 
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// The operator does not wait longer for what only the keeper knows.
+const KEEPER_LIMIT: Duration = Duration::from_millis(200);
 
 /// All state.
 pub(crate) struct Manager {
@@ -113,7 +116,7 @@ impl Manager {
         let names: Vec<_> = workers.filter(|name| self.pid(name).is_some()).collect();
         self.supervisor.borrow_mut().stop();
         for name in names {
-            let shut_down = tokio::time::timeout(STOP_LIMIT, self.shut_down(name)).await;
+            let shut_down = timeout(STOP_LIMIT, self.shut_down(name)).await;
             if let Err(error) = shut_down.unwrap_or_else(|_| Err(XrlError::timeout("no answer"))) {
                 warn!(event = "stop-failed", process = name, "does not stop in order: {error}");
             }
@@ -157,7 +160,7 @@ impl Manager {
                 self.ended.notified().await;
             }
         };
-        if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+        if timeout(STOP_LIMIT, ended).await.is_err() {
             warn!(event = "stop-failed", process = name, "does not end");
         }
     }
@@ -270,6 +273,13 @@ impl ManagerServer for Served {
     async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {
         let mut processes = self.0.processes(Instant::now());
         processes.iter_mut().for_each(|process| sandbox::tell(process, self.0.closed));
+        // A keeper that hangs, or is of an earlier build, leaves this out and nothing else.
+        if let Ok(Ok(reply)) = timeout(KEEPER_LIMIT, self.0.keeper.turns(KeeperEmpty {})).await {
+            for LongestTurn { pid, microseconds } in reply.turns {
+                let of_it = processes.iter_mut().filter(|process| process.pid == pid);
+                of_it.for_each(|process| process.longest_turn_microseconds = microseconds);
+            }
+        }
         Ok(ShowProcessesReply { processes })
     }
 }

@@ -210,6 +210,7 @@ where
         let closed = sandbox.close()?;
         let node = Node::new(name);
         node.be_sole();
+        node.counts_turns(metrics::longest_turn);
         let keeper = KeeperClient::new(node.attach(channel, PeerIdentity::new("keeper"))?);
         let boot = Boot { closed, ..Boot::new(node, keeper.clone()) };
         tokio::select! {

@@ -21,6 +21,7 @@ use holdfast_xrl::{Channel, Client, Node};
 use service::MetricsService;
 
 pub use holdfast_api::metrics::v1::Queue;
+pub(crate) use turns::longest_turn;
 pub use turns::turn;
 
 /// A metric: what one or more numbers mean.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use crate::channel::Acceptor;
 use crate::component::v1 as component;
@@ -30,6 +31,7 @@ struct Inner {
     /// The scope that its classes are of.
     scope: Option<Rc<str>>,
     sole: Cell<bool>,
+    longest_turn: Cell<fn() -> Duration>,
     services: RefCell<BTreeMap<u16, Rc<dyn Service>>>,
     granted: RefCell<Vec<Rc<Granted>>>,
     channels: RefCell<HashMap<u64, Open>>,
@@ -88,6 +90,7 @@ impl Node {
             instance,
             scope,
             sole: Cell::default(),
+            longest_turn: Cell::new(|| Duration::ZERO),
             services: RefCell::new(component_service(inner.clone())),
             granted: RefCell::default(),
             channels: RefCell::default(),
@@ -115,6 +118,11 @@ impl Node {
     /// No other instance of the class may register beside this one. Call it before [`join`](Self::join).
     pub fn be_sole(&self) {
         self.0.sole.set(true);
+    }
+
+    /// Says how long the event loop was busy with one thing at most, in processor time.
+    pub fn counts_turns(&self, longest: fn() -> Duration) {
+        self.0.longest_turn.set(longest);
     }
 
     /// Takes one end of a connected Unix stream socket whose other end is known to be this peer: it may call what its
@@ -461,7 +469,9 @@ impl ComponentServer for ForFinder {
         _: &CallContext,
         _: component::ProgressRequest,
     ) -> Result<component::ProgressReply, XrlError> {
-        Ok(component::ProgressReply {})
+        let longest = (self.node()?.longest_turn.get())();
+        let longest_turn_microseconds = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+        Ok(component::ProgressReply { longest_turn_microseconds })
     }
 
     async fn introspect(

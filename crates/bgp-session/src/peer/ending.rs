@@ -100,7 +100,8 @@ impl Peer {
 
     fn down(&mut self, session: &Established, reason: DownReason, now: Instant) {
         // Who ends it by what it sends does so again, however long that takes (DampPeerOscillations, RFC 4271 section 8.1).
-        let is_excess = matches!(reason, DownReason::Stopped(StopReason::MaxOctets { .. }));
+        let is_excess =
+            matches!(reason, DownReason::Stopped(StopReason::MaxOctets { .. } | StopReason::MaxCost { .. }));
         let lived = now.saturating_duration_since(session.since);
         if !is_excess && lived >= self.config.idle_hold.forgiven_after {
             self.failures = 0;

@@ -1,6 +1,6 @@
 //! What a peer costs this process.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a peer has cost since it was configured, or since this process began.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Cost {
     pub(crate) longest: Duration,
     /// What the longest turn was for.
     pub(crate) longest_cause: &'static str,
+    /// What others have waited for it.
+    pub(crate) waited_for: Share,
 }
 
 impl Cost {
@@ -23,5 +25,71 @@ impl Cost {
         if took > self.longest {
             (self.longest, self.longest_cause) = (took, cause);
         }
+    }
+}
+
+/// Seconds over which a share of a core is taken.
+const SPAN: usize = 10;
+
+/// Processor time of the last ten seconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Share {
+    begin: Option<Instant>,
+    /// By second; that with the number `n` is at `n % SPAN`.
+    seconds: [Duration; SPAN],
+    /// The number of the last one.
+    last: u64,
+}
+
+impl Share {
+    /// So much was taken now.
+    pub(crate) fn add(&mut self, now: Instant, took: Duration) {
+        self.pass(now);
+        self.seconds[self.last as usize % SPAN] += took;
+    }
+
+    /// Per mille of a core.
+    pub(crate) fn permille(&mut self, now: Instant) -> u32 {
+        self.pass(now);
+        (self.seconds.iter().sum::<Duration>().as_millis() / SPAN as u128).try_into().unwrap_or(u32::MAX)
+    }
+
+    fn pass(&mut self, now: Instant) {
+        let begin = *self.begin.get_or_insert(now);
+        let second = now.saturating_duration_since(begin).as_secs();
+        for passed in (self.last + 1..=second).take(SPAN) {
+            self.seconds[passed as usize % SPAN] = Duration::ZERO;
+        }
+        self.last = second.max(self.last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_that_of_the_last_ten_seconds() {
+        let (mut share, begin) = (Share::default(), Instant::now());
+        let at = |millis| begin + Duration::from_millis(millis);
+        assert_eq!(share.permille(begin), 0);
+        share.add(begin, Duration::from_millis(300));
+        share.add(at(900), Duration::from_millis(100));
+        share.add(at(5000), Duration::from_secs(1));
+        assert_eq!(
+            [5001, 9999, 10_000, 14_999, 15_000].map(|t| share.permille(at(t))),
+            [140, 140, 100, 100, 0]
+        );
+        share.add(at(3_600_000), Duration::from_millis(20));
+        assert_eq!(share.permille(at(3_600_001)), 2, "what was long ago is not in it");
+    }
+
+    #[test]
+    fn who_takes_a_whole_core_has_a_thousand() {
+        let (mut share, begin) = (Share::default(), Instant::now());
+        for second in 0..30 {
+            share.add(begin + Duration::from_secs(second), Duration::from_secs(1));
+        }
+        assert_eq!(share.permille(begin + Duration::from_secs(29)), 1000);
     }
 }

@@ -1,7 +1,8 @@
 //! How many prefixes peers may have: looked at when an UPDATE came, when something was announced, when a policy has
-//! changed, never by route. And how many octets may be kept for them: looked at after each turn of reading.
+//! changed, never by route. How many octets may be kept for them: looked at after each turn of reading. And how much of a
+//! core they may take of others: looked at after each turn that others have waited for.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use holdfast_bgp_pipeline::{FamilyCounts, PeerIndex, Pipeline};
 use holdfast_bgp_session::{Counted, Crossing, Input, Level, PrefixLimit, State, StopReason};
@@ -58,12 +59,7 @@ impl Speaker {
             return;
         }
         let kept = self.pipeline.kept_octets(index);
-        let level = match kept {
-            kept if kept > limit => Level::Over,
-            // Three quarters of it.
-            kept if kept >= limit / 4 * 3 => Level::Near,
-            _ => Level::Fine,
-        };
+        let level = level(kept, limit);
         if level <= slot.octets {
             return;
         }
@@ -97,6 +93,45 @@ impl Speaker {
         }
     }
 
+    /// Another peer has waited for a turn of this one, which has taken so long: whether its session has to end. What the exchange
+    /// of the tables takes does not count.
+    pub(crate) fn was_waited_for(&mut self, index: PeerIndex, took: Duration, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(&index) else { return false };
+        if slot.exchanges_tables(now) {
+            return false;
+        }
+        slot.cost.waited_for.add(now, took);
+        let limit = slot.neighbor.source.max_cost;
+        if limit == 0 {
+            return false;
+        }
+        let (permille, before) = (slot.cost.waited_for.permille(now), slot.cost_level);
+        slot.cost_level = level(permille.into(), u64::from(limit) * 10);
+        let (peer, percent) = (&slot.neighbor.name, permille / 10);
+        if slot.cost_level > before && self.lines.may(About::Sessions, &slot.neighbor.source.name, now) {
+            match slot.cost_level {
+                Level::Fine => {}
+                Level::Near => warn!(
+                    event = "cost-near-limit",
+                    peer, percent, limit, "what others wait for it is near its limit"
+                ),
+                Level::Over => warn!(
+                    event = "cost-over-limit",
+                    peer, percent, limit, "what others wait for it is above its limit"
+                ),
+            }
+        }
+        slot.cost_level == Level::Over
+    }
+
+    /// Ends the session of a peer that costs others more than it may.
+    pub(crate) fn stop_for_cost(&mut self, index: PeerIndex, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&index) {
+            let percent = slot.neighbor.source.max_cost;
+            self.input(index, Input::Stop(StopReason::MaxCost { percent }), now);
+        }
+    }
+
     pub(super) fn stop_for_limit(&mut self, index: PeerIndex, reason: StopReason, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
             slot.limited = true;
@@ -114,6 +149,15 @@ impl Speaker {
             self.start_peer(index, now);
         }
         self.check_limits(index, now);
+    }
+}
+
+/// From three quarters of a limit on one is near it.
+fn level(count: u64, limit: u64) -> Level {
+    match count {
+        count if count > limit => Level::Over,
+        count if count >= limit / 4 * 3 => Level::Near,
+        _ => Level::Fine,
     }
 }
 

@@ -165,6 +165,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
             "longest_turn_us": cost.longest_turn_microseconds,
             "longest_turn_cause": cost.longest_turn_cause,
             "kept_octets": cost.kept_octets,
+            "waited_for_percent": f64::from(cost.waited_for_permille) / 10.0,
         });
     }
     let texts = [

@@ -106,6 +106,7 @@ fn to_json(process: &Process) -> Value {
         "last_end": process.last_end,
         "hung": process.hung,
         "quarantined": process.quarantined,
+        "longest_turn_us": process.longest_turn_microseconds,
         "retrySeconds": process.retry_seconds,
         "memoryBytes": process.memory_bytes,
         "build": process.build,

@@ -735,6 +735,7 @@ impl ManagerServer for Manager {
             memory_bytes: 2 << 20,
             build: NEW.into(),
             quarantined: vec!["Newcomers".into()],
+            longest_turn_microseconds: 1234,
             ..manager::Process::default()
         };
         let rib = manager::Process {

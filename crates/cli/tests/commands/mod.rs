@@ -361,6 +361,7 @@ fn interfaces_and_processes() {
     assert!(row("rib").contains("backing off, 3 s left") && row("rib").contains("hung"), "{text}");
     assert!(row("bgp").ends_with("stages left out: Newcomers"), "{text}");
     assert_eq!(router.json("show processes")["bgp"]["quarantined"], json!(["Newcomers"]));
+    assert_eq!(router.json("show processes")["bgp"]["longest_turn_us"], json!(1234));
     let rib = &router.json("show processes")["rib"];
     assert_eq!((&rib["restarts"], &rib["last_end"], &rib["hung"]), (&json!(4), &json!("hung"), &json!(2)));
 }

@@ -335,6 +335,7 @@ fn peer(
         next_hop_ipv4,
         next_hop_ipv6,
         paths,
+        max_cost: section.has("max-cost").then(|| section.number("max-cost", 1..=100, 100)),
         max_octets: section.number("max-octets", Size::MIB..=Size::gib(64), Size::gib(1)),
         nonstop,
         damping,

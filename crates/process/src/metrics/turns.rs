@@ -44,6 +44,11 @@ pub(crate) fn of_this_thread() -> Turns {
     OF_THIS_THREAD.with_borrow(Turns::clone)
 }
 
+/// The processor time of the longest of them.
+pub(crate) fn longest_turn() -> Duration {
+    OF_THIS_THREAD.with_borrow(|turns| turns.longest)
+}
+
 impl Turns {
     fn see(&mut self, cause: &'static str, took: Duration) {
         let range = ENDS.iter().position(|end| took <= Duration::from_micros(*end));
