@@ -7,9 +7,11 @@
 
 pub(crate) mod cost;
 mod door;
+pub(crate) mod search;
 pub(crate) mod validation;
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, HashSet},
     fs,
     hint::black_box,
@@ -32,6 +34,7 @@ use holdfast_bgp_wire::{
 use holdfast_lab::table::{Synthetic, Table};
 use holdfast_policy::Program;
 use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
+use holdfast_sys::blocks;
 use holdfast_types::{Asn, Family, HashKey, Ipv4Prefix, Ipv6Prefix, RouterId};
 use serde::{Deserialize, Serialize};
 
@@ -47,12 +50,30 @@ const READ: usize = 64 << 10;
 const BATCH: usize = 4096;
 const SLICE: usize = 256;
 /// The path to the function that counting is switched on in, as callgrind matches it.
-const MEASURED: &str = "--toggle-collect=*kernels::measured*";
+const MEASURED: &str = "--toggle-collect=*kernels::counted*";
+
+thread_local! {
+    /// How often each block was executed in what was counted last.
+    static LAST: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Runs what is counted.
-#[inline(never)]
 fn measured<T>(body: impl FnOnce() -> T) -> T {
+    blocks::forget();
+    let result = counted(body);
+    LAST.set(blocks::counts());
+    result
+}
+
+/// Counting is switched on here, and off at its end.
+#[inline(never)]
+fn counted<T>(body: impl FnOnce() -> T) -> T {
     black_box(body())
+}
+
+/// How often each block was executed in what was counted last; of none, where the program was not built for that.
+fn last_counts() -> Vec<u64> {
+    LAST.take()
 }
 
 /// A kernel: what it is, and how to run it; it returns how many items (routes, sets) were worked on.

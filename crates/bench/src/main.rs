@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         Arguments::Kernels { accept, run: None } => kernels::compare(accept),
         Arguments::Cost { run: Some(path), ordinary, .. } => kernels::cost::run(&path, ordinary),
         Arguments::Cost { search: Some(seconds), into: Some(into), .. } => {
-            kernels::cost::search(seconds, &into)
+            kernels::search::search(seconds, &into)
         }
         Arguments::Cost { .. } => kernels::cost::compare(),
     };

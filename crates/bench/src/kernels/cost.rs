@@ -1,25 +1,16 @@
 //! What the dearest octets that one peer can send cost, beside ordinary ones of the same length.
 //!
 //! A [`Recipe`] says what a peer sends and to which speaker. Those that were dear once are in `fuzz/corpus/cost`: `make test` counts
-//! the instructions of each, per octet, and fails above [`MOST`] times those of an ordinary table. [`search`] changes the numbers in
-//! recipes and keeps what costs more.
+//! the instructions of each, per octet, and fails above [`MOST`] times those of an ordinary table.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::Ipv6Addr,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{net::Ipv6Addr, path::Path, thread, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_bgp_pipeline::{AggregateConfig, Identifiers, PathRules, SendPaths};
 use holdfast_bgp_wire::{MAX_EXTENDED_LEN, MessageType, next_message};
 use holdfast_lab::recipe::{self, Recipe, Second, Sender, Setup, shorter};
 use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
-use holdfast_types::{Family, HashKey, Prefix};
-use rustix::time::{ClockId, clock_gettime};
+use holdfast_types::HashKey;
 
 use super::{SLICE, Speaker, count, measured, portions};
 
@@ -36,7 +27,7 @@ fn sender(number: u8) -> Sender {
 }
 
 /// Sends what a recipe makes, counted; how many octets.
-fn send(recipe: &Recipe) -> Result<usize> {
+pub(super) fn send(recipe: &Recipe) -> Result<usize> {
     let octets = recipe.octets(&sender(1), recipe.path, recipe.octets);
     if recipe.speaker == Setup::Rib {
         return to_rib(recipe, octets.len());
@@ -170,101 +161,4 @@ pub(crate) fn compare() -> Result<()> {
     }
     ensure!(dear.is_empty(), "more than they may cost: {}", dear.join("; "));
     Ok(())
-}
-
-// The search.
-
-/// CPU time of this thread.
-fn spent() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Nanoseconds per octet; the least of a few runs, which others on the machine disturb. `None` for what is refused.
-fn time(recipe: &Recipe) -> Option<f64> {
-    let once = || {
-        let start = spent();
-        let octets = send(recipe).ok()?;
-        Some((spent() - start).as_nanos() as f64 / octets as f64)
-    };
-    (0..3).map(|_| once()).try_fold(f64::MAX, |least, time| Some(least.min(time?)))
-}
-
-/// Changes recipes for so long, and keeps the dearest for each speaker and family. What is dearer than all of the corpus is
-/// written to `into`, named after what it is for.
-pub(crate) fn search(seconds: u64, into: &Path) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let mut known: BTreeMap<(Setup, bool), (f64, Recipe)> = BTreeMap::new();
-    for (_, recipe) in recipe::all()? {
-        let Some(ratio) = ratio(&recipe) else { continue };
-        let place = known
-            .entry((recipe.speaker, recipe.family() == Family::IPV4_UNICAST))
-            .or_insert((0.0, recipe.clone()));
-        if ratio > place.0 {
-            *place = (ratio, recipe);
-        }
-    }
-    let began: BTreeMap<_, f64> = known.iter().map(|(key, (ratio, _))| (*key, *ratio)).collect();
-    let (mut random, mut tried) = (0x5eed_u64, 0_u64);
-    while Instant::now() < end {
-        for best in known.values_mut() {
-            let mut recipe = best.1.clone();
-            (0..1 + next(&mut random) % 3).for_each(|_| mutate(&mut recipe, &mut random));
-            tried += 1;
-            if let Some(ratio) = ratio(&recipe).filter(|ratio| *ratio > best.0 * 1.05) {
-                println!("{ratio:.2} times: {recipe:?}");
-                *best = (ratio, recipe);
-            }
-        }
-    }
-    println!("{tried} recipes tried");
-    fs::create_dir_all(into)?;
-    for ((speaker, is_ipv4), (ratio, mut recipe)) in known {
-        if ratio > 1.2 * began[&(speaker, is_ipv4)] {
-            let name = format!("{speaker:?}-{}.toml", if is_ipv4 { "ipv4" } else { "ipv6" }).to_lowercase();
-            recipe.what = format!("found by search: {speaker:?}, {:?}", recipe.family());
-            fs::write(into.join(&name), toml::to_string(&recipe)?)?;
-            println!("{ratio:.2} times what a table costs: {}", into.join(name).display());
-        }
-    }
-    Ok(())
-}
-
-fn ratio(recipe: &Recipe) -> Option<f64> {
-    Some(time(recipe)? / time(&recipe.ordinary())?)
-}
-
-/// A number that follows (SplitMix64).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
-/// Changes one number.
-fn mutate(recipe: &mut Recipe, random: &mut u64) {
-    let (choice, value) = (next(random), next(random));
-    // Of all magnitudes alike.
-    let up_to = |most: u64| value % (most >> ((value >> 32) % 16)).max(1);
-    match choice % 12 {
-        0 => recipe.stride = 1 << (value % 40),
-        1 => recipe.stride = value | 1,
-        2 => recipe.wrap = up_to(20_000),
-        3 => recipe.routes = 1 + up_to(1000),
-        4 => recipe.sets = up_to(5000),
-        5 => recipe.path = 1 + up_to(900),
-        6 => recipe.communities = up_to(900),
-        7 => recipe.unknown = up_to(3000),
-        8 => recipe.paths = if recipe.paths == 0 { 0 } else { 1 + up_to(64) },
-        9 => recipe.second = [Second::Again, Second::Withdraws, Second::Longer][(value % 3) as usize],
-        10 => recipe.refresh = up_to(200),
-        _ => {
-            let length = match recipe.first {
-                Prefix::V4(_) => 8 + value % 25,
-                Prefix::V6(_) => 16 + value % 113,
-            };
-            recipe.first = shorter(recipe.first, length as u8);
-        }
-    }
 }

@@ -2,19 +2,21 @@
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
-use holdfast_bgp_wire::{KEEPALIVE, MessageType, Notification};
+use holdfast_bgp_wire::{CeaseSubcode, KEEPALIVE, MessageType, Notification};
 use holdfast_lab::{
     speaker::{Speaker, SpeakerConfig},
     table::Synthetic,
+    wait,
 };
 
 use crate::hostile::{
@@ -34,7 +36,7 @@ fn paced(every: Duration, done: &AtomicBool, mut step: impl FnMut(usize) -> Resu
             return Ok(count);
         }
         // The pace is the attack.
-        std::thread::sleep(every);
+        thread::sleep(every);
     }
     Ok(usize::MAX)
 }
@@ -208,5 +210,61 @@ fn a_thousand_peers_at_once_come_and_go() -> Result<()> {
     ensure!(grown < 256 << 20, "{PEERS} peers cost {grown} octets");
     drop(crowd);
     scene.neighbor.wait_routes(0, LIMIT)?;
+    scene.is_unharmed()
+}
+
+/// End-of-RIB of both families (RFC 4724 section 2).
+const END_OF_RIB: [&[u8]; 2] = [&[0, 23, 2, 0, 0, 0, 0], &[0, 29, 2, 0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1]];
+
+/// A guest that changes its routes as fast as it can, until it is told why it may not, or another was.
+fn hurry(number: u8, done: &AtomicBool) -> Result<Option<Notification>> {
+    let mut stream = call(guest(number), None)?;
+    establish(&mut stream, 90)?;
+    for message in END_OF_RIB {
+        stream.write_all(&[&[0xff; 16][..], message].concat())?;
+    }
+    let changes: Vec<u8> = (0..100).flat_map(|community| update(number, community)).collect();
+    let mut writing = stream.try_clone()?;
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) && writing.write_all(&changes).is_ok() {}
+            // Whoever reads hears of the end.
+            let _ = writing.shutdown(Shutdown::Both);
+        });
+        let told = loop {
+            match receive_whole(&mut stream) {
+                Ok((MessageType::Notification, body)) => break Notification::parse(&body),
+                Ok(_) => {}
+                Err(_) => break None,
+            }
+        };
+        done.store(true, Ordering::Relaxed);
+        writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?;
+        Ok(told)
+    })
+}
+
+#[test]
+fn who_has_others_wait_for_longer_than_it_may_is_ended_alone() -> Result<()> {
+    let scene = Scene::new(&format!("{CONFIGURATION}max-cost = 1\n"))?;
+    let told = scene.outside.run(|| {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let both = [1, 2].map(|number| {
+                scope.spawn({
+                    let done = &done;
+                    move || hurry(number, done)
+                })
+            });
+            let told = both.map(|guest| guest.join().map_err(|_| anyhow::anyhow!("a guest panicked"))?);
+            told.into_iter().collect::<Result<Vec<_>>>()
+        })
+    })??;
+    let resources = Notification::cease(CeaseSubcode::OutOfResources);
+    ensure!(told.iter().flatten().any(|told| *told == resources), "{told:?}");
+    wait::until("the line about it", LIMIT, || match scene.router.log().contains("cost-over-limit") {
+        true => Ok(()),
+        false => Err("no line".to_owned()),
+    })?;
     scene.is_unharmed()
 }
