@@ -46,7 +46,7 @@ pub use holdfast_xrl::Resolver;
 pub use listening::Listening;
 use metrics::Metrics;
 use profile::{Profile, ProfileService};
-pub use worker::{End, User, WORKERS, Worker};
+pub use worker::{End, OLD_TRANSPORT, User, WORKERS, Worker};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";
@@ -123,6 +123,27 @@ impl Boot {
         let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
         let (keeper, closed) = (self.keeper.clone(), self.closed);
         Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: Some(vrf), membership }
+    }
+
+    /// Leaves the Finder and whoever has called this: for them the process, or this instance, has died. The keeper has the
+    /// process still. What is returned is for what goes on: it is found under this class, and joins on its own.
+    pub fn retire(&self, class: &str) -> Self {
+        self.membership.joining.take().iter().for_each(AbortHandle::abort);
+        match &self.membership.node {
+            Some(node) => node.end(),
+            None => self.node.leave(self.keeper.channel()),
+        }
+        let node = Node::retired(class, self.vrf.clone());
+        node.be_sole();
+        let profile = Profile::default();
+        node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
+        let metrics = match &self.vrf {
+            Some(vrf) => Metrics::of_vrf(&node, Rc::clone(vrf)),
+            None => Metrics::of(&node),
+        };
+        let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
+        let (keeper, closed, vrf) = (self.keeper.clone(), self.closed, self.vrf.clone());
+        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf, membership }
     }
 
     /// The class under which others of the same VRF are found: "fea@blue" for "fea".
@@ -254,7 +275,7 @@ mod tests {
 
         fn dispatch(&self, call: IncomingCall<'_>) -> Handler {
             let (near, far) = UnixStream::pair().expect("sockets");
-            self.0.attach(far.into(), PeerIdentity::new("rib").pid(7)).expect("attached");
+            self.0.attach(far.into(), PeerIdentity::new("rib").class("rib-old").pid(7)).expect("attached");
             call.unary(|_, _: Empty, _| async { Ok((Empty {}, vec![near.into()])) })
         }
     }
@@ -320,6 +341,46 @@ mod tests {
         let blue = boot.instance("blue");
         blue.join();
         assert_eq!(next(&mut watch).await, ("birth", format!("rib@blue-{pid}")), "it may come back");
+    }
+
+    async fn retirement() {
+        let finder = Finder::new();
+        let (_keeper, boot) = boot(&finder);
+        let (near, far) = Link::pair();
+        finder.attach_link(far, PeerIdentity::new("bgp"));
+        let caller = Resolver::over(Channel::over(near));
+        let mut watch = caller.watch("*");
+        let pid = std::process::id();
+        boot.node.serve(Holder(boot.resolver.clone(), Rc::new(())));
+        boot.join();
+        assert_eq!(next(&mut watch).await, ("birth", format!("rib-{pid}")));
+        let blue = boot.instance("blue");
+        blue.join();
+        assert_eq!(next(&mut watch).await, ("birth", format!("rib@blue-{pid}")));
+        let client: RibClient = caller.client("rib").await.expect("resolved");
+
+        let old = [boot.retire("rib-old"), blue.retire("rib-old")];
+        client.channel().closed().await;
+        let mut dead = [next(&mut watch).await, next(&mut watch).await];
+        dead.sort();
+        assert_eq!(dead, ["rib", "rib@blue"].map(|name| ("death", format!("{name}-{pid}"))));
+        for (old, name) in old.iter().zip(["rib-old", "rib-old@blue"]) {
+            old.node.serve(Holder(old.resolver.clone(), Rc::new(())));
+            old.join();
+            assert_eq!(next(&mut watch).await, ("birth", format!("{name}-{pid}")));
+            caller.client::<RibClient>(name).await.map(|_| ()).expect("it serves the same");
+        }
+        for name in ["rib", "rib@blue"] {
+            let gone = caller.client::<RibClient>(name).await.map(|_| ());
+            assert_eq!(gone.expect_err("that is for another one").kind(), ErrorKind::NotFound);
+        }
+        assert!(!boot.keeper.channel().is_closed(), "the keeper has it still");
+    }
+
+    #[test]
+    fn who_retires_has_died_for_all_but_the_keeper_and_is_found_under_another_class() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, retirement());
     }
 
     #[test]

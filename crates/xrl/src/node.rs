@@ -30,6 +30,8 @@ struct Inner {
     instance: String,
     /// The scope that its classes are of.
     scope: Option<Rc<str>>,
+    /// Its services are found under its own class only.
+    is_retired: bool,
     sole: Cell<bool>,
     longest_turn: Cell<fn() -> Duration>,
     services: RefCell<BTreeMap<u16, Rc<dyn Service>>>,
@@ -73,7 +75,7 @@ impl Node {
 
     /// A node with an instance name of its own.
     pub fn named(class: &str, instance: &str) -> Self {
-        Self::create(class.to_owned(), instance.to_owned(), None)
+        Self::create(class.to_owned(), instance.to_owned(), None, false)
     }
 
     /// One of several nodes of a process that do the same, each in a scope of its own (a VRF, say). Its class and those
@@ -81,14 +83,24 @@ impl Node {
     pub fn of_scope(class: &str, scope: Rc<str>) -> Self {
         let class = scoped(class, Some(&scope));
         let instance = format!("{class}-{}", std::process::id());
-        Self::create(class, instance, Some(scope))
+        Self::create(class, instance, Some(scope), false)
     }
 
-    fn create(class: String, instance: String, scope: Option<Rc<str>>) -> Self {
+    /// A node of who has given its place up to another process, and goes on with what it has begun. Its services are found
+    /// under this class, [`scoped`] as in [`of_scope`](Self::of_scope), and not under those that they have otherwise: these are
+    /// the other one's.
+    pub fn retired(class: &str, scope: Option<Rc<str>>) -> Self {
+        let class = scoped(class, scope.as_deref());
+        let instance = format!("{class}-{}", std::process::id());
+        Self::create(class, instance, scope, true)
+    }
+
+    fn create(class: String, instance: String, scope: Option<Rc<str>>, is_retired: bool) -> Self {
         let inner = Rc::new_cyclic(|inner: &Weak<Inner>| Inner {
             class,
             instance,
             scope,
+            is_retired,
             sole: Cell::default(),
             longest_turn: Cell::new(|| Duration::ZERO),
             services: RefCell::new(component_service(inner.clone())),
@@ -195,6 +207,17 @@ impl Node {
         drop(services);
     }
 
+    /// Closes all channels but this one, and lets go of what is served: who is left is whoever looks after the process.
+    pub fn leave(&self, but: &Channel) {
+        let channels = self.0.channels.borrow();
+        let others = channels.values().filter(|open| open.channel.id() != but.id());
+        let others: Vec<Channel> = others.map(|open| open.channel.clone()).collect();
+        drop(channels);
+        others.iter().for_each(Channel::close);
+        let left = self.0.services.borrow_mut().extract_if(.., |id, _| *id != COMPONENT).collect::<Vec<_>>();
+        drop(left);
+    }
+
     /// How many channels are open.
     pub fn channels(&self) -> usize {
         self.0.channels.borrow().len()
@@ -225,6 +248,7 @@ impl Node {
         let service = describe_service(info);
         let class = match service.class.as_str() {
             "" => String::new(),
+            _ if self.0.is_retired => String::new(),
             class => scoped(class, self.0.scope.as_deref()),
         };
         finder::Service { class, ..service }
