@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use holdfast_process::{Binary, formats::Formats};
+use holdfast_process::{Binary, OLD_TRANSPORT, formats::Formats};
 use holdfast_xrl::Channel;
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType},
@@ -89,7 +89,10 @@ pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 /// One that lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Child {
+    /// As it was started.
     pub(crate) name: String,
+    /// It has given that up to another one.
+    pub(crate) is_retired: bool,
     pub(crate) build: String,
     pub(crate) channel: Channel,
     /// Why it is about to end, if that is wanted.
@@ -98,6 +101,18 @@ pub(crate) struct Child {
     pub(crate) hung: bool,
     /// Microseconds that its longest turn has taken, as it has said.
     pub(crate) longest_turn: u64,
+}
+
+impl Child {
+    /// What it is called now.
+    pub(crate) fn called(&self) -> &str {
+        if self.is_retired { OLD_TRANSPORT } else { &self.name }
+    }
+
+    /// Of which name it has given the place up; empty: of none.
+    pub(crate) fn retired_from(&self) -> String {
+        if self.is_retired { self.name.clone() } else { String::new() }
+    }
 }
 
 /// What is remembered of the dead of a name.
@@ -130,7 +145,7 @@ impl Children {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             if let Some(child) = self.living.remove(&pid) {
                 let ended = if child.reason.is_empty() { describe(status) } else { child.reason.clone() };
-                let record = self.records.entry(child.name.clone()).or_default();
+                let record = self.records.entry(child.called().to_owned()).or_default();
                 record.deaths += 1;
                 record.hung += u32::from(child.hung);
                 record.last_exit.clone_from(&ended);

@@ -82,7 +82,10 @@ impl Handed {
         let keeper = Keeper::empty(self.options, self.lock.into(), Build::own(Some(self.state.build))?)?;
         let mut descriptors = self.descriptors.into_iter();
         for (process, channel) in self.state.processes.into_iter().zip(&mut descriptors) {
-            keeper.attach(&process.name, process.pid, channel, process.build)?;
+            match process.retired_from.as_str() {
+                "" => drop(keeper.attach(&process.name, process.pid, channel, process.build)?),
+                name => keeper.attach_retired(name, process.pid, channel, process.build)?,
+            }
         }
         let now = Instant::now();
         for (handed, descriptor) in self.state.kept.into_iter().zip(descriptors) {
@@ -143,7 +146,10 @@ impl Keeper {
         };
         for (pid, channel) in pids.into_iter().zip(channels) {
             let child = self.children.borrow().living.get(&pid).cloned();
-            let attached = child.map(|child| self.attach(&child.name, pid, channel, child.build));
+            let attached = child.map(|child| match child.is_retired {
+                false => self.attach(&child.name, pid, channel, child.build).map(drop),
+                true => self.attach_retired(&child.name, pid, channel, child.build),
+            });
             if let Some(Err(error)) = attached {
                 error!(event = "handover-failed", pid, "its channel is lost: {error:#}");
             }
@@ -175,9 +181,10 @@ impl Keeper {
     pub(crate) fn pack(&self, build: &Build, channels: &[OwnedFd]) -> Result<OwnedFd> {
         let (children, store, now) = (self.children.borrow(), self.store.borrow(), Instant::now());
         let process = |(&pid, child): (&u32, &Child)| api::HandedProcess {
-            name: child.name.clone(),
+            name: child.called().to_owned(),
             pid,
             build: child.build.clone(),
+            retired_from: child.retired_from(),
         };
         let kept = |(owner, key, kept): (&str, &str, &Kept)| api::HandedDescriptor {
             kept: Some(describe(owner, key, kept)),

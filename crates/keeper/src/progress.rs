@@ -70,7 +70,7 @@ impl Keeper {
         let &Hung { pid, silent, doing } = hung;
         let mut children = self.children.borrow_mut();
         let Some(child) = children.living.get_mut(&pid) else { return };
-        let (process, what) = (&child.name, words(doing));
+        let (process, what) = (child.called().to_owned(), words(doing));
         warn!(
             event = "process-hung",
             process,

@@ -172,6 +172,7 @@ impl Keeper {
         let channel = self.node.attach(channel, PeerIdentity::new(name).pid(pid))?;
         let child = Child {
             name: name.to_owned(),
+            is_retired: false,
             build,
             channel,
             reason: String::new(),
@@ -182,6 +183,15 @@ impl Keeper {
         self.hangs_changed.notify_one();
         self.children.borrow_mut().living.insert(pid, child.clone());
         Ok(child)
+    }
+
+    /// The same for one that has given this name up.
+    pub(crate) fn attach_retired(&self, name: &str, pid: u32, channel: OwnedFd, build: String) -> Result<()> {
+        self.attach(name, pid, channel, build)?;
+        if let Some(child) = self.children.borrow_mut().living.get_mut(&pid) {
+            child.is_retired = true;
+        }
+        Ok(())
     }
 
     pub(crate) fn spawn_manager(&self) -> Result<()> {
@@ -198,18 +208,19 @@ impl Keeper {
         loop {
             let dead = self.children.borrow_mut().reap();
             let Some((child, pid, ended)) = dead else { return manager };
-            let Child { name, build, .. } = child;
-            self.store.borrow_mut().owner_died(&name, Instant::now());
+            // Who has retired has left what it had here to its successor.
+            if !child.is_retired {
+                self.store.borrow_mut().owner_died(&child.name, Instant::now());
+            }
             self.hangs.borrow_mut().died(pid);
-            if name == "manager" {
+            if child.name == "manager" {
                 warn!(event = "process-ended", process = "manager", pid, "manager ended: {ended}");
                 self.manager.replace(None);
                 manager = true;
             }
-            let record = self.children.borrow().record(&name);
+            let event = self.event(pid, &child);
             // Nobody listens while there is no manager; the next one asks what runs.
-            let event = ProcessEvent { name, pid, ended, build, ..recorded(record) };
-            let _ = self.events.send(event);
+            let _ = self.events.send(ProcessEvent { ended, ..event });
         }
     }
 
@@ -254,9 +265,9 @@ impl Keeper {
 
     /// Ends what still runs.
     pub(crate) fn kill_all(&self) {
-        for (&pid, Child { name, .. }) in &self.children.borrow().living {
-            if name != "manager" {
-                warn!(event = "process-killed", process = name, pid, "killed");
+        for (&pid, child) in &self.children.borrow().living {
+            if child.name != "manager" {
+                warn!(event = "process-killed", process = child.called(), pid, "killed");
             }
             let _ = signal(pid, Signal::KILL);
         }
@@ -276,14 +287,37 @@ impl Keeper {
     }
 
     fn living(&self) -> Vec<ProcessEvent> {
-        let children = self.children.borrow();
-        let event = |(&pid, child): (&u32, &Child)| ProcessEvent {
-            name: child.name.clone(),
+        self.children.borrow().living.iter().map(|(&pid, child)| self.event(pid, child)).collect()
+    }
+
+    /// What there is to say of a process.
+    fn event(&self, pid: u32, child: &Child) -> ProcessEvent {
+        let Record { deaths, last_exit, last_end, hung } = self.children.borrow().record(child.called());
+        ProcessEvent {
+            name: child.called().to_owned(),
             pid,
             build: child.build.clone(),
-            ..recorded(children.record(&child.name))
-        };
-        children.living.iter().map(event).collect()
+            restarts: deaths,
+            last_exit,
+            last_end,
+            hung,
+            retired_from: child.retired_from(),
+            ..ProcessEvent::default()
+        }
+    }
+
+    /// A process gives its place up. It is heard of at once, whoever listens.
+    pub(crate) fn retire(&self, pid: u32) -> Result<(), XrlError> {
+        let mut children = self.children.borrow_mut();
+        let child = children.living.get_mut(&pid);
+        let child =
+            child.ok_or_else(|| XrlError::not_found(format!("{pid} is no process of this router")))?;
+        child.is_retired = true;
+        let child = child.clone();
+        drop(children);
+        info!(event = "process-retired", process = child.name, pid, "lives on as {}", child.called());
+        let _ = self.events.send(self.event(pid, &child));
+        Ok(())
     }
 
     /// Hands the manager one end of a new socket pair, which is `peer`'s way to the Finder; the other end.
@@ -312,12 +346,6 @@ impl Keeper {
             }
         }
     }
-}
-
-/// What is told of the dead of a name.
-fn recorded(record: Record) -> ProcessEvent {
-    let Record { deaths, last_exit, last_end, hung } = record;
-    ProcessEvent { restarts: deaths, last_exit, last_end, hung, ..ProcessEvent::default() }
 }
 
 fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, XrlError> {
@@ -514,6 +542,11 @@ impl KeeperServer for Served {
         let longest =
             |(&pid, child): (&u32, &Child)| api::LongestTurn { pid, microseconds: child.longest_turn };
         Ok(api::TurnsReply { turns: children.living.iter().map(longest).collect() })
+    }
+
+    async fn retire(&self, cx: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        self.0.retire(cx.peer().pid)?;
+        Ok(Empty {})
     }
 
     async fn stopped(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {

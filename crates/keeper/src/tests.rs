@@ -211,6 +211,40 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
     });
 }
 
+#[test]
+fn who_retires_is_another_one_for_everybody_and_keeps_its_role() {
+    run(async {
+        let first = keeper();
+        let (near, far) = pair().expect("a pair");
+        first.attach("transport", PID, far, "build".into()).expect("attached");
+        let transport = KeeperClient::new(Channel::connect(near).expect("a channel"));
+        transport.put(put("note", Fate::Keep, 0), vec![descriptor()]).await.expect("kept");
+        {
+            let manager = manager(&first);
+            let denied = manager.retire(Empty {}).await.expect_err("not for the manager");
+            assert_eq!(denied.kind(), ErrorKind::Denied);
+            let mut told = manager.processes(Empty {});
+            while !told.next().await.expect("it lives").expect("more").synced {}
+            transport.retire(Empty {}).await.expect("noted");
+            let event = told.next().await.expect("it lives").expect("news");
+            let named = (event.name.as_str(), event.retired_from.as_str(), event.pid, event.ended.as_str());
+            assert_eq!(named, ("transport-old", "transport", PID, ""));
+        }
+        // The next keeper knows it, too.
+        first.children.borrow_mut().living.remove(&(PID + 1));
+        let mut channels = Vec::new();
+        first.release(&[PID], &mut channels).await.expect("nothing is under way");
+        let parcel = first.pack(&first.build.borrow(), &channels).expect("packed");
+        drop((first, channels));
+        let asked = transport.list(Empty {});
+        let second = crate::handover::Handed::open(&parcel).expect("understood").keeper().expect("a keeper");
+        assert_eq!(asked.await.expect("an answer").kept.len(), 1, "what it had put is its own");
+        let children = second.children.borrow();
+        let child = &children.living[&PID];
+        assert_eq!((child.called(), child.retired_from().as_str()), ("transport-old", "transport"));
+    });
+}
+
 /// A program in the place of a process of that name, which has answered once; and the other end of its channel.
 fn child(keeper: &Rc<Keeper>, name: &str, script: &str) -> (Child, OwnedFd) {
     let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().expect("a shell");
