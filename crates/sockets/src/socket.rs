@@ -55,7 +55,8 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
 }
 
 /// A UDP socket bound to the address, non-blocking, with room for [`RECEIVE_BUFFER`] octets that nobody has read, or as many
-/// as the kernel gives. It sends with TTL 255, since peers with GTSM and others share it.
+/// as the kernel gives. It sends with TTL 255, since peers with GTSM and others share it. Where the one that has the address
+/// lets others in beside it, which is said at that socket (`SO_REUSEPORT`), it is bound there, and this one says it as well.
 pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
     let socket = place.udp(address.ip()).await?;
     class(&socket, address.ip())?;
@@ -65,7 +66,13 @@ pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, S
     forced
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))
         .step("setting SO_RCVBUF")?;
-    rustix::net::bind(&socket, &address).step("binding")?;
+    if let Err(error) = rustix::net::bind(&socket, &address) {
+        if error != Errno::ADDRINUSE {
+            return Err(error).step("binding");
+        }
+        sockopt::set_socket_reuseport(&socket, true).step("setting SO_REUSEPORT")?;
+        rustix::net::bind(&socket, &address).step("binding")?;
+    }
     // The kernel says twice as much, for what it needs itself.
     let octets = sockopt::socket_recv_buffer_size(&socket).step("asking for SO_RCVBUF")? / 2;
     if octets < RECEIVE_BUFFER {

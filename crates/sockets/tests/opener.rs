@@ -316,6 +316,22 @@ fn a_listener_outlives_who_asked_for_it_until_no_peer_is_left() {
 }
 
 #[test]
+fn a_socket_of_datagrams_is_bound_beside_one_that_lets_others_in_and_beside_no_other() {
+    let opener = Opener::new();
+    let open = |address| now(opener.0.udp(address));
+    let first = open((Ipv4Addr::LOCALHOST, 0).into()).expect("opened");
+    let address = SocketAddr::try_from(rustix::net::getsockname(&first).expect("bound")).expect("an address");
+    assert_eq!(sockopt::socket_reuseport(&first), Ok(false));
+    open(address).expect_err("it is taken");
+    sockopt::set_socket_reuseport(&first, true).expect("set");
+    let second = open(address).expect("beside it");
+    assert_eq!(sockopt::socket_reuseport(&second), Ok(true), "who has it knows");
+    drop((first, second));
+    let again = open(address).expect("alone");
+    assert_eq!(sockopt::socket_reuseport(&again), Ok(false));
+}
+
+#[test]
 fn both_families_can_listen_on_the_same_port() {
     let mut opener = Opener::new();
     let (_v4, port) = listener(&mut opener, Ipv4Addr::UNSPECIFIED);

@@ -32,12 +32,16 @@ pub enum Instruction {
         /// And else.
         no: u8,
     },
+    /// Of a program that [steers](set_steering): loads the octet at so many behind the header of UDP.
+    Payload(u16),
     /// Jumps.
     Jump(u32),
     /// Ends: the packet is taken.
     Take,
     /// Ends: there was no packet.
     Drop,
+    /// Of a program that [steers](set_steering): ends, the packet is for this socket.
+    Select(u32),
 }
 
 impl Instruction {
@@ -46,11 +50,13 @@ impl Instruction {
         let (code, jt, jf, k) = match self {
             Self::LoadWord(offset) => (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, ip(offset)),
             Self::LoadOctet(offset) => (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, ip(offset)),
+            Self::Payload(offset) => (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, u32::from(offset)),
             Self::Equal { value, yes, no } => (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value),
             Self::AtLeast { value, yes, no } => (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, yes, no, value),
             Self::Jump(far) => (libc::BPF_JMP | libc::BPF_JA, 0, 0, far),
             Self::Take => (libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
             Self::Drop => (libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+            Self::Select(socket) => (libc::BPF_RET | libc::BPF_K, 0, 0, socket),
         };
         libc::sock_filter { code: code as u16, jt, jf, k }
     }
@@ -63,12 +69,26 @@ impl Instruction {
 /// `EINVAL` for a program that does not end, has no instructions or too many, `ENOMEM` when it is longer than the sysctl
 /// net.core.optmem_max allows.
 pub fn set_filter(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, program)
+}
+
+/// Has the kernel ask the program which of the UDP sockets that share one port gets a datagram, in place of the program before.
+/// They are numbered from 0 in the order in which they were bound; when one is closed the last one takes its number. A number
+/// that no socket has leaves the choice to the kernel. Needs no rights.
+///
+/// # Errors
+/// `EINVAL` where the socket shares its port with none (`SO_REUSEPORT`), and as [`set_filter`].
+pub fn set_steering(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
+    attach(socket, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+fn attach(socket: impl AsFd, option: libc::c_int, program: &[Instruction]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let mut filters: Vec<libc::sock_filter> =
         program.iter().map(|instruction| instruction.as_told()).collect();
     let program = libc::sock_fprog { len: length, filter: filters.as_mut_ptr() };
     // The kernel copies what is at the pointer, `length` instructions, before it returns.
-    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    set_option(socket, libc::SOL_SOCKET, option, &program)
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ pub mod noq;
 mod ready;
 #[cfg(feature = "quic-s2n")]
 pub mod s2n;
+mod side;
 mod spent;
 mod stray;
 pub mod tcp;
@@ -81,6 +82,7 @@ extern crate self as holdfast_transport;
 mod tests;
 
 pub use carry::{Meter, Parting, carry, hung_up};
+pub use side::Side;
 
 use std::{
     fmt,

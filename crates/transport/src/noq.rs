@@ -42,7 +42,7 @@ use self::{
     stream::{Handle, QuicStream},
 };
 use crate::{
-    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Protocol, attempt::canonical,
+    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Protocol, Side, attempt::canonical,
     stray::Strays,
 };
 
@@ -90,6 +90,11 @@ impl Endpoint {
     /// before are reset with those.
     pub fn set_seeds(&self, seeds: &Seeds) {
         self.keys.set(seeds);
+    }
+
+    /// Connection ids that are made from now on are of this side.
+    pub fn take_side(&self, side: Side) {
+        self.keys.take_side(side);
     }
 
     /// Where it is bound.

@@ -57,7 +57,7 @@ use self::{
     tokens::Tokens,
 };
 use crate::{
-    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Listener, LocalFuture, Protocol,
+    Connection, Expected, Failure, Gate, HANDSHAKE_TIME, Identity, Listener, LocalFuture, Protocol, Side,
     attempt::canonical, failure, stray::Strays,
 };
 
@@ -95,6 +95,11 @@ impl Endpoint {
     /// are reset with those.
     pub fn set_seeds(&self, seeds: &Seeds) {
         self.keys.set(seeds);
+    }
+
+    /// Connection ids that are made from now on are of this side.
+    pub fn take_side(&self, side: Side) {
+        self.keys.take_side(side);
     }
 
     /// Begins to accept; once. Connections go on when the listener is dropped. It has to be called in a tokio runtime of one

@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -26,6 +26,8 @@ use rustls::{
     },
     quic::{PacketKey, Suite},
 };
+
+use crate::Side;
 
 /// Octets of a connection id of ours.
 const ID: usize = 8;
@@ -60,14 +62,22 @@ struct Generations {
     earlier: Option<Generation>,
 }
 
+/// What there is of an endpoint.
+struct Known {
+    generations: Generations,
+    /// Of the ids that are made; `None`: either.
+    side: Option<Side>,
+}
+
 /// Shared by an endpoint, its listeners, and noq. `Debug` shows none.
 #[derive(Clone)]
-pub(super) struct Keys(Arc<Mutex<Generations>>);
+pub(super) struct Keys(Arc<Mutex<Known>>);
 
 impl Keys {
     /// `None`: there are no seeds.
     pub(super) fn new(seeds: &Seeds) -> Option<Self> {
-        Some(Self(Arc::new(Mutex::new(Self::derive(seeds)?))))
+        let known = Known { generations: Self::derive(seeds)?, side: None };
+        Some(Self(Arc::new(Mutex::new(known))))
     }
 
     /// Other seeds from now on; without any, those from before stay.
@@ -75,6 +85,11 @@ impl Keys {
         if let Some(generations) = Self::derive(seeds) {
             self.with(|keys| *keys = generations);
         }
+    }
+
+    /// Ids that are made from now on are of this side.
+    pub(super) fn take_side(&self, side: Side) {
+        self.lock().side = Some(side);
     }
 
     /// What makes connection ids for an endpoint.
@@ -96,7 +111,11 @@ impl Keys {
 
     /// Whoever panicked while it had the lock has left nothing half done.
     fn with<T>(&self, f: impl FnOnce(&mut Generations) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.lock().generations)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn signature(&self, id: &[u8]) -> Tag {
@@ -159,7 +178,14 @@ struct Ids(Keys);
 
 impl ConnectionIdGenerator for Ids {
     fn generate_cid(&mut self) -> ConnectionId {
-        self.0.with(|keys| keys.current.ids.generate_cid())
+        let Known { generations, side } = &mut *self.0.lock();
+        // It begins with octets that are random: half of all are of either side.
+        loop {
+            let id = generations.current.ids.generate_cid();
+            if side.is_none_or(|side| side.has(&id)) {
+                return id;
+            }
+        }
     }
 
     fn validate(&self, cid: ConnectionId) -> Result<(), InvalidCid> {
@@ -261,6 +287,18 @@ mod tests {
         // Its own ids are of its own generation.
         let own = successor.ids().generate_cid();
         assert_ne!(reset(&successor, &own), reset(&before, &own));
+    }
+
+    #[test]
+    fn ids_are_of_the_side_that_was_taken_and_ours_on_either() {
+        let keys = keys(&[1]);
+        for side in [Side::Low, Side::High] {
+            keys.take_side(side);
+            for _ in 0..32 {
+                let id = keys.ids().generate_cid();
+                assert!(side.has(&id) && keys.may_have_made(&id));
+            }
+        }
     }
 
     #[test]

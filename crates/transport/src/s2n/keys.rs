@@ -21,6 +21,7 @@ use s2n_quic::provider::{
 use s2n_quic_core::stateless_reset;
 
 use super::door::lock;
+use crate::Side;
 
 /// Of HMAC-SHA256.
 pub(super) type Key = [u8; 32];
@@ -80,6 +81,8 @@ struct Generations {
     known: Vec<Generation>,
     /// Of ids that were made here before, also under seeds that were lost since; the oldest first.
     former: VecDeque<Marks>,
+    /// Of the ids that are made; `None`: either.
+    side: Option<Side>,
 }
 
 /// Keys of an endpoint; its parts share them.
@@ -89,7 +92,7 @@ pub(super) struct Keys(Arc<Mutex<Generations>>);
 impl Keys {
     /// `None`: there is no seed.
     pub(super) fn new(seeds: &Seeds) -> Option<Self> {
-        let generations = Generations { known: derive(seeds)?, former: VecDeque::new() };
+        let generations = Generations { known: derive(seeds)?, former: VecDeque::new(), side: None };
         Some(Self(Arc::new(Mutex::new(generations))))
     }
 
@@ -112,12 +115,18 @@ impl Keys {
         lock(&self.0).known.iter().map(|generation| generation.token).collect()
     }
 
+    /// Ids that are made from now on are of this side.
+    pub(super) fn take_side(&self, side: Side) {
+        lock(&self.0).side = Some(side);
+    }
+
     /// Makes a connection id of the current generation out of random octets.
     fn mark(&self, id: &mut [u8]) {
-        if let (Some(current), Some((random, mark))) =
-            (lock(&self.0).known.first(), id.split_at_mut_checked(RANDOM))
+        let Generations { known, side, .. } = &*lock(&self.0);
+        if let (Some(current), Some((random, mark))) = (known.first(), id.split_at_mut_checked(RANDOM))
             && mark.len() == MARK
         {
+            side.iter().for_each(|side| side.mark(random));
             mark.copy_from_slice(&current.ids.of(random));
         }
     }
@@ -127,7 +136,7 @@ impl Keys {
 
     /// Whether a connection id may be one that was made here or by a predecessor.
     pub(super) fn may_have_made(&self, id: &[u8]) -> bool {
-        let Generations { known, former } = &*lock(&self.0);
+        let Generations { known, former, .. } = &*lock(&self.0);
         let mut all = known.iter().map(|generation| &generation.ids).chain(former);
         all.any(|marks| marks.are_on(id))
     }
@@ -219,6 +228,18 @@ mod tests {
 
     fn id(keys: &Keys) -> LocalId {
         Ids::new(keys.clone()).generate(&ConnectionInfo::new(&SocketAddress::default()))
+    }
+
+    #[test]
+    fn ids_are_of_the_side_that_was_taken_and_ours_on_either() {
+        let keys = keys(&[1]);
+        for side in [Side::Low, Side::High] {
+            keys.take_side(side);
+            for _ in 0..32 {
+                let id = id(&keys);
+                assert!(side.has(id.as_bytes()) && keys.may_have_made(id.as_bytes()));
+            }
+        }
     }
 
     #[test]
