@@ -12,9 +12,9 @@ use std::{
 use holdfast_admission::RefusalLog;
 use holdfast_api::{
     socket::v1::SocketClient,
-    transport::v1::{Configuration, Connection, ListenRequest},
+    transport::v1::{Configuration, Connection, ListenRequest, TransportClient},
 };
-use holdfast_process::{Boot, Resolver, log::Limits, spawn_task};
+use holdfast_process::{Boot, OLD_TRANSPORT, Resolver, log::Limits, spawn_task};
 use holdfast_tls::{PeerTls, Seeds};
 use holdfast_transport::{Outcome, Permit, Protocol};
 use holdfast_xrl::{XrlError, scoped};
@@ -45,6 +45,8 @@ pub(crate) struct Door {
     pub(crate) shared: Rc<Shared>,
     /// The class of whoever opens sockets for this table.
     sockets: String,
+    /// That of one that has retired.
+    retired_class: String,
     /// Names the VRF in each line of the log.
     span: Span,
     peers: RefCell<Rc<Peers>>,
@@ -58,6 +60,8 @@ pub(crate) struct Door {
     quic: RefCell<Vec<(Protocol, u16)>>,
     configured: watch::Sender<bool>,
     listeners: RefCell<BTreeMap<(Protocol, SocketAddr), Open>>,
+    /// Listeners of QUIC that let nobody in any more, and are there for their connections; `None`: it has not retired.
+    retired: RefCell<Option<Vec<Open>>>,
     pub(crate) handover: RefCell<Handover>,
     /// Connections whose octets come about here.
     pub(crate) carried: Carrying,
@@ -99,6 +103,7 @@ impl Door {
             resolver: boot.resolver.clone(),
             shared,
             sockets: scoped("socket", boot.vrf.as_deref()),
+            retired_class: scoped(OLD_TRANSPORT, boot.vrf.as_deref()),
             span: boot.span(),
             peers: RefCell::default(),
             material: RefCell::default(),
@@ -108,6 +113,7 @@ impl Door {
             quic: RefCell::default(),
             configured: watch::Sender::new(false),
             listeners: RefCell::default(),
+            retired: RefCell::default(),
             handover: RefCell::default(),
             carried: Carrying::default(),
             dialers: RefCell::default(),
@@ -127,6 +133,22 @@ impl Door {
         self.listeners.borrow_mut().clear();
         self.dialers.borrow_mut().clear();
         self.peers.take();
+    }
+
+    /// Gives its place up: nobody is let in or dialled any more, and who waits to be taken is lost. What is carried goes on;
+    /// listeners of QUIC have others at their ports from now on.
+    pub(crate) fn retire(&self) {
+        let listeners = self.listeners.take().into_values();
+        let retired = listeners.filter(|open| open.entry.retire()).collect();
+        self.retired.replace(Some(retired));
+        self.close();
+        self.handover.take();
+        self.taken.notify_waiters();
+    }
+
+    /// Whether it has.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.borrow().is_some()
     }
 
     /// Replaces what is known of peers, and where it listens.
@@ -264,7 +286,12 @@ impl Door {
         self.resolver.client(&self.sockets).await
     }
 
-    /// The same, as soon as it is there.
+    /// The one whose place this one has taken, for the same table.
+    pub(crate) async fn retired_one(&self) -> Result<TransportClient, XrlError> {
+        self.resolver.client(&self.retired_class).await
+    }
+
+    /// Whoever opens sockets, as soon as it is there.
     pub(crate) async fn wait_for_sockets(&self) -> Result<SocketClient, XrlError> {
         self.resolver.wait_for(&self.sockets).await
     }
@@ -328,12 +355,10 @@ impl Door {
         }
     }
 
-    /// Hands a connection over that is carried from now on, as are others with the same peer.
+    /// Hands a connection over that is carried from now on, as others with the same peer may be.
     fn beside_others(self: &Rc<Self>, entry: &Entry, handed: Handed, permit: Option<Box<dyn Permit>>) {
         let earlier = self.carried.beside(&handed.0);
-        if earlier.is_empty() {
-            self.hand_over(handed, permit);
-        } else if earlier.len() <= succession::MOST {
+        if earlier.len() <= succession::MOST {
             let (door, protocol) = (Rc::clone(self), entry.protocol);
             self.spawn(succession::hand_over(door, protocol, handed, permit, earlier));
         } else {

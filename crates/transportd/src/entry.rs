@@ -11,6 +11,7 @@ use holdfast_admission::{Attempt, Chain, Decision, Load, PeerState, Pressure, Ve
 use holdfast_api::transport::v1 as api;
 use holdfast_tls::{ALPN_QUIC, ALPN_TLS};
 use holdfast_transport::{Expected, Failure, Gate, Outcome, Permit, Protocol, Stray};
+use tokio::sync::Notify;
 use tracing::{debug, warn};
 
 use crate::{
@@ -33,6 +34,8 @@ pub(crate) struct Entry {
     tally: Rc<Tally>,
     /// Why it does not listen; empty: it does.
     fault: RefCell<String>,
+    /// It lets nobody in any more.
+    retires: Notify,
 }
 
 /// What has become of those who were let in: `passed` is the sum of the other four.
@@ -103,6 +106,7 @@ impl Entry {
             dropped: Cell::default(),
             tally: Rc::default(),
             fault: RefCell::default(),
+            retires: Notify::new(),
         })
     }
 
@@ -142,6 +146,21 @@ impl Entry {
     pub(crate) fn fails(&self, fault: String) -> bool {
         self.listens_no_more();
         self.fault.replace(fault.clone()) != fault
+    }
+
+    /// Lets nobody in any more; whether it is a listener of datagrams, whose socket its connections go on to need.
+    pub(crate) fn retire(&self) -> bool {
+        let Some(socket) = self.socket.take().filter(|_| self.is_quic()) else { return false };
+        if let Err(error) = socket.share() {
+            warn!(event = "listen-failed", address = %self.address, "its port cannot be shared: {error}");
+        }
+        self.retires.notify_one();
+        true
+    }
+
+    /// Waits for that.
+    pub(crate) async fn retires(&self) {
+        self.retires.notified().await;
     }
 
     /// Has the kernel drop datagrams as follows from these peers; `false`: it cannot, and nothing may be taken any more.

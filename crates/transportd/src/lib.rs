@@ -10,6 +10,7 @@
 //! It decides who may come in, and nothing about what they say afterwards: a TCP socket is the protocol's as soon as it is
 //! handed over. It has no rights: whoever has them opens its sockets (`socket.v1`). Begin with [`Door`](door::Door), which is
 //! what there is for one table; a VRF has one of its own ([`vrfs`]).
+//! One that carries connections when another build takes its place lives on for them ([`retired`]).
 
 mod admission;
 mod carried;
@@ -22,8 +23,10 @@ mod metrics;
 mod peers;
 mod plain;
 mod quic;
+mod retired;
 mod secrets;
 mod service;
+mod side;
 mod succession;
 mod vrfs;
 mod watched;
@@ -37,11 +40,12 @@ mod tests;
 
 use std::{rc::Rc, time::Duration};
 
-use holdfast_api::transport::v1::TransportDispatcher;
+use holdfast_api::{keeper::v1::KeeperClient, transport::v1::TransportDispatcher};
 use holdfast_process::Boot;
+use holdfast_transport::Side;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::watch,
+    sync::{Notify, watch},
     time::timeout,
 };
 
@@ -51,26 +55,44 @@ use crate::{door::Door, secrets::Secrets, service::DoorService, vrfs::Vrfs};
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// What all doors of the process have in common.
-#[derive(Default)]
 struct Shared {
+    keeper: KeeperClient,
+    /// Of the ports of QUIC.
+    side: Side,
     secrets: Secrets,
     /// Connections that are carried.
     carried: watch::Sender<usize>,
+    /// Another process takes this one's place.
+    retires: Notify,
 }
 
-/// The life of the process: until SIGTERM, or the end of the keeper.
+/// The life of the process: until SIGTERM, the end of the keeper, or that of what it carries when it has retired.
 ///
 /// # Errors
-/// SIGTERM cannot be waited for.
+/// SIGTERM cannot be waited for, or the keeper cannot be asked.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let boot = Rc::new(boot);
     let mut end = signal(SignalKind::terminate())?;
-    let shared = Rc::<Shared>::default();
+    let shared = Rc::new(Shared {
+        side: side::begin(&boot.keeper).await?,
+        keeper: boot.keeper.clone(),
+        secrets: Secrets::default(),
+        carried: watch::Sender::default(),
+        retires: Notify::new(),
+    });
     let door = Door::open(&boot, Rc::clone(&shared));
-    let vrfs = Vrfs::new(Rc::clone(&boot), Rc::clone(&shared));
-    boot.node.serve(TransportDispatcher::new(DoorService::of_process(door, vrfs)));
+    let vrfs = Rc::new(Vrfs::new(Rc::clone(&boot), Rc::clone(&shared)));
+    let service = DoorService::of_process(Rc::clone(&door), Rc::clone(&vrfs));
+    boot.node.serve(TransportDispatcher::new(service));
     boot.join();
-    end.recv().await;
+    let life = async {
+        shared.retires.notified().await;
+        retired::live(&boot, &shared, &door, &vrfs).await
+    };
+    tokio::select! {
+        _ = end.recv() => {}
+        ended = life => return ended,
+    }
     let mut carried = shared.carried.subscribe();
     let sent = timeout(LAST_WORDS, carried.wait_for(|carried| *carried == 0)).await;
     if sent.is_err() {

@@ -11,7 +11,7 @@ use holdfast_api::socket::v1::UdpRequest;
 use holdfast_tls::Seeds;
 #[cfg(feature = "quic-s2n")]
 use holdfast_transport::s2n;
-use holdfast_transport::{Connection, Expected, Failure, Gate, Listener, Protocol, noq};
+use holdfast_transport::{Connection, Expected, Failure, Gate, Listener, Protocol, Side, noq};
 use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
@@ -90,7 +90,7 @@ fn missing(protocol: Protocol) -> Failure {
 type Listening = (Box<dyn Listener>, Box<dyn Fn(&Seeds)>);
 
 fn begin(
-    protocol: Protocol,
+    (protocol, side): (Protocol, Side),
     socket: UdpSocket,
     seeds: &Seeds,
     gate: Rc<dyn Gate>,
@@ -98,12 +98,14 @@ fn begin(
     match protocol {
         Protocol::Quic => {
             let endpoint = noq::Endpoint::new(socket, seeds)?;
+            endpoint.take_side(side);
             let listener = endpoint.listen(gate);
             Ok((Box::new(listener), Box::new(move |seeds| endpoint.set_seeds(seeds))))
         }
         #[cfg(feature = "quic-s2n")]
         Protocol::QuicS2n => {
             let endpoint = s2n::Endpoint::new(socket, seeds)?;
+            endpoint.take_side(side);
             let listener = endpoint.listen(gate)?;
             Ok((Box::new(listener), Box::new(move |seeds| endpoint.set_seeds(seeds))))
         }
@@ -129,7 +131,7 @@ async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infal
     let mut seeds = door.seeds();
     let now = seeds.borrow_and_update().clone();
     let gate = Rc::clone(entry) as Rc<dyn Gate>;
-    let begun = begin(entry.protocol, socket, &now, gate);
+    let begun = begin((entry.protocol, door.shared.side), socket, &now, gate);
     let (mut listener, set_seeds) = begun.map_err(|error| error.to_string())?;
     entry.listens(watched);
     info!(event = "listening", address = %entry.address, protocol = entry.protocol.name(), "listening");
@@ -137,6 +139,7 @@ async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infal
     loop {
         door.has_room().await;
         tokio::select! {
+            () = entry.retires() => break,
             () = &mut moved => return Err("what it was at is another one".to_owned()),
             accepted = listener.accept() => {
                 let connection = accepted.map_err(|error| error.to_string())?;
@@ -145,6 +148,12 @@ async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infal
             Ok(()) = seeds.changed() => set_seeds(&seeds.borrow_and_update()),
         }
     }
+    drop(listener);
+    // Its connections go on: whoever has to answer for them after this process has to know their ids.
+    while seeds.changed().await.is_ok() {
+        set_seeds(&seeds.borrow_and_update());
+    }
+    Err("the process ends".to_owned())
 }
 
 /// A UDP socket from whoever opens sockets, at which the kernel drops what claims to be of a neighbour and is not.
@@ -157,9 +166,8 @@ async fn udp(door: &Door, address: SocketAddr) -> Result<(UdpSocket, Watched), X
     let (_, fds) = door.sockets().await?.udp(request).await?;
     let socket = fds.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))?;
     let socket = UdpSocket::from(socket);
-    let watched = Watched::datagrams(&socket, &door.peers());
-    let refused =
-        |error| XrlError::internal(format!("the kernel cannot drop what comes from too far away: {error}"));
+    let watched = Watched::datagrams(&socket, door.shared.side, &door.peers());
+    let refused = |error| XrlError::internal(format!("the kernel cannot sort out what comes: {error}"));
     Ok((socket, watched.map_err(refused)?))
 }
 

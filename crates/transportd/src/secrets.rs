@@ -67,6 +67,13 @@ impl Secrets {
         Ok(())
     }
 
+    /// Nothing has to be proven any more. What connections need they have.
+    pub(crate) fn forget(&self) {
+        self.private_key.take();
+        self.key_log.take();
+        self.version.set(self.version.get() + 1);
+    }
+
     /// What we show with these certificates; `None`: we have no key.
     ///
     /// # Errors

@@ -6,7 +6,8 @@ use holdfast_api::{
     socket::v1 as sockets,
     transport::v1::{
         CarriedConnection, CloseRequest, Configuration, Connection, DialRequest, Empty, ListenRequest,
-        Listener, MeterReply, MeterRequest, Neighbor, TransportServer,
+        Listener, MeterReply, MeterRequest, Neighbor, RetireReply, RetireRequest, SilentReply,
+        TransportServer,
     },
 };
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
@@ -15,6 +16,7 @@ use crate::{
     carried::Carried,
     connect::{connect, dial},
     door::{Door, listening},
+    side, succession,
     vrfs::Vrfs,
 };
 
@@ -22,7 +24,7 @@ use crate::{
 pub(crate) struct DoorService {
     door: Rc<Door>,
     /// Those of the process, if this is its own service and not one of theirs.
-    vrfs: Option<Vrfs>,
+    vrfs: Option<Rc<Vrfs>>,
 }
 
 impl DoorService {
@@ -32,8 +34,16 @@ impl DoorService {
     }
 
     /// Over the door of the default table; it is told of these as well.
-    pub(crate) fn of_process(door: Rc<Door>, vrfs: Vrfs) -> Self {
+    pub(crate) fn of_process(door: Rc<Door>, vrfs: Rc<Vrfs>) -> Self {
         Self { door, vrfs: Some(vrfs) }
+    }
+
+    /// The door, which lets somebody in.
+    fn open(&self) -> Result<&Rc<Door>, XrlError> {
+        match self.door.is_retired() {
+            true => Err(XrlError::failed_precondition("another process has its place: it only carries on")),
+            false => Ok(&self.door),
+        }
     }
 
     fn carried(&self, number: u64) -> Result<Rc<Carried>, XrlError> {
@@ -48,7 +58,7 @@ impl TransportServer for DoorService {
         if self.vrfs.is_none() && !wanted.is_empty() {
             return Err(XrlError::invalid_argument("a VRF has no VRFs"));
         }
-        self.door.configure(request)?;
+        self.open()?.configure(request)?;
         if let Some(vrfs) = &self.vrfs {
             vrfs.follow(&wanted);
         }
@@ -61,7 +71,7 @@ impl TransportServer for DoorService {
         request: ListenRequest,
     ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
         let address = listening(&request)?;
-        self.door.admit_plain(&cx.peer().role, address, request.plain).await?;
+        self.open()?.admit_plain(&cx.peer().role, address, request.plain).await?;
         let sockets = self.door.wait_for_sockets().await?;
         let request = sockets::ListenRequest {
             address: request.address,
@@ -75,7 +85,7 @@ impl TransportServer for DoorService {
     }
 
     async fn dial(&self, _cx: &CallContext, request: DialRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
-        self.door.is_configured().await;
+        self.open()?.is_configured().await;
         // Collectors are known to whoever opens sockets, and are no peers: those have what they may use, and no other.
         if self.door.peers().named(&request.peer).is_some() {
             let peer = &request.peer;
@@ -90,7 +100,7 @@ impl TransportServer for DoorService {
         _request: Empty,
         mut replies: ReplySink<Neighbor>,
     ) -> Result<(), XrlError> {
-        let mut heard = self.door.sockets().await?.neighbors(sockets::Empty {});
+        let mut heard = self.open()?.sockets().await?.neighbors(sockets::Empty {});
         while let Some(sockets::Neighbor { interface, address, link }) = heard.next().await? {
             replies.send(Neighbor { interface, address, link }).await?;
         }
@@ -108,7 +118,7 @@ impl TransportServer for DoorService {
         _request: Empty,
         mut replies: ReplySink<Connection>,
     ) -> Result<(), XrlError> {
-        let taker = self.door.begin_taking();
+        let taker = self.open()?.begin_taking();
         while let Some((connection, descriptor)) = self.door.take(taker).await {
             replies.send_with_fds(connection, vec![descriptor]).await?;
         }
@@ -120,7 +130,7 @@ impl TransportServer for DoorService {
         cx: &CallContext,
         request: DialRequest,
     ) -> Result<(Connection, Vec<OwnedFd>), XrlError> {
-        let (connection, descriptor) = connect(&self.door, &request.peer, &cx.peer().role).await?;
+        let (connection, descriptor) = connect(self.open()?, &request.peer, &cx.peer().role).await?;
         Ok((connection, vec![descriptor]))
     }
 
@@ -131,6 +141,26 @@ impl TransportServer for DoorService {
     async fn close(&self, _cx: &CallContext, request: CloseRequest) -> Result<Empty, XrlError> {
         self.carried(request.number)?.parting.with(request.code);
         Ok(Empty {})
+    }
+
+    async fn retire(&self, _cx: &CallContext, request: RetireRequest) -> Result<RetireReply, XrlError> {
+        if self.vrfs.is_none() {
+            return Err(XrlError::invalid_argument("it retires with the process, which is asked for all"));
+        }
+        let shared = &self.open()?.shared;
+        let connections = *shared.carried.borrow();
+        if connections > 0 && !request.dry_run {
+            side::retire(&shared.keeper, shared.side).await?;
+            shared.retires.notify_one();
+        }
+        Ok(RetireReply { connections: u32::try_from(connections).unwrap_or(u32::MAX) })
+    }
+
+    async fn silent(&self, _cx: &CallContext, request: Connection) -> Result<SilentReply, XrlError> {
+        match self.door.is_retired() {
+            true => Ok(SilentReply { numbers: succession::silent(&self.door, &request).await }),
+            false => Err(XrlError::failed_precondition("it has not retired")),
+        }
     }
 
     async fn show_listeners(

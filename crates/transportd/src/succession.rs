@@ -6,10 +6,12 @@
 //! ```
 //! Of TCP the kernel of the dead process says so at once. Of QUIC nobody does: the socket of a dialer is gone with it, and
 //! who had listened answers only to what it hears. Until its own patience ended the protocol would go on with a session that
-//! is none, and take the new connection for one too many (RFC 4271 section 6.8).
+//! is none, and take the new connection for one too many (RFC 4271 section 6.8). A process that has retired is asked about
+//! those that it carries.
 
 use std::rc::Rc;
 
+use holdfast_api::transport::v1::Connection;
 use holdfast_transport::{Permit, Protocol};
 use tokio::{task::JoinSet, time::timeout};
 use tracing::{error, warn};
@@ -31,9 +33,9 @@ pub(crate) async fn hand_over(
     permit: Option<Box<dyn Permit>>,
     earlier: Vec<Rc<Carried>>,
 ) {
-    let gone = gone(earlier).await;
-    connection.replaces = gone.iter().map(|carried| carried.connection.number).collect();
-    if !gone.is_empty() && door.may_log(&connection.peer) {
+    let (gone, elsewhere) = tokio::join!(gone(earlier), silent_elsewhere(&door, &connection));
+    connection.replaces = [numbers(&gone), elsewhere].concat();
+    if !connection.replaces.is_empty() && door.may_log(&connection.peer) {
         let (peer, protocol) = (&connection.peer, protocol.name());
         warn!(
             event = "connection-replaced",
@@ -43,6 +45,37 @@ pub(crate) async fn hand_over(
         );
     }
     door.hand_over((connection, descriptor), permit);
+    release(gone).await;
+}
+
+/// Those of a process that has retired, with the peer of a connection that has come in at its successor, that do not answer.
+pub(crate) async fn silent(door: &Rc<Door>, connection: &Connection) -> Vec<u64> {
+    let mut earlier = door.carried.beside(connection);
+    earlier.truncate(MOST);
+    let gone = gone(earlier).await;
+    let numbers = numbers(&gone);
+    if !gone.is_empty() {
+        door.spawn(release(gone));
+    }
+    numbers
+}
+
+/// Asks one that has retired, if there is one.
+async fn silent_elsewhere(door: &Door, connection: &Connection) -> Vec<u64> {
+    let asked = async { door.retired_one().await?.silent(connection.clone()).await };
+    match timeout(LONGEST, asked).await {
+        Ok(Ok(reply)) => reply.numbers,
+        // Mostly there is none.
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+fn numbers(connections: &[Rc<Carried>]) -> Vec<u64> {
+    connections.iter().map(|carried| carried.connection.number).collect()
+}
+
+/// Ends connections when the protocol has let go of them.
+async fn release(gone: Vec<Rc<Carried>>) {
     // Our end is held here: the protocol is not told of an end before it has what comes instead.
     let released = async {
         for carried in &gone {

@@ -6,7 +6,7 @@ use holdfast_api::transport::v1::TransportDispatcher;
 use holdfast_process::Boot;
 use tracing::info;
 
-use crate::{Shared, door::Door, service::DoorService};
+use crate::{Shared, door::Door, retired, service::DoorService};
 
 /// The doors of VRFs.
 pub(crate) struct Vrfs {
@@ -19,7 +19,7 @@ pub(crate) struct Vrfs {
 /// them.
 struct Vrf {
     door: Rc<Door>,
-    _boot: Boot,
+    boot: Boot,
 }
 
 impl Drop for Vrf {
@@ -46,12 +46,17 @@ impl Vrfs {
         }
     }
 
+    /// Has all of them let nobody in any more; under which names they are found from now on.
+    pub(crate) fn retire(&self) -> Vec<Boot> {
+        self.doors.take().values().map(|vrf| retired::leave(&vrf.boot, &vrf.door)).collect()
+    }
+
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
         let door = Door::open(&boot, Rc::clone(&self.shared));
         boot.node.serve(TransportDispatcher::new(DoorService::of_vrf(Rc::clone(&door))));
         boot.join();
         info!(event = "vrf-added", vrf, "VRF added");
-        Vrf { door, _boot: boot }
+        Vrf { door, boot }
     }
 }

@@ -9,8 +9,8 @@ use std::{
 
 use holdfast_sockets::filter::{Filter, FilteredPeer};
 use holdfast_sys::{kernel_drops, tcp::IpVersion};
-use holdfast_transport::Protocol;
-use rustix::net::{RecvFlags, netdevice, recv};
+use holdfast_transport::{Protocol, Side};
+use rustix::net::{RecvFlags, netdevice, recv, sockopt};
 
 use crate::peers::Peers;
 
@@ -36,18 +36,31 @@ impl Watched {
         Self { socket, version, filter: RefCell::new(Filter::datagrams(version, [])), dropped }
     }
 
-    /// A UDP socket that nobody has read from; the kernel drops at it what claims to be of a neighbour and is not.
+    /// A UDP socket that nobody has read from; the kernel drops at it what claims to be of a neighbour and is not. Where it is
+    /// bound beside that of a process that has retired, it has what is of this side.
     ///
     /// # Errors
     /// The kernel refuses. Then the socket is not to be used.
-    pub(crate) fn datagrams(socket: &UdpSocket, peers: &Peers) -> io::Result<Self> {
+    pub(crate) fn datagrams(socket: &UdpSocket, side: Side, peers: &Peers) -> io::Result<Self> {
         let watched = Self::new(socket.try_clone()?, socket.local_addr()?.ip());
-        if watched.follow(peers)? {
+        let is_beside = sockopt::socket_reuseport(socket)?;
+        if is_beside {
+            side.steer(socket)?;
+        }
+        if watched.follow(peers)? || is_beside {
             // What was there before has not passed it.
             let early = || recv(&watched.socket, &mut [0; 1][..], RecvFlags::DONTWAIT | RecvFlags::TRUNC);
             let _ = (0..MOST_EARLY).find(|_| early().is_err());
         }
         Ok(watched)
+    }
+
+    /// Others may be bound to its port beside it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn share(&self) -> io::Result<()> {
+        Ok(sockopt::set_socket_reuseport(&self.socket, true)?)
     }
 
     /// Has the kernel drop what follows from these peers; whether it had to be told.
@@ -125,7 +138,8 @@ mod tests {
             std::iter::from_fn(|| socket.recv(&mut octet).ok().map(|_| octet[0])).collect::<Vec<_>>()
         };
         send(64);
-        let watched = Watched::datagrams(&socket, &neighbour(true, api::Protocol::Quic)).expect("filtered");
+        let watched =
+            Watched::datagrams(&socket, Side::Low, &neighbour(true, api::Protocol::Quic)).expect("filtered");
         assert!(received().is_empty(), "it came before");
         send(64);
         send(255);
@@ -143,7 +157,8 @@ mod tests {
         socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("set");
         let sender = UdpSocket::bind("127.0.0.7:0").expect("bound");
         sender.send_to(b"early", socket.local_addr().expect("an address")).expect("sent");
-        Watched::datagrams(&socket, &neighbour(false, api::Protocol::Quic)).expect("nothing to filter");
+        Watched::datagrams(&socket, Side::Low, &neighbour(false, api::Protocol::Quic))
+            .expect("nothing to filter");
         assert_eq!(socket.recv(&mut [0; 9]).expect("it is here"), 5);
     }
 }

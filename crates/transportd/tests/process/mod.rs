@@ -3,23 +3,25 @@
 mod proven;
 
 use std::{
+    cell::RefCell,
     io::{ErrorKind as Kind, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::Command,
+    rc::Rc,
     thread,
     time::Duration,
 };
 
 use holdfast_api::{
-    keeper::v1::{Empty as KeeperEmpty, KeeperClient},
+    keeper::v1::{Empty as KeeperEmpty, KeeperClient, Kept, ListReply, PutRequest},
     socket::v1::{self as sockets, SocketClient, SocketDispatcher},
     transport::v1::{
         Configuration, Connection, DialRequest, Empty, ListenRequest, Listener, MeterRequest, Peer, Protocol,
         TransportClient,
     },
 };
-use holdfast_process::Boot;
+use holdfast_process::{Boot, OLD_TRANSPORT};
 use holdfast_sockets::{Place, SocketService};
 use holdfast_xrl::{
     Channel, Client, ErrorKind, Finder, Handler, IncomingCall, Link, Node, PeerIdentity, Resolver, Service,
@@ -36,8 +38,9 @@ const ROUTER: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const NEIGHBOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// A keeper that takes whoever asks to this Finder.
-struct Doorman(Finder);
+/// A keeper that takes whoever asks to this Finder, and has what was put there.
+#[derive(Clone)]
+struct Doorman(Finder, Rc<RefCell<Vec<Kept>>>);
 
 impl Service for Doorman {
     fn info(&self) -> &'static ServiceInfo {
@@ -45,10 +48,41 @@ impl Service for Doorman {
     }
 
     fn dispatch(&self, call: IncomingCall<'_>) -> Handler {
-        let (near, far) = UnixStream::pair().expect("sockets");
-        self.0.attach(far.into(), PeerIdentity::new("transport").pid(7)).expect("attached");
-        call.unary(|_, _: KeeperEmpty, _| async { Ok((KeeperEmpty {}, vec![near.into()])) })
+        let Self(finder, kept) = self.clone();
+        match call.method() {
+            KeeperClient::ATTACH_FINDER => call.unary(|_, _: KeeperEmpty, _| async move {
+                let (near, far) = UnixStream::pair().expect("sockets");
+                let identity = PeerIdentity::new("transport").class(OLD_TRANSPORT).pid(7);
+                finder.attach(far.into(), identity).expect("attached");
+                Ok((KeeperEmpty {}, vec![near.into()]))
+            }),
+            KeeperClient::PUT => call.unary(|_, put: PutRequest, _| async move {
+                let PutRequest { key, note, .. } = put;
+                kept.borrow_mut().push(Kept { key, note: Some(note), ..Kept::default() });
+                Ok((KeeperEmpty {}, Vec::new()))
+            }),
+            KeeperClient::LIST => call.unary(|_, _: KeeperEmpty, _| async move {
+                Ok((ListReply { kept: kept.borrow().clone() }, Vec::new()))
+            }),
+            KeeperClient::RETIRE => {
+                call.unary(|_, _: KeeperEmpty, _| async { Ok((KeeperEmpty {}, Vec::new())) })
+            }
+            _ => call.unknown(),
+        }
     }
+}
+
+/// Starts a process with this keeper.
+fn process(keeper: &Doorman) {
+    let node = Node::new("keeper");
+    node.serve(keeper.clone());
+    let (near, far) = UnixStream::pair().expect("sockets");
+    node.attach(far.into(), PeerIdentity::new("transport")).expect("attached");
+    let client = KeeperClient::new(Channel::connect(near.into()).expect("connected"));
+    spawn_local(async move {
+        let _open = node;
+        holdfast_transportd::run(Boot::new(Node::new("transport"), client)).await.expect("it lives");
+    });
 }
 
 /// The process, and those around it.
@@ -56,6 +90,7 @@ struct Router {
     manager: Resolver,
     bgp: Resolver,
     metrics: Resolver,
+    keeper: Doorman,
     /// Whoever opens sockets.
     _opener: Node,
 }
@@ -63,15 +98,8 @@ struct Router {
 impl Router {
     async fn start() -> Self {
         let finder = Finder::new();
-        let keeper = Node::new("keeper");
-        keeper.serve(Doorman(finder.clone()));
-        let (near, far) = UnixStream::pair().expect("sockets");
-        keeper.attach(far.into(), PeerIdentity::new("transport")).expect("attached");
-        let client = KeeperClient::new(Channel::connect(near.into()).expect("connected"));
-        spawn_local(async move {
-            let _open = keeper;
-            holdfast_transportd::run(Boot::new(Node::new("transport"), client)).await.expect("it lives");
-        });
+        let keeper = Doorman(finder.clone(), Rc::default());
+        process(&keeper);
         let opener = Node::new("fea");
         opener.serve(SocketDispatcher::new(SocketService::new(Place::Here, None)));
         let (near, far) = Link::pair();
@@ -86,6 +114,7 @@ impl Router {
             manager: resolver("manager"),
             bgp: resolver("bgp"),
             metrics: resolver("metrics"),
+            keeper,
             _opener: opener,
         }
     }

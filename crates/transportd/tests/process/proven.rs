@@ -11,15 +11,16 @@ use std::{
 };
 
 use holdfast_api::transport::v1::{
-    Admission, Configuration, Connection, Empty, Listener, MeterReply, MeterRequest, Peer, Protocol, Secrets,
-    TransportClient, Trust,
+    Admission, Configuration, Connection, Empty, Listener, MeterReply, MeterRequest, Peer, Protocol,
+    RetireRequest, Secrets, TransportClient, Trust,
 };
+use holdfast_process::OLD_TRANSPORT;
 use holdfast_tls::{
     Identity, PeerTls, Seeds,
     keys::{Algorithm, PrivateKey, Validity, self_signed},
 };
 use holdfast_transport::{Connection as Dialled, Expected, Failure, noq, tls};
-use holdfast_xrl::ReplyStream;
+use holdfast_xrl::{Client, ErrorKind as XrlErrorKind, ReplyStream};
 use prost::Message;
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
@@ -33,7 +34,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{NEIGHBOR, PORT, ROUTER, Router, call, handed, peer, read, story};
+use super::{NEIGHBOR, PORT, ROUTER, Router, call, handed, peer, process, read, story};
 
 /// A router's key, and the certificate that it has made of it.
 struct Own {
@@ -229,6 +230,96 @@ fn a_connection_that_is_silent_is_replaced_by_the_next_one_of_the_peer() {
             assert!(connection.control.answers().await);
         }
         drop(frozen);
+    });
+}
+
+/// Octets go both ways through a connection that was handed over before.
+async fn talk_on(dialled: &mut Dialled, end: &mut UnixStream) {
+    dialled.stream.write_all(b"UPDATE").await.expect("written");
+    dialled.stream.flush().await.expect("sent");
+    let mut octets = [0; 6];
+    end.read_exact(&mut octets).await.expect("they arrive");
+    assert_eq!(&octets, b"UPDATE");
+    end.write_all(b"REFRESH").await.expect("written");
+    let mut octets = [0; 7];
+    dialled.stream.read_exact(&mut octets).await.expect("they arrive");
+    assert_eq!(&octets, b"REFRESH");
+}
+
+fn stream(descriptor: OwnedFd) -> UnixStream {
+    UnixStream::from_std(StdStream::from(descriptor)).expect("a stream")
+}
+
+#[test]
+fn what_is_carried_stays_with_who_retires_and_what_is_new_is_for_the_next_one() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        configure(&router, &ours, &theirs).await;
+        let mut accepted = router.door().await.accept(Empty {});
+        let elsewhere = theirs.elsewhere(&ours);
+        let (frozen, frozen_end) = handed(&mut accepted).await;
+        let mut quic = theirs.over_quic(&ours).await.expect("connected");
+        let (over_quic, quic_end) = handed(&mut accepted).await;
+        let mut tls = theirs.over_tls(&ours).await.expect("connected");
+        let (over_tls, tls_end) = handed(&mut accepted).await;
+        let (frozen_end, mut quic_end, mut tls_end) = (stream(frozen_end), stream(quic_end), stream(tls_end));
+
+        let manager: TransportClient = router.manager.client("transport").await.expect("it is there");
+        let asked = manager.retire(RetireRequest { dry_run: true }).await.expect("it can");
+        assert_eq!(asked.connections, 3);
+        router.bgp.client::<TransportClient>(OLD_TRANSPORT).await.map(drop).expect_err("nothing was done");
+        // It may have gone before it has answered.
+        let _ = manager.retire(RetireRequest { dry_run: false }).await;
+        manager.channel().closed().await;
+        process(&router.keeper);
+        configure(&router, &ours, &theirs).await;
+        let mut accepted = router.door().await.accept(Empty {});
+        let old: TransportClient = router.bgp.wait_for(OLD_TRANSPORT).await.expect("it is there");
+        let refused = old.accept(Empty {}).next().await.expect_err("it lets nobody in");
+        assert_eq!(refused.kind(), XrlErrorKind::FailedPrecondition);
+        for _ in 0..8 {
+            talk_on(&mut quic, &mut quic_end).await;
+            talk_on(&mut tls, &mut tls_end).await;
+        }
+        for number in [over_quic.number, over_tls.number] {
+            let meter = old.meter(MeterRequest { number }).await;
+            assert_eq!(meter, Ok(MeterReply { received: 48, sent: 56 }));
+            let unknown = router.door().await.meter(MeterRequest { number }).await.expect_err("the other's");
+            assert_eq!(unknown.kind(), XrlErrorKind::NotFound);
+        }
+
+        // Who comes is the next one's, which has the old one's silent connection replaced.
+        let silent = elsewhere.freeze().await;
+        let mut new = theirs.over_quic(&ours).await.expect("connected");
+        let (connection, new_end) = handed(&mut accepted).await;
+        assert_eq!(connection.replaces, [frozen.number]);
+        let mut new_end = stream(new_end);
+        for _ in 0..8 {
+            talk_on(&mut new, &mut new_end).await;
+            talk_on(&mut quic, &mut quic_end).await;
+        }
+        assert!(router.door().await.meter(MeterRequest { number: connection.number }).await.is_ok());
+
+        // It ends with the last of its connections.
+        drop((frozen_end, quic_end, tls_end));
+        old.channel().closed().await;
+        talk_on(&mut new, &mut new_end).await;
+        drop(silent);
+    });
+}
+
+#[test]
+fn who_carries_nothing_does_not_retire() {
+    story(|router| async move {
+        let (ours, theirs) = (Own::new("r1"), Own::new("r2"));
+        configure(&router, &ours, &theirs).await;
+        let manager: TransportClient = router.manager.client("transport").await.expect("it is there");
+        let asked = manager.retire(RetireRequest { dry_run: false }).await.expect("it answers");
+        assert_eq!(asked.connections, 0);
+        assert!(router.keeper.1.borrow().is_empty());
+        let mut accepted = router.door().await.accept(Empty {});
+        let dialled = theirs.over_tls(&ours).await.expect("it lets in");
+        talk(&router, &mut accepted, dialled).await;
     });
 }
 
