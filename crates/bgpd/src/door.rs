@@ -12,7 +12,7 @@ use std::{
 use holdfast_api::transport::v1::{self as transport, TransportClient};
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
-use holdfast_process::spawn_task;
+use holdfast_process::{OLD_TRANSPORT, spawn_task};
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -165,11 +165,14 @@ pub(crate) fn code(message: &[u8]) -> Option<u32> {
 /// what that is told.
 pub(crate) async fn part(bgp: &Bgp, stream: &Stream, number: u64, code: Option<u32>) {
     let told = async {
-        if let (true, Some(code)) = (stream.is_carried(), code)
-            && let Ok(door) = bgp.surroundings.wait_for::<TransportClient>("transport").await
+        let (true, Some(code)) = (stream.is_carried(), code) else { return };
+        let Ok(door) = bgp.surroundings.wait_for::<TransportClient>("transport").await else { return };
+        let closed = door.close(transport::CloseRequest { number, code }).await;
+        // It has ended already, the door is of a release that has no word for it, or one has it that has retired.
+        if closed.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+            && let Ok(old) = bgp.surroundings.client::<TransportClient>(OLD_TRANSPORT).await
         {
-            // It has ended already, or the door is of a release that has no word for it.
-            let _ = door.close(transport::CloseRequest { number, code }).await;
+            let _ = old.close(transport::CloseRequest { number, code }).await;
         }
     };
     tokio::join!(goodbye(stream), told);

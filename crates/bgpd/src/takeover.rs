@@ -14,15 +14,15 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::HeldSession,
-    transport::v1::{MeterRequest, TransportClient},
+    transport::v1::{MeterReply, MeterRequest, TransportClient},
 };
 use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
 use holdfast_bgp_session::{Frozen, Messages, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
-use holdfast_process::{formats::NSR_LOGS, hash_key, spawn_task};
+use holdfast_process::{OLD_TRANSPORT, formats::NSR_LOGS, hash_key, spawn_task};
 use holdfast_sys::{memory::SharedMemory, pair};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{ErrorKind, XrlError};
 use prost::Message;
 use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
@@ -222,9 +222,11 @@ async fn meter(bgp: &Bgp, number: u64, socket: &OwnedFd) -> Result<Offsets, Stri
             return Err(GONE.into());
         }
         let before = unread()?;
-        let door = timeout(DOOR, bgp.surroundings.wait_for::<TransportClient>("transport")).await;
-        let door = door.map_err(|_| "the process transport is not there")?;
-        let said = door.map_err(|error| error.to_string())?.meter(MeterRequest { number }).within(DOOR).await;
+        let mut said = ask_meter(bgp, "transport", number).await?;
+        if said.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) && !is_gone()? {
+            // Whoever has the other end lives: it has retired.
+            said = ask_meter(bgp, OLD_TRANSPORT, number).await?;
+        }
         // Another one may have a connection of this number, too.
         if is_gone()? {
             return Err(GONE.into());
@@ -238,6 +240,13 @@ async fn meter(bgp: &Bgp, number: u64, socket: &OwnedFd) -> Result<Offsets, Stri
         tokio::task::yield_now().await;
     }
     Err("the door goes on putting octets in".into())
+}
+
+/// What the door of this class says of a connection; the outer error: it is not there.
+async fn ask_meter(bgp: &Bgp, class: &str, number: u64) -> Result<Result<MeterReply, XrlError>, String> {
+    let door = timeout(DOOR, bgp.surroundings.wait_for::<TransportClient>(class)).await;
+    let door = door.map_err(|_| format!("the process {class} is not there"))?;
+    Ok(door.map_err(|error| error.to_string())?.meter(MeterRequest { number }).within(DOOR).await)
 }
 
 /// Makes one peer.

@@ -17,7 +17,7 @@ use holdfast_api::{
     transport::v1::{self as transport, TransportClient},
 };
 use holdfast_bgp_wire::KEEPALIVE;
-use holdfast_process::{Boot, Resolver};
+use holdfast_process::{Boot, OLD_TRANSPORT, Resolver};
 use holdfast_types::Asn;
 use holdfast_xrl::{
     Channel, Client, Finder, Handler, IncomingCall, Link, Node, PeerIdentity, ReplySink, Service,
@@ -208,7 +208,7 @@ impl Scene {
         let door = Rc::new(Door::default());
         node.serve(Served(Rc::clone(&door)));
         let (near, far) = Link::pair();
-        self.finder.attach_link(far, PeerIdentity::new("transport").class("transport"));
+        self.finder.attach_link(far, PeerIdentity::new("transport").class(OLD_TRANSPORT));
         node.join_link(near).await.expect("registered");
         self.nodes.push(node);
         door

@@ -13,6 +13,7 @@ use holdfast_api::{
 };
 use holdfast_bgp_wire::{KEEPALIVE, MessageType, next_message};
 use holdfast_nsr::{Log, SessionId};
+use holdfast_process::OLD_TRANSPORT;
 use holdfast_sys::{memory::SharedMemory, pair};
 use holdfast_xrl::Node;
 
@@ -203,6 +204,21 @@ fn a_carried_session_goes_on_in_the_next_process_to_the_octet() {
         assert_eq!((shown.transport.as_str(), shown.proof.as_str()), ("quic", "public key, SHA-256 2b:00"));
         assert_eq!((shown.local_address.as_str(), shown.remote_port), ("127.0.0.9", 4433));
         assert_eq!(scene.keys(), ["log", "session-1"], "it would go on once more");
+    });
+}
+
+#[test]
+fn a_session_goes_on_that_a_door_carries_which_has_retired() {
+    let (kept, mut far) = died();
+    run(async {
+        let mut scene = Scene::new(kept);
+        let _new = scene.door(Node::new("transport")).await;
+        let old = scene.door(Node::retired(OLD_TRANSPORT, None)).await;
+        old.meters.borrow_mut().insert(NUMBER, far.meter());
+        scene.configure("bgp", told(&["192.0.2.0/24"])).await.expect("taken");
+        until("it goes on", async || resumed(&scene).await == 1).await;
+        far.put_in(&announcement(65_001, 12));
+        until("a new route", async || scene.routes("bgp").await.len() == 3).await;
     });
 }
 
