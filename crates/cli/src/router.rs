@@ -19,6 +19,9 @@ use crate::Failure;
 /// Name of the operator's socket in the runtime directory.
 const SOCKET: &str = "holdfast.sock";
 
+/// The process that carries what it had before an upgrade, beside the new `transport`.
+pub(crate) const OLD_TRANSPORT: &str = "transport-old";
+
 /// How the place of a router begins that is reached over TCP.
 const TCP: &str = "tcp://";
 /// Variables of the environment with the key for it.

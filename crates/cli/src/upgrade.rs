@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::{
     Failure, Options,
     json::line,
-    router::{self, Router, answer, answer_within},
+    router::{self, OLD_TRANSPORT, Router, answer, answer_within},
     text::or_dash,
 };
 
@@ -29,7 +29,8 @@ const LAST_STEP: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Replaces the running router's binary by another one, process by process, while sessions and routes stay: fea, rib,
-/// bgp, then the manager together with the keeper, whose process id stays. A build that cannot work beside the running
+/// transport, bgp, then the manager together with the keeper, whose process id stays. Where transport carries sessions
+/// (TLS, QUIC), the old process stays beside the new one as `transport-old` until they end; there is one at most. A build that cannot work beside the running
 /// one is refused before anything is touched; if a process does not run with it, all go back. A process that runs the
 /// build already is left alone, so the command can be given again. The file has to belong to root or to the router's
 /// user, and nobody else may have the right to write to it.
@@ -44,6 +45,9 @@ pub struct Upgrade {
     /// Only say what would be done, which sessions would end, and what stands against it.
     #[arg(long)]
     dry_run: bool,
+    /// Let no process of an old build stay: sessions that one carries (TLS, QUIC) end, and come up anew.
+    #[arg(long)]
+    now: bool,
 }
 
 impl Upgrade {
@@ -57,13 +61,13 @@ impl Upgrade {
         let directory = &self.options.runtime_dir;
         if self.dry_run {
             return router::with(directory, async |router| {
-                plan::show(&router, file, &path, self.options.json, out).await
+                plan::show(&router, (file, &path), self.now, self.options.json, out).await
             });
         }
         let report = &mut Report { out, json: self.options.json };
         let mut asked = None;
         router::with(directory, async |router| {
-            asked = ask(&router, file, &path, report).await?;
+            asked = ask(&router, (file, &path), self.now, report).await?;
             Ok(())
         })?;
         match asked {
@@ -101,12 +105,12 @@ impl Report<'_> {
 /// Has the manager do its part; the build, if the manager itself and the keeper are being replaced now.
 async fn ask(
     router: &Router,
-    file: File,
-    path: &Path,
+    (file, path): (File, &Path),
+    now: bool,
     report: &mut Report<'_>,
 ) -> Result<Option<String>, Failure> {
     let manager: ManagerClient = router.client("manager").await?;
-    let request = UpgradeRequest { path: path.as_os_str().as_bytes().to_vec(), dry_run: false };
+    let request = UpgradeRequest { path: path.as_os_str().as_bytes().to_vec(), dry_run: false, now };
     let mut progress = manager.upgrade(request, vec![file.into()]);
     while let Some(progress) = answer_within(STEP, progress.next()).await? {
         if progress.last {
@@ -134,7 +138,9 @@ fn last_step(directory: &Path, build: &str, report: &mut Report<'_>) -> Result<(
                         let milliseconds = begin.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
                         let (name, text) = (waiting.remove(at), "replaced".to_owned());
                         let (process, build) = (name.to_owned(), build.to_owned());
-                        report.line(&UpgradeProgress { build, process, text, milliseconds, last: false })?;
+                        let progress =
+                            UpgradeProgress { build, process, text, milliseconds, ..Default::default() };
+                        report.line(&progress)?;
                     }
                 }
                 if processes.iter().all(|process| process.build == build && process.state == "running") {
@@ -154,9 +160,13 @@ fn last_step(directory: &Path, build: &str, report: &mut Report<'_>) -> Result<(
     }
 }
 
+/// Those that are to run.
 async fn processes(router: &Router) -> Result<Vec<Process>, Failure> {
     let manager: ManagerClient = router.client("manager").await?;
-    Ok(answer(manager.show_processes(Empty {})).await?.processes)
+    let mut processes = answer(manager.show_processes(Empty {})).await?.processes;
+    // It stays with its build.
+    processes.retain(|process| process.name != OLD_TRANSPORT);
+    Ok(processes)
 }
 
 fn differing(processes: &[Process], build: &str) -> String {

@@ -168,6 +168,7 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
         changed: tokio::sync::Notify::new(),
         running: tokio::sync::Notify::new(),
         ended: tokio::sync::Notify::new(),
+        retired: RefCell::default(),
         own: RefCell::default(),
         keeper_build: RefCell::default(),
         synced: tokio::sync::Notify::new(),
@@ -278,6 +279,8 @@ fn told(manager: &Rc<Manager>, event: ProcessEvent) {
     if event.synced {
         manager.keeper_build.replace(event.build);
         manager.synced.notify_one();
+    } else if !event.retired_from.is_empty() {
+        retired(manager, event, now);
     } else if event.ended.is_empty() {
         if event.name == "manager" {
             manager.own.replace(event);
@@ -302,6 +305,19 @@ fn told(manager: &Rc<Manager>, event: ProcessEvent) {
         manager.ended.notify_waiters();
     }
     manager.changed.notify_one();
+}
+
+/// A process has given its place up, or one that had has ended. Told a second time, nothing is new.
+fn retired(manager: &Manager, event: ProcessEvent, now: Instant) {
+    let ProcessEvent { name, pid, ended, retired_from, .. } = &event;
+    if ended.is_empty() {
+        manager.supervisor.borrow_mut().retired(retired_from, *pid, now);
+        manager.retired.borrow_mut().insert(*pid, event);
+    } else {
+        manager.retired.borrow_mut().remove(pid);
+        info!(event = "process-ended", process = name, pid, "ended: {ended}");
+    }
+    manager.ended.notify_waiters();
 }
 
 /// Whoever registers at the Finder is told its configuration.

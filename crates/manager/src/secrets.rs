@@ -43,6 +43,11 @@ impl Secrets {
         }
     }
 
+    /// For who proves nothing to anybody any more.
+    pub(crate) fn seeds_only() -> Self {
+        Self { private_key: Arc::default(), key_log: None, seeds: true }
+    }
+
     /// The descriptors of `Keep`: the sealed memory, and the file of the key log if there is one.
     ///
     /// # Errors

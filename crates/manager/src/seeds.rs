@@ -12,6 +12,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use holdfast_api::transport::v1::{Empty, TransportClient};
+use holdfast_process::OLD_TRANSPORT;
+use holdfast_xrl::XrlError;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Notify, time::sleep_until};
@@ -22,6 +25,7 @@ use crate::{
     file,
     history::History,
     reload,
+    secrets::Secrets,
     service::Manager,
 };
 
@@ -131,7 +135,22 @@ async fn tell(manager: &Rc<Manager>) -> bool {
             all = false;
         }
     }
+    if !manager.retired.borrow().is_empty()
+        && let Err(error) = tell_retired(manager).await
+    {
+        warn!(event = "seeds-refused", "{OLD_TRANSPORT} does not take other keys of QUIC: {error}");
+    }
     all
+}
+
+/// One that has retired goes on making connection ids, for which its successor may have to answer.
+async fn tell_retired(manager: &Manager) -> Result<(), XrlError> {
+    let descriptors = Secrets::seeds_only().descriptors(manager);
+    let descriptors =
+        descriptors.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
+    let transport: TransportClient = manager.resolver.client(OLD_TRANSPORT).await?;
+    transport.keep(Empty {}, descriptors).await?;
+    Ok(())
 }
 
 fn load(manager: &Manager, fresh: &[u8; LENGTH]) -> Held {

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::fd::OwnedFd,
     path::PathBuf,
@@ -25,7 +25,7 @@ use holdfast_config::{
     Config,
     schema::{self, VrfPlace},
 };
-use holdfast_process::{Closed, WORKERS, metrics::High, spawn_task};
+use holdfast_process::{Closed, OLD_TRANSPORT, WORKERS, metrics::High, spawn_task};
 use holdfast_xrl::{CallContext, Finder, PeerIdentity, ReplySink, Resolver, XrlError};
 use rustix::process::Signal;
 use tokio::{
@@ -76,6 +76,8 @@ pub(crate) struct Manager {
     pub(crate) running: Notify,
     /// A process has ended.
     pub(crate) ended: Notify,
+    /// Processes that have given their place up and live on, as the keeper says of them, by their ids.
+    pub(crate) retired: RefCell<BTreeMap<u32, ProcessEvent>>,
     /// What the keeper says of this manager.
     pub(crate) own: RefCell<ProcessEvent>,
     /// What the keeper was started from.
@@ -125,6 +127,8 @@ impl Manager {
                 self.wait_for_end(name).await;
             }
         }
+        // What they carry has ended with `bgp`.
+        self.end_retired(Signal::TERM, "").await;
         self.keeper.stopped(KeeperEmpty {}).detach();
     }
 
@@ -132,6 +136,7 @@ impl Manager {
     pub(crate) fn processes(&self, now: Instant) -> Vec<Process> {
         let mut processes = vec![keeper(&self.keeper_build.borrow()), manager(self, now)];
         processes.extend(self.supervisor.borrow().processes().iter().map(|process| show(process, now)));
+        processes.extend(self.retired.borrow().values().map(show_retired));
         processes
     }
 
@@ -164,6 +169,25 @@ impl Manager {
             warn!(event = "stop-failed", process = name, "does not end");
         }
     }
+
+    /// Ends those that have given their place up, with what they carry; whether all have ended.
+    pub(crate) async fn end_retired(&self, signal: Signal, reason: &str) -> bool {
+        self.retired.borrow().keys().for_each(|pid| self.signal(*pid, signal, reason));
+        let ended = async {
+            loop {
+                let ended = self.ended.notified();
+                if self.retired.borrow().is_empty() {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        let all = tokio::time::timeout(STOP_LIMIT, ended).await.is_ok();
+        if !all {
+            warn!(event = "stop-failed", process = OLD_TRANSPORT, "does not end");
+        }
+        all
+    }
 }
 
 impl ManagerServer for Served {
@@ -177,6 +201,9 @@ impl ManagerServer for Served {
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
         if request.name == "fea" || request.name == "manager" {
             identity = identity.class("socket");
+        }
+        if request.name == "transport" {
+            identity = identity.class(OLD_TRANSPORT);
         }
         let attached = self.0.finder.attach(fd, identity);
         attached.map_err(|error| XrlError::internal(error.to_string()))?;
@@ -343,6 +370,24 @@ fn show(process: &crate::supervisor::Process, now: Instant) -> Process {
         memory_bytes: pid.map_or(0, memory),
         detail: process.detail.clone(),
         build: process.build.clone(),
+        ..Process::default()
+    }
+}
+
+/// One that lives on beside another in its place.
+fn show_retired(event: &ProcessEvent) -> Process {
+    Process {
+        name: event.name.clone(),
+        pid: event.pid,
+        state: "retired".into(),
+        uptime_seconds: uptime(event.pid),
+        restarts: event.restarts,
+        last_exit: event.last_exit.clone(),
+        last_end: event.last_end.clone(),
+        hung: event.hung,
+        memory_bytes: memory(event.pid),
+        detail: "until the connections end that it carries".into(),
+        build: event.build.clone(),
         ..Process::default()
     }
 }

@@ -277,6 +277,14 @@ impl Supervisor {
         process.start_again(process.came_up || is_old, now);
     }
 
+    /// It lives on, and not as this process: another one is started in its place.
+    pub(crate) fn retired(&mut self, name: &str, pid: u32, now: Instant) {
+        let is_it = self.is_alive(name, pid);
+        if let Some(process) = self.find(name).filter(|_| is_it) {
+            process.state = State::BackingOff { until: now };
+        }
+    }
+
     /// What the keeper knows of the dead of a name: how the last one ended, as one word, and how many were hung.
     pub(crate) fn remember(&mut self, name: &str, last_end: &str, hung: u32) {
         if let Some(process) = self.find(name) {
@@ -365,6 +373,20 @@ mod tests {
             None,
             "a second birth of the same process changes nothing"
         );
+    }
+
+    #[test]
+    fn who_retires_is_replaced_at_once_and_has_not_died() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        supervisor.retired("bgp", 8, now);
+        assert_eq!(state(&supervisor), State::Running { pid: 7, since: now }, "it is another one");
+        supervisor.retired("bgp", 7, now);
+        assert_eq!(supervisor.process("bgp").map(|process| process.restarts), Some(0));
+        comes_up(&mut supervisor, 8, now);
+        // It is told again, and its own end comes later.
+        supervisor.retired("bgp", 7, now);
+        assert_eq!(state(&supervisor), State::Running { pid: 8, since: now });
     }
 
     /// The next process is there, and has taken its configuration.

@@ -12,9 +12,10 @@ use holdfast_api::{
     keeper::v1::{Empty, UseBinaryRequest},
     manager::v1::{UpgradeProgress, UpgradeRequest},
     rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
+    transport::v1::{RetireRequest, TransportClient},
 };
-use holdfast_process::{End, Worker};
-use holdfast_xrl::XrlError;
+use holdfast_process::{End, OLD_TRANSPORT, Worker};
+use holdfast_xrl::{ErrorKind, XrlError};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
@@ -31,6 +32,10 @@ const WITH_ROUTES: [&str; 3] = ["fea", "rib", "bgp"];
 /// sessions have to come up anew, or that are down, takes as long as it takes.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const SETTLE_PAUSE: Duration = Duration::from_millis(20);
+/// The process that carries connections, which no other can take over: it retires.
+const CARRIES: &str = "transport";
+/// It gives its place up within this time.
+const RETIRE_LIMIT: Duration = Duration::from_secs(5);
 /// How the death of a process that is replaced is described.
 const REASON: &str = "upgrade";
 /// The operator reads the last line no later.
@@ -63,24 +68,26 @@ pub(crate) async fn upgrade(
     if !new.obstacles.is_empty() {
         return Err(wrong(&new.obstacles.join("; ")));
     }
-    let upgrade = Upgrade { manager, build: new.build, say };
+    let upgrade = Upgrade { manager, build: new.build, now: request.now, say };
     let first: Vec<_> =
         Worker::by_turn().map(|worker| worker.name).into_iter().filter(|name| upgrade.is_old(name)).collect();
     let last: Vec<_> = ["manager", "keeper"].into_iter().filter(|name| upgrade.is_old(name)).collect();
-    if first.is_empty() && last.is_empty() {
+    let ends_retired = request.now && !manager.retired.borrow().is_empty();
+    if first.is_empty() && last.is_empty() && !ends_retired {
         upgrade.say("", "every process runs this build already", Duration::ZERO);
         return Ok(());
     }
     if request.dry_run {
-        for name in first.iter().chain(&last) {
-            let text = format!("{} would be replaced", upgrade.build_of(name));
-            upgrade.say(name, &text, Duration::ZERO);
-        }
+        let replaced: Vec<_> = first.iter().chain(&last).copied().collect();
+        upgrade.say_what_would_be(&replaced).await;
         return Ok(());
     }
     info!(event = "upgrade-begun", build = upgrade.build, path = %path.display(), "upgrade begins");
     let request = UseBinaryRequest { path: request.path.clone(), build: upgrade.build.clone() };
     manager.keeper.use_binary(request, vec![file]).await?;
+    if ends_retired {
+        upgrade.end_retired().await?;
+    }
     let was_synced = upgrade.fea_synced().await.unwrap_or(false);
     upgrade.replace_all(&first, was_synced).await?;
     if !last.is_empty() {
@@ -97,10 +104,20 @@ fn refused(text: &str) -> XrlError {
     XrlError::failed_precondition(text)
 }
 
+/// How a process makes room for the next one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Room {
+    /// It lives on for what it carries, if it carries anything.
+    Retires,
+    Dies,
+}
+
 struct Upgrade<'a> {
     manager: &'a Rc<Manager>,
     /// The build that is to run everywhere.
     build: String,
+    /// Nobody retires.
+    now: bool,
     say: &'a Say,
 }
 
@@ -112,6 +129,7 @@ impl Upgrade<'_> {
             text: text.to_owned(),
             milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX),
             last: false,
+            retires: false,
         }
     }
 
@@ -138,13 +156,105 @@ impl Upgrade<'_> {
         wanted && self.build_of(name) != self.build
     }
 
+    /// What would be done with these, and with whom retires for them or has before.
+    async fn say_what_would_be(&self, names: &[&str]) {
+        let carried = if names.contains(&CARRIES) { self.carried().await } else { 0 };
+        if self.now || carried > 0 {
+            for old in self.manager.retired.borrow().values() {
+                self.say(&old.name, &format!("{} would be ended", old.build), Duration::ZERO);
+            }
+        }
+        for name in names {
+            let retires = *name == CARRIES && carried > 0;
+            let text = match retires {
+                true => "would be replaced, and carry its connections on until they end",
+                false => "would be replaced",
+            };
+            let text = format!("{} {text}", self.build_of(name));
+            let progress = UpgradeProgress { retires, ..self.progress(name, &text, Duration::ZERO) };
+            let _ = self.say.send(progress);
+        }
+    }
+
+    /// How many connections there are for which `transport` would retire.
+    async fn carried(&self) -> u32 {
+        // One of an earlier build does not, and does not know the question.
+        let carried = if self.now { Ok(0) } else { self.ask_to_retire(true).await };
+        carried.unwrap_or(0)
+    }
+
+    async fn ask_to_retire(&self, dry_run: bool) -> Result<u32, XrlError> {
+        let asked = async {
+            let transport: TransportClient = self.manager.resolver.client(CARRIES).await?;
+            Ok(transport.retire(RetireRequest { dry_run }).await?.connections)
+        };
+        let late = |_| Err(XrlError::timeout("no answer"));
+        tokio::time::timeout(RETIRE_LIMIT, asked).await.unwrap_or_else(late)
+    }
+
+    /// Ends those that have retired before, with what they carry.
+    async fn end_retired(&self) -> Result<(), XrlError> {
+        let before: Vec<_> = self.manager.retired.borrow().values().cloned().collect();
+        let begin = Instant::now();
+        if !self.manager.end_retired(Signal::KILL, REASON).await {
+            return Err(XrlError::failed_precondition(format!("{OLD_TRANSPORT} does not end")));
+        }
+        for old in before {
+            self.say(&old.name, &format!("ended, of {}", old.build), begin.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Has a process give its place up, if it carries what would end with it; whether it has. One that has retired before is
+    /// ended first: there is room for one.
+    async fn retire(&self, name: &str, pid: u32) -> Result<bool, XrlError> {
+        if name != CARRIES || self.carried().await == 0 {
+            return Ok(false);
+        }
+        self.end_retired().await?;
+        match self.ask_to_retire(false).await {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            // It leaves whoever has called it.
+            Err(error) if error.kind() == ErrorKind::Disconnected => {}
+            Err(error) => {
+                warn!(event = "retirement-failed", process = name, pid, "its connections end: {error}");
+                return Ok(false);
+            }
+        }
+        let retired = async {
+            loop {
+                let ended = self.manager.ended.notified();
+                if self.manager.pid(name) != Some(pid) {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        if tokio::time::timeout(RETIRE_LIMIT, retired).await.is_err() {
+            warn!(
+                event = "retirement-failed",
+                process = name,
+                pid,
+                "its connections end: it does not retire in time"
+            );
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     /// Replaces these processes; if one does not run, all of them go back.
     async fn replace_all(&self, names: &[&str], was_synced: bool) -> Result<(), XrlError> {
         for (number, name) in names.iter().enumerate() {
             let begin = Instant::now();
-            match self.replace(name).await {
-                Ok(()) => {
-                    self.say(name, "replaced", begin.elapsed());
+            match self.replace(name, Room::Retires).await {
+                Ok(retires) => {
+                    let text = match retires {
+                        true => "replaced; the one before carries its connections on until they end",
+                        false => "replaced",
+                    };
+                    let progress = UpgradeProgress { retires, ..self.progress(name, text, begin.elapsed()) };
+                    let _ = self.say.send(progress);
                     if WITH_ROUTES.contains(name) {
                         let _ = tokio::time::timeout(SETTLE_LIMIT, self.settled(was_synced)).await;
                     }
@@ -195,13 +305,13 @@ impl Upgrade<'_> {
     async fn back(&self, names: &[&str]) -> Result<(), String> {
         let mut result = Ok(());
         for name in names {
-            result = result.and(self.replace(name).await);
+            result = result.and(self.replace(name, Room::Dies).await.map(drop));
         }
         result
     }
 
-    /// Ends a process and waits until another runs in its place.
-    async fn replace(&self, name: &str) -> Result<(), String> {
+    /// Has a process make room, and waits until another runs in its place; whether the one before lives on.
+    async fn replace(&self, name: &str, room: Room) -> Result<bool, String> {
         let deaths = || {
             let supervisor = self.manager.supervisor.borrow();
             supervisor.process(name).map_or(0, |process| process.restarts)
@@ -209,7 +319,12 @@ impl Upgrade<'_> {
         let before = deaths();
         let old = self.manager.pid(name);
         self.manager.supervisor.borrow_mut().forgive(name);
-        if let Some(pid) = old {
+        let retired = match (room, old) {
+            (Room::Retires, Some(pid)) => self.retire(name, pid).await,
+            (Room::Retires, None) | (Room::Dies, _) => Ok(false),
+        };
+        let retired = retired.map_err(|error| error.message().to_owned())?;
+        if let Some(pid) = old.filter(|_| !retired) {
             let signal = match Worker::named(name).map(|worker| worker.end) {
                 Some(End::Asked) => Signal::TERM,
                 Some(End::Killed) | None => Signal::KILL,
@@ -225,7 +340,7 @@ impl Upgrade<'_> {
                 if let Some(State::Running { pid, .. }) = state
                     && Some(pid) != old
                 {
-                    return Ok(());
+                    return Ok(retired);
                 }
                 if deaths().saturating_sub(before) > MOST_DEATHS {
                     let supervisor = self.manager.supervisor.borrow();

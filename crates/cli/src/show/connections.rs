@@ -9,7 +9,7 @@ use super::listeners::protocol;
 use crate::{
     Failure,
     json::line,
-    router::{Router, answer},
+    router::{OLD_TRANSPORT, Router, answer},
     text::{address, or_dash, size, socket, time},
 };
 
@@ -19,30 +19,45 @@ pub(super) async fn show(
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let transport: TransportClient = router.client("transport").await?;
-    let mut shown = transport.show_connections(Empty {});
     let mut connections = Vec::new();
-    while let Some(carried) = answer(shown.next()).await? {
-        let connection = carried.connection.clone().unwrap_or_default();
-        if peer.as_ref().is_none_or(|peer| *peer == connection.peer) {
-            connections.push((carried, connection));
+    for process in ["transport", OLD_TRANSPORT] {
+        let transport: TransportClient = match router.client(process).await {
+            Ok(transport) => transport,
+            // Mostly there is none.
+            Err(Failure::NotRunning { .. }) if process == OLD_TRANSPORT => continue,
+            Err(failure) => return Err(failure),
+        };
+        let mut shown = transport.show_connections(Empty {});
+        while let Some(carried) = answer(shown.next()).await? {
+            let connection = carried.connection.clone().unwrap_or_default();
+            if peer.as_ref().is_none_or(|peer| *peer == connection.peer) {
+                connections.push(Shown { process, carried, connection });
+            }
         }
     }
     if as_json {
-        let all = connections.iter().map(|(carried, connection)| to_json(carried, connection));
+        let all = connections.iter().map(to_json);
         return Ok(line(out, &json!({ "connections": all.collect::<Vec<_>>() }))?);
     }
     if let (true, Some(peer)) = (connections.is_empty(), peer) {
         return Err(Failure::NothingFound(format!("no connection of `{peer}` is carried over TLS or QUIC")));
     }
-    Ok(connections.iter().try_for_each(|(carried, connection)| write(carried, connection, out))?)
+    Ok(connections.iter().try_for_each(|shown| write(shown, out))?)
 }
 
-fn to_json(carried: &CarriedConnection, connection: &Connection) -> Value {
+/// A connection, and who carries it.
+struct Shown {
+    process: &'static str,
+    carried: CarriedConnection,
+    connection: Connection,
+}
+
+fn to_json(Shown { process, carried, connection }: &Shown) -> Value {
     let text = |octets: &[u8]| address(octets).map(|address| address.to_string());
     json!({
         "peer": connection.peer,
         "protocol": protocol(connection.protocol()),
+        "process": process,
         "number": carried.number,
         "hostLocal": text(&connection.local_address),
         "portLocal": connection.local_port,
@@ -61,9 +76,10 @@ fn to_json(carried: &CarriedConnection, connection: &Connection) -> Value {
     })
 }
 
-fn write(carried: &CarriedConnection, connection: &Connection, out: &mut dyn Write) -> io::Result<()> {
+fn write(Shown { process, carried, connection }: &Shown, out: &mut dyn Write) -> io::Result<()> {
     let since = time(carried.since_unix_seconds);
-    writeln!(out, "{}, {}, since {since}", connection.peer, protocol(connection.protocol()))?;
+    let by = if *process == OLD_TRANSPORT { ", with the build before" } else { "" };
+    writeln!(out, "{}, {}, since {since}{by}", connection.peer, protocol(connection.protocol()))?;
     let local = socket(&connection.local_address, connection.local_port);
     let remote = socket(&connection.remote_address, connection.remote_port);
     write!(out, "  Local {local}, remote {remote}")?;
@@ -112,14 +128,19 @@ mod tests {
             port_now: 4000,
             ..CarriedConnection::default()
         };
+        let mut shown = Shown { process: "transport", carried, connection };
         let mut out = Vec::new();
-        write(&carried, &connection, &mut out).expect("writes");
+        write(&shown, &mut out).expect("writes");
         let expected = "r2, quic, since 2026-11-21 18:51:10Z\n  \
                         Local 10.0.1.1:179, remote 10.0.1.2:4000, which is at 10.0.1.3:4000 now\n  \
                         Proof: certificate CN=r2\n  Octets: 2.0 KiB received, 19 B sent\n  \
                         Round trip 1.3 ms, packets lost 0, migrations 1, key updates 0\n\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
-        let value = to_json(&carried, &connection);
+        let value = to_json(&shown);
         assert_eq!((&value["hostForeignNow"], &value["protocol"]), (&json!("10.0.1.3"), &json!("quic")));
+        shown.process = OLD_TRANSPORT;
+        out.clear();
+        write(&shown, &mut out).expect("writes");
+        assert!(out.starts_with(b"r2, quic, since 2026-11-21 18:51:10Z, with the build before\n"));
     }
 }

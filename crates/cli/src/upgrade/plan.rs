@@ -1,4 +1,4 @@
-//! `holdfast upgrade --dry-run`: what would be replaced, and which sessions that ends.
+//! `holdfast upgrade --dry-run`: what would be replaced, which sessions that ends, and which stay with the old build.
 //!
 //! Who replaces processes knows nothing of sessions, so those who have them are asked: `bgp` which of them outlive it, and
 //! `transport` which it carries.
@@ -22,12 +22,22 @@ use super::STEP;
 use crate::{
     Failure,
     json::line,
-    router::{Router, Table, answer, answer_within, split},
+    router::{OLD_TRANSPORT, Router, Table, answer, answer_within, split},
     show::{ESTABLISHED, protocol},
 };
 
-/// A session that would end, and come up anew.
-struct Ended {
+/// What becomes of a session.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Fate {
+    /// It would stay with a process of the old build.
+    Carried,
+    /// It would end, and come up anew.
+    Ended,
+}
+
+/// A session that would not simply go on.
+struct Concerned {
+    fate: Fate,
     peer: String,
     address: String,
     vrf: Option<String>,
@@ -37,71 +47,91 @@ struct Ended {
 /// Asks, and says what is answered.
 pub(super) async fn show(
     router: &Router,
-    file: File,
-    path: &Path,
+    (file, path): (File, &Path),
+    now: bool,
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let manager: ManagerClient = router.client("manager").await?;
-    let request = UpgradeRequest { path: path.as_os_str().as_bytes().to_vec(), dry_run: true };
+    let request = UpgradeRequest { path: path.as_os_str().as_bytes().to_vec(), dry_run: true, now };
     let mut steps = manager.upgrade(request, vec![file.into()]);
     let mut plan = Vec::new();
     while let Some(step) = answer_within(STEP, steps.next()).await? {
         plan.push(step);
     }
-    let mut ended = Vec::new();
+    let mut concerned = Vec::new();
     for instance in router.instances().await? {
         if let ("bgp", vrf) = split(&instance.class) {
             let table = Table { vrf: vrf.map(str::to_owned) };
-            ended.extend(sessions(&router.of(&table), &plan).await?);
+            concerned.extend(sessions(&router.of(&table), &plan).await?);
         }
     }
     if as_json {
-        return Ok(line(out, &to_json(&plan, &ended))?);
+        return Ok(line(out, &to_json(&plan, &concerned))?);
     }
     for UpgradeProgress { process, text, build, .. } in &plan {
         let name = if process.is_empty() { "router" } else { process };
         writeln!(out, "{name:9} {text} ({build})")?;
     }
-    for Ended { peer, address, vrf, reason } in &ended {
+    for Concerned { fate, peer, address, vrf, reason } in &concerned {
         let vrf = vrf.as_ref().map_or(String::new(), |vrf| format!(" in VRF {vrf}"));
-        writeln!(out, "the session with {peer} ({address}){vrf} would end: {reason}")?;
+        let what = match fate {
+            Fate::Carried => "stay with the old build",
+            Fate::Ended => "end",
+        };
+        writeln!(out, "the session with {peer} ({address}){vrf} would {what}: {reason}")?;
     }
-    if ended.is_empty() {
+    if !concerned.iter().any(|session| session.fate == Fate::Ended) {
         writeln!(out, "no session would end")?;
     }
     Ok(())
 }
 
-/// The sessions of a table that would end.
-async fn sessions(router: &Router, plan: &[UpgradeProgress]) -> Result<Vec<Ended>, Failure> {
-    let is_replaced = |name: &str| plan.iter().any(|step| step.process == name);
+/// The sessions of a table that would not simply go on.
+async fn sessions(router: &Router, plan: &[UpgradeProgress]) -> Result<Vec<Concerned>, Failure> {
+    let step = |name: &str| plan.iter().find(|step| step.process == name);
     let bgp: BgpClient = router.client("bgp").await?;
     let families = answer(bgp.show_summary(BgpEmpty {})).await?.families;
     let peers = families.iter().flat_map(|family| &family.peers);
     let up: BTreeSet<&str> =
         peers.filter(|peer| peer.state == ESTABLISHED).map(|peer| peer.name.as_str()).collect();
-    let carried = if is_replaced("transport") { carried(router).await? } else { BTreeMap::new() };
-    let reason = |session: &NsrSession| match carried.get(&session.peer) {
-        Some(protocol) => Some(format!("transport, which carries it over {protocol}, is replaced")),
-        None if is_replaced("bgp") && !session.protected => {
-            Some(format!("not protected: {}", session.reason))
+    // Whose connection is carried, and what becomes of it by that.
+    let mut carried = BTreeMap::new();
+    if let Some(step) = step("transport") {
+        for (peer, protocol) in connections(router, "transport").await? {
+            let concern = match step.retires {
+                true => (Fate::Carried, format!("transport, which carries it over {protocol}, stays for it")),
+                false => (Fate::Ended, format!("transport, which carries it over {protocol}, is replaced")),
+            };
+            carried.insert(peer, concern);
         }
-        None => None,
+    }
+    for (peer, protocol) in connections(router, OLD_TRANSPORT).await? {
+        let concern = match step(OLD_TRANSPORT) {
+            Some(_) => (Fate::Ended, format!("{OLD_TRANSPORT}, which carries it over {protocol}, is ended")),
+            None => (Fate::Carried, format!("{OLD_TRANSPORT} carries it over {protocol}")),
+        };
+        carried.insert(peer, concern);
+    }
+    let concern = |session: &NsrSession| match carried.get(&session.peer) {
+        _ if step("bgp").is_some() && !session.protected => {
+            Some((Fate::Ended, format!("not protected: {}", session.reason)))
+        }
+        concern => concern.cloned(),
     };
     let known = answer(bgp.show_nsr(BgpEmpty {})).await?.sessions;
-    let ended =
-        known.into_iter().filter(|session| up.contains(session.peer.as_str())).filter_map(|session| {
-            let (reason, vrf) = (reason(&session)?, router.vrf().map(str::to_owned));
-            Some(Ended { peer: session.peer, address: session.address, vrf, reason })
-        });
-    Ok(ended.collect())
+    let known = known.into_iter().filter(|session| up.contains(session.peer.as_str()));
+    let concerned = known.filter_map(|session| {
+        let ((fate, reason), vrf) = (concern(&session)?, router.vrf().map(str::to_owned));
+        Some(Concerned { fate, peer: session.peer, address: session.address, vrf, reason })
+    });
+    Ok(concerned.collect())
 }
 
-/// Whose connections go through `transport`, and over what.
-async fn carried(router: &Router) -> Result<BTreeMap<String, &'static str>, Failure> {
-    let mut carried = BTreeMap::new();
-    let transport: TransportClient = match router.client("transport").await {
+/// Whose connections go through a process of this class, and over what; nobody's if it does not run.
+async fn connections(router: &Router, class: &str) -> Result<Vec<(String, &'static str)>, Failure> {
+    let mut carried = Vec::new();
+    let transport: TransportClient = match router.client(class).await {
         Ok(transport) => transport,
         Err(Failure::NotRunning { .. }) => return Ok(carried),
         Err(failure) => return Err(failure),
@@ -110,24 +140,27 @@ async fn carried(router: &Router) -> Result<BTreeMap<String, &'static str>, Fail
     while let Some(connection) = answer(shown.next()).await? {
         let connection = connection.connection.unwrap_or_default();
         let over = protocol(connection.protocol());
-        carried.insert(connection.peer, over);
+        carried.push((connection.peer, over));
     }
     Ok(carried)
 }
 
-fn to_json(plan: &[UpgradeProgress], ended: &[Ended]) -> Value {
+fn to_json(plan: &[UpgradeProgress], concerned: &[Concerned]) -> Value {
     let processes = plan.iter().filter(|step| !step.process.is_empty());
     let processes: Vec<_> =
         processes.map(|step| json!({ "process": step.process, "text": step.text })).collect();
-    let session = |ended: &Ended| {
-        let Ended { peer, address, vrf, reason } = ended;
-        json!({ "peer": peer, "address": address, "vrf": vrf, "reason": reason })
+    let sessions = |fate: Fate| {
+        let those = concerned.iter().filter(|session| session.fate == fate);
+        let session = |session: &Concerned| {
+            let Concerned { fate: _, peer, address, vrf, reason } = session;
+            json!({ "peer": peer, "address": address, "vrf": vrf, "reason": reason })
+        };
+        those.map(session).collect::<Vec<_>>()
     };
     json!({
         "build": plan.first().map(|step| &step.build),
         "processes": processes,
-        // No process of the old build stays.
-        "sessions_on_old_build": [],
-        "sessions_ended": ended.iter().map(session).collect::<Vec<_>>(),
+        "sessions_on_old_build": sessions(Fate::Carried),
+        "sessions_ended": sessions(Fate::Ended),
     })
 }

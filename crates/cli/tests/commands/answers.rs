@@ -684,14 +684,16 @@ impl ManagerServer for Manager {
         if request.dry_run {
             let (build, process) = (NEW.into(), "transport".into());
             let text = "would be replaced".into();
-            replies.send(manager::UpgradeProgress { build, process, text, ..Default::default() }).await?;
+            let retires = !request.now;
+            let progress = manager::UpgradeProgress { build, process, text, retires, ..Default::default() };
+            replies.send(progress).await?;
         }
         let mut progress = manager::UpgradeProgress {
             build: NEW.into(),
             process: "bgp".into(),
             text: text.into(),
             milliseconds: 7,
-            last: false,
+            ..Default::default()
         };
         replies.send(progress.clone()).await?;
         progress.last = true;

@@ -381,28 +381,31 @@ fn an_upgrade_says_each_step_and_what_was_not_done() {
 }
 
 #[test]
-fn before_an_upgrade_it_is_said_which_sessions_would_end() {
+fn before_an_upgrade_it_is_said_which_sessions_would_end_and_which_would_stay_behind() {
     let router = Router::start();
-    let expected = "\
+    let steps = "\
 transport would be replaced (0.2.0+00000002)
 bgp       would be replaced (0.2.0+00000002)
-the session with transit-1 (10.1.0.2) would end: transport, which carries it over quic, is replaced
-";
-    assert_eq!(router.text("upgrade --dry-run --binary /bin/true"), expected);
-    let ended = json!({
-        "peer": "transit-1",
-        "address": "10.1.0.2",
-        "vrf": null,
-        "reason": "transport, which carries it over quic, is replaced",
-    });
+the session with transit-1 (10.1.0.2) would ";
+    let stays = "stay with the old build: transport, which carries it over quic, stays for it\nno session would end\n";
+    assert_eq!(router.text("upgrade --dry-run --binary /bin/true"), format!("{steps}{stays}"));
+    let ends = "end: transport, which carries it over quic, is replaced\n";
+    assert_eq!(router.text("upgrade --dry-run --now --binary /bin/true"), format!("{steps}{ends}"));
+    let session = |reason: &str| {
+        let reason = format!("transport, which carries it over quic, {reason}");
+        json!([{ "peer": "transit-1", "address": "10.1.0.2", "vrf": null, "reason": reason }])
+    };
     let process = |name: &str| json!({ "process": name, "text": "would be replaced" });
-    let expected = json!({
+    let mut expected = json!({
         "build": "0.2.0+00000002",
         "processes": [process("transport"), process("bgp")],
-        "sessions_on_old_build": [],
-        "sessions_ended": [ended],
+        "sessions_on_old_build": session("stays for it"),
+        "sessions_ended": [],
     });
     assert_eq!(router.json("upgrade --dry-run --binary /bin/true"), expected);
+    expected["sessions_on_old_build"] = json!([]);
+    expected["sessions_ended"] = session("is replaced");
+    assert_eq!(router.json("upgrade --dry-run --now --binary /bin/true"), expected);
 }
 
 #[test]

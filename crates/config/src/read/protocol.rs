@@ -10,7 +10,7 @@ const DISTANCE: u8 = 120;
 /// Routes of these come from ourselves.
 const OWN_ORIGINS: [&str; 2] = ["static", "connected"];
 /// Names of processes, roles and routes that mean something already.
-const TAKEN: [&str; 17] = [
+const TAKEN: [&str; 18] = [
     "bgp",
     "ebgp",
     "ibgp",
@@ -28,6 +28,7 @@ const TAKEN: [&str; 17] = [
     "rpki",
     "socket",
     "transport",
+    "transport-old",
 ];
 /// Longest name: it is part of a socket's path.
 const LONGEST: usize = 15;
