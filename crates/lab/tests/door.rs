@@ -6,12 +6,12 @@
 //!  AS 65002            AS 65000                    AS 65001
 //! ```
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     keys::Signer,
-    router::{Files, Router, binary},
+    router::{Files, Router},
     speaker::Speaker,
     table::Table,
     topology::{Side, Star, v4},
@@ -135,20 +135,6 @@ impl Scene {
         Ok(())
     }
 
-    /// An upgrade would end the session that `transport` carries, and says so.
-    fn an_upgrade_would_end_it(&self, transport: &str) -> Result<()> {
-        let new = self.near.directory().join("new");
-        std::fs::copy(binary()?, &new)?;
-        std::fs::OpenOptions::new().append(true).open(&new)?.write_all(b"\n")?;
-        let new = new.to_str().context("a path")?;
-        let plan = self.near.cli(&["upgrade", "--dry-run", "--json", "--binary", new])?;
-        let plan: Value = serde_json::from_str(&plan)?;
-        let ended = plan["sessions_ended"].as_array().context("a list")?;
-        let over = format!("transport, which carries it over {transport}, is replaced");
-        ensure!(ended.len() == 1 && ended[0]["peer"] == "far" && ended[0]["reason"] == over, "{plan}");
-        Ok(())
-    }
-
     /// `transport` dies: its session ends and comes back, TCP's does not end.
     fn transport_dies(&self) -> Result<()> {
         self.near.kill("transport")?;
@@ -167,7 +153,6 @@ fn over(transport: &str) -> Result<()> {
     let star = Star::new(2)?;
     let scene = Scene::start(&star, transport)?;
     scene.bgp_dies_unnoticed()?;
-    scene.an_upgrade_would_end_it(transport)?;
     scene.transport_dies()
 }
 

@@ -30,6 +30,7 @@ mod profile;
 mod refresh;
 mod reload;
 mod restarts;
+mod retired;
 mod ring;
 mod rpki;
 mod rpki_hostile;
