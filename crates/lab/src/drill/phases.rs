@@ -1,5 +1,7 @@
 //! How long each part of a recovery took, read from the router's log and from the capture.
 
+use std::ops::Range;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -9,9 +11,11 @@ use super::time::micros;
 pub mod phrase {
     /// The manager, of a process that has died.
     pub const DEATH: &str = "ended: ";
-    /// The manager, of a process that has its configuration.
-    pub const CONFIGURED: &str = "running";
-    /// `bgp`, when all sessions have been taken over: "resumed 2 sessions in 12 ms".
+    /// `bgp`: it has the connections of the process before, and its configuration.
+    pub const CONFIGURED: &str = "peers configured";
+    /// `bgp`, of a session whose received octets are in the tables again: from here on it reads the connection.
+    pub const SESSION_RESUMED: &str = "session resumed";
+    /// `bgp`, when peers are told what changes again: "resumed 2 sessions in 12 ms".
     pub const ALL_RESUMED: &str = "resumed ";
     /// `bgp`, of a session that came up anew.
     pub const SESSION_UP: &str = "session up ";
@@ -51,18 +55,19 @@ pub struct Kill {
     pub recovered: Option<u64>,
 }
 
-/// The parts of one recovery, each from the end of the one before, in microseconds.
+/// The parts of one recovery, each from the end of the one before, in microseconds; 0 if it had come to its end before
+/// that one had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Phases {
     /// Until the manager knew.
     pub detection: u64,
-    /// Until a new process had its configuration.
+    /// Until a new process had the connections and its configuration.
     pub migration: u64,
-    /// Until it had taken over the sessions, or had new ones.
+    /// Until it read all of the connections again, with what had been received before in its tables, or had new ones.
     pub tcp_recovery: u64,
-    /// Until a route passed through it.
+    /// Until a route that was fed after the kill was on the wire at the stock router.
     pub application_recovery: u64,
-    /// All together.
+    /// All together: from the kill until that route was there.
     pub total: u64,
 }
 
@@ -73,6 +78,7 @@ pub fn phases(kills: &[Kill], log: &[Line]) -> Vec<Phases> {
 }
 
 fn recovery(kill: &Kill, end: u64, log: &[Line]) -> Option<Phases> {
+    let recovered = kill.recovered.filter(|at| (kill.at..end).contains(at))?;
     let about = log.iter().filter(|line| line.process == "bgp" && (kill.at..end).contains(&line.at));
     let said = |phrase: &'static str| {
         let lines = about.clone().filter(move |line| line.message.starts_with(phrase));
@@ -80,16 +86,31 @@ fn recovery(kill: &Kill, end: u64, log: &[Line]) -> Option<Phases> {
     };
     let detected = said(phrase::DEATH).next()?;
     let configured = said(phrase::CONFIGURED).find(|at| *at >= detected)?;
-    let recovered = kill.recovered.filter(|at| *at < end)?;
-    let up = said(phrase::SESSION_UP).take_while(|at| *at <= recovered).last();
-    let taken_over = said(phrase::ALL_RESUMED).next().or(up)?.max(configured);
+    let resumed = [phrase::SESSION_RESUMED, phrase::SESSION_UP].into_iter().flat_map(said);
+    let read_again = resumed.filter(|at| (detected..=recovered).contains(at)).max()?;
+    let mut before = kill.at;
+    let mut phase = |at: u64| {
+        let passed = at.saturating_sub(before);
+        before = before.max(at);
+        passed
+    };
     Some(Phases {
-        detection: detected - kill.at,
-        migration: configured - detected,
-        tcp_recovery: taken_over - configured,
-        application_recovery: recovered.saturating_sub(taken_over),
-        total: recovered.saturating_sub(kill.at),
+        detection: phase(detected),
+        migration: phase(configured),
+        tcp_recovery: phase(read_again),
+        application_recovery: phase(recovered),
+        total: recovered - kill.at,
     })
+}
+
+/// The times from each death of `bgp` until peers were told what changes again.
+pub fn takeovers(log: &[Line]) -> Vec<Range<u64>> {
+    let about = || log.iter().filter(|line| line.process == "bgp");
+    let deaths = about().filter(|line| line.message.starts_with(phrase::DEATH));
+    let end = |death: &Line| {
+        about().find(|line| line.at >= death.at && line.message.starts_with(phrase::ALL_RESUMED))
+    };
+    deaths.map(|death| death.at..end(death).map_or(u64::MAX, |line| line.at)).collect()
 }
 
 /// A column of the table, in seconds.
@@ -126,12 +147,14 @@ mod tests {
     #[test]
     fn each_phase_begins_where_the_one_before_ended() {
         let log = [
-            line(1, "bgp", "running"),
+            line(1, "bgp", "peers configured"),
             line(11, "rib", "ended: signal 9"),
             line(12, "bgp", "ended: signal 9"),
-            line(14, "bgp", "running"),
+            line(14, "bgp", "peers configured"),
             "no JSON\n".to_owned(),
-            line(17, "bgp", "resumed 2 sessions in 3 ms"),
+            line(15, "bgp", "session resumed"),
+            line(17, "bgp", "session resumed"),
+            line(19, "bgp", "resumed 2 sessions in 3 ms"),
             line(31, "bgp", "ended: signal 9"),
         ]
         .concat();
@@ -145,13 +168,28 @@ mod tests {
         let [detection, migration, tcp_recovery, application_recovery, total] = [2, 2, 3, 4, 11].map(second);
         let expected = Phases { detection, migration, tcp_recovery, application_recovery, total };
         assert_eq!(phases(&kills, &lines(&log)), [expected]);
+        assert_eq!(takeovers(&lines(&log)), [second(12)..second(19), second(31)..u64::MAX]);
+    }
+
+    #[test]
+    fn a_phase_that_came_to_its_end_too_early_took_no_time_and_the_sum_is_the_total() {
+        let log = [
+            line(2, "bgp", "ended: signal 9"),
+            line(4, "bgp", "session resumed"),
+            line(5, "bgp", "peers configured"),
+        ]
+        .concat();
+        let found = phases(&[Kill { at: 1_000_000, recovered: Some(7_000_000) }], &lines(&log));
+        let [detection, migration, tcp_recovery, application_recovery, total] =
+            [1, 3, 0, 2, 6].map(|second| second * 1_000_000);
+        assert_eq!(found, [Phases { detection, migration, tcp_recovery, application_recovery, total }]);
     }
 
     #[test]
     fn a_session_that_came_up_anew_is_a_recovery_too() {
         let log = [
             line(1, "bgp", "ended: signal 9"),
-            line(2, "bgp", "running"),
+            line(2, "bgp", "peers configured"),
             line(4, "bgp", "session up on the incoming connection"),
             line(9, "bgp", "session up on the incoming connection"),
         ]
