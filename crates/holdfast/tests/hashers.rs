@@ -18,7 +18,7 @@ const UNKEYED: [&str; 7] = [
 
 /// Where one is all the same, and why nobody gains by a collision. In order.
 const EXCEPTIONS: [(&str, &str); 3] = [
-    ("lab/src/drill/judge.rs", "compares what two peers of a drill were told"),
+    ("lab/src/drill/record.rs", "compares what two peers of a drill were told"),
     ("manager/src/commit.rs", "names a text of the operator's, who may write another one anyway"),
     ("types/src/hash.rs", "is the keyed hash"),
 ];

@@ -2,15 +2,20 @@
 //!
 //! `holdfast-lab drill process` has `bgp` die in one of several ways while a stock router and a feeder change routes
 //! all the time ([`scene`]). Whether anybody noticed is read from the stock router's own log ([`stock`]), from a
-//! capture of both sessions ([`watch`], [`judge`]), from everybody's tables and from the kernel. How long each part of
-//! a recovery took is in the router's log ([`phases`]). Start with [`process`].
+//! capture of both sessions ([`watch`], [`judge`]), in which each UPDATE of one peer is looked for in what the other
+//! was told ([`record`], [`audit`]), from everybody's tables and from the kernel. How long each part of a recovery took
+//! is in the router's log and in the capture ([`phases`]). Whether the judge sees what goes wrong on the wire is tried with a
+//! [`relay`] that meddles with it. Start with [`process`].
 
+pub mod audit;
 pub mod capture;
 pub mod churn;
 mod failures;
 pub mod judge;
 pub mod phases;
 mod process;
+pub mod record;
+pub mod relay;
 pub mod report;
 pub mod scene;
 pub mod stock;
@@ -74,6 +79,10 @@ pub struct Options {
     /// Seconds after which no further kill is made.
     #[arg(long, default_value_t = 3600)]
     pub limit: u64,
+    /// The judge is judged: a relay between the stock router and Holdfast does this to one announcement of each
+    /// direction, before the first failure. With all but `nothing` the drill must fail.
+    #[arg(long, value_enum)]
+    pub tamper: Option<relay::Tampering>,
     /// The report as JSON, in the last line.
     #[arg(long)]
     pub json: bool,

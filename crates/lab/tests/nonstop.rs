@@ -3,10 +3,12 @@
 //! Judged by a stock router, without graceful restart, and by a capture of what was on the wire.
 
 use anyhow::{Result, ensure};
-use holdfast_lab::drill::{Failure, Options, process, report::Report, stock::Kind};
+use holdfast_lab::drill::{
+    Failure, Options, audit::Audit, process, relay::Tampering, report::Report, stock::Kind,
+};
 
 fn options(peer: Kind, kind: Failure, kills: u32) -> Options {
-    Options { peer, routes: 2000, kills, kind, seed: 1, limit: 300, json: false }
+    Options { peer, routes: 2000, kills, kind, seed: 1, limit: 300, tamper: None, json: false }
 }
 
 fn run(peer: Kind, kind: Failure, kills: u32) -> Result<Report> {
@@ -62,4 +64,54 @@ fn an_update_that_is_never_done_with_costs_its_own_session_and_no_other() -> Res
 #[test]
 fn a_full_log_costs_protection_and_no_session() -> Result<()> {
     run(Kind::Bird, Failure::Full, 1).map(drop)
+}
+
+/// A drill in which a relay does this to one announcement of each direction, and one kill follows.
+fn tampered(tampering: Tampering) -> Result<Report> {
+    let tampered = Options { tamper: Some(tampering), routes: 100, ..options(Kind::Bird, Failure::Kill, 1) };
+    let report = process(&tampered)?;
+    println!("{report}");
+    Ok(report)
+}
+
+/// Lost, doubled, reordered, corrupted.
+fn counts(audit: &Audit) -> [u64; 4] {
+    [audit.lost, audit.doubled, audit.reordered, audit.corrupted]
+}
+
+/// The judge must find this, to the stock router and to the feeder, and nothing else of the kind.
+fn must_find(tampering: Tampering, to_peer: [u64; 4], to_feeder: [u64; 4]) -> Result<()> {
+    let report = tampered(tampering)?;
+    let found = [&report.passages.to_peer, &report.passages.to_feeder].map(counts);
+    ensure!(!report.ok && found == [to_peer, to_feeder], "{found:?}: {:#?}", report.faults);
+    ensure!((report.peer_flaps, report.feeder_flaps) == (0, 0), "a session went down: {:#?}", report.faults);
+    Ok(())
+}
+
+#[test]
+fn a_relay_that_passes_all_on_changes_no_judgement() -> Result<()> {
+    let report = tampered(Tampering::Nothing)?;
+    ensure!(report.ok && report.deaths == 1, "{:#?}", report.faults);
+    Ok(())
+}
+
+#[test]
+fn the_judge_sees_an_update_that_is_dropped_on_the_wire() -> Result<()> {
+    must_find(Tampering::Drop, [1, 0, 0, 0], [1, 0, 0, 0])
+}
+
+/// One that comes to the router twice goes on once.
+#[test]
+fn the_judge_sees_an_update_that_is_doubled_on_the_wire() -> Result<()> {
+    must_find(Tampering::Double, [0, 1, 0, 0], [0, 0, 0, 0])
+}
+
+#[test]
+fn the_judge_sees_two_updates_that_are_swapped_on_the_wire() -> Result<()> {
+    must_find(Tampering::Swap, [0, 0, 1, 0], [0, 0, 1, 0])
+}
+
+#[test]
+fn the_judge_sees_an_update_that_is_corrupted_on_the_wire() -> Result<()> {
+    must_find(Tampering::Corrupt, [0, 0, 0, 1], [0, 0, 0, 1])
 }

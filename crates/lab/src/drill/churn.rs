@@ -1,8 +1,14 @@
-//! Changes all the time: prefixes that are announced, announced anew and withdrawn, every announcement with a serial
-//! number of its own. The number is the AS at the end of the path, so every router shows it.
+//! Changes all the time, every announcement with a serial number of its own: the AS at the end of the path, so every
+//! router shows it. There are two kinds of prefixes.
+//!
+//! A *moving* prefix is announced, announced anew and withdrawn again and again, whether the change before has passed
+//! or not. The router may leave out what has been replaced before it was sent.
+//!
+//! A prefix that is *used once* is announced once, and withdrawn once, no sooner than the announcement is at the other
+//! peer. The router may leave out neither, so each of both UPDATEs can be counted.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     net::Ipv4Addr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -21,13 +27,26 @@ use crate::table::{AttributeSet, Table, random::Random};
 /// The first AS number for private use (RFC 6996): serial number 0.
 pub const SERIALS: u32 = 4_200_000_000;
 
-/// Prefixes that change, in each direction.
-pub const CHANGING: u32 = 64;
+/// Moving prefixes, in each direction.
+pub const MOVING: u32 = 64;
+/// Prefixes used once that are announced, or whose withdrawal has not arrived, at most.
+const MOST_ONCE: usize = 128;
+/// How many of 10,000 changes are of a moving prefix.
+const MOVES: u32 = 2_500;
+/// How many of 10,000 changes of a moving prefix withdraw it.
+const WITHDRAWS: u32 = 2_500;
+/// How many of 10,000 other changes announce a prefix that was not there before, as long as there is room.
+const ANNOUNCES: u32 = 6_000;
 
 /// A number of /24s, one after the other.
 pub fn prefixes(first: Ipv4Addr, count: u32) -> impl Iterator<Item = Prefix> {
     let address = move |number: u32| Ipv4Addr::from_bits(first.to_bits() + (number << 8));
     (0..count).map(move |number| Prefix::new(address(number).into(), 24).expect("a length of IPv4"))
+}
+
+/// Whether it is one that is used once: they are single addresses, and no others are.
+pub fn is_used_once(prefix: Prefix) -> bool {
+    prefix.length() == 32
 }
 
 /// The path, at its origin, of an announcement with this serial number.
@@ -53,42 +72,111 @@ pub fn printed_serial(path: &str) -> Option<u32> {
 /// What becomes of a prefix: its new serial number, or `None` when it is withdrawn.
 pub type Change = (Prefix, Option<u32>);
 
+/// Where the prefixes of one direction begin.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Ranges {
+    /// Moving ones: [`MOVING`] of them.
+    pub moving: Ipv4Addr,
+    /// Those that are used once: the address is so much greater as the serial number says.
+    pub once: Ipv4Addr,
+}
+
 /// The prefixes of one direction and how they are now.
 #[derive(Clone, Debug)]
 pub struct Churn {
     now: BTreeMap<Prefix, Option<u32>>,
+    moving: Vec<Prefix>,
+    /// Those used once that are announced, the oldest first.
+    announced: VecDeque<(Prefix, u32)>,
+    /// Those used once whose withdrawal has not arrived.
+    leaving: Vec<Prefix>,
+    first_once: Ipv4Addr,
+    used_once: u64,
     withdrawals: BTreeMap<Prefix, u64>,
     serial: u32,
     random: Random,
 }
 
 impl Churn {
-    /// All [`CHANGING`] prefixes from this one on, announced once.
-    pub fn new(first: Ipv4Addr, seed: u64) -> Self {
-        let now: BTreeMap<_, _> = prefixes(first, CHANGING).zip((1..).map(Some)).collect();
-        let withdrawals = now.keys().map(|prefix| (*prefix, 0)).collect();
-        Self { now, withdrawals, serial: CHANGING, random: Random::new(seed) }
+    /// All moving prefixes, announced once.
+    pub fn new(ranges: Ranges, seed: u64) -> Self {
+        let moving: Vec<_> = prefixes(ranges.moving, MOVING).collect();
+        Self {
+            now: moving.iter().copied().zip((1..).map(Some)).collect(),
+            withdrawals: moving.iter().map(|prefix| (*prefix, 0)).collect(),
+            moving,
+            announced: VecDeque::new(),
+            leaving: Vec::new(),
+            first_once: ranges.once,
+            used_once: 0,
+            serial: MOVING,
+            random: Random::new(seed),
+        }
     }
 
-    /// Changes one to four prefixes; a quarter of the changes are withdrawals.
-    pub fn step(&mut self) -> Vec<Change> {
+    /// Makes one to four changes, no two of one prefix. `has_arrived` says whether the other peer was last told this of
+    /// a prefix: its serial number, or `None` for the withdrawal of one that it had.
+    pub fn step(&mut self, has_arrived: impl Fn(Prefix, Option<u32>) -> bool) -> Vec<Change> {
+        let now = &mut self.now;
+        self.leaving.retain(|prefix| {
+            let is_gone = has_arrived(*prefix, None);
+            if is_gone {
+                now.remove(prefix);
+            }
+            !is_gone
+        });
         let mut changes = BTreeMap::new();
         for _ in 0..=self.random.below(4) {
-            let number = self.random.below(CHANGING) as usize;
-            let Some((prefix, state)) = self.now.iter_mut().nth(number) else { continue };
-            if changes.contains_key(prefix) {
-                continue;
-            }
-            if state.is_some() && self.random.chance(2_500) {
-                *state = None;
-                *self.withdrawals.entry(*prefix).or_default() += 1;
-            } else {
-                self.serial += 1;
-                *state = Some(self.serial);
-            }
-            changes.insert(*prefix, *state);
+            let change = match self.random.chance(MOVES) {
+                true => self.moved(&changes),
+                false => self.used(&has_arrived),
+            };
+            changes.extend(change);
         }
         changes.into_iter().collect()
+    }
+
+    fn moved(&mut self, changes: &BTreeMap<Prefix, Option<u32>>) -> Option<Change> {
+        let prefix = self.moving[self.random.below(MOVING) as usize];
+        if changes.contains_key(&prefix) {
+            return None;
+        }
+        let is_announced = self.now.get(&prefix).is_some_and(Option::is_some);
+        let state = match is_announced && self.random.chance(WITHDRAWS) {
+            true => self.withdraw(prefix),
+            false => self.announce(prefix),
+        };
+        Some((prefix, state))
+    }
+
+    fn used(&mut self, has_arrived: &impl Fn(Prefix, Option<u32>) -> bool) -> Option<Change> {
+        let is_room = self.announced.len() + self.leaving.len() < MOST_ONCE;
+        if is_room && self.random.chance(ANNOUNCES) {
+            let address = Ipv4Addr::from_bits(self.first_once.to_bits() + self.serial + 1);
+            let prefix = Prefix::host(address.into());
+            let state = self.announce(prefix);
+            self.announced.push_back((prefix, self.serial));
+            self.withdrawals.insert(prefix, 0);
+            self.used_once += 1;
+            return Some((prefix, state));
+        }
+        let arrived =
+            self.announced.iter().position(|(prefix, serial)| has_arrived(*prefix, Some(*serial)))?;
+        let (prefix, _) = self.announced.remove(arrived)?;
+        self.leaving.push(prefix);
+        Some((prefix, self.withdraw(prefix)))
+    }
+
+    fn announce(&mut self, prefix: Prefix) -> Option<u32> {
+        self.serial += 1;
+        self.now.insert(prefix, Some(self.serial));
+        Some(self.serial)
+    }
+
+    fn withdraw(&mut self, prefix: Prefix) -> Option<u32> {
+        self.now.insert(prefix, None);
+        *self.withdrawals.entry(prefix).or_default() += 1;
+        None
     }
 
     /// The serial number of the last announcement.
@@ -96,7 +184,13 @@ impl Churn {
         self.serial
     }
 
-    /// All prefixes with their serial numbers, `None` for those that are withdrawn.
+    /// How many prefixes that are used once have been announced.
+    pub fn used_once(&self) -> u64 {
+        self.used_once
+    }
+
+    /// All prefixes with their serial numbers, `None` for those that are withdrawn; without those used once whose
+    /// withdrawal has arrived.
     pub fn now(&self) -> &BTreeMap<Prefix, Option<u32>> {
         &self.now
     }
@@ -136,10 +230,12 @@ struct Shared {
 }
 
 impl Churner {
-    /// Begins, paused: makes a step every `pace`, and has `apply` tell it to the router that announces.
+    /// Begins, paused: makes a step every `pace`, and has `apply` tell it to the router that announces. `has_arrived`
+    /// is that of [`Churn::step`].
     pub fn start(
         churn: Churn,
         pace: Duration,
+        has_arrived: impl Fn(Prefix, Option<u32>) -> bool + Send + 'static,
         mut apply: impl FnMut(&Churn, &[Change]) -> Result<()> + Send + 'static,
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
@@ -151,7 +247,7 @@ impl Churner {
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("churn".into()).spawn(move || {
             while !theirs.stopped.load(Ordering::SeqCst) {
-                if let Err(error) = theirs.step(&mut apply) {
+                if let Err(error) = theirs.step(&has_arrived, &mut apply) {
                     *lock(&theirs.failure) = Some(format!("{error:#}"));
                     break;
                 }
@@ -189,12 +285,16 @@ impl Churner {
 }
 
 impl Shared {
-    fn step(&self, apply: &mut impl FnMut(&Churn, &[Change]) -> Result<()>) -> Result<()> {
+    fn step(
+        &self,
+        has_arrived: &impl Fn(Prefix, Option<u32>) -> bool,
+        apply: &mut impl FnMut(&Churn, &[Change]) -> Result<()>,
+    ) -> Result<()> {
         let mut churn = lock(&self.churn);
         if self.paused.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let changes = churn.step();
+        let changes = churn.step(has_arrived);
         apply(&churn, &changes)
     }
 }
@@ -215,32 +315,62 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    const RANGES: Ranges = Ranges { moving: Ipv4Addr::new(100, 64, 0, 0), once: Ipv4Addr::new(118, 0, 0, 0) };
 
     #[test]
     fn no_serial_number_comes_twice_and_the_table_is_what_was_announced() {
-        let mut churn = Churn::new(Ipv4Addr::new(100, 64, 0, 0), 1);
+        let mut churn = Churn::new(RANGES, 1);
         let mut now = churn.now().clone();
-        let mut last = churn.serial();
+        let mut seen: BTreeSet<u32> = now.values().flatten().copied().collect();
         for _ in 0..1000 {
-            let mut serials: Vec<u32> = Vec::new();
-            for (prefix, state) in churn.step() {
-                serials.extend(state);
+            let before = now.clone();
+            for (prefix, state) in churn.step(|prefix, state| before.get(&prefix) == Some(&state)) {
+                assert!(state.is_none_or(|serial| serial <= churn.serial() && seen.insert(serial)));
                 now.insert(prefix, state);
             }
-            serials.sort_unstable();
-            assert!(serials.iter().copied().eq(last + 1..=churn.serial()));
-            last = churn.serial();
         }
-        assert_eq!(churn.now(), &now);
+        let announced = |now: &BTreeMap<Prefix, Option<u32>>| -> Vec<(Prefix, u32)> {
+            now.iter().filter_map(|(prefix, serial)| Some((*prefix, (*serial)?))).collect()
+        };
+        assert_eq!(announced(churn.now()), announced(&now));
         let table = churn.table();
-        let announced = now.iter().filter_map(|(prefix, serial)| Some((*prefix, (*serial)?)));
         let found = (0..table.routes.len()).map(|route| {
             let attributes = holdfast_bgp_wire::Attributes(table.attributes(route));
             (table.routes[route].0, serial(attributes.as_path()).expect("a serial number"))
         });
-        assert!(found.eq(announced));
+        assert!(found.eq(announced(&now)));
         assert!(churn.withdrawals().values().sum::<u64>() > 100 && table.routes.len() > 30);
+    }
+
+    #[test]
+    fn a_prefix_is_used_once_and_withdrawn_when_it_has_arrived() {
+        let mut churn = Churn::new(RANGES, 2);
+        let mut told: BTreeMap<Prefix, Vec<Option<u32>>> = BTreeMap::new();
+        let mut steps = |churn: &mut Churn, arrives: fn(Option<u32>) -> bool| {
+            for _ in 0..1000 {
+                let is_told = |prefix, state| told.get(&prefix).is_some_and(|all| all.last() == Some(&state));
+                let changes = churn.step(|prefix, state| arrives(state) && is_told(prefix, state));
+                for (prefix, state) in changes.into_iter().filter(|(prefix, _)| is_used_once(*prefix)) {
+                    told.entry(prefix).or_default().push(state);
+                }
+            }
+        };
+        // Nothing arrives: they are announced until there is no room, and none is withdrawn.
+        steps(&mut churn, |_| false);
+        assert_eq!((churn.used_once(), churn.announced.len()), (MOST_ONCE as u64, MOST_ONCE));
+        // Announcements arrive, withdrawals do not: nothing takes the place of what is withdrawn.
+        steps(&mut churn, |state| state.is_some());
+        assert_eq!((churn.used_once(), churn.leaving.len()), (MOST_ONCE as u64, MOST_ONCE));
+        steps(&mut churn, |_| true);
+        assert!(churn.used_once() > 500 && churn.now().len() <= MOVING as usize + MOST_ONCE);
+        for (prefix, states) in &told {
+            assert!(matches!(states[..], [Some(_)] | [Some(_), None]), "{prefix}: {states:?}");
+        }
+        assert_eq!(told.len() as u64, churn.used_once());
     }
 
     #[test]

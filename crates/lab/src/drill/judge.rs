@@ -1,13 +1,13 @@
-//! The judge of one session: reads a capture as the peer's TCP and BGP would, and counts what must not be.
+//! The judge of one session: reads a capture as both sides' TCP and BGP would, counts what must not be, and takes down
+//! what each side tells the other.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
     net::{Ipv4Addr, SocketAddrV4},
 };
 
 use holdfast_bgp_wire::{
-    Attributes, MAX_EXTENDED_LEN, MessageType, Notification, next_message,
+    MAX_EXTENDED_LEN, MessageType, Notification, next_message,
     nlri::prefixes,
     update::{Sections, sections},
 };
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     capture::{Segment, Stream, flag},
-    churn::serial,
+    record::{Record, Route, Said},
 };
 
 /// What the judge counts. "Router" is the one under test.
@@ -30,12 +30,10 @@ pub struct Counts {
     pub rst: u64,
     /// NOTIFICATIONs that the router has sent.
     pub notifications: u64,
-    /// UPDATEs that the router has sent, without End-of-RIB.
+    /// UPDATEs that the router has sent, with End-of-RIB.
     pub updates: u64,
-    /// Prefixes announced as the peer had them, or withdrawn that it had not.
-    pub doubled: u64,
-    /// Prefixes announced with an older serial number than the peer had seen.
-    pub reordered: u64,
+    /// UPDATEs that the peer has sent, with End-of-RIB.
+    pub updates_of_peer: u64,
 }
 
 impl Counts {
@@ -48,35 +46,16 @@ impl Counts {
             rst: self.rst - before.rst,
             notifications: self.notifications - before.notifications,
             updates: self.updates - before.updates,
-            doubled: self.doubled - before.doubled,
-            reordered: self.reordered - before.reordered,
-        }
-    }
-
-    /// Both together.
-    #[must_use]
-    pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            syn: self.syn + other.syn,
-            fin: self.fin + other.fin,
-            rst: self.rst + other.rst,
-            notifications: self.notifications + other.notifications,
-            updates: self.updates + other.updates,
-            doubled: self.doubled + other.doubled,
-            reordered: self.reordered + other.reordered,
+            updates_of_peer: self.updates_of_peer - before.updates_of_peer,
         }
     }
 }
 
-/// What the peer has been told of a prefix.
+/// Who says something.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Told {
-    /// Hash of the attributes; `None` once withdrawn.
-    attributes: Option<u64>,
-    /// Serial number of the announcement.
-    serial: Option<u32>,
-    /// The greatest serial number so far.
-    newest: Option<u32>,
+enum Speaker {
+    Router,
+    Peer,
 }
 
 /// Both directions of a connection.
@@ -93,10 +72,15 @@ struct Direction {
 pub struct Judge {
     router: Ipv4Addr,
     directions: HashMap<(SocketAddrV4, SocketAddrV4), Direction>,
-    told: HashMap<Prefix, Told>,
+    /// What the router has told the peer.
+    told: Record,
+    /// What the peer has sent to the router.
+    sent: Record,
     counts: Counts,
     /// Each new greatest serial number that came to the peer, and when.
     firsts: Vec<(u32, u64)>,
+    /// When the last UPDATE came to the peer.
+    last_update: u64,
     last_notification: Option<Notification>,
     /// What was found wrong, in words; the first few.
     findings: Vec<String>,
@@ -106,14 +90,16 @@ pub struct Judge {
 const FINDINGS: usize = 20;
 
 impl Judge {
-    /// A judge of what the router at this address sends.
+    /// A judge of a session with the router at this address.
     pub fn new(router: Ipv4Addr) -> Self {
         Self {
             router,
             directions: HashMap::new(),
-            told: HashMap::new(),
+            told: Record::default(),
+            sent: Record::default(),
             counts: Counts::default(),
             firsts: Vec::new(),
+            last_update: 0,
             last_notification: None,
             findings: Vec::new(),
         }
@@ -131,11 +117,11 @@ impl Judge {
         }
         let mut octets = std::mem::take(&mut direction.octets);
         direction.stream.take(segment, &mut octets);
-        // What the peer says is only followed to find holes in the capture.
-        let read = if *segment.from.ip() == self.router && !direction.lost {
-            self.messages(&octets, segment.at)
-        } else {
-            Some(octets.len())
+        let speaker = if *segment.from.ip() == self.router { Speaker::Router } else { Speaker::Peer };
+        // Where messages cannot be read any more, the stream is followed to find holes in the capture.
+        let read = match direction.lost {
+            true => Some(octets.len()),
+            false => self.messages(speaker, &octets, segment.at),
         };
         octets.drain(..read.unwrap_or(0));
         if let Some(direction) = self.directions.get_mut(&key) {
@@ -145,79 +131,73 @@ impl Judge {
     }
 
     /// Reads all whole messages: how many octets they are; `None` if there is something else.
-    fn messages(&mut self, octets: &[u8], at: u64) -> Option<usize> {
+    fn messages(&mut self, speaker: Speaker, octets: &[u8], at: u64) -> Option<usize> {
         let mut read = 0;
         loop {
             match next_message(&octets[read..], MAX_EXTENDED_LEN) {
                 Ok(None) => return Some(read),
                 Ok(Some(message)) => {
                     read += message.wire.len();
-                    self.message(message.kind, message.body, at);
+                    self.message(speaker, message.kind, message.body, at);
                 }
                 Err(error) => {
-                    self.find(format!("the stream cannot be read on: {error}"));
+                    self.find(format!("what the {speaker:?} sends cannot be read on: {error}"));
                     return None;
                 }
             }
         }
     }
 
-    fn message(&mut self, kind: MessageType, body: &[u8], at: u64) {
-        match kind {
-            // A new session: the peer knows nothing any more.
-            MessageType::Open => self.told.clear(),
-            MessageType::Notification => {
+    fn message(&mut self, speaker: Speaker, kind: MessageType, body: &[u8], at: u64) {
+        match (kind, speaker) {
+            // A new session: the other side knows nothing any more.
+            (MessageType::Open, Speaker::Router) => self.told.forget(at),
+            (MessageType::Open, Speaker::Peer) => self.sent.forget(at),
+            (MessageType::Notification, Speaker::Router) => {
                 self.counts.notifications += 1;
                 self.last_notification = Notification::parse(body);
             }
-            MessageType::Update => match sections(body) {
-                Ok(sections) => self.update(&sections, at),
-                Err(error) => self.find(format!("an UPDATE cannot be read: {error}")),
-            },
-            MessageType::KeepAlive | MessageType::RouteRefresh => {}
+            (MessageType::Update, _) => {
+                match speaker {
+                    Speaker::Router => self.counts.updates += 1,
+                    Speaker::Peer => self.counts.updates_of_peer += 1,
+                }
+                match sections(body) {
+                    Ok(sections) => self.update(speaker, &sections, at),
+                    Err(error) => self.find(format!("an UPDATE of the {speaker:?} cannot be read: {error}")),
+                }
+            }
+            (MessageType::Notification, Speaker::Peer)
+            | (MessageType::KeepAlive | MessageType::RouteRefresh, _) => {}
         }
     }
 
-    fn update(&mut self, update: &Sections<'_>, at: u64) {
-        self.counts.updates += u64::from(update.end_of_rib().is_none());
-        for prefix in prefixes::<Ipv4Prefix>(update.withdrawn).flatten() {
-            self.withdrawn(prefix.into());
-        }
-        let mut hasher = DefaultHasher::new();
-        update.attributes.hash(&mut hasher);
-        let (attributes, serial) = (hasher.finish(), serial(Attributes(update.attributes).as_path()));
-        for prefix in prefixes::<Ipv4Prefix>(update.nlri).flatten() {
-            self.announced(prefix.into(), attributes, serial, at);
-        }
-    }
-
-    fn withdrawn(&mut self, prefix: Prefix) {
-        match self.told.get_mut(&prefix) {
-            Some(told @ Told { attributes: Some(_), .. }) => (told.attributes, told.serial) = (None, None),
-            _ => {
-                self.counts.doubled += 1;
-                self.find(format!("{prefix} is withdrawn, which the peer has not"));
+    fn update(&mut self, speaker: Speaker, update: &Sections<'_>, at: u64) {
+        let (record, announced) = match speaker {
+            Speaker::Router => {
+                self.last_update = at;
+                let route = Route::passed(update.attributes, self.router);
+                if let Some(serial) = route.serial.filter(|_| !update.nlri.is_empty()) {
+                    self.first(serial, at);
+                }
+                (&mut self.told, Some(route))
+            }
+            Speaker::Peer => (&mut self.sent, Route::sent(update.attributes)),
+        };
+        let withdrawn = prefixes::<Ipv4Prefix>(update.withdrawn).flatten().map(|prefix| (prefix, None));
+        let nlri = prefixes::<Ipv4Prefix>(update.nlri).flatten().map(|prefix| (prefix, announced));
+        for (prefix, route) in withdrawn.chain(nlri) {
+            match route {
+                Some(route) => record.say(prefix.into(), Said::Announced(route), at),
+                // FRR sends back what it was told, and withdraws that: nothing of its own.
+                None if speaker == Speaker::Peer && record.route(prefix.into()).is_none() => {}
+                None => record.say(prefix.into(), Said::Withdrawn, at),
             }
         }
     }
 
-    fn announced(&mut self, prefix: Prefix, attributes: u64, serial: Option<u32>, at: u64) {
-        let before = self.told.get(&prefix).copied();
-        let newest = before.and_then(|told| told.newest).max(serial);
-        self.told.insert(prefix, Told { attributes: Some(attributes), serial, newest });
-        if before.is_some_and(|told| told.attributes == Some(attributes)) {
-            self.counts.doubled += 1;
-            self.find(format!("{prefix} is announced as the peer has it, with serial number {serial:?}"));
-        } else if serial < newest {
-            self.counts.reordered += 1;
-            self.find(format!("{prefix} comes with serial number {serial:?} after {newest:?}"));
-        } else if serial.is_some() && serial == before.and_then(|told| told.newest) {
-            // Withdrawn and announced again, which the feeder never does with the same number.
-            self.counts.doubled += 1;
-            self.find(format!("{prefix} is announced a second time with serial number {serial:?}"));
-        }
-        if let Some(serial) = serial.filter(|serial| self.firsts.last().is_none_or(|(last, _)| last < serial))
-        {
+    fn first(&mut self, serial: u32, at: u64) {
+        if self.firsts.last().is_none_or(|(last, _)| *last < serial) {
             self.firsts.push((serial, at));
         }
     }
@@ -233,21 +213,40 @@ impl Judge {
         self.counts.clone()
     }
 
+    /// What the router has told the peer.
+    pub fn told(&self) -> &Record {
+        &self.told
+    }
+
+    /// What the peer has sent to the router.
+    pub fn sent(&self) -> &Record {
+        &self.sent
+    }
+
     /// How many prefixes the peer has by what it was told in this session.
     pub fn held(&self) -> usize {
-        self.told.values().filter(|told| told.attributes.is_some()).count()
+        self.told.held()
+    }
+
+    /// Whether the peer was told this of a prefix last: its serial number, or `None` if it has no route.
+    pub fn was_told(&self, prefix: Prefix, serial: Option<u32>) -> bool {
+        self.told.route(prefix).and_then(|route| route.serial) == serial
     }
 
     /// Of how many of these prefixes, with serial numbers or `None` where withdrawn, the peer was told otherwise.
     pub fn differences(&self, wanted: &BTreeMap<Prefix, Option<u32>>) -> usize {
-        let serial = |prefix| self.told.get(prefix).and_then(|told| told.serial);
-        wanted.iter().filter(|(prefix, wanted)| serial(prefix) != **wanted).count()
+        wanted.iter().filter(|(prefix, wanted)| !self.was_told(**prefix, **wanted)).count()
     }
 
     /// When a serial number greater than this first came to the peer, in microseconds since 1970.
     pub fn first_after(&self, serial: u32) -> Option<u64> {
         let at = self.firsts.partition_point(|(seen, _)| *seen <= serial);
         self.firsts.get(at).map(|(_, at)| *at)
+    }
+
+    /// When the last UPDATE came to the peer, in microseconds since 1970; 0 if none has.
+    pub fn last_update(&self) -> u64 {
+        self.last_update
     }
 
     /// The last NOTIFICATION that the router has sent.
@@ -273,20 +272,31 @@ mod tests {
     use holdfast_types::Asn;
 
     use super::*;
-    use crate::drill::churn::path;
+    use crate::drill::{
+        audit::{Audit, audit},
+        churn::path,
+    };
 
     const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+    const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 
-    /// A made-up capture of one connection.
+    /// A made-up capture of one side of a connection.
     struct Wire {
         judge: Judge,
+        ends: (SocketAddrV4, SocketAddrV4),
         sequence: u32,
         at: u64,
     }
 
     impl Wire {
         fn open() -> Self {
-            let mut wire = Self { judge: Judge::new(ROUTER), sequence: 41, at: 0 };
+            Self::open_by(ROUTER)
+        }
+
+        fn open_by(speaker: Ipv4Addr) -> Self {
+            let (router, peer) = (SocketAddrV4::new(ROUTER, 179), SocketAddrV4::new(PEER, 40000));
+            let ends = if speaker == ROUTER { (router, peer) } else { (peer, router) };
+            let mut wire = Self { judge: Judge::new(ROUTER), ends, sequence: 41, at: 0 };
             wire.flags(flag::SYN | flag::ACK);
             wire.sequence += 1;
             wire
@@ -297,8 +307,7 @@ mod tests {
         }
 
         fn segment(&mut self, flags: u8, payload: Vec<u8>) {
-            let from = SocketAddrV4::new(ROUTER, 179);
-            let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, 2), 40000);
+            let (from, to) = self.ends;
             let (at, sequence) = (self.at, self.sequence);
             self.judge.take(&Segment { at, from, to, sequence, flags, payload });
         }
@@ -369,21 +378,68 @@ mod tests {
         assert_eq!(wire.judge.counts(), Counts { syn: 1, fin: 1, rst: 2, ..Counts::default() });
     }
 
+    /// Announcements and a withdrawal of prefixes that are used once: one message each, as the speaker sends them.
+    fn used_once(speaker: Ipv4Addr) -> Vec<Vec<u8>> {
+        let encoder = UpdateEncoder::new(MAX_LEN);
+        let host =
+            |serial: u32| Ipv4Prefix::new((0x7600_0000 + serial).into(), 32).expect("a length of IPv4");
+        let mut messages: Vec<_> = (1..=4)
+            .map(|serial| {
+                let own: &[Asn] = if speaker == ROUTER { &[Asn(65000), Asn(65002)] } else { &[Asn(65002)] };
+                let attributes = AttributesBuilder {
+                    as_path: [own, &path(serial)[..]].concat(),
+                    next_hop: Some(speaker),
+                    ..AttributesBuilder::new(Origin::Igp)
+                };
+                let mut out = Vec::new();
+                encoder.announce(&attributes.build(), [host(serial)], &mut out).expect("short attributes");
+                out
+            })
+            .collect();
+        let mut withdrawal = Vec::new();
+        encoder.withdraw([host(2)], &mut withdrawal);
+        messages.insert(3, withdrawal);
+        messages
+    }
+
+    /// The judgement where the feeder has sent all of it, and the router these messages to the stock router.
+    fn judged(messages: &[Vec<u8>]) -> Audit {
+        let (mut at_feeder, mut at_stock) = (Wire::open_by(PEER), Wire::open());
+        at_feeder.send(used_once(PEER).concat());
+        at_stock.send(messages.concat());
+        let counts = [at_feeder.judge.counts().updates_of_peer, at_stock.judge.counts().updates];
+        assert_eq!(counts, [5, messages.len() as u64]);
+        let mut audit = audit(at_feeder.judge.sent(), at_stock.judge.told(), &[]);
+        audit.findings.clear();
+        audit
+    }
+
     #[test]
-    fn what_is_doubled_or_out_of_order_is_found() {
-        for (messages, doubled, reordered) in [
-            (vec![announcement(3), announcement(3)], 1, 0),
-            (vec![announcement(3), withdrawal(), withdrawal()], 1, 0),
-            (vec![withdrawal()], 1, 0),
-            (vec![announcement(3), withdrawal(), announcement(3)], 1, 0),
-            (vec![announcement(3), announcement(2)], 0, 1),
-            (vec![announcement(3), withdrawal(), announcement(2)], 0, 1),
-        ] {
-            let mut wire = Wire::open();
-            let updates = messages.len() as u64;
-            wire.send(messages.concat());
-            assert_eq!(wire.judge.counts(), Counts { updates, doubled, reordered, ..Counts::default() });
-            assert_eq!(wire.judge.findings().len(), 1);
+    fn one_message_that_is_dropped_doubled_swapped_or_corrupted_is_seen() {
+        let all = Audit { used_once: 4, ..Audit::default() };
+        let tampered = |tamper: fn(&mut Vec<Vec<u8>>)| {
+            let mut messages = used_once(ROUTER);
+            tamper(&mut messages);
+            judged(&messages)
+        };
+        assert_eq!(tampered(|_| ()), all);
+        assert_eq!(tampered(|messages| drop(messages.remove(2))), Audit { lost: 1, ..all.clone() });
+        assert_eq!(tampered(|messages| drop(messages.remove(3))), Audit { lost: 1, ..all.clone() });
+        for message in [2, 3] {
+            let mut messages = used_once(ROUTER);
+            messages.insert(message + 1, messages[message].clone());
+            assert_eq!(judged(&messages), Audit { doubled: 1, ..all.clone() });
+        }
+        assert_eq!(tampered(|messages| messages.swap(1, 2)), Audit { reordered: 1, ..all.clone() });
+        // Each octet of the attributes of an announcement, but the bits of flags that mean nothing: with those of the
+        // lengths it cannot be read at all.
+        let message = &used_once(ROUTER)[2];
+        let attributes = 23..message.len() - 5;
+        for at in attributes {
+            let mut messages = used_once(ROUTER);
+            messages[2][at] ^= 0x80;
+            let found = judged(&messages);
+            assert!((found.corrupted, found.lost, found.doubled) == (1, 0, 0), "octet {at}: {found:?}");
         }
     }
 
@@ -410,5 +466,6 @@ mod tests {
         (open[17], open[18]) = (29, 1);
         wire.send([open, announcement(5)].concat());
         assert_eq!(wire.judge.counts(), Counts { updates: 2, notifications: 1, ..Counts::default() });
+        assert_eq!(wire.judge.told().of(prefix().into()).len(), 3);
     }
 }

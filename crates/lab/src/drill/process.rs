@@ -12,10 +12,11 @@ use super::{
     Failure, Options,
     failures::{LOOPING, POISON, POISON_VARIABLE, SMALL_LOG},
     judge::{Counts, Judge},
-    phases::{Kill, lines, phases, phrase},
-    report::{Report, Wire},
+    phases::{Kill, lines, phases, phrase, takeovers},
+    relay::Relay,
+    report::{Passages, Report, Wire},
     scene::{SETTLING, Scene, Serials, Set},
-    stock::Session,
+    stock::{NETWORK, Session},
     time::now,
 };
 use crate::{kernel::Monitor, table::random::Random, topology::Star};
@@ -49,12 +50,16 @@ pub fn process(options: &Options) -> Result<Report> {
         Failure::Full => set.bgp = SMALL_LOG,
         Failure::Kill | Failure::Stop | Failure::Memory | Failure::Loop => {}
     }
+    let relay =
+        options.tamper.map(|tampering| Relay::start(star.neighbor(NETWORK), tampering)).transpose()?;
+    set.relay = relay.as_ref();
     println!("loading {} and {} routes", set.stock_routes, set.feeder_routes);
     let scene = Scene::start(&star, options.peer, &set)?;
     let monitor = Monitor::start(&star.router)?;
     let mut drill = Drill::begin(scene, options);
     drill.scene.change();
-    let failed = drill.fail().err();
+    let meddled = relay.as_ref().map_or(Ok(()), Relay::meddle);
+    let failed = meddled.and_then(|()| drill.fail()).err();
     let settled = match failed {
         Some(_) => Ok(()),
         None => drill.scene.settle(),
@@ -86,7 +91,7 @@ pub(super) struct Drill<'a> {
 /// What had happened before the drill began.
 struct Before {
     at: u64,
-    wire: Counts,
+    wire: [Counts; 2],
     feeder_sessions: u32,
 }
 
@@ -140,7 +145,14 @@ impl<'a> Drill<'a> {
 
     fn report(self, monitor: Monitor<'_>, mut faults: Vec<String>) -> Result<Report> {
         let Self { scene, options, kills, before, .. } = &self;
-        let differences = compare(scene).unwrap_or_else(|error| {
+        // After a drill that did not settle nothing comes any more.
+        let patience = if faults.is_empty() { SETTLING } else { Duration::ZERO };
+        let log = lines(&scene.router.log());
+        let audits = scene.audit(&takeovers(&log));
+        for (direction, audit) in ["to the stock router", "to the feeder"].into_iter().zip(&audits) {
+            faults.extend(audit.findings.iter().map(|finding| format!("{direction}: {finding}")));
+        }
+        let differences = compare(scene, patience).unwrap_or_else(|error| {
             faults.push(format!("tables cannot be compared: {error:#}"));
             Vec::new()
         });
@@ -170,8 +182,10 @@ impl<'a> Drill<'a> {
             peer_flaps,
             peer_downtime_s: down as f64 / 1e6,
             feeder_flaps: (status.sessions - before.feeder_sessions + u32::from(!status.established)).into(),
-            wire: Wire::of(&counted(scene).since(&before.wire)),
-            updates_lost: differences.iter().map(|(_, count)| count).sum(),
+            wire: Wire::of(&counted(scene), &before.wire),
+            passages: Passages::of(audits),
+            miscounts: if options.kind.allowed() == (0, 0) { scene.miscounts()? } else { Vec::new() },
+            differences: differences.iter().map(|(_, count)| count).sum(),
             kernel_changes: kernel.len(),
             nsr: scene.router.show(&["nsr"]).ok(),
             faults,
@@ -180,7 +194,7 @@ impl<'a> Drill<'a> {
         let recovered = |serials: Serials| scene.at_stock.ask(|judge| judge.first_after(serials.feeder));
         let kills: Vec<_> =
             kills.iter().map(|(at, serials)| Kill { at: *at, recovered: recovered(*serials) }).collect();
-        report.measure(&phases(&kills, &lines(&scene.router.log())));
+        report.measure(&phases(&kills, &log));
         report.judge();
         Ok(report)
     }
@@ -188,20 +202,20 @@ impl<'a> Drill<'a> {
 
 /// Compares all tables, and again for a while if there are differences: the rib sweeps late what was not announced
 /// again.
-fn compare(scene: &Scene<'_>) -> Result<Vec<(&'static str, usize)>> {
+fn compare(scene: &Scene<'_>, patience: Duration) -> Result<Vec<(&'static str, usize)>> {
     let start = Instant::now();
     loop {
         let differences = scene.differences()?;
-        if differences.is_empty() || start.elapsed() > SETTLING {
+        if differences.is_empty() || start.elapsed() > patience {
             return Ok(differences);
         }
         std::thread::sleep(COMPARING);
     }
 }
 
-/// What both judges have counted.
-fn counted(scene: &Scene<'_>) -> Counts {
-    scene.at_stock.ask(Judge::counts).plus(&scene.at_feeder.ask(Judge::counts))
+/// What the judges at the stock router and at the feeder have counted.
+fn counted(scene: &Scene<'_>) -> [Counts; 2] {
+    [&scene.at_stock, &scene.at_feeder].map(|watch| watch.ask(Judge::counts))
 }
 
 /// How often the session went down since `from`, and for how many microseconds it was down until `to`.
@@ -222,7 +236,9 @@ fn flaps(sessions: &[(u64, Session)], from: u64, to: u64) -> (u64, u64) {
 fn kernel_changes(scene: &Scene<'_>, monitor: Monitor<'_>) -> Result<Vec<String>> {
     let fixed: HashSet<&Prefix> = scene.fixed().collect();
     let changes = monitor.changes()?;
-    let prefix = |line: &str| line.split(' ').find_map(|word| word.parse::<Prefix>().ok());
+    // Of a single address the length is not printed.
+    let read = |word: &str| word.parse().ok().or_else(|| word.parse().ok().map(Prefix::host));
+    let prefix = |line: &str| line.split(' ').find_map(read);
     let mut withdrawals = scene.stock_churn.now().withdrawals().clone();
     withdrawals.extend(scene.feeder_churn.now().withdrawals().clone());
     let mut wrong = Vec::new();

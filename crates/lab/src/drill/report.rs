@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{
     Failure,
+    audit::Audit,
     judge::Counts,
     phases::{Column, Phases},
     stock,
@@ -30,11 +31,11 @@ pub struct Report {
     pub measured: usize,
     /// From the kill until the manager knew; this and the following in seconds.
     pub detection: Option<Column>,
-    /// From there until a new process had its configuration.
+    /// From there until a new process had the connections and its configuration.
     pub migration: Option<Column>,
-    /// From there until the sessions were taken over.
+    /// From there until it read all of the connections again, with what had been received before in its tables.
     pub tcp_recovery: Option<Column>,
-    /// From there until a route that was fed after the kill came to the stock router.
+    /// From there until a route that was fed after the kill came to the stock router, by the capture.
     pub application_recovery: Option<Column>,
     /// From the kill until that.
     pub total: Option<Column>,
@@ -47,8 +48,13 @@ pub struct Report {
     /// What was counted on the wire, of both sessions.
     #[serde(flatten)]
     pub wire: Wire,
+    /// What became of each UPDATE.
+    #[serde(flatten)]
+    pub passages: Passages,
+    /// Where the router has counted other UPDATEs than there were on the wire. Empty where a session has ended.
+    pub miscounts: Vec<Miscount>,
     /// Differences between what is announced and what every table has at the end.
-    pub updates_lost: usize,
+    pub differences: usize,
     /// Deletions and other changes of kernel routes whose announcement did not change.
     pub kernel_changes: usize,
     /// `show nsr`, at the end.
@@ -70,19 +76,69 @@ pub struct Wire {
     pub rst: u64,
     /// NOTIFICATIONs of the router.
     pub notifications: u64,
-    /// UPDATEs of the router.
+    /// UPDATEs of the router, to both peers.
     pub updates: u64,
-    /// Of a prefix: told what the peer had been told already.
-    pub updates_doubled: u64,
-    /// Of a prefix: told what was no longer so.
-    pub updates_reordered: u64,
+    /// UPDATEs of both peers.
+    pub updates_of_peers: u64,
 }
 
 impl Wire {
-    /// The counts of both captures.
-    pub fn of(counts: &Counts) -> Self {
-        let Counts { syn, fin, rst, notifications, updates, doubled, reordered } = *counts;
-        Self { syn, fin, rst, notifications, updates, updates_doubled: doubled, updates_reordered: reordered }
+    /// The counts of both captures since those of `before`.
+    pub fn of(counts: &[Counts; 2], before: &[Counts; 2]) -> Self {
+        let mut wire = Self::default();
+        for (counts, before) in counts.iter().zip(before) {
+            let Counts { syn, fin, rst, notifications, updates, updates_of_peer } = counts.since(before);
+            wire.syn += syn;
+            wire.fin += fin;
+            wire.rst += rst;
+            wire.notifications += notifications;
+            wire.updates += updates;
+            wire.updates_of_peers += updates_of_peer;
+        }
+        wire
+    }
+}
+
+/// UPDATEs of one direction of a session, counted on both sides of the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Miscount {
+    /// Which ones.
+    pub what: String,
+    /// How many the router says there were.
+    pub by_the_router: u64,
+    /// How many the capture at the peer has.
+    pub on_the_wire: u64,
+}
+
+/// What became of each UPDATE, by direction and together.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Passages {
+    /// From the feeder to the stock router.
+    pub to_peer: Audit,
+    /// From the stock router to the feeder.
+    pub to_feeder: Audit,
+    /// States of prefixes that had to be told, and were not.
+    pub updates_lost: u64,
+    /// Of a prefix: told what the peer had been told already.
+    pub updates_doubled: u64,
+    /// Told after what came later.
+    pub updates_reordered: u64,
+    /// Told what nobody has sent.
+    pub updates_corrupted: u64,
+}
+
+impl Passages {
+    /// To the stock router and to the feeder.
+    pub fn of([to_peer, to_feeder]: [Audit; 2]) -> Self {
+        let sum = |count: fn(&Audit) -> u64| count(&to_peer) + count(&to_feeder);
+        Self {
+            updates_lost: sum(|audit| audit.lost),
+            updates_doubled: sum(|audit| audit.doubled),
+            updates_reordered: sum(|audit| audit.reordered),
+            updates_corrupted: sum(|audit| audit.corrupted),
+            to_peer,
+            to_feeder,
+        }
     }
 }
 
@@ -106,7 +162,7 @@ impl Report {
                 self.faults.push(text);
             }
         };
-        let (flaps, wire) = ((self.peer_flaps, self.feeder_flaps), &self.wire);
+        let (flaps, wire, passages) = ((self.peer_flaps, self.feeder_flaps), &self.wire, &self.passages);
         fault(
             flaps != allowed,
             format!(
@@ -124,10 +180,21 @@ impl Report {
             wire.notifications != ends,
             format!("{} sessions were ended with a NOTIFICATION, not {ends}", wire.notifications),
         );
-        fault(self.updates_lost > 0, format!("{} updates lost", self.updates_lost));
-        // A session that begins anew is told everything anew, and of its routes so are others.
-        fault(ends == 0 && wire.updates_doubled > 0, format!("{} updates doubled", wire.updates_doubled));
-        fault(wire.updates_reordered > 0, format!("{} updates out of order", wire.updates_reordered));
+        for (count, what) in [
+            (passages.updates_lost, "lost"),
+            (passages.updates_doubled, "doubled"),
+            (passages.updates_reordered, "out of order"),
+            (passages.updates_corrupted, "corrupted"),
+        ] {
+            fault(count > 0, format!("{count} updates {what}"));
+        }
+        for Miscount { what, by_the_router, on_the_wire } in &self.miscounts {
+            fault(
+                true,
+                format!("{on_the_wire} UPDATEs {what} on the wire, {by_the_router} counted by the router"),
+            );
+        }
+        fault(self.differences > 0, format!("{} differences between tables", self.differences));
         fault(self.kernel_changes > 0, format!("{} changes in the kernel", self.kernel_changes));
         self.ok = self.faults.is_empty();
     }
@@ -151,18 +218,27 @@ impl fmt::Display for Report {
                 writeln!(f, "  {name:<22} median {median:>9.4} s   max {max:>9.4} s")?;
             }
         }
-        let Wire { syn, fin, rst, notifications, updates, updates_doubled, updates_reordered } = self.wire;
+        let Wire { syn, fin, rst, notifications, updates, updates_of_peers } = self.wire;
         writeln!(
             f,
             "  sessions: {} flaps of the peer, {:.3} s down; {} flaps of the feeder; {notifications} NOTIFICATIONs",
             self.peer_flaps, self.peer_downtime_s, self.feeder_flaps
         )?;
-        writeln!(f, "  on the wire: {syn} SYN, {fin} FIN, {rst} RST, {updates} UPDATEs")?;
         writeln!(
             f,
-            "  updates: {} lost, {updates_doubled} doubled, {updates_reordered} out of order",
-            self.updates_lost
+            "  on the wire: {syn} SYN, {fin} FIN, {rst} RST, {updates_of_peers} UPDATEs in, {updates} UPDATEs out"
         )?;
+        for (name, audit) in
+            [("to the peer", &self.passages.to_peer), ("to the feeder", &self.passages.to_feeder)]
+        {
+            let Audit { used_once, lost, doubled, reordered, corrupted, findings: _ } = audit;
+            writeln!(
+                f,
+                "  {name:<13} {used_once} prefixes used once; {lost} updates lost, {doubled} doubled, \
+                 {reordered} out of order, {corrupted} corrupted"
+            )?;
+        }
+        writeln!(f, "  tables: {} differences; {} miscounts", self.differences, self.miscounts.len())?;
         writeln!(f, "  kernel: {} changes of routes that did not change", self.kernel_changes)?;
         for fault in &self.faults {
             writeln!(f, "  fault: {fault}")?;
@@ -193,7 +269,9 @@ mod tests {
             peer_downtime_s: 0.0,
             feeder_flaps: 0,
             wire: Wire::default(),
-            updates_lost: 0,
+            passages: Passages::default(),
+            miscounts: Vec::new(),
+            differences: 0,
             kernel_changes: 0,
             nsr: None,
             faults: Vec::new(),
@@ -204,19 +282,30 @@ mod tests {
         report
     }
 
+    fn lost() -> Audit {
+        Audit { lost: 1, ..Audit::default() }
+    }
+
     #[test]
     fn every_figure_can_fail_a_drill() {
         assert!(report(Failure::Kill, |_| ()).ok);
-        let changes: [fn(&mut Report); 10] = [
+        let changes: [fn(&mut Report); 14] = [
             |report| report.peer_flaps = 1,
             |report| report.feeder_flaps = 1,
             |report| report.wire.syn = 1,
             |report| report.wire.fin = 1,
             |report| report.wire.rst = 1,
             |report| report.wire.notifications = 1,
-            |report| report.wire.updates_doubled = 1,
-            |report| report.wire.updates_reordered = 1,
-            |report| report.updates_lost = 1,
+            |report| report.passages = Passages::of([lost(), Audit::default()]),
+            |report| report.passages = Passages::of([Audit::default(), lost()]),
+            |report| report.passages.updates_doubled = 1,
+            |report| report.passages.updates_reordered = 1,
+            |report| report.passages.updates_corrupted = 1,
+            |report| {
+                let what = "to the feeder".to_owned();
+                report.miscounts = vec![Miscount { what, by_the_router: 2, on_the_wire: 1 }];
+            },
+            |report| report.differences = 1,
             |report| report.kernel_changes = 1,
         ];
         for change in changes {

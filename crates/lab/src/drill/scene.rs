@@ -6,17 +6,29 @@
 //!     │                 │               │
 //!  tcpdump           kernel          tcpdump
 //! ```
+//!
+//! To judge the judge, a [relay](super::relay) may stand between the stock router and Holdfast.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    ops::Range,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use holdfast_bgp_wire::{Attributes, Origin, edit::AttributesBuilder};
 use holdfast_types::{Asn, Prefix};
 
 use super::{
-    churn::{Churn, Churner, prefixes, printed_serial, serial},
+    audit::{Audit, audit},
+    churn::{Churn, Churner, Ranges, is_used_once, prefixes, printed_serial, serial},
     judge::Judge,
+    relay::Relay,
+    report::Miscount,
     stock::{self, ROUTER_AS, STOCK_AS, Stock},
+    time::now,
     watch::Watch,
 };
 use crate::{
@@ -37,9 +49,11 @@ const FEEDER_NAME: &str = "feeder";
 
 /// Where the prefixes begin that stay, and those that change.
 const STOCK_FIXED: Ipv4Addr = Ipv4Addr::new(20, 0, 0, 0);
-const STOCK_MOVING: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
+const STOCK_CHANGING: Ranges =
+    Ranges { moving: Ipv4Addr::new(100, 64, 0, 0), once: Ipv4Addr::new(118, 0, 0, 0) };
 const FEEDER_FIXED: Ipv4Addr = Ipv4Addr::new(60, 0, 0, 0);
-const FEEDER_MOVING: Ipv4Addr = Ipv4Addr::new(100, 96, 0, 0);
+const FEEDER_CHANGING: Ranges =
+    Ranges { moving: Ipv4Addr::new(100, 96, 0, 0), once: Ipv4Addr::new(119, 0, 0, 0) };
 
 /// Between two changes.
 const STOCK_PACE: Duration = Duration::from_millis(150);
@@ -50,6 +64,8 @@ const LOADING: Duration = Duration::from_secs(300);
 const LOOKING: Duration = Duration::from_millis(200);
 /// For changes to arrive, whatever died meanwhile.
 pub const SETTLING: Duration = Duration::from_secs(60);
+/// What has not arrived so long after the last UPDATE arrived is lost: no death that the drill makes costs so much.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// Prefixes with serial numbers, where they have one.
 pub type Routes = BTreeMap<Prefix, Option<u32>>;
@@ -98,32 +114,35 @@ pub struct Set<'a> {
     pub environment: &'a [(&'a str, &'a str)],
     /// Seed of all chance.
     pub seed: u64,
+    /// Stands between the stock router and Holdfast.
+    pub relay: Option<&'a Relay>,
 }
 
 impl<'a> Scene<'a> {
     /// Starts all and waits until every route is everywhere. Nothing changes yet.
     pub fn start(star: &'a Star, kind: stock::Kind, set: &Set<'_>) -> Result<Self> {
-        let watch = |network| {
+        let host = set.relay.map_or(star.neighbor(stock::NETWORK), Relay::stock);
+        let watch = |host, network| {
             let interface = format!("n{network}");
-            Watch::start(star.neighbor(network), &interface, v4(network, Side::First))
+            Watch::start(host, &interface, v4(network, Side::First))
         };
-        let (at_stock, at_feeder) = (watch(stock::NETWORK)?, watch(FEEDER)?);
+        let (at_stock, at_feeder) = (watch(host, stock::NETWORK)?, watch(star.neighbor(FEEDER), FEEDER)?);
         let router = Router::start_with(&star.router, &configuration(set.bgp), set.environment)?;
 
-        let churn = Churn::new(STOCK_MOVING, set.seed ^ 1);
-        let host = star.neighbor(stock::NETWORK);
+        let churn = Churn::new(STOCK_CHANGING, set.seed ^ 1);
         let stock = Arc::new(Stock::start(kind, host, STOCK_FIXED, set.stock_routes, &churn)?);
         let theirs = Arc::clone(&stock);
-        let stock_churn =
-            Churner::start(churn, STOCK_PACE, move |churn, changes| theirs.apply(churn, changes))?;
+        let stock_churn = Churner::start(churn, STOCK_PACE, told(&at_feeder), move |churn, changes| {
+            theirs.apply(churn, changes)
+        })?;
 
-        let churn = Churn::new(FEEDER_MOVING, set.seed ^ 2);
+        let churn = Churn::new(FEEDER_CHANGING, set.seed ^ 2);
         let mut table = Arc::new(churn.table());
         let tables = vec![Arc::new(fixed_table(set.feeder_routes)), Arc::clone(&table)];
         let feeder = star.speaker(FEEDER, FEEDER_AS, |config: &mut SpeakerConfig| config.tables = tables)?;
         let feeder = Arc::new(feeder);
         let theirs = Arc::clone(&feeder);
-        let feeder_churn = Churner::start(churn, FEEDER_PACE, move |churn, _| {
+        let feeder_churn = Churner::start(churn, FEEDER_PACE, told(&at_stock), move |churn, _| {
             let new = Arc::new(churn.table());
             theirs.replace(std::mem::replace(&mut table, Arc::clone(&new)), new);
             Ok(())
@@ -182,19 +201,47 @@ impl<'a> Scene<'a> {
     /// Lets nobody change anything, and waits until the last change of both directions has arrived.
     ///
     /// # Errors
-    /// It has not within [`SETTLING`].
+    /// It has not within [`SETTLING`], or nothing has arrived for [`QUIET`].
     pub fn settle(&self) -> Result<()> {
         let (stock, feeder) = (self.stock_churn.pause(), self.feeder_churn.pause());
         for churner in [&self.stock_churn, &self.feeder_churn] {
             ensure!(churner.failure().is_none(), "{}", churner.failure().unwrap_or_default());
         }
+        let start = Instant::now();
         wait::until("the last changes at the other peer", SETTLING, || {
             let there = |watch: &Watch, churn: &Churn| watch.ask(|judge| judge.differences(churn.now()));
-            match (there(&self.at_stock, &feeder), there(&self.at_feeder, &stock)) {
-                (0, 0) => Ok(()),
-                missing => Err(format!("{missing:?} differences at the stock router and the feeder")),
+            let missing = (there(&self.at_stock, &feeder), there(&self.at_feeder, &stock));
+            let said = || format!("{missing:?} differences at the stock router and the feeder");
+            let last = self.at_stock.ask(Judge::last_update).max(self.at_feeder.ask(Judge::last_update));
+            match missing {
+                (0, 0) => Ok(Ok(())),
+                _ if start.elapsed() > QUIET && Duration::from_micros(now().saturating_sub(last)) > QUIET => {
+                    Ok(Err(anyhow!("{}, and no UPDATE comes any more", said())))
+                }
+                _ => Err(said()),
             }
-        })
+        })?
+    }
+
+    /// Compares what each peer has sent with what the other was told: to the stock router, and to the feeder. Nothing
+    /// may be under way.
+    pub fn audit(&self, takeovers: &[Range<u64>]) -> [Audit; 2] {
+        let compare = |from: &Watch, to: &Watch, churn: &Churner| {
+            let sent = from.ask(|judge| judge.sent().clone());
+            let mut found = to.ask(|judge| audit(&sent, judge.told(), takeovers));
+            // What the peer itself did not send is no fault of the router's, but the drill says nothing of it.
+            let (fed, seen) =
+                (churn.now().used_once(), sent.prefixes().filter(|prefix| is_used_once(*prefix)));
+            let seen = seen.count() as u64;
+            if seen != fed {
+                found.findings.push(format!("of {fed} prefixes to be used once the peer has sent {seen}"));
+            }
+            found
+        };
+        [
+            compare(&self.at_feeder, &self.at_stock, &self.feeder_churn),
+            compare(&self.at_stock, &self.at_feeder, &self.stock_churn),
+        ]
     }
 
     /// Waits until what both peers changed after these serial numbers has come to the other one.
@@ -211,6 +258,29 @@ impl<'a> Scene<'a> {
                 (_, None) => Err("none at the feeder".to_owned()),
             }
         })
+    }
+
+    /// Compares how many UPDATEs the router counts that it has received and sent with how many there are in the
+    /// captures, from the beginnings of both sessions on. Nothing may be under way.
+    pub fn miscounts(&self) -> Result<Vec<Miscount>> {
+        let shown = self.router.show(&["bgp", "neighbors"])?;
+        let mut found = Vec::new();
+        for (peer, network, watch) in
+            [("stock router", stock::NETWORK, &self.at_stock), ("feeder", FEEDER, &self.at_feeder)]
+        {
+            let stats = &shown[v4(network, Side::Second).to_string()]["messageStats"];
+            let counts = watch.ask(Judge::counts);
+            for (key, on_the_wire, what) in [
+                ("updatesRecv", counts.updates_of_peer, format!("from the {peer}")),
+                ("updatesSent", counts.updates, format!("to the {peer}")),
+            ] {
+                let by_the_router = stats[key].as_u64().with_context(|| format!("no {key} in {stats}"))?;
+                if by_the_router != on_the_wire {
+                    found.push(Miscount { what, by_the_router, on_the_wire });
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The last serial numbers.
@@ -254,6 +324,12 @@ impl<'a> Scene<'a> {
     pub fn log_tail(&self) -> String {
         self.router.log_tail()
     }
+}
+
+/// What a peer was told last of a prefix, asked of the capture there.
+fn told(watch: &Watch) -> impl Fn(Prefix, Option<u32>) -> bool + Send + 'static {
+    let judge = watch.judge();
+    move |prefix, serial| judge.lock().unwrap_or_else(PoisonError::into_inner).was_told(prefix, serial)
 }
 
 /// The last serial numbers of both directions.
@@ -307,7 +383,7 @@ mod tests {
     #[test]
     fn a_lost_a_wrong_and_a_surplus_route_are_a_difference_each() {
         let routes = |serials: &[Option<u32>]| -> Routes {
-            prefixes(FEEDER_MOVING, 9).zip(serials.iter().copied()).collect()
+            prefixes(FEEDER_FIXED, 9).zip(serials.iter().copied()).collect()
         };
         let expected = routes(&[None, Some(1), Some(2)]);
         assert_eq!(differences(&expected, &expected), 0);

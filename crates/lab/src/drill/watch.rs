@@ -63,6 +63,11 @@ impl Watch {
         Ok(watch)
     }
 
+    /// The judge, for who asks from another thread.
+    pub fn judge(&self) -> Arc<Mutex<Judge>> {
+        Arc::clone(&self.judge)
+    }
+
     /// Asks the judge.
     pub fn ask<T>(&self, question: impl FnOnce(&Judge) -> T) -> T {
         question(&lock(&self.judge))
