@@ -31,7 +31,10 @@ use holdfast_bgp_wire::{
 use holdfast_types::Ipv4Prefix;
 use serde::Serialize;
 
-use super::{churn::is_used_once, stock::NETWORK};
+use super::{
+    churn::is_used_once,
+    stock::{NETWORK, ROUTER_AS},
+};
 use crate::{
     netns::Namespace,
     topology::{Side, join, v4},
@@ -214,6 +217,11 @@ fn origin_of(message: &[u8]) -> Option<usize> {
     if !prefixes::<Ipv4Prefix>(update.nlri).flatten().any(|prefix| is_used_once(prefix.into())) {
         return None;
     }
+    // What FRR sends back is nothing of its own.
+    let path = Attributes(update.attributes).as_path();
+    if path.asns().skip(1).any(|asn| asn.0 == ROUTER_AS) {
+        return None;
+    }
     let mut at = message.len() - update.nlri.len() - update.attributes.len();
     for attribute in Attributes(update.attributes).iter() {
         at += attribute.wire.len();
@@ -227,11 +235,17 @@ fn origin_of(message: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use holdfast_bgp_wire::{KEEPALIVE, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder};
+    use holdfast_types::Asn;
 
     use super::*;
 
     fn announcement(last: u8, length: u8, origin: Origin) -> Vec<u8> {
-        let attributes = AttributesBuilder::new(origin).build();
+        announcement_over(&[], last, length, origin)
+    }
+
+    fn announcement_over(path: &[u32], last: u8, length: u8, origin: Origin) -> Vec<u8> {
+        let as_path = path.iter().copied().map(Asn).collect();
+        let attributes = AttributesBuilder { as_path, ..AttributesBuilder::new(origin) }.build();
         let prefix = Ipv4Prefix::new([118, 0, 0, last].into(), length).expect("a length of IPv4");
         let mut out = Vec::new();
         UpdateEncoder::new(MAX_LEN).announce(&attributes, [prefix], &mut out).expect("short attributes");
@@ -243,6 +257,8 @@ mod tests {
         let once = |last| announcement(last, 32, Origin::Igp);
         let (first, second, third) = (once(1), once(2), once(3));
         let (keepalive, other) = (KEEPALIVE.to_vec(), announcement(0, 24, Origin::Igp));
+        let back = announcement_over(&[65001, ROUTER_AS, 65002], 9, 32, Origin::Igp);
+        let other = [other, back].concat();
         let all = [&keepalive, &other, &first, &keepalive, &second, &third];
         let corrupted = announcement(1, 32, Origin::Incomplete);
         for (tampering, expected) in [
