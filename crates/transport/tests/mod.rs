@@ -4,6 +4,7 @@ mod backends;
 mod carry;
 mod listening;
 mod memory;
+mod nothing;
 mod open;
 mod quic;
 #[cfg(feature = "quic-s2n")]

@@ -5,20 +5,20 @@ use std::{net::SocketAddr, net::UdpSocket, sync::Arc};
 use holdfast_tls::{
     Identity, PeerTls, Trust,
     keys::{Algorithm, Authority, PrivateKey, Validity, request},
-    rustls::{
-        AlertDescription, ClientConfig, Error, SignatureScheme, client::ResolvesClientCert,
-        sign::CertifiedKey,
-    },
+    rustls::{AlertDescription, ClientConfig, Error},
 };
 use holdfast_transport::{Expected, Protocol};
 use noq::{ConnectionError, EndpointConfig, TokioRuntime, crypto::rustls::QuicClientConfig};
 use tokio::{io::AsyncReadExt, net::TcpStream};
 use tokio_rustls::TlsConnector;
 
-use crate::tests::backends::{
-    backend::Backend,
-    door::{Door, TestGate},
-    for_every_backend,
+use crate::tests::{
+    backends::{
+        backend::Backend,
+        door::{Door, TestGate},
+        for_every_backend,
+    },
+    nothing::Nothing,
 };
 
 for_every_backend! {
@@ -145,18 +145,5 @@ async fn over_tcp(to: SocketAddr, config: ClientConfig) -> (AlertDescription, St
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(Error::AlertReceived(alert)) => (*alert, String::new()),
         _ => panic!("it is told nothing: {error}"),
-    }
-}
-
-#[derive(Debug)]
-struct Nothing;
-
-impl ResolvesClientCert for Nothing {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        None
-    }
-
-    fn has_certs(&self) -> bool {
-        false
     }
 }

@@ -5,12 +5,15 @@ use std::{future::pending, sync::Arc, time::Duration};
 use holdfast_tls::{
     ALPN_QUIC, Trust,
     keys::{Algorithm, Authority, PrivateKey, Validity},
-    rustls::{ClientConfig, SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey},
+    rustls::ClientConfig,
 };
 use holdfast_transport::{Expected, Failure, Listener, s2n::Dialer};
 use s2n_quic::{Client, client::Connect, provider::tls::rustls};
 
-use crate::tests::s2n::support::{Router, Told, connect, dialer, listener, run, socket};
+use crate::tests::{
+    nothing::Nothing,
+    s2n::support::{Router, Told, connect, dialer, listener, run, socket},
+};
 
 /// What both sides say of a handshake that fails.
 async fn both(
@@ -182,19 +185,6 @@ fn who_speaks_something_else_is_refused() {
         let failed = refused(|config| config.alpn_protocols = vec![b"h3".to_vec()]).await;
         assert!(matches!(&failed, Failure::Refused(text) if text.contains("(ALPN)")), "{failed:?}");
     });
-}
-
-#[derive(Debug)]
-struct Nothing;
-
-impl ResolvesClientCert for Nothing {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        None
-    }
-
-    fn has_certs(&self) -> bool {
-        false
-    }
 }
 
 #[test]
