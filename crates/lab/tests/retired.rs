@@ -27,6 +27,8 @@ use holdfast_types::Prefix;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
 
+use super::upgrade::saboteur;
+
 const LIMIT: Duration = Duration::from_secs(60);
 /// Far less than the hold time of 90 s.
 const SOON: Duration = Duration::from_secs(30);
@@ -113,8 +115,8 @@ impl<'a> Scene<'a> {
         let shown = near.until_established("far", LIMIT)?;
         ensure!(shown["transport"] == transport, "{shown}");
         let scene = Self { transport, star, authority, near, far, feeder, tables: 1, builds: 0 };
-        scene.until_protected(&scene.near)?;
-        scene.until_protected(&scene.far)?;
+        scene.until_protected(&scene.near, &["far", "feeder"])?;
+        scene.until_protected(&scene.far, &["near"])?;
         Ok(scene)
     }
 
@@ -122,12 +124,15 @@ impl<'a> Scene<'a> {
         dialing(self.star, &self.authority, self.transport, ("third", 2, 65_002))
     }
 
-    fn until_protected(&self, router: &Router) -> Result<()> {
+    /// Waits until the sessions with these are up and protected.
+    fn until_protected(&self, router: &Router, peers: &[&str]) -> Result<()> {
         wait::until("protected", LIMIT, || {
             let shown = router.show(&["nsr"]).map_err(|error| format!("{error:#}"))?;
             let sessions = shown["peers"].as_object().ok_or_else(|| shown.to_string())?;
-            let all = !sessions.is_empty() && sessions.values().all(|session| session["protected"] == true);
-            if all { Ok(()) } else { Err(shown.to_string()) }
+            let is_so = |name: &&str| {
+                sessions.values().any(|session| session["name"] == **name && session["protected"] == true)
+            };
+            if peers.iter().all(is_so) { Ok(()) } else { Err(shown.to_string()) }
         })
         .with_context(|| router.log_tail())
     }
@@ -176,8 +181,11 @@ fn plan(router: &Router, build: &Path, arguments: &[&str]) -> Result<[Vec<String
     let plan = upgrade(router, build, &[&["--dry-run", "--json"], arguments].concat())?;
     let plan: Value = serde_json::from_str(&plan)?;
     let peers = |key: &str| -> Result<Vec<String>> {
-        let sessions = plan[key].as_array().context("a list")?;
-        sessions.iter().map(|session| Ok(session["peer"].as_str().context("a name")?.to_owned())).collect()
+        let sessions = plan[key].as_array().context("a list")?.iter();
+        let mut peers: Vec<_> =
+            sessions.map(|session| session["peer"].as_str().unwrap_or("-").to_owned()).collect();
+        peers.sort();
+        Ok(peers)
     };
     Ok([peers("sessions_on_old_build")?, peers("sessions_ended")?])
 }
@@ -221,7 +229,7 @@ fn over(transport: &str) -> Result<()> {
         ensure!(said.contains("carries its connections on"), "{said}");
         let shown = router.show(&["processes"])?;
         ensure!(
-            shown[OLD]["state"] == "retired" && shown[OLD]["build"] != shown["transport"]["build"],
+            shown[OLD]["state"] == "running" && shown[OLD]["build"] != shown["transport"]["build"],
             "{shown}"
         );
         ensure!(router.pid(OLD)? == before && router.pid("transport")? != before, "{shown}");
@@ -236,7 +244,7 @@ fn over(transport: &str) -> Result<()> {
 
     // Its successors have nothing to do with what the old one carries, nor the old one with what is new.
     for process in ["bgp", "manager", "transport"] {
-        scene.until_protected(&scene.near)?;
+        scene.until_protected(&scene.near, &["far", "third"])?;
         let before = scene.near.pid(process)?;
         scene.near.kill(process)?;
         wait::until("another one", LIMIT, || match scene.near.pid(process) {
@@ -256,7 +264,7 @@ fn over(transport: &str) -> Result<()> {
     until_old_has_ended(&scene.near, old)?;
 
     // The old one dies: that ends what it carries, and nothing else.
-    scene.until_protected(&scene.near)?;
+    scene.until_protected(&scene.near, &["far", "third"])?;
     let build = scene.build()?;
     upgrade(&scene.near, &build, &[])?;
     let old = scene.near.pid(OLD)?;
@@ -267,9 +275,10 @@ fn over(transport: &str) -> Result<()> {
     ensure!(carrier(&scene.near, "far")? == "transport");
 
     // The next old one ends with the last session that it carries.
-    scene.until_protected(&scene.near)?;
+    scene.until_protected(&scene.near, &["far", "third"])?;
     let build = scene.build()?;
-    ensure!(plan(&scene.near, &build, &[])? == [vec!["far".to_owned(), "third".to_owned()], vec![]]);
+    let planned = plan(&scene.near, &build, &[])?;
+    ensure!(planned == [vec!["far".to_owned(), "third".to_owned()], vec![]], "{planned:?}");
     upgrade(&scene.near, &build, &[])?;
     let old = scene.near.pid(OLD)?;
     scene.near.cli(&["peer", "stop", "far"])?;
@@ -280,9 +289,10 @@ fn over(transport: &str) -> Result<()> {
     ensure!(carrier(&scene.near, "far")? == "transport");
 
     // There is room for one: what it carries would end with another upgrade, and does.
-    scene.until_protected(&scene.near)?;
+    scene.until_protected(&scene.near, &["far", "third"])?;
     let build = scene.build()?;
-    ensure!(plan(&scene.near, &build, &[])? == [vec!["far".to_owned()], vec!["third".to_owned()]]);
+    let planned = plan(&scene.near, &build, &[])?;
+    ensure!(planned == [vec!["far".to_owned()], vec!["third".to_owned()]], "{planned:?}");
     let dropped = scene.near.neighbor("far")?["connectionsDropped"].clone();
     upgrade(&scene.near, &build, &[])?;
     scene.near.until_established("third", LIMIT)?;
@@ -312,4 +322,20 @@ fn a_session_over_quic_stays_with_the_transport_of_the_build_before() -> Result<
 #[test]
 fn a_session_over_quic_by_the_other_library_stays_with_the_transport_of_the_build_before() -> Result<()> {
     over("quic-s2n")
+}
+
+#[test]
+fn on_the_way_back_from_a_build_that_does_not_run_sessions_stay_where_they_were() -> Result<()> {
+    let star = Star::new(3)?;
+    let mut scene = Scene::start(&star, "quic")?;
+    let before = scene.near.pid("transport")?;
+    for fault in ["transport", "bgp"] {
+        let refused = upgrade(&scene.near, &saboteur(&scene.near, fault)?, &[]);
+        let text = format!("{:#}", refused.err().context("it does not run")?);
+        ensure!(text.contains("the build before runs again"), "{fault}: {text}");
+        scene.near.wait_running()?;
+        ensure!(scene.near.pid(OLD)? == before && carrier(&scene.near, "far")? == OLD);
+        scene.goes_on().with_context(|| fault.to_owned())?;
+    }
+    Ok(())
 }

@@ -93,7 +93,7 @@ fn executable(router: &Router, name: &str, from: &Path) -> Result<PathBuf> {
 }
 
 /// A build with this fault.
-fn saboteur(router: &Router, fault: &str) -> Result<PathBuf> {
+pub(super) fn saboteur(router: &Router, fault: &str) -> Result<PathBuf> {
     let path = executable(router, &format!("{fault}-holdfast"), env!("CARGO_BIN_EXE_saboteur").as_ref())?;
     symlink(fs::canonicalize(binary()?)?, path.with_file_name(format!("{fault}-holdfast.real")))?;
     Ok(path)

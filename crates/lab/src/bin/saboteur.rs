@@ -1,7 +1,7 @@
 //! A build of holdfast with a fault, for tests of `holdfast upgrade`: everything is done by the real one, whose path is
 //! in the link `NAME.real` beside this program, but for the fault, which is the first part of this program's own name.
 //!
-//! `bgp-…`: the process bgp ends at once. `trial-…`: no keeper of this build understands what it is handed.
+//! `bgp-…`, `transport-…`: that process ends at once. `trial-…`: no keeper of this build understands what it is handed.
 //! `frames-…`: it speaks frames of another version. `silent-…`: it never says what it reads and writes.
 
 use std::{
@@ -20,7 +20,7 @@ fn main() -> Result<ExitCode> {
     let fault = name.split('-').next().context("a fault")?;
     let arguments: Vec<_> = env::args().skip(1).collect();
     match (fault, arguments.first().context("a command")?.as_str()) {
-        ("bgp", "bgp") => Ok(ExitCode::FAILURE),
+        ("bgp", "bgp") | ("transport", "transport") => Ok(ExitCode::FAILURE),
         ("trial", "keeper") => Ok(ExitCode::FAILURE),
         ("silent", "formats") => loop {
             std::thread::sleep(Duration::from_secs(60));
