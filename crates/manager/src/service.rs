@@ -379,7 +379,7 @@ fn show_retired(event: &ProcessEvent) -> Process {
     Process {
         name: event.name.clone(),
         pid: event.pid,
-        state: "retired".into(),
+        state: "running".into(),
         uptime_seconds: uptime(event.pid),
         restarts: event.restarts,
         last_exit: event.last_exit.clone(),

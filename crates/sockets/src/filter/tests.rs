@@ -37,6 +37,7 @@ fn takes(program: &[Instruction], source: IpAddr, ttl: u8) -> bool {
             Instruction::Jump(far) => next += far as usize,
             Instruction::Take => return true,
             Instruction::Drop => return false,
+            Instruction::Payload(_) | Instruction::Select(_) => panic!("a filter steers nothing"),
         }
     }
 }
