@@ -182,7 +182,7 @@ impl Manager {
                 ended.await;
             }
         };
-        let all = tokio::time::timeout(STOP_LIMIT, ended).await.is_ok();
+        let all = timeout(STOP_LIMIT, ended).await.is_ok();
         if !all {
             warn!(event = "stop-failed", process = OLD_TRANSPORT, "does not end");
         }
