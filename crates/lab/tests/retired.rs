@@ -77,6 +77,14 @@ quic-s2n-port = 1179
     )
 }
 
+/// The feeder, as near has it.
+fn feeding() -> String {
+    let address = v4(3, Side::Second);
+    format!(
+        "[[bgp.peer]]\nname = \"feeder\"\naddress = \"{address}\"\nasn = 65003\npassive = true\nimport = \"accept-all\"\n"
+    )
+}
+
 fn table(number: u8) -> Arc<Table> {
     let prefixes = (0..ROUTES as u8)
         .map(|third| Prefix::new([50 + number, 0, third, 0].into(), 24).expect("a length of IPv4"));
@@ -100,11 +108,7 @@ impl<'a> Scene<'a> {
         let authority = Signer::new("Lab CA")?;
         let listening =
             |name, link, asn| peer(name, v4(link, Side::Second), asn, transport, "passive = true\n");
-        let feeder = format!(
-            "[[bgp.peer]]\nname = \"feeder\"\naddress = \"{}\"\nasn = 65003\npassive = true\nimport = \"accept-all\"\n",
-            v4(3, Side::Second)
-        );
-        let peers = [listening("far", 1, 65_001), listening("third", 2, 65_002), feeder];
+        let peers = [listening("far", 1, 65_001), listening("third", 2, 65_002), feeding()];
         let near = Router::start_with_files(
             &star.router,
             &configuration(65_000, &peers),
@@ -338,4 +342,22 @@ fn on_the_way_back_from_a_build_that_does_not_run_sessions_stay_where_they_were(
         scene.goes_on().with_context(|| fault.to_owned())?;
     }
     Ok(())
+}
+
+#[test]
+fn a_reload_reaches_sessions_that_the_old_transport_carries() -> Result<()> {
+    let star = Star::new(3)?;
+    let mut scene = Scene::start(&star, "quic")?;
+    let build = scene.build()?;
+    upgrade(&scene.near, &build, &[])?;
+    let old = scene.near.pid(OLD)?;
+    // Another key as well, which the session that is up does not need.
+    let files = files(&scene.authority, "near")?;
+    let all = fs::read_to_string(scene.near.configuration())?;
+    scene.near.reload_with_files(&all, &files)?;
+    scene.goes_on()?;
+    ensure!(scene.near.pid(OLD)? == old);
+    scene.near.reload_with_files(&configuration(65_000, &[feeding()]), &files)?;
+    scene.far.until_neighbor("near", SOON, |shown| shown["connectionsDropped"] == 1)?;
+    until_old_has_ended(&scene.near, old)
 }

@@ -217,8 +217,8 @@ fn a_session_goes_on_that_a_door_carries_which_has_retired() {
         old.meters.borrow_mut().insert(NUMBER, far.meter());
         scene.configure("bgp", told(&["192.0.2.0/24"])).await.expect("taken");
         until("it goes on", async || resumed(&scene).await == 1).await;
-        far.put_in(&announcement(65_001, 12));
-        until("a new route", async || scene.routes("bgp").await.len() == 3).await;
+        far.put_in(&announcement(65_001, 11)[30..]);
+        until("the rest of a message", async || scene.routes("bgp").await.len() == 3).await;
     });
 }
 

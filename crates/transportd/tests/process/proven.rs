@@ -277,6 +277,10 @@ fn what_is_carried_stays_with_who_retires_and_what_is_new_is_for_the_next_one() 
         let old: TransportClient = router.bgp.wait_for(OLD_TRANSPORT).await.expect("it is there");
         let refused = old.accept(Empty {}).next().await.expect_err("it lets nobody in");
         assert_eq!(refused.kind(), XrlErrorKind::FailedPrecondition);
+        let manager: TransportClient = router.manager.client(OLD_TRANSPORT).await.expect("it is there");
+        manager.keep(Empty {}, vec![ours.secrets()]).await.expect("it takes seeds");
+        let refused = manager.configure(Configuration::default()).await.expect_err("nothing else");
+        assert_eq!(refused.kind(), XrlErrorKind::FailedPrecondition);
         for _ in 0..8 {
             talk_on(&mut quic, &mut quic_end).await;
             talk_on(&mut tls, &mut tls_end).await;
