@@ -29,11 +29,11 @@ const LAST_STEP: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Replaces the running router's binary by another one, process by process, while sessions and routes stay: fea, rib,
-/// transport, bgp, then the manager together with the keeper, whose process id stays. Where transport carries sessions
-/// (TLS, QUIC), the old process stays beside the new one as `transport-old` until they end; there is one at most. A build that cannot work beside the running
-/// one is refused before anything is touched; if a process does not run with it, all go back. A process that runs the
-/// build already is left alone, so the command can be given again. The file has to belong to root or to the router's
-/// user, and nobody else may have the right to write to it.
+/// transport, bgp, then the manager together with the keeper, whose process id stays. Where transport carries
+/// sessions (TLS, QUIC), the old process stays beside the new one as `transport-old` until they end; there is one at
+/// most. A build that cannot work beside the running one is refused before anything is touched; if a process does not
+/// run with it, all go back. A process that runs the build already is left alone, so the command can be given again.
+/// The file has to belong to root or to the router's user, and nobody else may have the right to write to it.
 #[derive(Clone, Debug, Args)]
 pub struct Upgrade {
     /// How to answer.

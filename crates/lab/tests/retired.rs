@@ -1,5 +1,5 @@
-//! Sessions over TLS and QUIC across upgrades: they stay with the `transport` that carries them, and what is new is the next
-//! one's.
+//! Sessions over TLS and QUIC across upgrades: they stay with the `transport` that carries them, and what is new is
+//! the next one's.
 //!
 //! ```text
 //!  feeder ──3──(TCP)── near ──1──(TLS, QUIC)── far       near listens, the others dial

@@ -205,8 +205,8 @@ impl Upgrade<'_> {
         Ok(())
     }
 
-    /// Has a process give its place up, if it carries what would end with it; whether it has. One that has retired before is
-    /// ended first: there is room for one.
+    /// Has a process give its place up, if it carries what would end with it; whether it has. One that has retired
+    /// before is ended first: there is room for one.
     async fn retire(&self, name: &str, pid: u32) -> Result<bool, XrlError> {
         if name != CARRIES || self.carried().await == 0 {
             return Ok(false);

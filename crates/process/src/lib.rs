@@ -125,8 +125,9 @@ impl Boot {
         Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: Some(vrf), membership }
     }
 
-    /// Leaves the Finder and whoever has called this: for them the process, or this instance, has died. The keeper has the
-    /// process still. What is returned is for what goes on: it is found under this class, and joins on its own.
+    /// Leaves the Finder and whoever has called this: for them the process, or this instance, has died. The keeper
+    /// has the process still. What is returned is for what goes on: it is found under this class, and joins on its
+    /// own.
     pub fn retire(&self, class: &str) -> Self {
         self.membership.joining.take().iter().for_each(AbortHandle::abort);
         match &self.membership.node {

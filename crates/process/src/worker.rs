@@ -3,8 +3,8 @@
 //! Whoever needs an order or a number of each derives it from here, and the keeper starts nobody else. So a new process
 //! cannot be forgotten: without every field of its [`Worker`] nothing compiles.
 
-/// How a `transport` is called that has given its place up, and lives on for the connections that it carries: its name at the
-/// keeper, its class at the Finder.
+/// How a `transport` is called that has given its place up, and lives on for the connections that it carries: its
+/// name at the keeper, its class at the Finder.
 pub const OLD_TRANSPORT: &str = "transport-old";
 
 /// A process that does some of the router's work, and what the manager and the keeper have to know of it.

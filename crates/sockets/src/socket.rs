@@ -54,9 +54,10 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
     }
 }
 
-/// A UDP socket bound to the address, non-blocking, with room for [`RECEIVE_BUFFER`] octets that nobody has read, or as many
-/// as the kernel gives. It sends with TTL 255, since peers with GTSM and others share it. Where the one that has the address
-/// lets others in beside it, which is said at that socket (`SO_REUSEPORT`), it is bound there, and this one says it as well.
+/// A UDP socket bound to the address, non-blocking, with room for [`RECEIVE_BUFFER`] octets that nobody has read, or
+/// as many as the kernel gives. It sends with TTL 255, since peers with GTSM and others share it. Where the one that
+/// has the address lets others in beside it, which is said at that socket (`SO_REUSEPORT`), it is bound there, and
+/// this one says it as well.
 pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
     let socket = place.udp(address.ip()).await?;
     class(&socket, address.ip())?;

@@ -72,9 +72,9 @@ pub fn set_filter(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> 
     attach(socket, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Has the kernel ask the program which of the UDP sockets that share one port gets a datagram, in place of the program before.
-/// They are numbered from 0 in the order in which they were bound; when one is closed the last one takes its number. A number
-/// that no socket has leaves the choice to the kernel. Needs no rights.
+/// Has the kernel ask the program which of the UDP sockets that share one port gets a datagram, in place of the
+/// program before. They are numbered from 0 in the order in which they were bound; when one is closed the last one
+/// takes its number. A number that no socket has leaves the choice to the kernel. Needs no rights.
 ///
 /// # Errors
 /// `EINVAL` where the socket shares its port with none (`SO_REUSEPORT`), and as [`set_filter`].

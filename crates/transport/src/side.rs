@@ -1,8 +1,8 @@
 //! Two processes at one port of QUIC: whose a datagram is.
 //!
-//! Connection ids of a process begin with a bit of its own, and the kernel gives each datagram to the one whose id it has. An
-//! earlier process is there for its connections only; all long headers are the later one's: those of the earlier one are past
-//! their handshakes.
+//! Connection ids of a process begin with a bit of its own, and the kernel gives each datagram to the one whose id it
+//! has. An earlier process is there for its connections only; all long headers are the later one's: those of the
+//! earlier one are past their handshakes.
 
 use std::{io, os::fd::AsFd};
 
@@ -48,8 +48,8 @@ impl Side {
         id.first().is_some_and(|first| (first & FIRST != 0) == (self == Self::High))
     }
 
-    /// Has the kernel share what comes to the port of this socket, which is of this side and was bound beside an earlier one.
-    /// When one of both is closed the other has everything.
+    /// Has the kernel share what comes to the port of this socket, which is of this side and was bound beside an
+    /// earlier one. When one of both is closed the other has everything.
     ///
     /// # Errors
     /// What the kernel says: `EINVAL` where there is no such other socket.

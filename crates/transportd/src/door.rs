@@ -135,8 +135,8 @@ impl Door {
         self.peers.take();
     }
 
-    /// Gives its place up: nobody is let in or dialled any more, and who waits to be taken is lost. What is carried goes on;
-    /// listeners of QUIC have others at their ports from now on.
+    /// Gives its place up: nobody is let in or dialled any more, and who waits to be taken is lost. What is carried
+    /// goes on; listeners of QUIC have others at their ports from now on.
     pub(crate) fn retire(&self) {
         let listeners = self.listeners.take().into_values();
         let retired = listeners.filter(|open| open.entry.retire()).collect();

@@ -48,7 +48,8 @@ pub(crate) async fn hand_over(
     release(gone).await;
 }
 
-/// Those of a process that has retired, with the peer of a connection that has come in at its successor, that do not answer.
+/// Those of a process that has retired, with the peer of a connection that has come in at its successor, that do not
+/// answer.
 pub(crate) async fn silent(door: &Rc<Door>, connection: &Connection) -> Vec<u64> {
     let mut earlier = door.carried.beside(connection);
     earlier.truncate(MOST);

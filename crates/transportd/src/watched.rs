@@ -36,8 +36,8 @@ impl Watched {
         Self { socket, version, filter: RefCell::new(Filter::datagrams(version, [])), dropped }
     }
 
-    /// A UDP socket that nobody has read from; the kernel drops at it what claims to be of a neighbour and is not. Where it is
-    /// bound beside that of a process that has retired, it has what is of this side.
+    /// A UDP socket that nobody has read from; the kernel drops at it what claims to be of a neighbour and is not.
+    /// Where it is bound beside that of a process that has retired, it has what is of this side.
     ///
     /// # Errors
     /// The kernel refuses. Then the socket is not to be used.

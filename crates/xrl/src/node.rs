@@ -86,9 +86,9 @@ impl Node {
         Self::create(class, instance, Some(scope), false)
     }
 
-    /// A node of who has given its place up to another process, and goes on with what it has begun. Its services are found
-    /// under this class, [`scoped`] as in [`of_scope`](Self::of_scope), and not under those that they have otherwise: these are
-    /// the other one's.
+    /// A node of who has given its place up to another process, and goes on with what it has begun. Its services are
+    /// found under this class, [`scoped`] as in [`of_scope`](Self::of_scope), and not under those that they have
+    /// otherwise: these are the other one's.
     pub fn retired(class: &str, scope: Option<Rc<str>>) -> Self {
         let class = scoped(class, scope.as_deref());
         let instance = format!("{class}-{}", std::process::id());
