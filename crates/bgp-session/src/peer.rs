@@ -164,6 +164,11 @@ impl Peer {
         &self.out.counters
     }
 
+    /// So many failures have gone before, which another one has counted for this peer.
+    pub fn count_failures(&mut self, failures: u32) {
+        self.failures = self.failures.saturating_add(failures);
+    }
+
     /// ConnectRetryCounter: failures since the last start or good session.
     pub fn failures(&self) -> u32 {
         self.failures

@@ -1,6 +1,8 @@
 //! What the peers of a listen range have done, those included that are gone: a peer of a range is forgotten with its
 //! connection, and what it did counts on here. One entry for each configured range, of bounded size.
 
+use std::collections::VecDeque;
+
 use holdfast_bgp_pipeline::Drops;
 
 use crate::location::Location;
@@ -36,6 +38,32 @@ impl Totals {
     }
 }
 
+/// Peers that are remembered at most; the one that was noted first is forgotten for another.
+const MOST_OFFENDERS: usize = 1024;
+
+/// Peers whose last sessions were ended for what they cost, and how often in a row: when one comes back, its next pause is longer
+/// for that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Offenders(VecDeque<(Location, u32)>);
+
+impl Offenders {
+    /// A peer is forgotten whose sessions were ended so often; 0: it has done nothing, or is forgiven.
+    pub(crate) fn note(&mut self, location: &Location, times: u32) {
+        self.0.retain(|(known, _)| known != location);
+        if times > 0 {
+            if self.0.len() == MOST_OFFENDERS {
+                self.0.pop_front();
+            }
+            self.0.push_back((location.clone(), times));
+        }
+    }
+
+    /// How often those of this one were.
+    pub(crate) fn times(&self, location: &Location) -> u32 {
+        self.0.iter().find(|(known, _)| known == location).map_or(0, |(_, times)| *times)
+    }
+}
+
 /// One listen range.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Members {
@@ -43,4 +71,24 @@ pub(crate) struct Members {
     pub(crate) present: usize,
     /// What those did that are gone.
     pub(crate) gone: Totals,
+    pub(crate) offenders: Offenders,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(number: u32) -> Location {
+        Location::Address(std::net::Ipv4Addr::from_bits(number).into())
+    }
+
+    #[test]
+    fn so_many_offenders_are_remembered_and_those_of_last() {
+        let mut offenders = Offenders::default();
+        (0..=MOST_OFFENDERS as u32).for_each(|number| offenders.note(&guest(number), 3));
+        assert_eq!([0, 1, MOST_OFFENDERS as u32].map(|number| offenders.times(&guest(number))), [0, 3, 3]);
+        offenders.note(&guest(1), 4);
+        offenders.note(&guest(2), 0);
+        assert_eq!([1, 2, 3].map(|number| offenders.times(&guest(number))), [4, 0, 3]);
+    }
 }

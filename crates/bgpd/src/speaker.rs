@@ -142,6 +142,8 @@ pub(crate) struct Slot {
     pub(crate) octets: Level,
     /// Where the share of a core is that others wait for it.
     pub(crate) cost_level: Level,
+    /// A session was ended for what it costs to keep its routes or to wait for it, and the operator has not forgiven that.
+    pub(crate) offends: bool,
     /// Its session was ended for too many prefixes, and has not come up since.
     pub(crate) limited: bool,
     /// The state that those who watch know of.
@@ -173,6 +175,7 @@ impl Slot {
             limits: LimitWatch::default(),
             octets: Level::Fine,
             cost_level: Level::Fine,
+            offends: false,
             limited: false,
             watched: None,
             failed: String::new(),
@@ -211,9 +214,9 @@ impl Slot {
         !said && now.saturating_duration_since(since) < INITIAL
     }
 
-    /// Its session may not come up for now: for the operator, or for too many prefixes.
+    /// Its session may not come up for now: for the operator, for too many prefixes, or for what it has cost.
     fn is_held_back(&self) -> bool {
-        self.session.state() == State::Idle && (self.stopped || self.limited)
+        self.session.state() == State::Idle && (self.stopped || self.limited || self.offends)
     }
 
     /// What the process before has received is not in the tables again.
@@ -326,10 +329,14 @@ impl Speaker {
     ) -> PeerIndex {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, None));
         let session = Peer::new(self.session_config(&neighbor), seed, now);
+        let range = self.ranges.get(&neighbor.source.name).filter(|_| dynamic);
+        let offences = range.map_or(0, |range| range.offenders.times(&neighbor.location));
         let slot = self.insert(index, Slot::new(neighbor, session, dynamic));
         if !slot.is_kept_down() {
             slot.session.handle(Input::Start, now);
         }
+        slot.session.count_failures(offences);
+        slot.offends = offences > 0;
         // What a dynamic peer does begins with the connection that it is born of.
         if !dynamic {
             self.drain(index, now);
@@ -361,6 +368,8 @@ impl Speaker {
             && let Some(members) = self.ranges.get_mut(&slot.neighbor.source.name)
         {
             members.present -= 1;
+            let offences = if slot.offends { slot.session.failures() } else { 0 };
+            members.offenders.note(&slot.neighbor.location, offences);
             show::add_to(&mut members.gone, &slot, self.pipeline.drops(index));
         }
         if let Some(at) = slot.deadline {
@@ -598,7 +607,7 @@ impl Speaker {
     /// The operator has a peer stopped; the session stays down until [`Self::start_peer`], whatever becomes of this process.
     pub(crate) fn stop_peer(&mut self, index: PeerIndex, text: &str, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
-            slot.stopped = true;
+            (slot.stopped, slot.offends) = (true, false);
             self.stopped.enter(&slot.neighbor.location);
             self.stopped.note(&slot.neighbor.location, text);
             self.input(index, Input::Stop(StopReason::AdminShutdown(text.to_owned())), now);
@@ -619,7 +628,7 @@ impl Speaker {
         let Some(slot) = self.slots.get_mut(&index).filter(|slot| !slot.neighbor.disabled) else {
             return false;
         };
-        (slot.stopped, slot.limited) = (false, false);
+        (slot.stopped, slot.limited, slot.offends) = (false, false, false);
         self.stopped.leave(&slot.neighbor.location);
         self.input(index, Input::Start, now);
         true
@@ -631,11 +640,12 @@ impl Speaker {
             let leaves_nothing = slot.session.retained().next().is_none();
             slot.session.state() == State::Idle && !slot.is_kept_down() && leaves_nothing
         };
-        match self.slots.get(&index) {
+        match self.slots.get_mut(&index) {
             Some(slot) if is_held(slot) => {
                 self.start_peer(index, now);
             }
-            Some(_) => {
+            Some(slot) => {
+                slot.offends = false;
                 self.input(index, Input::Stop(StopReason::AdminReset(text.to_owned())), now);
             }
             None => {}

@@ -67,7 +67,7 @@ const LONG: Duration = Duration::from_micros(200);
 pub(crate) struct Turns {
     /// Held by the connection that reads.
     reading: Mutex<()>,
-    /// How many wait for that.
+    /// How many wait for that whose wait counts.
     queue: Cell<usize>,
     /// Held by who writes to more peers than one turn is for.
     writing: Mutex<()>,
@@ -76,9 +76,9 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The right to read, in the order of asking.
-    async fn to_read(&self) -> MutexGuard<'_, ()> {
-        let _queued = Queued::new(&self.queue);
+    /// The right to read, in the order of asking. `counts`: whoever has others wait for it may be ended for this one.
+    async fn to_read(&self, counts: bool) -> MutexGuard<'_, ()> {
+        let _queued = counts.then(|| Queued::new(&self.queue));
         self.reading.lock().await
     }
 }
@@ -394,7 +394,7 @@ async fn until(at: Option<Instant>) {
 async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
     let (mut read, mut full) = (Read::Wait, None);
     while read == Read::More || stream.readable().await.is_ok() {
-        let turn = reading(&bgp, read == Read::More).await;
+        let turn = reading(&bgp, key.0, read == Read::More).await;
         let start = Instant::now();
         read = bgp
             .with_peer(key.0, "reading", |speaker, now| speaker.receive(key, now, &|| now.elapsed() >= TURN));
@@ -435,10 +435,12 @@ async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
 
 /// The right to read. Comes when those who are told of changes have come near, and to who has `more` than one read takes
 /// also when new next hops are resolved: what a peer sends faster than that waits in its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
-async fn reading(bgp: &Bgp, more: bool) -> MutexGuard<'_, ()> {
+async fn reading(bgp: &Bgp, peer: PeerIndex, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
+    // Nobody is ended for those who cannot be.
+    let counts = !bgp.speaker.borrow().exchanges_tables(peer, start);
     loop {
-        let turn = bgp.surroundings.turns.to_read().await;
+        let turn = bgp.surroundings.turns.to_read(counts).await;
         let waited = start.elapsed();
         let asking = more && waited < ANSWER && bgp.speaker.borrow().pipeline.awaits_next_hops();
         if !asking && (waited >= PATIENCE || !bgp.speaker.borrow().is_pressed()) {

@@ -673,6 +673,34 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
     assert_eq!(slot.cost_level, Level::Fine, "the next session begins with nothing");
 }
 
+#[tokio::test]
+async fn a_guest_is_kept_away_longer_each_time_that_it_costs_too_much_until_it_is_cleared() {
+    let mut scene = Scene::new();
+    scene.range.source.max_octets = 1000;
+    let mut pauses = Vec::new();
+    for round in 0..4 {
+        let mut line = scene.guest().await;
+        scene.establish(&mut line).await;
+        if round == 3 {
+            scene.speaker.clear_peer(line.key.0, "", scene.now);
+            assert_eq!(scene.speaker.peer_at(&Location::Address(GUEST)), None);
+            line = scene.guest().await;
+            scene.establish(&mut line).await;
+        }
+        scene.says(&mut line, &prefixes(100)).await;
+        let slot = &scene.speaker.slots[&line.key.0];
+        assert_eq!(slot.session.state(), State::Idle, "it is there, and is not taken");
+        let due = slot.session.poll_timeout().expect("a pause");
+        pauses.push(due - scene.now);
+        assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
+        while scene.speaker.pipeline.work(1000) {}
+        scene.now = due;
+        scene.speaker.expire(scene.now);
+        assert_eq!(scene.speaker.peer_at(&Location::Address(GUEST)), None, "it may come again");
+    }
+    assert!(pauses[0] < pauses[1] && pauses[1] < pauses[2] && pauses[3] < pauses[1], "{pauses:?}");
+}
+
 /// The peer with a limit of so many prefixes.
 fn limited(scene: &Scene, received: u32) -> Neighbor {
     let limit = api::PrefixLimit {

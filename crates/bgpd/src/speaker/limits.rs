@@ -79,6 +79,7 @@ impl Speaker {
             }
         }
         if level == Level::Over {
+            slot.offends = true;
             self.input(index, Input::Stop(StopReason::MaxOctets { limit }), now);
         }
     }
@@ -91,6 +92,11 @@ impl Speaker {
             slot.octets = Level::Fine;
             self.check_octets(index, now);
         }
+    }
+
+    /// Whether a session is so young that what it costs, and waits for, is that of the tables.
+    pub(crate) fn exchanges_tables(&self, index: PeerIndex, now: Instant) -> bool {
+        self.slots.get(&index).is_none_or(|slot| slot.exchanges_tables(now))
     }
 
     /// Another peer has waited for a turn of this one, which has taken so long: whether its session has to end. What the exchange
@@ -106,7 +112,11 @@ impl Speaker {
             return false;
         }
         let (permille, before) = (slot.cost.waited_for.permille(now), slot.cost_level);
-        slot.cost_level = level(permille.into(), u64::from(limit) * 10);
+        // Who stays near its limit is told of once, until it is far below.
+        slot.cost_level = match level(permille.into(), u64::from(limit) * 10) {
+            Level::Fine if permille * 2 > limit * 10 => before.min(Level::Near),
+            level => level,
+        };
         let (peer, percent) = (&slot.neighbor.name, permille / 10);
         if slot.cost_level > before && self.lines.may(About::Sessions, &slot.neighbor.source.name, now) {
             match slot.cost_level {
@@ -128,6 +138,7 @@ impl Speaker {
     pub(crate) fn stop_for_cost(&mut self, index: PeerIndex, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
             let percent = slot.neighbor.source.max_cost;
+            slot.offends = true;
             self.input(index, Input::Stop(StopReason::MaxCost { percent }), now);
         }
     }

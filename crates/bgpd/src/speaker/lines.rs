@@ -18,6 +18,8 @@ pub(crate) enum About {
     Sessions,
     /// What of its UPDATEs was dropped.
     Drops,
+    /// Refreshes and filters that make no sense, of which it can send any number in one session.
+    Refreshes,
 }
 
 /// How many lines are written about whom.
@@ -26,6 +28,7 @@ pub(crate) struct Lines {
     connections: Limits,
     sessions: Limits,
     drops: Limits,
+    refreshes: Limits,
 }
 
 impl Lines {
@@ -35,6 +38,7 @@ impl Lines {
             About::Connections => &mut self.connections,
             About::Sessions => &mut self.sessions,
             About::Drops => &mut self.drops,
+            About::Refreshes => &mut self.refreshes,
         };
         let left_out = limits.pass(name, now);
         if let Some(lines) = left_out.filter(|lines| *lines > 0) {
@@ -84,10 +88,8 @@ impl Lines {
 
 fn about(event: &SessionEvent) -> About {
     match event {
-        SessionEvent::Established(_)
-        | SessionEvent::Down(_)
-        | SessionEvent::RefreshTooEarly(_)
-        | SessionEvent::RefreshTooLong(_) => About::Sessions,
+        SessionEvent::Established(_) | SessionEvent::Down(_) => About::Sessions,
+        SessionEvent::RefreshTooEarly(_) | SessionEvent::RefreshTooLong(_) => About::Refreshes,
         SessionEvent::ConnectFailed(_)
         | SessionEvent::ConnectTimedOut
         | SessionEvent::Refused(_)
@@ -104,8 +106,10 @@ mod tests {
     #[test]
     fn with_many_lines_of_one_kind_a_peer_hides_none_of_another() {
         let (mut lines, now) = (Lines::default(), Instant::now());
-        let written = (0..1000).filter(|_| lines.may(About::Connections, "guest", now)).count();
-        assert!(written < 100, "{written}");
-        assert!(lines.may(About::Sessions, "guest", now) && lines.may(About::Drops, "guest", now));
+        for about in [About::Connections, About::Refreshes, About::Drops] {
+            let written = (0..1000).filter(|_| lines.may(about, "guest", now)).count();
+            assert!(written < 100, "{about:?}: {written}");
+        }
+        assert!(lines.may(About::Sessions, "guest", now));
     }
 }

@@ -67,7 +67,7 @@ impl Speaker {
             }
             OrfOutcome::Ignored => debug!(peer, %family, "a filter of a family that has none: ignored"),
             OrfOutcome::Unrecognized | OrfOutcome::TooMany
-                if !is_new || !self.lines.may(About::Sessions, &slot.neighbor.source.name, now) => {}
+                if !is_new || !self.lines.may(About::Refreshes, &slot.neighbor.source.name, now) => {}
             OrfOutcome::Unrecognized => warn!(
                 event = "orf-dropped",
                 peer, %family,
