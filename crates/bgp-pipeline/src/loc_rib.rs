@@ -39,6 +39,8 @@ pub(crate) struct LocRib<P> {
     pub(crate) table: PrefixTable<P, u64>,
     pub(crate) lists: PathLists,
     pub(crate) log: Log<P>,
+    /// Edits that wait for others of the same prefix, from [`Self::gather`] to [`Self::settle`].
+    gathered: Option<Vec<(P, Edit)>>,
     room: Room,
 }
 
@@ -70,6 +72,7 @@ impl<P: IpPrefix> LocRib<P> {
             table: PrefixTable::new(key),
             lists: PathLists::default(),
             log: Log::new(),
+            gathered: None,
             room: Room::default(),
         }
     }
@@ -90,8 +93,35 @@ impl<P: IpPrefix> LocRib<P> {
         self.edit(core, &[prefix], Edit::Suppress(source, on));
     }
 
+    /// From here on what is said of paths waits for [`Self::settle`].
+    ///
+    /// Each path of a prefix may be another in one UPDATE (RFC 7911): comparing all of them for each would cost the square of
+    /// what is sent. The same path must not be put, or removed, twice meanwhile.
+    pub(crate) fn gather(&mut self) {
+        self.gathered = Some(Vec::new());
+    }
+
+    /// What was said since [`Self::gather`] holds now: each prefix is decided about once.
+    pub(crate) fn settle(&mut self, core: &mut Core) {
+        let mut edits = self.gathered.take().unwrap_or_default();
+        edits.sort_by_key(|(prefix, _)| *prefix);
+        let (table, mut desk) = self.open(core, None);
+        let mosts = desk.mosts();
+        for of_one in edits.chunk_by(|a, b| a.0 == b.0) {
+            let prefix = of_one[0].0;
+            table.update(prefix, |word| match mosts.is_empty() {
+                false => desk.revise_each(prefix, word, of_one, mosts),
+                true => desk.revise_by(prefix, word, of_one),
+            });
+        }
+    }
+
     #[inline]
     fn edit(&mut self, core: &mut Core, prefixes: &[P], edit: Edit) {
+        if let Some(gathered) = &mut self.gathered {
+            gathered.extend(prefixes.iter().map(|prefix| (*prefix, edit)));
+            return;
+        }
         if !core.mosts[self.family].is_empty() {
             return self.edit_each(core, prefixes, edit);
         }
@@ -108,9 +138,8 @@ impl<P: IpPrefix> LocRib<P> {
         let (table, mut desk) = self.open(core, None);
         let mosts = desk.mosts();
         for prefix in prefixes {
-            table.update(*prefix, |word| desk.revise_each(*prefix, word, Some(edit), mosts));
+            table.update(*prefix, |word| desk.revise_each(*prefix, word, &[(*prefix, edit)], mosts));
         }
-        desk.count_added(edit);
     }
 
     /// The table, and what else an event on a prefix needs.
@@ -119,7 +148,7 @@ impl<P: IpPrefix> LocRib<P> {
         core: &'a mut Core,
         stages: Option<&'a mut Stages>,
     ) -> (&'a mut PrefixTable<P, u64>, Desk<'a, P>) {
-        let Self { family, table, lists, log, room } = self;
+        let Self { family, table, lists, log, room, gathered: _ } = self;
         (table, Desk { family: *family, lists, log, room, core, stages, offered: None, added: 0 })
     }
 
@@ -135,7 +164,7 @@ impl<P: IpPrefix> LocRib<P> {
         let mosts = desk.mosts();
         if !mosts.is_empty() {
             return table.retain(from, budget, |prefix, word| {
-                desk.revise_each(prefix, Some(word), Some(Edit::Visit), mosts)
+                desk.revise_each(prefix, Some(word), &[(prefix, Edit::Visit)], mosts)
             });
         }
         table.retain(from, budget, |prefix, word| desk.revise(prefix, Some(word), Edit::Visit))
@@ -152,7 +181,7 @@ impl<P: IpPrefix> LocRib<P> {
         let (table, mut desk) = self.open(core, Some(stages));
         let mosts = desk.mosts();
         table.update(prefix, |word| match mosts.is_empty() {
-            false => desk.revise_each(prefix, word, Some(Edit::Visit), mosts),
+            false => desk.revise_each(prefix, word, &[(prefix, Edit::Visit)], mosts),
             true => desk.revise_apart(prefix, word, Edit::Visit),
         });
     }
@@ -226,7 +255,7 @@ impl<P: IpPrefix> LocRib<P> {
                 break;
             }
             table.update(prefix, |word| {
-                let word = desk.revise_each(prefix, word, None, others);
+                let word = desk.revise_each(prefix, word, &[], others);
                 desk.room.each.for_each_told(|old, new| page.paths.push(Change::each(prefix, old, new)));
                 word
             });
@@ -304,13 +333,27 @@ impl<P: IpPrefix> Desk<'_, P> {
         self.revise(prefix, word, edit)
     }
 
+    /// Any number of events on one prefix: with more than one, its paths are compared after the last.
+    fn revise_by(&mut self, prefix: P, mut word: Option<u64>, edits: &[(P, Edit)]) -> Option<u64> {
+        let mut edits = edits;
+        while let [(_, edit), rest @ ..] = edits {
+            if let Some(word) = word.filter(|_| !rest.is_empty()) {
+                return self.revise_paths(prefix, word, edits);
+            }
+            word = self.revise_apart(prefix, word, *edit);
+            self.count_added(*edit);
+            edits = rest;
+        }
+        word
+    }
+
     /// The same, or no event at all, while groups are sent several paths: all that take part are looked at again, and
     /// what has changed about each is told to those whom it concerns.
     fn revise_each(
         &mut self,
         prefix: P,
         word: Option<u64>,
-        edit: Option<Edit>,
+        edits: &[(P, Edit)],
         readers: Mosts,
     ) -> Option<u64> {
         let mut room = std::mem::take(&mut self.room.each);
@@ -318,11 +361,11 @@ impl<P: IpPrefix> Desk<'_, P> {
         before.clear();
         after.clear();
         word.iter().for_each(|word| self.lists.load(*word, before));
-        let word = edit.map_or(word, |edit| self.revise_apart(prefix, word, edit));
+        let word = self.revise_by(prefix, word, edits);
         word.iter().for_each(|word| self.lists.load(*word, after));
         let all_anew = self.core.next_hops_moving || self.core.deciding_anew;
-        if matches!(edit, Some(Edit::Visit)) && !all_anew && before == after {
-            // Most often a walk finds nothing, and comparing all paths is dear.
+        if !edits.is_empty() && !all_anew && before == after {
+            // Most often a walk finds nothing, and some peers say the same again: comparing all paths is dear.
             self.room.each = room;
             return word;
         }
@@ -390,12 +433,13 @@ impl<P: IpPrefix> Desk<'_, P> {
 
     /// Enters what an edit has [added](Self::add): the same path to each prefix.
     #[inline]
-    fn count_added(self, edit: Edit) {
+    fn count_added(&mut self, edit: Edit) {
+        let added = std::mem::take(&mut self.added);
         if let Edit::Put(path) = edit {
             let counts = &mut self.core.sources.get_mut(path.source).counts[self.family];
-            counts.received += self.added;
-            counts.accepted += if path.is_accepted() { self.added } else { 0 };
-            counts.best += if path.is_best() { self.added } else { 0 };
+            counts.received += added;
+            counts.accepted += if path.is_accepted() { added } else { 0 };
+            counts.best += if path.is_best() { added } else { 0 };
         }
     }
 
@@ -436,7 +480,7 @@ impl<P: IpPrefix> Desk<'_, P> {
 
     /// The path is one of several.
     fn revise_among(&mut self, prefix: P, word: u64, edit: Edit) -> Option<u64> {
-        let Some(source) = edit.source() else { return self.revise_all(prefix, word) };
+        let Some(source) = edit.source() else { return self.revise_paths(prefix, word, &[(prefix, edit)]) };
         let (at, old) = self.lists.find(word, source);
         let Some(new) = self.edited(prefix.into(), old, edit) else { return Some(word) };
         let new = new.unchosen();
@@ -460,22 +504,55 @@ impl<P: IpPrefix> Desk<'_, P> {
         }
     }
 
-    /// Something may have happened to each path of a list.
-    fn revise_all(&mut self, prefix: P, word: u64) -> Option<u64> {
+    /// Something has happened to several paths, or may have happened to each: they are compared once.
+    fn revise_paths(&mut self, prefix: P, word: u64, edits: &[(P, Edit)]) -> Option<u64> {
         let mut paths = std::mem::take(&mut self.room.visited);
         self.lists.load(word, &mut paths);
         let mut changed = self.core.deciding_anew;
-        paths.retain_mut(|path| {
-            let Some(new) = self.edited(prefix.into(), *path, Edit::Visit) else { return true };
-            self.exchange(prefix.into(), path.unchosen(), new.unchosen());
-            changed = true;
-            *path = new;
-            new.is_some()
-        });
+        for (_, edit) in edits {
+            changed |= match edit.source() {
+                Some(source) => self.change_path(prefix.into(), &mut paths, source, *edit),
+                None => self.change_each(prefix.into(), &mut paths, *edit),
+            };
+        }
         let word =
             if changed { self.choose_again(prefix, word, |now| now.clone_from(&paths)) } else { Some(word) };
         self.room.visited = paths;
         word
+    }
+
+    /// What an edit makes of the source's path; whether that is anything.
+    fn change_path(
+        &mut self,
+        prefix: Prefix,
+        paths: &mut Vec<Path>,
+        source: SourceId,
+        edit: Edit,
+    ) -> bool {
+        let at = paths.iter().position(|path| path.source == source);
+        let old = at.map_or(Path::NONE, |at| paths[at]);
+        let Some(new) = self.edited(prefix, old, edit) else { return false };
+        let new = new.unchosen();
+        self.exchange(prefix, old.unchosen(), new);
+        match at {
+            Some(at) if new.is_some() => paths[at] = new,
+            Some(at) => drop(paths.swap_remove(at)),
+            None => paths.push(new),
+        }
+        true
+    }
+
+    /// What an edit makes of each path; whether that is anything.
+    fn change_each(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit) -> bool {
+        let mut changed = false;
+        paths.retain_mut(|path| {
+            let Some(new) = self.edited(prefix, *path, edit) else { return true };
+            self.exchange(prefix, path.unchosen(), new.unchosen());
+            changed = true;
+            *path = new;
+            new.is_some()
+        });
+        changed
     }
 
     /// The long way: changes the paths and has all of them compared.

@@ -239,7 +239,7 @@ impl Places {
         self.shards[shard].free(prefix, place.into());
     }
 
-    /// The paths of one list in an UPDATE, those of a source together. `refuse` is shown those for which there is no
+    /// The paths of one list in an UPDATE, each once and those of a source together. `refuse` is shown those for which there is no
     /// place, and why.
     pub(crate) fn sort<P: IpPrefix>(
         &mut self,
@@ -259,7 +259,8 @@ impl Places {
                 Err(reason) => refuse(prefix.into(), reason),
             }
         }
-        sorted.sort_by_key(|(source, _)| *source);
+        sorted.sort_unstable();
+        sorted.dedup();
         sorted
     }
 }
@@ -371,11 +372,18 @@ fn arrive<P: IpPrefix>(
     let _ = nlri::read_identified(nlri, &mut paths);
     let refuse = |prefix, reason| drops.add(reason, Concerned::one(prefix));
     let sorted = places.sort::<P>(core, &paths, set.is_some(), refuse);
+    let has_several = sorted.first().map(|path| path.0) != sorted.last().map(|path| path.0);
+    if has_several {
+        table.rib.gather();
+    }
     let mut prefixes = Vec::with_capacity(sorted.len());
     for of_source in sorted.chunk_by(|a, b| a.0 == b.0) {
         prefixes.clear();
         prefixes.extend(of_source.iter().map(|(_, prefix)| *prefix));
         table.arrive(core, stages, of_source[0].0, &prefixes, set);
+    }
+    if has_several {
+        table.rib.settle(core);
     }
 }
 

@@ -77,6 +77,9 @@ pub struct Recipe {
     /// Paths to each prefix (RFC 7911); 0: without identifiers.
     #[serde(default)]
     pub paths: u64,
+    /// Whether each round over the prefixes announces one path of every prefix, not all paths of one after the other.
+    #[serde(default)]
+    pub apart: bool,
     /// What each second round over the prefixes does.
     #[serde(default)]
     pub second: Second,
@@ -168,6 +171,7 @@ impl Recipe {
             unknown: 0,
             filling: String::new(),
             paths: self.paths.min(2),
+            apart: false,
             second: Second::Again,
             ..self.clone()
         }
@@ -242,6 +246,7 @@ impl Recipe {
             for _ in 0..self.routes.max(1) {
                 let (prefix, identifier) = match self.paths {
                     0 => (number, None),
+                    paths if self.apart => (number, Some((round % paths) as u32)),
                     paths => (number / paths, Some((number % paths) as u32)),
                 };
                 if nlri.len() + 21 > room || self.wrap != 0 && number / self.wrap != round {

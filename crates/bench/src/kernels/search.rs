@@ -140,7 +140,7 @@ fn mutate(recipe: &mut Recipe, random: &mut u64) {
     let (choice, value) = (next(random), next(random));
     // Of all magnitudes alike.
     let up_to = |most: u64| value % (most >> ((value >> 32) % 16)).max(1);
-    match choice % 12 {
+    match choice % 13 {
         0 => recipe.stride = 1 << (value % 40),
         1 => recipe.stride = value | 1,
         2 => recipe.wrap = up_to(20_000),
@@ -152,6 +152,7 @@ fn mutate(recipe: &mut Recipe, random: &mut u64) {
         8 => recipe.paths = if recipe.paths == 0 { 0 } else { 1 + up_to(64) },
         9 => recipe.second = [Second::Again, Second::Withdraws, Second::Longer][(value % 3) as usize],
         10 => recipe.refresh = up_to(200),
+        11 => recipe.apart = value % 2 == 0,
         _ => {
             let length = match recipe.first {
                 Prefix::V4(_) => 8 + value % 25,
