@@ -114,6 +114,13 @@ impl Candidate {
         (self.is_fresh, self.weight, self.precedence(), self.preference)
     }
 
+    /// [`Self::rank`] as a number, of which the least is the best.
+    fn place(&self) -> u128 {
+        let above =
+            u64::from(self.is_fresh) << 40 | u64::from(self.weight) << 8 | u64::from(self.precedence());
+        !(u128::from(above) << 64 | u128::from(self.preference.to_bits()))
+    }
+
     /// Whether it may be used beside the best: everything up to step e) was equal.
     fn is_equal_cost(&self) -> bool {
         use Step::{ClusterList, Oldest, PeerAddress, RouterId};
@@ -253,21 +260,37 @@ impl Core {
         (self.cluster_list(of), self.peer_place(of), self.sources.get(of.source).place)
     }
 
+    /// What [`Self::break_tie`] compares, as numbers.
     fn tie(&self, of: &Candidate) -> Tie {
-        (self.first_of_tie(of), self.rest_of_tie(of))
+        let (is_internal, metric, router_id) = self.first_of_tie(of);
+        let (clusters, (address, interface), place) = self.rest_of_tie(of);
+        let address = match address {
+            IpAddr::V4(address) => (false, address.to_bits().into()),
+            IpAddr::V6(address) => (true, address.to_bits()),
+        };
+        let first = u128::from(is_internal) << 64 | u128::from(metric) << 32 | u128::from(router_id);
+        (first, clusters, address, interface, place)
     }
 }
 
 /// What steps d) to g) look at, in their order.
-type Tie = ((bool, u32, u32), (usize, (IpAddr, u32), u8));
+type Tie = (u128, usize, (bool, u128), u32, u8);
 
 /// A candidate in [`Decision::rank`].
 #[derive(Debug)]
 struct Contender {
     index: usize,
-    rank: Reverse<(bool, u32, u8, Preference)>,
-    med: (Asn, u32),
+    /// The less, the better.
+    rank: u128,
+    /// Neighbouring AS and MED.
+    med: u64,
     tie: Tie,
+}
+
+impl Contender {
+    fn neighbor(&self) -> u64 {
+        self.med >> 32
+    }
 }
 
 /// The candidates of one prefix, and room to choose among them.
@@ -275,6 +298,7 @@ struct Contender {
 pub(crate) struct Decision {
     pub(crate) candidates: Vec<Candidate>,
     contenders: Vec<Contender>,
+    ranked: Vec<usize>,
 }
 
 impl Decision {
@@ -293,12 +317,7 @@ impl Decision {
     /// MED takes a path out as long as another of the same neighbouring AS with a lower MED is there. So each AS has its
     /// paths chosen by MED first, and one that would win against other ASes comes right after the last of its own AS that goes
     /// before it: at the highest tie of them.
-    pub(crate) fn rank(
-        &mut self,
-        core: &mut Core,
-        prefix: Prefix,
-        paths: &[Path],
-    ) -> impl Iterator<Item = usize> {
+    pub(crate) fn rank(&mut self, core: &mut Core, prefix: Prefix, paths: &[Path]) -> &[usize] {
         // Only this one may be chosen for what it was before (RFC 5004).
         let oldest =
             if core.speaker.decision.prefer_oldest { self.choose(core, prefix, paths) } else { None };
@@ -309,19 +328,28 @@ impl Decision {
             // Many paths of one session may have the same attributes.
             let med = match last {
                 Some((set, med)) if set == candidate.set => med,
-                Some(_) | None => core.med(&candidate),
+                Some(_) | None => {
+                    let (neighbor, med) = core.med(&candidate);
+                    u64::from(neighbor.0) << 32 | u64::from(med)
+                }
             };
             last = Some((candidate.set, med));
-            let (rank, tie) = (Reverse(candidate.rank()), core.tie(&candidate));
-            self.contenders.push(Contender { index, rank, med, tie });
+            self.contenders.push(Contender {
+                index,
+                rank: candidate.place(),
+                med,
+                tie: core.tie(&candidate),
+            });
         }
-        self.contenders.sort_unstable_by_key(|contender| (contender.rank, contender.med, contender.tie));
+        self.contenders.sort_unstable_by(|a, b| {
+            (a.rank.cmp(&b.rank)).then_with(|| a.med.cmp(&b.med)).then_with(|| a.tie.cmp(&b.tie))
+        });
         for of_one_rank in self.contenders.chunk_by_mut(|a, b| a.rank == b.rank) {
             let [first, .., last] = &*of_one_rank else { continue };
-            if first.med.0 == last.med.0 {
+            if first.neighbor() == last.neighbor() {
                 continue;
             }
-            for of_one_as in of_one_rank.chunk_by_mut(|a, b| a.med.0 == b.med.0) {
+            for of_one_as in of_one_rank.chunk_by_mut(|a, b| a.neighbor() == b.neighbor()) {
                 let mut highest = of_one_as[0].tie;
                 for contender in of_one_as {
                     highest = highest.max(contender.tie);
@@ -330,7 +358,9 @@ impl Decision {
             }
             of_one_rank.sort_by_key(|contender| contender.tie);
         }
-        oldest.into_iter().chain(self.contenders.iter().map(|contender| contender.index))
+        self.ranked.clear();
+        self.ranked.extend(oldest.into_iter().chain(self.contenders.iter().map(|contender| contender.index)));
+        &self.ranked
     }
 
     fn eliminate(&mut self, core: &Core) {

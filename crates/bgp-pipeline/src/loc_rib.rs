@@ -57,11 +57,11 @@ struct Room {
 /// The same for telling of each path.
 #[derive(Debug, Default)]
 struct Each {
-    /// Before, by source.
     before: Vec<Path>,
+    /// Each path in the place that it had, and behind them those that were not there. What is gone leaves its source.
     after: Vec<Path>,
-    /// What each of `after` is given.
-    standings: Vec<u8>,
+    /// Those that are there, in the order of their standings.
+    ordered: Vec<Path>,
     decision: Decision,
 }
 
@@ -357,26 +357,19 @@ impl<P: IpPrefix> Desk<'_, P> {
         readers: Mosts,
     ) -> Option<u64> {
         let mut room = std::mem::take(&mut self.room.each);
-        let Each { before, after, .. } = &mut room;
-        before.clear();
-        after.clear();
-        word.iter().for_each(|word| self.lists.load(*word, before));
-        let word = self.revise_by(prefix, word, edits);
-        word.iter().for_each(|word| self.lists.load(*word, after));
-        let all_anew = self.core.next_hops_moving || self.core.deciding_anew;
-        if !edits.is_empty() && !all_anew && before == after {
-            // Most often a walk finds nothing, and some peers say the same again: comparing all paths is dear.
-            self.room.each = room;
+        room.before.clear();
+        word.iter().for_each(|word| self.lists.load(*word, &mut room.before));
+        room.after.clone_from(&room.before);
+        // Most often a walk finds nothing, and some peers say the same again: comparing all paths is dear.
+        let mut is_new = edits.is_empty() || self.core.next_hops_moving || self.core.deciding_anew;
+        for (_, edit) in edits {
+            is_new |= self.change(prefix.into(), &mut room.after, *edit);
+        }
+        let word = if is_new { self.order(prefix, word, !edits.is_empty(), &mut room) } else { word };
+        self.room.each = room;
+        if !is_new {
             return word;
         }
-        let is_other = self.rank(prefix.into(), &mut room);
-        let word = match word {
-            Some(word) if is_other => self.lists.store(word, &room.after),
-            word => word,
-        };
-        room.before.sort_unstable_by_key(|path| path.source);
-        room.after.sort_unstable_by_key(|path| path.source);
-        self.room.each = room;
         let log = &mut *self.log;
         let for_views = readers.has_view() && self.room.each.is_other();
         self.room.each.for_each_told(|old, new| {
@@ -387,35 +380,53 @@ impl<P: IpPrefix> Desk<'_, P> {
         word
     }
 
-    /// Gives each path its standing; whether any has another than it bears.
-    fn rank(&mut self, prefix: Prefix, room: &mut Each) -> bool {
-        let Each { after, standings, decision, .. } = room;
+    /// Finds out how the paths stand, and decides with that which is the best, unless no event asks for it.
+    fn order(&mut self, prefix: P, word: Option<u64>, decides: bool, room: &mut Each) -> Option<u64> {
+        let Each { before, after, ordered, decision } = room;
+        let most = if decides { usize::from(self.core.speaker.max_paths) } else { 1 };
+        let mut shares = Vec::new();
+        if most > 1 {
+            decision.choose(self.core, prefix.into(), after);
+            shares = decision.equal_cost(self.core, most);
+        }
         let ranked = usize::from(self.mosts().ranked());
-        standings.clear();
-        standings.resize(after.len(), 0);
-        for (place, index) in decision.rank(self.core, prefix, after).enumerate() {
-            standings[index] = if place < ranked { place as u8 + 1 } else { Path::BEYOND };
+        let standings = decision.rank(self.core, prefix.into(), after);
+        debug_assert!(standings.eq(&Self::ranked_by_choice(self.core, prefix.into(), after)));
+        after.iter_mut().for_each(|path| path.set_standing(0));
+        for (place, index) in standings.iter().enumerate() {
+            after[*index].set_standing(if place < ranked { place as u8 + 1 } else { Path::BEYOND });
         }
-        debug_assert_eq!(*standings, self.standings_by_choice(prefix, after));
-        let mut is_other = false;
-        for (path, standing) in after.iter_mut().zip(standings) {
-            is_other |= path.standing() != *standing;
-            path.set_standing(*standing);
+        if decides {
+            after.iter_mut().for_each(|path| *path = path.unchosen());
+            standings.iter().take(1).for_each(|best| after[*best] = after[*best].chosen());
+            shares.iter().for_each(|index| after[*index].flags.set(Flags::MULTIPATH, true));
+            ordered.clear();
+            ordered.extend(standings.iter().map(|index| after[*index]));
+            ordered.extend(after.iter().filter(|path| path.is_some() && path.standing() == 0));
+            let best = |paths: &[Path]| paths.first().map_or(Path::NONE, |path| path.if_best());
+            let (old, new) = (best(before), best(ordered));
+            self.count_best(old, new);
+            self.announce(prefix, old, new, most > 1 && differ(before, ordered));
+        } else {
+            ordered.clone_from(after);
         }
-        is_other
+        match (word, ordered.first()) {
+            (None, None) => None,
+            _ if before == ordered => word,
+            (Some(word), _) => self.lists.store(word, ordered),
+            (None, Some(first)) => self.lists.store(first.alone()?, ordered),
+        }
     }
 
-    /// The same by the RFC's procedure alone: each is chosen from those that are left.
-    fn standings_by_choice(&mut self, prefix: Prefix, paths: &[Path]) -> Vec<u8> {
+    /// What [`Decision::rank`] says, by the RFC's procedure alone: each is chosen from those that are left.
+    fn ranked_by_choice(core: &mut Core, prefix: Prefix, paths: &[Path]) -> Vec<usize> {
         let (mut left, mut decision) = (paths.to_vec(), Decision::default());
-        let beyond = |path: &Path| self.core.usable(prefix, *path).map_or(0, |_| Path::BEYOND);
-        let mut standings: Vec<u8> = paths.iter().map(beyond).collect();
-        for standing in 1..=self.mosts().ranked() {
-            let Some(best) = decision.choose(self.core, prefix, &left) else { break };
-            standings[best] = standing;
+        std::iter::from_fn(|| {
+            let best = decision.choose(core, prefix, &left)?;
             left[best] = Path::NONE;
-        }
-        standings
+            Some(best)
+        })
+        .collect()
     }
 
     /// The shortest way: the first path to the prefix.
@@ -510,25 +521,28 @@ impl<P: IpPrefix> Desk<'_, P> {
         self.lists.load(word, &mut paths);
         let mut changed = self.core.deciding_anew;
         for (_, edit) in edits {
-            changed |= match edit.source() {
-                Some(source) => self.change_path(prefix.into(), &mut paths, source, *edit),
-                None => self.change_each(prefix.into(), &mut paths, *edit),
-            };
+            changed |= self.change(prefix.into(), &mut paths, *edit);
         }
+        paths.retain(|path| path.is_some());
         let word =
             if changed { self.choose_again(prefix, word, |now| now.clone_from(&paths)) } else { Some(word) };
         self.room.visited = paths;
         word
     }
 
-    /// What an edit makes of the source's path; whether that is anything.
-    fn change_path(
-        &mut self,
-        prefix: Prefix,
-        paths: &mut Vec<Path>,
-        source: SourceId,
-        edit: Edit,
-    ) -> bool {
+    /// What an edit makes of the paths it concerns; whether that is anything. What is gone leaves its source in its place.
+    fn change(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit) -> bool {
+        let Some(source) = edit.source() else {
+            let mut changed = false;
+            for path in paths.iter_mut().filter(|path| path.is_some()) {
+                if let Some(new) = self.edited(prefix, *path, edit) {
+                    self.exchange(prefix, path.unchosen(), new.unchosen());
+                    *path = if new.is_some() { new } else { path.absent() };
+                    changed = true;
+                }
+            }
+            return changed;
+        };
         let at = paths.iter().position(|path| path.source == source);
         let old = at.map_or(Path::NONE, |at| paths[at]);
         let Some(new) = self.edited(prefix, old, edit) else { return false };
@@ -536,23 +550,10 @@ impl<P: IpPrefix> Desk<'_, P> {
         self.exchange(prefix, old.unchosen(), new);
         match at {
             Some(at) if new.is_some() => paths[at] = new,
-            Some(at) => drop(paths.swap_remove(at)),
+            Some(at) => paths[at] = old.absent(),
             None => paths.push(new),
         }
         true
-    }
-
-    /// What an edit makes of each path; whether that is anything.
-    fn change_each(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit) -> bool {
-        let mut changed = false;
-        paths.retain_mut(|path| {
-            let Some(new) = self.edited(prefix, *path, edit) else { return true };
-            self.exchange(prefix, path.unchosen(), new.unchosen());
-            changed = true;
-            *path = new;
-            new.is_some()
-        });
-        changed
     }
 
     /// The long way: changes the paths and has all of them compared.
@@ -757,29 +758,10 @@ impl Each {
 
     /// What was told of each path of the prefix that was looked at last, and what is to be told now.
     fn for_each_told(&self, mut show: impl FnMut(Path, Path)) {
-        let (mut before, mut after) = (self.before.as_slice(), self.after.as_slice());
-        loop {
-            let (old, new) = match (before, after) {
-                ([], []) => return,
-                (&[old, ref rest @ ..], &[new, ..]) if old.source < new.source => {
-                    before = rest;
-                    (old, old.absent())
-                }
-                (&[old, ref rest @ ..], []) => {
-                    before = rest;
-                    (old, old.absent())
-                }
-                (&[old, ref old_rest @ ..], &[new, ref new_rest @ ..]) if old.source == new.source => {
-                    (before, after) = (old_rest, new_rest);
-                    (old, new)
-                }
-                (_, &[new, ref rest @ ..]) => {
-                    after = rest;
-                    (new.absent(), new)
-                }
-            };
+        for (at, new) in self.after.iter().enumerate() {
+            let old = self.before.get(at).map_or(new.absent(), |old| *old);
             if old.standing() != 0 || new.standing() != 0 {
-                show(old, new);
+                show(old, *new);
             }
         }
     }

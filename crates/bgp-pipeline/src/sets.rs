@@ -151,6 +151,11 @@ impl Preference {
         Self { local_pref, rank }
     }
 
+    /// The greater, the better.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.local_pref) << 16 | u64::from(self.rank)
+    }
+
     /// The part that counts the AS path.
     pub(crate) fn path_rank(self) -> u16 {
         self.rank >> 2

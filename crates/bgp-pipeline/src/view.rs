@@ -31,7 +31,7 @@ impl Group {
             most => most.into(),
         };
         paths.retain(|path| path.is_some() && path.standing() != 0);
-        paths.sort_unstable_by_key(|path| (path.standing(), path.source));
+        paths.sort_by_key(|path| (path.standing(), path.source));
         if paths.first().is_some_and(|best| self.is_summarised(core, prefix.into(), *best)) {
             return paths.clear();
         }
@@ -120,7 +120,7 @@ impl<P: IpPrefix> Table<P> {
         let changes = self.rib.log.read_events(cursor.position, limits.window);
         cursor.position += changes.len() as u64;
         let mut merged = self.window.merge(changes, Some(true));
-        merged.sort_unstable_by_key(|change| change.prefix);
+        merged.sort_by_key(|change| change.prefix);
         let mut choice = Choice::new::<P>(audience);
         for paths in merged.chunk_by(|a, b| a.prefix == b.prefix) {
             let prefix = paths[0].prefix;
