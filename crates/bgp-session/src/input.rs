@@ -103,7 +103,7 @@ pub enum StopReason {
     },
     /// Others wait for it longer than they may.
     MaxCost {
-        /// The share of a core that it may take of their time, in per cent.
+        /// The share of the time of a core during which others may wait for it, in per cent.
         percent: u32,
     },
     /// We lack memory or the like. It is tried again, with back-off.
@@ -170,7 +170,7 @@ impl fmt::Display for StopReason {
             }
             Self::MaxOctets { limit } => write!(f, "more than {limit} octets kept for it"),
             Self::MaxCost { percent } => {
-                write!(f, "others waited for it more than {percent} % of their time")
+                write!(f, "others waited for it during more than {percent} % of a core's time")
             }
             Self::OutOfResources => f.write_str("out of resources"),
         }

@@ -50,6 +50,18 @@ impl Signer {
         Ok(Shown { key, certificate })
     }
 
+    /// The files of a router that shows this, and trusts this authority: `certificate.pem`, `key.pem` and `authority.pem`.
+    pub fn files_of(&self, shown: &Shown) -> Files {
+        let mut files = shown.files();
+        files.insert("authority.pem".to_owned(), self.certificate());
+        files
+    }
+
+    /// The same of a router with a new key, and a certificate for `NAME.example`.
+    pub fn files(&self, name: &str) -> Result<Files> {
+        Ok(self.files_of(&self.sign(&format!("{name}.example"))?))
+    }
+
     /// A list that revokes a certificate, PEM.
     pub fn revoke(&self, shown: &Shown) -> Result<String> {
         let list = self.0.revoke(None, &shown.certificate, Validity::days(30))?;

@@ -38,6 +38,14 @@ impl Table {
         Self { sets, routes: prefixes.into_iter().map(|prefix| (prefix, 0)).collect() }
     }
 
+    /// So many prefixes of 24 bits within `1.NUMBER.0.0/16`, likewise.
+    pub fn of_24s(number: u8, routes: u16) -> Self {
+        Self::plain(
+            (0..routes.min(256))
+                .map(|third| Prefix::new([1, number, third as u8, 0].into(), 24).expect("a length of IPv4")),
+        )
+    }
+
     /// Number of routes of a family.
     pub fn count(&self, family: Family) -> usize {
         self.routes.iter().filter(|(prefix, _)| family_of(*prefix) == family).count()

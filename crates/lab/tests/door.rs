@@ -11,13 +11,12 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     keys::Signer,
-    router::{Files, Router},
+    router::Router,
     speaker::Speaker,
     table::Table,
     topology::{Side, Star, v4},
     wait,
 };
-use holdfast_types::Prefix;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -25,13 +24,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(30);
 /// No crash loop: fewer deaths than end sessions, without a rest between them.
 const DEATHS: u8 = 3;
-
-/// What a router of this name shows, and the authority that signs for its peer.
-fn files(authority: &Signer, name: &str) -> Result<Files> {
-    let mut files = authority.sign(&format!("{name}.example"))?.files();
-    files.insert("authority.pem".into(), authority.certificate());
-    Ok(files)
-}
 
 /// A router with a peer that it speaks with over this transport, and whatever else.
 fn configuration(transport: &str, (own, peer): (&str, &str), rest: &str) -> String {
@@ -64,9 +56,7 @@ export = "accept-all"
 }
 
 fn table(number: u8) -> Arc<Table> {
-    let prefixes =
-        (0..=255).map(|third| Prefix::new([50 + number, 0, third, 0].into(), 24).expect("a length of IPv4"));
-    Arc::new(Table::plain(prefixes))
+    Arc::new(Table::of_24s(number, 256))
 }
 
 /// Everything that runs.
@@ -86,7 +76,7 @@ impl Scene {
         );
         let start = |host, (own, peer), rest| {
             let configuration = configuration(transport, (own, peer), rest);
-            Router::start_with_files(host, &configuration, &files(&authority, own)?)
+            Router::start_with_files(host, &configuration, &authority.files(own)?)
         };
         let near = start(&star.router, ("near", "far"), &feeder)?;
         let far = start(star.neighbor(1), ("far", "near"), "")?;
@@ -181,7 +171,7 @@ impl<'a> Deaths<'a> {
         let authority = Signer::new("Lab CA")?;
         let start = |host, (own, peer), rest| {
             let configuration = configuration(transport, (own, peer), rest);
-            Router::start_with_files(host, &configuration, &files(&authority, own)?)
+            Router::start_with_files(host, &configuration, &authority.files(own)?)
         };
         let dialer = start(&star.router, ("near", "far"), "")?;
         let listener = start(star.neighbor(1), ("far", "near"), "passive = true")?;

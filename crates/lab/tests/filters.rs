@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use holdfast_lab::{
     keys::Signer,
     netns::Namespace,
-    router::{Files, Router},
+    router::Router,
     topology::{ROUTER, Star, join},
     wait,
 };
@@ -64,12 +64,6 @@ connect-retry = 1
     )
 }
 
-fn files(signer: &Signer, name: &str) -> Result<Files> {
-    let mut files = signer.sign(&format!("{name}.example"))?.files();
-    files.insert("authority.pem".to_owned(), signer.certificate());
-    Ok(files)
-}
-
 /// What `show listeners` has of the one for this protocol and IPv4.
 fn listener(router: &Router, protocol: &str) -> Result<Value> {
     let shown = router.show(&["listeners"])?;
@@ -112,14 +106,14 @@ fn over_quic_a_neighbour_is_one_hop_away_and_others_share_the_socket() -> Result
             &[(2, "10.0.1.2", "passive = true\nttl-security = true"), (3, "10.0.2.2", r3.as_str())],
         )
     };
-    let keys = files(&signer, "r1")?;
+    let keys = signer.files("r1")?;
     let r1 = Router::start_with_files(first, &r1_with("ttl-security = true"), &keys)?;
     let r2 = configuration(2, &[(1, "10.0.1.1", "ttl-security = true")]);
-    let r2 = Router::start_with_files(second, &r2, &files(&signer, "r2")?)?;
+    let r2 = Router::start_with_files(second, &r2, &signer.files("r2")?)?;
     r1.until_established("r2", LIMIT)?;
     let before = (drops(&r1, "quic")?, seen(&r1)?);
     let r3 = configuration(3, &[(1, "10.0.1.1", "multihop = 2")]);
-    let r3 = Router::start_with_files(third, &r3, &files(&signer, "r3")?)?;
+    let r3 = Router::start_with_files(third, &r3, &signer.files("r3")?)?;
 
     // r3 sends with 255 as all do, of which a router is left too many.
     until_dropped(&r1, "quic", before.0, 2)?;

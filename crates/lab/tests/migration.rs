@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
-    keys::{Shown, Signer},
+    keys::Signer,
     netns::Namespace,
     router::{Files, Router},
     topology::join,
@@ -50,12 +50,6 @@ export = "accept-all"
     )
 }
 
-fn files(signer: &Signer, shown: &Shown) -> Files {
-    let mut files = shown.files();
-    files.insert("authority.pem".to_owned(), signer.certificate());
-    files
-}
-
 fn received(shown: &Value) -> u64 {
     shown["addressFamilyInfo"]["ipv4Unicast"]["receivedPrefixCounter"].as_u64().unwrap_or(0)
 }
@@ -83,7 +77,7 @@ impl Routers {
         let signer = Signer::new("Lab CA")?;
         let [keys1, keys2] = [signer.sign("r1.example")?, signer.sign("r2.example")?];
         let start = |host, configuration: &str, keys| {
-            Router::start_with_files(host, configuration, &files(&signer, keys))
+            Router::start_with_files(host, configuration, &signer.files_of(keys))
         };
         let one = start(&first, &configuration(1, 2, WAITS, &["198.51.100.0/25"]), &keys1)?;
         let two = start(&second, &configuration(2, 1, r1, &["203.0.113.0/24"]), &keys2)?;

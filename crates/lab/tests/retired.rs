@@ -17,13 +17,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     keys::Signer,
-    router::{Files, Router, binary},
+    router::{Router, binary},
     speaker::Speaker,
     table::Table,
     topology::{Side, Star, v4},
     wait,
 };
-use holdfast_types::Prefix;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
 
@@ -35,12 +34,6 @@ const SOON: Duration = Duration::from_secs(30);
 const OLD: &str = "transport-old";
 /// Routes in a table of the feeder.
 const ROUTES: u64 = 16;
-
-fn files(authority: &Signer, name: &str) -> Result<Files> {
-    let mut files = authority.sign(&format!("{name}.example"))?.files();
-    files.insert("authority.pem".into(), authority.certificate());
-    Ok(files)
-}
 
 fn peer(name: &str, address: impl ToString, asn: u32, transport: &str, rest: &str) -> String {
     let address = address.to_string();
@@ -86,9 +79,7 @@ fn feeding() -> String {
 }
 
 fn table(number: u8) -> Arc<Table> {
-    let prefixes = (0..ROUTES as u8)
-        .map(|third| Prefix::new([50 + number, 0, third, 0].into(), 24).expect("a length of IPv4"));
-    Arc::new(Table::plain(prefixes))
+    Arc::new(Table::of_24s(number, ROUTES as u16))
 }
 
 /// Everything that runs.
@@ -112,7 +103,7 @@ impl<'a> Scene<'a> {
         let near = Router::start_with_files(
             &star.router,
             &configuration(65_000, &peers),
-            &files(&authority, "near")?,
+            &authority.files("near")?,
         )?;
         let far = dialing(star, &authority, transport, ("far", 1, 65_001))?;
         let feeder = star.speaker(3, 65003, |config| config.tables = vec![table(0)])?;
@@ -172,7 +163,7 @@ fn dialing(
     (name, link, asn): (&str, u8, u32),
 ) -> Result<Router> {
     let near = peer("near", v4(link, Side::First), 65_000, transport, "");
-    Router::start_with_files(star.neighbor(link), &configuration(asn, &[near]), &files(authority, name)?)
+    Router::start_with_files(star.neighbor(link), &configuration(asn, &[near]), &authority.files(name)?)
 }
 
 fn upgrade(router: &Router, build: &Path, arguments: &[&str]) -> Result<String> {
@@ -352,7 +343,7 @@ fn a_reload_reaches_sessions_that_the_old_transport_carries() -> Result<()> {
     upgrade(&scene.near, &build, &[])?;
     let old = scene.near.pid(OLD)?;
     // Another key as well, which the session that is up does not need.
-    let files = files(&scene.authority, "near")?;
+    let files = scene.authority.files("near")?;
     let all = fs::read_to_string(scene.near.configuration())?;
     scene.near.reload_with_files(&all, &files)?;
     scene.goes_on()?;

@@ -30,9 +30,7 @@ struct End {
 
 impl End {
     fn new(transport: &str, shown: &Shown, trust: &str, signer: &Signer) -> Self {
-        let mut files = shown.files();
-        files.insert("authority.pem".to_owned(), signer.certificate());
-        Self { transport: transport.to_owned(), trust: trust.to_owned(), files }
+        Self { transport: transport.to_owned(), trust: trust.to_owned(), files: signer.files_of(shown) }
     }
 
     /// Showing something else.

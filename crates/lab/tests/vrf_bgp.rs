@@ -200,11 +200,6 @@ fn a_device_that_is_made_again_has_its_sessions_again_also_those_that_only_liste
 fn sessions_over_tls_and_quic_come_up_in_vrfs_of_either_kind() -> Result<()> {
     let scene = Scene::new()?;
     let signer = Signer::new("Lab CA")?;
-    let shows = |name: &str| -> Result<Files> {
-        let mut files = signer.sign(&format!("{name}.example"))?.files();
-        files.insert("authority.pem".to_owned(), signer.certificate());
-        Ok(files)
-    };
     const TLS: &str = "[tls]\ncertificate = \"certificate.pem\"\nkey = \"key.pem\"\n";
     let proves = |name: &str| format!("tls-authorities = \"authority.pem\"\ntls-name = \"{name}.example\"\n");
     let router = |over: [&str; 2]| {
@@ -228,10 +223,10 @@ fn sessions_over_tls_and_quic_come_up_in_vrfs_of_either_kind() -> Result<()> {
         )
     };
     let over = ["tls", "quic"];
-    let r0 = Router::start_with_files(&scene.host, &router(over), &shows("r0")?)?;
+    let r0 = Router::start_with_files(&scene.host, &router(over), &signer.files("r0")?)?;
     let start = |at: usize, vrf: &str, transport: &str| {
         let configuration = neighbor(at as u8 + 1, transport);
-        Router::start_with_files(&scene.neighbors[at], &configuration, &shows(vrf)?)
+        Router::start_with_files(&scene.neighbors[at], &configuration, &signer.files(vrf)?)
     };
     let (blue, red) = (start(1, "blue", over[0])?, start(2, "red", over[1])?);
     let until_over = |over: [&str; 2]| -> Result<()> {

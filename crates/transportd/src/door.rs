@@ -321,16 +321,7 @@ impl Door {
 
     /// Whether a line about this name may be written now.
     pub(crate) fn may_log(&self, name: &str) -> bool {
-        let left_out = self.lines.borrow_mut().pass(name, Instant::now());
-        if let Some(lines) = left_out.filter(|lines| *lines > 0) {
-            warn!(
-                event = "lines-left-out",
-                peer = name,
-                lines,
-                "lines about it were left out: there were too many"
-            );
-        }
-        left_out.is_some()
+        self.lines.borrow_mut().may_write(name, Instant::now())
     }
 
     /// Somebody has come in who has proven who it is, as far as that is still wanted.

@@ -40,16 +40,7 @@ impl Lines {
             About::Drops => &mut self.drops,
             About::Refreshes => &mut self.refreshes,
         };
-        let left_out = limits.pass(name, now);
-        if let Some(lines) = left_out.filter(|lines| *lines > 0) {
-            warn!(
-                event = "lines-left-out",
-                peer = name,
-                lines,
-                "lines about it were left out: there were too many"
-            );
-        }
-        left_out.is_some()
+        limits.may_write(name, now)
     }
 
     /// One line per change of adjacency, and one for what connecting fails with when that is something else than before; other

@@ -100,12 +100,8 @@ impl Scene {
         let pairs = Transport::ALL.map(|transport| (address(1, transport), address(2, transport)));
         let attacker = Attacker::start(&hub, &pairs)?;
         let signer = Signer::new("Lab CA")?;
-        let files = |name| -> Result<Files> {
-            let mut files = signer.sign(name)?.files();
-            files.insert("authority.pem".to_owned(), signer.certificate());
-            Ok(files)
-        };
-        let (one, two) = (files(NAMES[0])?, files(NAMES[1])?);
+        let [one, two] = NAMES.map(|name| signer.sign(name).map(|shown| signer.files_of(&shown)));
+        let (one, two) = (one?, two?);
         let r1 = Router::start_with_files(&hosts[0], &configuration(1, 0), &one)?;
         let r2 = Router::start_with_files(&hosts[1], &configuration(2, 1), &two)?;
         let scene = Self { r1, r2, files: two, markers: 1, attacker, hosts, _hub: hub };

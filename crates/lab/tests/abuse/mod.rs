@@ -88,12 +88,6 @@ prefix = "20.0.0.0/24"
     )
 }
 
-fn files(signer: &Signer, shown: &Shown) -> Files {
-    let mut files = shown.files();
-    files.insert("authority.pem".to_owned(), signer.certificate());
-    files
-}
-
 /// Where the router is for the host in a network, and that host.
 fn ends(network: u8) -> (SocketAddr, SocketAddr) {
     ((v4(network, Side::First), 179).into(), (v4(network, Side::Second), 0).into())
@@ -116,7 +110,7 @@ impl Scene {
         let star = Star::new(3)?;
         let signer = Signer::new("Lab CA")?;
         let bad = signer.sign("bad.example")?;
-        let files = files(&signer, &signer.sign(ROUTER)?);
+        let files = signer.files_of(&signer.sign(ROUTER)?);
         let r0 = Router::start_with_files(&star.router, &configuration(rest), &files)?;
         let good = neighbor(star.neighbor(1), &signer, "good", 1)?;
         let before = r0.until_established("good", LIMIT)?;
@@ -254,7 +248,7 @@ export = "accept-all"
 "#
     );
     let shown = signer.sign(&format!("{name}.example"))?;
-    Router::start_with_files(host, &configuration, &files(signer, &shown))
+    Router::start_with_files(host, &configuration, &signer.files_of(&shown))
 }
 
 /// A story on a thread of its own at a host.

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tracing::warn;
+
 /// Lines that may be written at once.
 pub const BURST: u32 = 20;
 /// After those, one line in this time.
@@ -46,8 +48,17 @@ impl Bucket {
 pub struct Limits(HashMap<String, Bucket>);
 
 impl Limits {
+    /// Whether a line about this peer, or listen range, may be written now. How many were left out before is written first.
+    pub fn may_write(&mut self, peer: &str, now: Instant) -> bool {
+        let left_out = self.pass(peer, now);
+        if let Some(lines) = left_out.filter(|lines| *lines > 0) {
+            warn!(event = "lines-left-out", peer, lines, "lines about it were left out: there were too many");
+        }
+        left_out.is_some()
+    }
+
     /// Whether a line about this name may be written now; if so, how many were left out before.
-    pub fn pass(&mut self, name: &str, now: Instant) -> Option<u64> {
+    fn pass(&mut self, name: &str, now: Instant) -> Option<u64> {
         let name = if self.0.len() < MOST_NAMES || self.0.contains_key(name) { name } else { "" };
         match self.0.get_mut(name) {
             Some(bucket) => bucket.pass(now),
