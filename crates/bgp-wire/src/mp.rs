@@ -7,7 +7,13 @@ use std::{
 
 use holdfast_types::{Afi, Family, Ipv4Prefix, Ipv6Prefix, Safi};
 
-use crate::{Notification, nlri, notification::UpdateSubcode, update::Rules};
+use crate::{
+    Notification,
+    attribute::{code, flag, push},
+    nlri,
+    notification::UpdateSubcode,
+    update::Rules,
+};
 
 /// A next hop as carried.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -139,7 +145,7 @@ impl<'a> MpReach<'a> {
     /// # Errors
     /// The prefixes cannot be located, so the session must end (RFC 7606 sections 5.3 and 7.11).
     pub fn parse(value: &'a [u8], rules: &Rules) -> Result<Self, Notification> {
-        let error = || Notification::update(UpdateSubcode::OptionalAttributeError, value);
+        let error = || malformed(code::MP_REACH_NLRI, value);
         let (family, rest) = split_family(value).ok_or_else(error)?;
         let (&len, rest) = rest.split_first().ok_or_else(error)?;
         let (next_hop, rest) = rest.split_at_checked(usize::from(len)).ok_or_else(error)?;
@@ -160,10 +166,16 @@ impl<'a> MpUnreach<'a> {
     /// The prefixes cannot be read, so the session must end (RFC 7606 section 5.3).
     pub fn parse(value: &'a [u8], rules: &Rules) -> Result<Self, Notification> {
         let read = split_family(value).filter(|(family, nlri)| sound(*family, nlri, rules));
-        let (family, nlri) =
-            read.ok_or_else(|| Notification::update(UpdateSubcode::OptionalAttributeError, value))?;
+        let (family, nlri) = read.ok_or_else(|| malformed(code::MP_UNREACH_NLRI, value))?;
         Ok(Self { family, nlri })
     }
+}
+
+/// RFC 4271 section 6.3: the data are the attribute, with its header.
+fn malformed(code: u8, value: &[u8]) -> Notification {
+    let mut attribute = Vec::new();
+    push(&mut attribute, flag::OPTIONAL, code, value);
+    Notification::update(UpdateSubcode::OptionalAttributeError, &attribute)
 }
 
 fn split_family(value: &[u8]) -> Option<(Family, &[u8])> {

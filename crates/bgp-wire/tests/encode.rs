@@ -1,7 +1,8 @@
 //! UPDATEs as sent, read back.
 
 use holdfast_bgp_wire::{
-    MAX_EXTENDED_LEN, MAX_LEN, Message, NextHop, Origin, UpdateEncoder,
+    Attributes, MAX_EXTENDED_LEN, MAX_LEN, Message, NextHop, Origin, UpdateEncoder,
+    attribute::code,
     edit::AttributesBuilder,
     encode::{end_of_rib, next_hops},
     next_message,
@@ -54,6 +55,17 @@ fn read<P: IpPrefix>(stream: &[u8], max_len: usize) -> Received<P> {
         let mut checked = Checked::default();
         let mp = check(sections.attributes, !sections.nlri.is_empty(), &RULES, &mut checked);
         assert_eq!(checked.verdict, Verdict::Ok);
+        // RFC 7606 section 5.1: routes of one kind in a message, and an MP attribute in front of all others.
+        let mp_routes = mp.reach.is_some() || mp.unreach.is_some();
+        let kinds = [
+            sections.nlri.is_empty(),
+            sections.withdrawn.is_empty(),
+            mp.reach.is_none(),
+            mp.unreach.is_none(),
+        ];
+        assert_eq!(kinds.into_iter().filter(|without| !without).count(), 1);
+        let first = Attributes(sections.attributes).iter().next().map(|attribute| attribute.code);
+        assert_eq!(mp_routes, matches!(first, Some(code::MP_REACH_NLRI | code::MP_UNREACH_NLRI)));
         received.announced.extend(prefixes(sections.nlri));
         received.withdrawn.extend(prefixes(sections.withdrawn));
         if let Some(reach) = mp.reach {

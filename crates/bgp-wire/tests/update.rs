@@ -250,6 +250,24 @@ fn an_error_without_routes_to_withdraw_ends_the_session() {
 }
 
 #[test]
+fn the_data_of_the_notification_is_the_erroneous_attribute() {
+    // RFC 4271 section 6.3; without routes to withdraw, each of these ends the session (RFC 7606 section 5.2).
+    let rows = [
+        ("40 63 02 0102", 2),
+        ("c0 01 01 00", 4),
+        ("40 01 02 0000", 5),
+        ("40 01 01 07", 6),
+        ("c0 0f 03 0002 01", 9),
+    ];
+    for (attribute, subcode) in rows {
+        let mut checked = Checked::default();
+        check(&hex(attribute), false, &EBGP, &mut checked);
+        let Verdict::SessionReset(error) = checked.verdict else { panic!("{attribute}") };
+        assert_eq!((error.code, error.subcode, error.data), (3, subcode, hex(attribute)), "{attribute}");
+    }
+}
+
+#[test]
 fn the_strongest_treatment_wins() {
     // RFC 7606 section 3 h
     let discard_then_withdraw = [ORIGIN, AS_PATH, NEXT_HOP, LOCAL_PREF, "c0 08 00"];
