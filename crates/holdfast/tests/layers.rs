@@ -1,4 +1,4 @@
-//! The crates depend on each other as the table in ARCHITECTURE.md says.
+//! The crates depend on each other as the table in docs/design/layers.md says.
 //!
 //! The table is read, not repeated: layers, and inside a layer the order. What lies behind a crate (tokio behind a
 //! library, say) counts as well.
@@ -29,7 +29,7 @@ fn root() -> PathBuf {
 }
 
 fn table() -> BTreeMap<String, Place> {
-    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map is there");
+    let text = std::fs::read_to_string(root().join("docs/design/layers.md")).expect("the page is there");
     let rows = text.lines().skip_while(|line| !line.starts_with("| layer |")).skip(2);
     let mut places = BTreeMap::new();
     for row in rows.take_while(|line| line.starts_with('|')) {
