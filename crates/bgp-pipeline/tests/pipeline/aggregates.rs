@@ -1,6 +1,6 @@
 //! Aggregates: there as long as something lies inside, and what lies inside kept back.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
     AggregateConfig, NeighborView, OriginateAttributes, PathRules, PathState, PeerConfig, PeerIndex,
@@ -113,6 +113,7 @@ fn it_is_announced_while_something_lies_inside_and_says_what_it_leaves_out() {
     );
     assert!(attributes.atomic_aggregate());
     assert_eq!(attributes.aggregator(), Some((OUR_AS, Ipv4Addr::new(10, 0, 0, 1))));
+    assert_eq!(held.next_hop, IpAddr::from([10, 0, 0, 1]), "ours, whatever those inside have");
     router.withdraw("10.1.0.0/16");
     router.told();
     assert_eq!(router.sinks[0].1.routes[&prefix(A)].path(), "65000 65101 64999");

@@ -414,6 +414,22 @@ fn a_walk_waits_for_receivers_but_not_for_ever() {
 }
 
 #[test]
+fn a_prefix_that_is_withdrawn_and_announced_in_one_update_is_announced() {
+    // RFC 4271 section 4.3: as if it were not among the withdrawn routes.
+    let mut pipeline = checked(always());
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    let withdrawn = withdrawal(prefix(P));
+    let both =
+        [&withdrawn[..withdrawn.len() - 2], &announcement(&attributes(1, &[]), &[prefix(P)])[2..]].concat();
+    let mut sinks = [(to, Sink::default())];
+    for _ in 0..2 {
+        pipeline.update(from, &both).expect("taken");
+        settle(&mut pipeline, &mut sinks);
+        assert!(sinks[0].1.routes.contains_key(&prefix(P)));
+    }
+}
+
+#[test]
 fn a_refresh_sends_everything_once_more() {
     let mut pipeline = checked(always());
     let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
