@@ -258,6 +258,8 @@ fn the_data_of_the_notification_is_the_erroneous_attribute() {
         ("40 01 02 0000", 5),
         ("40 01 01 07", 6),
         ("c0 0f 03 0002 01", 9),
+        ("80 0f 02 0002", 9),
+        ("80 0e 04 0002 01 00", 9),
     ];
     for (attribute, subcode) in rows {
         let mut checked = Checked::default();
