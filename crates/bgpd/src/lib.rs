@@ -36,9 +36,10 @@ mod watch;
 
 use std::rc::Rc;
 
-use holdfast_api::bgp::v1::BgpDispatcher;
+use holdfast_api::bgp::v1::{BgpClient, BgpDispatcher};
 use holdfast_bgp_pipeline::Stage;
-use holdfast_process::{BUILD, Boot};
+use holdfast_process::{BUILD, Boot, End, Network, Process, Rights, User};
+use holdfast_xrl::Client;
 
 use crate::{
     custody::Custody,
@@ -52,6 +53,17 @@ use crate::{
 /// Makes the stages that are plugged into a pipeline between ImportPolicy and Decision, in this order. Called when the
 /// process gets its first configuration, and for each VRF when that gets its first.
 pub type MakeStages = fn() -> Vec<Box<dyn Stage>>;
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "bgp",
+    user: User::Own(2),
+    rights: Rights::worker(Network::Handed),
+    services: &[BgpClient::SERVICE],
+    after: &["rib", "transport", "rpki"],
+    feeds: &["rib"],
+    end: End::Killed,
+};
 
 /// The life of the process.
 ///

@@ -40,17 +40,32 @@ pub use service::FeaService;
 use std::{collections::BTreeSet, rc::Rc};
 
 use anyhow::Context;
-use holdfast_api::{fea::v1::FeaDispatcher, socket::v1::SocketDispatcher};
+use holdfast_api::{
+    fea::v1::{FeaClient, FeaDispatcher},
+    socket::v1::{SocketClient, SocketDispatcher},
+};
 use holdfast_fib_linux::Monitor;
-use holdfast_process::{Boot, CapabilitySet, spawn_task};
+use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, User, spawn_task};
 use holdfast_sockets::{Custody, SocketService};
+use holdfast_xrl::Client;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 use vrfs::Vrfs;
 
 /// What the process keeps of its rights: netlink and the TCP options, raw sockets, ports below 1024.
-pub const CAPABILITIES: CapabilitySet =
+const CAPABILITIES: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::NET_BIND_SERVICE);
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "fea",
+    user: User::Own(0),
+    rights: Rights { capabilities: CAPABILITIES, network: Network::InternetAndNetlink, files: Files::Handed },
+    services: &[FeaClient::SERVICE, SocketClient::SERVICE],
+    after: &[],
+    feeds: &[],
+    end: End::Killed,
+};
 
 /// The life of the process.
 ///

@@ -23,10 +23,22 @@ mod words;
 
 use std::rc::Rc;
 
-use holdfast_api::glass::v1::GlassDispatcher;
-use holdfast_process::Boot;
+use holdfast_api::glass::v1::{GlassClient, GlassDispatcher};
+use holdfast_process::{Boot, End, Network, Process, Rights, User};
+use holdfast_xrl::Client;
 
 use crate::{answer::Answerer, service::Glass};
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "glass",
+    user: User::Own(4),
+    rights: Rights::worker(Network::Handed),
+    services: &[GlassClient::SERVICE],
+    after: &["transport", "bgp"],
+    feeds: &[],
+    end: End::Killed,
+};
 
 /// The life of the process.
 ///

@@ -5,13 +5,16 @@
 
 mod lab;
 mod pages;
+mod processes;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 pub use holdfast_bgpd::MakeStages;
 use holdfast_config::schema::LogFormat;
-use holdfast_process::{Network, Rights, formats::Formats};
+use holdfast_process::{Rights, formats::Formats};
+
+pub use crate::processes::processes;
 
 /// A routing control plane for Linux.
 #[derive(Parser)]
@@ -59,7 +62,7 @@ struct Run {
     runtime_dir: PathBuf,
 }
 
-/// Processes of a running router: started by its keeper, never by hand.
+/// What every router has: started by its keeper, never by hand.
 #[derive(Subcommand)]
 enum Process {
     /// Goes on where another build's keeper ended; `run` begins anew.
@@ -73,22 +76,6 @@ enum Process {
         #[arg(long)]
         config: PathBuf,
     },
-    #[command(hide = true)]
-    Fea,
-    #[command(hide = true)]
-    Rib,
-    #[command(hide = true)]
-    Transport,
-    #[command(hide = true)]
-    Bgp,
-    #[command(hide = true)]
-    Metrics,
-    #[command(hide = true)]
-    Glass,
-    #[command(hide = true)]
-    Monitor,
-    #[command(hide = true)]
-    Rpki,
 }
 
 /// The program `holdfast`.
@@ -102,6 +89,9 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
     if holdfast_cli::Vtysh::is_name(&name) {
         return holdfast_cli::Vtysh::parse().run();
     }
+    if let Some(code) = processes::run(stages) {
+        return code;
+    }
     match command_line().command {
         Command::Run(run) => run.run(),
         Command::Operator(command) => command.run(),
@@ -114,7 +104,7 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Lab { arguments } => lab::run(&arguments),
-        Command::Process(process) => process.run(stages),
+        Command::Process(process) => process.run(),
     }
 }
 
@@ -150,10 +140,10 @@ impl Run {
                 LogFormat::Text => "text".into(),
                 LogFormat::Json => "json".into(),
             },
-            sandbox: holdfast_manager::sandbox("manager", &config),
+            sandbox: holdfast_manager::sandbox("manager", &config, &processes()),
         };
         drop(config);
-        ended(holdfast_keeper::run(options))
+        ended(holdfast_keeper::run(options, processes()))
     }
 }
 
@@ -168,30 +158,22 @@ fn ended(result: anyhow::Result<()>) -> ExitCode {
 }
 
 fn formats() -> ExitCode {
-    ended(Formats::own().map_err(anyhow::Error::from).and_then(|formats| {
+    ended(Formats::own(&processes()).map_err(anyhow::Error::from).and_then(|formats| {
         println!("{}", serde_json::to_string(&formats)?);
         Ok(())
     }))
 }
 
 impl Process {
-    fn run(self, stages: MakeStages) -> ExitCode {
-        use holdfast_process::run;
+    fn run(self) -> ExitCode {
         match self {
-            Self::Keeper { trial } => ended(holdfast_keeper::take_over(trial)),
+            Self::Keeper { trial } => ended(holdfast_keeper::take_over(trial, processes())),
             Self::Manager { config } => {
-                run(Rights::manager(&config), |boot| holdfast_manager::run(boot, config))
+                let rights = Rights::manager(&config);
+                holdfast_process::run("manager", rights, |boot| {
+                    holdfast_manager::run(boot, processes(), config)
+                })
             }
-            Self::Fea => run(Rights::fea(holdfast_fea::CAPABILITIES), holdfast_fea::run),
-            Self::Rib => run(Rights::worker("rib", Network::None), holdfast_ribd::run),
-            Self::Transport => run(Rights::transport(), holdfast_transportd::run),
-            Self::Bgp => {
-                run(Rights::worker("bgp", Network::Handed), |boot| holdfast_bgpd::run_with(boot, stages))
-            }
-            Self::Metrics => run(Rights::worker("metrics", Network::Handed), holdfast_metrics::run),
-            Self::Glass => run(Rights::worker("glass", Network::Handed), holdfast_glass::run),
-            Self::Monitor => run(Rights::writer("monitor"), holdfast_monitor::run),
-            Self::Rpki => run(Rights::worker("rpki", Network::Handed), holdfast_rpkid::run),
         }
     }
 }

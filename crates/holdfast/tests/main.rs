@@ -5,6 +5,7 @@ mod dependencies;
 mod events;
 mod hashers;
 mod layers;
+mod processes;
 mod properties;
 mod reached;
 mod spki_cache;

@@ -19,7 +19,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_api::keeper::v1 as api;
-use holdfast_process::formats::KEEPER_STATE;
+use holdfast_process::{Processes, formats::KEEPER_STATE};
 use tracing::{error, info};
 
 use crate::{
@@ -78,8 +78,9 @@ impl Handed {
     }
 
     /// The keeper of all this.
-    pub(crate) fn keeper(self) -> Result<Rc<Keeper>> {
-        let keeper = Keeper::empty(self.options, self.lock.into(), Build::own(Some(self.state.build))?)?;
+    pub(crate) fn keeper(self, processes: Processes) -> Result<Rc<Keeper>> {
+        let keeper =
+            Keeper::empty(self.options, processes, self.lock.into(), Build::own(Some(self.state.build))?)?;
         let mut descriptors = self.descriptors.into_iter();
         for (process, channel) in self.state.processes.into_iter().zip(&mut descriptors) {
             match process.retired_from.as_str() {

@@ -32,7 +32,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use holdfast_process::{CapabilitySet, SOCKET_NAME, born_with, log, spawn_task};
+use holdfast_process::{CapabilitySet, Processes, SOCKET_NAME, born_with, log, spawn_task};
 use rustix::fs::{FlockOperation, flock};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -83,11 +83,11 @@ pub struct Options {
     pub sandbox: Sandbox,
 }
 
-/// Runs the router until SIGTERM or SIGINT, then stops it in order. SIGHUP has the configuration read again.
+/// Runs the router of these processes until SIGTERM or SIGINT, then stops it in order. SIGHUP has the configuration read again.
 ///
 /// # Errors
 /// The runtime directory is in use or cannot be used; the stop was not orderly.
-pub fn run(options: Options) -> Result<()> {
+pub fn run(options: Options, processes: Processes) -> Result<()> {
     log::start("keeper", &options.log_level, &options.log_format);
     let _named = log::process("keeper").entered();
     holdfast_sys::process::keep_descriptors().context("keeping inherited descriptors from processes")?;
@@ -99,7 +99,7 @@ pub fn run(options: Options) -> Result<()> {
     take_rights()?;
     info!(event = "router-started", pid = std::process::id(), "router starts");
     let directory = directory.clone();
-    live(&directory, || Keeper::new(options, lock, listener))
+    live(&directory, || Keeper::new(options, processes, lock, listener))
 }
 
 /// Goes on where the keeper ended that has executed this program in its place, with what it left on standard input.
@@ -107,7 +107,7 @@ pub fn run(options: Options) -> Result<()> {
 ///
 /// # Errors
 /// What was handed over is not understood; and as [`run`].
-pub fn take_over(trial: bool) -> Result<()> {
+pub fn take_over(trial: bool, processes: Processes) -> Result<()> {
     let handed = Handed::open(&born_with()?)?;
     if trial {
         return Handed::say_ready();
@@ -119,7 +119,7 @@ pub fn take_over(trial: bool) -> Result<()> {
     let _named = log::process("keeper").entered();
     info!(event = "handover-ended", "this keeper has taken over");
     let directory = handed.options.runtime_directory.clone();
-    live(&directory, || handed.keeper())
+    live(&directory, || handed.keeper(processes))
 }
 
 fn take_rights() -> Result<()> {

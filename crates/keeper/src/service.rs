@@ -16,7 +16,7 @@ use holdfast_api::{
     manager::v1::{AdoptRequest, Empty as ManagerEmpty, ManagerClient},
 };
 use holdfast_process::{
-    BUILD, Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Settings, Worker, formats::Formats, log,
+    BUILD, Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Processes, Settings, formats::Formats, log,
 };
 use holdfast_xrl::{CallContext, Client, MAX_FDS, Node, PeerIdentity, ReplySink, XrlError};
 use rustix::process::Signal;
@@ -43,6 +43,8 @@ const UPGRADE: &str = "upgrade";
 pub(crate) struct Keeper {
     pub(crate) node: Node,
     pub(crate) options: Options,
+    /// What it may start besides the manager.
+    processes: Processes,
     /// Of the runtime directory.
     pub(crate) lock: File,
     /// What the keeper itself was started from.
@@ -73,11 +75,12 @@ struct Served(Rc<Keeper>);
 
 impl Keeper {
     /// A keeper of nothing.
-    pub(crate) fn empty(options: Options, lock: File, own: Build) -> Result<Rc<Self>> {
+    pub(crate) fn empty(options: Options, processes: Processes, lock: File, own: Build) -> Result<Rc<Self>> {
         let own = Rc::new(own);
         let keeper = Rc::new(Self {
             node: Node::new("keeper"),
             options,
+            processes,
             lock,
             build: RefCell::new(Rc::clone(&own)),
             own,
@@ -100,8 +103,13 @@ impl Keeper {
     }
 
     /// The keeper of a new router, which has nothing but the operator's socket.
-    pub(crate) fn new(options: Options, lock: File, listener: OwnedFd) -> Result<Rc<Self>> {
-        let keeper = Self::empty(options, lock, Build::own(None)?)?;
+    pub(crate) fn new(
+        options: Options,
+        processes: Processes,
+        lock: File,
+        listener: OwnedFd,
+    ) -> Result<Rc<Self>> {
+        let keeper = Self::empty(options, processes, lock, Build::own(None)?)?;
         let listener =
             Kept { descriptor: listener, on_death: OnDeath::Keep(None), deadline: None, note: None };
         let kept = keeper.store.borrow_mut().put("manager", OPERATOR_SOCKET, listener);
@@ -397,7 +405,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 impl KeeperServer for Served {
     async fn spawn(&self, _: &CallContext, request: api::SpawnRequest) -> Result<api::SpawnReply, XrlError> {
-        if Worker::named(&request.name).is_none() {
+        if self.0.processes.named(&request.name).is_none() {
             return Err(XrlError::invalid_argument(format!("there is no process {:?}", request.name)));
         }
         match self.0.spawn(&request.name, request.sandbox.unwrap_or_default()) {
@@ -590,7 +598,7 @@ impl KeeperServer for Served {
             .map_err(|error| XrlError::failed_precondition(error.to_string()))?;
         let new = formats(&binary).await;
         let new = new.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
-        let own = Formats::own().map_err(|error| XrlError::internal(error.to_string()))?;
+        let own = Formats::own(&self.0.processes).map_err(|error| XrlError::internal(error.to_string()))?;
         let obstacles = new.obstacles(&own);
         Ok(api::ExamineReply { build: new.build, obstacles })
     }

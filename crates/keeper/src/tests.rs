@@ -20,7 +20,7 @@ use holdfast_api::keeper::v1::{
     Empty, GetManyRequest, GetRequest, KeeperClient, LimitHangsRequest, ListenRequest, OnDeath as Fate,
     PutRequest, Sandbox, SocketKind, SocketRequest, State, UnlistenRequest,
 };
-use holdfast_process::{formats::KEEPER_STATE, spawn_task};
+use holdfast_process::{Processes, formats::KEEPER_STATE, spawn_task};
 use holdfast_xrl::{
     Channel, Client, ErrorKind, Node, PeerIdentity,
     component::v1::{ComponentClient, ProgressRequest},
@@ -47,6 +47,10 @@ fn keeper() -> Rc<Keeper> {
     keeper_in(PathBuf::from("/run"))
 }
 
+fn no_processes() -> Processes {
+    Processes::new(&[]).expect("none")
+}
+
 fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
     let options = Options {
         configuration: PathBuf::from("router.toml"),
@@ -55,7 +59,8 @@ fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
         log_format: "text".into(),
         sandbox: Sandbox::default(),
     };
-    Keeper::new(options, File::open("/dev/null").expect("it is there"), descriptor()).expect("a keeper")
+    let lock = File::open("/dev/null").expect("it is there");
+    Keeper::new(options, no_processes(), lock, descriptor()).expect("a keeper")
 }
 
 /// What `bgp` calls the keeper with.
@@ -199,7 +204,10 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         let parcel = first.pack(&first.build.borrow(), &channels).expect("packed");
         drop((first, channels));
         let asked = bgp.list(Empty {});
-        let second = crate::handover::Handed::open(&parcel).expect("understood").keeper().expect("a keeper");
+        let second = crate::handover::Handed::open(&parcel)
+            .expect("understood")
+            .keeper(no_processes())
+            .expect("a keeper");
         let kept = asked.await.expect("an answer").kept;
         let notes: Vec<_> = kept.iter().map(|kept| kept.note.as_deref()).collect();
         assert_eq!(notes, [Some("a note"), Some("")]);
@@ -237,7 +245,10 @@ fn who_retires_is_another_one_for_everybody_and_keeps_its_role() {
         let parcel = first.pack(&first.build.borrow(), &channels).expect("packed");
         drop((first, channels));
         let asked = transport.list(Empty {});
-        let second = crate::handover::Handed::open(&parcel).expect("understood").keeper().expect("a keeper");
+        let second = crate::handover::Handed::open(&parcel)
+            .expect("understood")
+            .keeper(no_processes())
+            .expect("a keeper");
         assert_eq!(asked.await.expect("an answer").kept.len(), 1, "what it had put is its own");
         let children = second.children.borrow();
         let child = &children.living[&PID];

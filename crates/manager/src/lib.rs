@@ -21,6 +21,8 @@ mod service;
 mod signal;
 mod supervisor;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 
 use std::{
@@ -38,7 +40,7 @@ use holdfast_api::{
     socket::v1::SocketDispatcher,
 };
 use holdfast_config::{Config, Holds, List};
-use holdfast_process::{Boot, OPERATOR_SOCKET, metrics::High, spawn_task};
+use holdfast_process::{Boot, OPERATOR_SOCKET, Processes, metrics::High, spawn_task};
 use holdfast_sockets::{Custody, Place, SocketService};
 use holdfast_tls::files;
 use holdfast_xrl::{Channel, ErrorKind, Finder, Lifecycle, Link, PeerIdentity, XrlError};
@@ -105,32 +107,25 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
 }
 
 /// Which processes a configuration wants, in the order of start.
-fn wanted(config: &Config) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    if config.rib.enabled {
-        names.extend(["fea", "rib"]);
-    }
-    let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
+fn wanted(processes: &Processes, config: &Config) -> Vec<&'static str> {
+    processes.as_configured().map(|process| process.name).filter(|name| is_wanted(name, config)).collect()
+}
+
+fn is_wanted(process: &str, config: &Config) -> bool {
     let asks = !config.rpki.caches.is_empty();
-    if config.bgp.is_some() || answers || asks {
-        names.push("transport");
+    match process {
+        "fea" | "rib" => config.rib.enabled,
+        "transport" => {
+            let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
+            config.bgp.is_some() || answers || asks
+        }
+        "rpki" => asks,
+        "bgp" => config.bgp.is_some(),
+        "metrics" => config.metrics.is_some(),
+        "glass" => config.glass.is_some(),
+        "monitor" => config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()),
+        _ => false,
     }
-    if asks {
-        names.push("rpki");
-    }
-    if config.bgp.is_some() {
-        names.push("bgp");
-    }
-    if config.metrics.is_some() {
-        names.push("metrics");
-    }
-    if config.glass.is_some() {
-        names.push("glass");
-    }
-    if config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()) {
-        names.push("monitor");
-    }
-    names
 }
 
 /// Does something that takes the longer the more is configured, while others are answered: a turn of the event loop has to be
@@ -141,11 +136,11 @@ pub(crate) async fn apart<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| XrlError::internal(error.to_string()))
 }
 
-/// The life of the manager.
+/// The life of the manager of a router that is made of these processes.
 ///
 /// # Errors
 /// The configuration cannot be read, or the keeper is gone.
-pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
+pub async fn run(boot: Boot, processes: Processes, configuration: PathBuf) -> Result<()> {
     let fault = |text: String| anyhow::anyhow!("{text}");
     history::restore(&configuration);
     let candidate = Candidate::read(&configuration).await;
@@ -154,7 +149,8 @@ pub async fn run(boot: Boot, configuration: PathBuf) -> Result<()> {
     let boot = Rc::new(boot);
     let finder = Finder::new();
     let manager = Rc::new(Manager {
-        supervisor: Supervisor::new(&wanted(&config), now).into(),
+        supervisor: Supervisor::new(&wanted(&processes, &config), now).into(),
+        processes,
         config: RefCell::new(config),
         text: RefCell::new(text.into()),
         seeds: Seeds::default(),
@@ -402,7 +398,7 @@ async fn supervise(manager: &Rc<Manager>) {
 }
 
 async fn spawn(manager: &Rc<Manager>, name: &'static str) {
-    let sandbox = Some(sandbox(name, &manager.config()));
+    let sandbox = Some(sandbox(name, &manager.config(), &manager.processes));
     let result = manager.keeper.spawn(SpawnRequest { name: name.into(), sandbox }).await;
     let now = Instant::now();
     let mut supervisor = manager.supervisor.borrow_mut();
@@ -424,7 +420,7 @@ impl Manager {
             self.supervisor.borrow_mut().forgive("monitor");
             life.into_iter().for_each(|(pid, _)| self.signal(pid, Signal::TERM, "other directories"));
         }
-        for pid in self.supervisor.borrow_mut().want(&wanted(config), Instant::now()) {
+        for pid in self.supervisor.borrow_mut().want(&wanted(&self.processes, config), Instant::now()) {
             self.signal(pid, Signal::TERM, "not wanted any more");
         }
         self.changed.notify_one();

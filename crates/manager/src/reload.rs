@@ -15,7 +15,7 @@ use holdfast_config::{
     Config,
     schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
 };
-use holdfast_process::{WORKERS, spawn_task};
+use holdfast_process::{Processes, spawn_task};
 use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
@@ -27,9 +27,9 @@ use crate::{
     tcp,
 };
 
-/// Who is told, in this order: who is fed by another comes before it.
-fn told() -> impl Iterator<Item = &'static str> {
-    std::iter::once("manager").chain(WORKERS.iter().map(|worker| worker.name))
+/// Who is told, in this order.
+fn told(processes: &Processes) -> impl Iterator<Item = &'static str> {
+    std::iter::once("manager").chain(processes.as_configured().map(|process| process.name))
 }
 
 /// Names in one line of what has changed.
@@ -103,7 +103,7 @@ pub(crate) async fn replace(
         let text = format!("only a restart of the router can change {}", fixed.join(", "));
         return Err(XrlError::failed_precondition(text));
     }
-    let (sockets, others) = what_to_tell(&old, &new).await?;
+    let (sockets, others) = what_to_tell(&manager.processes, &old, &new).await?;
     // Keys and listeners are there before the sessions that need them; and the kernel may have no room for them.
     let mut result = Ok(());
     for (name, message) in sockets {
@@ -114,7 +114,7 @@ pub(crate) async fn replace(
         }
     }
     if let Err(error) = result.and_then(|()| put()) {
-        for (name, message) in what_to_tell(&new, &old).await?.0 {
+        for (name, message) in what_to_tell(&manager.processes, &new, &old).await?.0 {
             tell(manager, name, message).await?;
         }
         return Err(error);
@@ -152,14 +152,18 @@ pub(crate) async fn replace(
 type Messages = Vec<(&'static str, Message)>;
 
 /// [`by_turn`], while others are answered.
-async fn what_to_tell(old: &Arc<Config>, new: &Arc<Config>) -> Result<(Messages, Messages), XrlError> {
-    let (old, new) = (Arc::clone(old), Arc::clone(new));
-    apart(move || by_turn(&old, &new)).await?
+async fn what_to_tell(
+    processes: &Processes,
+    old: &Arc<Config>,
+    new: &Arc<Config>,
+) -> Result<(Messages, Messages), XrlError> {
+    let (processes, old, new) = (processes.clone(), Arc::clone(old), Arc::clone(new));
+    apart(move || by_turn(&processes, &old, &new)).await?
 }
 
 /// What has to be told first, since it may be refused; and what then. A VRF that moves ends where it is before it begins
 /// elsewhere.
-fn by_turn(old: &Config, new: &Config) -> Result<(Messages, Messages), XrlError> {
+fn by_turn(processes: &Processes, old: &Config, new: &Config) -> Result<(Messages, Messages), XrlError> {
     let staying = without_those_that_move(old, new);
     let is_there = |vrf: &String| staying.vrfs.iter().any(|known| known.name == *vrf);
     let stay =
@@ -172,9 +176,9 @@ fn by_turn(old: &Config, new: &Config) -> Result<(Messages, Messages), XrlError>
         (Part::Transport(_), Some(vrf)) => is_there(vrf),
         _ => false,
     };
-    let coming = differing(&staying, new)?.into_iter();
+    let coming = differing(processes, &staying, new)?.into_iter();
     let (first, then): (Messages, Messages) = coming.partition(|(_, message)| is_first(message));
-    let going = differing(old, &staying)?.into_iter();
+    let going = differing(processes, old, &staying)?.into_iter();
     Ok((first, going.chain(then).collect()))
 }
 
@@ -205,10 +209,10 @@ pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
 }
 
 /// What has to be told, and to whom.
-fn differing(old: &Config, new: &Config) -> Result<Messages, XrlError> {
+fn differing(processes: &Processes, old: &Config, new: &Config) -> Result<Messages, XrlError> {
     let restart = with_other_sockets(old, new);
     let mut differing = Vec::new();
-    for name in told() {
+    for name in told(processes) {
         let (before, after) = (configure::parts(name, old)?, configure::parts(name, new)?);
         // What the door keeps, for all tables alike, it uses from its next configuration on.
         let is_known = |part: &Part| before.iter().any(|message| message.part == *part);
@@ -631,7 +635,7 @@ mod tests {
     fn other_certificates_end_no_session_and_another_list_of_transports_does() {
         let old = secure(&[], "");
         let told = |new: &Config| {
-            let (first, then) = by_turn(&old, new).expect("parts");
+            let (first, then) = by_turn(&crate::tests::processes(), &old, new).expect("parts");
             assert!(then.is_empty(), "{then:?}");
             (changes(&old, new), ending(&old, new), with_other_sockets(&old, new), whom(&first))
         };
@@ -660,7 +664,7 @@ mod tests {
     #[test]
     fn keys_of_quic_are_kept_as_soon_as_somebody_uses_it() {
         let (old, new) = (secure(&[], ""), secure(&[("\"tls\"", "\"quic\"")], ""));
-        let (first, _) = by_turn(&old, &new).expect("parts");
+        let (first, _) = by_turn(&crate::tests::processes(), &old, &new).expect("parts");
         assert_eq!(whom(&first), ["secrets", "transport"]);
     }
 
@@ -720,7 +724,7 @@ mod tests {
     }
 
     fn told(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) {
-        let (first, then) = by_turn(old, new).expect("parts");
+        let (first, then) = by_turn(&crate::tests::processes(), old, new).expect("parts");
         (whom(&first), whom(&then))
     }
 

@@ -7,14 +7,14 @@ use holdfast_api::{
     manager::v1::{Limits, Process},
 };
 use holdfast_config::{Config, schema::SandboxMode};
-use holdfast_process::{Closed, User, Worker, status};
+use holdfast_process::{Closed, Files, Processes, User, status};
 use tracing::{info, warn};
 
-/// How the process of this name is confined. Who is no worker keeps the router's user: so does the manager, since the
-/// configuration is that user's.
-pub fn sandbox(name: &str, config: &Config) -> Sandbox {
+/// How the process of this name is confined. The manager keeps the router's user, since the configuration is that user's.
+pub fn sandbox(name: &str, config: &Config, processes: &Processes) -> Sandbox {
     let settings = config.sandbox;
-    let user = match Worker::named(name).map(|worker| worker.user) {
+    let process = processes.named(name);
+    let user = match process.map(|process| process.user) {
         Some(User::Own(number)) if settings.first_user != 0 => settings.first_user + number,
         Some(User::Own(_) | User::OfRouter) | None => 0,
     };
@@ -24,7 +24,10 @@ pub fn sandbox(name: &str, config: &Config) -> Sandbox {
         user,
         memory_octets: limits.memory.map_or(0, holdfast_config::schema::Size::octets),
         cpu_percent: limits.cpu.unwrap_or(0),
-        directories: if name == "monitor" { directories(config) } else { Vec::new() },
+        directories: match process.map(|process| &process.rights.files) {
+            Some(Files::Output) => directories(config),
+            Some(Files::Handed | Files::Configuration(_)) | None => Vec::new(),
+        },
     }
 }
 
@@ -64,14 +67,13 @@ pub(crate) fn tell(process: &mut Process, closed: Closed) {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_config::schema::{LIMITED, Log};
-    use holdfast_process::WORKERS;
 
     use super::*;
 
     fn of(name: &str, section: &str) -> Sandbox {
         let text = format!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n{section}");
-        sandbox(name, &holdfast_config::parse(&text, "test").expect("no errors"))
+        let config = holdfast_config::parse(&text, "test").expect("no errors");
+        sandbox(name, &config, &crate::tests::processes())
     }
 
     #[test]
@@ -81,16 +83,6 @@ mod tests {
         assert_eq!(users, [0, 60_700, 60_701, 60_702, 60_703, 60_704, 60_705, 60_706, 0]);
         assert_eq!(of("bgp", "[sandbox]\nfirst-user = 900\n").user, 902);
         assert_eq!(of("bgp", "[sandbox]\nfirst-user = 0\n").user, 0);
-    }
-
-    #[test]
-    fn every_worker_may_have_limits_and_a_level_of_its_log() {
-        let workers: BTreeSet<_> = WORKERS.iter().map(|worker| worker.name).collect();
-        let configured = |names: &'static [&str], besides: &[&str]| -> BTreeSet<&str> {
-            names.iter().copied().filter(|name| !besides.contains(name)).collect()
-        };
-        assert_eq!(configured(&LIMITED, &["manager"]), workers);
-        assert_eq!(configured(&Log::PROCESSES, &["keeper", "manager"]), workers);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use holdfast_config::{
     Config,
     schema::{self, VrfPlace},
 };
-use holdfast_process::{Closed, OLD_TRANSPORT, WORKERS, metrics::High, spawn_task};
+use holdfast_process::{Closed, OLD_TRANSPORT, Processes, metrics::High, spawn_task};
 use holdfast_xrl::{CallContext, Finder, PeerIdentity, ReplySink, Resolver, XrlError};
 use rustix::process::Signal;
 use tokio::{
@@ -53,6 +53,8 @@ const KEEPER_LIMIT: Duration = Duration::from_millis(200);
 
 /// All state.
 pub(crate) struct Manager {
+    /// What the router is made of.
+    pub(crate) processes: Processes,
     /// What runs, or is about to.
     pub(crate) config: RefCell<Arc<Config>>,
     /// The text that says it.
@@ -114,8 +116,8 @@ impl Manager {
     async fn stop(self: Rc<Self>) {
         info!(event = "stop-begun", "stopping all processes");
         // Who feeds another stops first.
-        let workers = WORKERS.iter().rev().map(|worker| worker.name);
-        let names: Vec<_> = workers.filter(|name| self.pid(name).is_some()).collect();
+        let names = self.processes.as_configured().rev().map(|process| process.name);
+        let names: Vec<_> = names.filter(|name| self.pid(name).is_some()).collect();
         self.supervisor.borrow_mut().stop();
         for name in names {
             let shut_down = timeout(STOP_LIMIT, self.shut_down(name)).await;
@@ -199,8 +201,13 @@ impl ManagerServer for Served {
     ) -> Result<Empty, XrlError> {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
-        if request.name == "fea" || request.name == "manager" {
+        if request.name == "manager" {
             identity = identity.class("socket");
+        }
+        for class in
+            self.0.processes.named(&request.name).into_iter().flat_map(holdfast_process::Process::classes)
+        {
+            identity = identity.class(class);
         }
         if request.name == "transport" {
             identity = identity.class(OLD_TRANSPORT);

@@ -14,7 +14,7 @@ use holdfast_api::{
     rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
     transport::v1::{RetireRequest, TransportClient},
 };
-use holdfast_process::{End, OLD_TRANSPORT, Worker};
+use holdfast_process::{End, OLD_TRANSPORT};
 use holdfast_xrl::{ErrorKind, XrlError};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
@@ -69,8 +69,8 @@ pub(crate) async fn upgrade(
         return Err(wrong(&new.obstacles.join("; ")));
     }
     let upgrade = Upgrade { manager, build: new.build, now: request.now, say };
-    let first: Vec<_> =
-        Worker::by_turn().map(|worker| worker.name).into_iter().filter(|name| upgrade.is_old(name)).collect();
+    let names = manager.processes.as_replaced().map(|process| process.name);
+    let first: Vec<_> = names.filter(|name| upgrade.is_old(name)).collect();
     let last: Vec<_> = ["manager", "keeper"].into_iter().filter(|name| upgrade.is_old(name)).collect();
     let ends_retired = request.now && !manager.retired.borrow().is_empty();
     if first.is_empty() && last.is_empty() && !ends_retired {
@@ -325,7 +325,7 @@ impl Upgrade<'_> {
         };
         let retired = retired.map_err(|error| error.message().to_owned())?;
         if let Some(pid) = old.filter(|_| !retired) {
-            let signal = match Worker::named(name).map(|worker| worker.end) {
+            let signal = match self.manager.processes.named(name).map(|process| process.end) {
                 Some(End::Asked) => Signal::TERM,
                 Some(End::Killed) | None => Signal::KILL,
             };

@@ -18,10 +18,22 @@ mod text;
 
 use std::rc::Rc;
 
-use holdfast_api::metrics::v1::ExporterDispatcher;
-use holdfast_process::Boot;
+use holdfast_api::metrics::v1::{ExporterClient, ExporterDispatcher};
+use holdfast_process::{Boot, End, Network, Process, Rights, User};
+use holdfast_xrl::Client;
 
 use crate::{collect::Collector, service::Exporter};
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "metrics",
+    user: User::Own(3),
+    rights: Rights::worker(Network::Handed),
+    services: &[ExporterClient::SERVICE],
+    after: &["transport"],
+    feeds: &[],
+    end: End::Killed,
+};
 
 /// The life of the process.
 ///

@@ -18,11 +18,24 @@ mod station;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_api::monitor::v1::MonitorDispatcher;
-use holdfast_process::Boot;
+use holdfast_api::monitor::v1::{MonitorClient, MonitorDispatcher};
+use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, User};
+use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::service::Monitor;
+
+/// What the process is. It runs as the router's user: the dumps are that user's, and the one that is being written
+/// gets its name.
+pub static PROCESS: Process = Process {
+    name: "monitor",
+    user: User::OfRouter,
+    rights: Rights { capabilities: CapabilitySet::empty(), network: Network::Handed, files: Files::Output },
+    services: &[MonitorClient::SERVICE],
+    after: &["bgp"],
+    feeds: &[],
+    end: End::Asked,
+};
 
 /// The life of the process: until SIGTERM, or the end of the keeper.
 ///

@@ -9,43 +9,25 @@
 use std::{collections::BTreeMap, io};
 
 use holdfast_api::{
-    bgp::v1::BgpClient,
-    fea::v1::FeaClient,
-    glass::v1::GlassClient,
-    keeper::v1::KeeperClient,
-    manager::v1::ManagerClient,
-    metrics::v1::{ExporterClient, MetricsClient},
-    monitor::v1::MonitorClient,
-    profile::v1::ProfileClient,
-    rib::v1::RibClient,
-    rpki::v1::RpkiClient,
-    socket::v1::SocketClient,
-    transport::v1::TransportClient,
+    keeper::v1::KeeperClient, manager::v1::ManagerClient, metrics::v1::MetricsClient,
+    profile::v1::ProfileClient, socket::v1::SocketClient,
 };
 use holdfast_xrl::{
     Client, FRAME_VERSION, ServiceInfo, component::v1::ComponentClient, finder_api::v1::FinderClient,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Binary;
+use crate::{Binary, Processes};
 
-/// Every interface of the router.
-const SERVICES: [&ServiceInfo; 15] = [
+/// What keeper and manager serve, and every process.
+const COMMON: [&ServiceInfo; 7] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
     ManagerClient::SERVICE,
-    FeaClient::SERVICE,
-    TransportClient::SERVICE,
     SocketClient::SERVICE,
-    RibClient::SERVICE,
-    BgpClient::SERVICE,
-    RpkiClient::SERVICE,
     ProfileClient::SERVICE,
     MetricsClient::SERVICE,
-    ExporterClient::SERVICE,
-    GlassClient::SERVICE,
-    MonitorClient::SERVICE,
 ];
 
 /// Versions of a format.
@@ -85,23 +67,24 @@ pub struct Formats {
 }
 
 impl Formats {
-    /// Those of the calling process.
+    /// Those of the calling program, which has these processes.
     ///
     /// # Errors
     /// When its own file cannot be read.
-    pub fn own() -> io::Result<Self> {
+    pub fn own(processes: &Processes) -> io::Result<Self> {
         let only = |version| Versions { reads: vec![version], writes: version };
         let methods = |service: &ServiceInfo| {
             let mut numbers: Vec<_> = service.methods.iter().map(|method| method.id as u16).collect();
             numbers.sort_unstable();
             (service.name.to_owned(), numbers)
         };
+        let own = processes.as_configured().flat_map(|process| process.services.iter().copied());
         Ok(Self {
             build: Binary::own()?.build(env!("CARGO_PKG_VERSION"))?,
             xrl: FRAME_VERSION,
             nsr_log: Versions { reads: NSR_LOGS.to_vec(), writes: NSR_LOG },
             keeper_state: only(KEEPER_STATE),
-            interfaces: SERVICES.into_iter().map(methods).collect(),
+            interfaces: COMMON.into_iter().chain(own).map(methods).collect(),
         })
     }
 
@@ -143,11 +126,28 @@ impl Formats {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::bgp::v1::BgpClient;
+
     use super::*;
+    use crate::{End, Network, Process, Rights, User};
+
+    static BGP: Process = Process {
+        name: "bgp",
+        user: User::OfRouter,
+        rights: Rights::worker(Network::None),
+        services: &[BgpClient::SERVICE],
+        after: &[],
+        feeds: &[],
+        end: End::Killed,
+    };
+
+    fn own() -> io::Result<Formats> {
+        Formats::own(&Processes::new(&[&BGP]).expect("one process"))
+    }
 
     #[test]
     fn a_build_can_replace_itself_and_one_that_knows_less() {
-        let own = Formats::own().expect("readable");
+        let own = own().expect("readable");
         let mut older = own.clone();
         older.interfaces.remove("bgp.v1.Bgp");
         older.interfaces.get_mut("keeper.v1.Keeper").expect("it is there").pop();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_written_has_to_be_read() {
-        let own = Formats::own().expect("readable");
+        let own = own().expect("readable");
         let mut newer = own.clone();
         newer.nsr_log = Versions { reads: vec![1, 2, 3, 4, 5, 6, 7], writes: 7 };
         assert!(newer.obstacles(&own).is_empty());
@@ -168,22 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn every_interface_is_listed() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api");
-        let mut files = Vec::new();
-        for interface in std::fs::read_dir(folder).expect("the interfaces").flatten() {
-            for version in std::fs::read_dir(interface.path()).into_iter().flatten().flatten() {
-                let files_of = std::fs::read_dir(version.path()).into_iter().flatten().flatten();
-                files.extend(files_of.filter_map(|file| std::fs::read_to_string(file.path()).ok()));
-            }
-        }
-        let services = files.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("service "));
-        assert_eq!(services.count(), SERVICES.len());
-    }
-
-    #[test]
     fn the_answer_is_read_as_it_was_written_and_may_say_more() {
-        let own = Formats::own().expect("readable");
+        let own = own().expect("readable");
         let mut text = serde_json::to_value(&own).expect("JSON");
         text["later"] = serde_json::json!({ "reads": [7] });
         assert_eq!(serde_json::from_value::<Formats>(text).expect("read"), own);

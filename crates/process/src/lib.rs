@@ -30,23 +30,23 @@ use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
 use tracing::{Span, debug, error};
 
 mod binary;
+mod descriptor;
 pub mod formats;
 mod heap;
 mod listening;
 pub mod log;
 pub mod metrics;
 pub mod profile;
-mod worker;
 
 pub use binary::{Binary, BinaryError};
+pub use descriptor::{DescriptorError, End, OLD_TRANSPORT, Process, Processes, User};
 pub use holdfast_sandbox::{
-    CapabilitySet, Cgroup, Closed, ENVIRONMENT, Limits, Network, Rights, Settings, status,
+    CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, Rights, Settings, status,
 };
 pub use holdfast_xrl::Resolver;
 pub use listening::Listening;
 use metrics::Metrics;
 use profile::{Profile, ProfileService};
-pub use worker::{End, OLD_TRANSPORT, User, WORKERS, Worker};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";
@@ -199,14 +199,14 @@ async fn attach(keeper: &KeeperClient, resolver: &Resolver) -> Result<(), XrlErr
     resolver.rejoin(fd).await
 }
 
-/// The life of a process, which keeps these rights and nothing else.
-pub fn run<F>(rights: Rights, body: impl FnOnce(Boot) -> F) -> ExitCode
+/// The life of the process of this name, which keeps these rights and nothing else.
+pub fn run<F>(name: &'static str, rights: Rights, body: impl FnOnce(Boot) -> F) -> ExitCode
 where
     F: Future<Output = Result<()>>,
 {
-    log::start(rights.name, "info", "text");
-    let _named = log::process(rights.name).entered();
-    match live(rights, body) {
+    log::start(name, "info", "text");
+    let _named = log::process(name).entered();
+    match live(name, rights, body) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!(event = "process-failed", "{error:#}");
@@ -215,12 +215,11 @@ where
     }
 }
 
-fn live<F>(rights: Rights, body: impl FnOnce(Boot) -> F) -> Result<()>
+fn live<F>(name: &'static str, rights: Rights, body: impl FnOnce(Boot) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
     let channel = born_with()?;
-    let name = rights.name;
     holdfast_sys::process::set_name(name)?;
     holdfast_sys::process::raise_open_files()?;
     let sandbox = Sandbox::new(rights);

@@ -32,10 +32,22 @@ mod tests;
 
 use std::{convert::Infallible, rc::Rc};
 
-use holdfast_api::rib::v1::RibDispatcher;
-use holdfast_process::{Boot, hash_key};
+use holdfast_api::rib::v1::{RibClient, RibDispatcher};
+use holdfast_process::{Boot, End, Network, Process, Rights, User, hash_key};
+use holdfast_xrl::Client;
 
 use crate::{router::Router, service::Server, vrfs::Vrfs};
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "rib",
+    user: User::Own(1),
+    rights: Rights::worker(Network::None),
+    services: &[RibClient::SERVICE],
+    after: &["fea"],
+    feeds: &["fea"],
+    end: End::Killed,
+};
 
 /// The life of the process.
 ///

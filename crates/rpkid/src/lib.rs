@@ -20,11 +20,23 @@ mod service;
 
 use std::rc::Rc;
 
-use holdfast_api::rpki::v1::RpkiDispatcher;
-use holdfast_process::{Boot, spawn_task};
+use holdfast_api::rpki::v1::{RpkiClient, RpkiDispatcher};
+use holdfast_process::{Boot, End, Network, Process, Rights, User, spawn_task};
+use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{rpki::Rpki, service::RpkiService};
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "rpki",
+    user: User::Own(6),
+    rights: Rights::worker(Network::Handed),
+    services: &[RpkiClient::SERVICE],
+    after: &["transport"],
+    feeds: &["bgp"],
+    end: End::Killed,
+};
 
 /// The life of the process: until SIGTERM, or the end of the keeper.
 ///

@@ -10,8 +10,6 @@ const MOST_LINKS: usize = 40;
 /// What a process may do; everything else is taken from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// For the log.
-    pub name: &'static str,
     /// What it keeps of the capabilities that it was born with.
     pub capabilities: CapabilitySet,
     /// Sockets that it opens itself.
@@ -49,23 +47,8 @@ pub enum Files {
 
 impl Rights {
     /// A process that opens nothing: no capabilities, no files.
-    pub fn worker(name: &'static str, network: Network) -> Self {
-        Self { name, capabilities: CapabilitySet::empty(), network, files: Files::Handed }
-    }
-
-    /// The process that asks the kernel, and opens sockets for others, with these rights.
-    pub fn fea(capabilities: CapabilitySet) -> Self {
-        Self { capabilities, ..Self::worker("fea", Network::InternetAndNetlink) }
-    }
-
-    /// The process that lets connections in and makes them, over sockets that others open.
-    pub fn transport() -> Self {
-        Self::worker("transport", Network::Datagrams)
-    }
-
-    /// A process that writes files where its settings say, and is handed its sockets.
-    pub fn writer(name: &'static str) -> Self {
-        Self { files: Files::Output, ..Self::worker(name, Network::Handed) }
+    pub const fn worker(network: Network) -> Self {
+        Self { capabilities: CapabilitySet::empty(), network, files: Files::Handed }
     }
 
     /// The manager of the router with this configuration file. It opens sockets when no fea runs.
@@ -73,7 +56,7 @@ impl Rights {
         Self {
             capabilities: CapabilitySet::NET_BIND_SERVICE,
             files: Files::Configuration(directories(configuration)),
-            ..Self::worker("manager", Network::Internet)
+            ..Self::worker(Network::Internet)
         }
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn worker() -> Rights {
-        Rights::worker("test", Network::None)
+        Rights::worker(Network::None)
     }
 
     /// Runs the story in a process of its own, which is confined, and tells how it ended.
@@ -180,7 +180,7 @@ mod tests {
             Network::InternetAndNetlink,
         ] {
             let files = Files::Configuration(Vec::new());
-            let all = allowed(&Rights { files, ..Rights::worker("test", network) });
+            let all = allowed(&Rights { files, ..Rights::worker(network) });
             let numbers: BTreeSet<_> = all.iter().map(|call| call.number()).collect();
             assert_eq!(numbers.len(), all.len(), "the second would replace the first");
             assert!(lists::DEADLY.iter().all(|deadly| !numbers.contains(deadly)));

@@ -40,9 +40,13 @@ mod tests;
 
 use std::{rc::Rc, time::Duration};
 
-use holdfast_api::{keeper::v1::KeeperClient, transport::v1::TransportDispatcher};
-use holdfast_process::Boot;
+use holdfast_api::{
+    keeper::v1::KeeperClient,
+    transport::v1::{TransportClient, TransportDispatcher},
+};
+use holdfast_process::{Boot, End, Network, Process, Rights, User};
 use holdfast_transport::Side;
+use holdfast_xrl::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
@@ -65,6 +69,17 @@ struct Shared {
     /// Another process takes this one's place.
     retires: Notify,
 }
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "transport",
+    user: User::Own(5),
+    rights: Rights::worker(Network::Datagrams),
+    services: &[TransportClient::SERVICE],
+    after: &["fea"],
+    feeds: &[],
+    end: End::Killed,
+};
 
 /// The life of the process: until SIGTERM, the end of the keeper, or that of what it carries when it has retired.
 ///

@@ -1,0 +1,200 @@
+//! What a process is, said once, in its own crate; and the list of them that a router is made of.
+//!
+//! The program collects the descriptors and passes them to the keeper and the manager, which derive every other list from
+//! them: what may be started, as whom, in which order it is configured, replaced and stopped, and what is compared before an
+//! upgrade. What is not described is not started.
+
+use std::sync::Arc;
+
+use holdfast_sandbox::Rights;
+use holdfast_xrl::ServiceInfo;
+
+/// How a `transport` is called that has given its place up, and lives on for the connections that it carries: its
+/// name at the keeper, its class at the Finder.
+pub const OLD_TRANSPORT: &str = "transport-old";
+
+/// A process that does some of the router's work.
+#[derive(Debug)]
+pub struct Process {
+    /// Its name, which is its command, its class and its role.
+    pub name: &'static str,
+    /// As whom it runs.
+    pub user: User,
+    /// What it may do.
+    pub rights: Rights,
+    /// The services that it has besides those of every process. It may register under their classes, too.
+    pub services: &'static [&'static ServiceInfo],
+    /// Processes that are configured before it. It is stopped before they are.
+    pub after: &'static [&'static str],
+    /// Processes that it tells routes or keys. When the binary is replaced they are replaced before it: a new process is
+    /// told everything by an old one that is settled.
+    pub feeds: &'static [&'static str],
+    /// What ends it when another one replaces it.
+    pub end: End,
+}
+
+/// What ends a process that another one replaces.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// SIGKILL: its successor takes over from it as from one that has crashed.
+    Killed,
+    /// SIGTERM: it has something to finish that no successor could.
+    Asked,
+}
+
+/// As whom a process runs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum User {
+    /// The router's own: what it writes belongs to that user.
+    OfRouter,
+    /// One of its own: this many after the first. A number stays with a process.
+    Own(u32),
+}
+
+impl Process {
+    /// Classes under which it registers besides its name.
+    pub fn classes(&self) -> impl Iterator<Item = &'static str> {
+        self.services
+            .iter()
+            .map(|service| service.class)
+            .filter(|class| !class.is_empty() && *class != self.name)
+    }
+}
+
+/// Why descriptors cannot make a router.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DescriptorError {
+    /// Two processes have one name.
+    #[error("two processes are called {0:?}")]
+    Name(&'static str),
+    /// Two processes run as one user.
+    #[error("{0:?} and {1:?} would run as one user")]
+    User(&'static str, &'static str),
+    /// A process is named that is not there.
+    #[error("{0:?} names {1:?}, which is no process")]
+    Unknown(&'static str, &'static str),
+    /// Processes that come after each other in a circle; one of them.
+    #[error("{0:?} would come before itself")]
+    Circle(&'static str),
+}
+
+/// The processes of a router, besides keeper and manager.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    /// In the order in which they are configured.
+    configured: Arc<[&'static Process]>,
+    /// In the order in which they are replaced.
+    replaced: Arc<[&'static Process]>,
+}
+
+impl Processes {
+    /// A router of these. Where the descriptors leave the order open, it is that of the list.
+    ///
+    /// # Errors
+    /// Names or users that are there twice, and orders that cannot be kept.
+    pub fn new(list: &[&'static Process]) -> Result<Self, DescriptorError> {
+        for (place, process) in list.iter().enumerate() {
+            for other in &list[..place] {
+                if other.name == process.name {
+                    return Err(DescriptorError::Name(process.name));
+                }
+                if other.user == process.user && process.user != User::OfRouter {
+                    return Err(DescriptorError::User(other.name, process.name));
+                }
+            }
+        }
+        Ok(Self {
+            configured: in_order(list, |process| process.after)?,
+            replaced: in_order(list, |process| process.feeds)?,
+        })
+    }
+
+    /// The one of this name.
+    pub fn named(&self, name: &str) -> Option<&'static Process> {
+        self.configured.iter().copied().find(|process| process.name == name)
+    }
+
+    /// All of them, in the order in which they are told of a new configuration. They are stopped in the reverse order.
+    pub fn as_configured(&self) -> impl DoubleEndedIterator<Item = &'static Process> {
+        self.configured.iter().copied()
+    }
+
+    /// All of them, in the order in which they are replaced by those of another build.
+    pub fn as_replaced(&self) -> impl Iterator<Item = &'static Process> {
+        self.replaced.iter().copied()
+    }
+}
+
+/// Each after those that it names; else as they are listed.
+fn in_order(
+    list: &[&'static Process],
+    before: impl Fn(&Process) -> &'static [&'static str],
+) -> Result<Arc<[&'static Process]>, DescriptorError> {
+    for process in list {
+        if let Some(unknown) =
+            before(process).iter().find(|name| !list.iter().any(|other| other.name == **name))
+        {
+            return Err(DescriptorError::Unknown(process.name, unknown));
+        }
+    }
+    let mut waiting = list.to_vec();
+    let mut ordered: Vec<&'static Process> = Vec::new();
+    while let Some(first) = waiting.first() {
+        let is_done = |name: &&str| ordered.iter().any(|done| done.name == *name);
+        let next = waiting.iter().position(|process| before(process).iter().all(&is_done));
+        let Some(next) = next else { return Err(DescriptorError::Circle(first.name)) };
+        ordered.push(waiting.remove(next));
+    }
+    Ok(ordered.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_sandbox::Network;
+
+    use super::*;
+
+    const fn process(
+        name: &'static str,
+        user: u32,
+        after: &'static [&'static str],
+        feeds: &'static [&'static str],
+    ) -> Process {
+        Process {
+            name,
+            user: User::Own(user),
+            rights: Rights::worker(Network::None),
+            services: &[],
+            after,
+            feeds,
+            end: End::Killed,
+        }
+    }
+
+    static FEA: Process = process("fea", 0, &[], &[]);
+    static RIB: Process = process("rib", 1, &["fea"], &["fea"]);
+    static BGP: Process = process("bgp", 2, &["rib", "rpki"], &["rib"]);
+    static RPKI: Process = process("rpki", 3, &[], &["bgp"]);
+
+    #[test]
+    fn each_comes_after_those_that_it_names_and_else_as_listed() {
+        let processes = Processes::new(&[&RPKI, &BGP, &RIB, &FEA]).expect("an order");
+        let names = |order: Vec<&Process>| order.iter().map(|process| process.name).collect::<Vec<_>>();
+        assert_eq!(names(processes.as_configured().collect()), ["rpki", "fea", "rib", "bgp"]);
+        assert_eq!(names(processes.as_replaced().collect()), ["fea", "rib", "bgp", "rpki"]);
+        assert_eq!(processes.named("rib").map(|rib| rib.user), Some(User::Own(1)));
+        assert!(processes.named("ospf").is_none());
+    }
+
+    #[test]
+    fn descriptors_that_contradict_each_other_are_refused() {
+        static SECOND: Process = process("rib", 7, &[], &[]);
+        static SAME_USER: Process = process("ospf", 0, &[], &[]);
+        static CIRCLE: Process = process("ospf", 9, &["ospf"], &[]);
+        let wrong = |list: &[&'static Process]| Processes::new(list).err();
+        assert_eq!(wrong(&[&FEA, &RIB, &SECOND]), Some(DescriptorError::Name("rib")));
+        assert_eq!(wrong(&[&FEA, &SAME_USER]), Some(DescriptorError::User("fea", "ospf")));
+        assert_eq!(wrong(&[&RIB]), Some(DescriptorError::Unknown("rib", "fea")));
+        assert_eq!(wrong(&[&CIRCLE]), Some(DescriptorError::Circle("ospf")));
+    }
+}
