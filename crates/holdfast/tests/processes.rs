@@ -35,7 +35,8 @@ fn every_interface_is_served_by_a_process_that_says_so() {
     let folders = |path: &std::path::Path| fs::read_dir(path).into_iter().flatten().flatten();
     let api = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../api"));
     let versions = folders(api).flat_map(|interface| folders(&interface.path()).collect::<Vec<_>>());
-    for file in versions.flat_map(|version| folders(&version.path()).collect::<Vec<_>>()) {
+    let files = versions.flat_map(|version| folders(&version.path()).collect::<Vec<_>>());
+    for file in files.filter(|file| file.path().extension().is_some_and(|extension| extension == "proto")) {
         let text = fs::read_to_string(file.path()).expect("an interface");
         let after = |start| text.lines().filter_map(move |line| line.strip_prefix(start));
         let package = after("package ").find_map(|rest| rest.strip_suffix(';')).expect("a package");
