@@ -1,5 +1,6 @@
 //! What holds for all crates together, and tools of the binary.
 
+mod circles;
 mod clocks;
 mod dependencies;
 mod events;
