@@ -371,7 +371,7 @@ mod tests {
         for (daemon, setup) in ours.flat_map(|daemon| setups().into_iter().map(move |s| (daemon.clone(), s)))
         {
             let text = daemon.render(&daemon.files["router.toml"], &setup, "").unwrap();
-            let config = holdfast_config::parse(&text, "router.toml")
+            let config = holdfast_config::parse(&text, "router.toml", holdfast_config::Schema::new([]))
                 .unwrap_or_else(|error| panic!("{error:?} in {text}"));
             assert_eq!(config.rib.enabled, daemon.name == "holdfast-router");
         }

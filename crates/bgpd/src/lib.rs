@@ -57,6 +57,7 @@ pub type MakeStages = fn() -> Vec<Box<dyn Stage>>;
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "bgp",
+    does: "speaks BGP",
     user: User::Own(2),
     rights: Rights::worker(Network::Handed),
     services: &[BgpClient::SERVICE],

@@ -2,13 +2,18 @@
 
 use std::{fs, io, path::Path};
 
-use holdfast_config::{Holds, List};
+use holdfast_config::{Holds, List, Schema};
 use holdfast_tls::files;
 
 use crate::{Failure, json};
 
 /// Checks a file, and the files that it names. With `json` the diagnostics go to `out`, an empty array if there are none.
-pub(crate) fn check(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
+pub(crate) fn check(
+    file: &Path,
+    schema: Schema,
+    as_json: bool,
+    out: &mut dyn io::Write,
+) -> Result<(), Failure> {
     let read = fs::read(file).map_err(|error| Failure::Unreadable { file: file.to_owned(), error });
     // Not UTF-8 is a fault of the text, with a place: what is no character becomes one that TOML refuses.
     let text = String::from_utf8_lossy(&read?).replace(char::REPLACEMENT_CHARACTER, "\u{0}");
@@ -18,7 +23,7 @@ pub(crate) fn check(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Resu
         _ => Err("it has to be in the directory of the configuration or below: the router reads no other"
             .to_owned()),
     };
-    match holdfast_config::parse_with(&text, &file.display().to_string(), &named) {
+    match holdfast_config::parse_with(&text, &file.display().to_string(), schema, &named) {
         Ok(_) if as_json => json::line(out, &serde_json::json!([]))?,
         Ok(config) => {
             config.notes().iter().try_for_each(|note| writeln!(out, "note: {note}"))?;

@@ -18,6 +18,8 @@ use std::{
 };
 
 use clap::Args;
+use holdfast_api::manager::v1::ConfigurationReply;
+use holdfast_config::Schema;
 
 pub(crate) use self::remote::Remote;
 use self::{
@@ -47,10 +49,10 @@ struct Session<'a> {
 }
 
 impl Configure {
-    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+    pub(crate) fn run(self, schema: Schema, out: &mut dyn Write) -> Result<(), Failure> {
         let remote = Remote::new(self.options.runtime_dir);
         let running = remote.running()?;
-        let candidate = Candidate::new(running.text, running.base).map_err(Failure::Edit)?;
+        let candidate = Candidate::new(running.text, running.base, schema.file()).map_err(Failure::Edit)?;
         let mut session = Session { candidate, remote, out };
         match self.file {
             Some(file) => {
@@ -102,6 +104,13 @@ impl Session<'_> {
         Ok(true)
     }
 
+    /// Begins again with what runs.
+    fn begin(&mut self, running: ConfigurationReply) -> Result<(), Failure> {
+        let described = self.candidate.document().described;
+        self.candidate = Candidate::new(running.text, running.base, described).map_err(Failure::Edit)?;
+        Ok(())
+    }
+
     fn exit(&self) -> Result<bool, Failure> {
         match self.candidate.is_changed() {
             true => Err(Failure::Edit("there are changes: `commit` or `discard` them first".to_owned())),
@@ -124,8 +133,7 @@ impl Session<'_> {
             }
             Command::Discard => {
                 let running = self.remote.running()?;
-                self.candidate = Candidate::new(running.text, running.base).map_err(Failure::Edit)?;
-                Ok(())
+                self.begin(running)
             }
             Command::Help(_) => {
                 VERBS.iter().try_for_each(|(verb, help)| writeln!(self.out, "  {verb:9} {help}"))?;
@@ -139,7 +147,7 @@ impl Session<'_> {
     fn show(&mut self, path: &[String]) -> Result<(), Failure> {
         let document = self.candidate.document();
         let (place, _) = place::find(document, path).map_err(Failure::Edit)?;
-        let text = place::text(document, &place.steps);
+        let text = place::text(&document.toml, &place.steps);
         let text = text.ok_or_else(|| Failure::Edit("there is nothing there".to_owned()))?;
         Ok(self.out.write_all(text.trim_start_matches('\n').as_bytes())?)
     }
@@ -166,7 +174,7 @@ impl Session<'_> {
             writeln!(self.out, "rolled back in {} s unless confirmed by `commit`", commit.confirm_seconds)?;
         }
         let running = self.remote.running()?;
-        self.candidate = Candidate::new(running.text, running.base).map_err(Failure::Edit)?;
+        self.begin(running)?;
         match reply.problems.is_empty() {
             true => Ok(()),
             false => Err(Failure::NotTaken(reply.problems.join("; "))),

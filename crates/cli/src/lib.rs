@@ -36,6 +36,7 @@ mod tests;
 use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
+use holdfast_config::Schema;
 use holdfast_xrl::text as xrl_text;
 
 pub use failure::{Failure, WRONG_INPUT};
@@ -170,11 +171,11 @@ pub struct Call {
 }
 
 impl Command {
-    /// Carries the command out, on standard output and standard error.
-    pub fn run(self) -> ExitCode {
+    /// Carries the command out, on standard output and standard error. `schema` is that of the routers of this build.
+    pub fn run(self, schema: Schema) -> ExitCode {
         let json = self.wants_json();
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        let done = self.run_on(&mut out).and_then(|()| Ok(io::Write::flush(&mut out)?));
+        let done = self.run_on(schema, &mut out).and_then(|()| Ok(io::Write::flush(&mut out)?));
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
@@ -209,10 +210,10 @@ impl Command {
     ///
     /// # Errors
     /// Why there is no answer, or only a part of it.
-    pub fn run_on(self, out: &mut dyn io::Write) -> Result<(), Failure> {
+    pub fn run_on(self, schema: Schema, out: &mut dyn io::Write) -> Result<(), Failure> {
         match self {
-            Self::Check(Check { config, json }) => check::check(&config, json, out),
-            Self::Schema(schema) => schema.run(out),
+            Self::Check(Check { config, json }) => check::check(&config, schema, json, out),
+            Self::Schema(command) => command.run(schema, out),
             Self::Show { options, what } => {
                 router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)
             }
@@ -228,9 +229,9 @@ impl Command {
             Self::Profile { options, table, what } => router::with(&options.runtime_dir, async |router| {
                 what.run(&router.of(&table), options.json, out).await
             }),
-            Self::Policy(policy) => policy.run(out),
+            Self::Policy(policy) => policy.run(schema, out),
             Self::Diff(diff) => diff.run(out),
-            Self::Configure(configure) => configure.run(out),
+            Self::Configure(configure) => configure.run(schema, out),
             Self::Upgrade(upgrade) => upgrade.run(out),
             Self::Keys(keys) => keys.run(out),
             Self::Keygen(keygen) => keygen.run(out),

@@ -12,7 +12,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use holdfast_api::bgp::v1::{BgpClient, PolicyPlace, PolicyTrace, TracePolicyRequest};
-use holdfast_config::Config;
+use holdfast_config::{Config, Schema};
 use holdfast_policy::{Decision, Failed, Library, Place, Trace};
 use serde_json::json;
 
@@ -78,9 +78,9 @@ impl Policy {
         }
     }
 
-    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+    pub(crate) fn run(self, schema: Schema, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::Test(test) => test.run(out),
+            Self::Test(test) => test.run(schema, out),
             Self::Trace(trace) => {
                 let directory = trace.options.runtime_dir.clone();
                 router::with(&directory, async |router| {
@@ -93,8 +93,8 @@ impl Policy {
 }
 
 impl Test {
-    fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let config = read(&self.config)?;
+    fn run(self, schema: Schema, out: &mut dyn Write) -> Result<(), Failure> {
+        let config = read(&self.config, schema)?;
         let cases = match &self.cases {
             Some(file) => Cases::read(file)?,
             None => Cases::one(self.case),
@@ -123,10 +123,10 @@ impl Test {
 }
 
 /// The configuration, which has to be right in every part.
-fn read(file: &Path) -> Result<Config, Failure> {
+fn read(file: &Path, schema: Schema) -> Result<Config, Failure> {
     let text =
         fs::read_to_string(file).map_err(|error| Failure::Unreadable { file: file.to_owned(), error })?;
-    holdfast_config::parse(&text, &file.display().to_string()).map_err(Failure::Wrong)
+    holdfast_config::parse(&text, &file.display().to_string(), schema).map_err(Failure::Wrong)
 }
 
 impl TraceRoute {

@@ -16,13 +16,18 @@ pub struct Schema {
 }
 
 impl Schema {
-    pub(crate) fn run(&self, out: &mut dyn io::Write) -> Result<(), Failure> {
+    pub(crate) fn run(
+        &self,
+        schema: holdfast_config::Schema,
+        out: &mut dyn io::Write,
+    ) -> Result<(), Failure> {
         if self.markdown {
-            for (title, table) in describe::tables() {
+            for (title, table) in describe::tables(schema.file()) {
                 writeln!(out, "## {title}\n\n{table}")?;
             }
         } else {
-            serde_json::to_writer_pretty(&mut *out, &describe::json_schema()).map_err(io::Error::from)?;
+            serde_json::to_writer_pretty(&mut *out, &describe::json_schema(schema.file()))
+                .map_err(io::Error::from)?;
             writeln!(out)?;
         }
         Ok(())

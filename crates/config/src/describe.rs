@@ -1,5 +1,6 @@
 //! What can be said in a configuration, as data: the one source of unknown keys and suggestions, completion, the
-//! JSON schema and the reference page. The keys themselves are in [`crate::keys`].
+//! JSON schema and the reference page. The keys themselves are in [`crate::keys`]; those that follow from which processes there
+//! are come with the [`Schema`](crate::Schema).
 
 mod json;
 mod man;
@@ -17,7 +18,7 @@ pub struct Table {
 }
 
 /// A key of a table.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub struct Key {
     /// As in the file.
     pub name: &'static str,
@@ -32,7 +33,7 @@ pub struct Key {
 }
 
 /// What a value may be.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub enum Type {
     /// `true` or `false`.
     Bool,
@@ -206,10 +207,10 @@ impl Header {
     }
 }
 
-/// All tables of the file that have a header, each after the one that contains it.
-pub fn headers() -> Vec<Header> {
+/// All tables of a file that have a header, each after the one that contains it.
+pub fn headers(file: &'static Table) -> Vec<Header> {
     let mut headers = Vec::new();
-    below("", &crate::keys::FILE, &mut headers);
+    below("", file, &mut headers);
     headers
 }
 

@@ -18,7 +18,7 @@ use crate::{
     Config, Diagnostic, Diagnostics,
     describe::Table,
     diagnostic::{Lines, Place},
-    keys, suggest,
+    suggest,
 };
 
 /// A value and where it stands.
@@ -148,14 +148,14 @@ pub(crate) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The whole file.
-    pub(crate) fn file(report: &'a Report<'a>, table: &'a DeTable<'a>) -> Self {
+    pub(crate) fn file(report: &'a Report<'a>, table: &'a DeTable<'a>, described: &'static Table) -> Self {
         Self {
             report,
             name: "the file",
             span: 0..0,
             table,
             lender: None,
-            described: &keys::FILE,
+            described,
             asked: RefCell::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! Every key of a configuration, one line each. Whoever adds a key adds its line here, and reads it in `read`:
-//! a key that is only in one of the two places is refused.
+//! a key that is only in one of the two places is refused. [`Schema`](crate::Schema) adds what follows from which processes
+//! there are.
 
 use crate::describe::{
     Default::{Else, Is, Required},
@@ -9,7 +10,7 @@ use crate::describe::{
     Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Tables, Templates, Text, Word},
 };
 
-const fn key(
+pub(crate) const fn key(
     name: &'static str,
     value: Type,
     default: crate::describe::Default,
@@ -20,7 +21,7 @@ const fn key(
 }
 
 /// A table `[name]`.
-const fn table(name: &'static str, table: &'static Table) -> Key {
+pub(crate) const fn table(name: &'static str, table: &'static Table) -> Key {
     key(name, Type::Table(table), Else("none"), Reload, table.doc)
 }
 
@@ -40,7 +41,7 @@ const NAME: Type = Text("name", "transit-1");
 const POLICY: Type = Name("policy", &["accept-all", "reject-all"]);
 const FAMILY: Type = Word(&["ipv4-unicast", "ipv6-unicast"]);
 const ORIGIN: Type = Word(&["igp", "egp", "incomplete"]);
-const LEVEL: Type = Word(&["error", "warn", "info", "debug", "trace"]);
+pub(crate) const LEVEL: Type = Word(&["error", "warn", "info", "debug", "trace"]);
 const OUTCOME: Type = Word(&["accept", "reject", "next"]);
 const ASN_OR_RANGE: Type = Either(&[Asn, Text("range", "64512-65534")]);
 const PIN: Type = Text("fingerprint", "2b:05:…");
@@ -62,8 +63,8 @@ const PATH_VALIDITY: Type = Word(&["valid", "invalid", "unknown"]);
 const RANGE_OF_LENGTHS: Type = Either(&[Number(0, 128), Type::Table(&LENGTHS)]);
 const RANGE_OF_NUMBERS: Type = Either(&[U32, Type::Table(&RANGE)]);
 
-/// The file.
-pub static FILE: Table = Table {
+/// What of a file does not depend on which processes there are.
+pub(crate) static FILE: Table = Table {
     doc: "The configuration of a router.",
     keys: &[
         table("router", &ROUTER),
@@ -115,28 +116,11 @@ static ROUTER: Table = Table {
     ],
 };
 
-static LOG: Table = Table {
+pub(crate) static LOG: Table = Table {
     doc: "How events are written, on standard error.",
     keys: &[
         key("format", Word(&["text", "json"]), Is("\"text\""), Restart, "`\"json\"`: one object a line"),
         key("level", LEVEL, Is("\"info\""), Restart, "the least important that is written"),
-        table("process", &LOG_PROCESS),
-    ],
-};
-
-static LOG_PROCESS: Table = Table {
-    doc: "The level of single processes.",
-    keys: &[
-        key("keeper", LEVEL, Else("`level`"), Restart, "of the process that starts the others"),
-        key("manager", LEVEL, Else("`level`"), Restart, "of the process that decides what runs"),
-        key("fea", LEVEL, Else("`level`"), Restart, "of the process that talks to the kernel"),
-        key("rib", LEVEL, Else("`level`"), Restart, "of the process that merges routes"),
-        key("transport", LEVEL, Else("`level`"), Restart, "of the process that lets connections in and makes them"),
-        key("bgp", LEVEL, Else("`level`"), Restart, "of the process that speaks BGP"),
-        key("metrics", LEVEL, Else("`level`"), Restart, "of the process that answers Prometheus"),
-        key("glass", LEVEL, Else("`level`"), Restart, "of the looking glass"),
-        key("monitor", LEVEL, Else("`level`"), Restart, "of the process that writes dumps and feeds collectors"),
-        key("rpki", LEVEL, Else("`level`"), Restart, "of the process that asks RPKI caches"),
     ],
 };
 
@@ -178,31 +162,15 @@ static DISTANCES: Table = Table {
     ],
 };
 
-static SANDBOX: Table = Table {
+pub(crate) static SANDBOX: Table = Table {
     doc: "How far the router's processes are confined: see [sandbox](sandbox.md).",
     keys: &[
         key("mode", Word(&["enforce", "off"]), Is("\"enforce\""), Restart, "`\"enforce\"`: Landlock and seccomp, as far as the kernel has them; `\"off\"`: neither"),
         key("first-user", Number(0, 0x7fff_0000), Is("60700"), Restart, "the first of the users that processes become when the router is started as root; 0: they keep the router's"),
-        table("limits", &PROCESS_LIMITS),
     ],
 };
 
-static PROCESS_LIMITS: Table = Table {
-    doc: "What each process may use, from its next start on.",
-    keys: &[
-        table("manager", &LIMITS),
-        table("fea", &LIMITS),
-        table("rib", &LIMITS),
-        table("transport", &LIMITS),
-        table("bgp", &LIMITS),
-        table("metrics", &LIMITS),
-        table("glass", &LIMITS),
-        table("monitor", &LIMITS),
-        table("rpki", &LIMITS),
-    ],
-};
-
-static LIMITS: Table = Table {
+pub(crate) static LIMITS: Table = Table {
     doc: "What a process may use; `[sandbox.limits.bgp]`, for one.",
     keys: &[
         key("memory", SIZE, Else("three quarters of the machine's, where a cgroup counts it"), Reload, "one that wants more dies, and is started again"),

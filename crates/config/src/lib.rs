@@ -13,7 +13,8 @@ mod files;
 pub mod fuzzing;
 mod input;
 #[rustfmt::skip]
-pub mod keys;
+mod keys;
+mod processes;
 mod read;
 pub mod schema;
 mod size;
@@ -28,34 +29,45 @@ mod tests;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
+pub use processes::{ProcessKeys, Schema};
 pub use schema::Config;
 pub use suggest::nearest;
 
-/// Reads a configuration. `file` is the name that the diagnostics show. Files that it names stay unread.
+/// Reads a configuration of a router that `schema` is for. `file` is the name that the diagnostics show. Files that it names stay unread.
 ///
 /// # Errors
 /// All errors of TOML's syntax; or, where there is none, everything else that is wrong, in the order of
 /// the text.
-pub fn parse(text: &str, file: &str) -> Result<Config, Diagnostics> {
-    read_text(text, file, &files::Files::new(None))
+pub fn parse(text: &str, file: &str, schema: Schema) -> Result<Config, Diagnostics> {
+    read_text(text, file, schema, &files::Files::new(None))
 }
 
 /// [`parse`], with what is in the files that it names: `read` is asked for each. Those of `[[xrl.client]]` stay unread.
 ///
 /// # Errors
 /// As those of [`parse`]; and files that cannot be read, or hold something else.
-pub fn parse_with(text: &str, file: &str, read: &ReadFile<'_>) -> Result<Config, Diagnostics> {
-    read_text(text, file, &files::Files::new(Some(read)))
+pub fn parse_with(
+    text: &str,
+    file: &str,
+    schema: Schema,
+    read: &ReadFile<'_>,
+) -> Result<Config, Diagnostics> {
+    read_text(text, file, schema, &files::Files::new(Some(read)))
 }
 
-fn read_text(text: &str, file: &str, files: &files::Files<'_>) -> Result<Config, Diagnostics> {
+fn read_text(
+    text: &str,
+    file: &str,
+    schema: Schema,
+    files: &files::Files<'_>,
+) -> Result<Config, Diagnostics> {
     let (root, faults) = toml::de::DeTable::parse_recoverable(text);
     let report = input::Report::new(text, file);
     for fault in &faults {
         report.syntax(fault);
     }
     if faults.is_empty() {
-        let config = read::config(&report, &root, files);
+        let config = read::config(&report, &root, schema, files);
         report.finish(config)
     } else {
         report.finish(None)

@@ -21,12 +21,12 @@ use holdfast_types::{Afi, Asn, Prefix, RouterId};
 use toml::{Spanned, de::DeTable};
 
 use crate::{
-    Config,
+    Config, Schema,
     files::Files,
     input::{At, Names, Problem, Report, Section},
     schema::{
-        Admission, Backend, Distances, Fea, Glass, LIMITED, Log, LogFormat, LogLevel, Metrics, ProcessLimits,
-        Rib, Router, Rpki, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
+        Admission, Backend, Distances, Fea, Glass, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib,
+        Router, Rpki, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
     },
 };
 
@@ -35,19 +35,20 @@ use crate::{
 pub(crate) fn config<'a>(
     report: &'a Report<'a>,
     root: &'a Spanned<DeTable<'a>>,
+    schema: Schema,
     files: &Files<'_>,
 ) -> Option<Config> {
-    let root = Section::file(report, root.get_ref());
+    let root = Section::file(report, root.get_ref(), schema.file());
     let (policy, policies, prefix_sets) = policy::read(&root);
     let router = router(&root);
-    let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section));
+    let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section, schema));
     let metrics =
         root.section("metrics", "[metrics]").map(|section| Metrics { listen: listen(&section, 9179) });
     let glass = root.section("glass", "[glass]").map(|section| Glass { listen: listen(&section, 29184) });
     let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
     let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
     let sandbox =
-        root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section));
+        root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section, schema));
     let tls = root.section("tls", "[tls]");
     let (has_tls, has_certificate) =
         (tls.is_some(), tls.as_ref().is_some_and(|section| section.has("certificate")));
@@ -57,7 +58,7 @@ pub(crate) fn config<'a>(
         .map_or(Admission::default(), |section| admission::read(&section));
     let (vrfs, vrf_names) = vrf::read(&root, &fea);
     let statics = statics(&root, rib.enabled, &vrf_names);
-    let (protocols, origins) = protocol::read(&root, rib.enabled);
+    let (protocols, origins) = protocol::read(&root, rib.enabled, schema);
     let asn = router.map(|router| router.asn);
     let names = bgp::Known {
         policies: &policies,
@@ -121,7 +122,7 @@ fn default_log() -> Log {
     Log { format: LogFormat::Text, level: LogLevel::Info, processes: Vec::new() }
 }
 
-fn log(section: &Section<'_>) -> Log {
+fn log(section: &Section<'_>, schema: Schema) -> Log {
     use LogLevel::{Debug, Error, Info, Trace, Warn};
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let levels = [Error, Warn, Info, Debug, Trace].map(|level| (level.name(), level));
@@ -131,16 +132,20 @@ fn log(section: &Section<'_>) -> Log {
         level: section.word("level", &levels, default.level),
         processes: section
             .section("process", "[log.process]")
-            .map(|s| log_levels(&s, &levels))
+            .map(|s| log_levels(&s, &levels, schema))
             .unwrap_or_default(),
     }
 }
 
-fn log_levels(section: &Section<'_>, levels: &[(&'static str, LogLevel)]) -> Vec<(&'static str, LogLevel)> {
+fn log_levels(
+    section: &Section<'_>,
+    levels: &[(&'static str, LogLevel)],
+    schema: Schema,
+) -> Vec<(&'static str, LogLevel)> {
     // What a key that is there does not say is never used.
     let level =
         |name: &'static str| section.has(name).then(|| (name, section.word(name, levels, LogLevel::Info)));
-    Log::PROCESSES.into_iter().filter_map(level).collect()
+    schema.processes().iter().copied().filter_map(level).collect()
 }
 
 /// Where to listen; by default at this port, for those on this machine.
@@ -196,7 +201,7 @@ fn distances(section: &Section<'_>) -> Distances {
     }
 }
 
-fn sandbox(section: &Section<'_>) -> Sandbox {
+fn sandbox(section: &Section<'_>, schema: Schema) -> Sandbox {
     /// Users of their own have numbers up to here, which leaves out what is special: nobody, and -1 in 16 and 32 bits.
     const LAST: u32 = 0x7fff_0000;
     let modes = [SandboxMode::Enforce, SandboxMode::Off].map(|mode| (mode.name(), mode));
@@ -204,15 +209,17 @@ fn sandbox(section: &Section<'_>) -> Sandbox {
     Sandbox {
         mode: section.word("mode", &modes, default.mode),
         first_user: section.number("first-user", 0..=LAST, default.first_user),
-        limits: section.section("limits", "[sandbox.limits]").map_or(default.limits, |s| limits(&s)),
+        limits: section.section("limits", "[sandbox.limits]").map_or(default.limits, |s| limits(&s, schema)),
     }
 }
 
-fn limits(section: &Section<'_>) -> [ProcessLimits; LIMITED.len()] {
-    LIMITED.map(|name| {
-        let limits = section.section(name, "[sandbox.limits] of a process");
-        limits.map_or(ProcessLimits::default(), |section| process_limits(&section))
-    })
+fn limits(section: &Section<'_>, schema: Schema) -> Vec<(&'static str, ProcessLimits)> {
+    // The keeper has none.
+    let limits = schema.processes().iter().skip(1).filter_map(|name| {
+        let section = section.section(name, "[sandbox.limits] of a process")?;
+        Some((*name, process_limits(&section)))
+    });
+    limits.collect()
 }
 
 fn process_limits(section: &Section<'_>) -> ProcessLimits {

@@ -196,10 +196,6 @@ impl LogLevel {
 }
 
 impl Log {
-    /// The processes that may have a level of their own.
-    pub const PROCESSES: [&'static str; 10] =
-        ["keeper", "manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor", "rpki"];
-
     /// As the processes take it by environment: `info,bgp=debug`.
     pub fn filter(&self) -> String {
         let own = self.processes.iter().map(|(process, level)| format!(",{process}={}", level.name()));
@@ -269,20 +265,16 @@ impl Default for Distances {
 }
 
 /// How far the router's processes are confined.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sandbox {
     /// `enforce` (default) or `off`: whether Landlock and seccomp are used where the kernel has them.
     pub mode: SandboxMode,
     /// The first of the users that processes become when the router is started as root; 60700 by default. 0: none, they
     /// keep the router's.
     pub first_user: u32,
-    /// `[sandbox.limits.NAME]`, in the order of [`LIMITED`].
-    pub limits: [ProcessLimits; LIMITED.len()],
+    /// `[sandbox.limits.NAME]`: the name of a process, once, and what it may use.
+    pub limits: Vec<(&'static str, ProcessLimits)>,
 }
-
-/// The processes that have limits.
-pub const LIMITED: [&str; 9] =
-    ["manager", "fea", "rib", "transport", "bgp", "metrics", "glass", "monitor", "rpki"];
 
 /// What a process may use.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -296,8 +288,10 @@ pub struct ProcessLimits {
 impl Sandbox {
     /// What the process of this name may use.
     pub fn limits_of(&self, name: &str) -> ProcessLimits {
-        let place = LIMITED.iter().position(|limited| *limited == name);
-        place.map_or(ProcessLimits::default(), |place| self.limits[place])
+        self.limits
+            .iter()
+            .find(|limited| limited.0 == name)
+            .map_or(ProcessLimits::default(), |limited| limited.1)
     }
 }
 
@@ -322,7 +316,7 @@ impl SandboxMode {
 
 impl Default for Sandbox {
     fn default() -> Self {
-        Self { mode: SandboxMode::Enforce, first_user: 60_700, limits: Default::default() }
+        Self { mode: SandboxMode::Enforce, first_user: 60_700, limits: Vec::new() }
     }
 }
 

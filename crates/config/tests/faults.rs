@@ -1,7 +1,9 @@
 //! What is wrong is found, all of it, and shown where it is.
 
-use holdfast_config::{Diagnostic, parse, schema::VrfPlace};
+use holdfast_config::{Diagnostic, schema::VrfPlace};
 use proptest::prelude::*;
+
+use super::{parse, schema};
 
 const ROUTER: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65001\n";
 const TLS: &str = "[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n";
@@ -503,7 +505,7 @@ fn with_files(text: &str) -> (Result<holdfast_config::Config, Vec<String>>, usiz
             _ => Err("No such file or directory".to_owned()),
         }
     };
-    let parsed = holdfast_config::parse_with(text, "router.toml", &read);
+    let parsed = holdfast_config::parse_with(text, "router.toml", schema(), &read);
     let lines = |wrong: holdfast_config::Diagnostics| -> Vec<_> {
         wrong.iter().map(|fault| format!("{} {}", fault.line, fault.message)).collect()
     };

@@ -1,6 +1,15 @@
 //! What the crate offers, used as its callers use it.
 
 mod corpora;
-mod description;
 mod faults;
-mod files;
+
+use holdfast_config::{Config, Diagnostics, ProcessKeys, Schema};
+
+/// A router of a few processes.
+fn schema() -> Schema {
+    Schema::new(["rib", "bgp"].map(|name| ProcessKeys { name, does: "does something" }))
+}
+
+fn parse(text: &str, file: &str) -> Result<Config, Diagnostics> {
+    holdfast_config::parse(text, file, schema())
+}

@@ -59,6 +59,7 @@ const CAPABILITIES: CapabilitySet =
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "fea",
+    does: "talks to the kernel",
     user: User::Own(0),
     rights: Rights { capabilities: CAPABILITIES, network: Network::InternetAndNetlink, files: Files::Handed },
     services: &[FeaClient::SERVICE, SocketClient::SERVICE],

@@ -32,6 +32,7 @@ use crate::{answer::Answerer, service::Glass};
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "glass",
+    does: "answers looking glasses",
     user: User::Own(4),
     rights: Rights::worker(Network::Handed),
     services: &[GlassClient::SERVICE],

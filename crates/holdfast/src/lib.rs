@@ -14,7 +14,7 @@ pub use holdfast_bgpd::MakeStages;
 use holdfast_config::schema::LogFormat;
 use holdfast_process::{Rights, formats::Formats};
 
-pub use crate::processes::processes;
+pub use crate::processes::{processes, schema};
 
 /// A routing control plane for Linux.
 #[derive(Parser)]
@@ -94,7 +94,7 @@ pub fn main_with(stages: MakeStages) -> ExitCode {
     }
     match command_line().command {
         Command::Run(run) => run.run(),
-        Command::Operator(command) => command.run(),
+        Command::Operator(command) => command.run(schema()),
         Command::Speaker(speaker) => speaker.run(),
         Command::SpkiCache(cache) => cache.run(),
         Command::Formats => formats(),
@@ -125,7 +125,7 @@ fn command_line() -> CommandLine {
 
 impl Run {
     fn run(self) -> ExitCode {
-        let config = match holdfast_manager::read_configuration(&self.config) {
+        let config = match holdfast_manager::read_configuration(&self.config, schema()) {
             Ok(config) => config,
             Err(text) => {
                 eprintln!("{text}");
@@ -171,7 +171,7 @@ impl Process {
             Self::Manager { config } => {
                 let rights = Rights::manager(&config);
                 holdfast_process::run("manager", rights, |boot| {
-                    holdfast_manager::run(boot, processes(), config)
+                    holdfast_manager::run(boot, processes(), schema(), config)
                 })
             }
         }

@@ -27,7 +27,7 @@ impl Man {
         fs::create_dir_all(&commands)?;
         fs::create_dir_all(&files)?;
         clap_mangen::generate_to(command, commands)?;
-        fs::write(files.join("holdfast.toml.5"), holdfast_config::describe::man_page())
+        fs::write(files.join("holdfast.toml.5"), holdfast_config::describe::man_page(crate::schema().file()))
     }
 }
 

@@ -1,8 +1,9 @@
 //! The processes that this program can be: the one list of them, of the descriptors in their crates.
 
-use std::{pin::Pin, process::ExitCode};
+use std::{pin::Pin, process::ExitCode, sync::LazyLock};
 
 use holdfast_bgpd::MakeStages;
+use holdfast_config::{ProcessKeys, Schema};
 use holdfast_process::{Boot, Process, Processes};
 
 type Life = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
@@ -41,6 +42,17 @@ fn all(stages: MakeStages) -> Vec<Runnable> {
 pub fn processes() -> Processes {
     let all: Vec<_> = all(Vec::new).iter().map(|runnable| runnable.process).collect();
     Processes::new(&all).expect("descriptors that agree")
+}
+
+/// What a configuration of the router may say.
+pub fn schema() -> Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+        let processes = processes();
+        Schema::new(
+            processes.as_configured().map(|process| ProcessKeys { name: process.name, does: process.does }),
+        )
+    });
+    *SCHEMA
 }
 
 /// Runs the process that the command line names, and only names; `None`: it names none.

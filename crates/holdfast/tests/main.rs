@@ -3,7 +3,9 @@
 mod circles;
 mod clocks;
 mod dependencies;
+mod description;
 mod events;
+mod files;
 mod hashers;
 mod layers;
 mod processes;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, fs};
 
 use holdfast::processes;
-use holdfast_config::schema::{LIMITED, Log};
 use holdfast_process::{Process, formats::Formats};
 
 fn names<'a>(order: impl Iterator<Item = &'a Process>) -> Vec<&'static str> {
@@ -17,16 +16,6 @@ fn they_are_replaced_before_whom_they_are_fed_by_and_configured_after_whom_they_
     let configured = ["fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
     assert_eq!(names(processes.as_replaced()), replaced);
     assert_eq!(names(processes.as_configured()), configured);
-}
-
-#[test]
-fn each_may_have_limits_and_a_level_of_its_log() {
-    let configured = |names: &'static [&str], besides: &[&str]| -> BTreeSet<&str> {
-        names.iter().copied().filter(|name| !besides.contains(name)).collect()
-    };
-    let names: BTreeSet<_> = names(processes().as_configured()).into_iter().collect();
-    assert_eq!(configured(&LIMITED, &["manager"]), names);
-    assert_eq!(configured(&Log::PROCESSES, &["keeper", "manager"]), names);
 }
 
 #[test]

@@ -125,7 +125,8 @@ mod tests {
     fn a_big_configuration_is_a_right_one() {
         let scale = Scale { peers: 500, prefixes: 25_000, md5_every: 10 };
         let text = format!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n[bgp]\n{}", scale.configuration());
-        let config = holdfast_config::parse(&text, "big").expect("no errors");
+        let config =
+            holdfast_config::parse(&text, "big", holdfast_config::Schema::new([])).expect("no errors");
         assert_eq!(config.bgp.map(|bgp| bgp.peers.len()), Some(500));
         assert_eq!(config.policy.prefix_sets.iter().map(|set| set.prefixes.len()).sum::<usize>(), 25_000);
         assert_eq!(config.policy.prefix_sets.iter().map(|set| set.prefixes.len()).max(), Some(10_000));

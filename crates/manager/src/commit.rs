@@ -132,7 +132,7 @@ pub(crate) async fn commit(
     if !force {
         is_current(manager, base)?;
     }
-    let candidate = Candidate::parse(text, "candidate", &manager.file).await?;
+    let candidate = Candidate::parse(text, "candidate", &manager.file, manager.schema).await?;
     apply(manager, Change { candidate, uid, comment, confirm }).await
 }
 
@@ -317,7 +317,7 @@ async fn roll_back(manager: &Rc<Manager>, waited: Pending) -> Result<(), XrlErro
     let this = manager.rollback.take();
     let done = async {
         let earlier = history.version(back).map_err(|error| XrlError::internal(error.to_string()))?;
-        let candidate = Candidate::parse(earlier.text, "candidate", &manager.file).await?;
+        let candidate = Candidate::parse(earlier.text, "candidate", &manager.file, manager.schema).await?;
         let comment = format!("rolled back to version {back}: version {version} was not confirmed");
         apply(manager, Change { candidate, uid: None, comment, confirm: None }).await
     };

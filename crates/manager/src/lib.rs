@@ -39,7 +39,7 @@ use holdfast_api::{
     keeper::v1::{Empty, GetRequest, LimitHangsRequest, ProcessEvent, SignalRequest, SpawnRequest},
     socket::v1::SocketDispatcher,
 };
-use holdfast_config::{Config, Holds, List};
+use holdfast_config::{Config, Holds, List, Schema};
 use holdfast_process::{Boot, OPERATOR_SOCKET, Processes, metrics::High, spawn_task};
 use holdfast_sockets::{Custody, Place, SocketService};
 use holdfast_tls::files;
@@ -70,8 +70,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// As text for the operator: every mistake with its line.
-pub fn read_configuration(file: &Path) -> Result<Config, String> {
-    parse(&read_text(file)?, &file.display().to_string(), file)
+pub fn read_configuration(file: &Path, schema: Schema) -> Result<Config, String> {
+    parse(&read_text(file)?, &file.display().to_string(), file, schema)
 }
 
 fn read_text(file: &Path) -> Result<String, String> {
@@ -79,10 +79,10 @@ fn read_text(file: &Path) -> Result<String, String> {
 }
 
 /// `name` is how errors call the text, `file` where it is, or is to be: files that it names are beside it.
-fn parse(text: &str, name: &str, file: &Path) -> Result<Config, String> {
+fn parse(text: &str, name: &str, file: &Path, schema: Schema) -> Result<Config, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
     let read = |name: &str, holds: Holds<'_>| named(&directory.join(name), holds);
-    let config = holdfast_config::parse_with(text, name, &read);
+    let config = holdfast_config::parse_with(text, name, schema, &read);
     let mut config = config.map_err(|diagnostics| diagnostics.to_string())?;
     tcp::read_keys(&mut config, file)?;
     Ok(config)
@@ -140,10 +140,10 @@ pub(crate) async fn apart<T: Send + 'static>(
 ///
 /// # Errors
 /// The configuration cannot be read, or the keeper is gone.
-pub async fn run(boot: Boot, processes: Processes, configuration: PathBuf) -> Result<()> {
+pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration: PathBuf) -> Result<()> {
     let fault = |text: String| anyhow::anyhow!("{text}");
     history::restore(&configuration);
-    let candidate = Candidate::read(&configuration).await;
+    let candidate = Candidate::read(&configuration, schema).await;
     let Candidate { text, config } = candidate.map_err(|error| fault(error.message().to_owned()))?;
     let now = Instant::now();
     let boot = Rc::new(boot);
@@ -151,6 +151,7 @@ pub async fn run(boot: Boot, processes: Processes, configuration: PathBuf) -> Re
     let manager = Rc::new(Manager {
         supervisor: Supervisor::new(&wanted(&processes, &config), now).into(),
         processes,
+        schema,
         config: RefCell::new(config),
         text: RefCell::new(text.into()),
         seeds: Seeds::default(),

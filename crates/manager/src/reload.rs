@@ -12,7 +12,7 @@ use holdfast_api::{
     manager::v1::{DiffReply, DiffRequest, ReloadReply},
 };
 use holdfast_config::{
-    Config,
+    Config, Schema,
     schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
 };
 use holdfast_process::{Processes, spawn_task};
@@ -46,9 +46,14 @@ impl Candidate {
     ///
     /// # Errors
     /// `InvalidArgument` with all that is wrong with it.
-    pub(crate) async fn parse(text: String, name: &str, file: &Path) -> Result<Self, XrlError> {
+    pub(crate) async fn parse(
+        text: String,
+        name: &str,
+        file: &Path,
+        schema: Schema,
+    ) -> Result<Self, XrlError> {
         let (name, file) = (name.to_owned(), file.to_owned());
-        let (config, text) = apart(move || (parse(&text, &name, &file), text)).await?;
+        let (config, text) = apart(move || (parse(&text, &name, &file, schema), text)).await?;
         Ok(Self { config: Arc::new(config.map_err(XrlError::invalid_argument)?), text })
     }
 
@@ -56,16 +61,16 @@ impl Candidate {
     ///
     /// # Errors
     /// As for [`Self::parse`].
-    pub(crate) async fn read(file: &Path) -> Result<Self, XrlError> {
+    pub(crate) async fn read(file: &Path, schema: Schema) -> Result<Self, XrlError> {
         let text = read_text(file).map_err(XrlError::invalid_argument)?;
-        Self::parse(text, &file.display().to_string(), file).await
+        Self::parse(text, &file.display().to_string(), file, schema).await
     }
 }
 
 /// Reads the file again. The outcome is logged as well: nobody may be there to read the answer.
 pub(crate) async fn reload(manager: &Rc<Manager>) -> Result<ReloadReply, XrlError> {
     let _turn = manager.reloading.lock().await;
-    let result = match Candidate::read(&manager.file).await {
+    let result = match Candidate::read(&manager.file, manager.schema).await {
         Ok(candidate) => replace(manager, candidate, || Ok(())).await,
         Err(error) => Err(error),
     };
@@ -81,7 +86,7 @@ pub(crate) async fn reload(manager: &Rc<Manager>) -> Result<ReloadReply, XrlErro
 
 /// What a reload of this text would do.
 pub(crate) async fn diff(manager: &Manager, request: DiffRequest) -> Result<DiffReply, XrlError> {
-    let new = Candidate::parse(request.text, &request.file, &manager.file).await?.config;
+    let new = Candidate::parse(request.text, &request.file, &manager.file, manager.schema).await?.config;
     let old = manager.config();
     let restart = only_with_a_restart(&old, &new).into_iter().map(str::to_owned).collect();
     Ok(DiffReply { changes: changes(&old, &new), ending: ending(&old, &new), restart })
@@ -497,7 +502,7 @@ mod tests {
             assert!(text.contains(old), "{old}");
             text = text.replace(old, new);
         }
-        holdfast_config::parse(&text, "test").expect("no errors")
+        holdfast_config::parse(&text, "test", Schema::new([])).expect("no errors")
     }
 
     #[test]
@@ -550,10 +555,10 @@ mod tests {
     fn what_needs_a_restart_is_what_the_description_says() {
         let least: toml::Table =
             "router = { id = \"10.0.0.7\", asn = 65000 }\nbgp = {}".parse().expect("TOML");
-        let config = |file: &toml::Table| holdfast_config::parse(&file.to_string(), "test");
+        let config = |file: &toml::Table| holdfast_config::parse(&file.to_string(), "test", Schema::new([]));
         let old = config(&least).expect("no errors");
         let mut restarts = 0;
-        for header in describe::headers().iter().filter(|header| !header.many) {
+        for header in describe::headers(Schema::new([]).file()).iter().filter(|header| !header.many) {
             for (key, value) in header.table.keys.iter().filter_map(|key| Some((key, other(key)?))) {
                 let mut file = least.clone();
                 let inner: toml::Table =
@@ -628,7 +633,7 @@ mod tests {
         }
         let read =
             |file: &str, _: holdfast_config::Holds<'_>| Ok(vec![format!("{file}{version}").into_bytes()]);
-        holdfast_config::parse_with(&text, "test", &read).expect("no errors")
+        holdfast_config::parse_with(&text, "test", Schema::new([]), &read).expect("no errors")
     }
 
     #[test]
@@ -705,7 +710,7 @@ mod tests {
             assert!(text.contains(old), "{old}");
             text.replace(old, new)
         });
-        holdfast_config::parse(&text, "test").expect("no errors")
+        holdfast_config::parse(&text, "test", Schema::new([])).expect("no errors")
     }
 
     /// To whom something is told: class and VRF.

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 /// How the process of this name is confined. The manager keeps the router's user, since the configuration is that user's.
 pub fn sandbox(name: &str, config: &Config, processes: &Processes) -> Sandbox {
-    let settings = config.sandbox;
+    let settings = &config.sandbox;
     let process = processes.named(name);
     let user = match process.map(|process| process.user) {
         Some(User::Own(number)) if settings.first_user != 0 => settings.first_user + number,
@@ -68,11 +68,18 @@ pub(crate) fn tell(process: &mut Process, closed: Closed) {
 #[cfg(test)]
 mod tests {
 
+    use holdfast_config::ProcessKeys;
+
     use super::*;
 
     fn of(name: &str, section: &str) -> Sandbox {
         let text = format!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n{section}");
-        let config = holdfast_config::parse(&text, "test").expect("no errors");
+        let config = holdfast_config::parse(
+            &text,
+            "test",
+            holdfast_config::Schema::new([ProcessKeys { name: "bgp", does: "speaks BGP" }]),
+        )
+        .expect("no errors");
         sandbox(name, &config, &crate::tests::processes())
     }
 

@@ -133,7 +133,8 @@ mod tests {
     fn secrets_are_not_shown() {
         let text = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[tls]\nkey = \"k\"\n";
         let read = |_: &str, _: holdfast_config::Holds<'_>| Ok(vec![b"hunter2".to_vec()]);
-        let config = holdfast_config::parse_with(text, "test", &read).expect("no errors");
+        let config = holdfast_config::parse_with(text, "test", holdfast_config::Schema::new([]), &read)
+            .expect("no errors");
         let secrets = Secrets::of(&config, true);
         assert_eq!(&*secrets.private_key, b"hunter2");
         assert_eq!(format!("{secrets:?}"), "Secrets(..)");

@@ -22,7 +22,7 @@ use holdfast_api::{
     },
 };
 use holdfast_config::{
-    Config,
+    Config, Schema,
     schema::{self, VrfPlace},
 };
 use holdfast_process::{Closed, OLD_TRANSPORT, Processes, metrics::High, spawn_task};
@@ -55,6 +55,8 @@ const KEEPER_LIMIT: Duration = Duration::from_millis(200);
 pub(crate) struct Manager {
     /// What the router is made of.
     pub(crate) processes: Processes,
+    /// What a configuration of it may say.
+    pub(crate) schema: Schema,
     /// What runs, or is about to.
     pub(crate) config: RefCell<Arc<Config>>,
     /// The text that says it.

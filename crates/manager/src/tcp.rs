@@ -100,7 +100,8 @@ mod tests {
         let text = "[router]\nid = \"10.0.0.1\"\nasn = 65001\n\
                     [[xrl.client]]\nname = \"alice\"\nkey-file = \"alice.key\"\n";
         let read = || {
-            let mut config = holdfast_config::parse(text, "test").expect("no errors");
+            let mut config =
+                holdfast_config::parse(text, "test", holdfast_config::Schema::new([])).expect("no errors");
             read_keys(&mut config, &file).map(|()| config.xrl.clients[0].key.expose().to_owned())
         };
         let missing = read().expect_err("no file");

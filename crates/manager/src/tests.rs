@@ -7,6 +7,7 @@ pub(crate) fn processes() -> Processes {
     const fn process(name: &'static str, user: u32) -> Process {
         Process {
             name,
+            does: "does nothing",
             user: User::Own(user),
             rights: Rights::worker(Network::None),
             services: &[],
@@ -26,6 +27,7 @@ pub(crate) fn processes() -> Processes {
     ];
     static MONITOR: Process = Process {
         name: "monitor",
+        does: "does nothing",
         user: User::OfRouter,
         rights: Rights {
             capabilities: CapabilitySet::empty(),

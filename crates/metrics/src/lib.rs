@@ -27,6 +27,7 @@ use crate::{collect::Collector, service::Exporter};
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "metrics",
+    does: "answers Prometheus",
     user: User::Own(3),
     rights: Rights::worker(Network::Handed),
     services: &[ExporterClient::SERVICE],

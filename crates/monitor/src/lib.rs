@@ -29,6 +29,7 @@ use crate::service::Monitor;
 /// gets its name.
 pub static PROCESS: Process = Process {
     name: "monitor",
+    does: "writes dumps and feeds collectors",
     user: User::OfRouter,
     rights: Rights { capabilities: CapabilitySet::empty(), network: Network::Handed, files: Files::Output },
     services: &[MonitorClient::SERVICE],

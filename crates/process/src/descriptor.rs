@@ -18,6 +18,8 @@ pub const OLD_TRANSPORT: &str = "transport-old";
 pub struct Process {
     /// Its name, which is its command, its class and its role.
     pub name: &'static str,
+    /// What it does, in a few words after its name: `speaks BGP`.
+    pub does: &'static str,
     /// As whom it runs.
     pub user: User,
     /// What it may do.
@@ -162,6 +164,7 @@ mod tests {
     ) -> Process {
         Process {
             name,
+            does: "does nothing",
             user: User::Own(user),
             rights: Rights::worker(Network::None),
             services: &[],

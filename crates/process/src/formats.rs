@@ -133,6 +133,7 @@ mod tests {
 
     static BGP: Process = Process {
         name: "bgp",
+        does: "speaks BGP",
         user: User::OfRouter,
         rights: Rights::worker(Network::None),
         services: &[BgpClient::SERVICE],

@@ -41,6 +41,7 @@ use crate::{router::Router, service::Server, vrfs::Vrfs};
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "rib",
+    does: "merges routes",
     user: User::Own(1),
     rights: Rights::worker(Network::None),
     services: &[RibClient::SERVICE],

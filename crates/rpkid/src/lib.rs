@@ -30,6 +30,7 @@ use crate::{rpki::Rpki, service::RpkiService};
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "rpki",
+    does: "asks RPKI caches",
     user: User::Own(6),
     rights: Rights::worker(Network::Handed),
     services: &[RpkiClient::SERVICE],

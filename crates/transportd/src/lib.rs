@@ -73,6 +73,7 @@ struct Shared {
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "transport",
+    does: "lets connections in and makes them",
     user: User::Own(5),
     rights: Rights::worker(Network::Datagrams),
     services: &[TransportClient::SERVICE],

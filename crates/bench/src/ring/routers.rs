@@ -205,7 +205,7 @@ mod tests {
         for transport in [Transport::Tcp, Transport::Tls, Transport::Quic, Transport::QuicS2n] {
             for number in 1..=ROUTERS {
                 let text = configuration(number, transport);
-                holdfast_config::parse(&text, "router.toml")
+                holdfast_config::parse(&text, "router.toml", holdfast_config::Schema::new([]))
                     .unwrap_or_else(|error| panic!("{error:?} in {text}"));
             }
         }

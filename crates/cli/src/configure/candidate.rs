@@ -1,16 +1,17 @@
 //! The candidate: the running configuration with changes made to it, comments kept.
 
+use holdfast_config::describe;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{
-    place::{self, Next, Place, Step},
+    place::{self, Document, Next, Place, Step},
     value,
 };
 
 /// A configuration being changed.
 #[derive(Debug)]
 pub(super) struct Candidate {
-    document: DocumentMut,
+    document: Document,
     /// What it was made from, and what names that to the router.
     pub(super) running: String,
     pub(super) base: u64,
@@ -20,16 +21,25 @@ pub(super) struct Candidate {
 
 impl Candidate {
     /// Begins with what runs.
-    pub(super) fn new(running: String, base: u64) -> Result<Self, String> {
-        Ok(Self { document: parse(&running)?, running, base, changes: Vec::new() })
+    pub(super) fn new(
+        running: String,
+        base: u64,
+        described: &'static describe::Table,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            document: Document { described, toml: parse(&running)? },
+            running,
+            base,
+            changes: Vec::new(),
+        })
     }
 
-    pub(super) fn document(&self) -> &DocumentMut {
+    pub(super) fn document(&self) -> &Document {
         &self.document
     }
 
     pub(super) fn text(&self) -> String {
-        self.document.to_string()
+        self.document.toml.to_string()
     }
 
     pub(super) fn is_changed(&self) -> bool {
@@ -38,14 +48,14 @@ impl Candidate {
 
     /// Takes another text as the candidate, as of a version.
     pub(super) fn load(&mut self, text: &str) -> Result<(), String> {
-        self.document = parse(text)?;
+        self.document.toml = parse(text)?;
         self.changes = vec![vec!["load".to_owned(), text.to_owned()]];
         Ok(())
     }
 
     /// Makes the same changes to what runs by now.
     pub(super) fn rebase(&mut self, running: String, base: u64) -> Result<(), String> {
-        let mut rebased = Self::new(running, base)?;
+        let mut rebased = Self::new(running, base, self.document.described)?;
         for change in &self.changes {
             rebased.change(change)?;
         }
@@ -71,12 +81,12 @@ impl Candidate {
             (_, None) => return Err("set what?".to_owned()),
             (Next::Name(..), _) => return Err("name one of them".to_owned()),
             (Next::Key(_), _) => {
-                return make(self.document.as_table_mut(), &steps).map(|_| ()).ok_or_else(odd);
+                return make(self.document.toml.as_table_mut(), &steps).map(|_| ()).ok_or_else(odd);
             }
             (Next::Value(key), Some((_, above))) => (above, key),
         };
         let value = value::read(&last.value, rest)?;
-        put(make(self.document.as_table_mut(), above).ok_or_else(odd)?, last.name, value);
+        put(make(self.document.toml.as_table_mut(), above).ok_or_else(odd)?, last.name, value);
         Ok(())
     }
 
@@ -89,12 +99,12 @@ impl Candidate {
         let (last, above) = steps.split_last().ok_or("delete what?")?;
         match last {
             Step::Key(key) => {
-                let table = reach(self.document.as_table_mut(), above).ok_or_else(nothing)?;
+                let table = reach(self.document.toml.as_table_mut(), above).ok_or_else(nothing)?;
                 table.remove(key.name).map(|_| ()).ok_or_else(nothing)
             }
             Step::Entry { by, name } => {
                 let Some((Step::Key(list), above)) = above.split_last() else { return Err(nothing()) };
-                let table = reach(self.document.as_table_mut(), above).ok_or_else(nothing)?;
+                let table = reach(self.document.toml.as_table_mut(), above).ok_or_else(nothing)?;
                 let tables = table.get_mut(list.name).and_then(tables).ok_or_else(nothing)?;
                 tables.remove(index(tables, by, name).ok_or_else(nothing)?);
                 if tables.is_empty() {
@@ -199,6 +209,8 @@ fn below<'d>(table: &'d mut dyn TableLike, key: &str, inline: bool) -> Option<&'
 
 #[cfg(test)]
 mod tests {
+    use holdfast_config::Schema;
+
     use super::*;
 
     const RUNNING: &str = r#"# The border router.
@@ -224,7 +236,7 @@ then = "accept"
 "#;
 
     fn candidate() -> Candidate {
-        Candidate::new(RUNNING.to_owned(), 1).expect("TOML")
+        Candidate::new(RUNNING.to_owned(), 1, Schema::new([]).file()).expect("TOML")
     }
 
     fn changed(lines: &[&str]) -> String {
@@ -234,7 +246,7 @@ then = "accept"
             candidate.change(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
         let text = candidate.text();
-        if let Err(wrong) = holdfast_config::parse(&text, "candidate") {
+        if let Err(wrong) = holdfast_config::parse(&text, "candidate", Schema::new([])) {
             panic!("{wrong}\n{text}");
         }
         text

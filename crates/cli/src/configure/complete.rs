@@ -5,7 +5,7 @@ use toml_edit::DocumentMut;
 
 use super::{
     language::{self, VERBS},
-    place::{self, Next, Place},
+    place::{self, Document, Next, Place},
 };
 
 /// One way to go on.
@@ -16,7 +16,7 @@ pub(super) struct Choice {
 }
 
 /// Where in the line the choices begin, in octets, and the choices.
-pub(super) fn choices(document: &DocumentMut, line: &str) -> (usize, Vec<Choice>) {
+pub(super) fn choices(document: &Document, line: &str) -> (usize, Vec<Choice>) {
     let begun = if line.ends_with(char::is_whitespace) { "" } else { line.rsplit(' ').next().unwrap_or("") };
     let words = language::words(&line[..line.len() - begun.len()]);
     let begins = |choices: Vec<Choice>, part: &str| -> Vec<Choice> {
@@ -46,17 +46,17 @@ fn choice(text: impl Into<String>, help: impl Into<String>) -> Choice {
 }
 
 /// What may follow a path.
-fn after(document: &DocumentMut, path: &[String], verb: &str) -> Vec<Choice> {
+fn after(document: &Document, path: &[String], verb: &str) -> Vec<Choice> {
     let Ok((Place { steps, next }, rest)) = place::find(document, path) else { return Vec::new() };
     match next {
         Next::Key(table) if rest.is_empty() => keys(table),
         Next::Name(table, by) => {
-            let known = place::names(document, &steps, by).into_iter();
+            let known = place::names(&document.toml, &steps, by).into_iter();
             known.map(|name| choice(written(&name), table.doc)).collect()
         }
         Next::Value(key) if verb == "set" => {
             let below = key.value.table().filter(|_| rest.is_empty()).map(keys);
-            values(document, &key.value).into_iter().chain(below.unwrap_or_default()).collect()
+            values(&document.toml, &key.value).into_iter().chain(below.unwrap_or_default()).collect()
         }
         _ => Vec::new(),
     }
@@ -109,7 +109,7 @@ fn values(document: &DocumentMut, kind: &Type) -> Vec<Choice> {
 }
 
 /// What a line may be continued with, for people: one choice a line, or what the value has to be.
-pub(super) fn explain(document: &DocumentMut, line: &str) -> String {
+pub(super) fn explain(document: &Document, line: &str) -> String {
     let (_, choices) = choices(document, line);
     if !choices.is_empty() {
         let width = choices.iter().map(|choice| choice.text.len()).max().unwrap_or(0);
@@ -129,12 +129,18 @@ pub(super) fn explain(document: &DocumentMut, line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_config::Schema;
+
     use super::*;
 
     const TEXT: &str = "[[bgp.peer]]\nname = \"transit-1\"\n[[bgp.peer]]\nname = \"tram\"\n[[static]]\nprefix = \"192.0.2.0/24\"\n[[policy]]\nname = \"in\"\n";
 
+    fn document() -> Document {
+        Document { described: Schema::new([]).file(), toml: TEXT.parse().expect("TOML") }
+    }
+
     fn offered(line: &str) -> (usize, Vec<String>) {
-        let document = TEXT.parse().expect("TOML");
+        let document = document();
         let (at, choices) = choices(&document, line);
         (at, choices.into_iter().map(|choice| choice.text).collect())
     }
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_value_that_cannot_be_offered_is_explained() {
-        let document: DocumentMut = TEXT.parse().expect("TOML");
+        let document = document();
         assert!(explain(&document, "set bgp.peer.tram.hold-time ").contains("0 to 65535"));
         assert!(explain(&document, "set bgp.").contains("  of routes that neither the peer"));
         assert!(explain(&document, "set nothing.").contains("nothing fits"));

@@ -4,11 +4,15 @@
 //! A table of a list goes by the value of the key that names it; where that has points in it and is neither a prefix
 //! nor known already, it stands in quotes.
 
-use holdfast_config::{
-    describe::{Key, Table, Type},
-    keys,
-};
+use holdfast_config::describe::{Key, Table, Type};
 use toml_edit::{DocumentMut, Item, TableLike};
+
+/// A configuration being changed, and what it may say.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    pub(super) described: &'static Table,
+    pub(super) toml: DocumentMut,
+}
 
 /// One step down.
 #[derive(Clone, Debug)]
@@ -42,8 +46,8 @@ pub(super) struct Place {
 }
 
 /// Follows words as far as they name a place; also returns those that are left: a value.
-pub(super) fn find<'w>(document: &DocumentMut, words: &'w [String]) -> Result<(Place, &'w [String]), String> {
-    let mut place = Place { steps: Vec::new(), next: Next::Key(&keys::FILE) };
+pub(super) fn find<'w>(document: &Document, words: &'w [String]) -> Result<(Place, &'w [String]), String> {
+    let mut place = Place { steps: Vec::new(), next: Next::Key(document.described) };
     let mut left = words;
     while let Some((word, others)) = left.split_first() {
         if let Next::Value(key) = place.next
@@ -53,7 +57,7 @@ pub(super) fn find<'w>(document: &DocumentMut, words: &'w [String]) -> Result<(P
         }
         let mut rest = word.as_str();
         while !rest.is_empty() {
-            rest = place.follow(document, rest)?;
+            rest = place.follow(&document.toml, rest)?;
         }
         left = others;
     }

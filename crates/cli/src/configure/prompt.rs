@@ -15,16 +15,15 @@ use rustyline::{
     history::MemHistory,
     validate::Validator,
 };
-use toml_edit::DocumentMut;
 
-use super::{Session, complete};
+use super::{Session, complete, place::Document};
 use crate::Failure;
 
 const PROMPT: &str = "configure> ";
 const CHANGED: &str = "configure*> ";
 
 /// Completes from the candidate as it is when the line is begun.
-struct Completion(DocumentMut);
+struct Completion(Document);
 
 impl Completer for Completion {
     type Candidate = Pair;

@@ -26,7 +26,7 @@ fn keys() -> Vec<String> {
 /// What is printed, and the exit code with its message.
 fn run(line: &str) -> (String, u8, String) {
     let mut out = Vec::new();
-    let done = Line::parse(line).expect(line).run_on(&mut out);
+    let done = Line::parse(line).expect(line).run_on(holdfast_config::Schema::new([]), &mut out);
     let said = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
     (String::from_utf8(out).expect("text"), done.as_ref().err().map_or(0, Failure::exit_code), said)
 }

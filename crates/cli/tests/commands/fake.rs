@@ -94,7 +94,7 @@ impl Router {
 
     pub(crate) fn run(&self, line: &str, out: &mut dyn io::Write) -> Result<(), Failure> {
         let line = format!("{line} --runtime-dir {}", self.directory.path().display());
-        Line::parse(&line).expect("a command").run_on(out)
+        Line::parse(&line).expect("a command").run_on(holdfast_config::Schema::new([]), out)
     }
 
     pub(crate) fn text(&self, line: &str) -> String {

@@ -11,7 +11,7 @@ use crate::tests::commands::fake::{Directory, Line};
 fn run(directory: &Directory, line: &str) -> Result<String, Failure> {
     let line = line.replace('@', directory.path().to_str().expect("text"));
     let mut out = Vec::new();
-    Line::parse(&line).expect("a command").run_on(&mut out)?;
+    Line::parse(&line).expect("a command").run_on(holdfast_config::Schema::new([]), &mut out)?;
     Ok(String::from_utf8(out).expect("text"))
 }
 

@@ -501,7 +501,7 @@ fn words_may_be_abbreviated_and_options_stand_anywhere() {
 fn without_a_router_the_directory_is_named() {
     let failure = Line::parse("show processes --runtime-dir /nonexistent/holdfast")
         .expect("parses")
-        .run_on(&mut io::sink())
+        .run_on(holdfast_config::Schema::new([]), &mut io::sink())
         .expect_err("nobody there");
     assert_eq!(failure.exit_code(), 3);
     let text = failure.to_string();
@@ -533,7 +533,7 @@ fn check_reports_faults_as_text_or_json() {
         std::fs::write(&file, text).expect("writes");
         let mut out = Vec::new();
         let line = Line::parse(&format!("check -c {} {json}", file.display())).expect("parses");
-        let done = line.run_on(&mut out);
+        let done = line.run_on(holdfast_config::Schema::new([]), &mut out);
         (done, String::from_utf8(out).expect("is text"))
     };
     let (done, text) = check("[router]\nid = \"10.0.0.1\"\nasn = 65001\n", "");
@@ -547,8 +547,13 @@ fn check_reports_faults_as_text_or_json() {
     assert!(done.is_ok() && text == "[]\n");
     std::fs::write(&file, b"[router]\nid = \"\xff\"\n").expect("writes");
     let line = Line::parse(&format!("check -c {}", file.display())).expect("parses");
-    assert!(matches!(line.run_on(&mut io::sink()), Err(Failure::Wrong(_))), "not UTF-8");
-    let absent = Line::parse("check -c /nonexistent.toml").expect("parses").run_on(&mut io::sink());
+    assert!(
+        matches!(line.run_on(holdfast_config::Schema::new([]), &mut io::sink()), Err(Failure::Wrong(_))),
+        "not UTF-8"
+    );
+    let absent = Line::parse("check -c /nonexistent.toml")
+        .expect("parses")
+        .run_on(holdfast_config::Schema::new([]), &mut io::sink());
     assert_eq!(absent.expect_err("is absent").exit_code(), 1);
 }
 
@@ -621,7 +626,7 @@ fn policy_test(arguments: &str, cases: &str) -> (Result<(), Failure>, String) {
     let arguments = arguments.replace("CASES", &at("cases.toml").display().to_string());
     let line = format!("policy test -c {} {arguments}", at("router.toml").display());
     let mut out = Vec::new();
-    let done = Line::parse(&line).expect("parses").run_on(&mut out);
+    let done = Line::parse(&line).expect("parses").run_on(holdfast_config::Schema::new([]), &mut out);
     (done, String::from_utf8(out).expect("text"))
 }
 

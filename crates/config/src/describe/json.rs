@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{Default, Key, Table, Type};
 
 /// The JSON schema (draft 7) of a configuration file.
-pub fn json_schema() -> Value {
-    let mut schema = table(&crate::keys::FILE);
+pub fn json_schema(file: &Table) -> Value {
+    let mut schema = table(file);
     let head = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Holdfast configuration",

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use super::{Key, Table, headers};
 
 /// The page, in roff.
-pub fn man_page() -> String {
+pub fn man_page(file: &'static Table) -> String {
     let mut page = String::from(
         ".TH holdfast.toml 5\n.SH NAME\nholdfast.toml \\- configuration of a holdfast router\n.SH DESCRIPTION\n\
          One TOML file. Unknown keys are errors;\n.B holdfast check\nreports all that is wrong.\n",
     );
-    for header in headers() {
+    for header in headers(file) {
         let _ = writeln!(page, ".SH {}\n{}", escaped(&header.title()), escaped(header.table.doc));
         keys(&mut page, "", header.table);
     }

@@ -111,7 +111,8 @@ mod tests {
             "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[tls]\nkey = \"key.pem\"\ncertificate = \"c.pem\"\n{bgp}"
         );
         let read = |file: &str, _: holdfast_config::Holds<'_>| Ok(vec![file.as_bytes().to_vec()]);
-        holdfast_config::parse_with(&text, "test", &read).unwrap_or_else(|wrong| panic!("{wrong}"))
+        holdfast_config::parse_with(&text, "test", holdfast_config::Schema::new([]), &read)
+            .unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
     fn peer(rest: &str) -> (api::Peer, api::Configuration) {

@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
+use holdfast::schema;
 use holdfast_config::{
     Config, parse,
     schema::{AsSets, PeerAsn, Remote, Secret, StaticTarget},
@@ -13,7 +14,7 @@ fn docs() -> PathBuf {
 }
 
 fn read(text: &str, name: &str) -> Config {
-    parse(text, name).unwrap_or_else(|wrong| panic!("{wrong}"))
+    parse(text, name, schema()).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
 fn example() -> Config {
