@@ -64,6 +64,8 @@ pub static PROCESS: Process = Process {
     after: &["rib", "transport", "rpki"],
     feeds: &["rib"],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process.

@@ -172,7 +172,10 @@ pub struct Call {
 
 impl Command {
     /// Carries the command out, on standard output and standard error. `schema` is that of the routers of this build.
-    pub fn run(self, schema: Schema) -> ExitCode {
+    pub fn run(mut self, schema: Schema) -> ExitCode {
+        if let Err(error) = self.settle() {
+            error.exit();
+        }
         let json = self.wants_json();
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let done = self.run_on(schema, &mut out).and_then(|()| Ok(io::Write::flush(&mut out)?));
@@ -183,6 +186,17 @@ impl Command {
                 let _ = io::Write::flush(&mut out);
                 failure.report(json)
             }
+        }
+    }
+
+    /// Takes options that stand behind the name of a process, which the command line does not know.
+    ///
+    /// # Errors
+    /// Words that no process takes.
+    fn settle(&mut self) -> Result<(), clap::Error> {
+        match self {
+            Self::Show { options, what: show::What::Own(words) } => show::own::settle(words, options),
+            _ => Ok(()),
         }
     }
 

@@ -22,7 +22,7 @@ impl Schema {
         out: &mut dyn io::Write,
     ) -> Result<(), Failure> {
         if self.markdown {
-            for (title, table) in describe::tables(schema.file()) {
+            for (title, table) in describe::reference(schema.file()) {
                 writeln!(out, "## {title}\n\n{table}")?;
             }
         } else {

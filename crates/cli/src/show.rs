@@ -9,6 +9,7 @@ mod interfaces;
 mod listeners;
 mod neighbors;
 mod nsr;
+pub(crate) mod own;
 mod policy;
 mod processes;
 mod routes;
@@ -92,6 +93,9 @@ pub enum What {
         #[command(flatten)]
         table: Table,
     },
+    /// What a process with a section of its own says of itself: its name, and one of its commands.
+    #[command(external_subcommand)]
+    Own(Vec<String>),
 }
 
 /// What of BGP to show.
@@ -178,6 +182,7 @@ impl What {
             Self::Nsr(table) => nsr::show(&router.of(&table), json, out).await,
             Self::Queues(table) => counters::show_queues(&router.of(&table), json, out).await,
             Self::Rpki { what } => rpki::show(what, router, json, out).await,
+            Self::Own(words) => own::show(router, &words, json, out).await,
             Self::Counters { name, table } => counters::show(&router.of(&table), name, json, out).await,
         }
     }

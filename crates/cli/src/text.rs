@@ -24,6 +24,12 @@ impl Table {
         self.rows.push(cells.into());
     }
 
+    /// A row of as many cells as there are titles.
+    pub(crate) fn cells(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.right.len());
+        self.rows.push(cells);
+    }
+
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let width =
             |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -6,7 +6,7 @@ mod json;
 mod man;
 mod markdown;
 
-pub use self::{json::json_schema, man::man_page, markdown::tables};
+pub use self::{json::json_schema, man::man_page, markdown::reference};
 
 /// A table of the file, or an inline one.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub enum Type {
     Word(&'static [&'static str]),
     /// A text: what it is, and an example.
     Text(&'static str, &'static str),
+    /// A text of this form.
+    Form(Form),
     /// An AS number, as number or as text.
     Asn,
     /// The `name` of one of the tables `[[…]]` of this key of the file, or one of the built-in names.
@@ -65,6 +67,37 @@ pub enum Type {
     Templates(&'static Table, &'static str),
 }
 
+/// A form of texts that the rows of a section are enough to check.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// An IPv4 or IPv6 address.
+    Address,
+    /// A prefix without bits after its length.
+    Prefix,
+    /// A name that an interface may have.
+    Interface,
+}
+
+impl Form {
+    /// What it is, in a few words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Prefix => "prefix",
+            Self::Interface => "name of an interface",
+        }
+    }
+
+    /// One of them.
+    pub fn example(self) -> &'static str {
+        match self {
+            Self::Address => "10.0.0.1",
+            Self::Prefix => "192.0.2.0/24",
+            Self::Interface => "eth1",
+        }
+    }
+}
+
 /// What holds where a key is not given.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Default {
@@ -85,6 +118,27 @@ pub enum Effect {
     Session,
     /// When the router is started again; a reload is refused.
     Restart,
+}
+
+/// A row of a table.
+pub const fn key(
+    name: &'static str,
+    value: Type,
+    default: Default,
+    effect: Effect,
+    doc: &'static str,
+) -> Key {
+    Key { name, value, default, effect, doc }
+}
+
+/// A table `[name]`.
+pub const fn table(name: &'static str, table: &'static Table) -> Key {
+    key(name, Type::Table(table), Default::Else("none"), Effect::Reload, table.doc)
+}
+
+/// Tables `[[name]]`, each named by its key `by`.
+pub const fn tables(name: &'static str, table: &'static Table, by: &'static str) -> Key {
+    key(name, Type::Tables(table, by), Default::Else("none"), Effect::Reload, table.doc)
 }
 
 /// How many entries of a list must hold, where the list alone means one.
@@ -145,6 +199,7 @@ impl Type {
             Self::Number(low, high) => format!("{low} to {high}"),
             Self::Word(words) => listed(words.iter().map(|word| format!("`\"{word}\"`"))),
             Self::Text(what, _) => (*what).into(),
+            Self::Form(form) => form.words().into(),
             Self::Asn => "AS number".into(),
             Self::Name(of, _) => format!("name of a {of}"),
             Self::List(of) => format!("list: {}", of.words()),

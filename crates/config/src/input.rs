@@ -13,7 +13,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-pub(crate) use self::value::Value;
+pub(crate) use self::value::{Value, integer};
 use crate::{
     Config, Diagnostic, Diagnostics,
     describe::Table,
@@ -183,6 +183,22 @@ impl<'a> Section<'a> {
         self.asked.borrow_mut().extend(self.described.names());
     }
 
+    /// What it may say.
+    pub(crate) fn described(&self) -> &'static Table {
+        self.described
+    }
+
+    /// What a key says, whatever that is.
+    pub(crate) fn value(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.get(key)
+    }
+
+    /// Reports that a key is not there which has to be.
+    pub(crate) fn misses(&self, key: &str, expected: &str) {
+        let missing = Problem::new(format!("{} needs `{key}`", self.name));
+        self.report.add(&self.span, missing.expected(format!("`{key}` = {expected}")));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -236,8 +252,7 @@ impl<'a> Section<'a> {
     /// The value of a key that has to be there.
     pub(crate) fn required<T: Value>(&self, key: &'static str) -> Option<At<T>> {
         if !self.has(key) {
-            let missing = Problem::new(format!("{} needs `{key}`", self.name));
-            self.report.add(&self.span, missing.expected(format!("`{key}` = {}", T::EXPECTED)));
+            self.misses(key, T::EXPECTED);
         }
         self.optional(key)
     }

@@ -3,38 +3,18 @@
 //! there are.
 
 use crate::describe::{
+    key, table, tables,
     Default::{Else, Is, Required},
-    Effect,
     Effect::{Reload, Restart, Session},
-    Key, Table,
-    Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Tables, Templates, Text, Word},
+    Form, Table,
+    Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Templates, Text, Word},
 };
 
-pub(crate) const fn key(
-    name: &'static str,
-    value: Type,
-    default: crate::describe::Default,
-    effect: Effect,
-    doc: &'static str,
-) -> Key {
-    Key { name, value, default, effect, doc }
-}
-
-/// A table `[name]`.
-pub(crate) const fn table(name: &'static str, table: &'static Table) -> Key {
-    key(name, Type::Table(table), Else("none"), Reload, table.doc)
-}
-
-/// Tables `[[name]]`, each named by its key `by`.
-const fn tables(name: &'static str, table: &'static Table, by: &'static str) -> Key {
-    key(name, Tables(table, by), Else("none"), Reload, table.doc)
-}
-
-const ADDRESS: Type = Text("address", "10.0.0.1");
-const PREFIX: Type = Text("prefix", "192.0.2.0/24");
+const ADDRESS: Type = Type::Form(Form::Address);
+const PREFIX: Type = Type::Form(Form::Prefix);
 const SIZE: Type = Text("`\"1 MiB\"` to `\"64 GiB\"`: a whole number of `KiB`, `MiB` or `GiB`", "512 MiB");
 const FREE: Type = Text("text", "AS 65101, port 7");
-const IFNAME: Type = Text("name of an interface", "eth1");
+const IFNAME: Type = Type::Form(Form::Interface);
 const VRF_NAME: Type = Text("name of a VRF", "blue");
 const IN_VRF: Type = Name("vrf", &[]);
 const NAME: Type = Text("name", "transit-1");

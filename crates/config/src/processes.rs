@@ -1,7 +1,7 @@
 //! What a configuration may say follows from the processes that there are: each may have a level of its log and limits.
 
 use crate::{
-    describe::{Default::Else, Effect, Key, Table},
+    describe::{self, Default::Else, Effect, Key, Table},
     keys,
 };
 
@@ -12,12 +12,30 @@ pub struct ProcessKeys {
     pub name: &'static str,
     /// What it does: `speaks BGP`.
     pub does: &'static str,
+    /// The section that belongs to it alone.
+    pub section: Option<OwnSection>,
+}
+
+/// A section of the configuration, `[key]`, that belongs to one process: its rows are all that is known of it here.
+#[derive(Copy, Clone, Debug)]
+pub struct OwnSection {
+    /// Its key in the file.
+    pub key: &'static str,
+    /// What it may say. Its names are those of policies, of VRFs and of protocols whose routes may be redistributed.
+    pub table: &'static Table,
+}
+
+/// A section, and whose it is.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Owned {
+    pub(crate) process: &'static str,
+    pub(crate) section: OwnSection,
 }
 
 /// The processes that every router has: they start all others.
 const FIRST: [ProcessKeys; 2] = [
-    ProcessKeys { name: "keeper", does: "starts the others" },
-    ProcessKeys { name: "manager", does: "decides what runs" },
+    ProcessKeys { name: "keeper", does: "starts the others", section: None },
+    ProcessKeys { name: "manager", does: "decides what runs", section: None },
 ];
 
 /// What a configuration of a router with certain processes may say.
@@ -27,6 +45,7 @@ const FIRST: [ProcessKeys; 2] = [
 pub struct Schema {
     file: &'static Table,
     processes: &'static [&'static str],
+    sections: &'static [Owned],
 }
 
 impl Schema {
@@ -35,25 +54,37 @@ impl Schema {
         let all: Vec<_> = FIRST.into_iter().chain(processes).collect();
         let levels = all.iter().map(|process| {
             let doc = format!("of the process that {}", process.does);
-            keys::key(process.name, keys::LEVEL, Else("`level`"), Effect::Restart, doc.leak())
+            describe::key(process.name, keys::LEVEL, Else("`level`"), Effect::Restart, doc.leak())
         });
         // Nobody would start the keeper again when it has used up its memory.
-        let limits = all.iter().skip(1).map(|process| keys::table(process.name, &keys::LIMITS));
+        let limits = all.iter().skip(1).map(|process| describe::table(process.name, &keys::LIMITS));
         let log = with(&keys::LOG, "process", "The level of single processes.", levels.collect());
         let limits_doc = "What each process may use, from its next start on.";
         let sandbox = with(&keys::SANDBOX, "limits", limits_doc, limits.collect());
         let file = keys::FILE.keys.iter().map(|key| match key.name {
-            "log" => keys::table("log", log),
-            "sandbox" => keys::table("sandbox", sandbox),
+            "log" => describe::table("log", log),
+            "sandbox" => describe::table("sandbox", sandbox),
             _ => *key,
         });
+        let owned = |process: &ProcessKeys| Some(Owned { process: process.name, section: process.section? });
+        let sections: Vec<_> = all.iter().filter_map(owned).collect();
+        let file = file.chain(sections.iter().map(|own| describe::table(own.section.key, own.section.table)));
         let names: Vec<_> = all.iter().map(|process| process.name).collect();
-        Self { file: leaked(keys::FILE.doc, file.collect()), processes: names.leak() }
+        Self {
+            file: leaked(keys::FILE.doc, file.collect()),
+            processes: names.leak(),
+            sections: sections.leak(),
+        }
     }
 
     /// The whole file.
     pub fn file(&self) -> &'static Table {
         self.file
+    }
+
+    /// The sections that belong to one process each.
+    pub(crate) fn sections(&self) -> &'static [Owned] {
+        self.sections
     }
 
     /// The names of all processes, keeper and manager first.
@@ -64,7 +95,7 @@ impl Schema {
 
 /// A table with one more, `name`, below it.
 fn with(table: &Table, name: &'static str, doc: &'static str, keys: Vec<Key>) -> &'static Table {
-    let below = keys::table(name, leaked(doc, keys));
+    let below = describe::table(name, leaked(doc, keys));
     leaked(table.doc, table.keys.iter().copied().chain([below]).collect())
 }
 

@@ -4,6 +4,7 @@ mod admission;
 mod bgp;
 mod damping;
 mod monitor;
+mod own;
 mod paths;
 mod policy;
 mod protocol;
@@ -74,6 +75,12 @@ pub(crate) fn config<'a>(
     let door = tls::Door { whom: "cache", has_tls, has_certificate, has_s2n_port: false, files };
     let rpki = root.section("rpki", "[rpki]").map_or(Rpki::default(), |section| rpki::read(&section, &door));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
+    let known = own::Known { policies: &policies, vrfs: &vrf_names, origins: &origins };
+    let sections = schema.sections().iter().filter_map(|own| {
+        let section = root.section(own.section.key, own.section.key)?;
+        Some((own.process, own::read(&section, &known)))
+    });
+    let sections = sections.collect();
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
     Some(Config {
         router: router?,
@@ -92,6 +99,7 @@ pub(crate) fn config<'a>(
         bgp,
         policy,
         xrl,
+        sections,
     })
 }
 
@@ -307,11 +315,16 @@ fn unicast(section: &Section<'_>, at: &At<IpAddr>) {
     }
 }
 
-fn interface_name(section: &Section<'_>, name: &At<String>) {
+/// Whether the kernel could have an interface of this name.
+fn is_interface_name(name: &str) -> bool {
     /// IFNAMSIZ without the final zero.
     const LONGEST: usize = 15;
     let bad = |c: char| c.is_whitespace() || c.is_control() || c == '/';
-    if name.value.is_empty() || name.value.len() > LONGEST || name.value.contains(bad) {
+    !name.is_empty() && name.len() <= LONGEST && !name.contains(bad)
+}
+
+fn interface_name(section: &Section<'_>, name: &At<String>) {
+    if !is_interface_name(&name.value) {
         let problem = Problem::new(format!("`{}` is no interface name", name.value));
         section.report.add(&name.span, problem.expected("1 to 15 characters as in eth1"));
     }

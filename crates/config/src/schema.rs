@@ -4,6 +4,7 @@ mod door;
 mod rpki;
 
 use std::{
+    collections::BTreeMap,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
@@ -51,6 +52,8 @@ pub struct Config {
     pub policy: PolicySource,
     /// `[xrl]`; without it XRL does not listen on TCP.
     pub xrl: Xrl,
+    /// The sections that belong to one process each, by the process's name; it is wanted where its section is there.
+    pub sections: BTreeMap<&'static str, serde_json::Map<String, serde_json::Value>>,
 }
 
 const ANYBODY_SIGNED: &str =

@@ -66,6 +66,8 @@ pub static PROCESS: Process = Process {
     after: &[],
     feeds: &[],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process.

@@ -39,6 +39,8 @@ pub static PROCESS: Process = Process {
     after: &["transport", "bgp"],
     feeds: &[],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process.

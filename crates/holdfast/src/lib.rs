@@ -14,7 +14,8 @@ pub use holdfast_bgpd::MakeStages;
 use holdfast_config::schema::LogFormat;
 use holdfast_process::{Rights, formats::Formats};
 
-pub use crate::processes::{processes, schema};
+use crate::processes::Parts;
+pub use crate::processes::{Additions, Runnable, router};
 
 /// A routing control plane for Linux.
 #[derive(Parser)]
@@ -80,31 +81,38 @@ enum Process {
 
 /// The program `holdfast`.
 pub fn main() -> ExitCode {
-    main_with(Vec::new)
+    main_with(Additions::default())
 }
 
-/// The program `holdfast`, with stages that are plugged into the BGP pipeline.
-pub fn main_with(stages: MakeStages) -> ExitCode {
+/// The program `holdfast`, and what is added to its router.
+pub fn main_with(additions: Additions) -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     if holdfast_cli::Vtysh::is_name(&name) {
         return holdfast_cli::Vtysh::parse().run();
     }
-    if let Some(code) = processes::run(stages) {
-        return code;
-    }
+    let parts = match Parts::new(additions) {
+        Ok(parts) => parts,
+        Err(error) => return ended(Err(error.into())),
+    };
+    let parts = match parts.run() {
+        Ok(code) => return code,
+        Err(parts) => parts,
+    };
     match command_line().command {
-        Command::Run(run) => run.run(),
-        Command::Operator(command) => command.run(schema()),
+        Command::Run(run) => run.run(parts),
+        Command::Operator(command) => command.run(parts.schema),
         Command::Speaker(speaker) => speaker.run(),
         Command::SpkiCache(cache) => cache.run(),
-        Command::Formats => formats(),
-        Command::Man(man) => ended(man.write(CommandLine::command()).map_err(anyhow::Error::from)),
+        Command::Formats => formats(&parts),
+        Command::Man(man) => {
+            ended(man.write(CommandLine::command(), parts.schema).map_err(anyhow::Error::from))
+        }
         Command::Completions(completions) => {
             completions.write(CommandLine::command());
             ExitCode::SUCCESS
         }
         Command::Lab { arguments } => lab::run(&arguments),
-        Command::Process(process) => process.run(),
+        Command::Process(process) => process.run(parts),
     }
 }
 
@@ -124,8 +132,8 @@ fn command_line() -> CommandLine {
 }
 
 impl Run {
-    fn run(self) -> ExitCode {
-        let config = match holdfast_manager::read_configuration(&self.config, schema()) {
+    fn run(self, parts: Parts) -> ExitCode {
+        let config = match holdfast_manager::read_configuration(&self.config, parts.schema) {
             Ok(config) => config,
             Err(text) => {
                 eprintln!("{text}");
@@ -140,10 +148,10 @@ impl Run {
                 LogFormat::Text => "text".into(),
                 LogFormat::Json => "json".into(),
             },
-            sandbox: holdfast_manager::sandbox("manager", &config, &processes()),
+            sandbox: holdfast_manager::sandbox("manager", &config, &parts.processes),
         };
         drop(config);
-        ended(holdfast_keeper::run(options, processes()))
+        ended(holdfast_keeper::run(options, parts.processes))
     }
 }
 
@@ -157,21 +165,21 @@ fn ended(result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-fn formats() -> ExitCode {
-    ended(Formats::own(&processes()).map_err(anyhow::Error::from).and_then(|formats| {
+fn formats(parts: &Parts) -> ExitCode {
+    ended(Formats::own(&parts.processes).map_err(anyhow::Error::from).and_then(|formats| {
         println!("{}", serde_json::to_string(&formats)?);
         Ok(())
     }))
 }
 
 impl Process {
-    fn run(self) -> ExitCode {
+    fn run(self, parts: Parts) -> ExitCode {
         match self {
-            Self::Keeper { trial } => ended(holdfast_keeper::take_over(trial, processes())),
+            Self::Keeper { trial } => ended(holdfast_keeper::take_over(trial, parts.processes)),
             Self::Manager { config } => {
                 let rights = Rights::manager(&config);
                 holdfast_process::run("manager", rights, |boot| {
-                    holdfast_manager::run(boot, processes(), schema(), config)
+                    holdfast_manager::run(boot, parts.processes, parts.schema, config)
                 })
             }
         }

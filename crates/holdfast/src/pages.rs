@@ -4,6 +4,7 @@ use std::{fs, io, path::PathBuf};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+use holdfast_config::Schema;
 
 /// `holdfast man`
 #[derive(Args)]
@@ -22,12 +23,12 @@ pub(crate) struct Completions {
 
 impl Man {
     /// Writes a page for each command, and holdfast.toml(5).
-    pub(crate) fn write(&self, command: Command) -> io::Result<()> {
+    pub(crate) fn write(&self, command: Command, schema: Schema) -> io::Result<()> {
         let [commands, files] = ["man1", "man5"].map(|section| self.directory.join(section));
         fs::create_dir_all(&commands)?;
         fs::create_dir_all(&files)?;
         clap_mangen::generate_to(command, commands)?;
-        fs::write(files.join("holdfast.toml.5"), holdfast_config::describe::man_page(crate::schema().file()))
+        fs::write(files.join("holdfast.toml.5"), holdfast_config::describe::man_page(schema.file()))
     }
 }
 

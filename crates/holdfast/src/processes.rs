@@ -1,64 +1,92 @@
-//! The processes that this program can be: the one list of them, of the descriptors in their crates.
+//! The processes that a program can be, and what a configuration of its router may say: the one list of them, of the
+//! descriptors in their crates.
 
-use std::{pin::Pin, process::ExitCode, sync::LazyLock};
+use std::{pin::Pin, process::ExitCode};
 
 use holdfast_bgpd::MakeStages;
 use holdfast_config::{ProcessKeys, Schema};
-use holdfast_process::{Boot, Process, Processes};
+use holdfast_process::{Boot, DescriptorError, Process, Processes};
 
 type Life = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
 
 /// A process and what it does.
-pub(crate) struct Runnable {
+pub struct Runnable {
     process: &'static Process,
     body: Box<dyn FnOnce(Boot) -> Life>,
 }
 
-fn runnable<F>(process: &'static Process, body: impl FnOnce(Boot) -> F + 'static) -> Runnable
-where
-    F: Future<Output = anyhow::Result<()>> + 'static,
-{
-    Runnable { process, body: Box::new(move |boot| Box::pin(body(boot))) }
+impl Runnable {
+    /// A process that lives as long as `body`, once it is started.
+    pub fn new<F>(process: &'static Process, body: impl FnOnce(Boot) -> F + 'static) -> Self
+    where
+        F: Future<Output = anyhow::Result<()>> + 'static,
+    {
+        Self { process, body: Box::new(move |boot| Box::pin(body(boot))) }
+    }
 }
 
-/// Every process, `bgp` with stages that are plugged into its pipeline.
-fn all(stages: MakeStages) -> Vec<Runnable> {
-    vec![
-        runnable(&holdfast_fea::PROCESS, holdfast_fea::run),
-        runnable(&holdfast_ribd::PROCESS, holdfast_ribd::run),
-        runnable(&holdfast_transportd::PROCESS, holdfast_transportd::run),
-        runnable(&holdfast_rpkid::PROCESS, holdfast_rpkid::run),
-        runnable(&holdfast_bgpd::PROCESS, move |boot| holdfast_bgpd::run_with(boot, stages)),
-        runnable(&holdfast_metrics::PROCESS, holdfast_metrics::run),
-        runnable(&holdfast_glass::PROCESS, holdfast_glass::run),
-        runnable(&holdfast_monitor::PROCESS, holdfast_monitor::run),
-    ]
+/// What is added to a router, for a program that is more than `holdfast`.
+#[derive(Default)]
+pub struct Additions {
+    /// Stages that are plugged into the pipeline of `bgp`.
+    pub stages: Option<MakeStages>,
+    /// Processes with sections of the configuration of their own.
+    pub processes: Vec<Runnable>,
 }
 
-/// What the router is made of.
+/// All that a program can be.
+pub(crate) struct Parts {
+    runnable: Vec<Runnable>,
+    pub(crate) processes: Processes,
+    pub(crate) schema: Schema,
+}
+
+impl Parts {
+    /// Our processes, and what is added.
+    ///
+    /// # Errors
+    /// Descriptors that contradict each other.
+    pub(crate) fn new(additions: Additions) -> Result<Self, DescriptorError> {
+        let stages = additions.stages.unwrap_or(Vec::new);
+        let own = [
+            Runnable::new(&holdfast_fea::PROCESS, holdfast_fea::run),
+            Runnable::new(&holdfast_ribd::PROCESS, holdfast_ribd::run),
+            Runnable::new(&holdfast_transportd::PROCESS, holdfast_transportd::run),
+            Runnable::new(&holdfast_rpkid::PROCESS, holdfast_rpkid::run),
+            Runnable::new(&holdfast_bgpd::PROCESS, move |boot| holdfast_bgpd::run_with(boot, stages)),
+            Runnable::new(&holdfast_metrics::PROCESS, holdfast_metrics::run),
+            Runnable::new(&holdfast_glass::PROCESS, holdfast_glass::run),
+            Runnable::new(&holdfast_monitor::PROCESS, holdfast_monitor::run),
+        ];
+        let runnable: Vec<_> = own.into_iter().chain(additions.processes).collect();
+        let all: Vec<_> = runnable.iter().map(|runnable| runnable.process).collect();
+        let processes = Processes::new(&all)?;
+        let keys = |process: &Process| ProcessKeys {
+            name: process.name,
+            does: process.does,
+            section: process.section,
+        };
+        let schema = Schema::new(processes.as_configured().map(keys));
+        Ok(Self { runnable, processes, schema })
+    }
+
+    /// Runs the process that the command line names, and only names; all parts again: it names none.
+    pub(crate) fn run(mut self) -> Result<ExitCode, Self> {
+        let mut arguments = std::env::args_os().skip(1);
+        let Some(name) = arguments.next().filter(|_| arguments.next().is_none()) else { return Err(self) };
+        let Some(at) = self.runnable.iter().position(|runnable| name == runnable.process.name) else {
+            return Err(self);
+        };
+        let Runnable { process, body } = self.runnable.swap_remove(at);
+        Ok(holdfast_process::run(process.name, process.rights.clone(), body))
+    }
+}
+
+/// What the router is made of, and what its configuration may say.
 ///
 /// # Panics
 /// When descriptors contradict each other, which a test looks for.
-pub fn processes() -> Processes {
-    let all: Vec<_> = all(Vec::new).iter().map(|runnable| runnable.process).collect();
-    Processes::new(&all).expect("descriptors that agree")
-}
-
-/// What a configuration of the router may say.
-pub fn schema() -> Schema {
-    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-        let processes = processes();
-        Schema::new(
-            processes.as_configured().map(|process| ProcessKeys { name: process.name, does: process.does }),
-        )
-    });
-    *SCHEMA
-}
-
-/// Runs the process that the command line names, and only names; `None`: it names none.
-pub(crate) fn run(stages: MakeStages) -> Option<ExitCode> {
-    let mut arguments = std::env::args_os().skip(1);
-    let name = arguments.next().filter(|_| arguments.next().is_none())?;
-    let Runnable { process, body } = all(stages).into_iter().find(|one| name == one.process.name)?;
-    Some(holdfast_process::run(process.name, process.rights.clone(), body))
+pub fn router() -> (Processes, Schema) {
+    let parts = Parts::new(Additions::default()).expect("descriptors that agree");
+    (parts.processes, parts.schema)
 }

@@ -4,9 +4,8 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use holdfast::schema;
 use holdfast_config::{
-    describe::{Default, Key, Table, Type, json_schema, tables},
+    describe::{Default, Key, Table, Type, json_schema, reference},
     parse,
 };
 
@@ -108,12 +107,12 @@ fn used(table: &toml::Table, described: &'static Table, found: &mut BTreeSet<usi
 
 #[test]
 fn the_reader_takes_every_key_that_is_described() {
-    if let Err(wrong) = parse(EVERY_KEY, "every-key.toml", schema()) {
+    if let Err(wrong) = parse(EVERY_KEY, "every-key.toml", super::schema()) {
         panic!("described and not read?\n{wrong}");
     }
     let mut found = BTreeSet::new();
-    used(&read(EVERY_KEY), schema().file(), &mut found);
-    let missing: Vec<_> = all_keys("", schema().file())
+    used(&read(EVERY_KEY), super::schema().file(), &mut found);
+    let missing: Vec<_> = all_keys("", super::schema().file())
         .into_iter()
         .filter(|(_, key)| !found.contains(&identity(key)))
         .collect();
@@ -158,16 +157,16 @@ fn variants(
 
 #[test]
 fn defaults_are_those_of_the_reader() {
-    let least = parse(LEAST, "least", schema()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let least = parse(LEAST, "least", super::schema()).unwrap_or_else(|wrong| panic!("{wrong}"));
     let mut found = Vec::new();
-    variants(&read(LEAST), schema().file(), &|file| file, &mut found);
+    variants(&read(LEAST), super::schema().file(), &|file| file, &mut found);
     for Variant { key, file } in &found {
-        let same =
-            parse(&file.to_string(), "with a default", schema()).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let same = parse(&file.to_string(), "with a default", super::schema())
+            .unwrap_or_else(|wrong| panic!("{wrong}"));
         assert!(same == least, "`{}` is not {:?} by default", key.name, key.default);
     }
     let tried: BTreeSet<_> = found.iter().map(|variant| identity(variant.key)).collect();
-    for (name, key) in all_keys("", schema().file()) {
+    for (name, key) in all_keys("", super::schema().file()) {
         let tried = tried.contains(&identity(key)) || !matches!(key.default, Default::Is(_));
         assert!(tried, "no table in which the default of `{name}` can be tried");
     }
@@ -175,7 +174,7 @@ fn defaults_are_those_of_the_reader() {
 
 #[test]
 fn keys_are_unique_and_explained() {
-    for (name, key) in all_keys("", schema().file()) {
+    for (name, key) in all_keys("", super::schema().file()) {
         assert!(!key.doc.is_empty() && !key.doc.contains('\n'), "{name}");
         if let Some(table) = key.value.table() {
             let names: BTreeSet<_> = table.names().collect();
@@ -202,14 +201,14 @@ fn compare(name: &str, expected: &str) {
 
 #[test]
 fn the_json_schema_is_up_to_date() {
-    let schema = serde_json::to_string_pretty(&json_schema(schema().file())).expect("serialises");
+    let schema = serde_json::to_string_pretty(&json_schema(super::schema().file())).expect("serialises");
     compare("holdfast.schema.json", &format!("{schema}\n"));
 }
 
 #[test]
 fn the_reference_page_is_up_to_date() {
     let mut page = fs::read_to_string(docs("manual/configuration.md")).expect("the page is there");
-    for (title, table) in tables(schema().file()) {
+    for (title, table) in reference(super::schema().file()) {
         let begin = format!("<!-- keys of {title} -->\n");
         let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
         let (_, after) = rest.split_once("<!-- end -->").expect("an end");

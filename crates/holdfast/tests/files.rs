@@ -2,7 +2,6 @@
 
 use std::{fs, path::PathBuf};
 
-use holdfast::schema;
 use holdfast_config::{
     Config, parse,
     schema::{AsSets, PeerAsn, Remote, Secret, StaticTarget},
@@ -14,7 +13,7 @@ fn docs() -> PathBuf {
 }
 
 fn read(text: &str, name: &str) -> Config {
-    parse(text, name, schema()).unwrap_or_else(|wrong| panic!("{wrong}"))
+    parse(text, name, super::schema()).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
 fn example() -> Config {

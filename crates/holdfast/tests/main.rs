@@ -16,7 +16,21 @@ mod spki_cache;
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
+
+use holdfast_config::Schema;
+use holdfast_process::Processes;
+
+fn processes() -> Processes {
+    holdfast::router().0
+}
+
+/// One for all tests: rows are told apart by where they are.
+fn schema() -> Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| holdfast::router().1);
+    *SCHEMA
+}
 
 /// The Rust sources in a folder and below.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, fs};
 
-use holdfast::processes;
 use holdfast_process::{Process, formats::Formats};
 
 fn names<'a>(order: impl Iterator<Item = &'a Process>) -> Vec<&'static str> {
@@ -11,7 +10,7 @@ fn names<'a>(order: impl Iterator<Item = &'a Process>) -> Vec<&'static str> {
 
 #[test]
 fn they_are_replaced_before_whom_they_are_fed_by_and_configured_after_whom_they_need() {
-    let processes = processes();
+    let processes = super::processes();
     let replaced = ["fea", "rib", "transport", "bgp", "rpki", "metrics", "glass", "monitor"];
     let configured = ["fea", "rib", "transport", "rpki", "bgp", "metrics", "glass", "monitor"];
     assert_eq!(names(processes.as_replaced()), replaced);
@@ -32,6 +31,6 @@ fn every_interface_is_served_by_a_process_that_says_so() {
         let named = after("service ").filter_map(|rest| rest.split_whitespace().next());
         services.extend(named.map(|name| format!("{package}.{name}")));
     }
-    let known = Formats::own(&processes()).expect("readable").interfaces;
+    let known = Formats::own(&super::processes()).expect("readable").interfaces;
     assert_eq!(known.into_keys().collect::<BTreeSet<_>>(), services);
 }

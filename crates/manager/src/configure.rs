@@ -14,6 +14,7 @@ use holdfast_api::{
     glass::v1::{self as glass_api, GlassClient},
     metrics::v1::{self as metrics_api, ExporterClient},
     monitor::v1::{self as monitor_api, MonitorClient},
+    process::v1::{self as process_api, ProcessClient},
     rib::v1::{self as rib_api, RibClient},
     routes::v1::{NextHop, NextHopKind},
     rpki::v1::{self as rpki_api, RpkiClient},
@@ -29,6 +30,7 @@ use holdfast_config::{
     },
 };
 use holdfast_xrl::{Client, XrlError, scoped};
+use serde_json::{Map, Value};
 
 use crate::{CONFIGURE_LIMIT, apart, secrets::Secrets, service::Manager};
 
@@ -51,6 +53,8 @@ pub(crate) enum Part {
     Glass(glass_api::Configuration),
     Monitor(monitor_api::Configuration),
     Rpki(rpki_api::Configuration),
+    /// Of a process with a section for itself, by its name.
+    Own(&'static str, process_api::Configuration),
 }
 
 /// A part, and of which table it is.
@@ -91,8 +95,15 @@ fn parts_of(process: &str, config: &Config, table: Option<&Vrf>) -> Result<Vec<P
         ("glass", None) => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
         ("rpki", None) => vec![Part::Rpki(rpki::caches(&config.rpki))],
         ("monitor", None) => config.bgp.iter().map(|bgp| Part::Monitor(monitor(config, bgp))).collect(),
+        (name, None) => config.sections.get_key_value(name).map(own).into_iter().collect(),
         _ => Vec::new(),
     })
+}
+
+/// A section for one process, as it is.
+fn own((process, section): (&&'static str, &Map<String, Value>)) -> Part {
+    let settings = Value::from(section.clone()).to_string().into_bytes();
+    Part::Own(process, process_api::Configuration { settings })
 }
 
 /// Whether what is in this VRF is in this table.
@@ -153,6 +164,9 @@ pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<Stri
         }
         Part::Rpki(part) => {
             client::<RpkiClient>(manager, "rpki", vrf).await?.configure(part).await?;
+        }
+        Part::Own(process, part) => {
+            client::<ProcessClient>(manager, process, vrf).await?.configure(part).await?;
         }
         Part::Bgp(mut part) => {
             let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);

@@ -124,7 +124,7 @@ fn is_wanted(process: &str, config: &Config) -> bool {
         "metrics" => config.metrics.is_some(),
         "glass" => config.glass.is_some(),
         "monitor" => config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()),
-        _ => false,
+        _ => config.sections.contains_key(process),
     }
 }
 

@@ -378,6 +378,7 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     if old.xrl.listen != new.xrl.listen {
         lines.push("xrl listeners changed".to_owned());
     }
+    lines.extend(changes_of_sections(old, new));
     compare(&mut lines, "xrl clients", &old.xrl.clients, &new.xrl.clients, |client| client.name.clone());
     compare(&mut lines, "VRFs", &old.vrfs, &new.vrfs, |vrf| vrf.name.clone());
     let name = |route: &StaticRoute| in_vrf(route.prefix.to_string(), route.vrf.as_deref());
@@ -407,6 +408,14 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
         compare(&mut lines, "collectors", &old.bmp, &new.bmp, |bmp| bmp.name.clone());
         compare(&mut lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
     }
+    lines
+}
+
+/// Of sections that belong to one process each.
+fn changes_of_sections(old: &Config, new: &Config) -> Vec<String> {
+    let sections = |config: &Config| Vec::from_iter(config.sections.clone());
+    let mut lines = Vec::new();
+    compare(&mut lines, "sections", &sections(old), &sections(new), |section| section.0.to_owned());
     lines
 }
 
@@ -545,6 +554,7 @@ mod tests {
             Type::Bool => Some((!is("true")).to_string()),
             Type::Number(low, high) => Some(if is(&high.to_string()) { low } else { high }.to_string()),
             Type::Word(words) => words.iter().map(|word| format!("\"{word}\"")).find(|word| !is(word)),
+            Type::Form(form) => Some(format!("\"{}\"", form.example())),
             Type::Text(_, example) => Some(format!("\"{example}\"")),
             Type::Asn => Some("65009".to_owned()),
             _ => None,
@@ -722,7 +732,7 @@ mod tests {
             Part::Fea(_) => "fea",
             Part::Rib(_) => "rib",
             Part::Bgp(_) => "bgp",
-            Part::Metrics(_) | Part::Glass(_) | Part::Monitor(_) | Part::Rpki(_) => "other",
+            Part::Metrics(_) | Part::Glass(_) | Part::Monitor(_) | Part::Rpki(_) | Part::Own(..) => "other",
         };
         let scoped = |message: &Message| holdfast_xrl::scoped(part(&message.part), message.vrf.as_deref());
         messages.iter().map(|(_, message)| scoped(message)).collect()

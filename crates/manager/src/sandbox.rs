@@ -77,7 +77,7 @@ mod tests {
         let config = holdfast_config::parse(
             &text,
             "test",
-            holdfast_config::Schema::new([ProcessKeys { name: "bgp", does: "speaks BGP" }]),
+            holdfast_config::Schema::new([ProcessKeys { name: "bgp", does: "speaks BGP", section: None }]),
         )
         .expect("no errors");
         sandbox(name, &config, &crate::tests::processes())

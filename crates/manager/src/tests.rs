@@ -14,6 +14,8 @@ pub(crate) fn processes() -> Processes {
             after: &[],
             feeds: &[],
             end: End::Killed,
+            section: None,
+            shows: &[],
         }
     }
     static WORKERS: [Process; 7] = [
@@ -38,6 +40,8 @@ pub(crate) fn processes() -> Processes {
         after: &[],
         feeds: &[],
         end: End::Asked,
+        section: None,
+        shows: &[],
     };
     let all: Vec<_> = WORKERS.iter().chain([&MONITOR]).collect();
     Processes::new(&all).expect("they agree")

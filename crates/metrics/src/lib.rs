@@ -34,6 +34,8 @@ pub static PROCESS: Process = Process {
     after: &["transport"],
     feeds: &[],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process.

@@ -36,6 +36,8 @@ pub static PROCESS: Process = Process {
     after: &["bgp"],
     feeds: &[],
     end: End::Asked,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process: until SIGTERM, or the end of the keeper.

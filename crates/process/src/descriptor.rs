@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use holdfast_config::OwnSection;
 use holdfast_sandbox::Rights;
 use holdfast_xrl::ServiceInfo;
 
@@ -33,6 +34,21 @@ pub struct Process {
     pub feeds: &'static [&'static str],
     /// What ends it when another one replaces it.
     pub end: End,
+    /// Its section of the configuration, where it has one for itself: it runs if the section is there, and is told the
+    /// section as it is ([`Configured`](crate::Configured)).
+    pub section: Option<OwnSection>,
+    /// What `holdfast show NAME` takes; the first is that of the name alone. Answered by
+    /// [`Configured::show`](crate::Configured::show).
+    pub shows: &'static [Command],
+}
+
+/// A command about a process.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// Its word.
+    pub name: &'static str,
+    /// What it shows.
+    pub doc: &'static str,
 }
 
 /// What ends a process that another one replaces.
@@ -171,6 +187,8 @@ mod tests {
             after,
             feeds,
             end: End::Killed,
+            section: None,
+            shows: &[],
         }
     }
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, io};
 
 use holdfast_api::{
     keeper::v1::KeeperClient, manager::v1::ManagerClient, metrics::v1::MetricsClient,
-    profile::v1::ProfileClient, socket::v1::SocketClient,
+    process::v1::ProcessClient, profile::v1::ProfileClient, socket::v1::SocketClient,
 };
 use holdfast_xrl::{
     Client, FRAME_VERSION, ServiceInfo, component::v1::ComponentClient, finder_api::v1::FinderClient,
@@ -20,13 +20,14 @@ use serde::{Deserialize, Serialize};
 use crate::{Binary, Processes};
 
 /// What keeper and manager serve, and every process.
-const COMMON: [&ServiceInfo; 7] = [
+const COMMON: [&ServiceInfo; 8] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
     ManagerClient::SERVICE,
     SocketClient::SERVICE,
     ProfileClient::SERVICE,
+    ProcessClient::SERVICE,
     MetricsClient::SERVICE,
 ];
 
@@ -140,6 +141,8 @@ mod tests {
         after: &[],
         feeds: &[],
         end: End::Killed,
+        section: None,
+        shows: &[],
     };
 
     fn own() -> io::Result<Formats> {

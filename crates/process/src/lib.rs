@@ -30,6 +30,7 @@ use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
 use tracing::{Span, debug, error};
 
 mod binary;
+mod configured;
 mod descriptor;
 pub mod formats;
 mod heap;
@@ -39,7 +40,8 @@ pub mod metrics;
 pub mod profile;
 
 pub use binary::{Binary, BinaryError};
-pub use descriptor::{DescriptorError, End, OLD_TRANSPORT, Process, Processes, User};
+pub use configured::{Configured, serve_configured};
+pub use descriptor::{Command, DescriptorError, End, OLD_TRANSPORT, Process, Processes, User};
 pub use holdfast_sandbox::{
     CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, Rights, Settings, status,
 };

@@ -48,6 +48,8 @@ pub static PROCESS: Process = Process {
     after: &["fea"],
     feeds: &["fea"],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process.

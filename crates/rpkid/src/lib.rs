@@ -37,6 +37,8 @@ pub static PROCESS: Process = Process {
     after: &["transport"],
     feeds: &["bgp"],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process: until SIGTERM, or the end of the keeper.

@@ -80,6 +80,8 @@ pub static PROCESS: Process = Process {
     after: &["fea"],
     feeds: &[],
     end: End::Killed,
+    section: None,
+    shows: &[],
 };
 
 /// The life of the process: until SIGTERM, the end of the keeper, or that of what it carries when it has retired.

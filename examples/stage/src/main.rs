@@ -9,12 +9,13 @@ mod newcomers;
 
 use std::{process::ExitCode, time::Duration};
 
+use holdfast::Additions;
 use holdfast_bgp_pipeline::Stage;
 
 use crate::newcomers::Newcomers;
 
 fn main() -> ExitCode {
-    holdfast::main_with(stages)
+    holdfast::main_with(Additions { stages: Some(stages), ..Additions::default() })
 }
 
 /// What is plugged into the pipeline of `bgp`, between ImportPolicy and Decision.

@@ -79,6 +79,7 @@ fn value(of: &Type) -> Value {
         Type::Bool => json!({ "type": "boolean" }),
         Type::Number(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
         Type::Word(words) => json!({ "enum": words }),
+        Type::Form(form) => json!({ "type": "string", "examples": [form.example()] }),
         Type::Text(_, example) => json!({ "type": "string", "examples": [example] }),
         Type::Asn => json!({ "anyOf": [
             { "type": "integer", "minimum": 1, "maximum": 4_294_967_294_u32 },

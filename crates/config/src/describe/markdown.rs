@@ -6,7 +6,7 @@ use super::{Header, Key, Table, Type, headers};
 
 /// For each table of a file its header, as `[bgp]`, and its keys as Markdown, those of its inline tables too. One that
 /// is there under several headers comes with the first of them.
-pub fn tables(file: &'static Table) -> Vec<(String, String)> {
+pub fn reference(file: &'static Table) -> Vec<(String, String)> {
     let headers = headers(file);
     let is_first =
         |place: usize, table| !headers[..place].iter().any(|header| std::ptr::eq(header.table, table));

@@ -56,7 +56,8 @@ impl Value for String {
     }
 }
 
-fn integer(value: &DeValue<'_>) -> Option<i128> {
+/// A whole number, whatever its range.
+pub(crate) fn integer(value: &DeValue<'_>) -> Option<i128> {
     let integer = value.as_integer()?;
     // A number of more digits than these is out of every range.
     Some(i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX))

@@ -1,0 +1,130 @@
+//! `show NAME`: what a process answers about itself that has a section of the configuration of its own.
+
+use std::{fmt, io::Write, path::PathBuf};
+
+use clap::Parser;
+use holdfast_api::process::v1::{ProcessClient, ShowRequest};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::Value;
+
+use crate::{
+    Failure, Options,
+    json::line,
+    router::{Router, answer},
+    text::Table,
+};
+
+/// What follows `show` where it begins with the name of a process.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast show", no_binary_name = true)]
+struct Line {
+    /// A process with a section of the configuration of its own.
+    process: String,
+    /// What of it to show; its first command if left out.
+    command: Option<String>,
+    /// Answer as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The directory with the router's socket.
+    #[arg(long, visible_alias = "router", value_name = "DIR")]
+    runtime_dir: Option<PathBuf>,
+}
+
+/// Leaves the process and its command among the words; the options among them are taken.
+pub(crate) fn settle(words: &mut Vec<String>, options: &mut Options) -> Result<(), clap::Error> {
+    let line = Line::try_parse_from(words.iter())?;
+    options.json |= line.json;
+    options.runtime_dir = line.runtime_dir.unwrap_or_else(|| options.runtime_dir.clone());
+    *words = std::iter::once(line.process).chain(line.command).collect();
+    Ok(())
+}
+
+/// A row of an answer, with its names in the order in which they came.
+struct Row(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Row;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
+                let mut row = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    row.push(entry);
+                }
+                Ok(Row(row))
+            }
+        }
+
+        from.deserialize_map(InOrder)
+    }
+}
+
+/// `words` are the process's name and, if any, a command of it.
+pub(super) async fn show(
+    router: &Router,
+    words: &[String],
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let (name, command) = match words {
+        [name] => (name, ""),
+        [name, command] => (name, command.as_str()),
+        _ => return Err(Failure::NothingFound(format!("`show {}` is no command", words.join(" ")))),
+    };
+    let client: ProcessClient = match router.client(name).await {
+        Err(Failure::NotRunning { .. }) => {
+            let text = format!("`show {name}` is no command, and no process of this name runs");
+            return Err(Failure::NothingFound(text));
+        }
+        found => found?,
+    };
+    let mut replies = client.show(ShowRequest { command: command.to_owned() });
+    let mut rows = Vec::new();
+    while let Some(reply) = answer(replies.next()).await? {
+        for row in &reply.rows {
+            let row: Row = serde_json::from_slice(row)
+                .map_err(|error| Failure::NoAnswer(format!("{name} answers with what is no row: {error}")))?;
+            rows.push(row.0);
+        }
+    }
+    if as_json {
+        let objects = rows.into_iter().map(|row| Value::Object(row.into_iter().collect()));
+        return Ok(line(out, &Value::Array(objects.collect()))?);
+    }
+    let Some(first) = rows.first() else { return Ok(()) };
+    let titles: Vec<String> = first.iter().map(|(name, _)| title(name)).collect();
+    let mut table = Table::new(&titles.iter().map(String::as_str).collect::<Vec<_>>());
+    let width = titles.len();
+    for row in &rows {
+        let cells = row.iter().map(|(_, value)| cell(value)).chain(std::iter::repeat_with(String::new));
+        table.cells(cells.take(width).collect());
+    }
+    Ok(table.write(out)?)
+}
+
+/// `next-hop`, as the title of a column: `Next hop`.
+fn title(name: &str) -> String {
+    let words = name.replace(['-', '_'], " ");
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A value without the marks of JSON, and without what a terminal would obey.
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.chars().filter(|c| !c.is_control()).collect()
+}

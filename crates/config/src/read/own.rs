@@ -1,0 +1,137 @@
+//! Sections that belong to one process: their rows say everything, and what comes out is JSON.
+
+use serde_json::{Map, Value};
+use toml::{Spanned, de::DeValue};
+
+use crate::{
+    describe::{Default, Form, Key, Type},
+    input::{At, Names, Problem, Section},
+    read::is_interface_name,
+};
+
+/// Names that values may refer to.
+pub(super) struct Known<'n, 'a> {
+    pub(super) policies: &'n Names<'a>,
+    pub(super) vrfs: &'n Names<'a>,
+    pub(super) origins: &'n Names<'a>,
+}
+
+/// A section, with what its keys are by default. Everything wrong is reported.
+pub(super) fn read(section: &Section<'_>, known: &Known<'_, '_>) -> Map<String, Value> {
+    let described = section.described();
+    let values =
+        described.keys.iter().filter_map(|key| Some((key.name.to_owned(), value(section, key, known)?)));
+    values.collect()
+}
+
+/// The value of a key, or that which it has by default; `None`: it has none, or a wrong one.
+fn value(section: &Section<'_>, key: &'static Key, known: &Known<'_, '_>) -> Option<Value> {
+    let Some(found) = section.value(key.name) else {
+        return match key.default {
+            Default::Required => {
+                section.misses(key.name, &key.value.words());
+                None
+            }
+            Default::Is(text) => default(text),
+            Default::Else(_) => None,
+        };
+    };
+    match key.value {
+        Type::Table(_) => Some(read(&section.section(key.name, key.name)?, known).into()),
+        Type::Tables(_, by) => Some(tables(section, key, by, known)),
+        of => match one(&of, found, known) {
+            Ok(value) => Some(value),
+            Err(wrong) => {
+                section.report.add(&wrong.span, wrong.value);
+                None
+            }
+        },
+    }
+}
+
+/// The tables of a list; those without a name of their own are left out.
+fn tables(section: &Section<'_>, key: &'static Key, by: &'static str, known: &Known<'_, '_>) -> Value {
+    let mut names = Names::new(section.report, key.name);
+    let entries = section.sections(key.name, key.name).into_iter().map(|entry| {
+        if let Some(name) = entry.optional::<String>(by) {
+            names.declare(&name);
+        }
+        Value::from(read(&entry, known))
+    });
+    entries.collect()
+}
+
+/// A default as it is described.
+fn default(text: &str) -> Option<Value> {
+    let table: toml::Table = format!("x = {text}").parse().ok()?;
+    serde_json::to_value(table.get("x")?).ok()
+}
+
+/// A single value, or a list; what is wrong, and where.
+fn one(of: &Type, found: &Spanned<DeValue<'_>>, known: &Known<'_, '_>) -> Result<Value, At<Problem>> {
+    let wrong = |problem: Problem| At { value: problem.expected(of.words()), span: found.span() };
+    let text = || found.get_ref().as_str().ok_or_else(|| wrong(Problem::new("this is no text")));
+    match *of {
+        Type::Bool => {
+            let value = found.get_ref().as_bool();
+            value.map(Value::from).ok_or_else(|| wrong(Problem::new("this is no truth value")))
+        }
+        Type::Number(low, high) => {
+            let number = crate::input::integer(found.get_ref());
+            let number = number.ok_or_else(|| wrong(Problem::new("this is no number")))?;
+            let number = u64::try_from(number).ok().filter(|number| (low..=high).contains(number));
+            number.map(Value::from).ok_or_else(|| wrong(Problem::new("the number is out of range")))
+        }
+        Type::Asn => {
+            let asn = <holdfast_types::Asn as crate::input::Value>::read(found.get_ref());
+            asn.map(|asn| asn.0.into()).map_err(wrong)
+        }
+        Type::Word(words) => {
+            let text = text()?;
+            let problem =
+                || Problem::new(format!("`{text}` is no value here")).suggest(text, words.iter().copied());
+            words.contains(&text).then(|| text.into()).ok_or_else(|| wrong(problem()))
+        }
+        Type::Text(..) => text().map(Value::from),
+        Type::Form(form) => {
+            let text = text()?;
+            if form.fits(text) {
+                Ok(text.into())
+            } else {
+                Err(wrong(Problem::new(format!("`{text}` is no {}", form.words()))))
+            }
+        }
+        Type::Name(kind, _) => {
+            let names = match kind {
+                "policy" => known.policies,
+                "vrf" => known.vrfs,
+                _ => known.origins,
+            };
+            let name = At { value: text()?.to_owned(), span: found.span() };
+            names.refer(&name);
+            Ok(name.value.into())
+        }
+        Type::List(of) => match found.get_ref() {
+            DeValue::Array(entries) => entries.iter().map(|entry| one(of, entry, known)).collect(),
+            _ => Ok(Value::Array(vec![one(of, found, known)?])),
+        },
+        Type::Either(types) => {
+            let mut tried = types.iter().map(|of| one(of, found, known));
+            tried.find_map(Result::ok).ok_or_else(|| wrong(Problem::new("this fits none of its forms")))
+        }
+        Type::Moded(_) | Type::Table(_) | Type::Like(..) | Type::Tables(..) | Type::Templates(..) => {
+            Err(wrong(Problem::new("a table is not expected here")))
+        }
+    }
+}
+
+impl Form {
+    /// Whether a text is one.
+    fn fits(self, text: &str) -> bool {
+        match self {
+            Self::Address => text.parse::<std::net::IpAddr>().is_ok(),
+            Self::Prefix => text.parse::<holdfast_types::Prefix>().is_ok(),
+            Self::Interface => is_interface_name(text),
+        }
+    }
+}
