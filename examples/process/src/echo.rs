@@ -1,0 +1,83 @@
+//! The process: what it is, what may be configured, and what it does.
+
+use std::{cell::RefCell, rc::Rc};
+
+use holdfast_config::{
+    OwnSection,
+    describe::{Default, Effect, Table, Type, key},
+};
+use holdfast_process::{Boot, Command, Configured, End, Network, Process, Rights, User, serve_configured};
+use holdfast_xrl::XrlError;
+use serde::{Deserialize, Serialize};
+
+/// Everything that the router has to know of it.
+pub static PROCESS: Process = Process {
+    name: "echo",
+    does: "says a word",
+    user: User::Own(100),
+    rights: Rights::worker(Network::Handed),
+    services: &[],
+    after: &[],
+    feeds: &[],
+    end: End::Killed,
+    section: Some(OwnSection { key: "echo", table: &SECTION }),
+    shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
+};
+
+static SECTION: Table = Table {
+    doc: "A process that says a word.",
+    keys: &[
+        key("word", Type::Text("text", "hello"), Default::Required, Effect::Reload, "what it says"),
+        key("times", Type::Number(1, 10), Default::Is("1"), Effect::Reload, "how often"),
+        key("loud", Type::Bool, Default::Is("false"), Effect::Reload, "in capital letters"),
+    ],
+};
+
+/// The section, as it arrives.
+#[derive(Clone, Deserialize)]
+struct Settings {
+    word: String,
+    times: usize,
+    loud: bool,
+}
+
+/// A row of an answer.
+#[derive(Serialize)]
+struct Row {
+    number: usize,
+    said: String,
+}
+
+#[derive(Default)]
+struct Echo {
+    settings: RefCell<Option<Settings>>,
+}
+
+impl Configured for Echo {
+    type Settings = Settings;
+    type Row = Row;
+
+    async fn configure(&self, settings: Settings) -> Result<(), XrlError> {
+        self.settings.replace(Some(settings));
+        Ok(())
+    }
+
+    fn show(&self, command: &str) -> Result<Vec<Row>, XrlError> {
+        let settings = self.settings.borrow().clone();
+        let Settings { word, times, loud } =
+            settings.ok_or_else(|| XrlError::unavailable("it is not configured yet"))?;
+        let said = if loud { word.to_uppercase() } else { word };
+        let first = if command == "count" { times } else { 1 };
+        Ok((first..=times).map(|number| Row { number, said: said.clone() }).collect())
+    }
+}
+
+/// The life of the process.
+///
+/// # Errors
+/// None: it ends with the keeper.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    serve_configured(&boot.node, &PROCESS, Rc::new(Echo::default()));
+    boot.join();
+    std::future::pending().await
+}
