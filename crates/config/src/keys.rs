@@ -135,10 +135,10 @@ static RIB: Table = Table {
 static DISTANCES: Table = Table {
     doc: "Of several protocols with a route for one prefix the lowest wins; 255 means never used.",
     keys: &[
-        key("connected", DISTANCE, Is("0"), Restart, "networks of our own addresses"),
+        key("connected", DISTANCE, Is("0"), Reload, "networks of our own addresses"),
         key("static", DISTANCE, Is("1"), Reload, "static routes"),
-        key("ebgp", DISTANCE, Is("20"), Restart, "learned from another AS"),
-        key("ibgp", DISTANCE, Is("200"), Restart, "learned inside our AS"),
+        key("ebgp", DISTANCE, Is("20"), Reload, "learned from another AS"),
+        key("ibgp", DISTANCE, Is("200"), Reload, "learned inside our AS"),
     ],
 };
 
@@ -278,17 +278,17 @@ static BGP: Table = Table {
         key("quic-s2n-port", PORT, Else("none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own"),
         key("hold-time", SECONDS, Is("90"), Session, "seconds, 0 (no keepalives) or 3 and more; for peers without one of their own"),
         key("connect-retry", PORT, Is("5"), Session, "seconds between attempts to connect; for peers without one of their own"),
-        key("local-preference", U32, Is("100"), Restart, "of routes that neither the peer nor a policy gives one"),
-        key("max-paths", Number(1, 64), Is("1"), Restart, "equally good paths used at once"),
+        key("local-preference", U32, Is("100"), Reload, "of routes that neither the peer nor a policy gives one"),
+        key("max-paths", Number(1, 64), Is("1"), Reload, "equally good paths used at once"),
         key("nonstop", Bool, Is("true"), Restart, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
-        key("nonstop-memory", SIZE, Is("\"1 GiB\""), Restart, "room for what the next `bgp` process needs of them"),
+        key("nonstop-memory", SIZE, Is("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them"),
         table("damping", &DAMPING),
         tables("peer", &PEER, "name"),
         key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
         tables("network", &NETWORK, "prefix"),
         tables("aggregate", &AGGREGATE, "prefix"),
         tables("redistribute", &REDISTRIBUTE, "from"),
-        key("cluster-id", Text("IPv4 address", "10.0.0.1"), Else("the router's id"), Restart, "our cluster as a route reflector (RFC 4456)"),
+        key("cluster-id", Text("IPv4 address", "10.0.0.1"), Else("the router's id"), Reload, "our cluster as a route reflector (RFC 4456)"),
         key("always-compare-med", Bool, Is("false"), Reload, "compare the MEDs of paths of different neighbouring ASes"),
         key("med-missing-as-worst", Bool, Is("false"), Reload, "a path without MED is worse than any with one, not better"),
         key("multipath-relax", Bool, Is("true"), Reload, "with `max-paths`, use paths of different neighbouring ASes at once"),
@@ -333,10 +333,10 @@ static BMP: Table = Table {
 static DAMPING: Table = Table {
     doc: "Route-flap damping (RFC 2439, RFC 7196); an empty table has the defaults, without it no route is damped.",
     keys: &[
-        key("half-life", PORT, Is("900"), Restart, "seconds in which a route's penalty becomes half of what it was"),
-        key("suppress", Number(1, u32::MAX as u64), Is("6000"), Restart, "penalty from which on a route is held back; a withdrawal counts 1000, a change of attributes 500"),
-        key("reuse", Number(1, u32::MAX as u64), Is("750"), Restart, "penalty below which it is used again; less than `suppress`"),
-        key("max-suppress", PORT, Is("3600"), Restart, "seconds after its last flap for which a route is held back at most"),
+        key("half-life", PORT, Is("900"), Reload, "seconds in which a route's penalty becomes half of what it was"),
+        key("suppress", Number(1, u32::MAX as u64), Is("6000"), Reload, "penalty from which on a route is held back; a withdrawal counts 1000, a change of attributes 500"),
+        key("reuse", Number(1, u32::MAX as u64), Is("750"), Reload, "penalty below which it is used again; less than `suppress`"),
+        key("max-suppress", PORT, Is("3600"), Reload, "seconds after its last flap for which a route is held back at most"),
     ],
 };
 

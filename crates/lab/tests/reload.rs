@@ -34,6 +34,18 @@ import = "in"
 export = "accept-all"
 "#;
 
+/// BIRD counts its sessions in the log.
+const EVENTS: &str = "debug { events };";
+
+const TRANSIT_2: &str = r#"
+[[bgp.peer]]
+name = "second"
+address = "10.0.2.2"
+asn = 65001
+import = "in"
+export = "accept-all"
+"#;
+
 const GUESTS: &str = r#"
 [[bgp.peer]]
 name = "guests"
@@ -51,7 +63,7 @@ fn wanted(prefixes: &str) -> String {
 }
 
 fn bird(star: &Star) -> Result<Bird> {
-    star.bird(1, 65001, &["198.51.100.0/24", "203.0.113.0/24"], "debug { events };")
+    star.bird(1, 65001, &["198.51.100.0/24", "203.0.113.0/24"], EVENTS)
 }
 
 /// Puts another configuration into the file; what `holdfast reload` says of it.
@@ -155,5 +167,69 @@ fn of_five_thousand_peers_one_is_changed_and_the_others_are_not_touched() -> Res
     let changed = router.neighbor(&name)?;
     ensure!(changed["nbrDesc"] == "port 9 of the exchange", "{changed}");
     ensure!(router.neighbor("transit")?["connectionsDropped"] == 0);
+    Ok(())
+}
+
+/// What `bgp` has worked into every route, and the rib into its tables: their processes are replaced, and neither sessions
+/// nor the kernel's routes notice.
+#[test]
+fn settings_of_the_whole_speaker_change_under_its_sessions() -> Result<()> {
+    let star = Star::new(2)?;
+    let prefix = "198.51.100.0/24";
+    let birds = [star.bird(1, 65001, &[prefix], EVENTS)?, star.bird(2, 65001, &[prefix], EVENTS)?];
+    let peers = [TRANSIT, TRANSIT_2].concat();
+    let set = wanted(&format!("\"{prefix}\""));
+    let with = |settings: &str, rib: &str| {
+        let router = ROUTER.replace("[bgp]", &format!("{rib}[bgp]\n{settings}"));
+        [router, peers.clone(), set.clone()].concat()
+    };
+    let router = Router::start(&star.router, &with("", ""))?;
+    let names = ["transit", "second"];
+    names.iter().try_for_each(|name| router.until_established(name, LIMIT).map(drop))?;
+    until_installed(&star, prefix, true)?;
+    let mut monitor = None;
+    let gateways = |wanted: usize| {
+        wait::until("next hops in the kernel", LIMIT, || {
+            let routes = kernel::routes(&star.router, false).map_err(|error| error.to_string())?;
+            let route = routes.get(&prefix.parse().expect("a prefix")).cloned().unwrap_or_default();
+            let found = ["10.0.1.2", "10.0.2.2"].iter().filter(|gateway| route.contains(**gateway)).count();
+            if found == wanted { Ok(()) } else { Err(route) }
+        })
+    };
+    gateways(1)?;
+    for (settings, rib, replaced) in [
+        ("max-paths = 2\n", "", "processes replaced: bgp\n"),
+        (
+            "max-paths = 2\nlocal-preference = 200\ncluster-id = \"10.0.0.99\"\n",
+            "",
+            "processes replaced: bgp\n",
+        ),
+        ("max-paths = 2\ndamping = {}\nnonstop-memory = \"512 MiB\"\n", "", "processes replaced: bgp\n"),
+        ("max-paths = 2\n", "[rib]\ndistance = { ebgp = 30 }\n", "processes replaced: rib, bgp\n"),
+        ("max-paths = 2\n", "[sandbox.limits.rib]\nmemory = \"1 GiB\"\n", "processes replaced: rib, bgp\n"),
+    ] {
+        let text = reload(&router, &[&with(settings, rib)])?;
+        ensure!(text.contains(replaced) && !text.contains("sessions ended"), "{text}");
+        gateways(2)?;
+        // From the second one on nothing is different for the kernel.
+        if monitor.is_none() {
+            monitor = Some(kernel::Monitor::start(&star.router)?);
+        }
+        if settings.contains("local-preference") {
+            let shown = router.show(&["bgp", "route", prefix])?;
+            ensure!(shown["paths"][0]["locPrf"] == 200, "{shown}");
+        }
+        if rib.contains("ebgp") {
+            wait::until("the distance", LIMIT, || {
+                let shown = router.show(&["route", prefix]).map_err(|error| error.to_string())?;
+                if shown[prefix][0]["distance"] == 30 { Ok(()) } else { Err(shown.to_string()) }
+            })?;
+        }
+    }
+    for bird in &birds {
+        ensure!(bird.sessions()? == 1, "a session did not stay: {}", router.log_tail());
+    }
+    let deleted = monitor.context("it is watched")?.deletions()?;
+    ensure!(deleted.is_empty(), "{deleted:?}");
     Ok(())
 }

@@ -14,6 +14,7 @@ mod history;
 mod metrics;
 mod protocols;
 mod reload;
+mod replace;
 mod sandbox;
 mod secrets;
 mod seeds;
@@ -414,13 +415,7 @@ async fn spawn(manager: &Rc<Manager>, name: &'static str) {
 
 impl Manager {
     /// Starts what a new configuration wants besides, and ends what it does not.
-    pub(crate) fn want(&self, old: &Config, config: &Config) {
-        // Where it may write is decided at its birth.
-        if sandbox::directories(old) != sandbox::directories(config) {
-            let life = self.supervisor.borrow().process("monitor").and_then(|process| process.state.life());
-            self.supervisor.borrow_mut().forgive("monitor");
-            life.into_iter().for_each(|(pid, _)| self.signal(pid, Signal::TERM, "other directories"));
-        }
+    pub(crate) fn want(&self, config: &Config) {
         for pid in self.supervisor.borrow_mut().want(&wanted(&self.processes, config), Instant::now()) {
             self.signal(pid, Signal::TERM, "not wanted any more");
         }

@@ -14,18 +14,14 @@ use holdfast_api::{
     rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
     transport::v1::{RetireRequest, TransportClient},
 };
-use holdfast_process::{End, OLD_TRANSPORT};
+use holdfast_process::OLD_TRANSPORT;
 use holdfast_xrl::{ErrorKind, XrlError};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
-use crate::{service::Manager, supervisor::State};
+use crate::{replace::Replacement, service::Manager};
 
-/// A new process takes no longer to run.
-const RUN_LIMIT: Duration = Duration::from_secs(60);
-/// So often a new process may die before it runs.
-const MOST_DEATHS: u32 = 3;
 /// Those between whom routes are under way.
 const WITH_ROUTES: [&str; 3] = ["fea", "rib", "bgp"];
 /// Before the next one is replaced, the routes are where they belong, as far as they were before: what peers bring whose
@@ -312,52 +308,15 @@ impl Upgrade<'_> {
 
     /// Has a process make room, and waits until another runs in its place; whether the one before lives on.
     async fn replace(&self, name: &str, room: Room) -> Result<bool, String> {
-        let deaths = || {
-            let supervisor = self.manager.supervisor.borrow();
-            supervisor.process(name).map_or(0, |process| process.restarts)
-        };
-        let before = deaths();
-        let old = self.manager.pid(name);
-        self.manager.supervisor.borrow_mut().forgive(name);
-        let retired = match (room, old) {
+        let replacement = Replacement::of(self.manager, name);
+        let retired = match (room, replacement.old) {
             (Room::Retires, Some(pid)) => self.retire(name, pid).await,
             (Room::Retires, None) | (Room::Dies, _) => Ok(false),
         };
         let retired = retired.map_err(|error| error.message().to_owned())?;
-        if let Some(pid) = old.filter(|_| !retired) {
-            let signal = match self.manager.processes.named(name).map(|process| process.end) {
-                Some(End::Asked) => Signal::TERM,
-                Some(End::Killed) | None => Signal::KILL,
-            };
-            self.manager.signal(pid, signal, REASON);
+        if !retired {
+            replacement.end(REASON);
         }
-        let runs = async {
-            loop {
-                // Before it is looked at: nothing is missed.
-                let (running, ended) = (self.manager.running.notified(), self.manager.ended.notified());
-                let state =
-                    self.manager.supervisor.borrow().process(name).map(|process| process.state.clone());
-                if let Some(State::Running { pid, .. }) = state
-                    && Some(pid) != old
-                {
-                    return Ok(retired);
-                }
-                if deaths().saturating_sub(before) > MOST_DEATHS {
-                    let supervisor = self.manager.supervisor.borrow();
-                    let how = supervisor.process(name).map(|process| process.last_exit.clone());
-                    return Err(format!("it has ended {MOST_DEATHS} times ({})", how.unwrap_or_default()));
-                }
-                tokio::select! { () = running => {} () = ended => {} }
-            }
-        };
-        let late = |_| {
-            let supervisor = self.manager.supervisor.borrow();
-            let process = supervisor.process(name);
-            process.map(|process| format!("it is {}; {}", process.state.word(), process.detail))
-        };
-        match tokio::time::timeout(RUN_LIMIT, runs).await {
-            Ok(result) => result,
-            Err(error) => Err(late(error).unwrap_or_default()),
-        }
+        replacement.runs().await.map(|()| retired)
     }
 }
