@@ -100,7 +100,7 @@ pub(crate) static LOG: Table = Table {
     doc: "How events are written, on standard error.",
     keys: &[
         key("format", Word(&["text", "json"]), Is("\"text\""), Restart, "`\"json\"`: one object a line"),
-        key("level", LEVEL, Is("\"info\""), Restart, "the least important that is written"),
+        key("level", LEVEL, Is("\"info\""), Reload, "the least important that is written"),
     ],
 };
 

@@ -54,12 +54,12 @@ impl Schema {
         let all: Vec<_> = FIRST.into_iter().chain(processes).collect();
         let levels = all.iter().map(|process| {
             let doc = format!("of the process that {}", process.does);
-            describe::key(process.name, keys::LEVEL, Else("`level`"), Effect::Restart, doc.leak())
+            describe::key(process.name, keys::LEVEL, Else("`level`"), Effect::Reload, doc.leak())
         });
         // Nobody would start the keeper again when it has used up its memory.
         let limits = all.iter().skip(1).map(|process| describe::table(process.name, &keys::LIMITS));
         let log = with(&keys::LOG, "process", "The level of single processes.", levels.collect());
-        let limits_doc = "What each process may use, from its next start on.";
+        let limits_doc = "What each process may use.";
         let sandbox = with(&keys::SANDBOX, "limits", limits_doc, limits.collect());
         let file = keys::FILE.keys.iter().map(|key| match key.name {
             "log" => describe::table("log", log),

@@ -143,7 +143,7 @@ impl Run {
         let options = holdfast_keeper::Options {
             configuration: self.config,
             runtime_directory: self.runtime_dir,
-            log_level: config.log.filter(),
+            log_filter: config.log.filter(),
             log_format: match config.log.format {
                 LogFormat::Text => "text".into(),
                 LogFormat::Json => "json".into(),

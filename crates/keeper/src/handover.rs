@@ -65,7 +65,7 @@ impl Handed {
         let options = Options {
             configuration: path(&state.configuration),
             runtime_directory: path(&state.runtime_directory),
-            log_level: state.log_level.clone(),
+            log_filter: state.log_level.clone(),
             log_format: state.log_format.clone(),
             sandbox: state.sandbox.clone().unwrap_or_default(),
         };
@@ -202,7 +202,7 @@ impl Keeper {
             format: KEEPER_STATE,
             configuration: self.options.configuration.as_os_str().as_bytes().to_vec(),
             runtime_directory: self.options.runtime_directory.as_os_str().as_bytes().to_vec(),
-            log_level: self.options.log_level.clone(),
+            log_level: self.log_filter(),
             log_format: self.options.log_format.clone(),
             processes: children.living.iter().map(process).collect(),
             kept: store.iter().map(kept).collect(),

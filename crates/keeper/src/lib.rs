@@ -76,7 +76,7 @@ pub struct Options {
     /// Directory of the operator's socket; created if missing.
     pub runtime_directory: PathBuf,
     /// Level of the log, as the configuration says.
-    pub log_level: String,
+    pub log_filter: String,
     /// "text" or "json".
     pub log_format: String,
     /// How the manager is confined.
@@ -88,7 +88,7 @@ pub struct Options {
 /// # Errors
 /// The runtime directory is in use or cannot be used; the stop was not orderly.
 pub fn run(options: Options, processes: Processes) -> Result<()> {
-    log::start("keeper", &options.log_level, &options.log_format);
+    log::start("keeper", &options.log_filter, &options.log_format);
     let _named = log::process("keeper").entered();
     holdfast_sys::process::keep_descriptors().context("keeping inherited descriptors from processes")?;
     let directory = &options.runtime_directory;
@@ -115,7 +115,7 @@ pub fn take_over(trial: bool, processes: Processes) -> Result<()> {
     take_rights()?;
     // The kernel has named it after the descriptor that was executed.
     holdfast_sys::process::set_name("holdfast")?;
-    log::start("keeper", &handed.options.log_level, &handed.options.log_format);
+    log::start("keeper", &handed.options.log_filter, &handed.options.log_format);
     let _named = log::process("keeper").entered();
     info!(event = "handover-ended", "this keeper has taken over");
     let directory = handed.options.runtime_directory.clone();

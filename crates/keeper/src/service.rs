@@ -43,6 +43,8 @@ const UPGRADE: &str = "upgrade";
 pub(crate) struct Keeper {
     pub(crate) node: Node,
     pub(crate) options: Options,
+    /// What is logged, unless the environment says it.
+    log_filter: RefCell<String>,
     /// What it may start besides the manager.
     processes: Processes,
     /// Of the runtime directory.
@@ -79,6 +81,7 @@ impl Keeper {
         let own = Rc::new(own);
         let keeper = Rc::new(Self {
             node: Node::new("keeper"),
+            log_filter: options.log_filter.clone().into(),
             options,
             processes,
             lock,
@@ -141,11 +144,16 @@ impl Keeper {
         }
     }
 
+    /// What is logged, as far as the file says it.
+    pub(crate) fn log_filter(&self) -> String {
+        self.log_filter.borrow().clone()
+    }
+
     /// What processes are told by environment.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let or = |name: &str, text: &String| std::env::var(name).unwrap_or_else(|_| text.clone());
         vec![
-            (log::LEVEL.to_owned(), or(log::LEVEL, &self.options.log_level)),
+            (log::LEVEL.to_owned(), or(log::LEVEL, &self.log_filter.borrow())),
             (log::FORMAT.to_owned(), or(log::FORMAT, &self.options.log_format)),
         ]
     }
@@ -543,6 +551,14 @@ impl KeeperServer for Served {
     async fn limit_hangs(&self, _: &CallContext, request: api::LimitHangsRequest) -> Result<Empty, XrlError> {
         self.0.limit_hangs(Duration::from_millis(request.limit_milliseconds));
         Ok(Empty {})
+    }
+
+    async fn set_log(&self, _: &CallContext, request: api::LogFilter) -> Result<api::LogFilter, XrlError> {
+        log::check(&request.filter).map_err(|error| XrlError::invalid_argument(error.to_string()))?;
+        self.0.log_filter.replace(request.filter.clone());
+        let filter = std::env::var(log::LEVEL).unwrap_or(request.filter);
+        log::set("keeper", &filter);
+        Ok(api::LogFilter { filter })
     }
 
     async fn turns(&self, _: &CallContext, _: Empty) -> Result<api::TurnsReply, XrlError> {

@@ -55,7 +55,7 @@ fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
     let options = Options {
         configuration: PathBuf::from("router.toml"),
         runtime_directory,
-        log_level: "info".into(),
+        log_filter: "info".into(),
         log_format: "text".into(),
         sandbox: Sandbox::default(),
     };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
-    router::Router,
+    router::{Files, Router},
     topology::{ROUTER, Star},
     wait,
 };
@@ -89,5 +89,44 @@ fn each_line_is_an_object_that_names_its_process_and_a_process_may_be_silent() -
         ensure!(!is_important || line["event"].is_string(), "no event: {line}");
     }
     ensure!(lines.iter().all(|line| line["span"]["process"] != "fea"), "the fea was told to say errors only");
+    Ok(())
+}
+
+/// The level of a process is another one after a reload, in the same process and in the next one of its name.
+#[test]
+fn a_level_changes_in_processes_that_run() -> Result<()> {
+    const DEBUGGING: &str = "[log]\nformat = \"json\"\nprocess = { bgp = \"debug\" }\n";
+    let star = Star::new(2)?;
+    let router = Router::start(&star.router, &[LOG, ROUTER, FLAPPING].concat())?;
+    let pids = || ["keeper", "manager", "rib", "bgp"].map(|name| router.pid(name).ok());
+    let before = pids();
+    let debugged = |process: &str| {
+        let lines = lines(&router).unwrap_or_default();
+        lines.iter().filter(|line| line["span"]["process"] == process && line["level"] == "DEBUG").count()
+    };
+    // A peer that changes is worth a line of debugging.
+    let change = |log: &str, number: usize| {
+        let changed =
+            FLAPPING.replace("passive = true", &format!("passive = true\ndescription = \"{number}\""));
+        router.reload_with_files(&[log, ROUTER, &changed].concat(), &Files::new())
+    };
+    let until_more = |number: usize| {
+        let then = debugged("bgp");
+        wait::until("a line of debugging", LIMIT, || {
+            change(DEBUGGING, number + router.log().len()).map_err(|error| format!("{error:#}"))?;
+            if debugged("bgp") > then { Ok(()) } else { Err(router.log_tail()) }
+        })
+    };
+    change(LOG, 1)?;
+    ensure!(debugged("bgp") == 0, "{}", router.log_tail());
+    let said = change(DEBUGGING, 2)?;
+    ensure!(said.contains("[log] changed"), "{said}");
+    until_more(3)?;
+    ensure!(debugged("rib") == 0 && pids() == before, "{}", router.log_tail());
+    router.kill("bgp")?;
+    router.wait_running()?;
+    until_more(4)?;
+    let refused = change("", 5).expect_err("the form is fixed").to_string();
+    ensure!(refused.contains("`format` in [log]"), "{refused}");
     Ok(())
 }

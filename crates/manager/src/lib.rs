@@ -37,7 +37,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use holdfast_api::{
-    keeper::v1::{Empty, GetRequest, LimitHangsRequest, ProcessEvent, SignalRequest, SpawnRequest},
+    keeper::v1::{
+        Empty, GetRequest, LimitHangsRequest, LogFilter, ProcessEvent, SignalRequest, SpawnRequest,
+    },
+    log::v1::{Level, LogClient},
     socket::v1::SocketDispatcher,
 };
 use holdfast_config::{Config, Holds, List, Schema};
@@ -410,6 +413,29 @@ async fn spawn(manager: &Rc<Manager>, name: &'static str) {
             warn!(event = "process-failed", process = name, "cannot be started: {error}");
             supervisor.spawn_failed(name, error.to_string(), now);
         }
+    }
+}
+
+/// Has everybody log by another filter. One that cannot be told now is told at its next start.
+async fn set_log(manager: Rc<Manager>, filter: String) {
+    let filter = match manager.keeper.set_log(LogFilter { filter }).await {
+        Ok(in_effect) => in_effect.filter,
+        Err(error) => return warn!(event = "log-failed", "the keeper keeps its log as it is: {error}"),
+    };
+    holdfast_process::log::set("manager", &filter);
+    let names: Vec<_> = manager.supervisor.borrow().processes().iter().map(|process| process.name).collect();
+    for name in names {
+        let (manager, filter) = (Rc::clone(&manager), filter.clone());
+        spawn_task(async move {
+            let told = async {
+                let process: LogClient = manager.resolver.client(name).await?;
+                process.set_level(Level { filter }).await
+            };
+            let late = |_| Err(XrlError::timeout("no answer"));
+            if let Err(error) = tokio::time::timeout(CONFIGURE_LIMIT, told).await.unwrap_or_else(late) {
+                warn!(event = "log-failed", process = name, "keeps its log as it is: {error}");
+            }
+        });
     }
 }
 

@@ -141,6 +141,9 @@ pub(crate) async fn replace(
     let replaced = replaced(manager, &old, &new);
     let followed = manager.doors.follow(&new).await;
     manager.limit_hangs();
+    if old.log != new.log {
+        spawn_task(crate::set_log(Rc::clone(manager), new.log.filter()));
+    }
     let mut problems = protocols::follow(manager).await;
     problems.extend(followed.err().map(|error| format!("listeners: {}", error.message())));
     problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
@@ -297,7 +300,7 @@ fn only_with_a_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let fixed = [
         ("`id` in [router]", old.router.id != new.router.id),
         ("`asn` in [router]", old.router.asn != new.router.asn),
-        ("[log]", old.log != new.log),
+        ("`format` in [log]", old.log.format != new.log.format),
         ("`mode` in [sandbox]", old.sandbox.mode != new.sandbox.mode),
         ("`first-user` in [sandbox]", old.sandbox.first_user != new.sandbox.first_user),
         ("`enabled` in [rib]", old.rib.enabled != new.rib.enabled),
@@ -388,6 +391,9 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
             .filter(|c| c.0)
             .map(|c| c.1.to_owned()),
     );
+    if old.log != new.log {
+        lines.push("[log] changed".to_owned());
+    }
     if old.sandbox.limits != new.sandbox.limits {
         lines.push("[sandbox.limits] changed".to_owned());
     }

@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, io};
 
 use holdfast_api::{
-    keeper::v1::KeeperClient, manager::v1::ManagerClient, metrics::v1::MetricsClient,
+    keeper::v1::KeeperClient, log::v1::LogClient, manager::v1::ManagerClient, metrics::v1::MetricsClient,
     process::v1::ProcessClient, profile::v1::ProfileClient, socket::v1::SocketClient,
 };
 use holdfast_xrl::{
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Binary, Processes};
 
 /// What keeper and manager serve, and every process.
-const COMMON: [&ServiceInfo; 8] = [
+const COMMON: [&ServiceInfo; 9] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
@@ -28,6 +28,7 @@ const COMMON: [&ServiceInfo; 8] = [
     SocketClient::SERVICE,
     ProfileClient::SERVICE,
     ProcessClient::SERVICE,
+    LogClient::SERVICE,
     MetricsClient::SERVICE,
 ];
 

@@ -20,6 +20,7 @@ use std::{
 use anyhow::{Context, Result};
 use holdfast_api::{
     keeper::v1::{Empty, KeeperClient},
+    log::v1::LogDispatcher,
     profile::v1::ProfileDispatcher,
 };
 use holdfast_sandbox::Sandbox;
@@ -107,6 +108,7 @@ impl Boot {
     pub fn new(node: Node, keeper: KeeperClient) -> Self {
         let profile = Profile::default();
         node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
+        node.serve(LogDispatcher::new(log::LogService(node.class().to_owned())));
         let metrics = Metrics::of(&node);
         let (closed, membership) = Default::default();
         Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: None, membership }

@@ -3,11 +3,15 @@
 //! The keeper says by environment what the configuration says, so that a process logs its first line right.
 
 mod limit;
+mod service;
+
+use std::sync::OnceLock;
 
 use tracing::{Span, Subscriber, error_span, subscriber::set_global_default};
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt::MakeWriter};
 
 pub use limit::{BURST, EVERY, Limits};
+pub(crate) use service::LogService;
 
 /// Names a level ("info") or a filter as tracing-subscriber reads it, with levels of single processes in between:
 /// "info,bgp=debug".
@@ -36,8 +40,31 @@ pub fn start(process: &str, level: &str, format: &str) {
     let said = std::env::var(LEVEL).unwrap_or_else(|_| level.to_owned());
     let filter = filter(&own(process, &said)).unwrap_or_else(|_| EnvFilter::new("info"));
     let json = std::env::var(FORMAT).as_deref().unwrap_or(format) == "json";
+    let (lines, set) = lines(filter, json, std::io::stderr);
     // Somebody else may have started it: a test, say.
-    let _ = set_global_default(lines(filter, json, std::io::stderr));
+    if set_global_default(lines).is_ok() {
+        let _ = SET.set(set);
+    }
+}
+
+/// Puts another filter in the place of the one that is used.
+type Set = Box<dyn Fn(EnvFilter) + Send + Sync>;
+
+static SET: OnceLock<Set> = OnceLock::new();
+
+/// Logs by another filter from now on: "info,bgp=debug". One that cannot be read changes nothing.
+pub fn set(process: &str, said: &str) {
+    if let (Ok(filter), Some(set)) = (filter(&own(process, said)), SET.get()) {
+        set(filter);
+    }
+}
+
+/// Whether a filter can be read.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(said: &str) -> Result<(), ParseError> {
+    filter(said).map(drop)
 }
 
 fn filter(said: &str) -> Result<EnvFilter, ParseError> {
@@ -53,14 +80,23 @@ fn own(process: &str, filter: &str) -> String {
     std::iter::once(level).chain(others).collect::<Vec<_>>().join(",")
 }
 
-fn lines<W>(filter: EnvFilter, json: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+fn lines<W>(filter: EnvFilter, json: bool, writer: W) -> (Box<dyn Subscriber + Send + Sync>, Set)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+    // It fails where nothing logs any more.
     match json {
-        true => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
-        false => Box::new(lines.with_ansi(false).finish()),
+        true => {
+            let lines = lines.json().flatten_event(true).with_span_list(false).with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+        }
+        false => {
+            let lines = lines.with_ansi(false).with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+        }
     }
 }
 
@@ -84,7 +120,8 @@ mod tests {
     fn captured(level: &str, json: bool, act: impl FnOnce()) -> String {
         let out = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&out);
-        let subscriber = lines(filter(level).expect("a filter"), json, move || Shared(Arc::clone(&writer)));
+        let (subscriber, _) =
+            lines(filter(level).expect("a filter"), json, move || Shared(Arc::clone(&writer)));
         with_default(subscriber, act);
         let out = out.lock().expect("nobody panicked");
         String::from_utf8_lossy(&out).into_owned()
@@ -124,6 +161,27 @@ mod tests {
         assert_eq!(own("bgp", "warn"), "warn");
         let is_logged = |filter: &str| logged(&own("bgp", filter), false).contains("session down");
         assert!(is_logged("error,bgp=warn") && !is_logged("info,bgp=error") && is_logged("info,rib=error"));
+    }
+
+    #[test]
+    fn another_filter_is_used_in_the_place_of_the_first() {
+        for json in [false, true] {
+            let out = Arc::new(Mutex::new(Vec::new()));
+            let writer = Arc::clone(&out);
+            let error = filter("error").expect("a filter");
+            let (subscriber, set) = lines(error, json, move || Shared(Arc::clone(&writer)));
+            with_default(subscriber, || {
+                let _named = process("bgp").entered();
+                warn!("too early");
+                set(filter(&own("bgp", "error,bgp=warn")).expect("a filter"));
+                warn!("heard");
+                set(filter("error").expect("a filter"));
+                warn!("too late");
+            });
+            let out = out.lock().expect("nobody panicked");
+            let text = String::from_utf8_lossy(&out);
+            assert!(text.contains("heard") && text.contains("bgp") && !text.contains("too "), "{text}");
+        }
     }
 
     #[test]
