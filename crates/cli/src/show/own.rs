@@ -17,6 +17,9 @@ use crate::{
     text::Table,
 };
 
+/// Rows that are read of somebody who may be anybody.
+const MOST_ROWS: usize = 1 << 20;
+
 /// What follows `show` where it begins with the name of a process.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast show", no_binary_name = true)]
@@ -96,6 +99,9 @@ pub(super) async fn show(
                 .map_err(|error| Failure::NoAnswer(format!("{name} answers with what is no row: {error}")))?;
             rows.push(row.0);
         }
+        if rows.len() > MOST_ROWS {
+            return Err(Failure::NoAnswer(format!("{name} answers with more than {MOST_ROWS} rows")));
+        }
     }
     if as_json {
         let objects = rows.into_iter().map(|row| Value::Object(row.into_iter().collect()));
@@ -116,7 +122,8 @@ pub(super) async fn show(
 fn title(name: &str) -> String {
     let words = name.replace(['-', '_'], " ");
     let mut letters = words.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    let title: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+    harmless(&title)
 }
 
 /// A value without the marks of JSON, and without what a terminal would obey.
@@ -126,5 +133,37 @@ fn cell(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
+    harmless(&text)
+}
+
+fn harmless(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rows_keep_their_order_and_nothing_obeys_them() {
+        let row: Row =
+            serde_json::from_str(r#"{"next-hop": "a\u001bb", "metric": 3, "age": null}"#).expect("a row");
+        let titles: Vec<_> = row.0.iter().map(|(name, _)| title(name)).collect();
+        assert_eq!(titles, ["Next hop", "Metric", "Age"]);
+        let cells: Vec<_> = row.0.iter().map(|(_, value)| cell(value)).collect();
+        assert_eq!(cells, ["ab", "3", "-"]);
+        assert_eq!(cell(&json!([1, "x"])), "[1,\"x\"]");
+    }
+
+    #[test]
+    fn options_behind_the_name_are_taken() {
+        let mut options = Options { runtime_dir: "/run/a".into(), json: false };
+        let mut words: Vec<_> = ["rip", "--json", "routes"].map(str::to_owned).into();
+        settle(&mut words, &mut options).expect("a command");
+        assert_eq!((words, options.json), (vec!["rip".to_owned(), "routes".to_owned()], true));
+        let mut words: Vec<_> = ["rip", "--runtime-dir", "/run/b", "a", "b"].map(str::to_owned).into();
+        assert!(settle(&mut words, &mut options).is_err(), "a word too many");
+    }
 }
