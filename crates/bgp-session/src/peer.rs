@@ -119,6 +119,21 @@ impl Peer {
         &self.config
     }
 
+    /// Takes what of another configuration no OPEN says; a session that is up stays. Whether we dial counts at once, the
+    /// time between attempts from the next one on, and that for stale routes when the peer restarts next.
+    pub fn change_local(&mut self, other: &PeerConfig, now: Instant) {
+        let PeerConfig { passive, connect_retry, stale_time, .. } = *other;
+        (self.config.passive, self.config.connect_retry) = (passive, connect_retry);
+        self.config.stale_time = stale_time;
+        let is_alone = self.connections.iter().all(Option::is_none);
+        if passive && is_alone {
+            self.timers.stop(Timer::ConnectRetry);
+        } else if self.deadline(Timer::ConnectRetry).is_none() {
+            self.heard(now);
+            self.history.enter(self.current_state(), now);
+        }
+    }
+
     /// The capabilities that our next OPEN offers.
     pub fn offered(&self) -> Vec<Capability> {
         Offer::new(&self.config, self.plain).open().capabilities

@@ -372,8 +372,8 @@ impl Neighbor {
         self.source == other.source && self.import == other.import && self.export == other.export
     }
 
-    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies, limits, words
-    /// and what becomes of it when we die differ, or whether it is to be down.
+    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies, limits, words,
+    /// times that no OPEN says and what becomes of it when we die differ, or whether it is to be down.
     pub(crate) fn keeps_session(&self, other: &Self) -> bool {
         let session = |peer: &api::Peer| api::Peer {
             import: String::new(),
@@ -387,6 +387,10 @@ impl Neighbor {
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,
+            passive: false,
+            connect_retry_seconds: 0,
+            stale_seconds: 0,
+            enforce_first_as: false,
             next_hop_self: false,
             default_originate: false,
             paths: Some(fixed_path_rules(peer.paths.unwrap_or_default())),

@@ -576,6 +576,8 @@ impl Speaker {
                 connection.unprotect(Unprotected::NotConfigured);
             }
             let asn = slot.session.negotiated().map(|negotiated| negotiated.asn);
+            slot.session.change_local(&slot.neighbor.session(&self.settings), now);
+            self.drain(index, now);
             self.configure_pipeline(index, asn);
             let Some(slot) = self.slots.get_mut(&index) else { return };
             for direction in [Direction::Import, Direction::Export] {

@@ -173,7 +173,7 @@ pub struct Call {
 impl Command {
     /// Carries the command out, on standard output and standard error. `schema` is that of the routers of this build.
     pub fn run(mut self, schema: Schema) -> ExitCode {
-        if let Err(error) = self.settle() {
+        if let Err(error) = self.settle(schema) {
             error.exit();
         }
         let json = self.wants_json();
@@ -193,9 +193,9 @@ impl Command {
     ///
     /// # Errors
     /// Words that no process takes.
-    fn settle(&mut self) -> Result<(), clap::Error> {
+    fn settle(&mut self, schema: Schema) -> Result<(), clap::Error> {
         match self {
-            Self::Show { options, what: show::What::Own(words) } => show::own::settle(words, options),
+            Self::Show { options, what: show::What::Own(words) } => show::own::settle(words, schema, options),
             _ => Ok(()),
         }
     }

@@ -82,6 +82,11 @@ impl Schema {
         self.file
     }
 
+    /// Whether a process of this name has a section for itself.
+    pub fn has_section(&self, process: &str) -> bool {
+        self.sections.iter().any(|own| own.process == process)
+    }
+
     /// The sections that belong to one process each.
     pub(crate) fn sections(&self) -> &'static [Owned] {
         self.sections

@@ -95,9 +95,11 @@ fn what_is_different_takes_effect_and_other_sessions_stay() -> Result<()> {
     ensure!(reload(&router, &[ROUTER, TRANSIT, &one, GUESTS])?.contains("nothing has changed"));
 
     // A policy: for routes that are there already. A peer more is no matter of the others. And a session that is not
-    // to outlive bgp any more lives on.
+    // to outlive bgp any more lives on, and what no OPEN says ends none.
     let other = wanted("\"203.0.113.0/24\"");
-    let mortal = TRANSIT.replace("asn = 65001", "asn = 65001\nnonstop = false");
+    let local =
+        "nonstop = false\npassive = true\nconnect-retry = 9\nstale-time = 10\nenforce-first-as = false";
+    let mortal = TRANSIT.replace("asn = 65001", &format!("asn = 65001\n{local}"));
     let text = reload(&router, &[ROUTER, &mortal, &other, GUESTS, NOBODY])?;
     for change in ["prefix-sets changed: wanted", "peers added: nobody", "peers changed: transit"] {
         ensure!(text.contains(change), "{text}");

@@ -6,6 +6,7 @@
 //! runs in `reload`, and how it becomes the file, is kept as a version and rolled back in `commit`.
 
 mod back_off;
+mod birth;
 mod commit;
 mod configure;
 mod doors;
@@ -14,7 +15,6 @@ mod history;
 mod metrics;
 mod protocols;
 mod reload;
-mod replace;
 mod sandbox;
 mod secrets;
 mod seeds;
@@ -54,6 +54,7 @@ use tracing::{info, warn};
 
 pub use crate::sandbox::sandbox;
 use crate::{
+    birth::wanted,
     doors::Doors,
     reload::Candidate,
     seeds::Seeds,
@@ -108,28 +109,6 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         ),
         false => error,
     })
-}
-
-/// Which processes a configuration wants, in the order of start.
-fn wanted(processes: &Processes, config: &Config) -> Vec<&'static str> {
-    processes.as_configured().map(|process| process.name).filter(|name| is_wanted(name, config)).collect()
-}
-
-fn is_wanted(process: &str, config: &Config) -> bool {
-    let asks = !config.rpki.caches.is_empty();
-    match process {
-        "fea" | "rib" => config.rib.enabled,
-        "transport" => {
-            let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
-            config.bgp.is_some() || answers || asks
-        }
-        "rpki" => asks,
-        "bgp" => config.bgp.is_some(),
-        "metrics" => config.metrics.is_some(),
-        "glass" => config.glass.is_some(),
-        "monitor" => config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()),
-        _ => config.sections.contains_key(process),
-    }
 }
 
 /// Does something that takes the longer the more is configured, while others are answered: a turn of the event loop has to be

@@ -21,11 +21,12 @@ use tracing::{info, warn};
 
 use crate::{
     CONFIGURE_LIMIT, apart,
+    birth::is_replaced,
     configure::{self, Message, Part},
     parse, protocols, read_text,
-    replace::{Replacement, is_replaced},
     service::Manager,
     tcp,
+    upgrade::Replacement,
 };
 
 /// Who is told, in this order.
@@ -356,6 +357,10 @@ fn ending(old: &Config, new: &Config) -> Vec<String> {
             shutdown_text: String::new(),
             group: String::new(),
             disabled: false,
+            passive: false,
+            connect_retry_seconds: 0,
+            stale_seconds: 0,
+            enforce_first_as: false,
             next_hop_self: false,
             default_originate: false,
             send_all_paths: peer.send_paths.is_some(),

@@ -14,13 +14,16 @@ use holdfast_api::{
     rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
     transport::v1::{RetireRequest, TransportClient},
 };
-use holdfast_process::OLD_TRANSPORT;
+use holdfast_process::{End, OLD_TRANSPORT};
 use holdfast_xrl::{ErrorKind, XrlError};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
-use crate::{replace::Replacement, service::Manager};
+use crate::{
+    service::Manager,
+    supervisor::{Process, State},
+};
 
 /// Those between whom routes are under way.
 const WITH_ROUTES: [&str; 3] = ["fea", "rib", "bgp"];
@@ -319,4 +322,72 @@ impl Upgrade<'_> {
         }
         replacement.runs().await.map(|()| retired)
     }
+}
+
+/// A new process takes no longer to run.
+const RUN_LIMIT: Duration = Duration::from_secs(60);
+/// So often a new process may die before it runs.
+const MOST_DEATHS: u32 = 3;
+
+/// A process that is about to be replaced.
+pub(crate) struct Replacement<'a> {
+    manager: &'a Manager,
+    name: &'a str,
+    pub(crate) old: Option<u32>,
+    deaths: u32,
+}
+
+impl<'a> Replacement<'a> {
+    /// Begins with the process as it is. Its deaths until now no longer delay its next start.
+    pub(crate) fn of(manager: &'a Manager, name: &'a str) -> Self {
+        let old = manager.pid(name);
+        manager.supervisor.borrow_mut().forgive(name);
+        Self { manager, name, old, deaths: deaths(manager, name) }
+    }
+
+    /// Ends it as its descriptor says.
+    pub(crate) fn end(&self, reason: &str) {
+        let signal = match self.manager.processes.named(self.name).map(|process| process.end) {
+            Some(End::Asked) => Signal::TERM,
+            Some(End::Killed) | None => Signal::KILL,
+        };
+        self.old.iter().for_each(|pid| self.manager.signal(*pid, signal, reason));
+    }
+
+    /// Waits until another one runs.
+    ///
+    /// # Errors
+    /// In words of the operator, why none does.
+    pub(crate) async fn runs(&self) -> Result<(), String> {
+        let runs = async {
+            loop {
+                // Before it is looked at: nothing is missed.
+                let (running, ended) = (self.manager.running.notified(), self.manager.ended.notified());
+                let state = self.look(|process| process.state.clone());
+                if let Some(State::Running { pid, .. }) = state
+                    && Some(pid) != self.old
+                {
+                    return Ok(());
+                }
+                if deaths(self.manager, self.name).saturating_sub(self.deaths) > MOST_DEATHS {
+                    let how = self.look(|process| process.last_exit.clone()).unwrap_or_default();
+                    return Err(format!("it has ended {MOST_DEATHS} times ({how})"));
+                }
+                tokio::select! { () = running => {} () = ended => {} }
+            }
+        };
+        let late = |_| {
+            let now = self.look(|process| format!("it is {}; {}", process.state.word(), process.detail));
+            Err(now.unwrap_or_default())
+        };
+        tokio::time::timeout(RUN_LIMIT, runs).await.unwrap_or_else(late)
+    }
+
+    fn look<T>(&self, what: impl FnOnce(&Process) -> T) -> Option<T> {
+        self.manager.supervisor.borrow().process(self.name).map(what)
+    }
+}
+
+fn deaths(manager: &Manager, name: &str) -> u32 {
+    manager.supervisor.borrow().process(name).map_or(0, |process| process.restarts)
 }

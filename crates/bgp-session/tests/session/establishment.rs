@@ -189,3 +189,25 @@ fn dialling_that_is_not_answered_is_given_up_and_begun_anew() {
     assert!(solo.feed(Input::Connected(DIALLED)).is_empty(), "the old one came too late");
     assert_eq!(solo.feed(Input::Connected(next)).len(), 1);
 }
+
+#[test]
+fn what_no_open_says_changes_while_the_session_is_up_and_while_it_waits() {
+    let other = |passive, seconds| PeerConfig { passive, connect_retry: secs(seconds), ..config() };
+    let mut solo = Solo::in_state(State::Established);
+    solo.peer.change_local(&other(true, 60), solo.now);
+    assert_eq!((solo.peer.state(), solo.peer.poll_output()), (State::Established, None));
+    assert!(solo.peer.config().passive);
+
+    // Who waits, and may dial, does so at once; who may not any more stops waiting.
+    let mut solo = Solo::in_state(State::Active);
+    solo.peer.change_local(&other(true, 60), solo.now);
+    assert_eq!((solo.peer.poll_output(), solo.peer.deadline(Timer::ConnectRetry)), (None, None));
+    solo.peer.change_local(&other(false, 60), solo.now);
+    assert_eq!(solo.peer.state(), State::Connect);
+    assert!(solo.peer.deadline(Timer::ConnectRetry).is_some_and(|due| due - solo.now >= secs(45)));
+
+    // A stopped one stays so.
+    let mut idle = Solo::new(other(true, 5));
+    idle.peer.change_local(&other(false, 5), idle.now);
+    assert_eq!((idle.peer.state(), idle.peer.poll_output()), (State::Idle, None));
+}

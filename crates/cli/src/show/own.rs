@@ -2,8 +2,9 @@
 
 use std::{fmt, io::Write, path::PathBuf};
 
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use holdfast_api::process::v1::{ProcessClient, ShowRequest};
+use holdfast_config::Schema;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -37,7 +38,18 @@ struct Line {
 }
 
 /// Leaves the process and its command among the words; the options among them are taken.
-pub(crate) fn settle(words: &mut Vec<String>, options: &mut Options) -> Result<(), clap::Error> {
+///
+/// # Errors
+/// No process of this build answers to the name, or the words behind it are too many.
+pub(crate) fn settle(
+    words: &mut Vec<String>,
+    schema: Schema,
+    options: &mut Options,
+) -> Result<(), clap::Error> {
+    if let Some(name) = words.first().filter(|name| !schema.has_section(name)) {
+        let text = format!("unrecognized subcommand '{}' (see `holdfast show --help`)\n", harmless(name));
+        return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, text));
+    }
     let line = Line::try_parse_from(words.iter())?;
     options.json |= line.json;
     options.runtime_dir = line.runtime_dir.unwrap_or_else(|| options.runtime_dir.clone());
@@ -142,6 +154,7 @@ fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_config::{OwnSection, ProcessKeys, describe};
     use serde_json::json;
 
     use super::*;
@@ -157,13 +170,21 @@ mod tests {
         assert_eq!(cell(&json!([1, "x"])), "[1,\"x\"]");
     }
 
+    fn schema() -> Schema {
+        static TABLE: describe::Table = describe::Table { doc: "RIP", keys: &[] };
+        let section = Some(OwnSection { key: "rip", table: &TABLE });
+        Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section }])
+    }
+
     #[test]
     fn options_behind_the_name_are_taken() {
         let mut options = Options { runtime_dir: "/run/a".into(), json: false };
         let mut words: Vec<_> = ["rip", "--json", "routes"].map(str::to_owned).into();
-        settle(&mut words, &mut options).expect("a command");
+        settle(&mut words, schema(), &mut options).expect("a command");
         assert_eq!((words, options.json), (vec!["rip".to_owned(), "routes".to_owned()], true));
         let mut words: Vec<_> = ["rip", "--runtime-dir", "/run/b", "a", "b"].map(str::to_owned).into();
-        assert!(settle(&mut words, &mut options).is_err(), "a word too many");
+        assert!(settle(&mut words, schema(), &mut options).is_err(), "a word too many");
+        let mut words = vec!["ripp".to_owned()];
+        assert!(settle(&mut words, schema(), &mut options).is_err_and(|error| error.exit_code() == 2));
     }
 }

@@ -1,0 +1,87 @@
+//! Which processes a configuration wants, and what each takes at its birth only: a change of that replaces the process.
+//!
+//! Sessions and the kernel's routes outlive the processes that have them, so that a setting that is worked into every route
+//! need not change in a process that runs.
+
+use holdfast_config::{
+    Config,
+    schema::{Damping, ProcessLimits, Size},
+};
+use holdfast_process::Processes;
+use holdfast_types::RouterId;
+
+use crate::sandbox;
+
+/// Which processes a configuration wants, in the order of start.
+pub(crate) fn wanted(processes: &Processes, config: &Config) -> Vec<&'static str> {
+    processes.as_configured().map(|process| process.name).filter(|name| is_wanted(name, config)).collect()
+}
+
+fn is_wanted(process: &str, config: &Config) -> bool {
+    let asks = !config.rpki.caches.is_empty();
+    match process {
+        "fea" | "rib" => config.rib.enabled,
+        "transport" => {
+            let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
+            config.bgp.is_some() || answers || asks
+        }
+        "rpki" => asks,
+        "bgp" => config.bgp.is_some(),
+        "metrics" => config.metrics.is_some(),
+        "glass" => config.glass.is_some(),
+        "monitor" => config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()),
+        _ => config.sections.contains_key(process),
+    }
+}
+
+/// What a process takes at its birth only.
+#[derive(Debug, PartialEq)]
+struct Birth {
+    limits: ProcessLimits,
+    /// Where it writes.
+    directories: Vec<String>,
+    /// Of connected routes, and of those of BGP.
+    distances: Option<[u8; 3]>,
+    speaker: Option<Speaker>,
+}
+
+/// What `bgp` has worked into every route.
+#[derive(Debug, PartialEq)]
+struct Speaker {
+    local_preference: u32,
+    max_paths: u8,
+    cluster_id: Option<RouterId>,
+    damping: Option<Damping>,
+    nonstop_memory: Size,
+}
+
+fn birth(process: &str, config: &Config) -> Birth {
+    let limits = match process {
+        // What it carries would end with it: its limits are in effect from its next start on.
+        "transport" => ProcessLimits::default(),
+        _ => config.sandbox.limits_of(process),
+    };
+    let distance = config.rib.distance;
+    let speaker = config.bgp.as_ref().filter(|_| process == "bgp").map(|bgp| Speaker {
+        local_preference: bgp.local_preference,
+        max_paths: bgp.max_paths,
+        cluster_id: bgp.cluster_id,
+        damping: bgp.damping,
+        nonstop_memory: bgp.nonstop_memory,
+    });
+    Birth {
+        limits,
+        directories: if process == "monitor" { sandbox::directories(config) } else { Vec::new() },
+        distances: ["rib", "bgp"].contains(&process).then_some([
+            distance.connected,
+            distance.ebgp,
+            distance.ibgp,
+        ]),
+        speaker,
+    }
+}
+
+/// Whether a process has to be another one for another configuration, and is wanted by both.
+pub(crate) fn is_replaced(process: &str, old: &Config, new: &Config) -> bool {
+    is_wanted(process, old) && is_wanted(process, new) && birth(process, old) != birth(process, new)
+}
