@@ -65,6 +65,7 @@ pub static PROCESS: Process = Process {
     feeds: &["rib"],
     end: End::Killed,
     section: None,
+    routing: None,
     shows: &[],
 };
 

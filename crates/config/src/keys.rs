@@ -31,7 +31,7 @@ const SECONDS: Type = Number(0, 65_535);
 const PORT: Type = Number(1, 65_535);
 const U32: Type = Number(0, u32::MAX as u64);
 const COUNT: Type = Number(1, u32::MAX as u64);
-const DISTANCE: Type = Number(0, 255);
+pub(crate) const DISTANCE: Type = Number(0, 255);
 const PREFIX_RANGE: Type = Text("prefix, with `ge` and `le`", "10.0.0.0/8 le 24");
 const COMMUNITY: Type = Text("community", "65001:100");
 const COMMUNITY_PATTERN: Type = Text("community pattern", "65001:*");
@@ -123,7 +123,7 @@ static FEA: Table = Table {
     ],
 };
 
-static RIB: Table = Table {
+pub(crate) static RIB: Table = Table {
     doc: "The routing information base.",
     keys: &[
         key("enabled", Bool, Is("true"), Restart, "`false`: neither `rib` nor `fea` run; BGP selects and announces only, and every next hop counts as reachable"),

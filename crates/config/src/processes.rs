@@ -1,5 +1,7 @@
 //! What a configuration may say follows from the processes that there are: each may have a level of its log and limits.
 
+use std::net::IpAddr;
+
 use crate::{
     describe::{self, Default::Else, Effect, Key, Table},
     keys,
@@ -14,6 +16,29 @@ pub struct ProcessKeys {
     pub does: &'static str,
     /// The section that belongs to it alone.
     pub section: Option<OwnSection>,
+    /// The routing protocol that it speaks, if it brings its routes under its own name.
+    pub routing: Option<Routing>,
+}
+
+/// A routing protocol of a process with a section for itself: it has the role `protocol`, and its process's name as its
+/// name at the RIB, in policies and in `[rib.distance]`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Routing {
+    /// Administrative distance of its routes, unless `[rib.distance]` has another.
+    pub distance: u8,
+    /// The datagrams that it may send and receive, on the interfaces that its section names.
+    pub datagrams: &'static [Datagrams],
+}
+
+/// Datagrams of a protocol: UDP, sent and received at one port.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Datagrams {
+    /// The port.
+    pub port: u16,
+    /// The group that is joined on each interface; its family is that of the datagrams.
+    pub group: IpAddr,
+    /// TTL or hop limit of what is sent.
+    pub hops: u8,
 }
 
 /// A section of the configuration, `[key]`, that belongs to one process: its rows are all that is known of it here.
@@ -30,12 +55,13 @@ pub struct OwnSection {
 pub(crate) struct Owned {
     pub(crate) process: &'static str,
     pub(crate) section: OwnSection,
+    pub(crate) routing: Option<Routing>,
 }
 
 /// The processes that every router has: they start all others.
 const FIRST: [ProcessKeys; 2] = [
-    ProcessKeys { name: "keeper", does: "starts the others", section: None },
-    ProcessKeys { name: "manager", does: "decides what runs", section: None },
+    ProcessKeys { name: "keeper", does: "starts the others", section: None, routing: None },
+    ProcessKeys { name: "manager", does: "decides what runs", section: None, routing: None },
 ];
 
 /// What a configuration of a router with certain processes may say.
@@ -61,12 +87,21 @@ impl Schema {
         let log = with(&keys::LOG, "process", "The level of single processes.", levels.collect());
         let limits_doc = "What each process may use.";
         let sandbox = with(&keys::SANDBOX, "limits", limits_doc, limits.collect());
+        let distances = all.iter().filter_map(|process| {
+            let default = describe::Default::Is(process.routing?.distance.to_string().leak());
+            let doc = format!("of the process that {}", process.does);
+            Some(describe::key(process.name, keys::DISTANCE, default, Effect::Reload, doc.leak()))
+        });
+        let rib = grown(&keys::RIB, "distance", distances.collect());
         let file = keys::FILE.keys.iter().map(|key| match key.name {
             "log" => describe::table("log", log),
+            "rib" => describe::table("rib", rib),
             "sandbox" => describe::table("sandbox", sandbox),
             _ => *key,
         });
-        let owned = |process: &ProcessKeys| Some(Owned { process: process.name, section: process.section? });
+        let owned = |process: &ProcessKeys| {
+            Some(Owned { process: process.name, section: process.section?, routing: process.routing })
+        };
         let sections: Vec<_> = all.iter().filter_map(owned).collect();
         let file = file.chain(sections.iter().map(|own| describe::table(own.section.key, own.section.table)));
         let names: Vec<_> = all.iter().map(|process| process.name).collect();
@@ -92,6 +127,11 @@ impl Schema {
         self.sections
     }
 
+    /// The processes that speak a routing protocol, by name.
+    pub(crate) fn routing(&self) -> impl Iterator<Item = (&'static str, Routing)> + use<> {
+        self.sections.iter().filter_map(|own| Some((own.process, own.routing?)))
+    }
+
     /// The names of all processes, keeper and manager first.
     pub(crate) fn processes(&self) -> &'static [&'static str] {
         self.processes
@@ -102,6 +142,17 @@ impl Schema {
 fn with(table: &Table, name: &'static str, doc: &'static str, keys: Vec<Key>) -> &'static Table {
     let below = describe::table(name, leaked(doc, keys));
     leaked(table.doc, table.keys.iter().copied().chain([below]).collect())
+}
+
+/// A table with more keys in the one that it has as `name`.
+fn grown(table: &Table, name: &'static str, more: Vec<Key>) -> &'static Table {
+    let keys = table.keys.iter().map(|key| match key.value.table() {
+        Some(below) if key.name == name => {
+            describe::table(name, leaked(below.doc, below.keys.iter().copied().chain(more.clone()).collect()))
+        }
+        _ => *key,
+    });
+    leaked(table.doc, keys.collect())
 }
 
 fn leaked(doc: &'static str, keys: Vec<Key>) -> &'static Table {

@@ -47,7 +47,7 @@ pub(crate) fn config<'a>(
         root.section("metrics", "[metrics]").map(|section| Metrics { listen: listen(&section, 9179) });
     let glass = root.section("glass", "[glass]").map(|section| Glass { listen: listen(&section, 29184) });
     let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
-    let rib = root.section("rib", "[rib]").map_or(default_rib(), |section| rib(&section));
+    let rib = root.section("rib", "[rib]").map_or(default_rib(schema), |section| rib(&section, schema));
     let sandbox =
         root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section, schema));
     let tls = root.section("tls", "[tls]");
@@ -65,6 +65,7 @@ pub(crate) fn config<'a>(
         policies: &policies,
         prefix_sets: &prefix_sets,
         origins: &origins,
+        schema,
         vrfs: &vrf_names,
         rib: rib.enabled,
         asn,
@@ -76,10 +77,7 @@ pub(crate) fn config<'a>(
     let rpki = root.section("rpki", "[rpki]").map_or(Rpki::default(), |section| rpki::read(&section, &door));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let known = own::Known { policies: &policies, vrfs: &vrf_names, origins: &origins };
-    let sections = schema.sections().iter().filter_map(|own| {
-        let section = root.section(own.section.key, own.section.key)?;
-        Some((own.process, own::read(&section, &known)))
-    });
+    let sections = schema.sections().iter().filter_map(|own| own::section(&root, own, &known, rib.enabled));
     let sections = sections.collect();
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
     Some(Config {
@@ -182,16 +180,20 @@ fn fea(section: &Section<'_>) -> Fea {
     }
 }
 
-fn default_rib() -> Rib {
-    Rib { enabled: true, stale_time: Duration::from_secs(300), distance: Distances::default() }
+fn default_rib(schema: Schema) -> Rib {
+    let processes = schema.routing().map(|(name, routing)| (name, routing.distance)).collect();
+    let distance = Distances { processes, ..Distances::default() };
+    Rib { enabled: true, stale_time: Duration::from_secs(300), distance }
 }
 
-fn rib(section: &Section<'_>) -> Rib {
-    let default = default_rib();
+fn rib(section: &Section<'_>, schema: Schema) -> Rib {
+    let default = default_rib(schema);
     Rib {
         enabled: section.or("enabled", default.enabled),
         stale_time: section.optional::<u16>("stale-time").map_or(default.stale_time, seconds),
-        distance: section.section("distance", "[rib.distance]").map_or(default.distance, |s| distances(&s)),
+        distance: section
+            .section("distance", "[rib.distance]")
+            .map_or(default.distance.clone(), |s| distances(&s, default.distance)),
     }
 }
 
@@ -199,9 +201,10 @@ fn seconds(at: At<u16>) -> Duration {
     Duration::from_secs(at.value.into())
 }
 
-fn distances(section: &Section<'_>) -> Distances {
-    let default = Distances::default();
+fn distances(section: &Section<'_>, default: Distances) -> Distances {
+    let of = |(name, distance)| (name, section.or(name, distance));
     Distances {
+        processes: default.processes.into_iter().map(of).collect(),
         connected: section.or("connected", default.connected),
         static_: section.or("static", default.static_),
         ebgp: section.or("ebgp", default.ebgp),

@@ -4,7 +4,7 @@ mod door;
 mod rpki;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
@@ -15,7 +15,7 @@ use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use self::rpki::{Cache, ExceptionsFile, Rpki};
-pub use crate::size::Size;
+pub use crate::{processes::Routing, size::Size};
 
 /// A whole configuration, checked: every name resolves, every value is in range.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +53,26 @@ pub struct Config {
     /// `[xrl]`; without it XRL does not listen on TCP.
     pub xrl: Xrl,
     /// The sections that belong to one process each, by the process's name; it is wanted where its section is there.
-    pub sections: BTreeMap<&'static str, serde_json::Map<String, serde_json::Value>>,
+    pub sections: BTreeMap<&'static str, ProcessSection>,
+}
+
+/// A section that belongs to one process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcessSection {
+    /// What it says: names are the keys of the file. What has a default is there.
+    pub values: serde_json::Map<String, serde_json::Value>,
+    /// The interfaces that it names, each with its VRF; `None`: the default table.
+    pub interfaces: BTreeSet<(Option<String>, String)>,
+    /// The routing protocol of the process.
+    pub routing: Option<Routing>,
+}
+
+impl ProcessSection {
+    /// Whether it is of a routing protocol that has an interface in this table; one that has none is in the default table.
+    pub fn routes_in(&self, vrf: Option<&str>) -> bool {
+        let is_there = || self.interfaces.iter().any(|(of, _)| of.as_deref() == vrf);
+        self.routing.is_some() && (vrf.is_none() || is_there())
+    }
 }
 
 const ANYBODY_SIGNED: &str =
@@ -237,7 +256,7 @@ impl Backend {
 }
 
 /// The routing information base.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rib {
     /// `false`: select and announce only; there is no `rib` and no `fea`. `true` by default.
     pub enabled: bool,
@@ -249,7 +268,7 @@ pub struct Rib {
 
 /// Administrative distances: of several protocols with a route for one prefix the lowest wins.
 /// 255 means: never used.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Distances {
     /// Networks of our own addresses; 0 by default.
     pub connected: u8,
@@ -259,11 +278,13 @@ pub struct Distances {
     pub ebgp: u8,
     /// Learned inside our AS; 200 by default.
     pub ibgp: u8,
+    /// Of processes that speak a routing protocol, by name.
+    pub processes: BTreeMap<&'static str, u8>,
 }
 
 impl Default for Distances {
     fn default() -> Self {
-        Self { connected: 0, static_: 1, ebgp: 20, ibgp: 200 }
+        Self { connected: 0, static_: 1, ebgp: 20, ibgp: 200, processes: BTreeMap::new() }
     }
 }
 

@@ -149,7 +149,7 @@ fn every_check_points_at_its_text() {
         (peer("vrf = \"blu\"\n") + &vrf("table = 7"), "\"blu\"", "there is no VRF `blu` | did you mean `blue`?"),
         (peer("vrf = \"blue\"\n") + &vrf("table = 7") + &peer("vrf = \"blue\"\n").replace("\"a\"", "\"b\""), "\"10.1.0.2\"", "a peer with `10.1.0.2 in VRF blue` is already"),
         (format!("{}{}", vrf("table = 7"), in_vrf("static", "prefix = \"::/0\"\nblackhole = true").repeat(2)), "\"::/0\"", "a static route for `::/0 in VRF blue` is already"),
-        (vrf("table = 7") + "[[protocol]]\nname = \"igp\"\n" + &in_vrf("bgp.redistribute", "from = \"igp\"\npolicy = \"accept-all\""), "\"igp\"", "`igp` brings no routes into a VRF | `static` or `connected`"),
+        (vrf("table = 7") + "[[protocol]]\nname = \"igp\"\n" + &in_vrf("bgp.redistribute", "from = \"igp\"\npolicy = \"accept-all\""), "\"igp\"", "`igp` brings no routes into a VRF | `static`, `connected` or a protocol of the router"),
         // Paths.
         (peer("route-reflector-client = true"), "true", "only a neighbour of our own AS"),
         (inside("role = \"peer\""), "\"peer\"", "`role` has no effect inside our AS | remove it"),

@@ -7,7 +7,12 @@ use holdfast_config::{Config, Diagnostics, ProcessKeys, Schema};
 
 /// A router of a few processes.
 fn schema() -> Schema {
-    Schema::new(["rib", "bgp"].map(|name| ProcessKeys { name, does: "does something", section: None }))
+    Schema::new(["rib", "bgp"].map(|name| ProcessKeys {
+        name,
+        does: "does something",
+        section: None,
+        routing: None,
+    }))
 }
 
 fn parse(text: &str, file: &str) -> Result<Config, Diagnostics> {

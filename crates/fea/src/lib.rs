@@ -67,6 +67,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     section: None,
+    routing: None,
     shows: &[],
 };
 

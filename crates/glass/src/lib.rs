@@ -40,6 +40,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     section: None,
+    routing: None,
     shows: &[],
 };
 

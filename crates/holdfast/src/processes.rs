@@ -65,6 +65,7 @@ impl Parts {
             name: process.name,
             does: process.does,
             section: process.section,
+            routing: process.routing,
         };
         let schema = Schema::new(processes.as_configured().map(keys));
         Ok(Self { runnable, processes, schema })

@@ -61,7 +61,7 @@ fn birth(process: &str, config: &Config) -> Birth {
         "transport" => ProcessLimits::default(),
         _ => config.sandbox.limits_of(process),
     };
-    let distance = config.rib.distance;
+    let distance = &config.rib.distance;
     let speaker = config.bgp.as_ref().filter(|_| process == "bgp").map(|bgp| Speaker {
         local_preference: bgp.local_preference,
         max_paths: bgp.max_paths,

@@ -25,12 +25,12 @@ use holdfast_config::{
     Config,
     schema::{
         Aggregate, AsSets, Bgp, Bmp, BmpTable, Damping, Glass, LimitAction, LocalAsnMode, Metrics, Mrt,
-        MrtKind, NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, Redistribute, Remote,
-        SendPaths, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
+        MrtKind, NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, ProcessSection,
+        Redistribute, Remote, SendPaths, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
     },
 };
 use holdfast_xrl::{Client, XrlError, scoped};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{CONFIGURE_LIMIT, apart, secrets::Secrets, service::Manager};
 
@@ -95,15 +95,52 @@ fn parts_of(process: &str, config: &Config, table: Option<&Vrf>) -> Result<Vec<P
         ("glass", None) => config.glass.iter().map(|glass| Part::Glass(looking_glass(glass))).collect(),
         ("rpki", None) => vec![Part::Rpki(rpki::caches(&config.rpki))],
         ("monitor", None) => config.bgp.iter().map(|bgp| Part::Monitor(monitor(config, bgp))).collect(),
-        (name, None) => config.sections.get_key_value(name).map(own).into_iter().collect(),
+        (name, None) => match config.sections.get_key_value(name) {
+            Some((name, section)) => vec![Part::Own(name, own(config, section)?)],
+            None => Vec::new(),
+        },
         _ => Vec::new(),
     })
 }
 
-/// A section for one process, as it is.
-fn own((process, section): (&&'static str, &Map<String, Value>)) -> Part {
-    let settings = Value::from(section.clone()).to_string().into_bytes();
-    Part::Own(process, process_api::Configuration { settings })
+/// A section for one process, as it is; a routing protocol filters routes, too.
+fn own(config: &Config, section: &ProcessSection) -> Result<process_api::Configuration, XrlError> {
+    let settings = Value::from(section.values.clone()).to_string().into_bytes();
+    let policies = section.routing.map(|_| policies(config)).transpose()?.unwrap_or_default();
+    Ok(process_api::Configuration { settings, policies })
+}
+
+fn policies(config: &Config) -> Result<String, XrlError> {
+    serde_json::to_string(&config.policy)
+        .map_err(|error| XrlError::internal(format!("writing the policies: {error}")))
+}
+
+/// The processes that speak a routing protocol in this table, by name.
+fn routing<'c>(
+    config: &'c Config,
+    table: Option<&Vrf>,
+) -> impl Iterator<Item = (&'static str, &'c ProcessSection)> {
+    let vrf = table.map(|vrf| vrf.name.as_str());
+    let sections = config.sections.iter().filter(move |(_, section)| section.routes_in(vrf));
+    sections.map(|(process, section)| (*process, section))
+}
+
+/// The datagrams that processes may send and receive on interfaces of this table.
+fn datagrams(config: &Config, table: Option<&Vrf>) -> Vec<socket_api::Datagrams> {
+    let vrf = table.map(|vrf| &vrf.name);
+    let granted = routing(config, table).flat_map(|(process, section)| {
+        let interfaces = section.interfaces.iter().filter(|(of, _)| of.as_ref() == vrf);
+        let interfaces: Vec<_> = interfaces.map(|(_, interface)| interface.clone()).collect();
+        let datagrams = section.routing.into_iter().flat_map(|routing| routing.datagrams);
+        datagrams.map(move |datagrams| socket_api::Datagrams {
+            class: process.to_owned(),
+            port: datagrams.port.into(),
+            group: octets(datagrams.group),
+            hops: datagrams.hops.into(),
+            interfaces: interfaces.clone(),
+        })
+    });
+    granted.collect()
 }
 
 /// Whether what is in this VRF is in this table.
@@ -292,6 +329,7 @@ fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
         peers: peers.chain(collectors.map(socket_collector)).chain(caches.map(rpki::socket)).collect(),
         listen: listen.collect(),
         heard: door::heard(config),
+        datagrams: datagrams(config, table),
     }
 }
 
@@ -334,7 +372,7 @@ pub(crate) fn plain_listener(address: SocketAddr, role: &str) -> transport_api::
 }
 
 fn rib(config: &Config, table: Option<&Vrf>) -> rib_api::Configuration {
-    let distance = config.rib.distance;
+    let distance = &config.rib.distance;
     let distances = [
         ("connected", distance.connected),
         ("static", distance.static_),
@@ -342,15 +380,23 @@ fn rib(config: &Config, table: Option<&Vrf>) -> rib_api::Configuration {
         ("ibgp", distance.ibgp),
     ];
     let own = distances.map(|(name, distance)| (name.to_owned(), distance.into()));
-    let others = config.protocols.iter().map(|protocol| (protocol.name.clone(), protocol.distance.into()));
+    let processes = routing(config, table).map(|(process, _)| process.to_owned()).collect::<Vec<_>>();
+    let of_processes = processes.iter().map(|process| {
+        let distance = distance.processes.get(process.as_str());
+        (process.clone(), distance.copied().map_or(u32::from(u8::MAX), u32::from))
+    });
     let bgp = config.bgp.iter().map(|_| "bgp".to_owned());
-    let protocols = config.protocols.iter().filter(|_| table.is_none()).map(|protocol| protocol.name.clone());
+    let protocols = || config.protocols.iter().filter(|_| table.is_none());
+    let others = protocols().map(|protocol| (protocol.name.clone(), protocol.distance.into()));
     let statics = config.statics.iter().filter(|route| is_in(route.vrf.as_ref(), table));
     rib_api::Configuration {
         statics: statics.map(static_route).collect(),
-        distances: own.into_iter().chain(others).collect(),
+        distances: own.into_iter().chain(others).chain(of_processes).collect(),
         stale_seconds: seconds(config.rib.stale_time),
-        expected_origins: bgp.chain(protocols).collect(),
+        expected_origins: bgp
+            .chain(protocols().map(|protocol| protocol.name.clone()))
+            .chain(processes.iter().cloned())
+            .collect(),
         vrfs: vrfs(config, table),
     }
 }
@@ -439,8 +485,7 @@ fn ttl(peer: &Peer, config: &Config) -> u32 {
 }
 
 fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::Configuration, XrlError> {
-    let policies = serde_json::to_string(&config.policy)
-        .map_err(|error| XrlError::internal(format!("writing the policies: {error}")))?;
+    let policies = policies(config)?;
     let network = |prefix: &holdfast_types::Prefix| bgp_api::Network { prefix: prefix.to_string() };
     let networks = table.map_or(&bgp.networks, |vrf| &vrf.networks);
     let aggregates = bgp.aggregates.iter().filter(|_| table.is_none());

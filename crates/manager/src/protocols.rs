@@ -7,7 +7,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use holdfast_api::keeper::v1::{Empty, ListenRequest, UnlistenRequest};
 use holdfast_config::schema::Protocol;
-use holdfast_process::spawn_task;
+use holdfast_process::{PROTOCOL, spawn_task};
 use holdfast_xrl::{Channel, Finder, PeerIdentity, XrlError};
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -17,8 +17,6 @@ use tracing::{info, warn};
 
 use crate::{ACCEPT_PAUSE, service::Manager};
 
-/// Role of whoever connects.
-const ROLE: &str = "protocol";
 /// How the keeper calls such a socket, before its protocol's name.
 const SOCKET: &str = "protocol-";
 /// Connections that one protocol may have at a time; one more is closed at once.
@@ -135,7 +133,7 @@ fn admit(stream: UnixStream, name: &str, finder: &Finder, connections: &mut Vec<
     }
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
     let identity = PeerIdentity {
-        role: ROLE.into(),
+        role: PROTOCOL.into(),
         pid: pid.unwrap_or(0),
         classes: vec![name.to_owned()],
         ..PeerIdentity::default()

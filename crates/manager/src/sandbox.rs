@@ -77,7 +77,12 @@ mod tests {
         let config = holdfast_config::parse(
             &text,
             "test",
-            holdfast_config::Schema::new([ProcessKeys { name: "bgp", does: "speaks BGP", section: None }]),
+            holdfast_config::Schema::new([ProcessKeys {
+                name: "bgp",
+                does: "speaks BGP",
+                section: None,
+                routing: None,
+            }]),
         )
         .expect("no errors");
         sandbox(name, &config, &crate::tests::processes())

@@ -202,13 +202,15 @@ impl ManagerServer for Served {
         fds: Vec<OwnedFd>,
     ) -> Result<Empty, XrlError> {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
+        let process = self.0.processes.named(&request.name);
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
+        if let Some(process) = process {
+            identity.role = process.role().to_owned();
+        }
         if request.name == "manager" {
             identity = identity.class("socket");
         }
-        for class in
-            self.0.processes.named(&request.name).into_iter().flat_map(holdfast_process::Process::classes)
-        {
+        for class in process.into_iter().flat_map(holdfast_process::Process::classes) {
             identity = identity.class(class);
         }
         if request.name == "transport" {

@@ -15,6 +15,7 @@ pub(crate) fn processes() -> Processes {
             feeds: &[],
             end: End::Killed,
             section: None,
+            routing: None,
             shows: &[],
         }
     }
@@ -41,6 +42,7 @@ pub(crate) fn processes() -> Processes {
         feeds: &[],
         end: End::Asked,
         section: None,
+        routing: None,
         shows: &[],
     };
     let all: Vec<_> = WORKERS.iter().chain([&MONITOR]).collect();

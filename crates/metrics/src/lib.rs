@@ -35,6 +35,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     section: None,
+    routing: None,
     shows: &[],
 };
 

@@ -37,6 +37,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Asked,
     section: None,
+    routing: None,
     shows: &[],
 };
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use holdfast_config::OwnSection;
+use holdfast_config::{OwnSection, Routing};
 use holdfast_sandbox::Rights;
 use holdfast_xrl::ServiceInfo;
 
@@ -14,10 +14,13 @@ use holdfast_xrl::ServiceInfo;
 /// name at the keeper, its class at the Finder.
 pub const OLD_TRANSPORT: &str = "transport-old";
 
+/// The role of routing protocols: our own that are like others, and those of somebody else.
+pub const PROTOCOL: &str = "protocol";
+
 /// A process that does some of the router's work.
 #[derive(Debug)]
 pub struct Process {
-    /// Its name, which is its command, its class and its role.
+    /// Its name, which is its command and its class.
     pub name: &'static str,
     /// What it does, in a few words after its name: `speaks BGP`.
     pub does: &'static str,
@@ -37,6 +40,9 @@ pub struct Process {
     /// Its section of the configuration, where it has one for itself: it runs if the section is there, and is told the
     /// section as it is ([`Configured`](crate::Configured)).
     pub section: Option<OwnSection>,
+    /// The routing protocol that it speaks, where it is one as those of others are: its role is `protocol`. It has a section,
+    /// and speaks on the interfaces that are named there.
+    pub routing: Option<Routing>,
     /// What `holdfast show NAME` takes; the first is that of the name alone. Answered by
     /// [`Configured::show`](crate::Configured::show).
     pub shows: &'static [Command],
@@ -70,6 +76,11 @@ pub enum User {
 }
 
 impl Process {
+    /// Its role, which says what it may call.
+    pub fn role(&self) -> &'static str {
+        if self.routing.is_some() { PROTOCOL } else { self.name }
+    }
+
     /// Classes under which it registers besides its name.
     pub fn classes(&self) -> impl Iterator<Item = &'static str> {
         self.services
@@ -188,6 +199,7 @@ mod tests {
             feeds,
             end: End::Killed,
             section: None,
+            routing: None,
             shows: &[],
         }
     }

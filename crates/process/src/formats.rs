@@ -143,6 +143,7 @@ mod tests {
         feeds: &[],
         end: End::Killed,
         section: None,
+        routing: None,
         shows: &[],
     };
 

@@ -49,6 +49,7 @@ pub static PROCESS: Process = Process {
     feeds: &["fea"],
     end: End::Killed,
     section: None,
+    routing: None,
     shows: &[],
 };
 

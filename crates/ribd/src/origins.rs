@@ -11,7 +11,7 @@ use holdfast_api::{
     rib::v1::{AddOriginRequest, ToldRequest},
     routes::v1::RouteBatch,
 };
-use holdfast_process::spawn_task;
+use holdfast_process::{PROTOCOL, spawn_task};
 use holdfast_rib::{Awaited, CONNECTED, NexthopSetId, OriginConfig, OriginId, Rib, RouteAction};
 use holdfast_xrl::{CallContext, Channel, XrlError};
 use tracing::info;
@@ -27,9 +27,6 @@ const MAX_HANDLES: usize = 1 << 20;
 
 /// The origin that is a process of the router.
 const BGP: &str = "bgp";
-
-/// Role of protocols that somebody else starts.
-pub(crate) const PROTOCOL: &str = "protocol";
 
 /// Where an origin's routes come from now.
 struct Speaker {
@@ -85,7 +82,7 @@ pub(crate) fn add(router: &Rc<Router>, cx: &CallContext, request: AddOriginReque
     Ok(origin.number())
 }
 
-/// A protocol that somebody else starts speaks in its own name only.
+/// A protocol speaks in its own name only.
 fn may_speak_for(cx: &CallContext, name: &str) -> bool {
     let peer = cx.peer();
     peer.role != PROTOCOL || peer.classes.iter().any(|class| class == name)

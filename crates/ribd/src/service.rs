@@ -10,14 +10,13 @@ use holdfast_api::{
     },
     routes::v1::RouteBatch,
 };
-use holdfast_process::profile::routes_of;
+use holdfast_process::{PROTOCOL, profile::routes_of};
 use holdfast_rib::{RedistBatch, RedistFilter, Rib, SubscriptionId};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 
 use crate::{
-    origins::{self, PROTOCOL},
-    readiness,
+    origins, readiness,
     router::Router,
     statics,
     vrfs::Vrfs,
@@ -58,8 +57,9 @@ impl RibServer for Server {
         cx: &CallContext,
         request: AddOriginRequest,
     ) -> Result<AddOriginReply, XrlError> {
-        if self.vrfs.is_none() && cx.peer().role == PROTOCOL {
-            return Err(XrlError::denied("protocols of others bring routes into the default table only"));
+        let is_known = self.router.distances.borrow().contains_key(&request.name);
+        if self.vrfs.is_none() && cx.peer().role == PROTOCOL && !is_known {
+            return Err(XrlError::denied(format!("{:?} is not configured in this VRF", request.name)));
         }
         Ok(AddOriginReply { origin: origins::add(&self.router, cx, request)? })
     }

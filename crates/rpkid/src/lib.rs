@@ -38,6 +38,7 @@ pub static PROCESS: Process = Process {
     feeds: &["bgp"],
     end: End::Killed,
     section: None,
+    routing: None,
     shows: &[],
 };
 

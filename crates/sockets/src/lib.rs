@@ -21,6 +21,7 @@
 //! is already right.
 
 mod custody;
+mod datagrams;
 mod discovery;
 mod error;
 pub mod filter;

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::{
     SocketError,
     custody::{Custody, Left, Listening},
+    datagrams::Datagrams,
     error::Step,
     filter::{Filter, FilteredPeer, GTSM_TTL},
     peer::{Peer, Secret, md5_peer},
@@ -155,6 +156,14 @@ impl Opener {
     /// When the kernel refuses.
     pub async fn udp(&self, address: SocketAddr) -> Result<OwnedFd, SocketError> {
         socket::udp(&self.place, address).await
+    }
+
+    /// A UDP socket of a routing protocol on an interface.
+    ///
+    /// # Errors
+    /// When the interface is not there, and when the kernel refuses.
+    pub(crate) async fn group(&self, interface: &str, datagrams: &Datagrams) -> Result<OwnedFd, SocketError> {
+        socket::group(&self.place, interface, datagrams).await
     }
 
     /// Ends the listeners at a device that has gone, or that was made again and has only its name in common with the one

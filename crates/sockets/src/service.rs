@@ -9,13 +9,19 @@ use std::{
 };
 
 use holdfast_api::socket::v1::{
-    Configuration, DialRequest, Empty, ListenRequest, Neighbor, SocketServer, UdpRequest,
+    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, SocketServer, UdpRequest,
 };
 use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
 
-use crate::{Custody, Opener, Peer, Place, SocketError, custody::Listening, neighbors::Neighbors, peer};
+use crate::{
+    Custody, Opener, Peer, Place, SocketError,
+    custody::Listening,
+    datagrams::{self, Grant},
+    neighbors::Neighbors,
+    peer,
+};
 
 /// Serves `socket.v1`. Who may configure and who may ask is the interface's matter.
 #[derive(Default)]
@@ -23,6 +29,7 @@ pub struct SocketService {
     opener: Rc<Mutex<Opener>>,
     /// Where it may be listened; `None` until the first configuration.
     places: RefCell<Option<BTreeSet<Listening>>>,
+    grants: RefCell<Vec<Grant>>,
     configured: Notify,
     neighbors: Rc<Neighbors>,
 }
@@ -74,11 +81,15 @@ impl SocketService {
         self.configured.notify_waiters();
     }
 
-    /// Whether somebody may listen there, as soon as that is known: a door that has been broken into opens no other one.
-    async fn admit(&self, wanted: impl Fn(&Listening) -> bool, address: SocketAddr) -> Result<(), XrlError> {
+    async fn is_configured(&self) {
         while self.places.borrow().is_none() {
             self.configured.notified().await;
         }
+    }
+
+    /// Whether somebody may listen there, as soon as that is known: a door that has been broken into opens no other one.
+    async fn admit(&self, wanted: impl Fn(&Listening) -> bool, address: SocketAddr) -> Result<(), XrlError> {
+        self.is_configured().await;
         match self.places.borrow().iter().flatten().any(wanted) {
             true => Ok(()),
             false => Err(XrlError::denied(format!("nothing is configured to listen at {address}"))),
@@ -94,6 +105,7 @@ impl SocketServer for SocketService {
             prefix.parse().map_err(|_| XrlError::invalid_argument(format!("{prefix:?} is no prefix")))
         });
         let heard: Vec<Prefix> = heard.collect::<Result<_, _>>()?;
+        let grants = request.datagrams.into_iter().map(Grant::try_from).collect::<Result<_, _>>()?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         let plain = request.listen.iter().map(|request| request.plain);
         let places: BTreeSet<_> = listen.iter().copied().zip(plain).collect();
@@ -103,6 +115,7 @@ impl SocketServer for SocketService {
         self.neighbors.watch(opener.links().map(str::to_owned).collect());
         self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
         drop(opener);
+        self.grants.replace(grants);
         self.allow(places);
         Ok(Empty {})
     }
@@ -134,6 +147,18 @@ impl SocketServer for SocketService {
             self.admit(|(at, plain)| at.ip() == address.ip() && !plain, address).await?;
         }
         let socket = self.opener.lock().await.udp(address).await.map_err(refused)?;
+        Ok((Empty {}, vec![socket]))
+    }
+
+    async fn group(
+        &self,
+        cx: &CallContext,
+        request: GroupRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        self.is_configured().await;
+        let datagrams = datagrams::granted(&self.grants.borrow(), cx.peer(), &request)?;
+        let opener = self.opener.lock().await;
+        let socket = opener.group(&request.interface, &datagrams).await.map_err(refused)?;
         Ok((Empty {}, vec![socket]))
     }
 

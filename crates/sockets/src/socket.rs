@@ -1,16 +1,23 @@
 //! Sockets with their options.
 
 use std::{
-    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::OwnedFd,
 };
 
-use holdfast_sys::tcp::{IpVersion, Md5Peer, set_md5, set_min_ttl, set_ttl};
-use rustix::{io::Errno, net::sockopt};
+use holdfast_sys::{
+    bind_to_device, icmp,
+    tcp::{IpVersion, Md5Peer, set_md5, set_min_ttl, set_ttl},
+};
+use rustix::{
+    io::Errno,
+    net::{netdevice, sockopt},
+};
 use tracing::warn;
 
 use crate::{
     SocketError,
+    datagrams::Datagrams,
     error::Step,
     filter::GTSM_TTL,
     peer::{Peer, Secret, md5_peer},
@@ -87,6 +94,46 @@ pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, S
     Ok(socket)
 }
 
+/// A UDP socket of a routing protocol on an interface, non-blocking: bound to the device and the port of its datagrams, and
+/// in their group. What it sends is not looped back.
+pub(crate) async fn group(
+    place: &Place,
+    interface: &str,
+    datagrams: &Datagrams,
+) -> Result<OwnedFd, SocketError> {
+    let Datagrams { port, group, hops } = *datagrams;
+    let socket = place.udp(group).await?;
+    let index = netdevice::name_to_index(&socket, interface)
+        .map_err(|error| SocketError::NoInterface { name: interface.to_owned(), source: error.into() })?;
+    bind_to_device(&socket, interface).step("binding to the interface")?;
+    class(&socket, group)?;
+    set_ttl(&socket, IpVersion::of(group), hops).step("setting the TTL")?;
+    // One socket an interface, each on its own device.
+    sockopt::set_socket_reuseaddr(&socket, true).step("setting SO_REUSEADDR")?;
+    let any = match group {
+        IpAddr::V4(group) => {
+            let any = Ipv4Addr::UNSPECIFIED;
+            sockopt::set_ip_multicast_ttl(&socket, hops.into()).step("setting the TTL for groups")?;
+            sockopt::set_ip_multicast_loop(&socket, false).step("setting IP_MULTICAST_LOOP")?;
+            sockopt::set_ip_multicast_if_with_ifindex(&socket, &any, &any, index)
+                .step("setting IP_MULTICAST_IF")?;
+            sockopt::set_ip_add_membership_with_ifindex(&socket, &group, &any, index)
+                .step("joining the group")?;
+            IpAddr::from(any)
+        }
+        IpAddr::V6(group) => {
+            sockopt::set_ipv6_multicast_hops(&socket, hops.into()).step("setting the hop limit")?;
+            sockopt::set_ipv6_multicast_loop(&socket, false).step("setting IPV6_MULTICAST_LOOP")?;
+            sockopt::set_ipv6_multicast_if(&socket, index).step("setting IPV6_MULTICAST_IF")?;
+            sockopt::set_ipv6_add_membership(&socket, &group, index).step("joining the group")?;
+            icmp::tell_hop_limits(&socket).step("setting IPV6_RECVHOPLIMIT")?;
+            Ipv6Addr::UNSPECIFIED.into()
+        }
+    };
+    rustix::net::bind(&socket, &SocketAddr::new(any, port)).step("binding")?;
+    Ok(socket)
+}
+
 /// Sets a peer's TCP-MD5 key.
 pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(), SocketError> {
     set_md5(socket, peer, key.octets()).step("setting the MD5 key")
@@ -114,7 +161,7 @@ fn class(socket: &OwnedFd, address: IpAddr) -> Result<(), SocketError> {
 /// The number of the peer's interface; 0 when none is named.
 fn scope(socket: &OwnedFd, peer: &Peer) -> Result<u32, SocketError> {
     let Some(name) = &peer.interface else { return Ok(0) };
-    rustix::net::netdevice::name_to_index(socket, name)
+    netdevice::name_to_index(socket, name)
         .map_err(|error| SocketError::NoInterface { name: name.clone(), source: error.into() })
 }
 

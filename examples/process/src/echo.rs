@@ -21,6 +21,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     section: Some(OwnSection { key: "echo", table: &SECTION }),
+    routing: None,
     shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
 };
 

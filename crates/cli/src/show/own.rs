@@ -173,7 +173,7 @@ mod tests {
     fn schema() -> Schema {
         static TABLE: describe::Table = describe::Table { doc: "RIP", keys: &[] };
         let section = Some(OwnSection { key: "rip", table: &TABLE });
-        Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section }])
+        Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section, routing: None }])
     }
 
     #[test]

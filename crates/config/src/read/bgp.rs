@@ -13,6 +13,7 @@ use super::{
     damping, family_word, interface_name, is_link_local, monitor, paths, seconds, tls, unicast, usable, vrf,
 };
 use crate::{
+    Schema,
     files::Files,
     input::{At, Names, Problem, Section, Value},
     schema::{
@@ -31,6 +32,7 @@ pub(super) struct Known<'a> {
     pub(super) prefix_sets: &'a Names<'a>,
     /// Whose routes may be redistributed.
     pub(super) origins: &'a Names<'a>,
+    pub(super) schema: Schema,
     /// VRFs.
     pub(super) vrfs: &'a Names<'a>,
     /// Whether there is a rib.
@@ -158,9 +160,11 @@ fn redistribution(section: &Section<'_>, known: Known<'_>, names: &mut Names<'_>
                 section.report.add(&from.span, problem.expected("another protocol"));
             }
             "static" | "connected" => {}
-            other if vrf.is_some() => {
+            other if vrf.is_some() && !known.schema.routing().any(|(process, _)| process == other) => {
                 let problem = Problem::new(format!("`{other}` brings no routes into a VRF"));
-                section.report.add(&from.span, problem.expected("`static` or `connected`"));
+                section
+                    .report
+                    .add(&from.span, problem.expected("`static`, `connected` or a protocol of the router"));
             }
             _ => known.origins.refer(from),
         }

@@ -1,12 +1,16 @@
 //! Sections that belong to one process: their rows say everything, and what comes out is JSON.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 use toml::{Spanned, de::DeValue};
 
 use crate::{
-    describe::{Default, Form, Key, Type},
+    describe::{Default, Form, Key, Table, Type},
     input::{At, Names, Problem, Section},
+    processes::Owned,
     read::is_interface_name,
+    schema::ProcessSection,
 };
 
 /// Names that values may refer to.
@@ -16,8 +20,47 @@ pub(super) struct Known<'n, 'a> {
     pub(super) origins: &'n Names<'a>,
 }
 
+/// A section that belongs to one process, by the process's name; `None`: it is not there.
+pub(super) fn section(
+    root: &Section<'_>,
+    own: &Owned,
+    known: &Known<'_, '_>,
+    rib_enabled: bool,
+) -> Option<(&'static str, ProcessSection)> {
+    let section = root.section(own.section.key, own.section.key)?;
+    if own.routing.is_some() && !rib_enabled {
+        let problem = Problem::new("a protocol has nobody to give routes to without a rib");
+        section.report.add(&section.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
+    }
+    let values = read(&section, known);
+    let mut interfaces = BTreeSet::new();
+    gather(own.section.table, &values, &mut interfaces);
+    Some((own.process, ProcessSection { values, interfaces, routing: own.routing }))
+}
+
+/// The interfaces that a table and those below it name, each with the VRF that stands beside it.
+fn gather(table: &Table, values: &Map<String, Value>, found: &mut BTreeSet<(Option<String>, String)>) {
+    let text = |is: fn(&Type) -> bool| {
+        let key = table.keys.iter().find(|key| is(&key.value))?;
+        Some(values.get(key.name)?.as_str()?.to_owned())
+    };
+    if let Some(interface) = text(|of| matches!(of, Type::Form(Form::Interface))) {
+        found.insert((text(|of| matches!(of, Type::Name("vrf", _))), interface));
+    }
+    for key in table.keys {
+        let (Some(below), Some(value)) = (key.value.table(), values.get(key.name)) else { continue };
+        match value {
+            Value::Object(values) => gather(below, values, found),
+            Value::Array(entries) => {
+                entries.iter().filter_map(Value::as_object).for_each(|values| gather(below, values, found));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// A section, with what its keys are by default. Everything wrong is reported.
-pub(super) fn read(section: &Section<'_>, known: &Known<'_, '_>) -> Map<String, Value> {
+fn read(section: &Section<'_>, known: &Known<'_, '_>) -> Map<String, Value> {
     let described = section.described();
     let values =
         described.keys.iter().filter_map(|key| Some((key.name.to_owned(), value(section, key, known)?)));

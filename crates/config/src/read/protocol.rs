@@ -3,6 +3,7 @@
 use crate::{
     Schema,
     input::{At, Names, Problem, Section},
+    processes::Owned,
     schema::Protocol,
 };
 
@@ -23,7 +24,9 @@ pub(super) fn read<'a>(root: &Section<'a>, rib_enabled: bool, schema: Schema) ->
         let problem = Problem::new("a protocol has nobody to give routes to without a rib");
         root.report.add(&first.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
     }
-    let mut names = Names::new(root.report, "protocol").built_in(OWN_ORIGINS);
+    let speaks = |own: &&Owned| own.routing.is_some() && root.has(own.section.key);
+    let processes = schema.sections().iter().filter(speaks).map(|own| own.process);
+    let mut names = Names::new(root.report, "protocol").built_in(OWN_ORIGINS).built_in(processes);
     let protocols = sections.iter().filter_map(|section| protocol(section, &mut names, schema)).collect();
     (protocols, names)
 }
