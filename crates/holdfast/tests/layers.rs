@@ -92,7 +92,7 @@ fn short(package: &str) -> Option<&str> {
 /// What is wrong with `name` using `used`.
 fn fault(name: &str, used: &str, table: &BTreeMap<String, Place>) -> Option<String> {
     match (table.get(name)?, table.get(used)?) {
-        ((PROCESSES, _), (PROCESSES, _)) if used != "process" && name != "holdfast" => {
+        ((PROCESSES, _), (PROCESSES, _)) if !["process", "routing"].contains(&used) && name != "holdfast" => {
             Some(format!("{name} uses {used}, the crate of another process"))
         }
         ((layer, _), (DEVELOPMENT, _)) if *layer != DEVELOPMENT => {

@@ -127,6 +127,7 @@ pub(crate) async fn group(
             sockopt::set_ipv6_multicast_if(&socket, index).step("setting IPV6_MULTICAST_IF")?;
             sockopt::set_ipv6_add_membership(&socket, &group, index).step("joining the group")?;
             icmp::tell_hop_limits(&socket).step("setting IPV6_RECVHOPLIMIT")?;
+            icmp::tell_destinations(&socket).step("setting IPV6_RECVPKTINFO")?;
             Ipv6Addr::UNSPECIFIED.into()
         }
     };

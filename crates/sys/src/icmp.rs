@@ -3,7 +3,7 @@
 use std::{
     io,
     mem::{MaybeUninit, size_of},
-    net::SocketAddrV6,
+    net::{Ipv6Addr, SocketAddrV6},
     os::fd::{AsFd, AsRawFd},
 };
 
@@ -21,7 +21,9 @@ pub struct Received {
     pub source: SocketAddrV6,
     /// Of the packet: 255 proves that no router has passed it on (RFC 4861 section 3.1).
     pub hop_limit: u8,
-    /// How much of the buffer it takes, from the ICMPv6 type on.
+    /// Where it was sent to, if the socket tells ([`tell_destinations`]).
+    pub destination: Option<Ipv6Addr>,
+    /// How much of the buffer it takes; of ICMPv6, from the type on.
     pub octets: usize,
 }
 
@@ -44,6 +46,14 @@ pub fn set_types(socket: impl AsFd, types: &[u8]) -> io::Result<()> {
 /// Those of `setsockopt`.
 pub fn tell_hop_limits(socket: impl AsFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, &(1 as libc::c_int))
+}
+
+/// Has [`receive`] told where each packet was sent to.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn tell_destinations(socket: impl AsFd) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &(1 as libc::c_int))
 }
 
 /// Takes one message in. What does not fit into the buffer is lost. `None`: it came without a hop limit, or from
@@ -83,32 +93,46 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<Receiv
             source.sin6_scope_id,
         )
     });
-    let hop_limit = hop_limit(&message);
-    Ok(source.zip(hop_limit).map(|(source, hop_limit)| Received { source, hop_limit, octets }))
+    let Told { hop_limit, destination } = told(&message);
+    let received = |(source, hop_limit)| Received { source, hop_limit, destination, octets };
+    Ok(source.zip(hop_limit).map(received))
 }
 
-/// The value of the control message `IPV6_HOPLIMIT`.
-fn hop_limit(message: &libc::msghdr) -> Option<u8> {
+/// What the control messages of a packet say.
+#[derive(Default)]
+struct Told {
+    hop_limit: Option<u8>,
+    destination: Option<Ipv6Addr>,
+}
+
+fn told(message: &libc::msghdr) -> Told {
+    let mut told = Told::default();
     // SAFETY: the kernel has filled the control buffer as far as `msg_controllen` says, with whole headers; the macros
-    // stay inside of it, and the value behind a header of this type is one int.
+    // stay inside of it, and behind a header of these types are one int and one `in6_pktinfo`.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(known) = header.as_ref() {
-            let (level, kind) = (known.cmsg_level, known.cmsg_type);
-            if (level, kind) == (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) {
-                let value = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
-                return u8::try_from(value).ok();
+            match (known.cmsg_level, known.cmsg_type) {
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    let value = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
+                    told.hop_limit = u8::try_from(value).ok();
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let value = libc::CMSG_DATA(header).cast::<libc::in6_pktinfo>().read_unaligned();
+                    told.destination = Some(value.ipi6_addr.s6_addr.into());
+                }
+                _ => {}
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
     }
-    None
+    told
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+    use std::net::{SocketAddr, UdpSocket};
 
     #[test]
     fn the_hop_limit_and_the_source_come_with_the_packet() {
@@ -116,6 +140,7 @@ mod tests {
         let (ours, theirs) = (ours.expect("bind"), theirs.expect("bind"));
         let address = |socket: &UdpSocket| socket.local_addr().expect("an address");
         tell_hop_limits(&ours).expect("IPV6_RECVHOPLIMIT");
+        tell_destinations(&ours).expect("IPV6_RECVPKTINFO");
         crate::tcp::set_ttl(&theirs, crate::tcp::IpVersion::V6, 255).expect("IPV6_UNICAST_HOPS");
         let mut buffer = [0; 16];
         let none = receive(&ours, &mut buffer).expect_err("nothing has come");
@@ -125,5 +150,6 @@ mod tests {
         assert_eq!(SocketAddr::from(received.source), address(&theirs));
         assert_eq!((received.hop_limit, &buffer[..received.octets]), (255, b"hello".as_slice()));
         assert_eq!(received.source.ip(), &Ipv6Addr::LOCALHOST);
+        assert_eq!(received.destination, Some(Ipv6Addr::LOCALHOST));
     }
 }

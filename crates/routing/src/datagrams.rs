@@ -1,0 +1,86 @@
+//! Datagrams of a protocol on one interface.
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket as StdSocket},
+};
+
+use holdfast_api::socket::v1::{GroupRequest, SocketClient};
+use holdfast_process::Boot;
+use holdfast_sys::icmp;
+use holdfast_xrl::XrlError;
+use tokio::{io::Interest, net::UdpSocket};
+
+use crate::client;
+
+/// A socket on one interface, at a port and in a group of the process's descriptor.
+#[derive(Debug)]
+pub struct Datagrams {
+    socket: UdpSocket,
+    is_ipv6: bool,
+}
+
+/// A datagram that was received.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Datagram {
+    /// Its octets, from the start of the buffer. What did not fit is lost.
+    pub octets: usize,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// The hop limit it came with; `None` for IPv4.
+    pub hop_limit: Option<u8>,
+    /// It was sent to a group; false for IPv4, where that is not told.
+    pub is_multicast: bool,
+}
+
+impl Datagrams {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// What `fea` says: the interface is not there, or not named in the process's section.
+    pub async fn open(boot: &Boot, interface: &str, port: u16, is_ipv6: bool) -> Result<Self, XrlError> {
+        let client: SocketClient = client(boot, "socket").await?;
+        let afi = if is_ipv6 { 2 } else { 1 };
+        let request = GroupRequest { interface: interface.to_owned(), port: port.into(), afi };
+        let (_, descriptors) = client.group(request).await?;
+        let socket = descriptors.into_iter().next();
+        let socket = socket.ok_or_else(|| XrlError::internal("no descriptor came"))?;
+        let socket = UdpSocket::from_std(StdSocket::from(socket));
+        let socket = socket.map_err(|error| XrlError::internal(format!("the socket: {error}")))?;
+        Ok(Self { socket, is_ipv6 })
+    }
+
+    /// Waits for datagrams.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.socket.readable().await
+    }
+
+    /// The next datagram that has come; `None`: it was no datagram of this protocol's family.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; else those of the socket.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
+        if !self.is_ipv6 {
+            let (octets, source) = self.socket.try_recv_from(buffer)?;
+            return Ok(Some(Datagram { octets, source, hop_limit: None, is_multicast: false }));
+        }
+        let received = self.socket.try_io(Interest::READABLE, || icmp::receive(&self.socket, buffer))?;
+        Ok(received.map(|received| Datagram {
+            octets: received.octets,
+            source: received.source.into(),
+            hop_limit: Some(received.hop_limit),
+            is_multicast: received.destination.is_some_and(|to| to.is_multicast()),
+        }))
+    }
+
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is no room; else those of the socket.
+    pub fn send(&self, octets: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.socket.try_send_to(octets, to).map(drop)
+    }
+}

@@ -1,0 +1,75 @@
+//! The interfaces of a table, as `fea` says.
+
+use std::{collections::BTreeMap, convert::Infallible, net::IpAddr};
+
+use holdfast_api::fea::v1::{Empty, FeaClient, Interface};
+use holdfast_process::Boot;
+use holdfast_xrl::XrlError;
+
+use crate::{Retry, client};
+
+/// An interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The kernel's number: another one when an interface of this name is made again.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Up, and with carrier.
+    pub is_up: bool,
+    /// Octets of the longest packet.
+    pub mtu: u32,
+    /// Its addresses, each with the length of its network's prefix.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+/// Interfaces by number.
+pub type Links = BTreeMap<u32, Link>;
+
+/// Tells of the interfaces for ever: all of them, and all again at each change. Nothing is told while `fea` is away.
+pub async fn follow(boot: &Boot, mut tell: impl FnMut(&Links)) -> Infallible {
+    let mut retry = Retry::default();
+    loop {
+        let error = follow_one(boot, &mut tell).await;
+        retry.after("interfaces", error).await;
+    }
+}
+
+async fn follow_one(boot: &Boot, tell: &mut impl FnMut(&Links)) -> XrlError {
+    let client: FeaClient = match client(boot, "fea").await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let (mut links, mut is_synced, mut events) = (Links::new(), false, client.interfaces(Empty {}));
+    loop {
+        let event = match events.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return XrlError::unavailable("the fea ended its interfaces"),
+            Err(error) => return error,
+        };
+        if event.gone != 0 {
+            links.remove(&event.gone);
+        }
+        if let Some(interface) = event.interface {
+            links.insert(interface.index, link(interface));
+        }
+        is_synced |= event.synced;
+        if is_synced {
+            tell(&links);
+        }
+    }
+}
+
+fn link(interface: Interface) -> Link {
+    let addresses = interface.addresses.iter().filter_map(|address| {
+        let length = u8::try_from(address.length).ok()?;
+        Some((crate::origin::address(&address.address)?, length))
+    });
+    Link {
+        index: interface.index,
+        is_up: interface.up && interface.running,
+        mtu: interface.mtu,
+        addresses: addresses.collect(),
+        name: interface.name,
+    }
+}
