@@ -36,15 +36,12 @@ impl Algorithm {
 }
 
 /// One key of an interface: a RIPv2 Security Association of RFC 4822 section 2.2, without its lifetime. The caller
-/// watches the clock and changes `send` and `accept`.
+/// watches the clock, and sets what the key is used for by [`Key::using`].
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// The Key-ID, which messages name.
-    pub id: u8,
-    /// Whether messages may be signed with it.
-    pub send: bool,
-    /// Whether messages signed with it are accepted.
-    pub accept: bool,
+    id: u8,
+    send: bool,
+    accept: bool,
     algorithm: Algorithm,
     secret: Secret,
 }
@@ -52,7 +49,7 @@ pub struct Key {
 #[derive(Clone)]
 enum Secret {
     Md5([u8; 16]),
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
 }
 
 /// Nothing of it.
@@ -82,6 +79,16 @@ impl Key {
             Algorithm::HmacSha512 => hashed(hmac::HMAC_SHA512, &digest::SHA512, secret),
         };
         Ok(Self { id, send: true, accept: true, algorithm, secret })
+    }
+
+    /// Sets whether messages may be signed with it, and whether messages that are signed with it are accepted.
+    pub fn using(self, send: bool, accept: bool) -> Self {
+        Self { send, accept, ..self }
+    }
+
+    /// The Key-ID, which messages name.
+    pub fn id(&self) -> u8 {
+        self.id
     }
 
     /// How it makes a digest.
@@ -124,11 +131,12 @@ const APAD: [u8; 64] = {
 
 /// "PREPARATION OF KEY" (RFC 4822 section 2.5); HMAC itself appends the zeros.
 fn hashed(algorithm: hmac::Algorithm, hash: &'static digest::Algorithm, secret: &[u8]) -> Secret {
-    Secret::Hmac(if secret.len() > hash.output_len() {
+    let key = if secret.len() > hash.output_len() {
         hmac::Key::new(algorithm, digest::digest(hash, secret).as_ref())
     } else {
         hmac::Key::new(algorithm, secret)
-    })
+    };
+    Secret::Hmac(Box::new(key))
 }
 
 fn padded(secret: &[u8]) -> Result<[u8; 16], BadKey> {
@@ -180,10 +188,10 @@ pub enum Credentials {
 pub struct Keys(Vec<Key>);
 
 impl Credentials {
-    /// Keys of an interface; the first that has `send` signs.
+    /// Keys of an interface; the first that is for sending signs.
     ///
     /// # Errors
-    /// No key has `send`, or two have one identifier.
+    /// No key is for sending, or two have one identifier.
     pub fn keys(keys: Vec<Key>) -> Result<Self, BadKey> {
         let twice =
             keys.iter().enumerate().find(|(at, key)| keys[..*at].iter().any(|other| other.id == key.id));

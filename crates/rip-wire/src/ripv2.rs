@@ -110,7 +110,7 @@ impl Layout for Ripv2 {
                 first[2..4].copy_from_slice(&DIGEST.to_be_bytes());
                 // At most 25 entries and 64 octets.
                 first[4..6].copy_from_slice(&(octets.len() as u16).to_be_bytes());
-                first[6..8].copy_from_slice(&[key.id, key.algorithm().length() as u8]);
+                first[6..8].copy_from_slice(&[key.id(), key.algorithm().length() as u8]);
                 first[8..12].copy_from_slice(&sequence.to_be_bytes());
                 octets[HEADER..HEADER + ENTRY].copy_from_slice(&first);
                 octets.extend(TRAILER);

@@ -136,11 +136,11 @@ fn a_password_is_padded_with_zeros() {
 #[test]
 fn keys_roll_over_one_after_the_other() {
     let (old, new) = (key(1, Algorithm::KeyedMd5, "old"), key(2, Algorithm::HmacSha256, "new"));
-    let both = keys(&[Key { send: false, ..old.clone() }, new.clone()]);
+    let both = keys(&[old.clone().using(false, true), new.clone()]);
     let (only_old, only_new) = (keys(&[old.clone()]), keys(&[new]));
     assert_eq!(check(&message(Some(&only_old), 3), Some(&both)), Ok(Some((1, 3))));
     assert_eq!(check(&message(Some(&both), 4), Some(&only_new)), Ok(Some((2, 4))));
-    let no_more = keys(&[Key { accept: false, ..old }, key(3, Algorithm::HmacSha1, "other")]);
+    let no_more = keys(&[old.using(true, false), key(3, Algorithm::HmacSha1, "other")]);
     assert_eq!(check(&message(Some(&only_old), 5), Some(&no_more)), Err(Unauthentic::Key(1)));
 }
 
@@ -148,7 +148,7 @@ fn keys_roll_over_one_after_the_other() {
 fn keys_that_cannot_be_used_are_refused() {
     let one = key(1, Algorithm::HmacSha1, "a");
     assert_eq!(Credentials::keys(vec![one.clone(), one.clone()]).err(), Some(BadKey::Twice(1)));
-    assert_eq!(Credentials::keys(vec![Key { send: false, ..one }]).err(), Some(BadKey::NoneToSend));
+    assert_eq!(Credentials::keys(vec![one.using(false, true)]).err(), Some(BadKey::NoneToSend));
     assert_eq!(Credentials::keys(vec![]).err(), Some(BadKey::NoneToSend));
     assert_eq!(Key::new(1, Algorithm::HmacSha1, b"").err(), Some(BadKey::Empty));
     assert_eq!(Key::new(1, Algorithm::KeyedMd5, &[1; 17]).err(), Some(BadKey::TooLong(17)));

@@ -71,7 +71,7 @@ proptest! {
     ) {
         let ours = Credentials::keys(vec![Key::new(1, Algorithm::KeyedMd5, b"k").expect("a key")]).expect("keys");
         let mut writer = Writer::<Ripv2>::new(Command::Response, Some(&ours), 0);
-        routes.iter().for_each(|entry| drop(writer.push(entry)));
+        prop_assert!(routes.iter().all(|entry| writer.push(entry)));
         let right = writer.finish(1);
         let mut octets = right.clone();
         for (at, value) in changes {
