@@ -137,7 +137,7 @@ fn a_password_is_padded_with_zeros() {
 fn keys_roll_over_one_after_the_other() {
     let (old, new) = (key(1, Algorithm::KeyedMd5, "old"), key(2, Algorithm::HmacSha256, "new"));
     let both = keys(&[old.clone().using(false, true), new.clone()]);
-    let (only_old, only_new) = (keys(&[old.clone()]), keys(&[new]));
+    let (only_old, only_new) = (keys(std::slice::from_ref(&old)), keys(&[new]));
     assert_eq!(check(&message(Some(&only_old), 3), Some(&both)), Ok(Some((1, 3))));
     assert_eq!(check(&message(Some(&both), 4), Some(&only_new)), Ok(Some((2, 4))));
     let no_more = keys(&[old.using(true, false), key(3, Algorithm::HmacSha1, "other")]);

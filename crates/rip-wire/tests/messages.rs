@@ -132,7 +132,9 @@ fn fields_that_must_be_zero_are_ignored() {
 #[test]
 fn frames_that_are_wrong_are_refused() {
     let right = octets(ROUTES);
-    for length in (0..right.len()).filter(|length| *length < HEADER || (length - HEADER) % ENTRY != 0) {
+    for length in
+        (0..right.len()).filter(|length| *length < HEADER || !(length - HEADER).is_multiple_of(ENTRY))
+    {
         assert_eq!(Message::<Ripv2>::read(&right[..length]).err(), Some(Malformed::Length(length)));
     }
     for command in [0, 3, 4, 9, 255] {
