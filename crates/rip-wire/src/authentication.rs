@@ -36,6 +36,15 @@ pub struct Signed<'a> {
     digest: &'a [u8],
 }
 
+/// That a message was signed with a key.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Proof {
+    /// The Key Identifier.
+    pub key: u8,
+    /// The Sequence Number.
+    pub sequence: u32,
+}
+
 impl<'a> Authentication<'a> {
     /// Takes the authentication off a message whose entries begin with `first`; what is left are route entries.
     pub(crate) fn read(octets: &'a [u8], first: &'a [u8; ENTRY]) -> Result<(Self, &'a [u8]), Malformed> {
@@ -51,8 +60,8 @@ impl<'a> Authentication<'a> {
         }
     }
 
-    /// RFC 2453 section 5.2. Gives the Key Identifier and the Sequence Number of a message with a digest.
-    pub(crate) fn check(self, ours: Option<&Credentials>) -> Result<Option<(u8, u32)>, Unauthentic> {
+    /// RFC 2453 section 5.2. Gives a proof of a message with a digest.
+    pub(crate) fn check(self, ours: Option<&Credentials>) -> Result<Option<Proof>, Unauthentic> {
         match (ours, self) {
             (None, Self::None) => Ok(None),
             (None, _) => Err(Unauthentic::Unexpected),
@@ -70,7 +79,7 @@ impl<'a> Authentication<'a> {
             (Some(Credentials::Keys(keys)), Self::Signed(signed)) => {
                 let key = keys.accepted(signed.key).ok_or(Unauthentic::Key(signed.key))?;
                 if key.verifies(signed.message, signed.digest) {
-                    Ok(Some((signed.key, signed.sequence)))
+                    Ok(Some(Proof { key: signed.key, sequence: signed.sequence }))
                 } else {
                     Err(Unauthentic::Digest(signed.key))
                 }

@@ -40,7 +40,7 @@ extern crate self as holdfast_rip_wire;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use authentication::{Authentication, Signed};
+pub use authentication::{Authentication, Proof, Signed};
 pub use error::{BadEntry, BadKey, Malformed, Unauthentic};
 pub use key::{Algorithm, Credentials, Key, Password};
 pub use message::{Command, Entries, Entry, Message, Queries};

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::{Authentication, BadEntry, ENTRY, HEADER, Malformed, Metric, Protocol, Unauthentic};
+use crate::{Authentication, BadEntry, ENTRY, HEADER, Malformed, Metric, Proof, Protocol, Unauthentic};
 
 /// What a message is for (RFC 2453 section 3.6, RFC 2080 section 2.1).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -85,12 +85,12 @@ impl<'a, P: Protocol> Message<'a, P> {
         self.frame.authentication
     }
 
-    /// Holds it to the credentials of the interface that it came over. Gives the Key Identifier and the Sequence Number of
-    /// a message with a digest: it is for the caller to refuse a number that decreases (RFC 4822 section 2.3.2).
+    /// Holds it to the credentials of the interface that it came over. Gives a proof of a
+    /// message with a digest: it is for the caller to refuse a sequence number that decreases (RFC 4822 section 2.3.2).
     ///
     /// # Errors
     /// A router discards the message (RFC 2453 section 5.2).
-    pub fn authenticate(&self, ours: Option<&P::Credentials>) -> Result<Option<(u8, u32)>, Unauthentic> {
+    pub fn authenticate(&self, ours: Option<&P::Credentials>) -> Result<Option<Proof>, Unauthentic> {
         P::authenticate(&self.frame, ours)
     }
 

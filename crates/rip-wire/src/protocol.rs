@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
-use crate::{BadEntry, Command, Credentials, ENTRY, Entry, Malformed, Unauthentic, message::Frame};
+use crate::{BadEntry, Command, Credentials, ENTRY, Entry, Malformed, Proof, Unauthentic, message::Frame};
 
 /// One of [`Ripv2`] and [`Ripng`].
 pub trait Protocol: Layout + Copy + Ord + Hash + Debug + 'static {
@@ -50,7 +50,7 @@ pub trait Layout: Sized {
     fn authenticate(
         frame: &Frame<'_>,
         ours: Option<&Self::Credentials>,
-    ) -> Result<Option<(u8, u32)>, Unauthentic>;
+    ) -> Result<Option<Proof>, Unauthentic>;
 
     /// Whether the only entry of a Request asks for the whole table.
     #[doc(hidden)]

@@ -10,8 +10,8 @@ use std::{convert::Infallible, net::Ipv6Addr};
 use holdfast_types::{IpPrefix, Ipv6Prefix};
 
 use crate::{
-    Authentication, BadEntry, Command, ENTRY, Entry, HEADER, Malformed, Metric, Protocol, Ripng, Unauthentic,
-    message::Frame, protocol::Layout,
+    Authentication, BadEntry, Command, ENTRY, Entry, HEADER, Malformed, Metric, Proof, Protocol, Ripng,
+    Unauthentic, message::Frame, protocol::Layout,
 };
 
 /// The metric of an entry that is a next hop (RFC 2080 section 2.1.1).
@@ -40,7 +40,7 @@ impl Layout for Ripng {
         }
     }
 
-    fn authenticate(_: &Frame<'_>, _: Option<&Infallible>) -> Result<Option<(u8, u32)>, Unauthentic> {
+    fn authenticate(_: &Frame<'_>, _: Option<&Infallible>) -> Result<Option<Proof>, Unauthentic> {
         Ok(None)
     }
 

@@ -11,7 +11,7 @@ use holdfast_types::{IpPrefix, Ipv4Prefix};
 
 use crate::{
     Authentication, BadEntry, Command, Credentials, ENTRY, Entry, HEADER, MOST_ENTRIES, Malformed, Metric,
-    Protocol, Ripv2, Unauthentic,
+    Proof, Protocol, Ripv2, Unauthentic,
     authentication::{DIGEST, FAMILY, PASSWORD, TRAILER},
     message::Frame,
     protocol::{Layout, Ours},
@@ -46,7 +46,7 @@ impl Layout for Ripv2 {
         Ok(frame)
     }
 
-    fn authenticate(frame: &Frame<'_>, ours: Ours<'_>) -> Result<Option<(u8, u32)>, Unauthentic> {
+    fn authenticate(frame: &Frame<'_>, ours: Ours<'_>) -> Result<Option<Proof>, Unauthentic> {
         frame.authentication.check(ours)
     }
 

@@ -2,7 +2,7 @@
 
 use holdfast_rip_wire::{
     Algorithm, Authentication, BadKey, Command, Credentials, ENTRY, Entry, HEADER, Key, Malformed, Message,
-    Metric, Password, Ripv2, Unauthentic, Writer,
+    Metric, Password, Proof, Ripv2, Unauthentic, Writer,
 };
 
 use super::octets;
@@ -35,7 +35,7 @@ fn message(ours: Option<&Credentials>, sequence: u32) -> Vec<u8> {
     writer.finish(sequence)
 }
 
-fn check(octets: &[u8], theirs: Option<&Credentials>) -> Result<Option<(u8, u32)>, Unauthentic> {
+fn check(octets: &[u8], theirs: Option<&Credentials>) -> Result<Option<Proof>, Unauthentic> {
     let message = Message::<Ripv2>::read(octets).expect("a message");
     assert_eq!(message.entries().count(), 1);
     message.authenticate(theirs)
@@ -78,7 +78,7 @@ fn what_was_signed_is_authentic_and_tells_its_sequence_number() {
         let ours = keys(&[key(5, algorithm, "secret")]);
         let octets = message(Some(&ours), 77);
         assert_eq!(octets.len(), HEADER + 2 * ENTRY + 4 + algorithm.length());
-        assert_eq!(check(&octets, Some(&ours)), Ok(Some((5, 77))));
+        assert_eq!(check(&octets, Some(&ours)), Ok(Some(Proof { key: 5, sequence: 77 })));
     }
 }
 
@@ -138,8 +138,8 @@ fn keys_roll_over_one_after_the_other() {
     let (old, new) = (key(1, Algorithm::KeyedMd5, "old"), key(2, Algorithm::HmacSha256, "new"));
     let both = keys(&[old.clone().using(false, true), new.clone()]);
     let (only_old, only_new) = (keys(std::slice::from_ref(&old)), keys(&[new]));
-    assert_eq!(check(&message(Some(&only_old), 3), Some(&both)), Ok(Some((1, 3))));
-    assert_eq!(check(&message(Some(&both), 4), Some(&only_new)), Ok(Some((2, 4))));
+    assert_eq!(check(&message(Some(&only_old), 3), Some(&both)), Ok(Some(Proof { key: 1, sequence: 3 })));
+    assert_eq!(check(&message(Some(&both), 4), Some(&only_new)), Ok(Some(Proof { key: 2, sequence: 4 })));
     let no_more = keys(&[old.using(true, false), key(3, Algorithm::HmacSha1, "other")]);
     assert_eq!(check(&message(Some(&only_old), 5), Some(&no_more)), Err(Unauthentic::Key(1)));
 }
@@ -187,7 +187,7 @@ fn a_length_that_counts_the_whole_trailer_is_understood() {
     let signed = md5::Digest::chain_update(<md5::Md5 as md5::Digest>::new(), &octets[..digest]);
     let signed = md5::Digest::finalize(md5::Digest::chain_update(signed, padded));
     octets[digest..].copy_from_slice(&signed);
-    assert_eq!(check(&octets, Some(&ours)), Ok(Some((5, 1))));
+    assert_eq!(check(&octets, Some(&ours)), Ok(Some(Proof { key: 5, sequence: 1 })));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use holdfast_rip_wire::Proof;
+
 use crate::Protocol;
 
 /// How often one neighbour may ask.
@@ -30,10 +32,10 @@ pub struct Neighbour {
 impl Neighbour {
     /// RFC 4822 section 2.3.2, step 6: numbers do not decrease. After `timeout` without a message there are no routes of it any
     /// more, and zero is accepted as well. The error is the last number.
-    pub(crate) fn check(&self, now: Instant, timeout: Duration, (key, number): (u8, u32)) -> Result<(), u32> {
+    pub(crate) fn check(&self, now: Instant, timeout: Duration, proof: Proof) -> Result<(), u32> {
         let lost = now.saturating_duration_since(self.heard) > timeout;
-        match self.sequences.get(&key) {
-            Some(last) if number < *last && !(lost && number == 0) => Err(*last),
+        match self.sequences.get(&proof.key) {
+            Some(last) if proof.sequence < *last && !(lost && proof.sequence == 0) => Err(*last),
             _ => Ok(()),
         }
     }
@@ -72,7 +74,7 @@ impl<P: Protocol> Neighbours<P> {
         &mut self,
         now: Instant,
         address: P::Address,
-        sequence: Option<(u8, u32)>,
+        proof: Option<Proof>,
         most: usize,
     ) -> &mut Neighbour {
         if !self.0.contains_key(&address)
@@ -91,7 +93,7 @@ impl<P: Protocol> Neighbours<P> {
         });
         neighbour.heard = now;
         neighbour.packets += 1;
-        neighbour.sequences.extend(sequence);
+        neighbour.sequences.extend(proof.map(|proof| (proof.key, proof.sequence)));
         neighbour
     }
 }

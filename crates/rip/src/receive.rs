@@ -1,8 +1,8 @@
 //! Datagrams that come (RFC 2453 section 3.9, RFC 2080 section 2.4).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use holdfast_rip_wire::{Command, Entry, Malformed, Message, Unauthentic};
+use holdfast_rip_wire::{Command, Entry, Malformed, Message, Proof, Unauthentic};
 
 use crate::{
     Candidate, Metric, Policy, Protocol, Rip,
@@ -92,14 +92,7 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
         let link = self.links.get_mut(&datagram.interface).ok_or(Rejected::Interface)?;
         link.counters.received += 1;
-        let timeout = self.settings.timeout;
-        let checked = check(link, datagram, |link, proof| {
-            let Some((key, received)) = proof else { return Ok(()) };
-            let known = link.neighbours.get_mut(datagram.source);
-            let verdict = known.map_or(Ok(()), |known| known.check(now, timeout, (key, received)));
-            verdict.map_err(|last| Rejected::Sequence { key, last, received })
-        });
-        match checked {
+        match check(link, datagram, now, self.settings.timeout) {
             Ok((message, proof)) => {
                 link.neighbours.hear(now, datagram.source, proof, self.settings.max_neighbours);
                 match message.command() {
@@ -215,12 +208,13 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     }
 }
 
-/// Everything before the entries. `fresh` judges the sequence number.
+/// Everything before the entries.
 fn check<'a, P: Protocol>(
     link: &mut Link<P>,
     datagram: &Datagram<'a, P>,
-    fresh: impl FnOnce(&mut Link<P>, Option<(u8, u32)>) -> Result<(), Rejected>,
-) -> Result<(Message<'a, P>, Option<(u8, u32)>), Rejected> {
+    now: Instant,
+    timeout: Duration,
+) -> Result<(Message<'a, P>, Option<Proof>), Rejected> {
     let message = Message::<P>::read(datagram.octets)?;
     if !link.config.reaches(datagram.source) {
         return Err(Rejected::Source);
@@ -237,7 +231,10 @@ fn check<'a, P: Protocol>(
         }
     }
     let proof = message.authenticate(link.config.authentication.as_ref())?;
-    fresh(link, proof)?;
+    if let (Some(proof), Some(known)) = (proof, link.neighbours.get_mut(datagram.source)) {
+        let Proof { key, sequence: received } = proof;
+        known.check(now, timeout, proof).map_err(|last| Rejected::Sequence { key, last, received })?;
+    }
     Ok((message, proof))
 }
 
