@@ -155,7 +155,7 @@ impl State {
         let Some(first) = self.untold.first().copied() else { return Vec::new() };
         let of_family = self.untold.iter().filter(|prefix| prefix.afi() == first.afi());
         let taken: Vec<_> = of_family.take(BATCH).copied().collect();
-        taken.iter().for_each(|prefix| drop(self.untold.remove(prefix)));
+        self.untold.retain(|prefix| taken.binary_search(prefix).is_err());
         taken.into_iter().map(|prefix| (prefix, self.routes.get(&prefix).copied())).collect()
     }
 }

@@ -1,0 +1,99 @@
+//! Routers, and others who ask, on one interface.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use holdfast_rip_wire::Proof;
+
+use crate::Protocol;
+
+/// How often one neighbour may ask.
+const ASKS: Duration = Duration::from_secs(2);
+
+/// Somebody whose messages were accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// When the last message was accepted.
+    pub heard: Instant,
+    /// Datagrams that came, good and bad, since it was first accepted.
+    pub packets: u64,
+    /// Datagrams that were discarded.
+    pub bad_packets: u64,
+    /// Entries that were ignored.
+    pub bad_routes: u64,
+    /// The last sequence number of each key (RFC 4822 section 2.2).
+    sequences: BTreeMap<u8, u32>,
+    /// When a request was answered.
+    answered: Option<Instant>,
+}
+
+impl Neighbour {
+    /// RFC 4822 section 2.3.2, step 6: numbers do not decrease. After `timeout` without a message there are no routes of it any
+    /// more, and zero is accepted as well. The error is the last number.
+    pub(crate) fn check(&self, now: Instant, timeout: Duration, proof: Proof) -> Result<(), u32> {
+        let lost = now.saturating_duration_since(self.heard) > timeout;
+        match self.sequences.get(&proof.key) {
+            Some(last) if proof.sequence < *last && !(lost && proof.sequence == 0) => Err(*last),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it may be answered, having asked now.
+    pub(crate) fn asks(&mut self, now: Instant) -> bool {
+        let may = self.answered.is_none_or(|answered| now >= answered + ASKS);
+        if may {
+            self.answered = Some(now);
+        }
+        may
+    }
+}
+
+/// By address.
+#[derive(Debug)]
+pub(crate) struct Neighbours<P: Protocol>(BTreeMap<P::Address, Neighbour>);
+
+impl<P: Protocol> Default for Neighbours<P> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<P: Protocol> Neighbours<P> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (P::Address, &Neighbour)> {
+        self.0.iter().map(|(address, neighbour)| (*address, neighbour))
+    }
+
+    pub(crate) fn get_mut(&mut self, address: P::Address) -> Option<&mut Neighbour> {
+        self.0.get_mut(&address)
+    }
+
+    /// Accepts a message. The one that was silent for the longest time makes room for a new one.
+    pub(crate) fn hear(
+        &mut self,
+        now: Instant,
+        address: P::Address,
+        proof: Option<Proof>,
+        most: usize,
+    ) -> &mut Neighbour {
+        if !self.0.contains_key(&address)
+            && self.0.len() >= most.max(1)
+            && let Some((&silent, _)) = self.0.iter().min_by_key(|(_, neighbour)| neighbour.heard)
+        {
+            self.0.remove(&silent);
+        }
+        let neighbour = self.0.entry(address).or_insert_with(|| Neighbour {
+            heard: now,
+            packets: 0,
+            bad_packets: 0,
+            bad_routes: 0,
+            sequences: BTreeMap::new(),
+            answered: None,
+        });
+        neighbour.heard = now;
+        neighbour.packets += 1;
+        neighbour.sequences.extend(proof.map(|proof| (proof.key, proof.sequence)));
+        neighbour
+    }
+}

@@ -1,0 +1,190 @@
+//! Datagrams, made when somebody asks for them.
+
+use std::{ops::Bound, time::Instant};
+
+use holdfast_rip_wire::{Command, Entry, Writer};
+
+use crate::{
+    Candidate, Interface, Metric, Policy, Protocol, Rip, SplitHorizon,
+    interface::Link,
+    route::{Route, Told},
+    table::Table,
+};
+
+/// A datagram to send, from the port of the protocol. RIPng is sent from a link-local address, to the group with a hop limit
+/// of 255 (RFC 2080 sections 2.4.2, 2.5.2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit<P: Protocol> {
+    /// Over this interface.
+    pub interface: u32,
+    /// [`Protocol::GROUP`], or somebody who has asked.
+    pub destination: P::Address,
+    /// The UDP port there.
+    pub port: u16,
+    /// The payload.
+    pub octets: Vec<u8>,
+}
+
+/// What is to be sent over an interface, one datagram after the other.
+#[derive(Debug)]
+pub(crate) struct Job<P: Protocol> {
+    to: P::Address,
+    port: u16,
+    work: Work<P>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Work<P: Protocol> {
+    /// A Request for the whole table.
+    Ask,
+    /// The whole table, after a destination.
+    Table { after: Option<P::Prefix> },
+    /// What has changed after a number, and not after another.
+    Changes { after: u64, until: u64 },
+    /// That nothing is reachable, after a destination.
+    Farewell { after: Option<P::Prefix> },
+    /// What was asked for.
+    Answer(std::vec::IntoIter<Entry<P>>),
+}
+
+impl<P: Protocol> Job<P> {
+    /// To all neighbours.
+    pub(crate) fn group(work: Work<P>) -> Self {
+        Self { to: P::GROUP, port: P::PORT, work }
+    }
+
+    pub(crate) fn to(to: P::Address, port: u16, work: Work<P>) -> Self {
+        Self { to, port, work }
+    }
+
+    /// Whether it answers somebody.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.to != P::GROUP
+    }
+
+    pub(crate) fn asks(&self) -> bool {
+        matches!(self.work, Work::Ask)
+    }
+
+    /// Whether it tells routes to all neighbours.
+    pub(crate) fn is_update(&self) -> bool {
+        !self.is_answer() && matches!(self.work, Work::Table { .. } | Work::Changes { .. })
+    }
+
+    pub(crate) fn is_regular(&self) -> bool {
+        !self.is_answer() && matches!(self.work, Work::Table { .. })
+    }
+}
+
+impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
+    /// The next datagram. Each says what is so at this time; interfaces, and on one interface updates and answers, take turns.
+    pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
+        let sequence = sequence(self.settings.first_sequence, self.started, self.now);
+        loop {
+            let after = self.last_sent.map_or(Bound::Unbounded, Bound::Excluded);
+            let waiting = |(_, link): &(&u32, &mut Link<P>)| !link.jobs.is_empty();
+            let Some((&id, link)) = self.links.range_mut((after, Bound::Unbounded)).find(waiting) else {
+                // Once more from the first one.
+                self.last_sent.take()?;
+                continue;
+            };
+            self.last_sent = Some(id);
+            let Some(mut job) = link.jobs.pop_front() else { continue };
+            let mut page = Page { id, link: &link.config, table: &self.table, policy: &mut self.policy };
+            let (writer, more) = page.fill(&mut job.work);
+            let octets = writer.filter(|writer| !writer.is_empty()).map(|writer| writer.finish(sequence));
+            let (destination, port) = (job.to, job.port);
+            if more {
+                link.jobs.push_back(job);
+            }
+            if let Some(octets) = octets {
+                link.counters.sent += 1;
+                return Some(Transmit { interface: id, destination, port, octets });
+            }
+        }
+    }
+}
+
+/// RFC 4822 section 2.1: it does not decrease.
+fn sequence(first: u32, started: Instant, now: Instant) -> u32 {
+    let seconds = now.saturating_duration_since(started).as_secs();
+    first.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+/// Where a datagram is filled.
+struct Page<'a, P: Protocol, Q> {
+    id: u32,
+    link: &'a Interface<P>,
+    table: &'a Table<P>,
+    policy: &'a mut Q,
+}
+
+impl<'a, P: Protocol, Q: Policy<P>> Page<'a, P, Q> {
+    /// One datagram, and whether there is more to say.
+    fn fill(&mut self, work: &mut Work<P>) -> (Option<Writer<'a, P>>, bool) {
+        let ours = self.link.authentication.as_ref();
+        let mut writer = Writer::new(Command::Response, ours, self.link.mtu);
+        let table = self.table;
+        let more = match work {
+            Work::Ask => return (Some(Writer::whole_table(ours)), false),
+            Work::Table { after } => table.after(*after).any(|(prefix, route)| {
+                let full = self.entry(prefix, route).is_some_and(|entry| !writer.push(&entry));
+                *after = if full { *after } else { Some(prefix) };
+                full
+            }),
+            Work::Changes { after, until } => table.changes(*after, *until).any(|(change, prefix, route)| {
+                let full = self.entry(prefix, route).is_some_and(|entry| !writer.push(&entry));
+                *after = if full { *after } else { change };
+                full
+            }),
+            Work::Farewell { after } => table.after(*after).any(|(prefix, route)| {
+                let full = self.farewell(prefix, route).is_some_and(|entry| !writer.push(&entry));
+                *after = if full { *after } else { Some(prefix) };
+                full
+            }),
+            Work::Answer(entries) => loop {
+                match entries.as_slice().first() {
+                    Some(entry) if !writer.push(entry) => break true,
+                    Some(_) => drop(entries.next()),
+                    None => break false,
+                }
+            },
+        };
+        (Some(writer), more)
+    }
+
+    /// What is told of a route over this interface (RFC 2453 section 3.10.2).
+    fn entry(&mut self, prefix: P::Prefix, route: &Route<P>) -> Option<Entry<P>> {
+        let Told { metric, tag, over, next_hop } = route.told()?;
+        let back = over == Some(self.id);
+        let connected = back && route.best_own().is_some();
+        let lost = Entry { prefix, tag, metric: Metric::INFINITY, next_hop: None };
+        match self.link.split_horizon {
+            SplitHorizon::Simple if back => return None,
+            // Who is on that network knows.
+            SplitHorizon::PoisonedReverse if connected => return None,
+            SplitHorizon::PoisonedReverse if back => return Some(lost),
+            SplitHorizon::PoisonedReverse | SplitHorizon::Simple | SplitHorizon::Off => {}
+        }
+        let mut candidate = Candidate { metric, tag };
+        if metric.is_reachable() && !self.policy.export(self.id, prefix, &mut candidate) {
+            return None;
+        }
+        let next_hop = next_hop.filter(|_| back && candidate.metric.is_reachable());
+        Some(Entry { prefix, tag: candidate.tag, metric: candidate.metric, next_hop })
+    }
+
+    /// That a route is lost which the neighbours have from here.
+    fn farewell(&self, prefix: P::Prefix, route: &Route<P>) -> Option<Entry<P>> {
+        let Told { tag, over, .. } = route.told()?;
+        let known = over != Some(self.id) || self.link.split_horizon == SplitHorizon::Off;
+        known.then_some(Entry { prefix, tag, metric: Metric::INFINITY, next_hop: None })
+    }
+}
+
+/// What the table says of a destination that somebody asks for, without split horizon (RFC 2453 section 3.9.1).
+pub(crate) fn answer<P: Protocol>(table: &Table<P>, prefix: P::Prefix) -> Entry<P> {
+    let told = table.get(prefix).and_then(Route::told);
+    let (metric, tag) = told.map_or((Metric::INFINITY, 0), |told| (told.metric, told.tag));
+    Entry { prefix, tag, metric, next_hop: None }
+}
