@@ -190,6 +190,7 @@ pub struct Frr {
     programs: Programs,
     child: Child,
     zebra: Option<Child>,
+    others: Vec<Child>,
     directory: PathBuf,
 }
 
@@ -234,9 +235,23 @@ impl Frr {
         let configuration = format!("frr defaults traditional\nlog file {}\n{configuration}", log.display());
         fs::write(directory.join("bgpd.conf"), configuration)?;
         let child = Self::spawn(&programs, host, &directory, zebra.is_some())?;
-        let frr = Self { programs, child, zebra, directory };
+        let frr = Self { programs, child, zebra, others: Vec::new(), directory };
         frr.wait_running()?;
         Ok(frr)
+    }
+
+    /// Starts another of its daemons (`ripd`) beside those that run, with a zebra.
+    pub fn add(&mut self, host: &Namespace, daemon: &str, configuration: &str) -> Result<()> {
+        let file = self.directory.join(format!("{daemon}.conf"));
+        fs::write(&file, configuration)?;
+        let mut command = host.command(self.programs.path(&format!("/usr/lib/frr/{daemon}"), daemon));
+        command.arg("-f").arg(file).arg("-i").arg(self.directory.join(format!("{daemon}.pid")));
+        command.arg("--vty_socket").arg(&self.directory).args(["-P", "0"]);
+        command.arg("-z").arg(zserv(&self.directory));
+        self.others.push(quiet(&mut command).spawn().with_context(|| format!("starting {daemon}"))?);
+        let vty = self.directory.join(format!("{daemon}.vty"));
+        let answers = || if vty.exists() { Ok(()) } else { Err("no socket".to_owned()) };
+        wait::until(daemon, Duration::from_secs(15), answers)
     }
 
     fn spawn(programs: &Programs, host: &Namespace, directory: &Path, zebra: bool) -> Result<Child> {
@@ -288,8 +303,8 @@ impl Frr {
 
 impl Drop for Frr {
     fn drop(&mut self) {
-        if let Some(zebra) = &mut self.zebra {
-            end(zebra, &self.directory);
+        for other in self.others.iter_mut().chain(&mut self.zebra) {
+            end(other, &self.directory);
         }
         end(&mut self.child, &self.directory);
     }

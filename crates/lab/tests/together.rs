@@ -32,6 +32,7 @@ mod reload;
 mod restarts;
 mod retired;
 mod ring;
+mod rip;
 mod rpki;
 mod rpki_hostile;
 mod secure;

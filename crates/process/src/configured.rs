@@ -20,11 +20,15 @@ pub trait Configured: 'static {
     /// A row of an answer; all rows of a command have the same names.
     type Row: Serialize;
 
-    /// Takes settings in place of those before.
+    /// Takes settings in place of those before. `policies` are those of the router, as JSON, where the process speaks a routing protocol.
     ///
     /// # Errors
     /// Why it cannot. It is told again until it can.
-    fn configure(&self, settings: Self::Settings) -> impl Future<Output = Result<(), XrlError>>;
+    fn configure(
+        &self,
+        settings: Self::Settings,
+        policies: &str,
+    ) -> impl Future<Output = Result<(), XrlError>>;
 
     /// The answer to one of the commands of its descriptor.
     ///
@@ -56,7 +60,7 @@ impl<T: Configured> ProcessServer for Served<T> {
     async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Reply, XrlError> {
         let settings = serde_json::from_slice(&request.settings);
         let settings = settings.map_err(|error| XrlError::invalid_argument(format!("settings: {error}")))?;
-        self.process.configure(settings).await?;
+        self.process.configure(settings, &request.policies).await?;
         Ok(Reply {})
     }
 

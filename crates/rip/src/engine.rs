@@ -120,6 +120,13 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         &mut self.policy
     }
 
+    /// Other times and another bound, from now on: those of [`Settings`] but what random numbers and digests begin with.
+    pub fn set_timers(&mut self, settings: Settings) {
+        let Settings { seed, first_sequence, .. } = self.settings;
+        self.settings = Settings { seed, first_sequence, ..settings };
+        self.table.set_garbage(settings.garbage);
+    }
+
     /// Makes an interface known, or changes one. The router tells its networks over the other interfaces, and asks for the
     /// tables of its neighbours (RFC 2453 section 3.9.1). Learned routes whose next hops the new addresses do not reach are
     /// lost.

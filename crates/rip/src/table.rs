@@ -72,6 +72,11 @@ impl<P: Protocol> Table<P> {
         changes.filter_map(|(change, prefix)| Some((*change, *prefix, self.routes.get(prefix)?)))
     }
 
+    /// For how long garbage is left from now on.
+    pub(crate) fn set_garbage(&mut self, garbage: Duration) {
+        self.garbage = garbage;
+    }
+
     /// Changes a destination, which is made if it is not there. When the last route is lost, garbage is left (RFC 2453 section
     /// 3.8); when that is taken away, the destination is forgotten.
     pub(crate) fn edit(&mut self, now: Instant, prefix: P::Prefix, edit: impl FnOnce(&mut Route<P>)) {

@@ -18,7 +18,7 @@ mod redistribution;
 pub use datagrams::{Datagram, Datagrams};
 pub use links::{Link, Links, follow};
 pub use origin::{Origin, Route};
-pub use redistribution::{Change, Redistributed, Redistribution, Wanted};
+pub use redistribution::{Change, Plain, Redistributed, Redistribution, Wanted};
 
 use std::time::Duration;
 

@@ -115,7 +115,7 @@ impl Redistribution {
             let metric = batch.metrics.get(at).copied().unwrap_or(0);
             let policy = wanted.get(origin).filter(|_| batch.next_hops[at] != 0);
             for prefix in rows.by_ref().take(routes as usize) {
-                let route = Foreign { prefix, protocol, metric, tag: batch.tag };
+                let route = Plain::new(prefix, protocol, metric, batch.tag);
                 match policy.and_then(|policy| route.under(policy)) {
                     Some(taken) => {
                         self.named.insert(prefix, self.telling);
@@ -157,16 +157,22 @@ fn rows(batch: &RouteBatch) -> Result<Vec<Prefix>, XrlError> {
 }
 
 /// A route as a policy sees it: it has no attributes of BGP, and its metric is its MED as well.
-struct Foreign {
+#[derive(Copy, Clone, Debug)]
+pub struct Plain {
     prefix: Prefix,
     protocol: Protocol,
     metric: u32,
     tag: u32,
 }
 
-impl Foreign {
+impl Plain {
+    /// A route of this protocol; the tag 0 is none.
+    pub fn new(prefix: Prefix, protocol: Protocol, metric: u32, tag: u32) -> Self {
+        Self { prefix, protocol, metric, tag }
+    }
+
     /// What a policy makes of it; `None`: it is refused.
-    fn under(&self, policy: &Program) -> Option<Redistributed> {
+    pub fn under(&self, policy: &Program) -> Option<Redistributed> {
         let mut edits = Edits::default();
         let verdict = policy.evaluate(self, &mut edits);
         let taken = Redistributed {
@@ -177,7 +183,7 @@ impl Foreign {
     }
 }
 
-impl Route for Foreign {
+impl Route for Plain {
     fn prefix(&self) -> Prefix {
         self.prefix
     }
@@ -300,9 +306,9 @@ mod tests {
         let library = Library::compile(&source, 0).expect("compiles");
         let policy = library.get("some").expect("is there");
         let prefix = "10.0.0.0/8".parse().expect("a prefix");
-        let route = Foreign { prefix, protocol: Protocol::Static, metric: 5, tag: 0 };
+        let route = Plain { prefix, protocol: Protocol::Static, metric: 5, tag: 0 };
         assert_eq!(route.under(policy), None);
-        let taken = Foreign { tag: 7, ..route }.under(policy);
+        let taken = Plain { tag: 7, ..route }.under(policy);
         assert_eq!(taken, Some(Redistributed { metric: Some(3), tag: 9 }));
     }
 

@@ -58,7 +58,7 @@ impl Configured for Echo {
     type Settings = Settings;
     type Row = Row;
 
-    async fn configure(&self, settings: Settings) -> Result<(), XrlError> {
+    async fn configure(&self, settings: Settings, _: &str) -> Result<(), XrlError> {
         self.settings.replace(Some(settings));
         Ok(())
     }

@@ -1,0 +1,124 @@
+//! The rip process: RIPv2 (RFC 2453, RFC 4822) and RIPng (RFC 2080) on the interfaces that `[rip]` names. What messages mean
+//! is in the `rip` crate; here are only the tasks that stand between it, its sockets and the other processes.
+//!
+//! ```text
+//!  manager ── Configure ─> lib.rs ─> table.rs, one for each VRF
+//!  fea ────── Interfaces ──────────────┤
+//!  sockets <────────> speaker.rs <─────┼──> Origin ── Routes ─> rib
+//!                                      └─── Redistribution <─── rib
+//! ```
+
+mod section;
+mod show;
+mod speaker;
+mod table;
+mod version;
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    rc::Rc,
+};
+
+use holdfast_config::{Datagrams, OwnSection, Routing};
+use holdfast_policy::Library;
+use holdfast_process::{Boot, Command, Configured, End, Network, Process, Rights, User, serve_configured};
+use holdfast_xrl::XrlError;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    section::{SECTION, Settings},
+    table::Table,
+};
+
+/// The name of the process, and of its routes.
+const NAME: &str = "rip";
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: NAME,
+    does: "speaks RIP",
+    user: User::Own(8),
+    rights: Rights::worker(Network::Datagrams),
+    services: &[],
+    after: &["rib"],
+    feeds: &["rib"],
+    end: End::Killed,
+    section: Some(OwnSection { key: NAME, table: &SECTION }),
+    routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS }),
+    shows: &[
+        Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },
+        Command { name: "interfaces", doc: "where RIP is spoken, and what has come and gone there" },
+        Command { name: "neighbors", doc: "the routers that were heard" },
+    ],
+};
+
+static DATAGRAMS: [Datagrams; 2] = [
+    Datagrams { port: 520, group: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 9)), hops: 1 },
+    Datagrams { port: 521, group: IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 9)), hops: 255 },
+];
+
+/// The tables, by the name of the VRF.
+type Tables = BTreeMap<Option<String>, Table>;
+
+struct Rip {
+    boot: Rc<Boot>,
+    tables: RefCell<Tables>,
+}
+
+impl Configured for Rip {
+    type Settings = Settings;
+    type Row = show::Row;
+
+    async fn configure(&self, settings: Settings, policies: &str) -> Result<(), XrlError> {
+        let wrong = |error: String| XrlError::invalid_argument(error);
+        let library = Library::receive(policies, 0).map_err(|error| wrong(error.to_string()))?;
+        let sections = settings.vrfs().map(|vrf| {
+            let section = settings.of_table(vrf.as_deref(), &library);
+            section.map(|section| (vrf, section)).map_err(|error| wrong(error.to_string()))
+        });
+        // All before anything changes.
+        let sections: BTreeMap<_, _> = sections.collect::<Result<_, _>>()?;
+        let mut tables = self.tables.borrow_mut();
+        tables.retain(|vrf, table| {
+            let stays = sections.contains_key(vrf);
+            if !stays {
+                table.say_farewell();
+            }
+            stays
+        });
+        for (vrf, section) in sections {
+            match tables.get(&vrf) {
+                Some(table) => table.configure(section),
+                None => {
+                    let boot = match &vrf {
+                        None => Rc::clone(&self.boot),
+                        Some(vrf) => Rc::new(self.boot.instance(vrf)),
+                    };
+                    tables.insert(vrf, Table::begin(boot, section));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, command: &str) -> Result<Vec<show::Row>, XrlError> {
+        Ok(show::rows(command, &self.tables.borrow()))
+    }
+}
+
+/// The life of the process: until SIGTERM, when neighbours are told that it goes, or the end of the keeper.
+///
+/// # Errors
+/// SIGTERM cannot be waited for.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let mut end = signal(SignalKind::terminate())?;
+    let boot = Rc::new(boot);
+    let rip = Rc::new(Rip { boot: Rc::clone(&boot), tables: RefCell::default() });
+    serve_configured(&boot.node, &PROCESS, Rc::clone(&rip));
+    boot.join();
+    end.recv().await;
+    rip.tables.borrow().values().for_each(Table::say_farewell);
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! RIP in one table: both versions, what the RIB is told, and what it tells.
+
+use std::{cell::RefCell, convert::Infallible, rc::Rc, time::Duration};
+
+use holdfast_process::{Boot, spawn_task};
+use holdfast_rip::{Metric, Ripng, Ripv2};
+use holdfast_routing::{Change, Links, Origin, Redistribution, follow};
+use tokio::{sync::Notify, task::AbortHandle, time::sleep};
+use tracing::Instrument;
+
+use crate::{NAME, section::OfTable, speaker::Speaker};
+
+/// How often it is looked whether neighbours have had the time to answer.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A table, until it is dropped.
+pub(crate) struct Table {
+    inner: Rc<Inner>,
+    life: AbortHandle,
+}
+
+struct Inner {
+    boot: Rc<Boot>,
+    origin: Rc<Origin>,
+    v2: Rc<Speaker<Ripv2>>,
+    ng: Rc<Speaker<Ripng>>,
+    section: RefCell<OfTable>,
+    links: RefCell<Option<Links>>,
+    /// The section is another one.
+    configured: Notify,
+}
+
+impl Table {
+    /// Begins to speak where the section says; `boot` is that of the table.
+    pub(crate) fn begin(boot: Rc<Boot>, section: OfTable) -> Self {
+        let origin = Rc::new(Origin::new(NAME));
+        let inner = Rc::new(Inner {
+            v2: Speaker::new(Rc::clone(&boot), Rc::clone(&origin), section.timers),
+            ng: Speaker::new(Rc::clone(&boot), Rc::clone(&origin), section.timers),
+            boot,
+            origin,
+            section: RefCell::new(section),
+            links: RefCell::default(),
+            configured: Notify::new(),
+        });
+        inner.boot.join();
+        let (life, span) = (Rc::clone(&inner), inner.boot.span());
+        let life = spawn_task(async move { life.live().await }.instrument(span)).abort_handle();
+        Self { inner, life }
+    }
+
+    /// Takes a section in place of the one before.
+    pub(crate) fn configure(&self, section: OfTable) {
+        self.inner.section.replace(section);
+        self.inner.follow();
+        self.inner.configured.notify_one();
+    }
+
+    /// Tells neighbours that nothing is reachable this way any more.
+    pub(crate) fn say_farewell(&self) {
+        self.inner.v2.say_farewell();
+        self.inner.ng.say_farewell();
+    }
+
+    pub(crate) fn v2(&self) -> &Speaker<Ripv2> {
+        &self.inner.v2
+    }
+
+    pub(crate) fn ng(&self) -> &Speaker<Ripng> {
+        &self.inner.ng
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.life.abort();
+        // Their sockets have tasks of their own.
+        self.inner.v2.leave();
+        self.inner.ng.leave();
+    }
+}
+
+impl Inner {
+    async fn live(&self) -> Infallible {
+        let links = follow(&self.boot, |links| {
+            self.links.replace(Some(links.clone()));
+            self.follow();
+        });
+        tokio::select! {
+            never = links => never,
+            never = self.v2.run() => never,
+            never = self.ng.run() => never,
+            never = self.origin.run(&self.boot) => never,
+            never = self.redistribute() => never,
+            never = self.complete() => never,
+        }
+    }
+
+    fn follow(&self) {
+        let (section, links) = (self.section.borrow(), self.links.borrow());
+        let Some(links) = links.as_ref() else { return };
+        self.v2.follow(&section, links);
+        self.ng.follow(&section, links);
+    }
+
+    /// Says when the neighbours have told what they know.
+    async fn complete(&self) -> Infallible {
+        while self.links.borrow().is_none() || !self.v2.is_synchronised() || !self.ng.is_synchronised() {
+            sleep(LOOK).await;
+        }
+        self.origin.complete();
+        std::future::pending().await
+    }
+
+    async fn redistribute(&self) -> Infallible {
+        let mut redistribution = Redistribution::default();
+        loop {
+            let (wanted, metric) = {
+                let section = self.section.borrow();
+                (section.redistribute.clone(), section.metric)
+            };
+            tokio::select! {
+                never = redistribution.run(&self.boot, &wanted, |change| self.take(change, metric)) => match never {},
+                () = self.configured.notified() => {}
+            }
+        }
+    }
+
+    fn take(&self, change: Change<'_>, metric: Metric) {
+        match change {
+            Change::Taken(prefix, _, route) => {
+                let metric = route.metric.map_or(Some(metric), Metric::new);
+                match metric.filter(|metric| metric.is_reachable()) {
+                    Some(metric) => {
+                        self.v2.redistribute(prefix, metric, route.tag);
+                        self.ng.redistribute(prefix, metric, route.tag);
+                    }
+                    None => self.withdraw(prefix),
+                }
+            }
+            Change::Gone(prefix) => self.withdraw(prefix),
+        }
+    }
+
+    fn withdraw(&self, prefix: holdfast_types::Prefix) {
+        self.v2.withdraw(prefix);
+        self.ng.withdraw(prefix);
+    }
+}
