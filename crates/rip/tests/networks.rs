@@ -202,7 +202,7 @@ impl<P: Plan> Net<P> {
                     Event::Route { prefix, next_hop, interface, metric, .. } => {
                         rib.insert(prefix, (metric.get(), interface, next_hop));
                     }
-                    Event::Gone { prefix } => drop(rib.remove(&prefix)),
+                    Event::Gone { prefix } => _ = rib.remove(&prefix),
                     Event::TableFull => {}
                 }
             }

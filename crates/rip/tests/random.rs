@@ -5,9 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_rip::{
-    Datagram, Event, Interface, Metric, Protocol, Rip, Ripng, Ripv2, Settings, Source, SplitHorizon,
-};
+use holdfast_rip::{Datagram, Event, Interface, Metric, Rip, Ripng, Ripv2, Settings, Source, SplitHorizon};
 use holdfast_rip_wire::{Command, Message, Writer};
 use proptest::prelude::*;
 
@@ -60,7 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(wire, router, everything)| Op::Ask { wire, router, everything }),
         1 => (wire.clone(), proptest::collection::vec(any::<u8>(), 0..80))
             .prop_map(|(wire, octets)| Op::Octets { wire, octets }),
-        3 => prop_oneof![0..3_u64, 0..100, 0..400].prop_map(Op::Wait),
+        3 => prop_oneof![0..3_u64, 0..100_u64, 0..400_u64].prop_map(Op::Wait),
         1 => (wire.clone(), any::<bool>(), 0..3_u8)
             .prop_map(|(wire, passive, horizon)| Op::SetInterface { wire, passive, horizon }),
         1 => wire.prop_map(Op::RemoveInterface),
@@ -119,12 +117,12 @@ impl<P: Plan> Run<P> {
                 let split_horizon = horizon(number);
                 self.rip.set_interface(now, wire, Interface { passive, split_horizon, ..interface });
             }
-            Op::RemoveInterface(wire) => drop(self.rip.remove_interface(now, wire)),
+            Op::RemoveInterface(wire) => _ = self.rip.remove_interface(now, wire),
             Op::Redistribute { number, metric } => {
                 let metric = Metric::new(metric).expect("1 to 16");
                 let _ = self.rip.redistribute(now, P::destination(number), metric, 0);
             }
-            Op::Withdraw(number) => drop(self.rip.withdraw_redistributed(now, P::destination(number))),
+            Op::Withdraw(number) => _ = self.rip.withdraw_redistributed(now, P::destination(number)),
             Op::Send(most) => self.send(most),
         }
     }
@@ -166,8 +164,8 @@ impl<P: Plan> Run<P> {
     fn check(&mut self) {
         while let Some(event) = self.rip.poll_event() {
             match event {
-                Event::Route { prefix, next_hop, .. } => drop(self.rib.insert(prefix, next_hop)),
-                Event::Gone { prefix } => drop(self.rib.remove(&prefix)),
+                Event::Route { prefix, next_hop, .. } => _ = self.rib.insert(prefix, next_hop),
+                Event::Gone { prefix } => _ = self.rib.remove(&prefix),
                 Event::TableFull => {}
             }
         }
