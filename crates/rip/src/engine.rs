@@ -145,7 +145,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
         self.put_link(now, id, interface);
         self.note_active(now);
-        self.trigger(now);
     }
 
     /// The first regular update comes soon, for neighbours that were there before.
@@ -179,7 +178,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
                 route.unset_own(Origin::Connected(id));
             });
             self.note_active(now);
-            self.trigger(now);
         }
         known
     }
@@ -228,7 +226,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         self.now = now;
         let own = Own { origin: Origin::Redistributed, metric, tag };
         self.table.edit(now, prefix, |route| route.set_own(own));
-        self.trigger(now);
         Ok(())
     }
 
@@ -239,7 +236,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         let there = self.table.get(prefix).is_some_and(|route| route.own.iter().any(is_ours));
         if there {
             self.table.edit(now, prefix, |route| route.unset_own(Origin::Redistributed));
-            self.trigger(now);
         }
         there
     }
@@ -293,11 +289,11 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     }
 
     /// Begins triggered updates where changes are not told yet (RFC 2453 section 3.10.1).
-    pub(crate) fn trigger(&mut self, now: Instant) {
+    fn trigger(&mut self, now: Instant) {
         let until = self.table.change();
         for link in self.links.values_mut() {
-            let may = !link.config.passive && link.quiet <= now && link.regular > now && !link.is_updating();
-            if self.leaving || !may || link.told >= until {
+            let may = !link.config.passive && link.quiet <= now && !link.is_updating();
+            if !may || link.told >= until {
                 continue;
             }
             link.jobs.push_back(Job::group(Work::Changes { after: link.told, until }));

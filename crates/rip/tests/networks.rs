@@ -10,7 +10,7 @@ use std::{
 use holdfast_rip::{
     Datagram, Event, Interface, InterfaceAddress, Metric, Protocol, Rip, Ripng, Ripv2, Settings, Transmit,
 };
-use holdfast_rip_wire::{BadEntry, Command, Entry, Message};
+use holdfast_rip_wire::{BadEntry, Command, Entry, Layout, Message};
 
 /// Addresses of both families for the same networks.
 pub(crate) trait Plan: Protocol {
@@ -98,6 +98,9 @@ pub(crate) fn entries<P: Protocol>(octets: &[u8]) -> Vec<Entry<P>> {
     entries.expect("good entries")
 }
 
+/// Metric, interface and next hop of each destination.
+type Rib<P> = BTreeMap<<P as Layout>::Prefix, (u8, u32, <P as Layout>::Address)>;
+
 /// Routers and wires. The interface of a router on a wire has the number of the wire.
 #[derive(Debug)]
 pub(crate) struct Net<P: Plan> {
@@ -108,8 +111,8 @@ pub(crate) struct Net<P: Plan> {
     /// Wires that let nothing through.
     pub(crate) cut: BTreeSet<u32>,
     pub(crate) sent: Vec<Sent<P>>,
-    /// What the events of each router have made: metric, interface and next hop.
-    pub(crate) ribs: Vec<BTreeMap<P::Prefix, (u8, u32, P::Address)>>,
+    /// What the events of each router have made.
+    pub(crate) ribs: Vec<Rib<P>>,
 }
 
 impl<P: Plan> Net<P> {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use holdfast_rip::{Ripng, Ripv2, Source};
+use holdfast_rip::{Metric, Ripng, Ripv2, Source};
 
-use super::networks::{Net, Plan, secs};
+use super::{
+    networks::{Net, Plan, secs},
+    one::One,
+};
 
 #[test]
 fn regular_updates_come_every_half_minute_and_not_at_the_same_time() {
@@ -162,4 +165,16 @@ fn an_update_that_is_due_takes_the_place_of_a_triggered_one() {
     net.run(10);
     let sizes: Vec<usize> = net.updates(0, 1, before).map(|sent| sent.entries().len()).collect();
     assert_eq!(sizes, [1, 3]);
+}
+
+#[test]
+fn a_regular_update_says_what_a_triggered_one_has_not_said_yet() {
+    let mut one = One::<Ripv2>::new();
+    one.wait(secs(20));
+    let due = one.rip.interfaces().filter_map(|shown| shown.next_update).max().expect("active");
+    one.rip.redistribute(one.now, Ripv2::destination(1), Metric::ONE, 0).expect("taken");
+    one.rip.advance(one.now);
+    one.rip.advance(due);
+    let sent: Vec<_> = std::iter::from_fn(|| one.rip.poll_transmit()).collect();
+    assert_eq!(sent.len(), 2, "one on each interface");
 }
