@@ -19,6 +19,9 @@ const BATCH: usize = 4096;
 /// Bounds of the time between two triggered updates, in seconds (RFC 2453 section 3.10.1).
 const QUIET: [u64; 2] = [1, 5];
 
+/// The shortest update interval.
+const LEAST_UPDATE: Duration = Duration::from_secs(1);
+
 /// What the router tells its caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event<P: Protocol> {
@@ -99,6 +102,7 @@ impl<P: Protocol> Rip<P> {
 impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     /// A router without interfaces.
     pub fn with_policy(settings: Settings, now: Instant, policy: Q) -> Self {
+        let settings = Settings { update: settings.update.max(LEAST_UPDATE), ..settings };
         Self {
             settings,
             policy,
