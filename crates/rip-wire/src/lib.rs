@@ -45,7 +45,7 @@ pub use error::{BadEntry, BadKey, Malformed, Unauthentic};
 pub use key::{Algorithm, Credentials, Key, Password};
 pub use message::{Command, Entries, Entry, Message, Queries};
 pub use metric::Metric;
-pub use protocol::{Protocol, Ripng, Ripv2};
+pub use protocol::{Layout, Protocol, Ripng, Ripv2};
 pub use write::Writer;
 
 /// Octets of the header that all messages have (RFC 2453 section 4, RFC 2080 section 2.1).

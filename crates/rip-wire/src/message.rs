@@ -139,6 +139,6 @@ impl<P: Protocol> Iterator for Queries<'_, P> {
     type Item = Result<P::Prefix, BadEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.rest.find_map(P::destination)
+        self.rest.find_map(P::queried)
     }
 }

@@ -61,7 +61,7 @@ pub trait Layout: Sized {
 
     /// The destination of an entry; `None` if the entry is a next hop.
     #[doc(hidden)]
-    fn destination(entry: &[u8; ENTRY]) -> Option<Result<Self::Prefix, BadEntry>>;
+    fn queried(entry: &[u8; ENTRY]) -> Option<Result<Self::Prefix, BadEntry>>;
 
     /// Reads an entry; `None` if it is a next hop, which is kept for the entries after it.
     #[doc(hidden)]

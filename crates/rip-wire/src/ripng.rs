@@ -54,7 +54,7 @@ impl Layout for Ripng {
         Fields { address: Ipv6Addr::UNSPECIFIED, tag: 0, length: 0, metric }.octets()
     }
 
-    fn destination(entry: &[u8; ENTRY]) -> Option<Result<Ipv6Prefix, BadEntry>> {
+    fn queried(entry: &[u8; ENTRY]) -> Option<Result<Ipv6Prefix, BadEntry>> {
         let fields = Fields::read(entry);
         (fields.metric != NEXT_HOP).then(|| fields.prefix())
     }

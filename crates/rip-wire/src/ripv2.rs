@@ -59,7 +59,7 @@ impl Layout for Ripv2 {
         Fields { metric: Metric::INFINITY.get().into(), ..Fields::default() }.octets()
     }
 
-    fn destination(entry: &[u8; ENTRY]) -> Option<Result<Ipv4Prefix, BadEntry>> {
+    fn queried(entry: &[u8; ENTRY]) -> Option<Result<Ipv4Prefix, BadEntry>> {
         Some(Fields::read(entry).prefix())
     }
 

@@ -1,6 +1,7 @@
 //! What the crate offers, used as its callers use it.
 
 mod authentication;
+mod corpora;
 mod messages;
 mod random;
 

@@ -19,6 +19,9 @@ const BATCH: usize = 4096;
 /// Bounds of the time between two triggered updates, in seconds (RFC 2453 section 3.10.1).
 const QUIET: [u64; 2] = [1, 5];
 
+/// The shortest update interval.
+const LEAST_UPDATE: Duration = Duration::from_secs(1);
+
 /// What the router tells its caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event<P: Protocol> {
@@ -99,6 +102,7 @@ impl<P: Protocol> Rip<P> {
 impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     /// A router without interfaces.
     pub fn with_policy(settings: Settings, now: Instant, policy: Q) -> Self {
+        let settings = Settings { update: settings.update.max(LEAST_UPDATE), ..settings };
         Self {
             settings,
             policy,
@@ -152,7 +156,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
         self.put_link(now, id, interface);
         self.note_active(now);
-        self.trigger(now);
     }
 
     /// The first regular update comes soon, for neighbours that were there before.
@@ -186,7 +189,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
                 route.unset_own(Origin::Connected(id));
             });
             self.note_active(now);
-            self.trigger(now);
         }
         known
     }
@@ -235,7 +237,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         self.now = now;
         let own = Own { origin: Origin::Redistributed, metric, tag };
         self.table.edit(now, prefix, |route| route.set_own(own));
-        self.trigger(now);
         Ok(())
     }
 
@@ -246,7 +247,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         let there = self.table.get(prefix).is_some_and(|route| route.own.iter().any(is_ours));
         if there {
             self.table.edit(now, prefix, |route| route.unset_own(Origin::Redistributed));
-            self.trigger(now);
         }
         there
     }
@@ -300,11 +300,11 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     }
 
     /// Begins triggered updates where changes are not told yet (RFC 2453 section 3.10.1).
-    pub(crate) fn trigger(&mut self, now: Instant) {
+    fn trigger(&mut self, now: Instant) {
         let until = self.table.change();
         for link in self.links.values_mut() {
-            let may = !link.config.passive && link.quiet <= now && link.regular > now && !link.is_updating();
-            if self.leaving || !may || link.told >= until {
+            let may = !link.config.passive && link.quiet <= now && !link.is_updating();
+            if !may || link.told >= until {
                 continue;
             }
             link.jobs.push_back(Job::group(Work::Changes { after: link.told, until }));

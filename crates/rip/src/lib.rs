@@ -4,8 +4,10 @@
 //! [`Rip`] is one router: `Rip<Ripv2>` for IPv4, `Rip<Ripng>` for IPv6. The caller
 //! - names the interfaces ([`Rip::set_interface`], [`Rip::remove_interface`]), whose networks are told at once, and routes of
 //!   other protocols ([`Rip::redistribute`]);
-//! - hands over each datagram that comes ([`Rip::receive`]), and calls [`Rip::advance`] at [`Rip::next_deadline`];
-//! - after each of these calls, sends what [`Rip::poll_transmit`] gives and takes what [`Rip::poll_event`] tells.
+//! - hands over each datagram that comes ([`Rip::receive`]);
+//! - then sends what [`Rip::poll_transmit`] gives, takes what [`Rip::poll_event`] tells, and calls [`Rip::advance`] at
+//!   [`Rip::next_deadline`], which is in the past when a change is to be told at once. Changes of all calls before are told
+//!   together.
 //!
 //! The router asks its neighbours for their tables when an interface comes up. It keeps the best route to each destination,
 //! tells all of them every 30 seconds and changes at once, splits horizons with poisoned reverse, and forgets what its

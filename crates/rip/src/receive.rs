@@ -157,7 +157,6 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         if let Some(link) = self.links.get_mut(&datagram.interface) {
             count_bad_routes(link, datagram.source, bad);
         }
-        self.trigger(now);
     }
 
     /// One route; false if it leads through this router itself.

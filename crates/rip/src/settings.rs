@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Times and bounds of a router.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// How often the whole table is told: 30 s (RFC 2453 section 3.8). Each time is moved by up to a sixth of it, 5 s at most.
+    /// How often the whole table is told: 30 s (RFC 2453 section 3.8), a second at least. Each time is moved by up to a
+    /// sixth of it, 5 s at most.
     pub update: Duration,
     /// How long a route stays that is not repeated: 180 s (RFC 2453 section 3.8).
     pub timeout: Duration,

@@ -1,1 +1,9 @@
+//! What the crate offers, used as its callers use it.
 
+mod networks;
+mod one;
+mod random;
+mod requests;
+mod security;
+mod several;
+mod times;
