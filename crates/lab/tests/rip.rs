@@ -103,9 +103,9 @@ fn row() -> Result<Row> {
 impl Row {
     /// Until all three have all routes.
     fn until_all(&self) -> Result<()> {
-        until_kernel(&self.us, OF_FRR[0], Some("via 10.1.0.2"))?;
+        until_kernel(&self.us, OF_FRR[0], Some("via 10.0.1.2"))?;
         until_kernel(&self.us, OF_FRR[1], Some("via fe80::"))?;
-        until_kernel(&self.us, OF_BIRD[0], Some("via 10.2.0.2"))?;
+        until_kernel(&self.us, OF_BIRD[0], Some("via 10.0.2.2"))?;
         until_kernel(&self.us, OF_BIRD[1], Some("via fe80::"))?;
         for host in [&self.frr, &self.bird] {
             for prefix in OURS {
@@ -195,6 +195,6 @@ fn keys_are_those_of_frr_and_bird_and_others_are_refused() -> Result<()> {
     let of_n2 = shown.as_array().into_iter().flatten();
     let of_n2 = of_n2.filter(|row| row["interface"] == "n2" && row["version"] == "RIPv2");
     ensure!(of_n2.map(|row| row["notAuthentic"].as_u64()).max().flatten() > Some(0), "{shown:#}");
-    until_kernel(&row.us, OF_FRR[0], Some("via 10.1.0.2"))?;
+    until_kernel(&row.us, OF_FRR[0], Some("via 10.0.1.2"))?;
     router.stop()
 }

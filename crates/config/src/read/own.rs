@@ -9,7 +9,7 @@ use crate::{
     describe::{Default, Form, Key, Table, Type},
     input::{At, Names, Problem, Section},
     processes::Owned,
-    read::is_interface_name,
+    read::{is_interface_name, vrf},
     schema::ProcessSection,
 };
 
@@ -92,14 +92,17 @@ fn value(section: &Section<'_>, key: &'static Key, known: &Known<'_, '_>) -> Opt
     }
 }
 
-/// The tables of a list; those without a name of their own are left out.
+/// The tables of a list, each with a name of its own; where they say a VRF, of its own there.
 fn tables(section: &Section<'_>, key: &'static Key, by: &'static str, known: &Known<'_, '_>) -> Value {
     let mut names = Names::new(section.report, key.name);
     let entries = section.sections(key.name, key.name).into_iter().map(|entry| {
-        if let Some(name) = entry.optional::<String>(by) {
-            names.declare(&name);
+        let values = read(&entry, known);
+        if let Some(name) = values.get(by) {
+            let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+            let at = At { value: name, span: entry.span_of(by) };
+            names.declare(&vrf::scoped(&at, values.get("vrf").and_then(Value::as_str)));
         }
-        Value::from(read(&entry, known))
+        Value::from(values)
     });
     entries.collect()
 }
