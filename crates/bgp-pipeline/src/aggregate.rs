@@ -27,7 +27,7 @@ use crate::{
     path::{Path, SetId, SourceId},
     sets::Owner,
     stage::Stages,
-    summary::{Summaries, Summary},
+    summary::{Summaries, Summary, contributes},
     table::Table,
 };
 
@@ -148,16 +148,6 @@ impl<P: IpPrefix> Aggregate<P> {
             .into_iter()
             .find(|origin| self.contributors[*origin as usize] > 0)
     }
-}
-
-/// Whether a route of this source, whose set after import policy is `set`, contributes where that is up to `program`.
-pub(crate) fn contributes(
-    core: &Core,
-    prefix: Prefix,
-    (source, set): (SourceId, SetId),
-    program: Option<&Program>,
-) -> bool {
-    program.is_none_or(|program| core.passes(program, prefix, source, set))
 }
 
 /// Those of one family.

@@ -9,7 +9,7 @@ use holdfast_bgp_wire::update::Rules;
 use holdfast_policy::{Program, ProgramId, Protocol};
 use holdfast_types::{Asn, BgpRole};
 
-use crate::validation::{Rule, States};
+use crate::validity::{Rule, States};
 
 /// What import or export policy a peer has.
 #[derive(Clone, Debug)]

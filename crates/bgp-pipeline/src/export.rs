@@ -20,7 +20,6 @@ use crate::{
     own_next_hop::OwnNextHops,
     path::{Path, SetId, SourceId},
     rewrite,
-    route::RouteView,
     sets::{SetFlags, Verdict as Imported},
     summary::Summaries,
     verdicts::GroupNumber,
@@ -211,7 +210,7 @@ impl Export {
             Policy::Missing => false,
             Policy::AcceptAll => true,
             Policy::Program(program) => {
-                let route = RouteView::exported(core, prefix, set, self.receiver);
+                let route = core.route(prefix, set).to(self.receiver);
                 program.evaluate(&route, edits) == Verdict::Accept
             }
         }
@@ -353,7 +352,7 @@ impl Group {
             Policy::Missing => Withheld::NoPolicy,
             Policy::AcceptAll => Withheld::NoNextHop,
             Policy::Program(program) => {
-                let route = RouteView::exported(core, prefix, set, self.export.receiver);
+                let route = core.route(prefix, set).to(self.export.receiver);
                 match program.evaluate(&route, &mut Edits::default()) {
                     Verdict::Accept => Withheld::NoNextHop,
                     Verdict::Reject(term) => Withheld::Rejected {

@@ -28,8 +28,8 @@ use crate::{
     path::{Path, SetId, SourceId},
     peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
     pipeline::Peer,
-    places::MOST_PATHS,
     sets::Owner,
+    source::MOST_PATHS,
     table::Table,
     told::Unreadable,
 };

@@ -37,7 +37,7 @@ use crate::{
     table::Table,
     told::Told,
     update_group::{Member, Messages, Streams},
-    validation::{Rule, States},
+    validity::{Rule, States},
 };
 
 /// A configured peer.
@@ -883,7 +883,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         external,
         graceful_shutdown: paths.graceful_shutdown,
         blackhole: paths.blackhole,
-        validation: Rule::new(config, core),
+        validation: Rule::new(config, core.authorizations.is_some()),
     };
     [false, true].map(|multiprotocol| Class {
         rules: Some(rules),
