@@ -241,7 +241,7 @@ impl Core {
         }
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        rewrite::import(self, set, &self.edits, &mut bytes);
+        rewrite::import::attributes(&self.speaker, &self.classes, &self.sets, set, &self.edits, &mut bytes);
         let derived = self.place_derived(set, &bytes);
         self.bytes = bytes;
         derived
@@ -250,7 +250,7 @@ impl Core {
     fn place_derived(&mut self, set: SetId, bytes: &[u8]) -> Option<SetId> {
         let class = self.derived_class(set)?;
         let received = self.sets.next_hop(set);
-        let next_hop = match rewrite::imported_next_hop(&self.edits) {
+        let next_hop = match rewrite::import::next_hop(&self.edits) {
             _ if self.sets.flags(set).has(SetFlags::BLACKHOLE) => self.next_hops.retain(NextHopId::DISCARD),
             Some(gateway) => self.next_hops.acquire(gateway),
             None => self.next_hops.retain(received),

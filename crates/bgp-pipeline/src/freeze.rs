@@ -23,6 +23,7 @@ use crate::{
     DropReason, PeerIndex, Pipeline,
     class::ClassId,
     core::Core,
+    journal::format::Unreadable,
     next_hop::Gateway,
     orf,
     path::{Path, SetId, SourceId},
@@ -31,7 +32,6 @@ use crate::{
     sets::Owner,
     source::MOST_PATHS,
     table::Table,
-    told::Unreadable,
 };
 
 /// The form of records of routes.

@@ -11,7 +11,7 @@ use crate::{
     class::Policy,
     core::Core,
     decision::{Decision, Step},
-    neighbor_routes::Withheld,
+    export::rules::Withheld,
     path::{Flags, Path, SourceId},
     sets::SetFlags,
     stage::Stages,

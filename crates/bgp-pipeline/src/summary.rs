@@ -1,7 +1,7 @@
 //! Which routes peers are not told of because a `summary-only` aggregate stands for them.
 //!
 //! A route that contributes to an aggregate is the reason that the aggregate is there: so the question is for its prefix
-//! and attributes, and not for the state of anything. It is part of what an [`Export`](crate::export::Export) is: a change
+//! and attributes, and not for the state of anything. It is part of what an [`Export`](crate::export::rules::Export) is: a change
 //! is announced to peers as one of their export policies is.
 
 use std::rc::Rc;
