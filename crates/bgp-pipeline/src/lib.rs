@@ -82,7 +82,7 @@ extern crate self as holdfast_bgp_pipeline;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use aggregate::{AggregateConfig, AggregateView};
+pub use aggregate::list::{AggregateConfig, AggregateView};
 pub use check::CheckStage;
 pub use config::{
     DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,

@@ -4,8 +4,8 @@ use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
 use holdfast_types::IpPrefix;
 
 use super::{
-    Audience, Outgoing, Side, Target,
-    outgoing::{ipv4, withdraw, withdraw_paths},
+    audience::{Audience, Side},
+    outgoing::{Outgoing, Target, ipv4, withdraw, withdraw_paths},
 };
 use crate::{
     PeerIndex,
