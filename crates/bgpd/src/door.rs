@@ -11,15 +11,15 @@ use std::{
 
 use holdfast_api::transport::v1::{self as transport, TransportClient};
 use holdfast_bgp_pipeline::PeerIndex;
-use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
+use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_process::{OLD_TRANSPORT, spawn_task};
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
+    connection::{Key, verdict},
     location::Location,
-    speaker::Key,
     stream::{Handed, Stream},
     tasks::{Bgp, LINGER, goodbye, seed},
 };
@@ -105,7 +105,7 @@ impl Bgp {
             let parting = async {
                 let _ = stream.writable().await;
                 let _ = stream.try_write(&cease);
-                part(&bgp, &stream, said.number, code(&cease)).await;
+                part(&bgp, &stream, said.number, verdict(&cease)).await;
             };
             let _ = timeout(LINGER, parting).await;
         });
@@ -151,14 +151,6 @@ impl Bgp {
         }
         Some(speaker.add_peer(template.at(location.clone()), true, seed(), Instant::now()))
     }
-}
-
-/// What the door tells the other end of a connection that ends with this message: the code and the subcode of a
-/// NOTIFICATION, as one number. `None`: it is none.
-pub(crate) fn code(message: &[u8]) -> Option<u32> {
-    let is_notification = message.get(HEADER_LEN - 1) == Some(&(MessageType::Notification as u8));
-    let [code, subcode] = *message.get(HEADER_LEN..HEADER_LEN + 2)?.first_chunk::<2>()?;
-    is_notification.then(|| u32::from(code) << 8 | u32::from(subcode))
 }
 
 /// Ends a connection over which the last word is said: nobody waits for the other end where the door carries it. `code` is

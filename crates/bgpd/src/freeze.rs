@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use crate::{
     nonstop::ReplicationLog,
-    speaker::{Slot, Speaker},
+    speaker::{Speaker, slot::Slot},
     takeover::{history, told},
     tasks::Bgp,
 };

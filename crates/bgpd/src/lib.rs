@@ -11,6 +11,7 @@ mod custody;
 mod door;
 mod epoch;
 mod freeze;
+mod last_error;
 mod location;
 mod metrics;
 mod neighbors;

@@ -11,7 +11,7 @@ use holdfast_types::Family;
 use crate::{
     door::MOST_DIALS,
     service::Server,
-    speaker::{CHUNK, Slot, Speaker},
+    speaker::{CHUNK, Speaker, slot::Slot},
     tasks::Bgp,
 };
 

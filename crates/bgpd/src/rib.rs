@@ -22,7 +22,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::{ORIGIN, octets},
-    speaker::{Slot, Speaker, Stale},
+    speaker::{Speaker, Stale, slot::Slot},
     tasks::Bgp,
 };
 

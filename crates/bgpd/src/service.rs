@@ -560,7 +560,7 @@ impl BgpServer for Server {
         request: WatchRequest,
         replies: ReplySink<Watched>,
     ) -> Result<(), XrlError> {
-        watch::serve(&self.bgp()?, request, replies).await
+        watch::serve::serve(&self.bgp()?, request, replies).await
     }
 
     async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {

@@ -29,11 +29,12 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     config::{Configuration, Neighbor},
+    connection::Key,
     custody::{self, Custody},
     location::Location,
     nonstop::{self, FORMATS, Names, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
-    speaker::{Key, Takeover},
+    speaker::slot::Takeover,
     stream::{self, Handed, Offsets, Stream},
     tasks::{Bgp, LINGER, goodbye, seed},
 };

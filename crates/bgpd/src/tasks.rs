@@ -32,11 +32,12 @@ use tracing::{Instrument, warn};
 
 use crate::{
     config::Range,
+    connection::Key,
     door::{MOST_DIALS, MOST_REFUSALS, dial, part},
     metrics::Depths,
     nonstop::Unprotected,
     redistribute::Redistribution,
-    speaker::{Effect, Key, Read, Speaker, Write},
+    speaker::{Effect, Read, Speaker, Write},
     stream::Stream,
     vrf::Surroundings,
 };

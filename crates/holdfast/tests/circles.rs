@@ -1,8 +1,8 @@
 //! Modules of a crate that need each other are read, changed and tested only together: circles of them are kept small.
 //!
 //! A module is a file. It needs another one when its code, without `#[cfg(test)]` modules at the end of a file, names a path
-//! into it (`crate::…`, `super::…`, `self::…`, in `use` or inline). A declaration (`mod x;`) and a re-export (`pub use`) need nothing:
-//! who uses a name that is re-exported needs the module that has it, as far as the path says.
+//! into it (`crate::…`, `super::…`, `self::…`, in `use` or inline). A declaration (`mod x;`) and a re-export (`pub use`) need
+//! nothing: who uses a name that is re-exported needs the module that has it, as far as the path says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

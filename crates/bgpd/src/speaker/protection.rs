@@ -8,10 +8,13 @@ use holdfast_nsr::{Holding, Log, Relief, SessionId, SessionUsage, Standing};
 use holdfast_types::Family;
 use tracing::warn;
 
-use super::{Effect, Key, Slot, Speaker, Takeover};
+use super::{
+    Effect, Speaker,
+    slot::{Slot, Takeover},
+};
 use crate::{
     config::Neighbor,
-    connection::Connection,
+    connection::{Connection, Key},
     nonstop::{self, Held, Names, Progress, ReplicationLog, Shared, Unprotected},
     stream::Handed,
     tasks::seed,
