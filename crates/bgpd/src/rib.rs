@@ -21,9 +21,9 @@ use holdfast_xrl::{ErrorKind, XrlError};
 use tracing::{debug, info, warn};
 
 use crate::{
+    bgp::Bgp,
     config::{ORIGIN, octets},
     speaker::{Speaker, Stale, slot::Slot},
-    tasks::Bgp,
 };
 
 /// Routes in one batch.

@@ -16,8 +16,8 @@ use crate::{
     config::Neighbor,
     connection::{Connection, Key},
     nonstop::{self, Held, Names, Progress, ReplicationLog, Shared, Unprotected},
+    seed::seed,
     stream::Handed,
-    tasks::seed,
 };
 
 impl Speaker {

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use super::{dumped, network};
 use crate::{
+    bgp::Bgp,
     speaker::{Speaker, slot::Slot},
-    tasks::Bgp,
 };
 
 /// Pause while a takeover is not complete.
