@@ -15,10 +15,9 @@ use crate::sources;
 /// Modules that a circle may have.
 const MOST: usize = 5;
 /// The largest circle of a crate where it is larger. Entries may only become smaller, and go.
-const LARGER: [(&str, usize); 7] = [
+const LARGER: [(&str, usize); 6] = [
     ("bench", 6),
     ("keeper", 8),
-    ("manager", 12),
     ("rib", 7),
     ("ribd", 6),
     ("transportd", 12),
