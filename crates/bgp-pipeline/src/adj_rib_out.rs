@@ -27,13 +27,13 @@ use self::{
 use crate::{
     PeerIndex,
     core::Core,
-    export::Judged,
+    export::rules::Judged,
     fanout::Change,
-    journal::{OURS_AGAIN, PeerNumber},
+    journal::format::{Announced as ToldAs, OURS_AGAIN, PeerNumber},
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
     seam::{Old, RouteNumber, Seam},
-    told::{self, Known},
+    told::Known,
 };
 
 /// How many prefixes are announced, counted on the way.
@@ -296,7 +296,7 @@ impl<P: IpPrefix> Window<P> {
             (Some(told), None) => return self.withdraw_known(audience, &told, route),
             (Some(told), Some(place)) => (told, place),
         };
-        let (told::Announced { hash, source }, also_except) = told;
+        let (ToldAs { hash, source }, also_except) = told;
         // The journal has to name the present source: one that it names beyond its session would count as not told
         // when it is up anew.
         let is_same = also_except.is_empty()

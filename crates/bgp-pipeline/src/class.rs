@@ -9,7 +9,8 @@ use holdfast_bgp_wire::update::Rules;
 use holdfast_policy::{Program, ProgramId, Protocol};
 use holdfast_types::{Asn, BgpRole};
 
-use crate::validation::{Rule, States};
+use crate::PeerKind;
+use crate::validity::{Rule, States};
 
 /// What import or export policy a peer has.
 #[derive(Clone, Debug)]
@@ -23,6 +24,15 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
+    /// RFC 8212 section 2: without a policy nothing passes to or from another AS.
+    pub(crate) fn of(program: Option<&Program>, kind: PeerKind) -> Self {
+        match (program, kind) {
+            (Some(program), _) => Self::Program(program.clone()),
+            (None, PeerKind::Ebgp) => Self::Missing,
+            (None, PeerKind::Ibgp | PeerKind::ConfedEbgp) => Self::AcceptAll,
+        }
+    }
+
     pub(crate) fn reads_prefix(&self) -> bool {
         match self {
             Self::AcceptAll | Self::Missing => false,

@@ -17,7 +17,7 @@ use crate::{
     path::{Flags, Mosts, Path, SetId, SourceId},
     rewrite,
     route::RouteView,
-    seam::Seams,
+    seam::{Lane, Old, RouteNumber, Seam, Seams},
     sets::{Absent, AttributeSets, Identity, Owner, SetFlags, Verdict},
     source::Sources,
 };
@@ -99,6 +99,12 @@ impl Core {
     /// The same where it is known that there is none yet.
     pub(crate) fn add(&mut self, owner: Owner, absent: Absent, bytes: &[u8]) -> Option<SetId> {
         self.sets.add(owner, absent, bytes, &mut self.classes, &mut self.next_hops)
+    }
+
+    /// The route with this set as policies see it.
+    #[inline]
+    pub(crate) fn route(&self, prefix: Prefix, set: SetId) -> RouteView<'_> {
+        RouteView::new(&self.sets, &self.classes, &self.next_hops, prefix, set)
     }
 
     /// What import policy makes of a set for a prefix; `None` if it is refused or a loop.
@@ -235,7 +241,7 @@ impl Core {
         }
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        rewrite::import(self, set, &self.edits, &mut bytes);
+        rewrite::import::attributes(&self.speaker, &self.classes, &self.sets, set, &self.edits, &mut bytes);
         let derived = self.place_derived(set, &bytes);
         self.bytes = bytes;
         derived
@@ -244,7 +250,7 @@ impl Core {
     fn place_derived(&mut self, set: SetId, bytes: &[u8]) -> Option<SetId> {
         let class = self.derived_class(set)?;
         let received = self.sets.next_hop(set);
-        let next_hop = match rewrite::imported_next_hop(&self.edits) {
+        let next_hop = match rewrite::import::next_hop(&self.edits) {
             _ if self.sets.flags(set).has(SetFlags::BLACKHOLE) => self.next_hops.retain(NextHopId::DISCARD),
             Some(gateway) => self.next_hops.acquire(gateway),
             None => self.next_hops.retain(received),
@@ -273,7 +279,7 @@ impl Core {
     pub(crate) fn passes(&self, program: &Program, prefix: Prefix, source: SourceId, set: SetId) -> bool {
         let source = self.sources.get(source);
         let sender = if source.peer.is_some() { source.asn } else { Asn(0) };
-        accepts(program, &RouteView::exported(self, prefix, set, sender), &mut Edits::default())
+        accepts(program, &self.route(prefix, set).to(sender), &mut Edits::default())
     }
 
     /// The path's set under its source's present class, and with what validation says of it now, with one more user; `None`
@@ -298,6 +304,26 @@ impl Core {
         let moved = self.acquire(self.sets.owner(set), class, self.sets.next_hop(set), &bytes);
         self.bytes = bytes;
         moved
+    }
+
+    /// A source's path has become another (or none): passes the seams up to the decision.
+    #[cold]
+    pub(crate) fn pass_in(&mut self, prefix: Prefix, old: Path, new: Path) {
+        let lane = Lane::Session(if new.is_some() { new.source.0 } else { old.source.0 });
+        let (was, is) = (self.passing(prefix, old), self.passing(prefix, new));
+        let seams = [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
+        for (seam, (was, is)) in seams.into_iter().zip(was.into_iter().zip(is)) {
+            if was != is {
+                self.seams.pass(seam, lane, prefix, Old::Is(was), is);
+            }
+        }
+    }
+
+    /// What a path is at the three seams before the decision.
+    fn passing(&mut self, prefix: Prefix, path: Path) -> [Option<RouteNumber>; 3] {
+        let number = |set| RouteNumber::new(path.source, set);
+        let imported = self.imported(prefix, path).map(number);
+        [RouteNumber::of(path), imported, imported.filter(|_| !path.is_suppressed())]
     }
 }
 

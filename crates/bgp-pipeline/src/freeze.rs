@@ -23,15 +23,15 @@ use crate::{
     DropReason, PeerIndex, Pipeline,
     class::ClassId,
     core::Core,
+    journal::format::Unreadable,
     next_hop::Gateway,
     orf,
     path::{Path, SetId, SourceId},
     peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
     pipeline::Peer,
-    places::MOST_PATHS,
     sets::Owner,
+    source::MOST_PATHS,
     table::Table,
-    told::Unreadable,
 };
 
 /// The form of records of routes.

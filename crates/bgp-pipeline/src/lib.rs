@@ -30,6 +30,7 @@ pub mod fuzzing;
 mod adj_rib_out;
 mod aggregate;
 mod background;
+mod check;
 mod class;
 mod config;
 mod core;
@@ -70,6 +71,7 @@ mod table;
 mod told;
 mod update_group;
 mod validation;
+mod validity;
 mod verdicts;
 mod view;
 
@@ -80,7 +82,8 @@ extern crate self as holdfast_bgp_pipeline;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use aggregate::{AggregateConfig, AggregateView};
+pub use aggregate::list::{AggregateConfig, AggregateView};
+pub use check::CheckStage;
 pub use config::{
     DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,
     PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
@@ -88,23 +91,23 @@ pub use config::{
 pub use decision::{LOCAL_WEIGHT, Step};
 pub use dump::{DumpPage, DumpView, DumpedPath};
 pub use event::{Event, Reachability};
+pub use export::rules::Withheld;
 pub use freeze::FreezePlace;
 pub use holdfast_bgp_wire::update::{AsSets, Identifiers};
 pub use inspect::{FamilyCounts, Memory};
-pub use journal::{Journal, JournalEntry};
-pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession, Withheld};
+pub use journal::{Journal, JournalEntry, format::Unreadable};
+pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
 pub use next_hop::Gateway;
 pub use orf::{MOST_ORF_ENTRIES, OrfOutcome};
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};
-pub use places::MOST_PATHS;
 pub use policy::{Direction, Progress};
 pub use redistribution::{ForeignRoute, NoRoom};
 pub use rib_out::{RibChanges, RibRun};
-pub use seam::{CheckStage, Lane, Observer, Old, Passage, RouteNumber, Seam};
+pub use seam::{Lane, Observer, Old, Passage, RouteNumber, Seam};
 pub use show::{PathState, PathView};
-pub use source::RouteCounts;
+pub use source::{MOST_PATHS, RouteCounts};
 pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
-pub use told::{Rewrite, Told, Unreadable};
+pub use told::{Rewrite, Told};
 pub use update_group::Messages;
-pub use validation::States;
+pub use validity::States;

@@ -3,7 +3,7 @@
 //! Nothing of this is stored by peer: the table is walked, and what a peer is told is found out again, as it is when
 //! routes are announced.
 
-use std::{fmt, rc::Rc};
+use std::rc::Rc;
 
 use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -11,10 +11,13 @@ use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 use crate::{
     Gateway, PeerIndex, Pipeline,
     core::{Core, family_index},
-    export::{Export, Group},
+    export::{
+        Group,
+        rules::{Export, Withheld},
+    },
     own_next_hop::OwnNextHops,
     path::{Path, SourceId},
-    rewrite::{self, ExportedNextHop},
+    rewrite::{self, export::ExportedNextHop},
     show::{PATHS_A_PREFIX, PathState, PathView},
     stage::Stages,
     table::Table,
@@ -40,59 +43,6 @@ impl NeighborView {
         match self {
             Self::Received | Self::Accepted | Self::Filtered => true,
             Self::Advertised | Self::Withheld => false,
-        }
-    }
-}
-
-/// Why a best route is not told to a peer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Withheld {
-    /// It came from there.
-    Sender,
-    /// From one internal peer to another (RFC 4271 section 9.2), neither of them a client (RFC 4456 section 6).
-    Internal,
-    /// NO_ADVERTISE, NO_EXPORT towards another AS (RFC 1997), or LLGR_STALE where that is not known (RFC 9494).
-    Community,
-    /// It is for customers only (RFC 9234 section 5).
-    OnlyToCustomer,
-    /// The peer's AS is in the path, and it has a view of its own.
-    Loop,
-    /// The peer has said that it does not want it (RFC 5292).
-    Unwanted,
-    /// No export policy is configured (RFC 8212).
-    NoPolicy,
-    /// A term of the export policy refuses it.
-    Rejected {
-        /// The policy's name.
-        policy: String,
-        /// The term's name.
-        term: String,
-    },
-    /// A `summary-only` aggregate stands for it.
-    Summarised,
-    /// The peer is told of a default route of our own.
-    OwnDefault,
-    /// We have no address of our own to name as next hop.
-    NoNextHop,
-    /// Its attributes fit into no message that the peer takes.
-    TooLong,
-}
-
-impl fmt::Display for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sender => f.write_str("it came from this peer"),
-            Self::Internal => f.write_str("from one internal peer to another"),
-            Self::Community => f.write_str("a well-known community keeps it here"),
-            Self::OnlyToCustomer => f.write_str("it is for customers only (RFC 9234)"),
-            Self::Loop => f.write_str("its own AS is in the path"),
-            Self::Unwanted => f.write_str("the peer's outbound route filter has it out (RFC 5292)"),
-            Self::NoPolicy => f.write_str("no export policy is configured (RFC 8212)"),
-            Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
-            Self::Summarised => f.write_str("part of a summary-only aggregate"),
-            Self::OwnDefault => f.write_str("the peer is told of a default route of our own"),
-            Self::NoNextHop => f.write_str("no own address for the next hop"),
-            Self::TooLong => f.write_str("too long for a message to this peer"),
         }
     }
 }
@@ -355,7 +305,7 @@ impl Receiver {
         };
         let ipv4 = P::WIDTH == 32;
         let edits = self.group.edits(judged.outcome);
-        let named = rewrite::exported_next_hop(core, &self.shown, ipv4, judged, &edits);
+        let named = rewrite::export::next_hop(core, &self.shown, ipv4, judged, &edits);
         let next_hop = match named {
             Some(ExportedNextHop::Ourselves) => self.own.get(ipv4),
             Some(ExportedNextHop::Other(next_hop)) => Some(next_hop),
@@ -364,7 +314,7 @@ impl Receiver {
         let next_hop = next_hop.ok_or(Withheld::NoNextHop)?;
         let write = |export: &Export| {
             let mut bytes = Vec::new();
-            rewrite::export(core, export, judged, &edits, next_hop, &mut bytes);
+            rewrite::export::attributes(core, export, judged, &edits, next_hop, &mut bytes);
             bytes
         };
         let export = &self.group.export;

@@ -1,7 +1,7 @@
 //! Outbound route filters by address prefix (RFC 5291, RFC 5292): which prefixes a peer says that it wants to be told.
 //!
 //! What came is kept as [`Orf`]. What is in force of it, as a [`PrefixFilter`], is a part of
-//! [`Export`](crate::export::Export): a change of it is one of what a group is told, and only differences are sent.
+//! [`Export`](crate::export::rules::Export): a change of it is one of what a group is told, and only differences are sent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use std::{
 use holdfast_bgp_wire::{HEADER_LEN, OrfChange, OrfEntry, OrfMessage, WhenToRefresh};
 use holdfast_types::{Family, IpPrefix, Prefix};
 
-use crate::{PeerIndex, Pipeline, core::family_index, told::Unreadable};
+use crate::{PeerIndex, Pipeline, core::family_index, journal::format::Unreadable};
 
 /// Entries that the filter of a peer may have in one family.
 pub const MOST_ORF_ENTRIES: usize = 10_000;

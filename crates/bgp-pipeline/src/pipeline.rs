@@ -17,10 +17,10 @@ use crate::{
     adj_rib_out::Marks,
     aggregate::Aggregation,
     background::Background,
-    class::{Class, ClassId, Ingress},
+    class::{Class, ClassId, Ingress, Policy},
     core::{Core, family_index},
     cursor::Encoding,
-    export::{self, Export},
+    export::rules::Export,
     journal::{Journal, JournalEntry},
     next_hop::{Concerned, NextHopId},
     orf::Orf,
@@ -37,7 +37,7 @@ use crate::{
     table::Table,
     told::Told,
     update_group::{Member, Messages, Streams},
-    validation::{Rule, States},
+    validity::{Rule, States},
 };
 
 /// A configured peer.
@@ -211,7 +211,7 @@ impl Pipeline {
         keep_if_equal(&peer.config.export, &mut config.export);
         peer.config = config;
         // Of what stayed of an earlier session: its policy. The rest of what was configured then was part of its reading.
-        let import = export::policy(peer.config.import.as_ref(), peer.config.kind);
+        let import = Policy::of(peer.config.import.as_ref(), peer.config.kind);
         for stale in peer.stale.clone() {
             let classes = self.core.sources.get(stale).classes.map(|id| self.core.classes.get(id).clone());
             self.change_import(stale, &classes.map(|class| Class { import: import.clone(), ..class }));
@@ -883,7 +883,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         external,
         graceful_shutdown: paths.graceful_shutdown,
         blackhole: paths.blackhole,
-        validation: Rule::new(config, core),
+        validation: Rule::new(config, core.authorizations.is_some()),
     };
     [false, true].map(|multiprotocol| Class {
         rules: Some(rules),
@@ -896,6 +896,6 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         weight: 0,
         long_lived: false,
         states: ingress.validation.map(|_| States::default()),
-        import: export::policy(config.import.as_ref(), config.kind),
+        import: Policy::of(config.import.as_ref(), config.kind),
     })
 }

@@ -19,13 +19,10 @@ use crate::{
     core::Core,
     path::{SetId, SourceId},
     peer_in::{Arrival, Concerned},
-    source::Source,
+    source::{MOST_PATHS, Source},
     stage::Stages,
     table::Table,
 };
-
-/// Paths of one prefix that a session may have. Further ones are dropped ([`crate::DropReason::TooManyPaths`]).
-pub const MOST_PATHS: usize = u64::BITS as usize;
 
 /// So many numbers of sources are for sessions, and not for further paths of one.
 const RESERVED: usize = 8192;

@@ -6,7 +6,6 @@ use holdfast_types::{Family, Prefix};
 use crate::{
     PeerIndex, Pipeline,
     path::{Path, SetId},
-    route::RouteView,
 };
 
 /// Which of a peer's policies.
@@ -50,7 +49,7 @@ impl Pipeline {
             sender.counts() && (from.is_none() || sender.peer == from)
         };
         let trace = |path: Path| {
-            let route = RouteView::received(core, prefix, path.set);
+            let route = core.route(prefix, path.set);
             (core.sources.get(path.source).peer, program.trace(&route, source))
         };
         self.paths(prefix).into_iter().filter(wanted).map(trace).collect()
@@ -68,7 +67,7 @@ impl Pipeline {
         let best = self.paths(prefix).into_iter().find(|path| path.is_best())?;
         let receiver = self.peer(to)?.asn;
         let set: SetId = self.core.imported(prefix, best)?;
-        let route = RouteView::exported(&self.core, prefix, set, receiver);
+        let route = self.core.route(prefix, set).to(receiver);
         Some((self.core.sources.get(best.source).peer, program.trace(&route, source)))
     }
 

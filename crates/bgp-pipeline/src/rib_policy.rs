@@ -9,7 +9,6 @@ use holdfast_types::Prefix;
 use crate::{
     core::Core,
     path::{Path, SetId},
-    route::RouteView,
     verdicts::GroupNumber,
 };
 
@@ -68,7 +67,7 @@ impl RibPolicy {
 
     fn evaluate(&mut self, core: &Core, prefix: Prefix, best: Path, set: SetId) -> Option<Labels> {
         let sender = core.sources.get(best.source).asn;
-        let route = RouteView::exported(core, prefix, set, sender);
+        let route = core.route(prefix, set).to(sender);
         if self.program.evaluate(&route, &mut self.edits) != Verdict::Accept {
             return None;
         }

@@ -9,9 +9,7 @@ use holdfast_bgp_wire::{
 use holdfast_policy::{Origin, PathElement, PathValidity, Protocol, Route, Validity};
 use holdfast_types::{Asn, Prefix};
 
-use crate::{
-    class::Classes, core::Core, next_hop::NextHops, path::SetId, sets::AttributeSets, validation::States,
-};
+use crate::{class::Classes, next_hop::NextHops, path::SetId, sets::AttributeSets, validity::States};
 
 /// A prefix with an interned set.
 #[derive(Copy, Clone, Debug)]
@@ -28,12 +26,6 @@ pub(crate) struct RouteView<'a> {
 
 impl<'a> RouteView<'a> {
     /// As it came from its sender.
-    #[inline]
-    pub(crate) fn received(core: &'a Core, prefix: Prefix, set: SetId) -> Self {
-        Self::new(&core.sets, &core.classes, &core.next_hops, prefix, set)
-    }
-
-    /// The same for one who holds another part of the core.
     #[inline]
     pub(crate) fn new(
         sets: &'a AttributeSets,
@@ -56,8 +48,9 @@ impl<'a> RouteView<'a> {
     }
 
     /// As it would go to a peer of this AS.
-    pub(crate) fn exported(core: &'a Core, prefix: Prefix, set: SetId, receiver: Asn) -> Self {
-        Self { peer_asn: receiver, ..Self::received(core, prefix, set) }
+    #[inline]
+    pub(crate) fn to(self, receiver: Asn) -> Self {
+        Self { peer_asn: receiver, ..self }
     }
 }
 

@@ -2,29 +2,17 @@
 //!
 //! Changes follow the rules of XORP's stages (section 5.1 of the paper): at each seam a route is added once,
 //! then replaced or deleted, and what is said of the route before is what was said last. An [`Observer`]
-//! sees every change at every seam; [`CheckStage`] is one that verifies those rules. The tests run with it.
+//! sees every change at every seam; [`crate::CheckStage`] is one that verifies those rules. The tests run with it.
 //! Without an observer a seam costs the question whether there is one.
 //!
 //! A stage that hands on less than it was given (a filter) hands on a deletion where it stops a replacement,
 //! so the rules hold behind it too.
 
-use std::{
-    borrow::Cow,
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
-    rc::Rc,
-    time::Instant,
-};
+use std::{cell::RefCell, fmt, rc::Rc};
 
 use holdfast_types::Prefix;
 
-use crate::{
-    PeerIndex,
-    core::Core,
-    path::{Path, SetId, SourceId},
-    stage::{Batch, Stage},
-};
+use crate::path::{Path, SetId, SourceId};
 
 /// Where one stage hands changes to the next.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -168,119 +156,5 @@ impl Seams {
 
     pub(crate) fn end(&self, lane: Lane) {
         self.0.iter().for_each(|observer| observer.borrow_mut().end(lane));
-    }
-}
-
-impl Core {
-    /// A source's path has become another (or none): passes the seams up to the decision.
-    #[cold]
-    pub(crate) fn pass_in(&mut self, prefix: Prefix, old: Path, new: Path) {
-        let lane = Lane::Session(if new.is_some() { new.source.0 } else { old.source.0 });
-        let (was, is) = (self.passing(prefix, old), self.passing(prefix, new));
-        let seams = [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
-        for (seam, (was, is)) in seams.into_iter().zip(was.into_iter().zip(is)) {
-            if was != is {
-                self.seams.pass(seam, lane, prefix, Old::Is(was), is);
-            }
-        }
-    }
-
-    /// What a path is at the three seams before the decision.
-    fn passing(&mut self, prefix: Prefix, path: Path) -> [Option<RouteNumber>; 3] {
-        let number = |set| RouteNumber::new(path.source, set);
-        let imported = self.imported(prefix, path).map(number);
-        [RouteNumber::of(path), imported, imported.filter(|_| !path.is_suppressed())]
-    }
-}
-
-/// Verifies the contract between stages; for tests, as it holds every route again at every seam.
-///
-/// It watches all seams as an [`Observer`]; as a plugged-in [`Stage`] it sees what such a stage sees.
-///
-/// # Panics
-/// At the first violation, with seam, lane and change.
-#[derive(Debug, Default)]
-pub struct CheckStage {
-    held: HashMap<(Seam, Lane), BTreeMap<Prefix, RouteNumber>>,
-}
-
-impl CheckStage {
-    /// How many routes have passed a seam and were not deleted.
-    pub fn held(&self, seam: Seam) -> usize {
-        self.held.iter().filter(|((at, _), _)| *at == seam).map(|(_, held)| held.len()).sum()
-    }
-}
-
-impl Observer for CheckStage {
-    fn pass(&mut self, passage: &Passage) {
-        let held = self.held.entry((passage.seam, passage.lane)).or_default();
-        let before = match passage.new {
-            Some(new) => held.insert(passage.prefix, new),
-            None => held.remove(&passage.prefix),
-        };
-        let kept = matches!(passage.old, Old::Unknown) || passage.old == Old::Is(before);
-        assert!(kept, "contract between stages: {passage:?} follows {before:?}");
-    }
-
-    fn fork(&mut self, from: Lane, to: Lane) {
-        let held = self
-            .held
-            .iter()
-            .filter_map(|((seam, lane), held)| Some(((*seam, lane.moved(from, to)?), held.clone())));
-        let held: Vec<_> = held.collect();
-        self.held.extend(held);
-    }
-
-    fn join(&mut self, lane: Lane, into: Lane) {
-        let lanes = self.held.keys().filter_map(|(seam, at)| Some((*seam, at.moved(lane, into)?)));
-        let lanes = lanes.chain(self.held.keys().filter(|(_, at)| at.moved(into, into).is_some()).copied());
-        for (seam, other) in lanes.collect::<BTreeSet<_>>() {
-            let lane = other.moved(into, lane).unwrap_or(lane);
-            let held = self.held.remove(&(seam, lane)).unwrap_or_default();
-            let other = self.held.entry((seam, other)).or_default();
-            assert_eq!(held, *other, "contract between stages: {lane:?} joins {into:?} at {seam:?}");
-        }
-    }
-
-    fn end(&mut self, lane: Lane) {
-        self.held.retain(|(_, other), _| other.moved(lane, lane).is_none());
-    }
-}
-
-impl Lane {
-    /// What `to` has in the place of this lane, if this is `from` or one of its parts.
-    fn moved(self, from: Self, to: Self) -> Option<Self> {
-        match (self, from, to) {
-            (Self::GroupPath(group, source), Self::Group(from), Self::Group(to)) if group == from => {
-                Some(Self::GroupPath(to, source))
-            }
-            (lane, from, to) => (lane == from).then_some(to),
-        }
-    }
-}
-
-impl Stage for CheckStage {
-    fn push(&mut self, batch: &mut Batch<'_>) {
-        for change in batch.changes.iter() {
-            self.pass(&Passage {
-                seam: Seam::ImportToSlot,
-                lane: Lane::Peer(batch.peer.0, batch.path),
-                prefix: change.prefix,
-                old: Old::Is(change.old.map(|set| RouteNumber(set.0))),
-                new: change.new.map(|set| RouteNumber(set.0)),
-            });
-        }
-    }
-
-    fn peer_down(&mut self, peer: PeerIndex) {
-        self.held.retain(|(_, lane), _| !matches!(lane, Lane::Peer(of, _) if *of == peer.0));
-    }
-
-    fn holds(&self, _: Instant, _: PeerIndex, _: Prefix) -> Option<Cow<'static, str>> {
-        None
-    }
-
-    fn describe(&self) -> String {
-        format!("check: {} routes", self.held(Seam::ImportToSlot))
     }
 }

@@ -11,13 +11,12 @@ use crate::{
     class::Policy,
     core::Core,
     decision::{Decision, Step},
-    neighbor_routes::Withheld,
+    export::rules::Withheld,
     path::{Flags, Path, SourceId},
-    route::RouteView,
     sets::SetFlags,
     stage::Stages,
     table::Table,
-    validation::States,
+    validity::States,
 };
 
 /// What became of a path.
@@ -257,7 +256,7 @@ impl Core {
         let Policy::Program(program) = &self.classes.get(self.sets.class(path.set)).import else {
             return PathState::NoPolicy;
         };
-        let route = RouteView::received(self, prefix, path.set);
+        let route = self.route(prefix, path.set);
         match program.evaluate(&route, &mut Edits::default()) {
             Verdict::Accept => PathState::NotStored,
             Verdict::Reject(term) => PathState::Rejected {

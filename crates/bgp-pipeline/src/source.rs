@@ -9,8 +9,10 @@ use crate::{
     PeerIndex, PeerKind,
     class::ClassId,
     path::{Epoch, Epochs, Path, SourceId},
-    places::MOST_PATHS,
 };
+
+/// Paths of one prefix that a session may have. Further ones are dropped ([`crate::DropReason::TooManyPaths`]).
+pub const MOST_PATHS: usize = u64::BITS as usize;
 
 /// Path identifiers of a session: one for each of its places.
 const OF_SESSION: u32 = MOST_PATHS as u32;

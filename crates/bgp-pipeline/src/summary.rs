@@ -1,7 +1,7 @@
 //! Which routes peers are not told of because a `summary-only` aggregate stands for them.
 //!
 //! A route that contributes to an aggregate is the reason that the aggregate is there: so the question is for its prefix
-//! and attributes, and not for the state of anything. It is part of what an [`Export`](crate::export::Export) is: a change
+//! and attributes, and not for the state of anything. It is part of what an [`Export`](crate::export::rules::Export) is: a change
 //! is announced to peers as one of their export policies is.
 
 use std::rc::Rc;
@@ -9,7 +9,11 @@ use std::rc::Rc;
 use holdfast_policy::Program;
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use crate::{aggregate::contributes, core::Core, enclosing::Enclosing, path::Path};
+use crate::{
+    core::Core,
+    enclosing::Enclosing,
+    path::{Path, SetId, SourceId},
+};
 
 /// One such aggregate: which routes inside it contribute.
 #[derive(Clone, PartialEq, Debug)]
@@ -76,4 +80,14 @@ fn keep_back<P: IpPrefix>(summaries: &Enclosing<P, Summary>, core: &mut Core, pr
     around.any(|(_, summary)| {
         contributes(core, prefix.into(), (path.source, set), summary.contributors.as_ref())
     })
+}
+
+/// Whether a route of this source, whose set after import policy is `set`, contributes where that is up to `program`.
+pub(crate) fn contributes(
+    core: &Core,
+    prefix: Prefix,
+    (source, set): (SourceId, SetId),
+    program: Option<&Program>,
+) -> bool {
+    program.is_none_or(|program| core.passes(program, prefix, source, set))
 }

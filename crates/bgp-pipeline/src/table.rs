@@ -9,7 +9,7 @@ use holdfast_types::{HashKey, IpPrefix};
 use crate::{
     PeerIndex,
     adj_rib_out::Window,
-    aggregate::Aggregates,
+    aggregate::list::Aggregates,
     core::Core,
     loc_rib::LocRib,
     path::{Epoch, Flags, Path, SetId, SourceId},

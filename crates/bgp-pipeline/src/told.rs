@@ -5,21 +5,7 @@ use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use smallvec::SmallVec;
 
-use crate::journal::{self, Item, OURS_AGAIN, PeerNumber, Recorder, Whom};
-
-/// What is read is not what any version of this process has written.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("cannot be read: it was damaged, or written by a later version")]
-pub struct Unreadable;
-
-/// What one route was announced with.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Announced {
-    /// Of the attributes as sent.
-    pub(crate) hash: u64,
-    /// The peer that it came from, which was not told; 0: none, or [`OURS_AGAIN`].
-    pub(crate) source: PeerNumber,
-}
+use crate::journal::format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Recorder, Unreadable, Whom};
 
 /// What is known of a route, and who besides the source was not told.
 pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
@@ -211,7 +197,7 @@ impl Told {
     /// # Errors
     /// It is damaged; what was told is not known then.
     pub fn entry(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
-        let (whom, items) = journal::read(entry)?;
+        let (whom, items) = format::read(entry)?;
         for item in items {
             match item? {
                 Item::Withdrawn4(prefixes) => self.v4.withdrawn(whom, plain(prefixes)),
@@ -321,12 +307,12 @@ impl<P: IpPrefix> RewriteFamily<P> {
                 0 => recorder.withdrawn([route.prefix].into_iter()),
                 _ => recorder.paths_withdrawn([route].into_iter()),
             }
-            entries.push(journal::entry(Whom::Only(peer), &recorder.items));
+            entries.push(format::entry(Whom::Only(peer), &recorder.items));
         }
         if std::mem::take(&mut self.end_of_rib) {
             let mut recorder = Recorder::default();
             recorder.end_of_rib::<P>();
-            entries.push(journal::entry(Whom::All, &recorder.items));
+            entries.push(format::entry(Whom::All, &recorder.items));
         }
         None
     }
@@ -344,7 +330,7 @@ fn write_announced<P: IpPrefix>(routes: &[(Identified<P>, Announced)], entries: 
         recorder.announced(told, route.identifier, part.iter().map(|(route, _)| route.prefix));
         let is_last = part.as_ptr_range().end == routes.as_ptr_range().end;
         if is_last || recorder.items.len() > LONG_ENTRY {
-            entries.push(journal::entry(Whom::All, &recorder.items));
+            entries.push(format::entry(Whom::All, &recorder.items));
             recorder.items.clear();
         }
     }

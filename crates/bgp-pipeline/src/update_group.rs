@@ -23,8 +23,11 @@ use crate::{
     PeerIndex,
     adj_rib_out::{Audience, Outgoing, Run, Tally, Target},
     cursor::{Advance, Cursor, Encoding, WalkKind},
-    export::{Export, Group},
-    journal::{self, AttributeHasher, Journal, JournalEntry, Names, PeerNumber, Recorder, Whom},
+    export::{Group, rules::Export},
+    journal::{
+        AttributeHasher, Journal, JournalEntry, Names,
+        format::{self, PeerNumber, Recorder, Whom},
+    },
     own_next_hop::OwnNextHops,
     path::{Mosts, Path, SetId},
     peer_set::PeerSet,
@@ -173,7 +176,7 @@ impl Ledger {
             Target::Only(peer) => Whom::Only(self.names.number(peer)),
         };
         self.entry.clear();
-        journal::push_whom(&mut self.entry, whom);
+        format::push_whom(&mut self.entry, whom);
         self.entry.extend_from_slice(items);
         self.journal.append(previous, &self.entry)
     }

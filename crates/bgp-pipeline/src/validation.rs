@@ -8,65 +8,18 @@
 use std::{cell::RefCell, collections::BTreeSet, ops::Bound, rc::Rc};
 
 use holdfast_bgp_wire::edit::validation_state;
-use holdfast_origin_validation::{Affected, Authorizations, Procedure, origin};
-use holdfast_policy::{PathValidity, Validity};
+use holdfast_origin_validation::{Affected, Authorizations, origin};
+use holdfast_policy::Validity;
 use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    PeerConfig, PeerIndex, PeerKind, Pipeline,
+    PeerIndex, Pipeline,
     class::{Class, ClassId, Ingress},
     core::Core,
     path::{Path, SetId, SourceId},
     route::elements,
+    validity::{Rule, States},
 };
-
-/// What is known of a route.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct States {
-    /// By its origin.
-    pub validity: Validity,
-    /// By its path.
-    pub path: PathValidity,
-}
-
-impl Default for States {
-    fn default() -> Self {
-        Self { validity: Validity::NotFound, path: PathValidity::Unknown }
-    }
-}
-
-impl States {
-    /// The validity in the extended community (RFC 8097 section 2).
-    pub(crate) fn octet(self) -> u8 {
-        match self.validity {
-            Validity::Valid => 0,
-            Validity::NotFound => 1,
-            Validity::Invalid => 2,
-        }
-    }
-}
-
-/// How it is found out what is known of a peer's routes.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Rule {
-    /// The RPKI is asked of origins.
-    origins: bool,
-    /// And of paths.
-    paths: Option<Procedure>,
-    /// What the peer says counts where the RPKI says nothing (RFC 8097).
-    conveyed: bool,
-}
-
-impl Rule {
-    /// `None`: not at all.
-    pub(crate) fn new(config: &PeerConfig, core: &Core) -> Option<Self> {
-        let asks = core.authorizations.is_some() && !config.paths.unvalidated;
-        let role = config.paths.role.filter(|_| asks && config.kind == PeerKind::Ebgp);
-        let conveyed = config.paths.accept_validity && config.kind == PeerKind::Ibgp;
-        let rule = Self { origins: asks, paths: role.map(Procedure::of), conveyed };
-        (rule != Self::default()).then_some(rule)
-    }
-}
 
 /// What is asked about prefixes that have one set.
 #[derive(Clone, Debug)]
@@ -243,7 +196,7 @@ impl Pipeline {
     /// What is learned from the peer is read as is configured now.
     fn revalidate_peer(&mut self, index: PeerIndex) {
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
-        let validation = Rule::new(&peer.config, &self.core);
+        let validation = Rule::new(&peer.config, self.core.authorizations.is_some());
         for stale in peer.stale.clone() {
             self.change_validation(stale, validation);
         }

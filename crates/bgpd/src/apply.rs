@@ -13,9 +13,9 @@ use tracing::{debug, info};
 use crate::{
     config::{Configuration, Neighbor, Peers},
     location::Location,
+    seed::seed,
     speaker::Speaker,
     takeover,
-    tasks::seed,
 };
 
 /// What becomes of a peer that is there.

@@ -13,7 +13,9 @@ use std::{
 
 use bytes::Bytes;
 use holdfast_api::transport::v1 as transport;
-use holdfast_bgp_session::Messages;
+use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_bgp_session::{ConnId, Messages};
+use holdfast_bgp_wire::{HEADER_LEN, MessageType};
 use holdfast_nsr::{EntryId, Full};
 use holdfast_process::metrics::High;
 use tokio::{sync::Notify, task::AbortHandle};
@@ -28,6 +30,9 @@ pub(crate) const READ: usize = 64 * 1024;
 /// Queued buffers handed to one system call.
 const SLICES: usize = 16;
 
+/// Names a connection of a peer.
+pub(crate) type Key = (PeerIndex, ConnId);
+
 /// A connection, from the socket's side.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -40,7 +45,7 @@ pub(crate) struct Connection {
     pub(crate) wake: Rc<Notify>,
     /// The peer has forgotten it: what is queued goes out, then it is closed.
     pub(crate) closing: bool,
-    /// The NOTIFICATION that ends it, as the door tells the other end ([`door::code`](crate::door::code)).
+    /// The NOTIFICATION that ends it, as the door tells the other end ([`verdict`]).
     pub(crate) verdict: Option<u32>,
     pub(crate) last_read: Instant,
     pub(crate) last_write: Instant,
@@ -364,4 +369,12 @@ impl Drop for Connection {
         // The task that writes holds the socket too, and may be asleep: it is to see that this is the end.
         self.wake.notify_one();
     }
+}
+
+/// What the door tells the other end of a connection that ends with this message: the code and the subcode of a
+/// NOTIFICATION, as one number. `None`: it is none.
+pub(crate) fn verdict(message: &[u8]) -> Option<u32> {
+    let is_notification = message.get(HEADER_LEN - 1) == Some(&(MessageType::Notification as u8));
+    let [code, subcode] = *message.get(HEADER_LEN..HEADER_LEN + 2)?.first_chunk::<2>()?;
+    is_notification.then(|| u32::from(code) << 8 | u32::from(subcode))
 }

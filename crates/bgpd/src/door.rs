@@ -11,29 +11,28 @@ use std::{
 
 use holdfast_api::transport::v1::{self as transport, TransportClient};
 use holdfast_bgp_pipeline::PeerIndex;
-use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
+use holdfast_bgp_wire::{CeaseSubcode, Notification};
 use holdfast_process::{OLD_TRANSPORT, spawn_task};
 use holdfast_xrl::{ErrorKind, XrlError};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
 use tracing::{debug, warn};
 
 use crate::{
+    bgp::Bgp,
+    connection::{Key, verdict},
     location::Location,
-    speaker::Key,
-    stream::{Handed, Stream},
-    tasks::{Bgp, LINGER, goodbye, seed},
+    seed::seed,
+    stream::{Handed, LINGER, Stream},
 };
 
-/// Connections asked for at a time: nearly as many calls as may be under way to the door, the rest is for others.
-pub(crate) const MOST_DIALS: usize = 896;
 /// Pause before a door is asked again: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a door is asked that has gone, or does not know the peer yet.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Connections that are told at a time why they are not taken; others are closed without a word.
-pub(crate) const MOST_REFUSALS: usize = 64;
 
 /// Takes the connections that the door lets in, for ever.
 pub(crate) async fn accept(bgp: Rc<Bgp>) {
@@ -105,7 +104,7 @@ impl Bgp {
             let parting = async {
                 let _ = stream.writable().await;
                 let _ = stream.try_write(&cease);
-                part(&bgp, &stream, said.number, code(&cease)).await;
+                part(&bgp, &stream, said.number, verdict(&cease)).await;
             };
             let _ = timeout(LINGER, parting).await;
         });
@@ -153,14 +152,6 @@ impl Bgp {
     }
 }
 
-/// What the door tells the other end of a connection that ends with this message: the code and the subcode of a
-/// NOTIFICATION, as one number. `None`: it is none.
-pub(crate) fn code(message: &[u8]) -> Option<u32> {
-    let is_notification = message.get(HEADER_LEN - 1) == Some(&(MessageType::Notification as u8));
-    let [code, subcode] = *message.get(HEADER_LEN..HEADER_LEN + 2)?.first_chunk::<2>()?;
-    is_notification.then(|| u32::from(code) << 8 | u32::from(subcode))
-}
-
 /// Ends a connection over which the last word is said: nobody waits for the other end where the door carries it. `code` is
 /// what that is told.
 pub(crate) async fn part(bgp: &Bgp, stream: &Stream, number: u64, code: Option<u32>) {
@@ -175,7 +166,7 @@ pub(crate) async fn part(bgp: &Bgp, stream: &Stream, number: u64, code: Option<u
             let _ = old.close(transport::CloseRequest { number, code }).await;
         }
     };
-    tokio::join!(goodbye(stream), told);
+    tokio::join!(stream.goodbye(), told);
 }
 
 /// Where the door says somebody is.
@@ -190,16 +181,19 @@ fn place_of(said: &transport::Connection) -> Option<Location> {
     }
 }
 
-/// Asks for a connection to a peer, by its configured name. Given up when the task is ended.
-pub(crate) async fn dial(bgp: Rc<Bgp>, key: Key, peer: String) {
-    match connect(&bgp, &peer).await {
-        Ok(handed) => {
-            if bgp.with(|speaker, now| speaker.connected(key, handed, now)) {
-                bgp.serve(key);
+/// Starts a task that asks for a connection to a peer, by its configured name. Given up when the task is ended.
+pub(crate) fn dial(bgp: Rc<Bgp>, key: Key, peer: String) -> AbortHandle {
+    spawn_task(async move {
+        match connect(&bgp, &peer).await {
+            Ok(handed) => {
+                if bgp.with(|speaker, now| speaker.connected(key, handed, now)) {
+                    bgp.serve(key);
+                }
             }
+            Err(why) => bgp.with(|speaker, now| speaker.connect_failed(key, &why, now)),
         }
-        Err(why) => bgp.with(|speaker, now| speaker.connect_failed(key, &why, now)),
-    }
+    })
+    .abort_handle()
 }
 
 /// A connection over whichever of the peer's transports comes about first; why there is none.

@@ -13,10 +13,10 @@ use holdfast_types::Family;
 use tracing::{debug, warn};
 
 use crate::{
+    bgp::Bgp,
     nonstop::ReplicationLog,
-    speaker::{Slot, Speaker},
+    speaker::{Speaker, slot::Slot},
     takeover::{history, told},
-    tasks::Bgp,
 };
 
 /// Paths that a slice of a snapshot looks at, 0.1 us each.

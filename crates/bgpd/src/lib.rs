@@ -5,12 +5,15 @@
 //! manager and the operator. All of that is there once for the default table, and once for each VRF (`vrf`).
 
 mod apply;
+mod bgp;
 mod config;
 mod connection;
 mod custody;
+mod depths;
 mod door;
 mod epoch;
 mod freeze;
+mod last_error;
 mod location;
 mod metrics;
 mod neighbors;
@@ -20,16 +23,20 @@ mod policy;
 mod quarantine;
 mod ranges;
 mod redistribute;
+mod redistribution;
 mod rib;
 mod roster;
+mod seed;
 mod service;
 mod show;
 mod speaker;
 mod stream;
+mod surroundings;
 mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod validation;
 mod vrf;
 mod watch;
@@ -37,22 +44,16 @@ mod watch;
 use std::rc::Rc;
 
 use holdfast_api::bgp::v1::{BgpClient, BgpDispatcher};
-use holdfast_bgp_pipeline::Stage;
+
 use holdfast_process::{BUILD, Boot, End, Network, Process, Rights, User};
 use holdfast_xrl::Client;
 
 use crate::{
-    custody::Custody,
-    quarantine::Quarantine,
-    service::Server,
-    tasks::Turns,
-    validation::Validation,
-    vrf::{Surroundings, Vrfs},
+    custody::Custody, quarantine::Quarantine, service::Server, surroundings::Surroundings, turns::Turns,
+    validation::Validation, vrf::Vrfs,
 };
 
-/// Makes the stages that are plugged into a pipeline between ImportPolicy and Decision, in this order. Called when the
-/// process gets its first configuration, and for each VRF when that gets its first.
-pub type MakeStages = fn() -> Vec<Box<dyn Stage>>;
+pub use surroundings::MakeStages;
 
 /// What the process is.
 pub static PROCESS: Process = Process {

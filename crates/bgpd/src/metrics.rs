@@ -1,18 +1,18 @@
 //! What the process counts, by peer, and how full its queues are.
 
-use std::{cell::Cell, rc::Rc};
+use std::rc::Rc;
 
 use holdfast_bgp_pipeline::{Drops, Limits, PeerIndex};
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::MessageType;
-use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
+use holdfast_process::metrics::{Metric, Metrics, Queue, Sheet};
 use holdfast_types::Family;
 
 use crate::{
-    door::MOST_DIALS,
+    bgp::{Bgp, MOST_DIALS},
+    depths::Depths,
     service::Server,
-    speaker::{CHUNK, Slot, Speaker},
-    tasks::Bgp,
+    speaker::{CHUNK, Speaker, slot::Slot},
 };
 
 /// Peers in a slice: a fraction of a millisecond.
@@ -108,38 +108,6 @@ static OF_PEERS: [&Metric; 15] = [
     &PREFIXES_BEST,
     &PREFIXES_SENT,
 ];
-
-/// How long queues were, and how often they were too long.
-#[derive(Debug, Default)]
-pub(crate) struct Depths {
-    logs: [High; 2],
-    /// Batches that the rib has not acknowledged.
-    window: Cell<usize>,
-    window_high: High,
-    /// How often the rib was so slow that it had to be told everything again.
-    pub(crate) restarts: Cell<u64>,
-    dials: High,
-}
-
-impl Depths {
-    /// After an event.
-    pub(crate) fn see(&self, speaker: &Speaker) {
-        for (high, length) in self.logs.iter().zip(speaker.pipeline.log_lengths()) {
-            high.see(length as u64);
-        }
-    }
-
-    /// So many batches are under way to the rib.
-    pub(crate) fn see_window(&self, batches: usize) {
-        self.window.set(batches);
-        self.window_high.see(batches as u64);
-    }
-
-    /// So many connections are asked for.
-    pub(crate) fn see_dials(&self, dials: usize) {
-        self.dials.see(dials as u64);
-    }
-}
 
 /// From now on the numbers of what runs can be read.
 pub(crate) fn register(metrics: &Metrics, server: &Rc<Server>) {

@@ -7,7 +7,7 @@ use holdfast_api::transport::v1::{Empty, TransportClient};
 use holdfast_xrl::XrlError;
 use tracing::debug;
 
-use crate::tasks::Bgp;
+use crate::bgp::Bgp;
 
 /// Pause between two attempts to ask.
 const RETRY: Duration = Duration::from_secs(1);

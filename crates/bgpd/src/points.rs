@@ -10,8 +10,6 @@ use holdfast_bgp_wire::{
 use holdfast_process::profile::{BGP_IN, BGP_QUEUED, BGP_SENT, Point, Profile};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use crate::speaker::Speaker;
-
 /// Where routes pass here, and what is remembered until they do.
 #[derive(Debug)]
 pub(crate) struct Points {
@@ -45,28 +43,14 @@ impl Points {
         self.entering.passed(self.read, || routes_of(body, identifiers()));
     }
 
-    fn changing(&mut self, pipeline: &Pipeline) {
+    pub(crate) fn changing(&mut self, pipeline: &Pipeline) {
         self.seen = self.queued.now().map(|_| pipeline.changes_end());
     }
 
-    fn changed(&mut self, pipeline: &Pipeline) {
+    pub(crate) fn changed(&mut self, pipeline: &Pipeline) {
         if let Some(seen) = self.seen.take() {
             self.queued.pass(|| pipeline.changes_since(seen));
         }
-    }
-}
-
-impl Speaker {
-    /// The pipeline is about to change.
-    pub(crate) fn watch_changes(&mut self) {
-        self.points.changing(&self.pipeline);
-        self.watchers.changing(&self.pipeline);
-    }
-
-    /// It has changed.
-    pub(crate) fn note_changes(&mut self) {
-        self.points.changed(&self.pipeline);
-        self.watchers.changed(&mut self.pipeline);
     }
 }
 

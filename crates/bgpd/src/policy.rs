@@ -9,7 +9,10 @@ use holdfast_types::Prefix;
 
 use crate::{
     show,
-    speaker::{PolicyChange, Slot, Speaker},
+    speaker::{
+        Speaker,
+        slot::{PolicyChange, Slot},
+    },
 };
 
 /// Which routes a policy is asked about.

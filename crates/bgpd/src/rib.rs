@@ -21,9 +21,9 @@ use holdfast_xrl::{ErrorKind, XrlError};
 use tracing::{debug, info, warn};
 
 use crate::{
+    bgp::Bgp,
     config::{ORIGIN, octets},
-    speaker::{Slot, Speaker, Stale},
-    tasks::Bgp,
+    speaker::{Speaker, Stale, slot::Slot},
 };
 
 /// Routes in one batch.

@@ -28,7 +28,8 @@ use tokio::task::AbortHandle;
 use tracing::{Instrument, info, warn};
 
 use crate::{
-    MakeStages, apply,
+    apply,
+    bgp::Bgp,
     config::{Configuration, Neighbor, Peers, Policies, Range, Settings},
     custody::Custody,
     door, freeze,
@@ -37,14 +38,15 @@ use crate::{
     nonstop::LogJournal,
     points::Points,
     policy::{self, Asked},
-    redistribute::{self, Wanted},
+    redistribute,
+    redistribution::Wanted,
     rib,
     roster::{Present, Stopped},
     show,
     speaker::Speaker,
-    takeover,
-    tasks::Bgp,
-    vrf::{Surroundings, Vrfs},
+    surroundings::{MakeStages, Surroundings},
+    takeover, tasks,
+    vrf::Vrfs,
     watch,
 };
 
@@ -158,7 +160,7 @@ impl Server {
             speaker.set_present(present, is_known, expected);
         }
         speaker.points = Points::of(&self.surroundings.profile);
-        let bgp = Bgp::new(speaker, self.surroundings.clone());
+        let bgp = tasks::start(speaker, self.surroundings.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
         // Before any route is there.
         if configuration.validates {
@@ -560,7 +562,7 @@ impl BgpServer for Server {
         request: WatchRequest,
         replies: ReplySink<Watched>,
     ) -> Result<(), XrlError> {
-        watch::serve(&self.bgp()?, request, replies).await
+        watch::serve::serve(&self.bgp()?, request, replies).await
     }
 
     async fn show_route(&self, _: &CallContext, request: ShowRouteRequest) -> Result<Paths, XrlError> {

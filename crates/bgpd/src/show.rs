@@ -7,18 +7,18 @@ use std::{
 
 use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{
-    AggregateView, DropReason, Dropped, Drops, NeighborView, PathState, PathView, PeerIndex, PeerKind,
+    AggregateView, DropReason, Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind,
 };
-use holdfast_bgp_session::{History, State};
-use holdfast_bgp_wire::{CeaseSubcode, MessageType, Notification};
+use holdfast_bgp_session::State;
+use holdfast_bgp_wire::MessageType;
 use holdfast_damping::Flaps;
 use holdfast_types::{Asn, Family, Prefix, RouterId};
 
 use crate::{
     config::{Neighbor, Range},
+    last_error::last_error,
     nonstop,
-    ranges::Totals,
-    speaker::{Cost, Slot, Speaker},
+    speaker::{Cost, Speaker, slot::Slot},
     stream::transport_name,
 };
 
@@ -148,33 +148,6 @@ fn state(slot: &Slot) -> String {
     }
 }
 
-/// Why the session is not up, as far as is known: what ended it, or what the last attempt failed with. Of two routers
-/// that have told each other why, one often does not answer for a while: then what was told is added.
-fn last_error(history: &History) -> String {
-    let down = history.last_down.as_ref().map(|(at, _)| *at);
-    let Some((failed, event)) = history.last_failed.as_ref().filter(|(at, _)| Some(*at) > down) else {
-        return history.last_down.as_ref().map(|(_, reason)| reason.to_string()).unwrap_or_default();
-    };
-    let collision = Notification::cease(CeaseSubcode::ConnectionCollisionResolution);
-    let told = [("sent", &history.last_sent), ("received", &history.last_received)];
-    let told = told.into_iter().filter_map(|(how, noted)| Some((how, noted.as_ref()?)));
-    let earlier = told
-        .filter(|(_, noted)| noted.at < *failed && Some(noted.at) > down && noted.notification != collision);
-    match earlier.max_by_key(|(_, noted)| noted.at) {
-        Some((how, noted)) => format!("{event}; before that: {how} {}", noted.notification),
-        None => event.to_string(),
-    }
-}
-
-/// Adds what a peer has done to what others of its range have.
-pub(crate) fn add_to(totals: &mut Totals, slot: &Slot, drops: Option<&Drops>) {
-    let history = slot.session.history();
-    let is_up = slot.session.state() == State::Established;
-    let ended = history.established.saturating_sub(is_up.into());
-    let error = if is_up { String::new() } else { last_error(history) };
-    totals.add(&slot.neighbor.location, (history.established, ended), drops, error);
-}
-
 /// A listen range, with what all did that it ever had.
 pub(crate) fn range(speaker: &Speaker, range: &Range) -> api::RangeTotals {
     let name = &range.template.source.name;
@@ -182,7 +155,7 @@ pub(crate) fn range(speaker: &Speaker, range: &Range) -> api::RangeTotals {
     let mut totals = members.map(|members| members.gone.clone()).unwrap_or_default();
     for (&index, slot) in &speaker.slots {
         if slot.dynamic && slot.neighbor.source.name == *name {
-            add_to(&mut totals, slot, speaker.pipeline.drops(index));
+            slot.add_to(&mut totals, speaker.pipeline.drops(index));
         }
     }
     let (last_error_of, last_error) = totals.last_error.unzip();
@@ -475,53 +448,4 @@ fn hex(octets: &[u8]) -> String {
 
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use holdfast_bgp_session::{DownReason, Noted, Role, SessionEvent};
-
-    use super::*;
-
-    #[test]
-    fn the_last_failure_is_told_with_what_was_said_before_it() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let refused = |seconds| Some((at(seconds), SessionEvent::ConnectFailed("connection refused".into())));
-        let mut history = History {
-            state: State::Active,
-            since: start,
-            established: 0,
-            last_sent: None,
-            last_received: None,
-            last_down: None,
-            last_failed: None,
-        };
-        assert_eq!(last_error(&history), "");
-        history.last_failed = refused(5);
-        assert_eq!(last_error(&history), "connecting failed: connection refused");
-
-        let bad_peer_as = Notification::bad_peer_as();
-        history.last_sent = Some(Noted { at: at(6), notification: bad_peer_as.clone() });
-        let sent = SessionEvent::OpenFailed(Role::Outgoing, DownReason::Sent(bad_peer_as));
-        history.last_failed = Some((at(6), sent));
-        assert_eq!(
-            last_error(&history),
-            "outgoing connection failed to come up: sent OPEN Message Error/Bad Peer AS"
-        );
-        history.last_failed = refused(7);
-        assert_eq!(
-            last_error(&history),
-            "connecting failed: connection refused; before that: sent OPEN Message Error/Bad Peer AS"
-        );
-
-        history.last_down = Some((at(8), DownReason::Lost(None)));
-        assert_eq!(last_error(&history), "connection closed by the peer");
-        history.last_failed = refused(9);
-        assert_eq!(
-            last_error(&history),
-            "connecting failed: connection refused",
-            "a session was up in between"
-        );
-    }
 }

@@ -13,6 +13,8 @@ mod receiving;
 mod refresh;
 mod restart;
 mod sending;
+pub(crate) mod slot;
+mod watching;
 
 use std::{
     cell::RefCell,
@@ -20,13 +22,13 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     rc::Rc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use bytes::Bytes;
 use holdfast_bgp_pipeline::{Direction, Event, PeerIndex, PeerKind, Pipeline, SessionFacts, TooManySessions};
 use holdfast_bgp_session::{
-    ConnId, Disposition, Input, Level, LimitWatch, Negotiated, Output, Peer, State, StopReason, Timer,
+    ConnId, Disposition, Input, Level, Negotiated, Output, Peer, State, StopReason, Timer,
 };
 use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
@@ -37,20 +39,19 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::{Neighbor, Settings},
-    connection::{Connection, READ},
-    door,
+    connection::{Connection, Key, READ, verdict},
     location::Location,
     nonstop::{ReplicationLog, Unprotected},
     points::Points,
     ranges::Members,
     roster::{Present, Stopped},
-    show,
     speaker::{
         awaited::Awaited,
         cost::Share,
         lines::{About, Lines},
         poison::Poison,
         restart::Restart,
+        slot::{PolicyChange, Slot},
     },
     stream::Handed,
     watch::Watchers,
@@ -62,21 +63,12 @@ pub(crate) const CHUNK: usize = 64 * 1024;
 const CHUNKS_PER_TURN: usize = 8;
 /// Peers that are written to before others have their turn.
 const WRITES_PER_TURN: usize = 32;
-/// After so long without an UPDATE a peer that does not offer End-of-RIB has sent its table.
-const QUIET: Duration = Duration::from_secs(3);
-/// The same for a peer that offers End-of-RIB and yet keeps it back, for one family say.
-const QUIET_FOR_ALL: Duration = Duration::from_secs(15);
-/// A session that is older has exchanged its tables, whatever its peer says.
-const INITIAL: Duration = Duration::from_secs(120);
 /// Sessions that one listen range may have.
 pub(crate) const MOST_PER_RANGE: usize = 4096;
 /// Peers, those of listen ranges included: one of a range is refused when there are so many.
 pub(crate) const MOST_PEERS: usize = 32_768;
 
 pub(crate) use awaited::Stale;
-
-/// A connection of a peer.
-pub(crate) type Key = (PeerIndex, ConnId);
 
 pub(crate) use cost::Cost;
 
@@ -115,131 +107,6 @@ pub(crate) enum Write {
     Finish,
     /// The connection is over.
     Gone,
-}
-
-/// One peer: configured, or born of a listen range.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) neighbor: Neighbor,
-    pub(crate) session: Peer,
-    /// Born of a listen range: it goes when its session does.
-    pub(crate) dynamic: bool,
-    /// What the journal of announcements calls the peer; 0 as long as none of its sessions was protected.
-    pub(crate) number: u32,
-    /// What the rib and the next process call it; 0 while it has no routes here.
-    pub(crate) source: u32,
-    /// It has a session of the process before, and what that had received is in the tables again.
-    pub(crate) takeover: Option<Takeover>,
-    pub(crate) end_of_rib: BTreeSet<Family>,
-    pub(crate) announced: BTreeSet<Family>,
-    /// The last change of each of its policies while this session was up.
-    pub(crate) policies: BTreeMap<Direction, PolicyChange>,
-    /// The operator keeps it down, beside what is configured: [`Speaker::stopped`] has it.
-    pub(crate) stopped: bool,
-    /// What the log has said of its limits.
-    limits: LimitWatch,
-    /// The highest level of the octets that are kept for it, in this session.
-    pub(crate) octets: Level,
-    /// Where the share of a core is that others wait for it.
-    pub(crate) cost_level: Level,
-    /// A session was ended for what it costs to keep its routes or to wait for it, and the operator has not forgiven that.
-    pub(crate) offends: bool,
-    /// Its session was ended for too many prefixes, and has not come up since.
-    pub(crate) limited: bool,
-    /// The state that those who watch know of.
-    pub(crate) watched: Option<State>,
-    /// What connecting failed with last since the session was up, as far as the log has it.
-    failed: String,
-    /// The log has since then that there was no answer, which takes turns with that where several transports are tried.
-    unanswered: bool,
-    /// When the session came up, or its last UPDATE came.
-    last_update: Option<Instant>,
-    dialing: HashMap<ConnId, Option<AbortHandle>>,
-    deadline: Option<Instant>,
-    pub(crate) cost: Cost,
-}
-
-impl Slot {
-    fn new(neighbor: Neighbor, session: Peer, dynamic: bool) -> Self {
-        Self {
-            neighbor,
-            session,
-            dynamic,
-            number: 0,
-            source: 0,
-            takeover: None,
-            end_of_rib: BTreeSet::new(),
-            announced: BTreeSet::new(),
-            policies: BTreeMap::new(),
-            stopped: false,
-            limits: LimitWatch::default(),
-            octets: Level::Fine,
-            cost_level: Level::Fine,
-            offends: false,
-            limited: false,
-            watched: None,
-            failed: String::new(),
-            unanswered: false,
-            last_update: None,
-            dialing: HashMap::new(),
-            deadline: None,
-            cost: Cost::default(),
-        }
-    }
-
-    /// Whether somebody wants the session to be down: who has it tried has to say so first.
-    pub(crate) fn is_kept_down(&self) -> bool {
-        self.stopped || self.neighbor.disabled
-    }
-
-    /// Whether the peer has sent everything it has, as far as one can tell, or will not come.
-    fn has_sent_all(&self, now: Instant) -> bool {
-        if let Some(takeover) = self.takeover {
-            return takeover == Takeover::Done;
-        }
-        let Some(negotiated) = self.session.negotiated() else { return self.is_kept_down() || self.limited };
-        let said = negotiated.families.iter().all(|family| self.end_of_rib.contains(family));
-        let quiet = if negotiated.graceful_restart.is_some() { QUIET_FOR_ALL } else { QUIET };
-        said || self.last_update.is_some_and(|at| now.saturating_duration_since(at) > quiet)
-    }
-
-    /// Whether its session has just come up, and both sides may still tell each other their tables: until its End-of-RIB, and
-    /// for [`INITIAL`] at most.
-    fn exchanges_tables(&self, now: Instant) -> bool {
-        let (Some(since), Some(negotiated)) = (self.session.established_since(), self.session.negotiated())
-        else {
-            return true;
-        };
-        let said = negotiated.families.iter().all(|family| self.end_of_rib.contains(family));
-        !said && now.saturating_duration_since(since) < INITIAL
-    }
-
-    /// Its session may not come up for now: for the operator, for too many prefixes, or for what it has cost.
-    fn is_held_back(&self) -> bool {
-        self.session.state() == State::Idle && (self.stopped || self.limited || self.offends)
-    }
-
-    /// What the process before has received is not in the tables again.
-    pub(crate) fn is_replaying(&self) -> bool {
-        self.takeover == Some(Takeover::Replaying)
-    }
-}
-
-/// A change of a policy while the session was up.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct PolicyChange {
-    pub(crate) started: Instant,
-    /// When it had reached every route; `None` while it has not.
-    pub(crate) ended: Option<Instant>,
-}
-
-/// How far a session of the process before has come in this one.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Takeover {
-    /// What was received is being replayed.
-    Replaying,
-    /// The peer goes on where it was.
-    Done,
 }
 
 /// The whole state of the process.
@@ -370,7 +237,7 @@ impl Speaker {
             members.present -= 1;
             let offences = if slot.offends { slot.session.failures() } else { 0 };
             members.offenders.note(&slot.neighbor.location, offences);
-            show::add_to(&mut members.gone, &slot, self.pipeline.drops(index));
+            slot.add_to(&mut members.gone, self.pipeline.drops(index));
         }
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, index));
@@ -411,7 +278,7 @@ impl Speaker {
                         if is_open(&bytes) {
                             connection.sent_open.clone_from(&bytes);
                         }
-                        connection.verdict = door::code(&bytes).or(connection.verdict);
+                        connection.verdict = verdict(&bytes).or(connection.verdict);
                         connection.queue(Bytes::from(bytes), None);
                         connection.count(&slot.session.counters().sent);
                         connection.wake.notify_one();
@@ -894,6 +761,18 @@ impl Speaker {
     /// Whether a line may be written about a peer or a range.
     pub(crate) fn may_log(&mut self, name: &str, now: Instant) -> bool {
         self.lines.may(About::Connections, name, now)
+    }
+
+    /// The pipeline is about to change.
+    pub(crate) fn watch_changes(&mut self) {
+        self.points.changing(&self.pipeline);
+        self.watchers.changing(&self.pipeline);
+    }
+
+    /// It has changed.
+    pub(crate) fn note_changes(&mut self) {
+        self.points.changed(&self.pipeline);
+        self.watchers.changed(&mut self.pipeline);
     }
 
     /// What the pipeline has to say since last time.

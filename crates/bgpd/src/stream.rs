@@ -9,6 +9,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr, SocketAddrV6},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 use holdfast_api::transport::v1 as transport;
@@ -17,6 +18,9 @@ use rustix::net::{AddressFamily, sockopt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::config;
+
+/// How long a connection that says goodbye may take to take it.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Octets of what the door says as proof; what is longer is cut, as it goes into the log with the session.
 const MOST_PROOF: usize = 512;
@@ -133,6 +137,23 @@ impl Stream {
         match self {
             Self::Tcp(socket) => tcp::unacknowledged(socket),
             Self::Pair(pair) => pair::occupied(&pair.socket),
+        }
+    }
+
+    /// Closes our direction and waits for the peer's: closing with unread bytes would reset the connection, and the
+    /// reset may overtake our NOTIFICATION.
+    pub(crate) async fn goodbye(&self) {
+        if rustix::net::shutdown(self, rustix::net::Shutdown::Write).is_err() {
+            return;
+        }
+        let mut ignored = [0; 4096];
+        while self.readable().await.is_ok() {
+            match self.try_read(&mut ignored) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
         }
     }
 }

@@ -28,14 +28,16 @@ use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
 use crate::{
+    bgp::Bgp,
     config::{Configuration, Neighbor},
+    connection::Key,
     custody::{self, Custody},
     location::Location,
     nonstop::{self, FORMATS, Names, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
-    speaker::{Key, Takeover},
+    seed::seed,
+    speaker::slot::Takeover,
     stream::{self, Handed, Offsets, Stream},
-    tasks::{Bgp, LINGER, goodbye, seed},
 };
 
 /// Deaths in a row of processes that had not resumed all sessions, after which none is taken over any more.
@@ -369,10 +371,10 @@ async fn farewell(socket: OwnedFd, mut octets: Vec<u8>) {
                 Err(error) => return Err(error),
             }
         }
-        goodbye(&stream).await;
+        stream.goodbye().await;
         Ok(())
     };
-    if let Ok(Err(error)) = timeout(LINGER, ending).await {
+    if let Ok(Err(error)) = timeout(stream::LINGER, ending).await {
         debug!("goodbye of the process before: {error}");
     }
 }

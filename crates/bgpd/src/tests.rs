@@ -31,9 +31,10 @@ use tokio::{
 use crate::nonstop::{FORMATS, LogJournal, ReplicationLog, Shared};
 use crate::{
     config::{Configuration, Neighbor, Peers, Policies},
+    connection::Key,
     location::Location,
     roster::Stopped,
-    speaker::{Effect, Key, Read, Speaker, Write},
+    speaker::{Effect, Read, Speaker, Write},
     stream::{Handed, Stream},
 };
 

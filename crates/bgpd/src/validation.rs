@@ -28,9 +28,9 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
+    bgp::Bgp,
     custody::Custody,
     epoch::{self, Epochs, Full},
-    tasks::Bgp,
 };
 
 /// Pause between two attempts to ask.

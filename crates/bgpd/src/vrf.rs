@@ -11,69 +11,19 @@ use std::{
 };
 
 use holdfast_api::bgp::v1::BgpDispatcher;
-use holdfast_process::{Boot, Resolver, profile::Profile, spawn_task};
-use holdfast_xrl::{Client, XrlError, scoped};
+use holdfast_process::{Boot, spawn_task};
+use holdfast_xrl::XrlError;
 use tokio::task::JoinHandle;
-use tracing::{Span, info};
+use tracing::info;
 
 use crate::{
-    MakeStages,
-    custody::{self, Custody},
-    metrics,
+    custody, metrics,
     quarantine::Quarantine,
     service::Server,
-    tasks::Turns,
+    surroundings::{MakeStages, Surroundings},
+    turns::Turns,
     validation::Validation,
 };
-
-/// With whom a speaker works.
-#[derive(Clone)]
-pub(crate) struct Surroundings {
-    pub(crate) resolver: Resolver,
-    vrf: Option<Rc<str>>,
-    pub(crate) custody: Custody,
-    pub(crate) profile: Profile,
-    /// Names the VRF in each line of the log.
-    pub(crate) span: Span,
-    pub(crate) turns: Rc<Turns>,
-    /// That of all tables.
-    pub(crate) validation: Rc<Validation>,
-    /// That of all tables.
-    pub(crate) quarantine: Rc<Quarantine>,
-}
-
-impl Surroundings {
-    pub(crate) fn new(
-        boot: &Boot,
-        turns: &Rc<Turns>,
-        validation: &Rc<Validation>,
-        quarantine: &Rc<Quarantine>,
-    ) -> Self {
-        Self {
-            resolver: boot.resolver.clone(),
-            vrf: boot.vrf.clone(),
-            custody: Custody::new(boot.keeper.clone(), boot.vrf.clone()),
-            profile: boot.profile.clone(),
-            span: boot.span(),
-            turns: Rc::clone(turns),
-            validation: Rc::clone(validation),
-            quarantine: Rc::clone(quarantine),
-        }
-    }
-
-    /// The one of this class that has to do with the same table.
-    pub(crate) async fn client<C: Client>(&self, class: &str) -> Result<C, XrlError> {
-        match &self.vrf {
-            None => self.resolver.client(class).await,
-            vrf => self.resolver.client(&scoped(class, vrf.as_deref())).await,
-        }
-    }
-
-    /// The same, as soon as it is there.
-    pub(crate) async fn wait_for<C: Client>(&self, class: &str) -> Result<C, XrlError> {
-        self.resolver.wait_for(&scoped(class, self.vrf.as_deref())).await
-    }
-}
 
 /// The speakers of VRFs.
 pub(crate) struct Vrfs {

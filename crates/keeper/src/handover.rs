@@ -23,8 +23,8 @@ use holdfast_process::{Processes, formats::KEEPER_STATE};
 use tracing::{error, info};
 
 use crate::{
-    Options,
     children::{Build, Child, Record, answer},
+    options::Options,
     parcel,
     service::{Keeper, describe, milliseconds, on_death},
     store::Kept,

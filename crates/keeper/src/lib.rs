@@ -11,6 +11,7 @@ mod handover;
 mod hang;
 mod metrics;
 mod namespace;
+mod options;
 mod parcel;
 mod progress;
 mod service;
@@ -19,6 +20,7 @@ mod store;
 mod systemd;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 use std::{
     fs::{self, File},
@@ -26,7 +28,7 @@ use std::{
         fd::OwnedFd,
         unix::{fs::PermissionsExt, net::UnixListener},
     },
-    path::{Path, PathBuf},
+    path::Path,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -42,7 +44,8 @@ use tracing::{error, info, warn};
 
 pub use holdfast_api::keeper::v1::Sandbox;
 
-use crate::{handover::Handed, service::Keeper};
+pub use crate::options::Options;
+use crate::{handover::Handed, namespace::ENTERING, service::Keeper};
 
 /// What the keeper keeps of its rights: what it takes to start processes as other users, to end them and to open
 /// the router's files; and what one of them needs, which is born with no more than is here.
@@ -57,9 +60,6 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
-/// What it keeps beside that and has put away, but for the moment in which a thread enters a network namespace.
-const ENTERING: CapabilitySet = CapabilitySet::SYS_ADMIN;
-
 /// An orderly stop takes no longer than this.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// Pauses between the manager's lives from the second death on: after the first it is started again at once.
@@ -67,21 +67,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// A manager that lived this long is started again at once.
 const GOOD_LIFE: Duration = Duration::from_secs(60);
-
-/// How `holdfast run` was called.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The configuration file, which has been checked.
-    pub configuration: PathBuf,
-    /// Directory of the operator's socket; created if missing.
-    pub runtime_directory: PathBuf,
-    /// Level of the log, as the configuration says.
-    pub log_filter: String,
-    /// "text" or "json".
-    pub log_format: String,
-    /// How the manager is confined.
-    pub sandbox: Sandbox,
-}
 
 /// Runs the router of these processes until SIGTERM or SIGINT, then stops it in order. SIGHUP has the configuration read again.
 ///
@@ -171,7 +156,7 @@ async fn keep(begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
     keeper.claim_cgroup();
     // Those who died while one keeper became the other: their signal came to nobody.
     keeper.reap();
-    spawn_task(systemd::attend(Rc::clone(&keeper)));
+    spawn_task(watchdog::attend(Rc::clone(&keeper)));
     spawn_task(progress::attend(Rc::clone(&keeper)));
     let mut pause = Duration::ZERO;
     let mut born = Instant::now();

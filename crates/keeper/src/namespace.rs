@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use holdfast_api::keeper::v1::{SocketKind, SocketRequest};
+use holdfast_process::CapabilitySet;
 use holdfast_sys::process::raise_capabilities;
 use rustix::{
     fs::OFlags,
@@ -18,8 +19,8 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use crate::ENTERING;
-
+/// What the keeper keeps of its rights and has put away, but for the moment in which a thread enters a network namespace.
+pub(crate) const ENTERING: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// Where namespaces have names (ip-netns(8)).
 const DIRECTORY: &str = "/run/netns";
 /// The keeper's own, which all its children have.

@@ -24,10 +24,10 @@ use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
 
 use crate::{
-    Options,
     children::{Build, Child, Children, Record, formats, pair, signal},
     hang::{DEFAULT_LIMIT, Hangs},
     metrics, namespace,
+    options::Options,
     store::{Full, Kept, LONGEST_NOTE, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
 };

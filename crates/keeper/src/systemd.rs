@@ -13,29 +13,21 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
-    rc::Rc,
     time::Duration,
 };
 
-use holdfast_api::manager::v1::AliveRequest;
 use rustix::time::{ClockId, clock_gettime};
-use tracing::{debug, warn};
-
-use crate::service::Keeper;
+use tracing::debug;
 
 /// Names the socket; a process of ours has nothing to say there.
 pub(crate) const SOCKET: &str = "NOTIFY_SOCKET";
-/// Who does not take its configuration within this time does not keep the router from being ready.
-const READY_LIMIT: Duration = Duration::from_secs(60);
-/// Pause before a manager that does not answer is asked again.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The service manager.
 #[derive(Debug)]
 pub(crate) struct Systemd {
-    address: Option<SocketAddr>,
+    pub(crate) address: Option<SocketAddr>,
     /// How often it wants to hear of us.
-    watchdog: Option<Duration>,
+    pub(crate) watchdog: Option<Duration>,
 }
 
 impl Systemd {
@@ -48,7 +40,7 @@ impl Systemd {
         Self { address, watchdog }
     }
 
-    fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         let Some(address) = &self.address else { return };
         let said = UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(text.as_bytes(), address));
         if let Err(error) = said {
@@ -76,39 +68,6 @@ fn address(name: &OsStr) -> Option<SocketAddr> {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
         [b'/', ..] => SocketAddr::from_pathname(OsString::from(name)).ok(),
         _ => None,
-    }
-}
-
-/// Says when the router is ready, and then that it lives, for ever.
-pub(crate) async fn attend(keeper: Rc<Keeper>) {
-    if keeper.systemd.address.is_none() {
-        return;
-    }
-    if tokio::time::timeout(READY_LIMIT, answered(&keeper, true)).await.is_err() {
-        warn!(event = "ready-in-part", "ready, with processes that do not take their configuration");
-    }
-    keeper.systemd.ready();
-    let Some(interval) = keeper.systemd.watchdog.map(|interval| interval / 2) else { return };
-    loop {
-        if keeper.hangs.borrow().interval().is_some() {
-            answered(&keeper, false).await;
-        }
-        keeper.systemd.say("WATCHDOG=1");
-        tokio::time::sleep(interval).await;
-    }
-}
-
-/// Returns when the manager has answered, with `running` when all processes run.
-async fn answered(keeper: &Rc<Keeper>, running: bool) {
-    while keeper.manager_alive(running).await.is_err() {
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-impl Keeper {
-    async fn manager_alive(&self, running: bool) -> Result<(), holdfast_xrl::XrlError> {
-        let manager = self.manager()?;
-        manager.alive(AliveRequest { running }).await.map(|_| ())
     }
 }
 

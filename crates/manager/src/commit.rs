@@ -22,11 +22,11 @@ use siphasher::sip::SipHasher13;
 use tracing::{info, warn};
 
 use crate::{
-    apart,
+    apart::apart,
     file::Prepared,
     history::{History, Pending, Version},
+    manager::Manager,
     reload::{Candidate, replace},
-    service::Manager,
 };
 
 /// A comment is no longer, in octets.

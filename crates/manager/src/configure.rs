@@ -1,12 +1,10 @@
 //! What each process is told of the configuration.
 
+pub(crate) mod address;
 mod door;
 mod rpki;
 
-use std::{
-    collections::VecDeque,
-    net::{IpAddr, SocketAddr},
-};
+use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
 use holdfast_api::{
     bgp::v1::{self as bgp_api, BgpClient},
@@ -32,8 +30,11 @@ use holdfast_config::{
 use holdfast_xrl::{Client, XrlError, scoped};
 use serde_json::Value;
 
-use crate::{CONFIGURE_LIMIT, apart, secrets::Secrets, service::Manager};
+use self::address::{octets, plain_listener};
+use crate::{apart::apart, manager::Manager, secrets::Secrets};
 
+/// A process that takes its configuration takes no longer than this.
+pub(crate) const CONFIGURE_LIMIT: Duration = Duration::from_secs(20);
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
 
@@ -358,17 +359,6 @@ fn listen(config: &Config, table: Option<&Vrf>) -> Vec<transport_api::ListenRequ
         listen.extend(others.map(|(address, role)| plain_listener(address, role)));
     }
     listen
-}
-
-/// What is asked for to listen where no peers are expected, and who may.
-pub(crate) fn plain_listener(address: SocketAddr, role: &str) -> transport_api::ListenRequest {
-    transport_api::ListenRequest {
-        address: octets(address.ip()),
-        afi: if address.is_ipv4() { 1 } else { 2 },
-        port: address.port().into(),
-        plain: true,
-        role: role.into(),
-    }
 }
 
 fn rib(config: &Config, table: Option<&Vrf>) -> rib_api::Configuration {
@@ -700,13 +690,6 @@ pub(crate) fn fixed_path_rules(rules: bgp_api::PathRules) -> bgp_api::PathRules 
     }
 }
 
-fn seconds(duration: std::time::Duration) -> u32 {
+fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
 }

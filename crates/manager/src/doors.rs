@@ -11,8 +11,6 @@ use holdfast_process::Boot;
 use holdfast_sockets::{Custody, Place, SocketService};
 use holdfast_xrl::XrlError;
 
-use crate::reload::site;
-
 /// The VRFs that have one, each with where it is.
 pub(crate) struct Doors {
     boot: Rc<Boot>,
@@ -62,5 +60,13 @@ impl Doors {
         boot.node.serve(SocketDispatcher::new(SocketService::new(place, Some(custody))));
         boot.join();
         boot
+    }
+}
+
+/// Where a VRF is: with another table it is still there.
+pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
+    match place {
+        VrfPlace::Device { name, .. } => (name, true),
+        VrfPlace::Netns { name, .. } => (name, false),
     }
 }

@@ -5,21 +5,27 @@
 //! `supervisor`, what each process is told is in `configure`, how another configuration takes the place of the one that
 //! runs in `reload`, and how it becomes the file, is kept as a version and rolled back in `commit`.
 
+mod apart;
 mod back_off;
 mod birth;
+mod births;
 mod commit;
 mod configure;
 mod doors;
 mod file;
 mod history;
+mod logging;
+mod manager;
 mod metrics;
 mod protocols;
+mod read;
 mod reload;
 mod sandbox;
 mod secrets;
 mod seeds;
 mod service;
 mod signal;
+mod stop;
 mod supervisor;
 mod tcp;
 #[cfg(test)]
@@ -30,94 +36,36 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     rc::Rc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context, Result};
 use holdfast_api::{
-    keeper::v1::{
-        Empty, GetRequest, LimitHangsRequest, LogFilter, ProcessEvent, SignalRequest, SpawnRequest,
-    },
-    log::v1::{Level, LogClient},
+    keeper::v1::{Empty, GetRequest, ProcessEvent, SpawnRequest},
     socket::v1::SocketDispatcher,
 };
-use holdfast_config::{Config, Holds, List, Schema};
+use holdfast_config::Schema;
 use holdfast_process::{Boot, OPERATOR_SOCKET, Processes, metrics::High, spawn_task};
 use holdfast_sockets::{Custody, Place, SocketService};
-use holdfast_tls::files;
-use holdfast_xrl::{Channel, ErrorKind, Finder, Lifecycle, Link, PeerIdentity, XrlError};
+use holdfast_xrl::{Channel, Finder, Link, PeerIdentity};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
 
-pub use crate::sandbox::sandbox;
 use crate::{
     birth::wanted,
     doors::Doors,
+    manager::Manager,
     reload::Candidate,
     seeds::Seeds,
-    service::Manager,
     supervisor::{Action, Found, Supervisor},
 };
+pub use crate::{read::read_configuration, sandbox::sandbox};
 
-/// A process that takes its configuration takes no longer than this.
-const CONFIGURE_LIMIT: Duration = Duration::from_secs(20);
-/// Pause before a configuration that was refused is sent again.
-const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
 /// Connections that operators may have at a time: for one more the oldest is closed.
 const MOST_OPERATORS: usize = 256;
-/// Pause after a connection could not be accepted: out of descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Reads and checks a configuration file.
-///
-/// # Errors
-/// As text for the operator: every mistake with its line.
-pub fn read_configuration(file: &Path, schema: Schema) -> Result<Config, String> {
-    parse(&read_text(file)?, &file.display().to_string(), file, schema)
-}
-
-fn read_text(file: &Path) -> Result<String, String> {
-    holdfast_sys::file::text(file).map_err(|error| format!("{}: {error}", file.display()))
-}
-
-/// `name` is how errors call the text, `file` where it is, or is to be: files that it names are beside it.
-fn parse(text: &str, name: &str, file: &Path, schema: Schema) -> Result<Config, String> {
-    let directory = file.parent().unwrap_or(Path::new(""));
-    let read = |name: &str, holds: Holds<'_>| named(&directory.join(name), holds);
-    let config = holdfast_config::parse_with(text, name, schema, &read);
-    let mut config = config.map_err(|diagnostics| diagnostics.to_string())?;
-    tcp::read_keys(&mut config, file)?;
-    Ok(config)
-}
-
-/// What a file holds that the configuration names. Of other directories than the configuration's, this process may read
-/// nothing once it runs.
-fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
-    let held = match holds {
-        Holds::List(List::Certificates) => files::certificates(file),
-        Holds::List(List::Authorities) => files::authorities(file),
-        Holds::List(List::Revocations) => files::revocations(file),
-        Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
-        Holds::Text => files::text(file).map(|text| vec![text]),
-    };
-    held.map_err(|error| match error.starts_with("Permission denied") {
-        true => format!(
-            "{error}: it has to belong to the router's user, in the directory of the configuration or below"
-        ),
-        false => error,
-    })
-}
-
-/// Does something that takes the longer the more is configured, while others are answered: a turn of the event loop has to be
-/// short.
-pub(crate) async fn apart<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, XrlError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| XrlError::internal(error.to_string()))
-}
 
 /// The life of the manager of a router that is made of these processes.
 ///
@@ -163,7 +111,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
     metrics::register(&boot.metrics, &manager);
     boot.metrics.relay(holdfast_xrl::Client::channel(&boot.keeper).clone());
     sandbox::log(manager.config().sandbox.mode, boot.closed);
-    note(&manager.config());
+    read::note(&manager.config());
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
     if !manager.config().rib.enabled {
         // Nobody else opens sockets then.
@@ -183,7 +131,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
     protocols::follow(&manager).await;
     tcp::follow(&manager)?;
     manager.doors.follow(&manager.config()).await?;
-    spawn_task(seeds::rotate(Rc::clone(&manager)));
+    spawn_task(seeds::rotation::rotate(Rc::clone(&manager)));
     if !manager.config().rib.enabled {
         configure::tell_all(&manager, "manager")
             .await
@@ -193,11 +141,6 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         result = deaths(&manager) => result,
         () = supervise(&manager) => Ok(()),
     }
-}
-
-/// Says what is allowed, and may not be what was meant.
-fn note(config: &Config) {
-    config.notes().iter().for_each(|note| warn!(event = "configuration-note", "{note}"));
 }
 
 /// Accepts operators' connections.
@@ -215,7 +158,7 @@ async fn operators(listener: UnixListener, manager: Rc<Manager>) {
             },
             Err(error) => {
                 warn!(event = "accept-failed", "accepting an operator's connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(protocols::ACCEPT_PAUSE).await;
             }
         }
     }
@@ -300,69 +243,11 @@ fn retired(manager: &Manager, event: ProcessEvent, now: Instant) {
     manager.ended.notify_waiters();
 }
 
-/// Whoever registers at the Finder is told its configuration.
-async fn births(manager: Rc<Manager>) {
-    let mut watch = manager.resolver.watch("*");
-    while let Ok(event) = watch.next().await {
-        if let Lifecycle::Birth(instance) = event {
-            let action =
-                manager.supervisor.borrow_mut().registered(&instance.class, instance.pid, Instant::now());
-            if let Some(Action::Configure(name)) = action {
-                spawn_task(configure(Rc::clone(&manager), name, instance.pid));
-            }
-        }
-    }
-}
-
-/// Tells a process its configuration, again and again while it lives and refuses.
-async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
-    // It did not answer before.
-    let mut is_doubtful = false;
-    loop {
-        let result = configure::tell_all(&manager, name).await;
-        if !manager.supervisor.borrow().is_alive(name, pid) {
-            return;
-        }
-        match result {
-            Ok(()) => {
-                info!(event = "process-running", process = name, pid, "running");
-                manager.supervisor.borrow_mut().configured(name);
-                manager.running.notify_waiters();
-                return;
-            }
-            // It has died, most likely: its end is told in a moment, and that is what there is to say of it.
-            Err(error) if is_gone(&error) && !std::mem::replace(&mut is_doubtful, true) => {
-                let ended = async {
-                    while manager.supervisor.borrow().is_alive(name, pid) {
-                        manager.ended.notified().await;
-                    }
-                };
-                let _ = tokio::time::timeout(CONFIGURE_RETRY, ended).await;
-            }
-            Err(error) => {
-                warn!(
-                    event = "configuration-refused",
-                    process = name,
-                    pid,
-                    "does not take its configuration: {error}"
-                );
-                manager.supervisor.borrow_mut().refused(name, error.to_string());
-                tokio::time::sleep(CONFIGURE_RETRY).await;
-            }
-        }
-    }
-}
-
-/// Whether nobody is there who could have refused.
-fn is_gone(error: &XrlError) -> bool {
-    matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::Unavailable)
-}
-
 /// Starts what is due, until everything has been stopped.
 async fn supervise(manager: &Rc<Manager>) {
     // What runs already is not to be started a second time; and a birth means something only to who knows what runs.
     manager.synced.notified().await;
-    spawn_task(births(Rc::clone(manager)));
+    spawn_task(births::births(Rc::clone(manager)));
     loop {
         let actions = manager.supervisor.borrow_mut().due(Instant::now());
         for action in actions {
@@ -392,51 +277,5 @@ async fn spawn(manager: &Rc<Manager>, name: &'static str) {
             warn!(event = "process-failed", process = name, "cannot be started: {error}");
             supervisor.spawn_failed(name, error.to_string(), now);
         }
-    }
-}
-
-/// Has everybody log by another filter. One that cannot be told now is told at its next start.
-async fn set_log(manager: Rc<Manager>, filter: String) {
-    let filter = match manager.keeper.set_log(LogFilter { filter }).await {
-        Ok(in_effect) => in_effect.filter,
-        Err(error) => return warn!(event = "log-failed", "the keeper keeps its log as it is: {error}"),
-    };
-    holdfast_process::log::set("manager", &filter);
-    let names: Vec<_> = manager.supervisor.borrow().processes().iter().map(|process| process.name).collect();
-    for name in names {
-        let (manager, filter) = (Rc::clone(&manager), filter.clone());
-        spawn_task(async move {
-            let told = async {
-                let process: LogClient = manager.resolver.client(name).await?;
-                process.set_level(Level { filter }).await
-            };
-            let late = |_| Err(XrlError::timeout("no answer"));
-            if let Err(error) = tokio::time::timeout(CONFIGURE_LIMIT, told).await.unwrap_or_else(late) {
-                warn!(event = "log-failed", process = name, "keeps its log as it is: {error}");
-            }
-        });
-    }
-}
-
-impl Manager {
-    /// Starts what a new configuration wants besides, and ends what it does not.
-    pub(crate) fn want(&self, config: &Config) {
-        for pid in self.supervisor.borrow_mut().want(&wanted(&self.processes, config), Instant::now()) {
-            self.signal(pid, Signal::TERM, "not wanted any more");
-        }
-        self.changed.notify_one();
-    }
-
-    /// Tells the keeper when a process counts as hung. One of an earlier build does not want to know.
-    pub(crate) fn limit_hangs(&self) {
-        let limit = self.config().router.hang_limit;
-        let limit_milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-        self.keeper.limit_hangs(LimitHangsRequest { limit_milliseconds }).detach();
-    }
-
-    /// `reason` is how its death is described, if it is wanted.
-    fn signal(&self, pid: u32, signal: Signal, reason: &str) {
-        let signal = signal.as_raw().unsigned_abs();
-        self.keeper.signal(SignalRequest { pid, signal, reason: reason.to_owned() }).detach();
     }
 }

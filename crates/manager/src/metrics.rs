@@ -4,7 +4,7 @@ use std::{rc::Rc, time::Instant};
 
 use holdfast_process::metrics::{Metric, Metrics, Queue, Sheet};
 
-use crate::{MOST_OPERATORS, service::Manager};
+use crate::{MOST_OPERATORS, manager::Manager};
 
 static BUILD: Metric =
     Metric::gauge("holdfast_build_info", "What a process was started from as a label; always 1");

@@ -3,7 +3,7 @@
 //! The socket says who one is, so its file's mode, owner and group are the lock. A protocol registers at the Finder and
 //! calls what the role `protocol` may; it speaks in the name of its class only.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use holdfast_api::keeper::v1::{Empty, ListenRequest, UnlistenRequest};
 use holdfast_config::schema::Protocol;
@@ -15,8 +15,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{ACCEPT_PAUSE, service::Manager};
+use crate::manager::Manager;
 
+/// Pause after a connection could not be accepted: out of descriptors, most likely.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How the keeper calls such a socket, before its protocol's name.
 const SOCKET: &str = "protocol-";
 /// Connections that one protocol may have at a time; one more is closed at once.

@@ -13,19 +13,21 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config, Schema,
-    schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf, VrfPlace},
+    schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf},
 };
 use holdfast_process::{Processes, spawn_task};
 use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
 use crate::{
-    CONFIGURE_LIMIT, apart,
+    apart::apart,
     birth::is_replaced,
-    configure::{self, Message, Part},
-    parse, protocols, read_text,
-    service::Manager,
-    tcp,
+    births,
+    configure::{self, CONFIGURE_LIMIT, Message, Part},
+    doors::site,
+    logging,
+    manager::Manager,
+    protocols, read, tcp,
     upgrade::Replacement,
 };
 
@@ -58,7 +60,7 @@ impl Candidate {
         schema: Schema,
     ) -> Result<Self, XrlError> {
         let (name, file) = (name.to_owned(), file.to_owned());
-        let (config, text) = apart(move || (parse(&text, &name, &file, schema), text)).await?;
+        let (config, text) = apart(move || (read::parse(&text, &name, &file, schema), text)).await?;
         Ok(Self { config: Arc::new(config.map_err(XrlError::invalid_argument)?), text })
     }
 
@@ -67,7 +69,7 @@ impl Candidate {
     /// # Errors
     /// As for [`Self::parse`].
     pub(crate) async fn read(file: &Path, schema: Schema) -> Result<Self, XrlError> {
-        let text = read_text(file).map_err(XrlError::invalid_argument)?;
+        let text = read::read_text(file).map_err(XrlError::invalid_argument)?;
         Self::parse(text, &file.display().to_string(), file, schema).await
     }
 }
@@ -132,7 +134,7 @@ pub(crate) async fn replace(
         return Err(error);
     }
     if old.notes() != new.notes() {
-        crate::note(&new);
+        read::note(&new);
     }
     manager.restart.borrow_mut().extend(with_other_sockets(&old, &new));
     // Whoever is born from now on is told the new one.
@@ -143,7 +145,7 @@ pub(crate) async fn replace(
     let followed = manager.doors.follow(&new).await;
     manager.limit_hangs();
     if old.log != new.log {
-        spawn_task(crate::set_log(Rc::clone(manager), new.log.filter()));
+        spawn_task(logging::set_filter(Rc::clone(manager), new.log.filter()));
     }
     let mut problems = protocols::follow(manager).await;
     problems.extend(followed.err().map(|error| format!("listeners: {}", error.message())));
@@ -237,14 +239,6 @@ fn without_those_that_move(config: &Config, next: &Config) -> Config {
     config
 }
 
-/// Where a VRF is: with another table it is still there.
-pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
-    match place {
-        VrfPlace::Device { name, .. } => (name, true),
-        VrfPlace::Netns { name, .. } => (name, false),
-    }
-}
-
 /// What has to be told, and to whom.
 fn differing(processes: &Processes, old: &Config, new: &Config) -> Result<Messages, XrlError> {
     let restart = with_other_sockets(old, new);
@@ -285,7 +279,7 @@ pub(crate) async fn tell(
         (Ok(_), _) => manager.supervisor.borrow_mut().configured(name),
         (Err(error), Some(pid)) => {
             manager.supervisor.borrow_mut().refused(name, error.to_string());
-            spawn_task(crate::configure(Rc::clone(manager), name, pid));
+            spawn_task(births::configure(Rc::clone(manager), name, pid));
         }
         (Err(_), None) => {}
     }

@@ -16,7 +16,7 @@ use prost::Message;
 use rustix::fs::{MemfdFlags, SealFlags};
 use tracing::warn;
 
-use crate::{seeds, service::Manager};
+use crate::{manager::Manager, seeds::beside};
 
 /// As far as the configuration says it.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Secrets {
         let log = self.key_log.as_ref().and_then(|name| key_log(&manager.file, name));
         let secrets = api::Secrets {
             private_key: self.private_key.to_vec(),
-            seeds: if self.seeds { seeds::of(manager) } else { Vec::new() },
+            seeds: if self.seeds { beside::of(manager) } else { Vec::new() },
             key_log: log.as_ref().and(self.key_log.clone()).unwrap_or_default(),
         };
         let memory = sealed(&secrets.encode_to_vec())?;

@@ -4,30 +4,22 @@
 //! runs as well as when one begins, and those before stay good for a day more: who listens gives no connection id a longer
 //! life than that, so each one in use is of one of both.
 
+pub(crate) mod beside;
+pub(crate) mod rotation;
+
 use std::{
     cell::RefCell,
     io,
     path::Path,
-    rc::Rc,
     time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_api::transport::v1::{Empty, TransportClient};
-use holdfast_process::OLD_TRANSPORT;
-use holdfast_xrl::XrlError;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
-use tokio::{sync::Notify, time::sleep_until};
-use tracing::{info, warn};
+use tokio::sync::Notify;
+use tracing::warn;
 
-use crate::{
-    configure::{self, Part},
-    file,
-    history::History,
-    reload,
-    secrets::Secrets,
-    service::Manager,
-};
+use crate::file;
 
 /// Octets of a seed.
 const LENGTH: usize = 64;
@@ -74,102 +66,6 @@ impl Held {
             self.due = now + OLD;
         }
         is_due
-    }
-}
-
-/// The seeds, the current one first.
-pub(crate) fn of(manager: &Manager) -> Vec<Vec<u8>> {
-    let mut held = manager.seeds.held.borrow_mut();
-    if held.is_none() {
-        match fresh() {
-            Ok(fresh) => {
-                *held = Some(load(manager, &fresh));
-                manager.seeds.begun.notify_one();
-            }
-            Err(error) => say_not_kept(&error),
-        }
-    }
-    held.as_ref().and_then(|held| octets(&held.kept)).unwrap_or_default()
-}
-
-/// Has others take their place whenever it is time, and tells `transport`; for ever.
-pub(crate) async fn rotate(manager: Rc<Manager>) {
-    loop {
-        let due = manager.seeds.held.borrow().as_ref().map(|held| held.due);
-        match due {
-            Some(due) => sleep_until(due.into()).await,
-            None => manager.seeds.begun.notified().await,
-        }
-        let _turn = manager.reloading.lock().await;
-        if renew(&manager) && tell(&manager).await {
-            info!(event = "seeds-rotated", "keys of QUIC have changed: those before are good for a day more");
-        }
-    }
-}
-
-fn renew(manager: &Manager) -> bool {
-    let mut held = manager.seeds.held.borrow_mut();
-    let Some(held) = held.as_mut() else { return false };
-    let fresh = match fresh() {
-        Ok(fresh) => fresh,
-        Err(error) => {
-            say_not_kept(&error);
-            held.due += OLD;
-            return false;
-        }
-    };
-    let rotated = held.rotate(since_1970(), Instant::now(), &fresh);
-    if rotated {
-        keep(manager, &held.kept);
-    }
-    rotated
-}
-
-/// Every door of `transport`, and whether all have taken them. One that refuses is told again, as after its birth.
-async fn tell(manager: &Rc<Manager>) -> bool {
-    let mut all = true;
-    let parts = configure::parts("transport", &manager.config()).unwrap_or_default();
-    for message in parts.into_iter().filter(|message| matches!(message.part, Part::Keep(_))) {
-        if let Err(error) = reload::tell(manager, "transport", message).await {
-            warn!(event = "seeds-refused", "transport does not take other keys of QUIC: {error}");
-            all = false;
-        }
-    }
-    if !manager.retired.borrow().is_empty()
-        && let Err(error) = tell_retired(manager).await
-    {
-        warn!(event = "seeds-refused", "{OLD_TRANSPORT} does not take other keys of QUIC: {error}");
-    }
-    all
-}
-
-/// One that has retired goes on making connection ids, for which its successor may have to answer.
-async fn tell_retired(manager: &Manager) -> Result<(), XrlError> {
-    let descriptors = Secrets::seeds_only().descriptors(manager);
-    let descriptors =
-        descriptors.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
-    let transport: TransportClient = manager.resolver.client(OLD_TRANSPORT).await?;
-    transport.keep(Empty {}, descriptors).await?;
-    Ok(())
-}
-
-fn load(manager: &Manager, fresh: &[u8; LENGTH]) -> Held {
-    let file = manager.history().ok().map(|history| history.seeds());
-    let (held, is_new) = Held::begin(file.as_deref().and_then(read), since_1970(), Instant::now(), fresh);
-    if is_new {
-        keep(manager, &held.kept);
-    }
-    held
-}
-
-/// Puts them on the disk. Without that the router is as good as with it, until it is started again.
-fn keep(manager: &Manager, kept: &Kept) {
-    let written =
-        manager.history().map_err(|error| error.message().to_owned()).and_then(|history: History| {
-            history.make().and_then(|()| write(&history.seeds(), kept)).map_err(|error| error.to_string())
-        });
-    if let Err(error) = written {
-        say_not_kept(&format!("they cannot be kept beside the configuration: {error}"));
     }
 }
 

@@ -1,196 +1,40 @@
-//! The manager's interface, and the orderly stop.
+//! The manager's interface.
 
 use std::{
-    cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet},
     fs,
     os::fd::OwnedFd,
-    path::PathBuf,
     rc::Rc,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use holdfast_api::{
-    bgp::v1::{BgpClient, ShutdownRequest as BgpShutdown},
-    fea::v1::{FeaClient, ShutdownRequest as FeaShutdown},
-    keeper::v1::{Empty as KeeperEmpty, KeeperClient, LongestTurn, ProcessEvent},
+    keeper::v1::{Empty as KeeperEmpty, LongestTurn, ProcessEvent},
     manager::v1::{
         AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest,
         Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowProcessesReply, ShowVrfsReply,
         SignalReply, SignalRequest, UpgradeProgress, UpgradeRequest, VersionRequest, Vrf,
     },
 };
-use holdfast_config::{
-    Config, Schema,
-    schema::{self, VrfPlace},
-};
-use holdfast_process::{Closed, OLD_TRANSPORT, Processes, metrics::High, spawn_task};
-use holdfast_xrl::{CallContext, Finder, PeerIdentity, ReplySink, Resolver, XrlError};
-use rustix::process::Signal;
-use tokio::{
-    sync::{Mutex, Notify, mpsc},
-    task::JoinHandle,
-    time::timeout,
-};
-use tracing::{info, warn};
+use holdfast_config::schema::{self, VrfPlace};
+use holdfast_process::{OLD_TRANSPORT, spawn_task};
+use holdfast_xrl::{CallContext, PeerIdentity, ReplySink, XrlError};
+use tokio::{sync::mpsc, time::timeout};
 
-use crate::{
-    commit,
-    doors::Doors,
-    protocols::Protocols,
-    reload, sandbox,
-    seeds::Seeds,
-    signal,
-    supervisor::{State, Supervisor},
-    tcp, upgrade,
-};
+use crate::{commit, manager::Manager, reload, sandbox, signal, supervisor::State, upgrade};
 
-/// What one process may take to stop in order.
-const STOP_LIMIT: Duration = Duration::from_secs(8);
 /// The operator does not wait longer for what only the keeper knows.
 const KEEPER_LIMIT: Duration = Duration::from_millis(200);
-
-/// All state.
-pub(crate) struct Manager {
-    /// What the router is made of.
-    pub(crate) processes: Processes,
-    /// What a configuration of it may say.
-    pub(crate) schema: Schema,
-    /// What runs, or is about to.
-    pub(crate) config: RefCell<Arc<Config>>,
-    /// The text that says it.
-    pub(crate) text: RefCell<Rc<str>>,
-    pub(crate) file: PathBuf,
-    /// What keys of QUIC derive from.
-    pub(crate) seeds: Seeds,
-    /// What rolls back a commit that nobody confirms.
-    pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
-    /// One reload or commit at a time.
-    pub(crate) reloading: Mutex<()>,
-    /// Peers and ranges whose sessions have to begin anew, until bgp has heard of it.
-    pub(crate) restart: RefCell<BTreeSet<String>>,
-    pub(crate) supervisor: RefCell<Supervisor>,
-    pub(crate) finder: Finder,
-    pub(crate) keeper: KeeperClient,
-    pub(crate) resolver: Resolver,
-    /// What is due may have changed.
-    pub(crate) changed: Notify,
-    /// A process has taken its configuration.
-    pub(crate) running: Notify,
-    /// A process has ended.
-    pub(crate) ended: Notify,
-    /// Processes that have given their place up and live on, as the keeper says of them, by their ids.
-    pub(crate) retired: RefCell<BTreeMap<u32, ProcessEvent>>,
-    /// What the keeper says of this manager.
-    pub(crate) own: RefCell<ProcessEvent>,
-    /// What the keeper was started from.
-    pub(crate) keeper_build: RefCell<String>,
-    /// The keeper has said what runs already.
-    pub(crate) synced: Notify,
-    /// Connections of operators.
-    pub(crate) operators: Cell<usize>,
-    pub(crate) most_operators: High,
-    pub(crate) born: Instant,
-    /// What has closed this process, and with it every other: they run on one kernel.
-    pub(crate) closed: Closed,
-    /// Sockets of those that others start.
-    pub(crate) protocols: RefCell<Protocols>,
-    /// Where XRL listens on TCP.
-    pub(crate) tcp: RefCell<Vec<tcp::Open>>,
-    /// Where sockets of VRFs come from while no fea runs.
-    pub(crate) doors: Doors,
-}
 
 /// What is served: calls reach the manager through this.
 pub(crate) struct Served(pub(crate) Rc<Manager>);
 
 impl Manager {
-    pub(crate) fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.borrow())
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.supervisor.borrow().is_stopping()
-    }
-
-    /// Stops everything in order, then tells the keeper.
-    async fn stop(self: Rc<Self>) {
-        info!(event = "stop-begun", "stopping all processes");
-        // Who feeds another stops first.
-        let names = self.processes.as_configured().rev().map(|process| process.name);
-        let names: Vec<_> = names.filter(|name| self.pid(name).is_some()).collect();
-        self.supervisor.borrow_mut().stop();
-        for name in names {
-            let shut_down = timeout(STOP_LIMIT, self.shut_down(name)).await;
-            if let Err(error) = shut_down.unwrap_or_else(|_| Err(XrlError::timeout("no answer"))) {
-                warn!(event = "stop-failed", process = name, "does not stop in order: {error}");
-            }
-            if let Some(pid) = self.pid(name) {
-                self.signal(pid, Signal::TERM, "");
-                self.wait_for_end(name).await;
-            }
-        }
-        // What they carry has ended with `bgp`.
-        self.end_retired(Signal::TERM, "").await;
-        self.keeper.stopped(KeeperEmpty {}).detach();
-    }
-
     /// All processes and how they fare.
     pub(crate) fn processes(&self, now: Instant) -> Vec<Process> {
         let mut processes = vec![keeper(&self.keeper_build.borrow()), manager(self, now)];
         processes.extend(self.supervisor.borrow().processes().iter().map(|process| show(process, now)));
         processes.extend(self.retired.borrow().values().map(show_retired));
         processes
-    }
-
-    async fn shut_down(&self, name: &str) -> Result<(), XrlError> {
-        match name {
-            "bgp" => {
-                let text = "Holdfast is stopped".to_owned();
-                self.resolver.client::<BgpClient>(name).await?.shutdown(BgpShutdown { text }).await?;
-            }
-            "fea" => {
-                let keep_routes = self.config().fea.keep_routes;
-                self.resolver.client::<FeaClient>(name).await?.shutdown(FeaShutdown { keep_routes }).await?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    pub(crate) fn pid(&self, name: &str) -> Option<u32> {
-        self.supervisor.borrow().process(name).and_then(|process| process.state.life()).map(|(pid, _)| pid)
-    }
-
-    async fn wait_for_end(&self, name: &str) {
-        let ended = async {
-            while self.pid(name).is_some() {
-                self.ended.notified().await;
-            }
-        };
-        if timeout(STOP_LIMIT, ended).await.is_err() {
-            warn!(event = "stop-failed", process = name, "does not end");
-        }
-    }
-
-    /// Ends those that have given their place up, with what they carry; whether all have ended.
-    pub(crate) async fn end_retired(&self, signal: Signal, reason: &str) -> bool {
-        self.retired.borrow().keys().for_each(|pid| self.signal(*pid, signal, reason));
-        let ended = async {
-            loop {
-                let ended = self.ended.notified();
-                if self.retired.borrow().is_empty() {
-                    return;
-                }
-                ended.await;
-            }
-        };
-        let all = timeout(STOP_LIMIT, ended).await.is_ok();
-        if !all {
-            warn!(event = "stop-failed", process = OLD_TRANSPORT, "does not end");
-        }
-        all
     }
 }
 

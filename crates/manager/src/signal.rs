@@ -8,7 +8,7 @@ use holdfast_xrl::XrlError;
 use rustix::process::Signal;
 use tracing::info;
 
-use crate::service::Manager;
+use crate::manager::Manager;
 
 /// Signals that can be sent, by name.
 const SIGNALS: [(&str, Signal); 10] = [

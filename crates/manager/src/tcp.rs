@@ -14,7 +14,7 @@ use holdfast_xrl::{Secret, TcpClient, XrlError};
 use tokio::{net::TcpListener, task::AbortHandle};
 use tracing::warn;
 
-use crate::{configure::plain_listener, service::Manager};
+use crate::{configure::address::plain_listener, manager::Manager};
 
 /// Pause before a listener is asked for again that could not be had.
 const RETRY: Duration = Duration::from_secs(2);

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
 use crate::{
-    service::Manager,
+    manager::Manager,
     supervisor::{Process, State},
 };
 

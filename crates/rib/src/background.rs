@@ -8,8 +8,7 @@ use crate::{
     log::Walk,
     nexthops::Flip,
     origin::OriginId,
-    path::Path,
-    store::Store,
+    store::{Outdated, Store},
     tables::{Routed, Tables},
 };
 
@@ -31,27 +30,6 @@ impl Walks {
 /// Sweeps of one origin that wait for the end of a walk. The oldest is left out beyond that: what it would have removed
 /// stays until the origin's next end of sync.
 const MOST_WAITING: usize = 32;
-
-/// What an origin's sweep removes.
-#[derive(Debug)]
-pub(crate) struct Outdated {
-    /// What lives before this one have left.
-    pub(crate) generation: u32,
-    /// But for routes of these sources. Sorted.
-    pub(crate) awaited: Vec<u32>,
-}
-
-impl Outdated {
-    pub(crate) fn holds(&self, path: &Path) -> bool {
-        path.generation < self.generation && self.awaited.binary_search(&path.source).is_err()
-    }
-
-    /// Whether this one removes all that the other removes.
-    fn covers(&self, other: &Self) -> bool {
-        let is_awaited = |source: &u32| other.awaited.binary_search(source).is_ok();
-        self.generation >= other.generation && self.awaited.iter().all(is_awaited)
-    }
-}
 
 /// Removal of what is outdated of an origin.
 #[derive(Debug)]

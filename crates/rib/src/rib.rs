@@ -8,7 +8,7 @@ use std::{
 use holdfast_types::{HashKey, Prefix};
 
 use crate::{
-    background::{FlipWalk, Outdated, Sweep},
+    background::{FlipWalk, Sweep},
     fib::Fib,
     interface::{Interface, Interfaces},
     nexthop::{InterfaceRef, Nexthop, NexthopSet},
@@ -17,7 +17,7 @@ use crate::{
     path::{Path, PathId},
     redist::{Subscription, SubscriptionId},
     register::{MAX_REGISTRATIONS, Registry},
-    store::Store,
+    store::{Outdated, Store},
     tables::{Routed, Tables},
     tracker::Tracker,
 };

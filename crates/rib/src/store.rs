@@ -3,11 +3,31 @@
 use holdfast_types::HashKey;
 
 use crate::{
-    background::Outdated,
     nexthops::{NexthopSetId, Sets},
     origin::{Origin, OriginId},
     path::{Lists, Path, PathId, Paths},
 };
+
+/// What an origin's sweep removes.
+#[derive(Debug)]
+pub(crate) struct Outdated {
+    /// What lives before this one have left.
+    pub(crate) generation: u32,
+    /// But for routes of these sources. Sorted.
+    pub(crate) awaited: Vec<u32>,
+}
+
+impl Outdated {
+    pub(crate) fn holds(&self, path: &Path) -> bool {
+        path.generation < self.generation && self.awaited.binary_search(&path.source).is_err()
+    }
+
+    /// Whether this one removes all that the other removes.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let is_awaited = |source: &u32| other.awaited.binary_search(source).is_ok();
+        self.generation >= other.generation && self.awaited.iter().all(is_awaited)
+    }
+}
 
 /// A distance that keeps a route from ever being used.
 const NEVER: u8 = 255;

@@ -12,6 +12,7 @@
 //! Each VRF has a table of its own with all of this around it, in the same process: its instance is the class `rib@NAME`
 //! and feeds `fea@NAME` (`vrfs.rs`).
 
+mod depths;
 mod fea;
 mod metrics;
 mod origins;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
+use holdfast_process::metrics::{Metric, Metrics, Queue, Sheet};
 use holdfast_rib::MAX_SUBSCRIPTIONS;
 
 use crate::{fea, router::Router};
@@ -17,13 +17,6 @@ static NEXT_HOPS: Metric = Metric::gauge("holdfast_rib_nexthop_sets", "Sets of n
 static FEA_SYNCED: Metric =
     Metric::gauge("holdfast_rib_fea_synced", "Whether the forwarding engine has the whole table");
 static MEMORY: Metric = Metric::gauge("holdfast_rib_memory_bytes", "Memory of the tables");
-
-/// How long queues were.
-#[derive(Debug, Default)]
-pub(crate) struct Depths {
-    pub(crate) logs: [High; 2],
-    pub(crate) window: High,
-}
 
 /// From now on the numbers can be read.
 pub(crate) fn register(metrics: &Metrics, router: &Rc<Router>) {

@@ -17,7 +17,7 @@ use holdfast_types::HashKey;
 use holdfast_xrl::Channel;
 use tokio::sync::watch;
 
-use crate::{metrics::Depths, origins::Origins, readiness::Readiness};
+use crate::{depths::Depths, origins::Origins, readiness::Readiness};
 
 /// What the tasks share.
 pub(crate) struct Router {

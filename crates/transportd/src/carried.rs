@@ -21,8 +21,8 @@ use tokio::net::UnixStream;
 use tracing::{Instrument, debug, warn};
 
 use crate::{
-    door::{Door, describe},
-    peers::octets,
+    door::Door,
+    peers::{describe, octets},
 };
 
 /// Application errors of QUIC that stand for a NOTIFICATION of BGP: its code, and its subcode in the lower octet.

@@ -13,8 +13,8 @@ use rustix::net::netdevice;
 
 use crate::{
     carried::carry,
-    door::{Door, describe},
-    peers::{Peer, Source},
+    door::Door,
+    peers::{Peer, Source, describe},
     quic,
 };
 

@@ -12,31 +12,27 @@ use std::{
 use holdfast_admission::RefusalLog;
 use holdfast_api::{
     socket::v1::SocketClient,
-    transport::v1::{Configuration, Connection, ListenRequest, TransportClient},
+    transport::v1::{Configuration, Connection, TransportClient},
 };
 use holdfast_process::{Boot, OLD_TRANSPORT, Resolver, log::Limits, spawn_task};
 use holdfast_tls::{PeerTls, Seeds};
-use holdfast_transport::{Outcome, Permit, Protocol};
+use holdfast_transport::Protocol;
 use holdfast_xrl::{XrlError, scoped};
 use tokio::{
     sync::{Notify, futures::Notified, watch},
     task::AbortHandle,
-    time::sleep_until,
 };
-use tracing::{Instrument, Span, info, warn};
+use tracing::{Instrument, Span, info};
 
 use crate::{
-    Shared,
     admission::{Admission, MOST_LINES},
-    carried::{Carrying, REJECTED},
-    connect::hand_out,
+    carried::Carrying,
     entry::Entry,
-    handover::{Handed, Handover},
-    listen, metrics,
-    peers::{Peer, Peers, listen_address, octets, port, told},
+    handover::Handover,
+    peers::{Peer, Peers, listening},
     plain::{self, Plain},
-    quic::{self, Dialer},
-    succession,
+    quic::Dialer,
+    shared::Shared,
 };
 
 /// Everything that there is for one table.
@@ -59,7 +55,7 @@ pub(crate) struct Door {
     /// Ports of QUIC that are not 0, by either library.
     quic: RefCell<Vec<(Protocol, u16)>>,
     configured: watch::Sender<bool>,
-    listeners: RefCell<BTreeMap<(Protocol, SocketAddr), Open>>,
+    pub(crate) listeners: RefCell<BTreeMap<(Protocol, SocketAddr), Open>>,
     /// Listeners of QUIC that let nobody in any more, and are there for their connections; `None`: it has not retired.
     retired: RefCell<Option<Vec<Open>>>,
     pub(crate) handover: RefCell<Handover>,
@@ -68,11 +64,11 @@ pub(crate) struct Door {
     /// What connections of QUIC are made from, by where that is.
     pub(crate) dialers: RefCell<BTreeMap<(Protocol, SocketAddr), Rc<Dialer>>>,
     /// Somebody waits to be taken, or another one takes from now on.
-    offered: Notify,
+    pub(crate) offered: Notify,
     /// The place of the sockets is another one under the same name.
     moved: Notify,
     /// One of them has been taken, or closed.
-    taken: Notify,
+    pub(crate) taken: Notify,
     /// Who takes: the last one who has asked.
     taker: Cell<u64>,
     /// Of each peer and range that has failed lately, which of its transports is tried first next time.
@@ -85,9 +81,9 @@ pub(crate) struct Door {
 type Material = (Vec<Vec<u8>>, u64);
 
 /// A place where peers are expected.
-struct Open {
-    entry: Rc<Entry>,
-    task: AbortHandle,
+pub(crate) struct Open {
+    pub(crate) entry: Rc<Entry>,
+    pub(crate) task: AbortHandle,
 }
 
 impl Drop for Open {
@@ -99,7 +95,7 @@ impl Drop for Open {
 impl Door {
     /// Of the process, or of the instance that this is for. Nobody is let in before it is configured.
     pub(crate) fn open(boot: &Boot, shared: Rc<Shared>) -> Rc<Self> {
-        let door = Rc::new(Self {
+        Rc::new(Self {
             resolver: boot.resolver.clone(),
             shared,
             sockets: scoped("socket", boot.vrf.as_deref()),
@@ -123,9 +119,7 @@ impl Door {
             taker: Cell::new(0),
             next: RefCell::default(),
             lines: RefCell::default(),
-        });
-        metrics::register(&boot.metrics, &door);
-        door
+        })
     }
 
     /// Listens no more.
@@ -209,29 +203,6 @@ impl Door {
             }
         }
         Ok(())
-    }
-
-    fn listen_at(self: &Rc<Self>, addresses: &[SocketAddr], quic: &[(Protocol, u16)]) {
-        let mut wanted: Vec<_> = addresses.iter().map(|address| (Protocol::Tcp, *address)).collect();
-        for &(protocol, port) in quic {
-            let at = |address: &SocketAddr| (protocol, SocketAddr::new(address.ip(), port));
-            wanted.extend(addresses.iter().map(at));
-        }
-        let mut listeners = self.listeners.borrow_mut();
-        // One that cannot be told whom to hear begins anew, and says why it cannot.
-        listeners.retain(|place, open| wanted.contains(place) && open.entry.filter(&self.peers()));
-        for place @ (protocol, address) in wanted {
-            let open = listeners.entry(place).or_insert_with(|| {
-                let entry = Entry::new(self, protocol, address);
-                let (door, at) = (Rc::clone(self), Rc::clone(&entry));
-                let task = match protocol {
-                    Protocol::Quic | Protocol::QuicS2n => self.spawn(quic::listen(door, at)),
-                    _ => self.spawn(listen::listen(door, at)),
-                };
-                Open { entry, task }
-            });
-            open.entry.admit_by(self);
-        }
     }
 
     /// A task of this table.
@@ -324,71 +295,6 @@ impl Door {
         self.lines.borrow_mut().may_write(name, Instant::now())
     }
 
-    /// Somebody has come in who has proven who it is, as far as that is still wanted.
-    pub(crate) fn let_in(self: &Rc<Self>, entry: &Rc<Entry>, mut connection: holdfast_transport::Connection) {
-        let permit = connection.permit.take();
-        let identity = &connection.identity;
-        let (peer, remote, protocol) = (identity.peer.clone(), identity.remote, identity.protocol);
-        let is_wanted =
-            |peer: &Rc<Peer>| peer.name == identity.peer && peer.may_use(protocol) && !peer.disabled;
-        if !entry.peer(remote).as_ref().is_some_and(is_wanted) {
-            connection.control.close(REJECTED, "");
-            return self.turn_away(&peer, permit, "the peer may not come in any more");
-        }
-        match hand_out(self, connection, entry.source(remote).interface.as_deref()) {
-            // The kernel's own socket: nothing of it is carried here.
-            Ok(handed) if handed.0.number == 0 => self.hand_over(handed, permit),
-            Ok(handed) => self.beside_others(entry, handed, permit),
-            Err(error) => {
-                settle(permit, Outcome::Refused);
-                warn!(event = "accept-failed", address = %entry.address, "taking a connection: {error}");
-            }
-        }
-    }
-
-    /// Hands a connection over that is carried from now on, as others with the same peer may be.
-    fn beside_others(self: &Rc<Self>, entry: &Entry, handed: Handed, permit: Option<Box<dyn Permit>>) {
-        let earlier = self.carried.beside(&handed.0);
-        if earlier.len() <= succession::MOST {
-            let (door, protocol) = (Rc::clone(self), entry.protocol);
-            self.spawn(succession::hand_over(door, protocol, handed, permit, earlier));
-        } else {
-            self.reject(&handed.0, permit, "the peer has too many already");
-        }
-    }
-
-    /// A connection that has come in and is carried is closed at once.
-    fn reject(&self, connection: &Connection, permit: Option<Box<dyn Permit>>, why: &str) {
-        if let Some(carried) = self.carried.get(connection.number) {
-            carried.control.close(REJECTED, "");
-        }
-        self.turn_away(&connection.peer, permit, why);
-    }
-
-    /// Says that somebody has proven who it is, and is not wanted.
-    fn turn_away(&self, peer: &str, permit: Option<Box<dyn Permit>>, why: &str) {
-        settle(permit, Outcome::Refused);
-        if self.may_log(peer) {
-            warn!(event = "connection-refused", peer, "connection refused: {why}");
-        }
-    }
-
-    /// A connection that has come in waits to be taken.
-    pub(crate) fn hand_over(self: &Rc<Self>, handed: Handed, permit: Option<Box<dyn Permit>>) {
-        let mut handover = self.handover.borrow_mut();
-        let is_first = handover.next_deadline().is_none();
-        let offered = handover.offer(handed, Instant::now());
-        if let Some((connection, _)) = &offered {
-            return self.reject(connection, permit, "too many wait to be taken");
-        }
-        if is_first {
-            self.spawn(expire(Rc::clone(self)));
-        }
-        drop(handover);
-        self.offered.notify_waiters();
-        settle(permit, Outcome::LetIn);
-    }
-
     /// A listening socket was ended: the device or the namespace that it was at is another one now, and sockets of datagrams
     /// of the same place are not told.
     pub(crate) fn has_moved(&self) {
@@ -434,53 +340,4 @@ impl Door {
             offered.await;
         }
     }
-}
-
-fn settle(permit: Option<Box<dyn Permit>>, outcome: Outcome) {
-    if let Some(permit) = permit {
-        permit.settle(outcome);
-    }
-}
-
-/// Closes connections that nobody takes, until none is left.
-async fn expire(door: Rc<Door>) {
-    loop {
-        let deadline = door.handover.borrow().next_deadline();
-        let Some(deadline) = deadline else { return };
-        sleep_until(deadline.into()).await;
-        door.handover.borrow_mut().expire(Instant::now());
-        door.taken.notify_waiters();
-    }
-}
-
-/// Who is at the other end, as messages say it. `number` is 0 for a socket of the kernel's.
-pub(crate) fn describe(
-    peer: &str,
-    protocol: Protocol,
-    (remote, local): (SocketAddr, SocketAddr),
-    interface: Option<&str>,
-) -> Connection {
-    Connection {
-        peer: peer.to_owned(),
-        protocol: told(protocol).into(),
-        remote_address: octets(remote.ip()),
-        remote_port: remote.port().into(),
-        local_address: octets(local.ip()),
-        local_port: local.port().into(),
-        interface: interface.unwrap_or_default().to_owned(),
-        link: match remote {
-            SocketAddr::V6(remote) => remote.scope_id(),
-            SocketAddr::V4(_) => 0,
-        },
-        ..Connection::default()
-    }
-}
-
-/// Where a listener is asked for.
-pub(crate) fn listening(request: &ListenRequest) -> Result<SocketAddr, XrlError> {
-    let port = port(request.port).ok_or_else(|| XrlError::invalid_argument("the port is over 65535"))?;
-    let address = listen_address(&request.address, request.afi);
-    let address =
-        address.ok_or_else(|| XrlError::invalid_argument("there is no such address to listen at"))?;
-    Ok(SocketAddr::new(address, port))
 }

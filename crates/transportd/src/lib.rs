@@ -18,7 +18,9 @@ mod connect;
 mod door;
 mod entry;
 mod handover;
+mod letting_in;
 mod listen;
+mod listeners;
 mod metrics;
 mod peers;
 mod plain;
@@ -26,6 +28,7 @@ mod quic;
 mod retired;
 mod secrets;
 mod service;
+mod shared;
 mod side;
 mod succession;
 mod vrfs;
@@ -40,12 +43,8 @@ mod tests;
 
 use std::{rc::Rc, time::Duration};
 
-use holdfast_api::{
-    keeper::v1::KeeperClient,
-    transport::v1::{TransportClient, TransportDispatcher},
-};
+use holdfast_api::transport::v1::{TransportClient, TransportDispatcher};
 use holdfast_process::{Boot, End, Network, Process, Rights, User};
-use holdfast_transport::Side;
 use holdfast_xrl::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -53,22 +52,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{door::Door, secrets::Secrets, service::DoorService, vrfs::Vrfs};
+use crate::{door::Door, secrets::Secrets, service::DoorService, shared::Shared, vrfs::Vrfs};
 
 /// What was said last over connections that are carried has so long to be sent when the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-
-/// What all doors of the process have in common.
-struct Shared {
-    keeper: KeeperClient,
-    /// Of the ports of QUIC.
-    side: Side,
-    secrets: Secrets,
-    /// Connections that are carried.
-    carried: watch::Sender<usize>,
-    /// Another process takes this one's place.
-    retires: Notify,
-}
 
 /// What the process is.
 pub static PROCESS: Process = Process {
@@ -100,6 +87,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
         retires: Notify::new(),
     });
     let door = Door::open(&boot, Rc::clone(&shared));
+    metrics::register(&boot.metrics, &door);
     let vrfs = Rc::new(Vrfs::new(Rc::clone(&boot), Rc::clone(&shared)));
     let service = DoorService::of_process(Rc::clone(&door), Rc::clone(&vrfs));
     boot.node.serve(TransportDispatcher::new(service));

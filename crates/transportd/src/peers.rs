@@ -12,6 +12,7 @@ use holdfast_api::transport::v1 as api;
 use holdfast_tls::{PeerTls, Trust};
 use holdfast_transport::{Expected, Protocol};
 use holdfast_types::{IpPrefix, Ipv6Prefix, Prefix};
+use holdfast_xrl::XrlError;
 
 /// BGP's port (RFC 4271 section 8.2.1).
 const BGP_PORT: u16 = 179;
@@ -259,6 +260,38 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     }
+}
+
+/// Who is at the other end, as messages say it. `number` is 0 for a socket of the kernel's.
+pub(crate) fn describe(
+    peer: &str,
+    protocol: Protocol,
+    (remote, local): (SocketAddr, SocketAddr),
+    interface: Option<&str>,
+) -> api::Connection {
+    api::Connection {
+        peer: peer.to_owned(),
+        protocol: told(protocol).into(),
+        remote_address: octets(remote.ip()),
+        remote_port: remote.port().into(),
+        local_address: octets(local.ip()),
+        local_port: local.port().into(),
+        interface: interface.unwrap_or_default().to_owned(),
+        link: match remote {
+            SocketAddr::V6(remote) => remote.scope_id(),
+            SocketAddr::V4(_) => 0,
+        },
+        ..api::Connection::default()
+    }
+}
+
+/// Where a listener is asked for.
+pub(crate) fn listening(request: &api::ListenRequest) -> Result<SocketAddr, XrlError> {
+    let port = port(request.port).ok_or_else(|| XrlError::invalid_argument("the port is over 65535"))?;
+    let address = listen_address(&request.address, request.afi);
+    let address =
+        address.ok_or_else(|| XrlError::invalid_argument("there is no such address to listen at"))?;
+    Ok(SocketAddr::new(address, port))
 }
 
 /// All that are configured.

@@ -14,7 +14,7 @@ use holdfast_api::{keeper::v1::Empty, transport::v1::TransportDispatcher};
 use holdfast_process::{Boot, OLD_TRANSPORT};
 use tracing::info;
 
-use crate::{Shared, door::Door, metrics, service::DoorService, vrfs::Vrfs};
+use crate::{door::Door, metrics, service::DoorService, shared::Shared, vrfs::Vrfs};
 
 /// Until nothing is carried any more.
 ///

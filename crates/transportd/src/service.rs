@@ -15,7 +15,8 @@ use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use crate::{
     carried::Carried,
     connect::{connect, dial},
-    door::{Door, listening},
+    door::Door,
+    peers::listening,
     side, succession,
     vrfs::Vrfs,
 };

@@ -6,7 +6,7 @@ use holdfast_api::transport::v1::TransportDispatcher;
 use holdfast_process::Boot;
 use tracing::info;
 
-use crate::{Shared, door::Door, retired, service::DoorService};
+use crate::{door::Door, metrics, retired, service::DoorService, shared::Shared};
 
 /// The doors of VRFs.
 pub(crate) struct Vrfs {
@@ -54,6 +54,7 @@ impl Vrfs {
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
         let door = Door::open(&boot, Rc::clone(&self.shared));
+        metrics::register(&boot.metrics, &door);
         boot.node.serve(TransportDispatcher::new(DoorService::of_vrf(Rc::clone(&door))));
         boot.join();
         info!(event = "vrf-added", vrf, "VRF added");

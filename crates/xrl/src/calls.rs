@@ -8,9 +8,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::XrlError;
+use crate::counts;
 use crate::frame::{HEADER_LEN, Header, Kind, MAX_BODY, MAX_FDS};
 use crate::outbox::Outbox;
-use crate::traffic;
 
 /// Most calls in progress on a channel in one direction.
 pub const WINDOW_CALLS: usize = 1024;
@@ -104,7 +104,7 @@ impl Calls {
             let text = format!("a request of {len} octets and {} descriptors is too large", fds.len());
             return Err(XrlError::invalid_argument(text));
         }
-        traffic::add(|counts| &counts.calls_made, 1);
+        counts::add(|counts| &counts.calls_made, 1);
         let id = self.unused_id();
         let mut entry = Entry { cost: cost(len), ..Entry::default() };
         if self.queue.is_empty() && self.has_room(entry.cost) {
@@ -113,9 +113,9 @@ impl Calls {
         } else if self.queue.len() < MAX_WAITING {
             entry.waiting = Some(Waiting { method, body: body.encode_to_vec(), fds });
             self.queue.push_back(id);
-            traffic::see(|counts| &counts.waiting, self.queue.len());
+            counts::see(|counts| &counts.waiting, self.queue.len());
         } else {
-            traffic::add(|counts| &counts.full, 1);
+            counts::add(|counts| &counts.full, 1);
             return Err(XrlError::unavailable(format!("{MAX_WAITING} calls wait already for a slow peer")));
         }
         self.entries.insert(id, entry);
@@ -152,7 +152,7 @@ impl Calls {
 
     fn take_room(&mut self, cost: usize) {
         self.in_progress += 1;
-        traffic::see(|counts| &counts.under_way, self.in_progress);
+        counts::see(|counts| &counts.under_way, self.in_progress);
         self.in_progress_bytes += cost;
     }
 

@@ -27,6 +27,7 @@ use tokio::task::spawn_local;
 use crate::call::{Call, CallWithFds, RawCall, ReplyStream};
 use crate::calls::{Calls, Payload, WINDOW_CALLS, cost};
 use crate::component::v1 as component;
+use crate::counts;
 use crate::driver::{Driver, Ending};
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS};
 use crate::link::{Family, Link};
@@ -453,7 +454,7 @@ impl Shared {
     fn serve(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), XrlError> {
         self.with(|state| {
             if state.outbox.len() > MAX_UNREAD || state.outbox.frames_with_fds() > WINDOW_CALLS {
-                traffic::add(|counts| &counts.cut_off, 1);
+                counts::add(|counts| &counts.cut_off, 1);
                 return Err(XrlError::internal("calls without reading the replies"));
             }
             state.serving.begin(header.call, cost(body.len()))
@@ -461,12 +462,12 @@ impl Shared {
         let (Some(this), Some(handle)) = (self.this.upgrade(), self.handle.borrow().upgrade()) else {
             return Ok(());
         };
-        traffic::add(|counts| &counts.calls_served, 1);
+        counts::add(|counts| &counts.calls_served, 1);
         let responder = Responder::new(this, header.call);
         let (service, peer) = match self.acceptor.route(header.method) {
             Ok(route) => route,
             Err(error) => {
-                traffic::add(|counts| &counts.calls_refused, 1);
+                counts::add(|counts| &counts.calls_refused, 1);
                 responder.fail(&error);
                 return Ok(());
             }

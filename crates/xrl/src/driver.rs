@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use crate::XrlError;
 use crate::channel::{Shared, closed_here};
+use crate::counts;
 use crate::frame::{FrameDecoder, Header, Kind, MAX_FDS};
 use crate::link::Link;
-use crate::traffic;
 
 /// Why a channel ends.
 pub(crate) enum Ending {
@@ -93,7 +93,7 @@ impl Driver {
             match len? {
                 0 => return Err(Ending::EndOfStream),
                 len => {
-                    traffic::add(|counts| &counts.received, len);
+                    counts::add(|counts| &counts.received, len);
                     self.decoder.filled(len);
                 }
             }
@@ -126,12 +126,12 @@ impl Driver {
         let Self { shared, link, .. } = self;
         let mut state = shared.state.borrow_mut();
         let before = state.outbox.len();
-        traffic::see(|counts| &counts.unwritten, before);
+        counts::see(|counts| &counts.unwritten, before);
         while state.outbox.len() > 0 {
             let (bytes, fds) = state.outbox.front();
             let Poll::Ready(len) = link.poll_send(cx, bytes, fds) else { break };
             let len = len?;
-            traffic::add(|counts| &counts.sent, len);
+            counts::add(|counts| &counts.sent, len);
             drop(state.outbox.wrote(len));
         }
         let after = state.outbox.len();

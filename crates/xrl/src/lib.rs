@@ -22,6 +22,7 @@ extern crate self as holdfast_xrl;
 mod call;
 mod calls;
 mod channel;
+mod counts;
 mod driver;
 mod error;
 mod finder;

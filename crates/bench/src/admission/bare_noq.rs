@@ -12,7 +12,7 @@ use noq::{
 use tokio::task::spawn_local;
 
 use super::{
-    Mode, PEER,
+    cases::{Mode, PEER},
     server::{OTHER_ALPN, ROOM, Tally},
 };
 

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    Mode, PEER,
+    cases::{Mode, PEER},
     server::{ROOM, Tally},
 };
 

@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use super::{
-    PEER, STRANGER,
     attacker::Ammunition,
+    cases::{PEER, STRANGER},
     server::{CERTIFICATE, CLIENT, KEY},
 };
 

@@ -26,7 +26,10 @@ use tokio::{
     task::{LocalSet, spawn_local},
 };
 
-use super::{Backend, Mode, PEER, bare_noq, bare_s2n};
+use super::{
+    bare_noq, bare_s2n,
+    cases::{Backend, Mode, PEER},
+};
 
 /// Certificate of the server, its key, and SHA-256 of the client's: all in hexadecimal digits.
 pub(super) const CERTIFICATE: &str = "HOLDFAST_BENCH_CERTIFICATE";

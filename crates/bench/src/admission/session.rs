@@ -31,8 +31,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Backend,
     attacker::{Ammunition, Attack},
+    cases::Backend,
     clients::{Clients, Outcome, STORM},
     median, name,
 };

@@ -8,7 +8,10 @@ use crate::{
     core::Core,
     export::Group,
     fanout::Change,
-    journal::{AttributeHasher, Names, OURS_AGAIN, PeerNumber},
+    journal::{
+        AttributeHasher, Names,
+        format::{OURS_AGAIN, PeerNumber},
+    },
     own_next_hop::OwnNextHops,
     path::{Path, SourceId},
     peer_set::PeerSet,

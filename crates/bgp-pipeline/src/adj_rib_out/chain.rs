@@ -4,17 +4,16 @@ use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
 use holdfast_types::IpPrefix;
 
 use super::{
-    Audience, Outgoing, Side, Target,
-    outgoing::{ipv4, withdraw, withdraw_paths},
+    audience::{Audience, Side},
+    outgoing::{Outgoing, Target, ipv4, withdraw, withdraw_paths},
 };
 use crate::{
     PeerIndex,
     core::Core,
-    export::Judged,
-    journal::PeerNumber,
+    export::rules::Judged,
+    journal::format::{Announced as Told, PeerNumber},
     path::SetId,
-    rewrite::{self, ExportedNextHop},
-    told::Announced as Told,
+    rewrite::{self, export::ExportedNextHop},
 };
 
 /// Routes of one window with the same attributes, told to the same members.
@@ -162,13 +161,13 @@ pub(super) fn attributes<P: IpPrefix>(
     let judged = chain.judged;
     let group = audience.group(chain.side);
     let (export, edits) = (&group.export, &*group.edits(judged.outcome));
-    let named = rewrite::exported_next_hop(core, export, P::WIDTH == 32, judged, edits)?;
+    let named = rewrite::export::next_hop(core, export, P::WIDTH == 32, judged, edits)?;
     let next_hop = match named {
         ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32)?,
         ExportedNextHop::Other(next_hop) => next_hop,
     };
     attributes.clear();
-    rewrite::export(core, export, judged, edits, next_hop, attributes);
+    rewrite::export::attributes(core, export, judged, edits, next_hop, attributes);
     Some((named, next_hop))
 }
 

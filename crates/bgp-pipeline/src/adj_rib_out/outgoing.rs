@@ -3,7 +3,7 @@
 use holdfast_bgp_wire::{MessageType, RouteRefresh, UpdateEncoder, encode, nlri::Identified};
 use holdfast_types::{IpPrefix, Ipv4Prefix};
 
-use crate::{PeerIndex, journal::Recorder};
+use crate::{PeerIndex, journal::format::Recorder};
 
 /// Whom some bytes are for. A route is not sent back to the peer it came from.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Instant};
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::State;
 
-use super::{Slot, Speaker};
+use super::{Speaker, slot::Slot};
 use crate::{location::Location, roster::Present};
 
 /// What the rib calls routes that are no peer's: aggregates. Who is awaited may have contributed to them.

@@ -9,8 +9,9 @@ use holdfast_bgp_session::{Counted, Crossing, Input, Level, PrefixLimit, State, 
 use tracing::warn;
 
 use super::{
-    Slot, Speaker,
+    Speaker,
     lines::{About, Lines},
+    slot::Slot,
 };
 use crate::config::Neighbor;
 

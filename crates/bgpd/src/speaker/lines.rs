@@ -7,7 +7,7 @@ use holdfast_bgp_session::SessionEvent;
 use holdfast_process::log::Limits;
 use tracing::{debug, info, warn};
 
-use super::Slot;
+use super::slot::Slot;
 
 /// What a line is about. Each has a count of its own: with events of one kind a peer does not hide those of another.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

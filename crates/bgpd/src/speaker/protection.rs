@@ -8,13 +8,16 @@ use holdfast_nsr::{Holding, Log, Relief, SessionId, SessionUsage, Standing};
 use holdfast_types::Family;
 use tracing::warn;
 
-use super::{Effect, Key, Slot, Speaker, Takeover};
+use super::{
+    Effect, Speaker,
+    slot::{Slot, Takeover},
+};
 use crate::{
     config::Neighbor,
-    connection::Connection,
+    connection::{Connection, Key},
     nonstop::{self, Held, Names, Progress, ReplicationLog, Shared, Unprotected},
+    seed::seed,
     stream::Handed,
-    tasks::seed,
 };
 
 impl Speaker {

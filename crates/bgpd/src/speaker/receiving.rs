@@ -7,8 +7,11 @@ use holdfast_bgp_session::{Disposition, Input};
 use holdfast_bgp_wire::{MessageType, Notification, next_message};
 use tracing::{debug, warn};
 
-use super::{Key, Read, Speaker, lines::About};
-use crate::{connection::READ, connection::Received, nonstop::ReplicationLog};
+use super::{Read, Speaker, lines::About};
+use crate::{
+    connection::{Key, READ, Received},
+    nonstop::ReplicationLog,
+};
 
 /// What became of messages that were there.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -124,7 +127,7 @@ impl Speaker {
                     }
                     if !self.watchers.is_empty() {
                         let again = slot.is_replaying();
-                        self.watchers.received(key, message.kind, message.wire, again);
+                        self.watchers.received(key.0, message.kind, message.wire, again);
                     }
                     let input = match at < counted {
                         true => Input::Replayed(id, message.kind, message.body),

@@ -10,7 +10,8 @@ use holdfast_bgp_wire::{MessageType, Notification, OrfEntry, OrfMessage, RouteRe
 use holdfast_types::{Family, Prefix};
 use tracing::{debug, info, warn};
 
-use super::{Key, Slot, Speaker, lines::About};
+use super::{Speaker, lines::About, slot::Slot};
+use crate::connection::Key;
 
 impl Slot {
     /// Whether the peer may send filters: what it has said of them is known only from what was received.

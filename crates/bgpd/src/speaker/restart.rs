@@ -12,7 +12,7 @@ use std::{
 use holdfast_bgp_session as session;
 use tracing::info;
 
-use super::{Slot, Speaker};
+use super::{Speaker, slot::Slot};
 use crate::config::Neighbor;
 
 /// How often it is looked at whether the restart is over.

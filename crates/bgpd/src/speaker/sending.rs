@@ -7,8 +7,11 @@ use holdfast_bgp_session::{Input, State};
 use holdfast_bgp_wire::MessageType;
 use holdfast_nsr::EntryId;
 
-use super::{CHUNK, CHUNKS_PER_TURN, Key, Speaker, WRITES_PER_TURN, Write};
-use crate::{connection::Written, nonstop::Unprotected};
+use super::{CHUNK, CHUNKS_PER_TURN, Speaker, WRITES_PER_TURN, Write};
+use crate::{
+    connection::{Key, Written},
+    nonstop::Unprotected,
+};
 
 impl Speaker {
     /// Writes to peers for which the pipeline has something new, at once: a route does not wait for a task to be woken.

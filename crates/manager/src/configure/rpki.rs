@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use holdfast_api::{rpki::v1 as api, socket::v1 as socket_api, transport::v1 as transport_api};
 use holdfast_config::schema::{Cache, ExceptionsFile, Rpki};
 
-use super::{door, octets, seconds};
+use super::{address::octets, door, seconds};
 
 /// Which caches there are, and local exceptions.
 pub(super) fn caches(rpki: &Rpki) -> api::Configuration {

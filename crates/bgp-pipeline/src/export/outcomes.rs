@@ -1,0 +1,62 @@
+//! What a policy changes in the routes of a group, by number.
+
+use std::collections::HashMap;
+
+use holdfast_policy::Edits;
+
+/// The answer of a policy that does not let a set pass; all others are outcomes.
+pub(super) const REFUSED: u8 = u8::MAX;
+
+/// The answer of a policy that lets a set pass as it is: its first outcome.
+pub(super) const UNCHANGED: u8 = 0;
+
+/// What a policy changes in routes that it lets pass, by number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome(pub(super) u32);
+
+impl Outcome {
+    /// As an answer that can be kept beside a set.
+    pub(super) fn to_keep(self) -> Option<u8> {
+        u8::try_from(self.0).ok().filter(|answer| *answer != REFUSED)
+    }
+}
+
+/// The outcomes of one policy: few, but where it removes some of the values that a route has got, many.
+#[derive(Debug)]
+pub(super) struct Outcomes {
+    /// The first changes nothing.
+    pub(super) known: Vec<Edits>,
+    numbers: HashMap<Edits, u32>,
+    /// Room for one evaluation.
+    pub(super) edits: Edits,
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        Self { known: vec![Edits::default()], numbers: HashMap::new(), edits: Edits::default() }
+    }
+}
+
+impl Outcomes {
+    /// The number of what was found out last.
+    pub(super) fn number(&mut self) -> Outcome {
+        if self.edits.is_empty() {
+            return Outcome(UNCHANGED.into());
+        }
+        if let Some(number) = self.numbers.get(&self.edits) {
+            return Outcome(*number);
+        }
+        let number = self.known.len() as u32;
+        self.known.push(self.edits.clone());
+        self.numbers.insert(self.edits.clone(), number);
+        Outcome(number)
+    }
+
+    pub(super) fn begin_window(&mut self) {
+        while self.known.len() > usize::from(REFUSED) {
+            self.known.pop().iter().for_each(|edits| {
+                self.numbers.remove(edits);
+            });
+        }
+    }
+}

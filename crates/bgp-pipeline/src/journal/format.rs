@@ -1,0 +1,223 @@
+//! The form of entries, written and read.
+//!
+//! An entry is `target`, then items, all numbers big-endian; a source of 0 is none that could be told, as is
+//! one of all ones, which is routes of our own that come from elsewhere (`OURS_AGAIN`):
+//!
+//! ```text
+//! target    0 (all) | 1 peer:u32 (this one alone: only withdrawals)
+//! withdrawn 0x10|family octets:u32 NLRI
+//! announced 0x20|family source:u32 hash:u64 octets:u32 NLRI
+//! EndOfRib  0x30|family
+//! withdrawn 0x40|family octets:u32 NLRI with path identifiers
+//! announced 0x50|family source:u32 hash:u64 identifier:u32 octets:u32 NLRI
+//! ```
+//!
+//! The last two are of paths that are announced under identifiers (RFC 7911), which hold in other processes, too: those of
+//! a session are [`Pipeline::first_identifier`](crate::Pipeline::first_identifier) and the following ones.
+
+use holdfast_bgp_wire::nlri::{self, Identified, Nlri};
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+
+/// What is read is not what any version of this process has written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot be read: it was damaged, or written by a later version")]
+pub struct Unreadable;
+
+/// What a peer is called in the journal: [`SessionFacts::number`](crate::SessionFacts::number).
+pub(crate) type PeerNumber = u32;
+
+/// In the place of a peer: routes of our own that a process may have to hear of again before it has them, those of other
+/// protocols and aggregates.
+pub(crate) const OURS_AGAIN: PeerNumber = PeerNumber::MAX;
+
+/// What one route was announced with.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Announced {
+    /// Of the attributes as sent.
+    pub(crate) hash: u64,
+    /// The peer that it came from, which was not told; 0: none, or [`OURS_AGAIN`].
+    pub(crate) source: PeerNumber,
+}
+
+const ALL: u8 = 0;
+const ONLY: u8 = 1;
+const WITHDRAWN: u8 = 0x10;
+const ANNOUNCED: u8 = 0x20;
+const END_OF_RIB: u8 = 0x30;
+const PATHS_WITHDRAWN: u8 = 0x40;
+const PATHS_ANNOUNCED: u8 = 0x50;
+
+/// Writes the items of entries.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) items: Vec<u8>,
+}
+
+impl Recorder {
+    pub(crate) fn withdrawn<P: IpPrefix>(&mut self, prefixes: impl Iterator<Item = P>) {
+        self.items.push(WITHDRAWN | family::<P>());
+        self.nlri(prefixes);
+    }
+
+    pub(crate) fn paths_withdrawn<P: IpPrefix>(&mut self, paths: impl Iterator<Item = Identified<P>>) {
+        self.items.push(PATHS_WITHDRAWN | family::<P>());
+        self.nlri(paths);
+    }
+
+    /// Under this path identifier, if it is not 0.
+    pub(crate) fn announced<P: IpPrefix>(
+        &mut self,
+        Announced { source, hash }: Announced,
+        identifier: u32,
+        prefixes: impl Iterator<Item = P>,
+    ) {
+        let kind = if identifier == 0 { ANNOUNCED } else { PATHS_ANNOUNCED };
+        self.items.push(kind | family::<P>());
+        self.items.extend_from_slice(&source.to_be_bytes());
+        self.items.extend_from_slice(&hash.to_be_bytes());
+        if identifier != 0 {
+            self.items.extend_from_slice(&identifier.to_be_bytes());
+        }
+        self.nlri(prefixes);
+    }
+
+    pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
+        self.items.push(END_OF_RIB | family::<P>());
+    }
+
+    fn nlri<N: Nlri>(&mut self, routes: impl Iterator<Item = N>) {
+        let start = self.items.len();
+        self.items.extend_from_slice(&[0; 4]);
+        routes.for_each(|route| route.push(&mut self.items));
+        let octets = (self.items.len() - start - 4) as u32;
+        self.items[start..start + 4].copy_from_slice(&octets.to_be_bytes());
+    }
+}
+
+fn family<P: IpPrefix>() -> u8 {
+    u8::from(P::WIDTH != 32)
+}
+
+/// Whom an entry is for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Whom {
+    All,
+    Only(PeerNumber),
+}
+
+/// An entry.
+pub(crate) fn entry(whom: Whom, items: &[u8]) -> Vec<u8> {
+    let mut entry = Vec::with_capacity(5 + items.len());
+    push_whom(&mut entry, whom);
+    entry.extend_from_slice(items);
+    entry
+}
+
+/// Begins an entry.
+pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Whom) {
+    match whom {
+        Whom::All => entry.push(ALL),
+        Whom::Only(peer) => {
+            entry.push(ONLY);
+            entry.extend_from_slice(&peer.to_be_bytes());
+        }
+    }
+}
+
+/// One item of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Item {
+    Withdrawn4(Vec<Ipv4Prefix>),
+    Withdrawn6(Vec<Ipv6Prefix>),
+    PathsWithdrawn4(Vec<Identified<Ipv4Prefix>>),
+    PathsWithdrawn6(Vec<Identified<Ipv6Prefix>>),
+    /// Under this path identifier, if it is not 0.
+    Announced4(Announced, u32, Vec<Ipv4Prefix>),
+    Announced6(Announced, u32, Vec<Ipv6Prefix>),
+    EndOfRib(usize),
+}
+
+/// Reads an entry: whom it is for, and the rest for [`Items`].
+pub(crate) fn read(entry: &[u8]) -> Result<(Whom, Items<'_>), Unreadable> {
+    let (&kind, rest) = entry.split_first().ok_or(Unreadable)?;
+    match kind {
+        ALL => Ok((Whom::All, Items(rest))),
+        ONLY => {
+            let (peer, rest) = rest.split_first_chunk().ok_or(Unreadable)?;
+            Ok((Whom::Only(u32::from_be_bytes(*peer)), Items(rest)))
+        }
+        _ => Err(Unreadable),
+    }
+}
+
+/// The items of an entry.
+#[derive(Debug)]
+pub(crate) struct Items<'a>(&'a [u8]);
+
+impl Items<'_> {
+    fn item(&mut self) -> Option<Item> {
+        let (&kind, mut rest) = self.0.split_first()?;
+        let item = match (kind & 0xf0, kind & 0x0f) {
+            (END_OF_RIB, family @ 0..=1) => Item::EndOfRib(family.into()),
+            (WITHDRAWN, 0) => Item::Withdrawn4(prefixes(&mut rest)?),
+            (WITHDRAWN, 1) => Item::Withdrawn6(prefixes(&mut rest)?),
+            (PATHS_WITHDRAWN, 0) => Item::PathsWithdrawn4(paths(&mut rest)?),
+            (PATHS_WITHDRAWN, 1) => Item::PathsWithdrawn6(paths(&mut rest)?),
+            (kind @ (ANNOUNCED | PATHS_ANNOUNCED), family @ 0..=1) => {
+                let (source, after) = rest.split_first_chunk()?;
+                let (hash, after) = after.split_first_chunk()?;
+                rest = after;
+                let identifier = match kind {
+                    ANNOUNCED => 0,
+                    _ => {
+                        let (identifier, after) = rest.split_first_chunk()?;
+                        rest = after;
+                        u32::from_be_bytes(*identifier)
+                    }
+                };
+                let told = Announced { hash: u64::from_be_bytes(*hash), source: u32::from_be_bytes(*source) };
+                match family {
+                    0 => Item::Announced4(told, identifier, prefixes(&mut rest)?),
+                    _ => Item::Announced6(told, identifier, prefixes(&mut rest)?),
+                }
+            }
+            _ => return None,
+        };
+        self.0 = rest;
+        Some(item)
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item, Unreadable>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let item = self.item().ok_or(Unreadable);
+        if item.is_err() {
+            self.0 = &[];
+        }
+        Some(item)
+    }
+}
+
+fn prefixes<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<P>> {
+    let mut prefixes = Vec::new();
+    nlri::read(list(rest)?, &mut prefixes).ok()?;
+    Some(prefixes)
+}
+
+fn paths<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<Identified<P>>> {
+    let mut paths = Vec::new();
+    nlri::read_identified(list(rest)?, &mut paths).ok()?;
+    Some(paths)
+}
+
+fn list<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (octets, after) = rest.split_first_chunk()?;
+    let (octets, after) = after.split_at_checked(u32::from_be_bytes(*octets) as usize)?;
+    *rest = after;
+    Some(octets)
+}

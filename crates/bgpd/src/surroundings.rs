@@ -1,0 +1,63 @@
+//! With whom a speaker works.
+
+use std::rc::Rc;
+
+use holdfast_bgp_pipeline::Stage;
+use holdfast_process::{Boot, Resolver, profile::Profile};
+use holdfast_xrl::{Client, XrlError, scoped};
+use tracing::Span;
+
+use crate::{custody::Custody, quarantine::Quarantine, turns::Turns, validation::Validation};
+
+/// Makes the stages that are plugged into a pipeline between ImportPolicy and Decision, in this order. Called when the
+/// process gets its first configuration, and for each VRF when that gets its first.
+pub type MakeStages = fn() -> Vec<Box<dyn Stage>>;
+
+/// With whom a speaker works.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) resolver: Resolver,
+    vrf: Option<Rc<str>>,
+    pub(crate) custody: Custody,
+    pub(crate) profile: Profile,
+    /// Names the VRF in each line of the log.
+    pub(crate) span: Span,
+    pub(crate) turns: Rc<Turns>,
+    /// That of all tables.
+    pub(crate) validation: Rc<Validation>,
+    /// That of all tables.
+    pub(crate) quarantine: Rc<Quarantine>,
+}
+
+impl Surroundings {
+    pub(crate) fn new(
+        boot: &Boot,
+        turns: &Rc<Turns>,
+        validation: &Rc<Validation>,
+        quarantine: &Rc<Quarantine>,
+    ) -> Self {
+        Self {
+            resolver: boot.resolver.clone(),
+            vrf: boot.vrf.clone(),
+            custody: Custody::new(boot.keeper.clone(), boot.vrf.clone()),
+            profile: boot.profile.clone(),
+            span: boot.span(),
+            turns: Rc::clone(turns),
+            validation: Rc::clone(validation),
+            quarantine: Rc::clone(quarantine),
+        }
+    }
+
+    /// The one of this class that has to do with the same table.
+    pub(crate) async fn client<C: Client>(&self, class: &str) -> Result<C, XrlError> {
+        match &self.vrf {
+            None => self.resolver.client(class).await,
+            vrf => self.resolver.client(&scoped(class, vrf.as_deref())).await,
+        }
+    }
+
+    /// The same, as soon as it is there.
+    pub(crate) async fn wait_for<C: Client>(&self, class: &str) -> Result<C, XrlError> {
+        self.resolver.wait_for(&scoped(class, self.vrf.as_deref())).await
+    }
+}

@@ -1,0 +1,48 @@
+//! The turns that all speakers of the process take.
+
+use std::cell::Cell;
+
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Turns that all speakers of the process take: what one of them does at a time delays others no longer, however many
+/// there are.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Held by the connection that reads.
+    reading: Mutex<()>,
+    /// How many wait for that whose wait counts.
+    queue: Cell<usize>,
+    /// Held by who writes to more peers than one turn is for.
+    pub(crate) writing: Mutex<()>,
+    /// Held by who does a slice of background work.
+    pub(crate) working: Mutex<()>,
+}
+
+impl Turns {
+    /// The right to read, in the order of asking. `counts`: whoever has others wait for it may be ended for this one.
+    pub(crate) async fn to_read(&self, counts: bool) -> MutexGuard<'_, ()> {
+        let _queued = counts.then(|| Queued::new(&self.queue));
+        self.reading.lock().await
+    }
+
+    /// Whether somebody whose wait counts waits to read.
+    pub(crate) fn are_waited_for(&self) -> bool {
+        self.queue.get() > 0
+    }
+}
+
+/// Somebody who waits, also if the wait is given up.
+struct Queued<'a>(&'a Cell<usize>);
+
+impl<'a> Queued<'a> {
+    fn new(queue: &'a Cell<usize>) -> Self {
+        queue.set(queue.get() + 1);
+        Self(queue)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}

@@ -1,0 +1,73 @@
+//! Whoever comes to life is told its configuration.
+
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_process::spawn_task;
+use holdfast_xrl::{ErrorKind, Lifecycle, XrlError};
+use tracing::{info, warn};
+
+use crate::{configure, manager::Manager, supervisor::Action};
+
+/// Pause before a configuration that was refused is sent again.
+const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
+
+/// Whoever registers at the Finder is told its configuration.
+pub(crate) async fn births(manager: Rc<Manager>) {
+    let mut watch = manager.resolver.watch("*");
+    while let Ok(event) = watch.next().await {
+        if let Lifecycle::Birth(instance) = event {
+            let action =
+                manager.supervisor.borrow_mut().registered(&instance.class, instance.pid, Instant::now());
+            if let Some(Action::Configure(name)) = action {
+                spawn_task(configure(Rc::clone(&manager), name, instance.pid));
+            }
+        }
+    }
+}
+
+/// Tells a process its configuration, again and again while it lives and refuses.
+pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
+    // It did not answer before.
+    let mut is_doubtful = false;
+    loop {
+        let result = configure::tell_all(&manager, name).await;
+        if !manager.supervisor.borrow().is_alive(name, pid) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                info!(event = "process-running", process = name, pid, "running");
+                manager.supervisor.borrow_mut().configured(name);
+                manager.running.notify_waiters();
+                return;
+            }
+            // It has died, most likely: its end is told in a moment, and that is what there is to say of it.
+            Err(error) if is_gone(&error) && !std::mem::replace(&mut is_doubtful, true) => {
+                let ended = async {
+                    while manager.supervisor.borrow().is_alive(name, pid) {
+                        manager.ended.notified().await;
+                    }
+                };
+                let _ = tokio::time::timeout(CONFIGURE_RETRY, ended).await;
+            }
+            Err(error) => {
+                warn!(
+                    event = "configuration-refused",
+                    process = name,
+                    pid,
+                    "does not take its configuration: {error}"
+                );
+                manager.supervisor.borrow_mut().refused(name, error.to_string());
+                tokio::time::sleep(CONFIGURE_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Whether nobody is there who could have refused.
+fn is_gone(error: &XrlError) -> bool {
+    matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::Unavailable)
+}

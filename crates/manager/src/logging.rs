@@ -1,0 +1,36 @@
+//! What everybody logs.
+
+use std::rc::Rc;
+
+use holdfast_api::{
+    keeper::v1::LogFilter,
+    log::v1::{Level, LogClient},
+};
+use holdfast_process::spawn_task;
+use holdfast_xrl::XrlError;
+use tracing::warn;
+
+use crate::{configure::CONFIGURE_LIMIT, manager::Manager};
+
+/// Has everybody log by another filter. One that cannot be told now is told at its next start.
+pub(crate) async fn set_filter(manager: Rc<Manager>, filter: String) {
+    let filter = match manager.keeper.set_log(LogFilter { filter }).await {
+        Ok(in_effect) => in_effect.filter,
+        Err(error) => return warn!(event = "log-failed", "the keeper keeps its log as it is: {error}"),
+    };
+    holdfast_process::log::set("manager", &filter);
+    let names: Vec<_> = manager.supervisor.borrow().processes().iter().map(|process| process.name).collect();
+    for name in names {
+        let (manager, filter) = (Rc::clone(&manager), filter.clone());
+        spawn_task(async move {
+            let told = async {
+                let process: LogClient = manager.resolver.client(name).await?;
+                process.set_level(Level { filter }).await
+            };
+            let late = |_| Err(XrlError::timeout("no answer"));
+            if let Err(error) = tokio::time::timeout(CONFIGURE_LIMIT, told).await.unwrap_or_else(late) {
+                warn!(event = "log-failed", process = name, "keeps its log as it is: {error}");
+            }
+        });
+    }
+}
