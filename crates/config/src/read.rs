@@ -76,7 +76,8 @@ pub(crate) fn config<'a>(
     let door = tls::Door { whom: "cache", has_tls, has_certificate, has_s2n_port: false, files };
     let rpki = root.section("rpki", "[rpki]").map_or(Rpki::default(), |section| rpki::read(&section, &door));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
-    let known = own::Known { policies: &policies, vrfs: &vrf_names, origins: &origins };
+    let known =
+        own::Known { policies: &policies, vrfs: &vrf_names, origins: &origins, has_bgp: bgp.is_some() };
     let sections = schema.sections().iter().filter_map(|own| own::section(&root, own, &known, rib.enabled));
     let sections = sections.collect();
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();

@@ -295,6 +295,12 @@ impl Frr {
         output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
     }
 
+    /// What another of its daemons answers.
+    pub fn ask(&self, daemon: &str, command: &str) -> Result<String> {
+        let mut vtysh = Command::new(self.programs.path("vtysh", "vtysh"));
+        output(vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", daemon, "-c", command]))
+    }
+
     /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()

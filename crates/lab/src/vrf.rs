@@ -122,6 +122,11 @@ impl Scene {
         Bird::start(&self.neighbors[at], &configuration)
     }
 
+    /// The interface that has the router's address in a table.
+    pub fn interface(&self, table: &str) -> &'static str {
+        if table == "blue" { self.blue } else { "n1" }
+    }
+
     /// Routes of ours in a table: prefix to where it leads.
     pub fn routes(&self, table: &str) -> Result<BTreeMap<String, String>> {
         let (host, number) = match table {
@@ -138,7 +143,7 @@ impl Scene {
     /// Waits until each of these tables has exactly these prefixes, all at its own interface.
     pub fn until_routes(&self, wanted: &[(&str, &[&str])]) -> Result<()> {
         for (table, prefixes) in wanted {
-            let interface = if *table == "blue" { self.blue } else { "n1" };
+            let interface = self.interface(table);
             wait::until(&format!("routes of {table}"), LIMIT, || {
                 let routes = self.routes(table).map_err(|error| format!("{error:#}"))?;
                 let there = routes.keys().eq(prefixes.iter().copied())

@@ -4,7 +4,10 @@
 //!  FRR ripd, ripngd ──n1── Holdfast ──n2── BIRD rip, rip ng
 //! ```
 
-use std::time::Duration;
+use std::{
+    process::{Child, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
 use holdfast_lab::{
@@ -12,8 +15,10 @@ use holdfast_lab::{
     peers::{Bird, Frr, Programs},
     router::{Files, Router},
     topology::join,
+    vrf::{Scene, TABLES},
     wait,
 };
+use rustix::process::{Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -86,6 +91,21 @@ fn interface(name: &str, more: &str) -> String {
     format!("[[rip.interface]]\nname = \"{name}\"\n{more}\n")
 }
 
+/// All that the kernel of a host says of routes, whoever's they are; in a pipe, which has room for hundreds of lines.
+struct Watch(Child);
+
+impl Watch {
+    fn start(host: &Namespace) -> Result<Self> {
+        let mut ip = host.command("ip");
+        Ok(Self(ip.args(["monitor", "route"]).stdout(Stdio::piped()).spawn()?))
+    }
+
+    fn end(mut self) -> Result<String> {
+        self.0.kill()?;
+        Ok(String::from_utf8(self.0.wait_with_output()?.stdout)?)
+    }
+}
+
 /// FRR, Holdfast, BIRD in a row.
 struct Row {
     us: Namespace,
@@ -129,7 +149,7 @@ fn frr_and_bird_have_the_routes_of_each_other_and_ours_with_metric_and_tag() -> 
     row.until_all()?;
 
     // 3 of our policy, and 1 of FRR's interface; BIRD's tag with 1 of its own, 2 of ours, 1 of FRR's.
-    let told = frr.vtysh("show ip rip")?;
+    let told = frr.ask("ripd", "show ip rip")?;
     let line = |prefix: &str| told.lines().find(|line| line.contains(prefix)).unwrap_or_default().to_owned();
     ensure!(line(OURS[0]).split_whitespace().any(|word| word == "4"), "{told}");
     ensure!(line(OF_BIRD[0]).split_whitespace().any(|word| word == "77"), "{told}");
@@ -143,20 +163,19 @@ fn frr_and_bird_have_the_routes_of_each_other_and_ours_with_metric_and_tag() -> 
     let neighbors = router.show(&["rip", "neighbors"])?;
     ensure!(neighbors.as_array().is_some_and(|all| all.len() == 4), "{neighbors:#}");
 
-    // The process dies: nobody notices.
-    let before = row.us.ip(&["route", "show", OF_FRR[0]])?;
-    router.kill("rip")?;
-    wait::until("the next process", LIMIT, || {
-        let text = router.show(&["rip", "neighbors"]).map_err(|error| error.to_string())?;
-        if text.as_array().is_some_and(|all| all.len() == 4) { Ok(()) } else { Err(text.to_string()) }
-    })?;
-    row.until_all()?;
-    ensure!(row.us.ip(&["route", "show", OF_FRR[0]])? == before);
-
     // FRR loses its route, and everybody does.
     row.frr.ip(&["route", "del", "blackhole", OF_FRR[0]])?;
     until_kernel(&row.us, OF_FRR[0], None)?;
     until_kernel(&row.bird, OF_FRR[0], None)?;
+
+    // Another policy: neighbours are told so, and the process stays.
+    let pid = router.pid("rip")?;
+    let refused = configuration(&interfaces).replace("tag = [9]", "tag = [10]");
+    router.reload_with_files(&refused, &Files::new())?;
+    until_kernel(&row.bird, OURS[0], None)?;
+    router.reload_with_files(&configuration(&interfaces), &Files::new())?;
+    until_kernel(&row.bird, OURS[0], Some("via "))?;
+    ensure!(router.pid("rip")? == pid);
 
     // The section goes: neighbours are told at once.
     let without = configuration("").replace("[rip]\nupdate = 5\ntimeout = 20\ngarbage = 10\n", "");
@@ -164,6 +183,171 @@ fn frr_and_bird_have_the_routes_of_each_other_and_ours_with_metric_and_tag() -> 
     router.reload_with_files(without, &Files::new())?;
     until_kernel(&row.bird, OURS[0], None)?;
     until_kernel(&row.us, OF_BIRD[0], None)?;
+    router.stop()
+}
+
+/// Neighbours, after some time.
+fn until_neighbors(router: &Router, number: usize) -> Result<()> {
+    wait::until("neighbours", LIMIT, || {
+        let shown = router.show(&["rip", "neighbors"]).map_err(|error| error.to_string())?;
+        if shown.as_array().is_some_and(|all| all.len() == number) { Ok(()) } else { Err(shown.to_string()) }
+    })
+}
+
+#[test]
+fn rip_is_killed_and_hangs_and_neighbours_and_kernels_keep_the_routes() -> Result<()> {
+    let row = row()?;
+    let _frr = frr(&row.frr, "n1", "")?;
+    let _bird = bird(&row.bird, "n2", "")?;
+    let interfaces = interface("n1", "") + &interface("n2", "");
+    let router = Router::start(&row.us, &configuration(&interfaces))?;
+    row.until_all()?;
+    let mut watches = Vec::new();
+    for host in [&row.us, &row.frr, &row.bird] {
+        watches.push(Watch::start(host)?);
+    }
+
+    router.kill("rip")?;
+    until_neighbors(&router, 4)?;
+    let stopped = router.pid("rip")?;
+    kill_process(stopped, Signal::STOP)?;
+    wait::until("the next process", LIMIT, || match router.pid("rip") {
+        Ok(pid) if pid != stopped => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    until_neighbors(&router, 4)?;
+    // An update and more: whatever the next process told has been told.
+    wait::until("the end of the next process's start", LIMIT, || {
+        let log = router.log();
+        if log.contains("origin-synced") { Ok(()) } else { Err(log) }
+    })?;
+    row.until_all()?;
+    for watch in watches {
+        let seen = watch.end()?;
+        let gone: Vec<_> = seen.lines().filter(|line| line.contains("Deleted")).collect();
+        let of_rip = |line: &&&str| [OF_FRR, OF_BIRD, OURS].concat().iter().any(|route| line.contains(route));
+        ensure!(gone.iter().filter(of_rip).count() == 0, "{gone:?}");
+    }
+    router.stop()
+}
+
+/// BIRD that speaks BGP with us over n3, and announces a network.
+fn bgp(host: &Namespace, asn: u32, network: &str, more: &str) -> Result<Bird> {
+    Bird::start(
+        host,
+        &format!(
+            "router id 10.0.3.2;
+            protocol device {{ }}
+            protocol static {{ ipv4; route {network} blackhole; }}
+            filter ours {{ if source != RTS_STATIC then reject; {more} accept; }}
+            protocol bgp holdfast {{
+              local 10.0.3.2 as {asn}; neighbor 10.0.3.1 as 65000;
+              connect delay time 1; connect retry time 1; error wait time 1, 2;
+              ipv4 {{ import all; export filter ours; }};
+            }}"
+        ),
+    )
+}
+
+#[test]
+fn routes_of_bgp_go_through_rip_into_bgp_and_do_not_come_back() -> Result<()> {
+    let hosts = ["x", "a", "b", "y"].map(Namespace::new);
+    let [x, a, b, y] = hosts;
+    let [x, a, b, y] = [x?, a?, b?, y?];
+    join(3, &a, &x)?;
+    join(1, &a, &b)?;
+    join(3, &b, &y)?;
+    let bird_x = bgp(&x, 65001, "203.0.113.0/24", "")?;
+    let bird_y = bgp(&y, 65002, "198.51.100.0/24", "")?;
+    // What a router has brought into RIP has its tag, and does not leave RIP there.
+    let configuration = |id: u8, asn: u32, own: u32| {
+        format!(
+            "[router]\nid = \"10.0.0.{id}\"\nasn = 65000\n[rip]\nupdate = 5\ntimeout = 20\ngarbage = 10\n\
+             [[rip.interface]]\nname = \"n1\"\n\
+             [[rip.redistribute]]\nfrom = \"bgp\"\npolicy = \"into-rip\"\n\
+             [bgp]\nconnect-retry = 1\n\
+             [[bgp.redistribute]]\nfrom = \"rip\"\npolicy = \"out-of-rip\"\n\
+             [[bgp.peer]]\nname = \"bird\"\naddress = \"10.0.3.2\"\nasn = {asn}\nimport = \"accept-all\"\nexport = \"accept-all\"\n\
+             [[policy]]\nname = \"into-rip\"\n[[policy.term]]\nthen = {{ tag = {own}, action = \"accept\" }}\n\
+             [[policy]]\nname = \"out-of-rip\"\n[[policy.term]]\nfrom = {{ tag = [{own}] }}\nthen = \"reject\"\n\
+             [[policy.term]]\nthen = \"accept\"\n"
+        )
+    };
+    let router_a = Router::start(&a, &configuration(1, 65001, 100))?;
+    let router_b = Router::start(&b, &configuration(2, 65002, 200))?;
+    for (bird, theirs) in [(&bird_x, "198.51.100.0/24"), (&bird_y, "203.0.113.0/24")] {
+        wait::until("the other side's route", LIMIT, || {
+            let text =
+                bird.birdc(&format!("show route for {theirs} all")).map_err(|error| error.to_string())?;
+            if text.contains("BGP.as_path: 65000") { Ok(()) } else { Err(text) }
+        })?;
+    }
+    until_kernel(&b, "203.0.113.0/24", Some("via 10.0.1.1"))?;
+    // Nothing of a side comes back to it through RIP.
+    for (router, own) in [(&router_a, "203.0.113.0/24"), (&router_b, "198.51.100.0/24")] {
+        let routes = router.show(&["bgp", "route", own])?;
+        ensure!(!routes.to_string().contains("\"rip\""), "{routes:#}");
+    }
+    router_a.stop()?;
+    router_b.stop()
+}
+
+#[test]
+fn a_next_hop_of_bgp_moves_when_rip_moves() -> Result<()> {
+    let (us, far, bird) = (Namespace::new("us")?, Namespace::new("far")?, Namespace::new("bird")?);
+    join(1, &us, &far)?;
+    join(2, &us, &far)?;
+    join(3, &us, &bird)?;
+    far.ip(&["address", "add", "192.0.2.9/32", "dev", "lo"])?;
+    let mut frr = Frr::start_with_zebra(Programs::Machine, &far, "")?;
+    frr.add(
+        &far,
+        "ripd",
+        "router rip\n version 2\n network n1\n network n2\n redistribute connected\n timers basic 5 20 10\n",
+    )?;
+    let _bird = bgp(&bird, 65000, "203.0.113.0/24", "bgp_next_hop = 192.0.2.9;")?;
+    let configuration = format!(
+        "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[rip]\nupdate = 5\ntimeout = 20\ngarbage = 10\nfamilies = \"ipv4\"\n{}{}\
+         [bgp]\nconnect-retry = 1\n[[bgp.peer]]\nname = \"bird\"\naddress = \"10.0.3.2\"\nasn = 65000\n",
+        interface("n1", ""),
+        interface("n2", "cost = 3"),
+    );
+    let router = Router::start(&us, &configuration)?;
+    until_kernel(&us, "203.0.113.0/24", Some("via 10.0.1.2"))?;
+    us.ip(&["link", "set", "n1", "down"])?;
+    until_kernel(&us, "203.0.113.0/24", Some("via 10.0.2.2"))?;
+    us.ip(&["link", "set", "n1", "up"])?;
+    until_kernel(&us, "203.0.113.0/24", Some("via 10.0.1.2"))?;
+    router.stop()
+}
+
+#[test]
+fn each_vrf_has_routes_of_its_own() -> Result<()> {
+    let scene = Scene::new()?;
+    let mut rest = "[rip]\nupdate = 5\ntimeout = 20\ngarbage = 10\nfamilies = \"ipv4\"\n".to_owned();
+    let mut birds = Vec::new();
+    for (number, table) in TABLES.into_iter().enumerate() {
+        let vrf = if table == "main" { String::new() } else { format!("vrf = \"{table}\"") };
+        rest += &interface(scene.interface(table), &vrf);
+        birds.push(Bird::start(
+            &scene.neighbors[number],
+            &format!(
+                "router id 10.0.1.2; protocol device {{ }}
+                protocol static {{ ipv4; route 20.0.{number}.0/24 blackhole; }}
+                protocol rip {{ ipv4 {{ import all; export all; }}; interface \"n*\" {{ update time 5; }}; }}"
+            ),
+        )?);
+    }
+    let router = Router::start(&scene.host, &scene.configuration(true, &rest))?;
+    let of = |table, prefix| (table, [prefix]);
+    for (table, prefixes) in [of("main", "20.0.0.0/24"), of("blue", "20.0.1.0/24"), of("red", "20.0.2.0/24")]
+    {
+        scene.until_routes(&[(table, &prefixes)])?;
+    }
+    // A VRF goes, and what RIP had there.
+    let at = rest.find("[[rip.interface]]\nname = \"n1\"\nvrf = \"red\"").unwrap_or(rest.len());
+    router.reload_with_files(&scene.configuration(false, &rest[..at]), &Files::new())?;
+    scene.until_routes(&[("red", &[]), ("blue", &["20.0.1.0/24"])])?;
     router.stop()
 }
 

@@ -40,8 +40,8 @@ struct Birth {
     limits: ProcessLimits,
     /// Where it writes.
     directories: Vec<String>,
-    /// Of connected routes, and of those of BGP.
-    distances: Option<[u8; 3]>,
+    /// Of connected routes, of those of BGP, and of those of processes.
+    distances: Vec<u8>,
     speaker: Option<Speaker>,
 }
 
@@ -62,6 +62,7 @@ fn birth(process: &str, config: &Config) -> Birth {
         _ => config.sandbox.limits_of(process),
     };
     let distance = &config.rib.distance;
+    let of_bgp = [distance.connected, distance.ebgp, distance.ibgp];
     let speaker = config.bgp.as_ref().filter(|_| process == "bgp").map(|bgp| Speaker {
         local_preference: bgp.local_preference,
         max_paths: bgp.max_paths,
@@ -72,11 +73,11 @@ fn birth(process: &str, config: &Config) -> Birth {
     Birth {
         limits,
         directories: if process == "monitor" { sandbox::directories(config) } else { Vec::new() },
-        distances: ["rib", "bgp"].contains(&process).then_some([
-            distance.connected,
-            distance.ebgp,
-            distance.ibgp,
-        ]),
+        distances: match process {
+            "rib" => of_bgp.into_iter().chain(distance.processes.values().copied()).collect(),
+            "bgp" => of_bgp.to_vec(),
+            _ => Vec::new(),
+        },
         speaker,
     }
 }

@@ -337,6 +337,14 @@ impl Rib {
         }
     }
 
+    /// Only origins of these names are wanted: the routes of the others go at the next [`Self::handle_timeout`].
+    pub fn retain_origins(&mut self, is_wanted: impl Fn(&str) -> bool, now: Instant) {
+        for origin in self.store.origins.iter_mut().filter(|origin| !is_wanted(&origin.name)) {
+            (origin.alive, origin.told, origin.synced) = (false, false, false);
+            origin.deadline = Some(now);
+        }
+    }
+
     /// The distance of routes that are announced from now on without their own.
     pub fn set_distance(&mut self, id: OriginId, distance: u8) {
         if let Some(origin) = self.store.origin_mut(id) {

@@ -110,10 +110,11 @@ fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
     });
 }
 
-/// Ends the connections of protocols that are not configured any more, as if they had died. They do not come back: the
-/// manager lets in who is configured. `bgp` is a process of the router, which the manager ends.
+/// Ends the connections of protocols that are not configured any more, and withdraws their routes. They do not come back:
+/// the manager lets in who is configured. `bgp` is a process of the router, which the manager ends.
 pub(crate) fn close_all_but(router: &Router, configured: &[String]) {
-    let stays = |name: &str| name == BGP || configured.iter().any(|other| other == name);
+    let ours = [BGP, CONNECTED, STATIC];
+    let stays = |name: &str| ours.contains(&name) || configured.iter().any(|other| other == name);
     let origins = router.origins.borrow();
     let is_over = |speaker: &&Speaker| router.quietly(|rib| !stays(rib.origin_name(speaker.origin)));
     let over = origins.speakers.values().filter(is_over);
@@ -121,6 +122,7 @@ pub(crate) fn close_all_but(router: &Router, configured: &[String]) {
     let over: Vec<Channel> = over.map(|speaker| speaker.channel.clone()).collect();
     drop(origins);
     over.iter().for_each(Channel::close);
+    router.change(|rib| rib.retain_origins(stays, Instant::now()));
 }
 
 fn release(router: &Router, speaker: Option<Speaker>) {

@@ -263,7 +263,8 @@ impl<P: Version> Speaker<P> {
 
     /// Whether neighbours have had the time to say what they know.
     pub(crate) fn is_synchronised(&self) -> bool {
-        self.engine.borrow().is_synchronised(Instant::now())
+        let is_open = |port: &Port<P>| port.socket.borrow().is_some();
+        self.ports.borrow().values().all(is_open) && self.engine.borrow().is_synchronised(Instant::now())
     }
 
     /// Advertises a route of another protocol, if it is of this version and RIP may.

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_protocol_has_its_own_datagrams_on_its_own_interfaces_only() {
-        let grants = [grant("rip", &[224, 0, 0, 9], &["eth1"]), grant("toy", &[224, 0, 0, 120], &["eth2"])];
+        let grants = [grant("rip", &[224, 0, 0, 9], &["eth1"]), grant("mine", &[224, 0, 0, 120], &["eth2"])];
         let grants: Vec<_> = grants.into_iter().collect::<Result<_, _>>().expect("grants");
         let ask = |class: &str, interface: &str, port, afi| {
             let caller = PeerIdentity { classes: vec![class.to_owned()], ..PeerIdentity::new("protocol") };
@@ -81,10 +81,10 @@ mod tests {
             granted(&grants, &caller, &request).is_ok()
         };
         assert!(ask("rip", "eth1", 520, 1));
-        assert!(ask("toy", "eth2", 520, 1));
+        assert!(ask("mine", "eth2", 520, 1));
         let refused = [
             ("rip", "eth2", 520, 1),
-            ("toy", "eth1", 520, 1),
+            ("mine", "eth1", 520, 1),
             ("rip", "eth1", 521, 1),
             ("rip", "eth1", 520, 2),
         ];

@@ -18,6 +18,8 @@ pub(super) struct Known<'n, 'a> {
     pub(super) policies: &'n Names<'a>,
     pub(super) vrfs: &'n Names<'a>,
     pub(super) origins: &'n Names<'a>,
+    /// Whether BGP brings routes, too.
+    pub(super) has_bgp: bool,
 }
 
 /// A section that belongs to one process, by the process's name; `None`: it is not there.
@@ -154,7 +156,9 @@ fn one(of: &Type, found: &Spanned<DeValue<'_>>, known: &Known<'_, '_>) -> Result
                 _ => known.origins,
             };
             let name = At { value: text()?.to_owned(), span: found.span() };
-            names.refer(&name);
+            if kind != "protocol" || name.value != "bgp" || !known.has_bgp {
+                names.refer(&name);
+            }
             Ok(name.value.into())
         }
         Type::List(of) => match found.get_ref() {
