@@ -10,7 +10,7 @@ use std::{
 use crate::sources;
 
 /// Who may ask what time it is (a file, or all in a folder), and what for.
-const READERS: [(&str, &str); 11] = [
+const READERS: [(&str, &str); 12] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
     ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
     ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
@@ -26,6 +26,10 @@ const READERS: [(&str, &str); 11] = [
     ),
     ("monitor/src/", "time stamps of BMP and MRT"),
     ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
+    (
+        "routing/src/sequence.rs",
+        "the first sequence number of digests; set back, neighbours discard messages until they have forgotten us",
+    ),
     ("tls/src/keys/make.rs", "from when until when a new certificate is good"),
     ("transportd/src/carried.rs", "since when a connection has been carried; shown"),
 ];

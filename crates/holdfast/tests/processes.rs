@@ -4,8 +4,9 @@ use std::{collections::BTreeSet, fs};
 
 use holdfast_process::{Process, formats::Formats};
 
+/// Those that have no section for themselves: the others name what they need in their descriptors only.
 fn names<'a>(order: impl Iterator<Item = &'a Process>) -> Vec<&'static str> {
-    order.map(|process| process.name).collect()
+    order.filter(|process| process.section.is_none()).map(|process| process.name).collect()
 }
 
 #[test]

@@ -4,15 +4,16 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     convert::Infallible,
+    hash::{BuildHasher, RandomState},
     io,
     net::{IpAddr, SocketAddr, SocketAddrV6},
     rc::Rc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use holdfast_process::{Boot, spawn_task};
 use holdfast_rip::{Candidate, Datagram, Event, InterfaceAddress, Metric, Policy, Refused, Rip, Settings};
-use holdfast_routing::{Datagrams, Link, Links, Origin, Plain, Route};
+use holdfast_routing::{Datagrams, Link, Links, Origin, Plain, Route, first_sequence};
 use holdfast_types::Prefix;
 use tokio::{sync::Notify, task::AbortHandle, time::sleep};
 use tracing::{debug, info, warn};
@@ -68,10 +69,9 @@ impl<P: Version> Drop for Port<P> {
 
 impl<P: Version> Speaker<P> {
     pub(crate) fn new(boot: Rc<Boot>, origin: Rc<Origin>, timers: Settings) -> Rc<Self> {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = Settings {
-            seed: clock.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32),
-            first_sequence: clock.as_secs() as u32,
+            seed: RandomState::new().hash_one(P::PORT),
+            first_sequence: first_sequence(),
             ..timers
         };
         Rc::new(Self {

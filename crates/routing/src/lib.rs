@@ -14,11 +14,13 @@ mod datagrams;
 mod links;
 mod origin;
 mod redistribution;
+mod sequence;
 
 pub use datagrams::{Datagram, Datagrams};
 pub use links::{Link, Links, follow};
 pub use origin::{Origin, Route};
 pub use redistribution::{Change, Plain, Redistributed, Redistribution, Wanted};
+pub use sequence::first_sequence;
 
 use std::time::Duration;
 
