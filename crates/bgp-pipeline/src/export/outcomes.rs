@@ -16,6 +16,7 @@ pub(crate) struct Outcome(pub(super) u32);
 
 impl Outcome {
     /// As an answer that can be kept beside a set.
+    #[inline]
     pub(super) fn to_keep(self) -> Option<u8> {
         u8::try_from(self.0).ok().filter(|answer| *answer != REFUSED)
     }
@@ -39,6 +40,7 @@ impl Default for Outcomes {
 
 impl Outcomes {
     /// The number of what was found out last.
+    #[inline]
     pub(super) fn number(&mut self) -> Outcome {
         if self.edits.is_empty() {
             return Outcome(UNCHANGED.into());
@@ -52,6 +54,7 @@ impl Outcomes {
         Outcome(number)
     }
 
+    #[inline]
     pub(super) fn begin_window(&mut self) {
         while self.known.len() > usize::from(REFUSED) {
             self.known.pop().iter().for_each(|edits| {

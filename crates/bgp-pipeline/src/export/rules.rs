@@ -127,16 +127,19 @@ impl Export {
     }
 
     /// How many paths of a prefix are told, as in `paths`.
+    #[inline]
     pub(crate) fn paths<P: IpPrefix>(&self) -> u8 {
         self.paths[usize::from(P::WIDTH != 32)]
     }
 
     /// Whether all paths of a prefix have to be looked at, in a family, to say what is told of it.
+    #[inline]
     pub(crate) fn reads_each(&self, family: usize) -> bool {
         self.paths[family] != 0 || self.viewer.is_some()
     }
 
     /// What of a path of the default prefix is told of, if it is selected.
+    #[inline]
     pub(crate) fn select_default<P: IpPrefix>(&self, path: Path) -> Path {
         match self.default_route {
             Some(set) if self.paths::<P>() == 0 || path.source == SourceId::DEFAULT => {
@@ -162,11 +165,13 @@ impl Export {
     }
 
     /// Whether we have an address to announce ourselves as next hop with.
+    #[inline]
     pub(crate) fn has_own_next_hop(&self, ipv4: bool) -> bool {
         self.own_next_hops[usize::from(!ipv4)].is_some()
     }
 
     /// Why a set with these flags does not go there, whatever policy says.
+    #[inline]
     pub(super) fn keeps(&self, flags: SetFlags) -> Option<Withheld> {
         let inside = match self.kind {
             PeerKind::Ibgp => SetFlags::NO_ADVERTISE,
@@ -184,6 +189,7 @@ impl Export {
     }
 
     /// Whether a receiver with a view of its own would take a path for a loop.
+    #[inline]
     pub(super) fn would_loop(&self, core: &Core, set: SetId) -> bool {
         self.viewer.is_some_and(|viewer| core.sets.attributes(set).as_path().contains(viewer.asn))
     }
@@ -195,6 +201,7 @@ impl Export {
     }
 
     /// What this makes of a set after import policy; the changes are left in `edits`. The next hop is not looked at.
+    #[inline]
     pub(super) fn accepts(&self, core: &Core, prefix: Prefix, set: SetId, edits: &mut Edits) -> bool {
         edits.clear();
         if self.keeps(core.sets.flags(set)).is_some() || self.would_loop(core, set) {
