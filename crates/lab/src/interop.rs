@@ -166,11 +166,12 @@ impl Generation {
             system.lines().any(|line| line == "VERSION_CODENAME=bookworm"),
             "the stock routers of Debian 12 are tried, and this is another system:\n{system}"
         );
-        let machine = Self { title: "Debian 12", programs: Programs::Machine };
-        let directory = std::env::var_os("HOLDFAST_PEERS").filter(|directory| !directory.is_empty());
-        let tree = directory
-            .map(|directory| Self { title: "Debian 13", programs: Programs::Tree(directory.into()) });
-        Ok(std::iter::once(machine).chain(tree).collect())
+        let titles = ["Debian 12", "Debian 13"];
+        Ok(titles
+            .into_iter()
+            .zip(Programs::all())
+            .map(|(title, programs)| Self { title, programs })
+            .collect())
     }
 
     /// Its routers.

@@ -29,6 +29,12 @@ pub enum Programs {
 }
 
 impl Programs {
+    /// This machine's packages and, where `HOLDFAST_PEERS` names what `scripts/current-peers` has made, those.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let directory = std::env::var_os("HOLDFAST_PEERS").filter(|directory| !directory.is_empty());
+        std::iter::once(Self::Machine).chain(directory.map(|directory| Self::Tree(directory.into())))
+    }
+
     /// A program: what to execute here, and its name in the tree.
     pub fn path(&self, here: &str, there: &str) -> PathBuf {
         match self {
@@ -240,14 +246,39 @@ impl Frr {
         Ok(frr)
     }
 
-    /// Starts another of its daemons (`ripd`) beside those that run, with a zebra.
-    pub fn add(&mut self, host: &Namespace, daemon: &str, configuration: &str) -> Result<()> {
-        let file = self.directory.join(format!("{daemon}.conf"));
-        fs::write(&file, configuration)?;
+    /// Starts others of its daemons (name, configuration) beside those that run, with a zebra.
+    pub fn add(&mut self, host: &Namespace, daemons: &[(&str, &str)]) -> Result<()> {
+        // Since FRR 10 they are configured by mgmtd, and read no files.
+        let with_files = self.programs == Programs::Machine;
+        if !with_files {
+            self.add_daemon(host, "mgmtd", None)?;
+        }
+        let mut all = String::new();
+        for (daemon, configuration) in daemons {
+            self.add_daemon(host, daemon, Some(*configuration).filter(|_| with_files))?;
+            all += configuration;
+        }
+        if !with_files {
+            let file = self.directory.join("all.conf");
+            fs::write(&file, all)?;
+            let mut vtysh = Command::new(self.programs.path("vtysh", "vtysh"));
+            output(vtysh.arg("--vty_socket").arg(&self.directory).arg("-f").arg(file))?;
+        }
+        Ok(())
+    }
+
+    fn add_daemon(&mut self, host: &Namespace, daemon: &str, configuration: Option<&str>) -> Result<()> {
         let mut command = host.command(self.programs.path(&format!("/usr/lib/frr/{daemon}"), daemon));
-        command.arg("-f").arg(file).arg("-i").arg(self.directory.join(format!("{daemon}.pid")));
         command.arg("--vty_socket").arg(&self.directory).args(["-P", "0"]);
-        command.arg("-z").arg(zserv(&self.directory));
+        command.arg("-i").arg(self.directory.join(format!("{daemon}.pid")));
+        if daemon != "mgmtd" {
+            command.arg("-z").arg(zserv(&self.directory));
+        }
+        if let Some(configuration) = configuration {
+            let file = self.directory.join(format!("{daemon}.conf"));
+            fs::write(&file, configuration)?;
+            command.arg("-f").arg(file);
+        }
         self.others.push(quiet(&mut command).spawn().with_context(|| format!("starting {daemon}"))?);
         let vty = self.directory.join(format!("{daemon}.vty"));
         let answers = || if vty.exists() { Ok(()) } else { Err("no socket".to_owned()) };

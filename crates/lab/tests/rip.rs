@@ -40,24 +40,24 @@ fn until_kernel(host: &Namespace, wanted: &str, way: Option<&str>) -> Result<()>
 }
 
 /// FRR with both versions on an interface, which originates [`OF_FRR`].
-fn frr(host: &Namespace, interface: &str, more: &str) -> Result<Frr> {
+fn frr(programs: &Programs, host: &Namespace, interface: &str, more: &str) -> Result<Frr> {
     let [v4, v6] = OF_FRR;
     host.ip(&["route", "add", "blackhole", v4])?;
     host.ip(&["-6", "route", "add", "blackhole", v6])?;
-    let mut frr = Frr::start_with_zebra(Programs::Machine, host, "")?;
+    let mut frr = Frr::start_with_zebra(programs.clone(), host, "")?;
     let ripd = format!(
         "{more}\nrouter rip\n version 2\n network {interface}\n redistribute kernel\n timers basic 5 20 10\n"
     );
-    frr.add(host, "ripd", &ripd)?;
     let ripngd = format!("router ripng\n network {interface}\n redistribute kernel\n timers basic 5 20 10\n");
-    frr.add(host, "ripngd", &ripngd)?;
+    frr.add(host, &[("ripd", &ripd), ("ripngd", &ripngd)])?;
     Ok(frr)
 }
 
 /// BIRD with both versions on an interface, which originates [`OF_BIRD`] with the tag 77.
-fn bird(host: &Namespace, interface: &str, more: &str) -> Result<Bird> {
+fn bird(programs: &Programs, host: &Namespace, interface: &str, more: &str) -> Result<Bird> {
     let [v4, v6] = OF_BIRD;
-    Bird::start(
+    Bird::start_of(
+        programs.clone(),
         host,
         &format!(
             "router id 10.0.2.2;
@@ -70,6 +70,7 @@ fn bird(host: &Namespace, interface: &str, more: &str) -> Result<Bird> {
             protocol rip {{ ipv4 {{ import all; export filter ours; }}; interface \"{interface}\" {{ update time 5; timeout time 20; garbage time 10; {more} }}; }}
             protocol rip ng {{ ipv6 {{ import all; export filter ours; }}; interface \"{interface}\" {{ update time 5; timeout time 20; garbage time 10; }}; }}"
         ),
+        &[],
     )
 }
 
@@ -141,9 +142,13 @@ impl Row {
 
 #[test]
 fn frr_and_bird_have_the_routes_of_each_other_and_ours_with_metric_and_tag() -> Result<()> {
+    Programs::all().try_for_each(|programs| have_the_routes_of_each_other(&programs))
+}
+
+fn have_the_routes_of_each_other(programs: &Programs) -> Result<()> {
     let row = row()?;
-    let frr = frr(&row.frr, "n1", "")?;
-    let bird = bird(&row.bird, "n2", "")?;
+    let frr = frr(programs, &row.frr, "n1", "")?;
+    let bird = bird(programs, &row.bird, "n2", "")?;
     let interfaces = interface("n1", "") + &interface("n2", "cost = 2");
     let router = Router::start(&row.us, &configuration(&interfaces))?;
     row.until_all()?;
@@ -197,8 +202,8 @@ fn until_neighbors(router: &Router, number: usize) -> Result<()> {
 #[test]
 fn rip_is_killed_and_hangs_and_neighbours_and_kernels_keep_the_routes() -> Result<()> {
     let row = row()?;
-    let _frr = frr(&row.frr, "n1", "")?;
-    let _bird = bird(&row.bird, "n2", "")?;
+    let _frr = frr(&Programs::Machine, &row.frr, "n1", "")?;
+    let _bird = bird(&Programs::Machine, &row.bird, "n2", "")?;
     let interfaces = interface("n1", "") + &interface("n2", "");
     let router = Router::start(&row.us, &configuration(&interfaces))?;
     row.until_all()?;
@@ -300,11 +305,9 @@ fn a_next_hop_of_bgp_moves_when_rip_moves() -> Result<()> {
     join(3, &us, &bird)?;
     far.ip(&["address", "add", "192.0.2.9/32", "dev", "lo"])?;
     let mut frr = Frr::start_with_zebra(Programs::Machine, &far, "")?;
-    frr.add(
-        &far,
-        "ripd",
-        "router rip\n version 2\n network n1\n network n2\n redistribute connected\n timers basic 5 20 10\n",
-    )?;
+    let ripd =
+        "router rip\n version 2\n network n1\n network n2\n redistribute connected\n timers basic 5 20 10\n";
+    frr.add(&far, &[("ripd", ripd)])?;
     let _bird = bgp(&bird, 65000, "203.0.113.0/24", "bgp_next_hop = 192.0.2.9;")?;
     let configuration = format!(
         "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[rip]\nupdate = 5\ntimeout = 20\ngarbage = 10\nfamilies = \"ipv4\"\n{}{}\
@@ -353,13 +356,17 @@ fn each_vrf_has_routes_of_its_own() -> Result<()> {
 
 #[test]
 fn keys_are_those_of_frr_and_bird_and_others_are_refused() -> Result<()> {
+    Programs::all().try_for_each(|programs| keys_are_theirs(&programs))
+}
+
+fn keys_are_theirs(programs: &Programs) -> Result<()> {
     let row = row()?;
     let keys = "key chain k\n key 1\n  key-string hidden\n exit\nexit\n\
                 interface n1\n ip rip authentication mode md5 auth-length rfc\n \
                 ip rip authentication key-chain k\nexit";
-    let _frr = frr(&row.frr, "n1", keys)?;
+    let _frr = frr(programs, &row.frr, "n1", keys)?;
     let bird = "authentication cryptographic; password \"secret of both\" { id 5; algorithm hmac sha256; };";
-    let _bird = self::bird(&row.bird, "n2", bird)?;
+    let _bird = self::bird(programs, &row.bird, "n2", bird)?;
     let key = |id, algorithm, secret| {
         format!("[[rip.interface.key]]\nid = {id}\nalgorithm = \"{algorithm}\"\nsecret = \"{secret}\"")
     };

@@ -73,7 +73,7 @@ pub struct Rip<P: Protocol, Q = AcceptAll> {
     pub(crate) started: Instant,
     /// Of the last call.
     pub(crate) now: Instant,
-    /// Since when there is an interface that is not passive.
+    /// Since when there is an interface.
     active: Option<Instant>,
     /// The interface whose turn it was to send.
     pub(crate) last_sent: Option<u32>,
@@ -207,8 +207,8 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     }
 
     fn note_active(&mut self, now: Instant) {
-        let any = self.links.values().any(|link| !link.config.passive);
-        self.active = any.then(|| self.active.unwrap_or(now));
+        let active = self.active.unwrap_or(now);
+        self.active = (!self.links.is_empty()).then_some(active);
     }
 
     /// Tells neighbours a route that another protocol has, until [`Rip::withdraw_redistributed`]; again, to change it. While it
@@ -326,14 +326,14 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
     }
 
-    /// Whether the neighbours had time to tell their tables: a whole update interval, and what it may be longer, is over since
-    /// there is an interface that is not passive; or there is none.
+    /// Whether the neighbours had time to tell their tables, with one message lost: two update intervals, and what one may be
+    /// longer, are over since there is an interface; or there is none.
     pub fn is_synchronised(&self, now: Instant) -> bool {
         self.synchronised().is_none_or(|at| now >= at)
     }
 
     fn synchronised(&self) -> Option<Instant> {
-        self.active.map(|active| active + self.settings.update + self.settings.jitter())
+        self.active.map(|active| active + 2 * self.settings.update + self.settings.jitter())
     }
 
     /// What has changed since it was asked the last time. Several changes of one destination are one.
