@@ -6,18 +6,18 @@
 //!
 //! A group that is sent several paths of a prefix (RFC 7911) has a route for each source, under the source's number.
 
-mod audience;
 mod chain;
 mod merge;
 mod outgoing;
+mod recipients;
 
 use holdfast_bgp_wire::{UpdateEncoder, nlri::Identified};
 use holdfast_types::{HashKey, IpPrefix};
 
 pub(crate) use self::{
-    audience::{Audience, Before, Side},
-    chain::Marks,
+    chain::SetIndex,
     outgoing::{Outgoing, Run, Target},
+    recipients::{Before, Recipients, Side},
 };
 use self::{
     chain::{Announced, Chain, END, attributes, encode_chain},
@@ -27,7 +27,7 @@ use self::{
 use crate::{
     PeerIndex,
     core::Core,
-    export::rules::Judged,
+    export::rules::ExportDecision,
     fanout::Change,
     journal::format::{Announced as ToldAs, OURS_AGAIN, PeerNumber},
     path::{Path, SetId, SourceId},
@@ -133,10 +133,10 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// Starts a window; what the one before left is dropped.
-    pub(crate) fn begin(&mut self, core: &Core, marks: &mut Marks, audience: &Audience<'_>) {
+    pub(crate) fn begin(&mut self, core: &Core, marks: &mut SetIndex, recipients: &Recipients<'_>) {
         marks.begin(core.sets.numbers());
-        audience.current.begin_window();
-        audience.previous.begin_window();
+        recipients.current.begin_window();
+        recipients.previous.begin_window();
         self.chains.clear();
         self.latest = None;
         self.announced.clear();
@@ -168,51 +168,51 @@ impl<P: IpPrefix> Window<P> {
     pub(crate) fn add(
         &mut self,
         core: &mut Core,
-        marks: &mut Marks,
-        audience: &Audience<'_>,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
         alike: &[Change<P>],
         before: Before,
         side: Side,
     ) {
         let Some(&Change { prefix, old, new }) = alike.first() else { return };
         let was = match before {
-            Before::Told(side) => audience.group(side).judge(core, prefix, old),
+            Before::Announced(side) => recipients.group(side).judge(core, prefix, old),
             Before::Unknown => None,
         };
-        let now = self.place(core, marks, audience, prefix, (new, side));
-        let one_by_one = alike.len() > 1 && !audience.holds_for_all::<P>(core, (before, old), (new, side));
+        let now = self.place(core, marks, recipients, prefix, (new, side));
+        let one_by_one = alike.len() > 1 && !recipients.holds_for_all::<P>(core, (before, old), (new, side));
         let (alike, others) = alike.split_at(if one_by_one { 1 } else { alike.len() });
         if core.seams.are_watched() {
-            alike.iter().for_each(|change| self.pass(core, audience, change, (before, was), now));
+            alike.iter().for_each(|change| self.pass(core, recipients, change, (before, was), now));
         }
         match (was, now) {
             (None, None) if before == Before::Unknown => {
-                self.retire(core, audience, Target::All, new.source, alike);
+                self.retire(core, recipients, Target::All, new.source, alike);
             }
             (None, None) => {}
             (None, Some(place)) => {
                 self.announce(place, alike);
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
-                    self.retire(core, audience, Target::Only(peer), new.source, alike);
+                    self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
             }
-            (Some(_), None) => match self.retract(core, audience, old, alike.len()) {
-                Some(_) if audience.is_alone_and_silent() => {}
-                Some(peer) => self.retire(core, audience, Target::Except(peer), old.source, alike),
-                None => self.retire(core, audience, Target::All, old.source, alike),
+            (Some(_), None) => match self.retract(core, recipients, old, alike.len()) {
+                Some(_) if recipients.is_alone_and_silent() => {}
+                Some(peer) => self.retire(core, recipients, Target::Except(peer), old.source, alike),
+                None => self.retire(core, recipients, Target::All, old.source, alike),
             },
             (Some(was), Some(place))
-                if self.is_renewed(core, audience, (before, old, was), (new, side), place) => {}
+                if self.is_renewed(core, recipients, (before, old, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
-                let had_none = self.retract(core, audience, old, alike.len());
+                let had_none = self.retract(core, recipients, old, alike.len());
                 self.announce(place, alike);
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
-                    self.retire(core, audience, Target::Only(peer), new.source, alike);
+                    self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
             }
         }
         for change in others {
-            self.add(core, marks, audience, std::slice::from_ref(change), before, side);
+            self.add(core, marks, recipients, std::slice::from_ref(change), before, side);
         }
     }
 
@@ -222,19 +222,19 @@ impl<P: IpPrefix> Window<P> {
     fn is_renewed(
         &self,
         core: &Core,
-        audience: &Audience<'_>,
-        (before, old, was): (Before, Path, Judged),
+        recipients: &Recipients<'_>,
+        (before, old, was): (Before, Path, ExportDecision),
         (new, side): (Path, Side),
         place: Place,
     ) -> bool {
         let now = self.chains[place.chain as usize].judged;
         let is_same_peer = || core.sources.get(old.source).peer == core.sources.get(new.source).peer;
-        before == Before::Told(side)
+        before == Before::Announced(side)
             && match old.source == new.source {
                 false => now == was && is_same_peer(),
                 true => {
                     (now.outcome, now.originator) == (was.outcome, was.originator)
-                        && !audience.group(side).export.announces_validity
+                        && !recipients.group(side).export.announces_validity
                         && core.differ_in_states_only(was.set, now.set)
                 }
             }
@@ -245,14 +245,14 @@ impl<P: IpPrefix> Window<P> {
     fn retire(
         &mut self,
         core: &Core,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         target: Target,
         source: SourceId,
         changes: &[Change<P>],
     ) {
         let prefixes = changes.iter().map(|change| change.prefix);
         match target {
-            _ if audience.tells_each::<P>() => {
+            _ if recipients.tells_each::<P>() => {
                 let identifier = core.sources.get(source).identifier;
                 let path = |prefix| (target, Identified { identifier, prefix });
                 self.withdrawn_paths.extend(prefixes.map(path));
@@ -278,22 +278,22 @@ impl<P: IpPrefix> Window<P> {
     pub(crate) fn resume(
         &mut self,
         core: &mut Core,
-        marks: &mut Marks,
-        audience: &Audience<'_>,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
         route: Identified<P>,
         told: Option<Known>,
         best: Path,
     ) {
         let prefix = route.prefix;
         let change = Change { prefix, old: Path::NONE, new: best };
-        let now = self.place(core, marks, audience, prefix, (best, Side::Current));
+        let now = self.place(core, marks, recipients, prefix, (best, Side::Current));
         if core.seams.are_watched() {
-            self.pass(core, audience, &change, (Before::Unknown, None), now);
+            self.pass(core, recipients, &change, (Before::Unknown, None), now);
         }
         let (told, place) = match (told, now) {
             (None, None) => return,
             (None, Some(place)) => return self.announce(place, &[change]),
-            (Some(told), None) => return self.withdraw_known(audience, &told, route),
+            (Some(told), None) => return self.withdraw_known(recipients, &told, route),
             (Some(told), Some(place)) => (told, place),
         };
         let (ToldAs { hash, source }, also_except) = told;
@@ -301,16 +301,16 @@ impl<P: IpPrefix> Window<P> {
         // when it is up anew.
         let is_same = also_except.is_empty()
             && is_same_source(source, self.chains[place.chain as usize].source)
-            && self.hash(core, audience, place.chain) == Some(hash);
+            && self.hash(core, recipients, place.chain) == Some(hash);
         if is_same {
             self.tally.announce(place.member, 1);
             return;
         }
         self.announce(place, &[change]);
         // The one that was not told, if it is among those who are told now.
-        let except = audience.named(source);
+        let except = recipients.named(source);
         let had_it = |peer: &PeerIndex| {
-            except != Some(*peer) && also_except.iter().all(|other| audience.named(*other) != Some(*peer))
+            except != Some(*peer) && also_except.iter().all(|other| recipients.named(*other) != Some(*peer))
         };
         if let Some(peer) = place.member.filter(had_it) {
             self.take_back(Target::Only(peer), route);
@@ -320,32 +320,33 @@ impl<P: IpPrefix> Window<P> {
     /// A route that nobody may have any more, of which is known who was told.
     pub(crate) fn withdraw_known(
         &mut self,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         (told, also_except): &Known,
         route: Identified<P>,
     ) {
-        match audience.named(told.source) {
+        match recipients.named(told.source) {
             _ if !also_except.is_empty() => {
-                let except = also_except.iter().chain([&told.source]).filter_map(|who| audience.named(*who));
+                let except =
+                    also_except.iter().chain([&told.source]).filter_map(|who| recipients.named(*who));
                 let except = PeerSet::from_iter(except);
-                for peer in audience.members.iter().filter(|peer| !except.contains(*peer)) {
+                for peer in recipients.members.iter().filter(|peer| !except.contains(*peer)) {
                     self.take_back(Target::Only(peer), route);
                 }
                 // Those who join later do not have it either.
                 self.forgotten.push(route);
             }
             None => self.take_back(Target::All, route),
-            Some(_) if audience.is_alone_and_silent() => {}
+            Some(_) if recipients.is_alone_and_silent() => {}
             Some(peer) => self.take_back(Target::Except(peer), route),
         }
     }
 
     /// Stands for the attributes of a chain.
-    fn hash(&mut self, core: &Core, audience: &Audience<'_>, chain: u32) -> Option<u64> {
+    fn hash(&mut self, core: &Core, recipients: &Recipients<'_>, chain: u32) -> Option<u64> {
         let chain = &mut self.chains[chain as usize];
         if chain.hash.is_none() {
-            let (named, _) = attributes::<P>(core, audience, chain, &mut self.attributes)?;
-            chain.hash = audience.journal.map(|(hasher, _)| hasher.hash(&self.attributes, named));
+            let (named, _) = attributes::<P>(core, recipients, chain, &mut self.attributes)?;
+            chain.hash = recipients.journal.map(|(hasher, _)| hasher.hash(&self.attributes, named));
         }
         chain.hash
     }
@@ -355,15 +356,15 @@ impl<P: IpPrefix> Window<P> {
     fn pass(
         &self,
         core: &Core,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         &Change { prefix, old, new }: &Change<P>,
-        (before, was): (Before, Option<Judged>),
+        (before, was): (Before, Option<ExportDecision>),
         now: Option<Place>,
     ) {
-        let lane = audience.lane::<P>(new.source);
-        let number = |path: Path, judged: Judged| RouteNumber::new(path.source, judged.set);
+        let lane = recipients.lane::<P>(new.source);
+        let number = |path: Path, judged: ExportDecision| RouteNumber::new(path.source, judged.set);
         let (known, was) = match before {
-            Before::Told(_) => {
+            Before::Announced(_) => {
                 (Old::Is(RouteNumber::of(old)), Old::Is(was.map(|judged| number(old, judged))))
             }
             Before::Unknown => (Old::Unknown, Old::Unknown),
@@ -379,11 +380,11 @@ impl<P: IpPrefix> Window<P> {
     fn retract(
         &mut self,
         core: &Core,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         path: Path,
         prefixes: usize,
     ) -> Option<PeerIndex> {
-        let member = audience.member(core, path.source);
+        let member = recipients.member(core, path.source);
         self.tally.announce(member, -(prefixes as i64));
         member
     }
@@ -402,8 +403,8 @@ impl<P: IpPrefix> Window<P> {
     fn place(
         &mut self,
         core: &mut Core,
-        marks: &mut Marks,
-        audience: &Audience<'_>,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
         prefix: P,
         (path, side): (Path, Side),
     ) -> Option<Place> {
@@ -414,23 +415,23 @@ impl<P: IpPrefix> Window<P> {
             Some(latest) if (latest.set, latest.source, latest.side) == (path.set, path.source, side) => {
                 Some(latest.place)
             }
-            Some(_) | None => self.find_place(core, marks, audience, prefix, (path, side)),
+            Some(_) | None => self.find_place(core, marks, recipients, prefix, (path, side)),
         }
     }
 
     fn find_place(
         &mut self,
         core: &mut Core,
-        marks: &mut Marks,
-        audience: &Audience<'_>,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
         prefix: P,
         (path, side): (Path, Side),
     ) -> Option<Place> {
-        let group = audience.group(side);
+        let group = recipients.group(side);
         let judged = group.judge(core, prefix, path)?;
-        let member = audience.member(core, path.source);
-        let source = audience.source_number(core, path.source);
-        let identifier = audience.tells_each::<P>().then(|| core.sources.get(path.source).identifier);
+        let member = recipients.member(core, path.source);
+        let source = recipients.source_number(core, path.source);
+        let identifier = recipients.tells_each::<P>().then(|| core.sources.get(path.source).identifier);
         let chain = self.chain(marks.chain(path.set), (member, source, identifier, side, judged));
         let place = Place { chain, member };
         self.latest = group.remembers::<P>(core, path).then_some(Latest {
@@ -444,12 +445,12 @@ impl<P: IpPrefix> Window<P> {
 
     /// A prefix that nobody may have any more, whatever was announced; not counted. Where several paths are told, that
     /// of the source.
-    pub(crate) fn withdraw(&mut self, core: &Core, audience: &Audience<'_>, source: SourceId, prefix: P) {
+    pub(crate) fn withdraw(&mut self, core: &Core, recipients: &Recipients<'_>, source: SourceId, prefix: P) {
         for seam in [Seam::FanoutToExport, Seam::ExportToAdjRibOut] {
-            core.seams.pass(seam, audience.lane::<P>(source), prefix, Old::Unknown, None);
+            core.seams.pass(seam, recipients.lane::<P>(source), prefix, Old::Unknown, None);
         }
         let change = Change { prefix, old: Path::NONE, new: Path::NONE };
-        self.retire(core, audience, Target::All, source, &[change]);
+        self.retire(core, recipients, Target::All, source, &[change]);
     }
 
     /// The chain of routes that are announced in this way.
@@ -461,7 +462,7 @@ impl<P: IpPrefix> Window<P> {
             PeerNumber,
             Option<u32>,
             Side,
-            Judged,
+            ExportDecision,
         ),
     ) -> u32 {
         let mut at = *head;
@@ -489,8 +490,8 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// Encodes the window: withdrawals first, then each chain.
-    pub(crate) fn encode(&mut self, core: &Core, audience: &Audience<'_>, out: &mut Outgoing) {
-        let encoder = UpdateEncoder::new(audience.current.export.max_message_len);
+    pub(crate) fn encode(&mut self, core: &Core, recipients: &Recipients<'_>, out: &mut Outgoing) {
+        let encoder = UpdateEncoder::new(recipients.current.export.max_message_len);
         withdraw(encoder, self.withdrawn.iter().copied(), out);
         out.close(Target::All);
         self.withdrawn_from.sort_unstable();
@@ -499,7 +500,7 @@ impl<P: IpPrefix> Window<P> {
             out.close(part[0].0);
         }
         if let Some(recorder) = out.recorder.as_mut().filter(|_| !self.forgotten.is_empty()) {
-            match audience.tells_each::<P>() {
+            match recipients.tells_each::<P>() {
                 true => recorder.paths_withdrawn(self.forgotten.iter().copied()),
                 false => recorder.withdrawn(self.forgotten.iter().map(|route| route.prefix)),
             }
@@ -511,7 +512,7 @@ impl<P: IpPrefix> Window<P> {
             out.close(part[0].0);
         }
         for chain in &self.chains {
-            encode_chain(core, audience, encoder, chain, &self.announced, &mut self.attributes, out);
+            encode_chain(core, recipients, encoder, chain, &self.announced, &mut self.attributes, out);
         }
     }
 

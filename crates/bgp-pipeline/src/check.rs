@@ -10,7 +10,7 @@ use holdfast_types::Prefix;
 
 use crate::{
     PeerIndex,
-    seam::{Lane, Observer, Old, Passage, RouteNumber, Seam},
+    seam::{Observer, Old, RouteEvent, RouteNumber, Seam, StreamKey},
     stage::{Batch, Stage},
 };
 
@@ -22,7 +22,7 @@ use crate::{
 /// At the first violation, with seam, lane and change.
 #[derive(Debug, Default)]
 pub struct CheckStage {
-    held: HashMap<(Seam, Lane), BTreeMap<Prefix, RouteNumber>>,
+    held: HashMap<(Seam, StreamKey), BTreeMap<Prefix, RouteNumber>>,
 }
 
 impl CheckStage {
@@ -33,7 +33,7 @@ impl CheckStage {
 }
 
 impl Observer for CheckStage {
-    fn pass(&mut self, passage: &Passage) {
+    fn pass(&mut self, passage: &RouteEvent) {
         let held = self.held.entry((passage.seam, passage.lane)).or_default();
         let before = match passage.new {
             Some(new) => held.insert(passage.prefix, new),
@@ -43,7 +43,7 @@ impl Observer for CheckStage {
         assert!(kept, "contract between stages: {passage:?} follows {before:?}");
     }
 
-    fn fork(&mut self, from: Lane, to: Lane) {
+    fn fork(&mut self, from: StreamKey, to: StreamKey) {
         let held = self
             .held
             .iter()
@@ -52,7 +52,7 @@ impl Observer for CheckStage {
         self.held.extend(held);
     }
 
-    fn join(&mut self, lane: Lane, into: Lane) {
+    fn join(&mut self, lane: StreamKey, into: StreamKey) {
         let lanes = self.held.keys().filter_map(|(seam, at)| Some((*seam, at.moved(lane, into)?)));
         let lanes = lanes.chain(self.held.keys().filter(|(_, at)| at.moved(into, into).is_some()).copied());
         for (seam, other) in lanes.collect::<BTreeSet<_>>() {
@@ -63,12 +63,12 @@ impl Observer for CheckStage {
         }
     }
 
-    fn end(&mut self, lane: Lane) {
+    fn end(&mut self, lane: StreamKey) {
         self.held.retain(|(_, other), _| other.moved(lane, lane).is_none());
     }
 }
 
-impl Lane {
+impl StreamKey {
     /// What `to` has in the place of this lane, if this is `from` or one of its parts.
     fn moved(self, from: Self, to: Self) -> Option<Self> {
         match (self, from, to) {
@@ -83,9 +83,9 @@ impl Lane {
 impl Stage for CheckStage {
     fn push(&mut self, batch: &mut Batch<'_>) {
         for change in batch.changes.iter() {
-            self.pass(&Passage {
+            self.pass(&RouteEvent {
                 seam: Seam::ImportToSlot,
-                lane: Lane::Peer(batch.peer.0, batch.path),
+                lane: StreamKey::Peer(batch.peer.0, batch.path),
                 prefix: change.prefix,
                 old: Old::Is(change.old.map(|set| RouteNumber(set.0))),
                 new: change.new.map(|set| RouteNumber(set.0)),
@@ -94,7 +94,7 @@ impl Stage for CheckStage {
     }
 
     fn peer_down(&mut self, peer: PeerIndex) {
-        self.held.retain(|(_, lane), _| !matches!(lane, Lane::Peer(of, _) if *of == peer.0));
+        self.held.retain(|(_, lane), _| !matches!(lane, StreamKey::Peer(of, _) if *of == peer.0));
     }
 
     fn holds(&self, _: Instant, _: PeerIndex, _: Prefix) -> Option<Cow<'static, str>> {

@@ -14,10 +14,10 @@ use crate::{
     PeerIndex, SpeakerConfig,
     class::{Class, ClassId, Classes, Policy},
     next_hop::{NextHopId, NextHops},
-    path::{Flags, Mosts, Path, SetId, SourceId},
+    path::{Flags, Path, PathCounts, SetId, SourceId},
     rewrite,
     route::RouteView,
-    seam::{Lane, Old, RouteNumber, Seam, Seams},
+    seam::{Old, RouteNumber, Seam, Seams, StreamKey},
     sets::{Absent, AttributeSets, Identity, Owner, SetFlags, Verdict},
     source::Sources,
 };
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     /// Whether it has changed next hops to settle.
     pub(crate) next_hops_moving: bool,
     /// By family, what groups are sent that are sent several paths of a prefix: changes of each are told.
-    pub(crate) mosts: [Mosts; 2],
+    pub(crate) mosts: [PathCounts; 2],
     /// Whether it has every choice made anew.
     pub(crate) deciding_anew: bool,
     pub(crate) seams: Seams,
@@ -309,7 +309,7 @@ impl Core {
     /// A source's path has become another (or none): passes the seams up to the decision.
     #[cold]
     pub(crate) fn pass_in(&mut self, prefix: Prefix, old: Path, new: Path) {
-        let lane = Lane::Session(if new.is_some() { new.source.0 } else { old.source.0 });
+        let lane = StreamKey::Session(if new.is_some() { new.source.0 } else { old.source.0 });
         let (was, is) = (self.passing(prefix, old), self.passing(prefix, new));
         let seams = [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
         for (seam, (was, is)) in seams.into_iter().zip(was.into_iter().zip(is)) {

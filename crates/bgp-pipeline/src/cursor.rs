@@ -9,10 +9,10 @@ use holdfast_types::IpPrefix;
 
 use crate::{
     Limits,
-    adj_rib_out::{Audience, Before, Marks, Outgoing, Side},
+    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side},
     core::Core,
     fanout::Change,
-    path::{Mosts, Path, SourceId},
+    path::{Path, PathCounts, SourceId},
     table::Table,
     told::{Known, ToldFamily},
 };
@@ -206,10 +206,10 @@ impl<P: IpPrefix> Cursor<P> {
 /// What is needed to encode.
 pub(crate) struct Encoding<'a> {
     pub(crate) core: &'a mut Core,
-    pub(crate) marks: &'a mut Marks,
+    pub(crate) marks: &'a mut SetIndex,
     pub(crate) limits: Limits,
     /// By family, what is read by other streams of the changes that a walk finds, for those that are sent several paths.
-    pub(crate) others: [Mosts; 2],
+    pub(crate) others: [PathCounts; 2],
 }
 
 /// What became of an attempt to encode more.
@@ -234,11 +234,11 @@ impl<P: IpPrefix> Table<P> {
     pub(crate) fn advance(
         &mut self,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
         out: &mut Outgoing,
     ) -> Advance {
-        self.window.begin(encoding.core, encoding.marks, audience);
+        self.window.begin(encoding.core, encoding.marks, recipients);
         if cursor.lost {
             (cursor.position, cursor.lost) = (self.rib.log.start(), false);
             cursor.walk = Some(Walk::new(WalkKind::Lost));
@@ -248,24 +248,24 @@ impl<P: IpPrefix> Table<P> {
             out.refresh::<P>(RouteRefresh::BORR);
         }
         let advance = if cursor.position < self.rib.log.end() {
-            match audience.current.export.viewer {
-                None => self.read_log(cursor, audience, encoding),
-                Some(_) => self.read_log_for_view(cursor, audience, encoding),
+            match recipients.current.export.viewer {
+                None => self.read_log(cursor, recipients, encoding),
+                Some(_) => self.read_log_for_view(cursor, recipients, encoding),
             }
             Advance::Some
         } else {
             match cursor.walk {
                 None if cursor.has_left() => {
-                    self.withdraw_left(cursor, audience, encoding);
+                    self.withdraw_left(cursor, recipients, encoding);
                     cursor.forget_told();
                     Advance::Some
                 }
                 None => return Advance::Idle,
-                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, audience, encoding),
-                Some(walk) => self.walk(walk, cursor, audience, encoding),
+                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, recipients, encoding),
+                Some(walk) => self.walk(walk, cursor, recipients, encoding),
             }
         };
-        self.window.encode(encoding.core, audience, out);
+        self.window.encode(encoding.core, recipients, out);
         match advance {
             Advance::Synced { end_of_rib, refresh } => {
                 if end_of_rib {
@@ -280,22 +280,22 @@ impl<P: IpPrefix> Table<P> {
         advance
     }
 
-    fn read_log(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &mut Encoding<'_>) {
+    fn read_log(&mut self, cursor: &mut Cursor<P>, recipients: &Recipients<'_>, encoding: &mut Encoding<'_>) {
         let Encoding { core, marks, limits, .. } = encoding;
         let changes = self.rib.log.read(cursor.position, limits.window);
-        let each = audience.current.export.paths::<P>() != 0;
+        let each = recipients.current.export.paths::<P>() != 0;
         let is_mixed = each || self.rib.log.is_mixed(cursor.position);
         cursor.position += changes.len() as u64;
         let mut merged = self.window.merge(changes, is_mixed.then_some(each));
         if cursor.walk.is_some() || cursor.told.is_some() {
-            self.read_beside_walk(&mut merged, cursor, audience, (core, marks));
+            self.read_beside_walk(&mut merged, cursor, recipients, (core, marks));
         } else {
-            if each || audience.default_route.is_some() {
-                merged.iter_mut().for_each(|change| *change = audience.select_both(Side::Current, *change));
+            if each || recipients.default_route.is_some() {
+                merged.iter_mut().for_each(|change| *change = recipients.select_both(Side::Current, *change));
             }
-            let (before, now) = (Before::Told(Side::Current), Side::Current);
+            let (before, now) = (Before::Announced(Side::Current), Side::Current);
             for alike in merged.chunk_by(Change::is_like).filter(|alike| !alike[0].is_none()) {
-                self.window.add(core, marks, audience, alike, before, now);
+                self.window.add(core, marks, recipients, alike, before, now);
             }
         }
         self.window.recycle(merged);
@@ -306,8 +306,8 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         changes: &mut [Change<P>],
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
-        (core, marks): (&mut Core, &mut Marks),
+        recipients: &Recipients<'_>,
+        (core, marks): (&mut Core, &mut SetIndex),
     ) {
         for change in changes {
             let prefix = change.prefix;
@@ -318,14 +318,14 @@ impl<P: IpPrefix> Table<P> {
                     Side::Current
                 }
             };
-            *change = audience.select_both(side, *change);
+            *change = recipients.select_both(side, *change);
             match pending {
                 // The walk will come by.
                 Some(WalkKind::Dump | WalkKind::Resume) => continue,
                 // Also where none of these paths is told now: they may have been.
                 Some(WalkKind::Lost) => {
-                    if !audience.passes(core, prefix, change.new) {
-                        self.window.withdraw(core, audience, change.new.source, prefix);
+                    if !recipients.passes(core, prefix, change.new) {
+                        self.window.withdraw(core, recipients, change.new.source, prefix);
                     }
                     continue;
                 }
@@ -335,12 +335,19 @@ impl<P: IpPrefix> Table<P> {
                 Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Refresh) | None => {}
             }
             // A walk has come by while it was not there: only now is what was told of it compared.
-            let route = audience.route(core, prefix, change.new.source);
+            let route = recipients.route(core, prefix, change.new.source);
             if let Some(told) = cursor.take_told(route) {
-                self.window.resume(core, marks, audience, route, Some(told), change.new);
+                self.window.resume(core, marks, recipients, route, Some(told), change.new);
                 continue;
             }
-            self.window.add(core, marks, audience, std::slice::from_ref(change), Before::Told(side), side);
+            self.window.add(
+                core,
+                marks,
+                recipients,
+                std::slice::from_ref(change),
+                Before::Announced(side),
+                side,
+            );
         }
     }
 
@@ -349,21 +356,21 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &Encoding<'_>,
     ) -> Advance {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = walk.after.map_or(Unbounded, Excluded);
         let mut last = None;
         self.window.tally.restarted = walk.after.is_none();
-        if audience.current.export.reads_each(usize::from(P::WIDTH != 32)) {
-            last = self.withdraw_gone_paths(walk.after, audience, encoding);
+        if recipients.current.export.reads_each(usize::from(P::WIDTH != 32)) {
+            last = self.withdraw_gone_paths(walk.after, recipients, encoding);
         } else {
             for &prefix in self.gone.range((from, Unbounded)).take(encoding.limits.window) {
                 last = Some(prefix);
                 let best = self.rib.best(prefix);
-                if !audience.select(Side::Current, prefix, best).is_some() {
-                    self.window.withdraw(encoding.core, audience, SourceId::LOCAL, prefix);
+                if !recipients.select(Side::Current, prefix, best).is_some() {
+                    self.window.withdraw(encoding.core, recipients, SourceId::LOCAL, prefix);
                 }
             }
         }
@@ -378,7 +385,7 @@ impl<P: IpPrefix> Table<P> {
     fn withdraw_gone_paths(
         &mut self,
         after: Option<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &Encoding<'_>,
     ) -> Option<P> {
         use std::ops::Bound::{Excluded, Unbounded};
@@ -391,29 +398,34 @@ impl<P: IpPrefix> Table<P> {
                 break;
             }
             last = Some(prefix);
-            let is_gone = match audience.current.export.paths::<P>() {
+            let is_gone = match recipients.current.export.paths::<P>() {
                 // A best path of a session that has ended is no path any more, and its removal is told to nobody.
                 0 => {
                     is_next && {
                         let standing = self.rib.paths(prefix).into_iter().find(|path| path.standing() != 0);
-                        !audience.select(Side::Current, prefix, standing.unwrap_or(Path::NONE)).is_some()
+                        !recipients.select(Side::Current, prefix, standing.unwrap_or(Path::NONE)).is_some()
                     }
                 }
                 _ => self.rib.path_of(prefix, source).standing() == 0,
             };
             if is_gone {
-                self.window.withdraw(encoding.core, audience, source, prefix);
+                self.window.withdraw(encoding.core, recipients, source, prefix);
             }
         }
         last
     }
 
     /// The prefixes that an earlier process has announced, and that are not there any more.
-    fn withdraw_left(&mut self, cursor: &mut Cursor<P>, audience: &Audience<'_>, encoding: &Encoding<'_>) {
+    fn withdraw_left(
+        &mut self,
+        cursor: &mut Cursor<P>,
+        recipients: &Recipients<'_>,
+        encoding: &Encoding<'_>,
+    ) {
         let Some(told) = &mut cursor.told else { return };
         let ours_are_awaited = encoding.core.ours_are_awaited;
         for (route, known) in told.take_some(encoding.limits.window, ours_are_awaited) {
-            self.window.withdraw_known(audience, &known, route);
+            self.window.withdraw_known(recipients, &known, route);
         }
     }
 
@@ -421,24 +433,24 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
     ) -> Advance {
-        let export = &audience.current.export;
+        let export = &recipients.current.export;
         let (last, done) = match (export.viewer, export.paths::<P>()) {
-            (Some(_), _) => self.walk_for_view(walk, cursor, audience, encoding),
-            (None, 0) => self.walk_best(walk, cursor, audience, encoding),
-            (None, _) => self.walk_each(walk, cursor, audience, encoding),
+            (Some(_), _) => self.walk_for_view(walk, cursor, recipients, encoding),
+            (None, 0) => self.walk_best(walk, cursor, recipients, encoding),
+            (None, _) => self.walk_each(walk, cursor, recipients, encoding),
         };
         // A default route alone is a page, too: the walk goes on after it.
-        let default = audience.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
+        let default = recipients.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
         match last.or(default) {
             Some(last) => {
                 cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
                 Advance::Some
             }
             None if cursor.has_left() => {
-                self.withdraw_left(cursor, audience, encoding);
+                self.withdraw_left(cursor, recipients, encoding);
                 Advance::Some
             }
             None => {
@@ -463,7 +475,7 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, others } = encoding;
@@ -471,7 +483,7 @@ impl<P: IpPrefix> Table<P> {
         let page = rib.page_of_each(core, walk.after, limits.window, others[usize::from(P::WIDTH != 32)]);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
-        let default = audience.default_route.filter(|_| walk.after.is_none());
+        let default = recipients.default_route.filter(|_| walk.after.is_none());
         let default = default.map(|path| Change { prefix: P::from_bits(0, 0), old: path, new: path });
         if walk.kind == WalkKind::Resume {
             window.tally.restarted = walk.after.is_none();
@@ -480,33 +492,33 @@ impl<P: IpPrefix> Table<P> {
             let default = default.as_slice();
             for (whole, paths) in std::iter::once((None, default)).chain(paths) {
                 for &Change { prefix, new, .. } in paths {
-                    let route = audience.route(core, prefix, new.source);
+                    let route = recipients.route(core, prefix, new.source);
                     let told = cursor.take_told(route);
-                    let new = audience.select(Side::Current, prefix, new);
-                    window.resume(core, marks, audience, route, told, new);
+                    let new = recipients.select(Side::Current, prefix, new);
+                    window.resume(core, marks, recipients, route, told, new);
                 }
                 for (route, known) in whole.map(|prefix| cursor.take_rest(core, prefix)).unwrap_or_default() {
-                    window.withdraw_known(audience, &known, route);
+                    window.withdraw_known(recipients, &known, route);
                 }
             }
             return page.extent();
         }
         for Change { prefix, old, new } in default.into_iter().chain(page.paths.iter().copied()) {
-            cursor.take_told(audience.route(core, prefix, new.source));
+            cursor.take_told(recipients.route(core, prefix, new.source));
             let (before, old) = match walk.kind {
-                WalkKind::Dump => (Before::Told(Side::Current), old.absent()),
+                WalkKind::Dump => (Before::Announced(Side::Current), old.absent()),
                 WalkKind::Refresh => {
-                    (Before::Told(Side::Current), audience.select(Side::Current, prefix, old))
+                    (Before::Announced(Side::Current), recipients.select(Side::Current, prefix, old))
                 }
                 // What the page itself has found is told to nobody else, and later to nobody at all.
-                WalkKind::Filter if old == new && audience.agree_on(prefix) => continue,
+                WalkKind::Filter if old == new && recipients.agree_on(prefix) => continue,
                 WalkKind::Policy | WalkKind::Filter => {
-                    (Before::Told(Side::Previous), audience.select(Side::Previous, prefix, old))
+                    (Before::Announced(Side::Previous), recipients.select(Side::Previous, prefix, old))
                 }
                 WalkKind::Lost | WalkKind::Resume => (Before::Unknown, old),
             };
-            let change = Change { prefix, old, new: audience.select(Side::Current, prefix, new) };
-            window.add(core, marks, audience, &[change], before, Side::Current);
+            let change = Change { prefix, old, new: recipients.select(Side::Current, prefix, new) };
+            window.add(core, marks, recipients, &[change], before, Side::Current);
         }
         page.extent()
     }
@@ -516,7 +528,7 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, .. } = encoding;
@@ -524,22 +536,22 @@ impl<P: IpPrefix> Table<P> {
         let mut page = rib.page(walk.after, limits.window);
         let default = P::from_bits(0, 0);
         let is_missing = page.first().is_none_or(|(first, _)| *first != default);
-        if walk.after.is_none() && is_missing && audience.default_route.is_some() {
+        if walk.after.is_none() && is_missing && recipients.default_route.is_some() {
             page.insert(0, (default, Path::NONE));
         }
         window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
         let end = (page.last().map(|(prefix, _)| *prefix), page.len());
         let route = |prefix| Identified { identifier: 0, prefix };
-        let select = |side, (prefix, best)| audience.select(side, prefix, best);
+        let select = |side, (prefix, best)| recipients.select(side, prefix, best);
         let before = match walk.kind {
-            WalkKind::Dump | WalkKind::Refresh => Before::Told(Side::Current),
-            WalkKind::Policy | WalkKind::Filter => Before::Told(Side::Previous),
+            WalkKind::Dump | WalkKind::Refresh => Before::Announced(Side::Current),
+            WalkKind::Policy | WalkKind::Filter => Before::Announced(Side::Previous),
             WalkKind::Lost => Before::Unknown,
             WalkKind::Resume => {
                 for (prefix, best) in page {
                     let best = select(Side::Current, (prefix, best));
                     let told = cursor.take_told(route(prefix));
-                    window.resume(core, marks, audience, route(prefix), told, best);
+                    window.resume(core, marks, recipients, route(prefix), told, best);
                 }
                 return end;
             }
@@ -553,10 +565,10 @@ impl<P: IpPrefix> Table<P> {
             };
             Change { prefix, old, new: select(Side::Current, (prefix, best)) }
         };
-        let passes = |(prefix, _): &(P, Path)| walk.kind != WalkKind::Filter || !audience.agree_on(*prefix);
+        let passes = |(prefix, _): &(P, Path)| walk.kind != WalkKind::Filter || !recipients.agree_on(*prefix);
         let changes: Vec<_> = page.into_iter().filter(passes).map(found).collect();
         for alike in changes.chunk_by(Change::is_like) {
-            window.add(core, marks, audience, alike, before, Side::Current);
+            window.add(core, marks, recipients, alike, before, Side::Current);
         }
         end
     }

@@ -10,7 +10,7 @@ use holdfast_types::{IpPrefix, Prefix, RouterId};
 
 use self::{
     outcomes::{Outcome, Outcomes, REFUSED, UNCHANGED},
-    rules::{Export, Judged, Withheld},
+    rules::{Export, ExportDecision, Withheld},
 };
 use crate::{
     PeerKind,
@@ -51,11 +51,16 @@ impl Group {
 
     /// Whether the path is announced to this group, and how.
     #[inline]
-    pub(crate) fn judge<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
+    pub(crate) fn judge<P: IpPrefix>(
+        &self,
+        core: &mut Core,
+        prefix: P,
+        path: Path,
+    ) -> Option<ExportDecision> {
         if path.is_some() { self.judge_path(core, prefix, path) } else { None }
     }
 
-    fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<Judged> {
+    fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<ExportDecision> {
         if !self.export.wants(prefix) {
             return None;
         }
@@ -73,16 +78,16 @@ impl Group {
             Some(REFUSED) => None,
             Some(UNCHANGED) if self.export.has_own_next_hop(P::WIDTH == 32) => {
                 let set = core.sets.accepted(path.set)?;
-                Some(Judged { set, outcome: Outcome(UNCHANGED.into()), originator })
+                Some(ExportDecision { set, outcome: Outcome(UNCHANGED.into()), originator })
             }
             answer => self.judge_closely(core, prefix, (path.set, originator), answer),
         }
     }
 
     /// The default route of ours is told by the peer's own configuration: policy is not asked.
-    fn judge_default<P: IpPrefix>(&self, core: &mut Core, path: Path) -> Option<Judged> {
+    fn judge_default<P: IpPrefix>(&self, core: &mut Core, path: Path) -> Option<ExportDecision> {
         let set = core.effective(P::from_bits(0, 0).into(), path.set)?;
-        let judged = Judged { set, outcome: Outcome(UNCHANGED.into()), originator: None };
+        let judged = ExportDecision { set, outcome: Outcome(UNCHANGED.into()), originator: None };
         self.export.has_own_next_hop(P::WIDTH == 32).then_some(judged)
     }
 
@@ -111,13 +116,13 @@ impl Group {
         prefix: P,
         (received, originator): (SetId, Option<RouterId>),
         answer: Option<u8>,
-    ) -> Option<Judged> {
+    ) -> Option<ExportDecision> {
         let known = answer.and_then(|answer| Some((core.sets.accepted(received)?, Outcome(answer.into()))));
         let (set, outcome) = match known {
             Some(known) => known,
             None => self.ask(core, prefix.into(), received)?,
         };
-        let judged = Judged { set, outcome, originator };
+        let judged = ExportDecision { set, outcome, originator };
         let edits = self.edits(outcome);
         let next_hop = rewrite::export::next_hop(core, &self.export, P::WIDTH == 32, judged, &edits);
         next_hop.map(|_| judged)

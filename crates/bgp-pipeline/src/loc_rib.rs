@@ -11,8 +11,8 @@ use crate::{
     core::Core,
     decision::{Candidate, Comparison, Decision},
     fanout::{Change, Log},
-    path::{Flags, Mosts, Path, PathLists, SourceId},
-    seam::{Lane, Old, RouteNumber, Seam},
+    path::{Flags, Path, PathCounts, PathLists, SourceId},
+    seam::{Old, RouteNumber, Seam, StreamKey},
     source::RouteCounts,
     stage::{Cause, Stages},
 };
@@ -41,12 +41,12 @@ pub(crate) struct LocRib<P> {
     pub(crate) log: Log<P>,
     /// Edits that wait for others of the same prefix, from [`Self::gather`] to [`Self::settle`].
     gathered: Option<Vec<(P, Edit)>>,
-    room: Room,
+    room: Scratch,
 }
 
 /// Room for one prefix at a time.
 #[derive(Debug, Default)]
-struct Room {
+struct Scratch {
     paths: Vec<Path>,
     before: Vec<Path>,
     visited: Vec<Path>,
@@ -73,7 +73,7 @@ impl<P: IpPrefix> LocRib<P> {
             lists: PathLists::default(),
             log: Log::new(),
             gathered: None,
-            room: Room::default(),
+            room: Scratch::default(),
         }
     }
 
@@ -147,9 +147,9 @@ impl<P: IpPrefix> LocRib<P> {
         &'a mut self,
         core: &'a mut Core,
         stages: Option<&'a mut Stages>,
-    ) -> (&'a mut PrefixTable<P, u64>, Desk<'a, P>) {
+    ) -> (&'a mut PrefixTable<P, u64>, PrefixUpdate<'a, P>) {
         let Self { family, table, lists, log, room, gathered: _ } = self;
-        (table, Desk { family: *family, lists, log, room, core, stages, offered: None, added: 0 })
+        (table, PrefixUpdate { family: *family, lists, log, room, core, stages, offered: None, added: 0 })
     }
 
     /// Looks at up to `budget` prefixes after `from` again; returns where to go on.
@@ -242,7 +242,7 @@ impl<P: IpPrefix> LocRib<P> {
         core: &mut Core,
         after: Option<P>,
         max: usize,
-        others: Mosts,
+        others: PathCounts,
     ) -> EachPage<P> {
         let prefixes: Vec<P> = match after {
             Some(after) => self.table.iter_from(after, false).take(max).map(|(prefix, _)| prefix).collect(),
@@ -290,11 +290,11 @@ impl<P: Copy> EachPage<P> {
 }
 
 /// The parts of a [`LocRib`] beside its table, and what else an event on a prefix needs.
-struct Desk<'a, P> {
+struct PrefixUpdate<'a, P> {
     family: usize,
     lists: &'a mut PathLists,
     log: &'a mut Log<P>,
-    room: &'a mut Room,
+    room: &'a mut Scratch,
     core: &'a mut Core,
     stages: Option<&'a mut Stages>,
     /// What an [`Edit::Put`] is as a candidate, from its first prefix on where that matters: the same for all.
@@ -303,9 +303,9 @@ struct Desk<'a, P> {
     added: u64,
 }
 
-impl<P: IpPrefix> Desk<'_, P> {
+impl<P: IpPrefix> PrefixUpdate<'_, P> {
     /// What groups are sent of this family that are sent several paths of a prefix.
-    fn mosts(&self) -> Mosts {
+    fn mosts(&self) -> PathCounts {
         self.core.mosts[self.family]
     }
 
@@ -354,7 +354,7 @@ impl<P: IpPrefix> Desk<'_, P> {
         prefix: P,
         word: Option<u64>,
         edits: &[(P, Edit)],
-        readers: Mosts,
+        readers: PathCounts,
     ) -> Option<u64> {
         let mut room = std::mem::take(&mut self.room.each);
         room.before.clear();
@@ -586,7 +586,7 @@ impl<P: IpPrefix> Desk<'_, P> {
     fn tell(&mut self, prefix: P, old: Path, new: Path) {
         if self.core.seams.are_watched() {
             let (was, is) = (RouteNumber::of(old), RouteNumber::of(new));
-            self.core.seams.pass(Seam::DecisionToFanout, Lane::LocRib, prefix, Old::Is(was), is);
+            self.core.seams.pass(Seam::DecisionToFanout, StreamKey::LocRib, prefix, Old::Is(was), is);
         }
         self.log.push(Change { prefix, old, new });
     }
@@ -703,8 +703,8 @@ impl<P: IpPrefix> Desk<'_, P> {
     }
 
     /// Chooses among all.
-    fn decide(&mut self, prefix: Prefix, room: &mut Room) -> Path {
-        let Room { paths, decision, .. } = room;
+    fn decide(&mut self, prefix: Prefix, room: &mut Scratch) -> Path {
+        let Scratch { paths, decision, .. } = room;
         let best = decision.choose(self.core, prefix, paths);
         let max_paths = usize::from(self.core.speaker.max_paths);
         if max_paths > 1 {

@@ -282,9 +282,9 @@ impl Path {
 /// How many of the best paths of a prefix groups are told, as for [`Path::within`]: a bit for each number. And whether
 /// some group has a view of its own.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Mosts(u32);
+pub(crate) struct PathCounts(u32);
 
-impl Mosts {
+impl PathCounts {
     /// A view of one's own: each change of a prefix is to be told with all its paths.
     pub(crate) const VIEW: Self = Self(1);
 
@@ -326,7 +326,7 @@ impl Mosts {
     }
 }
 
-impl std::ops::BitOr for Mosts {
+impl std::ops::BitOr for PathCounts {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {

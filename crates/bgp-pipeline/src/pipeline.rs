@@ -14,7 +14,7 @@ use holdfast_types::{Family, Ipv4Prefix, Ipv6Prefix, Prefix};
 use crate::{
     DecisionRules, Direction, Event, Observer, PeerConfig, PeerIndex, PeerKind, Reachability, RibChanges,
     SessionFacts, SpeakerConfig, Stage,
-    adj_rib_out::Marks,
+    adj_rib_out::SetIndex,
     aggregate::Aggregation,
     background::Background,
     class::{Class, ClassId, Ingress, Policy},
@@ -27,15 +27,15 @@ use crate::{
     own_next_hop::OwnNextHops,
     path::{SetId, SourceId},
     peer_in::{self, Arrival, Drops, Reader},
-    places::Places,
+    places::PathIdTable,
     rib_out::{RibOut, Telling},
     rib_policy::RibPolicy,
-    seam::{Lane, Seams},
+    seam::{Seams, StreamKey},
     sets::Owner,
     source::{Life, Source},
     stage::Stages,
     table::Table,
-    told::Told,
+    told::AdjRibOutSnapshot,
     update_group::{Member, Messages, Streams},
     validity::{Rule, States},
 };
@@ -55,7 +55,7 @@ pub(crate) struct Peer {
 pub(crate) struct Session {
     pub(crate) source: SourceId,
     /// If it may send several paths of a prefix.
-    pub(crate) places: Option<Box<Places>>,
+    pub(crate) places: Option<Box<PathIdTable>>,
     pub(crate) facts: SessionFacts,
     pub(crate) end_of_rib: [bool; 2],
     pub(crate) announced: [bool; 2],
@@ -128,7 +128,7 @@ pub struct Pipeline {
     pub(crate) stages: Stages,
     pub(crate) events: VecDeque<Event>,
     pub(crate) background: Background,
-    pub(crate) marks: Marks,
+    pub(crate) marks: SetIndex,
     pub(crate) aggregation: Aggregation,
     /// That of the default route, from the first peer on that gets one.
     default_set: Option<SetId>,
@@ -152,7 +152,7 @@ impl Pipeline {
             stages: Stages::default(),
             events: VecDeque::new(),
             background: Background::default(),
-            marks: Marks::default(),
+            marks: SetIndex::default(),
             aggregation: Aggregation::default(),
             default_set: None,
             reader: Reader::default(),
@@ -351,8 +351,9 @@ impl Pipeline {
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);
-        let several = (facts.identifiers_received != Identifiers::NONE)
-            .then(|| Box::new(Places::new(facts.identifiers_received, source, self.core.speaker.hash_key)));
+        let several = (facts.identifiers_received != Identifiers::NONE).then(|| {
+            Box::new(PathIdTable::new(facts.identifiers_received, source, self.core.speaker.hash_key))
+        });
         let orf = Family::ALL.map(|family| facts.orf_received.contains(&family).then(Box::default));
         let session = Session {
             source,
@@ -373,7 +374,7 @@ impl Pipeline {
 
     /// Sessions that [`Self::peer_resumed`] has announced are told again what changes: `told` is what all of them have
     /// been told up to `passed`. To be called when the table is what it will be: what is missing in it is withdrawn.
-    pub fn resume(&mut self, peers: &[PeerIndex], told: Told, passed: JournalEntry) {
+    pub fn resume(&mut self, peers: &[PeerIndex], told: AdjRibOutSnapshot, passed: JournalEntry) {
         while self.apply_filters() {}
         let mut groups: Vec<(Export, Vec<_>)> = Vec::new();
         for &index in peers {
@@ -804,7 +805,7 @@ impl Pipeline {
     /// registered stay so here; [`Self::registered_next_hops`] names them for a new RIB.
     pub fn rib_resync(&mut self) {
         self.core.next_hops.remember_forgotten(true);
-        self.core.seams.end(Lane::Rib);
+        self.core.seams.end(StreamKey::Rib);
         self.rib = Some(RibOut::new(self.ends()));
     }
 
@@ -818,7 +819,7 @@ impl Pipeline {
     /// There is no RIB any more: nothing is kept for it.
     pub fn rib_detach(&mut self) {
         self.core.next_hops.remember_forgotten(false);
-        self.core.seams.end(Lane::Rib);
+        self.core.seams.end(StreamKey::Rib);
         self.rib = None;
     }
 

@@ -33,7 +33,7 @@ const SHARDS: usize = 256;
 
 /// The places of a session.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct PathIdTable {
     /// Where its prefixes have identifiers.
     pub(crate) families: Identifiers,
     /// By place; the first is the session's own. More are added as they are needed.
@@ -145,7 +145,7 @@ impl Taken {
     }
 }
 
-impl Places {
+impl PathIdTable {
     pub(crate) fn new(families: Identifiers, source: SourceId, key: HashKey) -> Self {
         let shards = std::iter::repeat_with(|| Shard::new(key)).take(SHARDS).collect();
         Self { families, sources: vec![source], key, shards }
@@ -267,7 +267,7 @@ impl Places {
 pub(crate) struct Remains(Vec<Shard>);
 
 impl Remains {
-    pub(crate) fn add(&mut self, places: Places) {
+    pub(crate) fn add(&mut self, places: PathIdTable) {
         self.0.extend(places.shards.into_iter().filter(|shard| shard.memory() != 0));
     }
 
@@ -319,7 +319,7 @@ impl Pipeline {
     pub(crate) fn arrive_identified(
         &mut self,
         index: PeerIndex,
-        mut places: Box<Places>,
+        mut places: Box<PathIdTable>,
         arrival: &Arrival<'_>,
     ) {
         let ipv4 = Family::IPV4_UNICAST;
@@ -339,7 +339,7 @@ impl Pipeline {
     fn arrive_list(
         &mut self,
         index: PeerIndex,
-        places: &mut Places,
+        places: &mut PathIdTable,
         (family, nlri): (Family, &[u8]),
         set: Option<SetId>,
     ) {
@@ -359,7 +359,7 @@ fn arrive<P: IpPrefix>(
     table: &mut Table<P>,
     core: &mut Core,
     stages: &mut Stages,
-    places: &mut Places,
+    places: &mut PathIdTable,
     nlri: &[u8],
     set: Option<SetId>,
     drops: &mut Drops,
@@ -402,9 +402,9 @@ mod tests {
     }
 
     /// Of a session with so many paths to each prefix.
-    fn filled(core: &mut Core, paths: u32) -> Places {
+    fn filled(core: &mut Core, paths: u32) -> PathIdTable {
         let families = Family::ALL.into_iter().collect();
-        let mut places = Places::new(families, SourceId::LOCAL, HashKey::new([7, 0]));
+        let mut places = PathIdTable::new(families, SourceId::LOCAL, HashKey::new([7, 0]));
         for (n, identifier) in (0..PREFIXES).flat_map(|n| (0..paths).map(move |identifier| (n, identifier))) {
             places.announced(core, identifier, prefix(n)).expect("room");
         }

@@ -17,7 +17,7 @@ use crate::{
     next_hop::{Gateway, NextHopId},
     path::{Flags, Path, SetId, SourceId},
     rib_policy::{self, Labels, RibPolicy},
-    seam::{Lane, Old, RouteNumber, Seam},
+    seam::{Old, RouteNumber, Seam, StreamKey},
     table::Table,
 };
 
@@ -165,7 +165,7 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
         let ends = [tables.0.rib.log.end(), tables.1.rib.log.end()];
         if self.v4.lost || self.v6.lost {
             *self = Self::new(ends);
-            telling.core.seams.end(Lane::Rib);
+            telling.core.seams.end(StreamKey::Rib);
         }
         if !self.is_pending(ends) {
             return None;
@@ -319,7 +319,7 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         if self.telling.core.seams.are_watched() {
             let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
             let (old, new) = (Old::Is(number(change.old)), number(new));
-            self.telling.core.seams.pass(Seam::FanoutToRib, Lane::Rib, prefix, old, new);
+            self.telling.core.seams.pass(Seam::FanoutToRib, StreamKey::Rib, prefix, old, new);
         }
         let route = if theirs(new) { self.route(prefix, new) } else { None };
         match route {

@@ -48,7 +48,7 @@ impl Seam {
 
 /// At a seam, whose routes: of each lane a prefix has one at most.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Lane {
+pub enum StreamKey {
     /// Of one session (0: our own).
     Session(u16),
     /// Of one peer, whatever its session, which of its paths to a prefix: what plugged-in stages see.
@@ -89,11 +89,11 @@ pub enum Old {
 
 /// A change on its way from one stage to the next.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Passage {
+pub struct RouteEvent {
     /// Where.
     pub seam: Seam,
     /// Whose.
-    pub lane: Lane,
+    pub lane: StreamKey,
     /// Where the route leads.
     pub prefix: Prefix,
     /// Before.
@@ -105,16 +105,16 @@ pub struct Passage {
 /// Sees what passes between stages, and must not call the pipeline.
 pub trait Observer: fmt::Debug {
     /// A change passes.
-    fn pass(&mut self, passage: &Passage);
+    fn pass(&mut self, passage: &RouteEvent);
 
     /// A lane begins with all that another has.
-    fn fork(&mut self, from: Lane, to: Lane);
+    fn fork(&mut self, from: StreamKey, to: StreamKey);
 
     /// A lane ends because another has come to have the same.
-    fn join(&mut self, lane: Lane, into: Lane);
+    fn join(&mut self, lane: StreamKey, into: StreamKey);
 
     /// A lane ends, or starts from nothing.
-    fn end(&mut self, lane: Lane);
+    fn end(&mut self, lane: StreamKey);
 }
 
 /// The observer, if there is one.
@@ -134,7 +134,7 @@ impl Seams {
     pub(crate) fn pass(
         &self,
         seam: Seam,
-        lane: Lane,
+        lane: StreamKey,
         prefix: impl Into<Prefix>,
         old: Old,
         new: Option<RouteNumber>,
@@ -142,19 +142,19 @@ impl Seams {
         if let Some(observer) = &self.0
             && (old, new) != (Old::Is(None), None)
         {
-            observer.borrow_mut().pass(&Passage { seam, lane, prefix: prefix.into(), old, new });
+            observer.borrow_mut().pass(&RouteEvent { seam, lane, prefix: prefix.into(), old, new });
         }
     }
 
-    pub(crate) fn fork(&self, from: Lane, to: Lane) {
+    pub(crate) fn fork(&self, from: StreamKey, to: StreamKey) {
         self.0.iter().for_each(|observer| observer.borrow_mut().fork(from, to));
     }
 
-    pub(crate) fn join(&self, lane: Lane, into: Lane) {
+    pub(crate) fn join(&self, lane: StreamKey, into: StreamKey) {
         self.0.iter().for_each(|observer| observer.borrow_mut().join(lane, into));
     }
 
-    pub(crate) fn end(&self, lane: Lane) {
+    pub(crate) fn end(&self, lane: StreamKey) {
         self.0.iter().for_each(|observer| observer.borrow_mut().end(lane));
     }
 }

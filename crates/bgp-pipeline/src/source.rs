@@ -1,5 +1,5 @@
 //! Sources of routes: one for each session of a peer, and ourselves. A session that may send several paths of a prefix
-//! has as many as it uses ([`Places`](crate::places::Places)).
+//! has as many as it uses ([`PathIdTable`](crate::places::PathIdTable)).
 
 use std::{collections::BTreeMap, net::IpAddr};
 

@@ -5,7 +5,7 @@ use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use smallvec::SmallVec;
 
-use crate::journal::format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Recorder, Unreadable, Whom};
+use crate::journal::format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Recorder, Scope, Unreadable};
 
 /// What is known of a route, and who besides the source was not told.
 pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
@@ -13,7 +13,8 @@ pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
 /// What the paths of a prefix were announced with, by their identifiers.
 type Paths = SmallVec<[(u32, Announced); 2]>;
 
-/// One family's part of [`Told`]. A route is a prefix, with the path identifier under which it was announced: 0 for none.
+/// One family's part of [`AdjRibOutSnapshot`]. A route is a prefix, with the path identifier under which it was announced:
+/// 0 for none.
 #[derive(Clone, Debug)]
 pub(crate) struct ToldFamily<P> {
     /// Announced without identifiers.
@@ -145,14 +146,14 @@ impl<P: IpPrefix> ToldFamily<P> {
         awaited.into_iter().for_each(|(route, told)| self.insert(route, told));
     }
 
-    fn withdrawn(&mut self, whom: Whom, routes: impl Iterator<Item = Identified<P>>) {
+    fn withdrawn(&mut self, whom: Scope, routes: impl Iterator<Item = Identified<P>>) {
         for route in routes {
             match whom {
-                Whom::All => {
+                Scope::All => {
                     self.remove(route);
                     self.also_except.remove(&route);
                 }
-                Whom::Only(peer) => self.except(route, peer),
+                Scope::Only(peer) => self.except(route, peer),
             }
         }
     }
@@ -181,12 +182,12 @@ fn plain<P>(prefixes: Vec<P>) -> impl Iterator<Item = Identified<P>> {
 
 /// What the members of a group have been told, up to one entry of the journal.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct AdjRibOutSnapshot {
     pub(crate) v4: ToldFamily<Ipv4Prefix>,
     pub(crate) v6: ToldFamily<Ipv6Prefix>,
 }
 
-impl Told {
+impl AdjRibOutSnapshot {
     /// Nothing. `key` is that of its hashes: prefixes come from the network.
     pub fn new(key: HashKey) -> Self {
         Self { v4: ToldFamily::new(key), v6: ToldFamily::new(key) }
@@ -204,7 +205,7 @@ impl Told {
                 Item::Withdrawn6(prefixes) => self.v6.withdrawn(whom, plain(prefixes)),
                 Item::PathsWithdrawn4(paths) => self.v4.withdrawn(whom, paths.into_iter()),
                 Item::PathsWithdrawn6(paths) => self.v6.withdrawn(whom, paths.into_iter()),
-                Item::Announced4(..) | Item::Announced6(..) if whom != Whom::All => return Err(Unreadable),
+                Item::Announced4(..) | Item::Announced6(..) if whom != Scope::All => return Err(Unreadable),
                 Item::Announced4(told, identifier, prefixes) => {
                     self.v4.announced(told, identifier, prefixes);
                 }
@@ -234,7 +235,7 @@ impl Told {
     }
 }
 
-/// Entries that say what a [`Told`] knows, made in slices.
+/// Entries that say what a [`AdjRibOutSnapshot`] knows, made in slices.
 #[derive(Debug)]
 pub struct Rewrite {
     v4: RewriteFamily<Ipv4Prefix>,
@@ -307,12 +308,12 @@ impl<P: IpPrefix> RewriteFamily<P> {
                 0 => recorder.withdrawn([route.prefix].into_iter()),
                 _ => recorder.paths_withdrawn([route].into_iter()),
             }
-            entries.push(format::entry(Whom::Only(peer), &recorder.items));
+            entries.push(format::entry(Scope::Only(peer), &recorder.items));
         }
         if std::mem::take(&mut self.end_of_rib) {
             let mut recorder = Recorder::default();
             recorder.end_of_rib::<P>();
-            entries.push(format::entry(Whom::All, &recorder.items));
+            entries.push(format::entry(Scope::All, &recorder.items));
         }
         None
     }
@@ -330,7 +331,7 @@ fn write_announced<P: IpPrefix>(routes: &[(Identified<P>, Announced)], entries: 
         recorder.announced(told, route.identifier, part.iter().map(|(route, _)| route.prefix));
         let is_last = part.as_ptr_range().end == routes.as_ptr_range().end;
         if is_last || recorder.items.len() > LONG_ENTRY {
-            entries.push(format::entry(Whom::All, &recorder.items));
+            entries.push(format::entry(Scope::All, &recorder.items));
             recorder.items.clear();
         }
     }

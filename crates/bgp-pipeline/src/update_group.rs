@@ -21,19 +21,19 @@ use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     PeerIndex,
-    adj_rib_out::{Audience, Outgoing, Run, Tally, Target},
+    adj_rib_out::{Outgoing, Recipients, Run, Tally, Target},
     cursor::{Advance, Cursor, Encoding, WalkKind},
     export::{Group, rules::Export},
     journal::{
         AttributeHasher, Journal, JournalEntry, Names,
-        format::{self, PeerNumber, Recorder, Whom},
+        format::{self, PeerNumber, Recorder, Scope},
     },
     own_next_hop::OwnNextHops,
-    path::{Mosts, Path, SetId},
+    path::{Path, PathCounts, SetId},
     peer_set::PeerSet,
-    seam::{Lane, Seams},
+    seam::{Seams, StreamKey},
     table::Table,
-    told::Told,
+    told::AdjRibOutSnapshot,
     verdicts::GroupNumber,
 };
 
@@ -42,8 +42,8 @@ use crate::{
 pub(crate) struct StreamId(pub(crate) u32);
 
 impl StreamId {
-    fn lane(self) -> Lane {
-        Lane::Group(self.0)
+    fn lane(self) -> StreamKey {
+        StreamKey::Group(self.0)
     }
 }
 
@@ -172,8 +172,8 @@ impl Ledger {
             return previous;
         }
         let whom = match target {
-            Target::All | Target::Except(_) | Target::Nobody => Whom::All,
-            Target::Only(peer) => Whom::Only(self.names.number(peer)),
+            Target::All | Target::Except(_) | Target::Nobody => Scope::All,
+            Target::Only(peer) => Scope::Only(self.names.number(peer)),
         };
         self.entry.clear();
         format::push_whom(&mut self.entry, whom);
@@ -262,18 +262,18 @@ impl Streams {
     }
 
     /// By family, what groups are sent that are sent several paths of a prefix.
-    pub(crate) fn mosts(&self) -> [Mosts; 2] {
+    pub(crate) fn mosts(&self) -> [PathCounts; 2] {
         self.iter().fold(Default::default(), |mosts, (_, stream)| unite(mosts, stream.mosts()))
     }
 
     /// The same of those who have to be told what a walk of this stream finds.
-    fn others(&self, id: StreamId) -> [Mosts; 2] {
+    fn others(&self, id: StreamId) -> [PathCounts; 2] {
         let Some(stream) = self.get(id).filter(|stream| stream.reads_each()) else {
             return Default::default();
         };
         let others = self.iter().filter(|(other, _)| *other != id).map(|(_, other)| {
             let [v4, v6] = other.mosts();
-            let told = |mosts, is_told| if is_told { mosts } else { Mosts::default() };
+            let told = |mosts, is_told| if is_told { mosts } else { PathCounts::default() };
             [told(v4, stream.v4.tells(&other.v4)), told(v6, stream.v6.tells(&other.v6))]
         });
         others.fold(Default::default(), unite)
@@ -312,7 +312,7 @@ impl Streams {
         &mut self,
         peers: &[(PeerIndex, OwnNextHops)],
         group: &Rc<Group>,
-        (told, passed): (Told, JournalEntry),
+        (told, passed): (AdjRibOutSnapshot, JournalEntry),
         ends: [u64; 2],
     ) -> Vec<(PeerIndex, Member)> {
         let Some(&(_, own)) = peers.first() else { return Vec::new() };
@@ -597,7 +597,7 @@ impl Streams {
 }
 
 /// Both, by family.
-fn unite([v4, v6]: [Mosts; 2], [more_v4, more_v6]: [Mosts; 2]) -> [Mosts; 2] {
+fn unite([v4, v6]: [PathCounts; 2], [more_v4, more_v6]: [PathCounts; 2]) -> [PathCounts; 2] {
     [v4 | more_v4, v6 | more_v6]
 }
 
@@ -636,12 +636,16 @@ impl Stream {
 
     /// By family, what is sent if several paths of a prefix are, and whether there is a view; while a change of policy is
     /// under way, also before it.
-    fn mosts(&self) -> [Mosts; 2] {
+    fn mosts(&self) -> [PathCounts; 2] {
         if self.group.export.viewer.is_some() {
-            return self.group.export.families.map(|has| if has { Mosts::VIEW } else { Mosts::default() });
+            return self
+                .group
+                .export
+                .families
+                .map(|has| if has { PathCounts::VIEW } else { PathCounts::default() });
         }
-        let now = self.group.export.paths.map(Mosts::one);
-        if self.changing { unite(now, self.previous.export.paths.map(Mosts::one)) } else { now }
+        let now = self.group.export.paths.map(PathCounts::one);
+        if self.changing { unite(now, self.previous.export.paths.map(PathCounts::one)) } else { now }
     }
 
     /// Whether it reads, of a family, changes of the best paths (0) or of each (1).
@@ -743,7 +747,7 @@ impl Stream {
     /// Encodes one window; returns whom a walk has ended for.
     fn fill(
         &mut self,
-        lane: Lane,
+        lane: StreamKey,
         tables: (&mut Table<Ipv4Prefix>, &mut Table<Ipv6Prefix>),
         encoding: &mut Encoding<'_>,
         (out, ledger): (&mut Outgoing, Option<&mut Ledger>),
@@ -755,13 +759,14 @@ impl Stream {
         let journal = ledger.as_ref().map(|ledger| (&ledger.hasher, &ledger.names));
         let (own, members_of) = (&self.own, &self.members);
         let default_route = self.default_route.map(Path::default_route);
-        let audience = Audience { current, previous, default_route, own, members: members_of, lane, journal };
+        let recipients =
+            Recipients { current, previous, default_route, own, members: members_of, lane, journal };
         let (mut family, mut advance) = (0, Advance::Idle);
         if with_v4 {
-            advance = tables.0.advance(&mut self.v4, &audience, encoding, out);
+            advance = tables.0.advance(&mut self.v4, &recipients, encoding, out);
         }
         if with_v6 && advance == Advance::Idle {
-            (family, advance) = (1, tables.1.advance(&mut self.v6, &audience, encoding, out));
+            (family, advance) = (1, tables.1.advance(&mut self.v6, &recipients, encoding, out));
         }
         self.count(
             family,

@@ -8,7 +8,7 @@
 use holdfast_types::IpPrefix;
 
 use crate::{
-    adj_rib_out::{Audience, Before, Side},
+    adj_rib_out::{Before, Recipients, Side},
     core::Core,
     cursor::{Cursor, Encoding, Walk, WalkKind},
     export::Group,
@@ -47,7 +47,7 @@ impl Group {
 
 /// The choice on one prefix, with room for the next.
 struct Choice<'a> {
-    audience: &'a Audience<'a>,
+    recipients: &'a Recipients<'a>,
     /// Several paths are told, each under its identifier.
     is_identified: bool,
     before: Vec<Path>,
@@ -55,23 +55,23 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn new<P: IpPrefix>(audience: &'a Audience<'a>) -> Self {
-        let is_identified = audience.current.export.paths::<P>() != 0;
-        Self { audience, is_identified, before: Vec::new(), now: Vec::new() }
+    fn new<P: IpPrefix>(recipients: &'a Recipients<'a>) -> Self {
+        let is_identified = recipients.current.export.paths::<P>() != 0;
+        Self { recipients, is_identified, before: Vec::new(), now: Vec::new() }
     }
 
     fn choose_before<P: IpPrefix>(&mut self, core: &mut Core, side: Side, paths: &[Change<P>]) {
         self.before.clear();
         self.before.extend(paths.iter().map(|change| change.old));
         let Some(first) = paths.first() else { return };
-        self.audience.group(side).choose(core, first.prefix, &mut self.before);
+        self.recipients.group(side).choose(core, first.prefix, &mut self.before);
     }
 
     fn choose_now<P: IpPrefix>(&mut self, core: &mut Core, side: Side, paths: &[Change<P>]) {
         self.now.clear();
         self.now.extend(paths.iter().map(|change| change.new));
         let Some(first) = paths.first() else { return };
-        self.audience.group(side).choose(core, first.prefix, &mut self.now);
+        self.recipients.group(side).choose(core, first.prefix, &mut self.now);
     }
 
     /// What is told now where one path is.
@@ -113,7 +113,7 @@ impl<P: IpPrefix> Table<P> {
     pub(crate) fn read_log_for_view(
         &mut self,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
     ) {
         let Encoding { core, marks, limits, .. } = encoding;
@@ -121,7 +121,7 @@ impl<P: IpPrefix> Table<P> {
         cursor.position += changes.len() as u64;
         let mut merged = self.window.merge(changes, Some(true));
         merged.sort_by_key(|change| change.prefix);
-        let mut choice = Choice::new::<P>(audience);
+        let mut choice = Choice::new::<P>(recipients);
         for paths in merged.chunk_by(|a, b| a.prefix == b.prefix) {
             let prefix = paths[0].prefix;
             let pending = cursor.walk.filter(|walk| !walk.has_done(prefix)).map(|walk| walk.kind);
@@ -136,13 +136,13 @@ impl<P: IpPrefix> Table<P> {
                 // that is not whole any more. A path that counts no more is no path: nobody is told that it is swept.
                 let is_gone = |change: &&Change<P>| !change.new.is_some();
                 let is_met = self.rib.paths(prefix).iter().any(|path| path.standing() != 0)
-                    || prefix.length() == 0 && audience.default_route.is_some();
+                    || prefix.length() == 0 && recipients.default_route.is_some();
                 if choice.is_identified {
                     for gone in paths.iter().filter(is_gone) {
-                        self.window.withdraw(core, audience, gone.new.source, prefix);
+                        self.window.withdraw(core, recipients, gone.new.source, prefix);
                     }
                 } else if !is_met && paths.iter().all(|change| is_gone(&change)) {
-                    self.window.withdraw(core, audience, SourceId::LOCAL, prefix);
+                    self.window.withdraw(core, recipients, SourceId::LOCAL, prefix);
                 }
                 continue;
             }
@@ -150,16 +150,16 @@ impl<P: IpPrefix> Table<P> {
             choice.choose_before(core, side, paths);
             for (old, new) in choice.changes() {
                 // A walk has come by while it was not there: only now is what was told of it compared.
-                let route = audience.route(core, prefix, new.source);
+                let route = recipients.route(core, prefix, new.source);
                 if let Some(told) = cursor.take_told(route) {
-                    self.window.resume(core, marks, audience, route, Some(told), new);
+                    self.window.resume(core, marks, recipients, route, Some(told), new);
                     continue;
                 }
                 if old.same_route(new) {
                     continue;
                 }
                 let change = Change { prefix, old, new };
-                self.window.add(core, marks, audience, &[change], Before::Told(side), side);
+                self.window.add(core, marks, recipients, &[change], Before::Announced(side), side);
             }
         }
         self.window.recycle(merged);
@@ -170,7 +170,7 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
-        audience: &Audience<'_>,
+        recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, others } = encoding;
@@ -179,9 +179,9 @@ impl<P: IpPrefix> Table<P> {
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
         window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
-        let mut choice = Choice::new::<P>(audience);
+        let mut choice = Choice::new::<P>(recipients);
         // What may have been told of it is another path besides.
-        let default = audience.default_route.filter(|_| walk.after.is_none()).map(Path::absent);
+        let default = recipients.default_route.filter(|_| walk.after.is_none()).map(Path::absent);
         let of_default = |path| Change { prefix: P::from_bits(0, 0), old: path, new: path };
         let mut first: Vec<_> = default.into_iter().map(of_default).collect();
         if !first.is_empty() {
@@ -193,17 +193,17 @@ impl<P: IpPrefix> Table<P> {
             choice.choose_now(core, Side::Current, paths);
             if walk.kind == WalkKind::Resume {
                 for new in choice.whatever_was(paths) {
-                    let route = audience.route(core, prefix, new.source);
+                    let route = recipients.route(core, prefix, new.source);
                     let told = cursor.take_told(route);
-                    window.resume(core, marks, audience, route, told, new);
+                    window.resume(core, marks, recipients, route, told, new);
                 }
                 for (route, known) in cursor.take_rest(core, prefix) {
-                    window.withdraw_known(audience, &known, route);
+                    window.withdraw_known(recipients, &known, route);
                 }
                 continue;
             }
             for new in choice.whatever_was(paths) {
-                cursor.take_told(audience.route(core, prefix, new.source));
+                cursor.take_told(recipients.route(core, prefix, new.source));
             }
             let side = match walk.kind {
                 WalkKind::Dump => {
@@ -221,14 +221,14 @@ impl<P: IpPrefix> Table<P> {
                 WalkKind::Lost | WalkKind::Resume => {
                     for new in choice.whatever_was(paths) {
                         let change = Change { prefix, old: new.absent(), new };
-                        window.add(core, marks, audience, &[change], Before::Unknown, Side::Current);
+                        window.add(core, marks, recipients, &[change], Before::Unknown, Side::Current);
                     }
                     continue;
                 }
             };
             for (old, new) in choice.changes() {
                 let change = Change { prefix, old, new };
-                window.add(core, marks, audience, &[change], Before::Told(side), Side::Current);
+                window.add(core, marks, recipients, &[change], Before::Announced(side), Side::Current);
             }
         }
         page.extent()

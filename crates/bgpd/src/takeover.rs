@@ -16,7 +16,7 @@ use holdfast_api::{
     bgp::v1::HeldSession,
     transport::v1::{MeterReply, MeterRequest, TransportClient},
 };
-use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Told};
+use holdfast_bgp_pipeline::{AdjRibOutSnapshot, JournalEntry, PeerIndex};
 use holdfast_bgp_session::{Frozen, Messages, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
@@ -553,8 +553,8 @@ async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) 
 }
 
 /// What was told up to an entry; `None` if that cannot be read.
-pub(crate) async fn told(log: &Rc<ReplicationLog>, place: EntryId) -> Option<Told> {
-    let mut told = Told::new(hash_key());
+pub(crate) async fn told(log: &Rc<ReplicationLog>, place: EntryId) -> Option<AdjRibOutSnapshot> {
+    let mut told = AdjRibOutSnapshot::new(hash_key());
     for part in history(log, place).chunks(ENTRIES) {
         for entry in part {
             told.entry(log.log.borrow().entry(*entry).1).ok()?;

@@ -4,14 +4,14 @@ use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
 use holdfast_types::IpPrefix;
 
 use super::{
-    audience::{Audience, Side},
     outgoing::{Outgoing, Target, ipv4, withdraw, withdraw_paths},
+    recipients::{Recipients, Side},
 };
 use crate::{
     PeerIndex,
     core::Core,
-    export::rules::Judged,
-    journal::format::{Announced as Told, PeerNumber},
+    export::rules::ExportDecision,
+    journal::format::{self, PeerNumber},
     path::SetId,
     rewrite::{self, export::ExportedNextHop},
 };
@@ -26,7 +26,7 @@ pub(super) struct Chain {
     /// Under which its routes are announced; `None`: without.
     pub(super) identifier: Option<u32>,
     pub(super) side: Side,
-    pub(super) judged: Judged,
+    pub(super) judged: ExportDecision,
     /// Of the attributes as sent, where that was asked for.
     pub(super) hash: Option<u64>,
     /// First and last [`Stretch`] of its routes; `END` as long as it has none.
@@ -117,12 +117,12 @@ impl<P: Copy> Iterator for Routes<'_, P> {
 /// For each attribute set its first chain in the present window. Shared by all groups and families: four
 /// octets a set would do, but then it had to be cleared for each window.
 #[derive(Debug, Default)]
-pub(crate) struct Marks {
+pub(crate) struct SetIndex {
     marks: Vec<(u32, u32)>,
     window: u32,
 }
 
-impl Marks {
+impl SetIndex {
     pub(super) fn begin(&mut self, sets: usize) {
         if self.marks.len() < sets {
             self.marks.resize(sets, (0, 0));
@@ -154,16 +154,16 @@ impl Marks {
 /// The attributes of a chain as they are sent, and with which next hop; `None` if there is no such address.
 pub(super) fn attributes<P: IpPrefix>(
     core: &Core,
-    audience: &Audience<'_>,
+    recipients: &Recipients<'_>,
     chain: &Chain,
     attributes: &mut Vec<u8>,
 ) -> Option<(ExportedNextHop, NextHop)> {
     let judged = chain.judged;
-    let group = audience.group(chain.side);
+    let group = recipients.group(chain.side);
     let (export, edits) = (&group.export, &*group.edits(judged.outcome));
     let named = rewrite::export::next_hop(core, export, P::WIDTH == 32, judged, edits)?;
     let next_hop = match named {
-        ExportedNextHop::Ourselves => audience.own.get(P::WIDTH == 32)?,
+        ExportedNextHop::Ourselves => recipients.own.get(P::WIDTH == 32)?,
         ExportedNextHop::Other(next_hop) => next_hop,
     };
     attributes.clear();
@@ -174,20 +174,20 @@ pub(super) fn attributes<P: IpPrefix>(
 /// Encodes the messages of one chain.
 pub(super) fn encode_chain<P: IpPrefix>(
     core: &Core,
-    audience: &Audience<'_>,
+    recipients: &Recipients<'_>,
     encoder: UpdateEncoder,
     chain: &Chain,
     announced: &Announced<P>,
     bytes: &mut Vec<u8>,
     out: &mut Outgoing,
 ) {
-    let nobody = chain.member.is_some() && audience.members.len() == 1;
-    if chain.first == END || nobody && audience.journal.is_none() {
+    let nobody = chain.member.is_some() && recipients.members.len() == 1;
+    if chain.first == END || nobody && recipients.journal.is_none() {
         return;
     }
     let routes = announced.of(chain);
     let start = out.bytes.len();
-    let named = attributes::<P>(core, audience, chain, bytes).and_then(|(named, next_hop)| {
+    let named = attributes::<P>(core, recipients, chain, bytes).and_then(|(named, next_hop)| {
         let out_bytes = &mut out.bytes;
         let sent = match (next_hop, chain.identifier) {
             _ if nobody => Ok(0),
@@ -210,9 +210,9 @@ pub(super) fn encode_chain<P: IpPrefix>(
             if named == ExportedNextHop::Ourselves && !nobody {
                 out.note_own_next_hops(start);
             }
-            if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, audience.journal) {
+            if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, recipients.journal) {
                 let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
-                let told = Told { hash, source: chain.source };
+                let told = format::Announced { hash, source: chain.source };
                 recorder.announced(told, chain.identifier.unwrap_or(0), routes);
             }
         }

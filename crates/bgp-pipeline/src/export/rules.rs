@@ -273,7 +273,7 @@ impl fmt::Display for Withheld {
 
 /// A route that a group is told of: the set to start from, and what is changed in it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct ExportDecision {
     pub(crate) set: SetId,
     pub(crate) outcome: Outcome,
     /// It is reflected (RFC 4456); who brought it into our AS if nobody has said so yet.

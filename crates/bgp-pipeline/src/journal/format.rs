@@ -100,13 +100,13 @@ fn family<P: IpPrefix>() -> u8 {
 
 /// Whom an entry is for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Whom {
+pub(crate) enum Scope {
     All,
     Only(PeerNumber),
 }
 
 /// An entry.
-pub(crate) fn entry(whom: Whom, items: &[u8]) -> Vec<u8> {
+pub(crate) fn entry(whom: Scope, items: &[u8]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(5 + items.len());
     push_whom(&mut entry, whom);
     entry.extend_from_slice(items);
@@ -114,10 +114,10 @@ pub(crate) fn entry(whom: Whom, items: &[u8]) -> Vec<u8> {
 }
 
 /// Begins an entry.
-pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Whom) {
+pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Scope) {
     match whom {
-        Whom::All => entry.push(ALL),
-        Whom::Only(peer) => {
+        Scope::All => entry.push(ALL),
+        Scope::Only(peer) => {
             entry.push(ONLY);
             entry.extend_from_slice(&peer.to_be_bytes());
         }
@@ -138,13 +138,13 @@ pub(crate) enum Item {
 }
 
 /// Reads an entry: whom it is for, and the rest for [`Items`].
-pub(crate) fn read(entry: &[u8]) -> Result<(Whom, Items<'_>), Unreadable> {
+pub(crate) fn read(entry: &[u8]) -> Result<(Scope, Items<'_>), Unreadable> {
     let (&kind, rest) = entry.split_first().ok_or(Unreadable)?;
     match kind {
-        ALL => Ok((Whom::All, Items(rest))),
+        ALL => Ok((Scope::All, Items(rest))),
         ONLY => {
             let (peer, rest) = rest.split_first_chunk().ok_or(Unreadable)?;
-            Ok((Whom::Only(u32::from_be_bytes(*peer)), Items(rest)))
+            Ok((Scope::Only(u32::from_be_bytes(*peer)), Items(rest)))
         }
         _ => Err(Unreadable),
     }

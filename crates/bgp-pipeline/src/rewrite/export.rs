@@ -14,7 +14,7 @@ use super::{Front, med, octets, origin, prepended, values};
 use crate::{
     NextHopRule, PeerKind,
     core::Core,
-    export::rules::{Export, Judged},
+    export::rules::{Export, ExportDecision},
     next_hop::NextHopId,
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn next_hop(
     core: &Core,
     export: &Export,
     ipv4: bool,
-    judged: Judged,
+    judged: ExportDecision,
     edits: &Edits,
 ) -> Option<ExportedNextHop> {
     let ourselves = || export.has_own_next_hop(ipv4).then_some(ExportedNextHop::Ourselves);
@@ -71,7 +71,7 @@ fn third_party(export: &Export, ipv4: bool, address: IpAddr) -> Option<NextHop> 
 pub(crate) fn attributes(
     core: &Core,
     export: &Export,
-    judged: Judged,
+    judged: ExportDecision,
     edits: &Edits,
     next_hop: NextHop,
     out: &mut Vec<u8>,

@@ -3,8 +3,8 @@
 use std::{cell::RefCell, net::Ipv4Addr, rc::Rc};
 
 use holdfast_bgp_pipeline::{
-    ForeignRoute, Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline, SessionFacts, Told,
-    Unreadable,
+    AdjRibOutSnapshot, ForeignRoute, Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline,
+    SessionFacts, Unreadable,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_policy::{Program, Protocol};
@@ -43,7 +43,7 @@ impl Journal for Entries {
 
 impl Entries {
     /// What was told up to an entry.
-    pub(crate) fn told(&self, to: JournalEntry) -> Told {
+    pub(crate) fn told(&self, to: JournalEntry) -> AdjRibOutSnapshot {
         let kept = self.0.borrow();
         let (mut at, mut list) = (to, Vec::new());
         while at != JournalEntry::NONE {
@@ -51,16 +51,16 @@ impl Entries {
             list.push(entry);
             at = *previous;
         }
-        let mut told = Told::new(HashKey::new([1, 2]));
+        let mut told = AdjRibOutSnapshot::new(HashKey::new([1, 2]));
         list.into_iter().rev().for_each(|entry| told.entry(entry).expect("readable"));
         told
     }
 
     /// The same, by way of entries that were written anew.
-    pub(crate) fn rewritten(&self, to: JournalEntry) -> Told {
+    pub(crate) fn rewritten(&self, to: JournalEntry) -> AdjRibOutSnapshot {
         let (mut rewrite, mut entries) = (self.told(to).rewrite(), Vec::new());
         while rewrite.work(&mut entries).is_some() {}
-        let mut told = Told::new(HashKey::new([1, 2]));
+        let mut told = AdjRibOutSnapshot::new(HashKey::new([1, 2]));
         entries.iter().for_each(|entry| told.entry(entry).expect("readable"));
         told
     }
@@ -321,10 +321,13 @@ fn damaged_entries_are_errors() {
     for entry in entries {
         for end in 0..entry.len() {
             // What is cut between two items is readable, and nothing else.
-            let _: Result<(), Unreadable> = Told::new(HashKey::new([1, 2])).entry(&entry[..end]);
+            let _: Result<(), Unreadable> = AdjRibOutSnapshot::new(HashKey::new([1, 2])).entry(&entry[..end]);
         }
         let cut = &entry[..entry.len() - 1];
-        assert!(Told::new(HashKey::new([1, 2])).entry(cut).is_err() || entry.len() < 3, "{entry:?}");
-        assert_eq!(Told::new(HashKey::new([1, 2])).entry(&[9]), Err(Unreadable));
+        assert!(
+            AdjRibOutSnapshot::new(HashKey::new([1, 2])).entry(cut).is_err() || entry.len() < 3,
+            "{entry:?}"
+        );
+        assert_eq!(AdjRibOutSnapshot::new(HashKey::new([1, 2])).entry(&[9]), Err(Unreadable));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Lane, NextHopMode, Observer, OriginateAttributes, Passage, PeerIndex, Pipeline, Seam,
+    CheckStage, NextHopMode, Observer, OriginateAttributes, PeerIndex, Pipeline, RouteEvent, Seam, StreamKey,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::Asn;
@@ -34,7 +34,7 @@ struct Broken {
 }
 
 impl Observer for Broken {
-    fn pass(&mut self, passage: &Passage) {
+    fn pass(&mut self, passage: &RouteEvent) {
         self.passed += usize::from(passage.seam == self.seam);
         match self.breakage {
             Breakage::Lost if passage.seam == self.seam && self.passed == self.nth => {}
@@ -46,15 +46,15 @@ impl Observer for Broken {
         }
     }
 
-    fn fork(&mut self, from: Lane, to: Lane) {
+    fn fork(&mut self, from: StreamKey, to: StreamKey) {
         self.check.fork(from, to);
     }
 
-    fn join(&mut self, lane: Lane, into: Lane) {
+    fn join(&mut self, lane: StreamKey, into: StreamKey) {
         self.check.join(lane, into);
     }
 
-    fn end(&mut self, lane: Lane) {
+    fn end(&mut self, lane: StreamKey) {
         self.check.end(lane);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    Batch, Cause, CheckStage, JournalEntry, PathState, PeerIndex, Pipeline, Release, Stage, Told,
+    AdjRibOutSnapshot, Batch, Cause, CheckStage, JournalEntry, PathState, PeerIndex, Pipeline, Release, Stage,
 };
 use holdfast_policy::Program;
 use holdfast_types::{HashKey, Prefix};
@@ -147,7 +147,7 @@ fn stages_know_why_routes_change_and_whose_they_are() {
     let route = prefix("10.0.0.0/8");
     let announced = announcement(&attributes(1, &[]), &[route]);
     pipeline.update(peer, &announced).expect("taken");
-    pipeline.resume(&[peer], Told::new(HashKey::new([1, 2])), JournalEntry::NONE);
+    pipeline.resume(&[peer], AdjRibOutSnapshot::new(HashKey::new([1, 2])), JournalEntry::NONE);
     pipeline.update(peer, &withdrawal(route)).expect("taken");
     pipeline.update(peer, &announced).expect("taken");
     pipeline.configure_peer(peer, holdfast_bgp_pipeline::PeerConfig { import: None, ..ebgp(1) });

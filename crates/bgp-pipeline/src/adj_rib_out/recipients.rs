@@ -15,14 +15,14 @@ use crate::{
     own_next_hop::OwnNextHops,
     path::{Path, SourceId},
     peer_set::PeerSet,
-    seam::Lane,
+    seam::StreamKey,
 };
 
 /// What is known of what was announced for a prefix before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Before {
     /// What this export makes of the path before (or none).
-    Told(Side),
+    Announced(Side),
     /// Nobody knows: withdraw what must not be there.
     Unknown,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Side {
 
 /// For whom a window is encoded.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Audience<'a> {
+pub(crate) struct Recipients<'a> {
     pub(crate) current: &'a Group,
     pub(crate) previous: &'a Group,
     /// The default route of our own that they are told of, or may have been: walks come by it.
@@ -46,12 +46,12 @@ pub(crate) struct Audience<'a> {
     pub(crate) own: &'a OwnNextHops,
     pub(crate) members: &'a PeerSet,
     /// The group's position, for who looks at the seams.
-    pub(crate) lane: Lane,
+    pub(crate) lane: StreamKey,
     /// Of the journal, if there is one.
     pub(crate) journal: Option<(&'a AttributeHasher, &'a Names)>,
 }
 
-impl Audience<'_> {
+impl Recipients<'_> {
     pub(crate) fn group(&self, side: Side) -> &Group {
         match side {
             Side::Current => self.current,
@@ -97,16 +97,16 @@ impl Audience<'_> {
     ) -> bool {
         let holds = |side, path: Path| !path.is_some() || self.group(side).remembers::<P>(core, path);
         let held = match before {
-            Before::Told(side) => holds(side, old),
+            Before::Announced(side) => holds(side, old),
             Before::Unknown => true,
         };
         held && holds(side, new)
     }
 
     /// The lane of a path.
-    pub(super) fn lane<P: IpPrefix>(&self, source: SourceId) -> Lane {
+    pub(super) fn lane<P: IpPrefix>(&self, source: SourceId) -> StreamKey {
         match self.lane {
-            Lane::Group(group) if self.tells_each::<P>() => Lane::GroupPath(group, source.0),
+            StreamKey::Group(group) if self.tells_each::<P>() => StreamKey::GroupPath(group, source.0),
             lane => lane,
         }
     }
