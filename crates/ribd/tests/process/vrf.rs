@@ -106,7 +106,7 @@ fn a_vrf_that_is_taken_away_leaves_and_may_come_back_empty() {
 }
 
 #[test]
-fn an_instance_has_no_vrfs_and_takes_no_routes_of_protocols() {
+fn an_instance_has_no_vrfs_and_takes_routes_of_configured_protocols_only() {
     run(async {
         let finder = Finder::new();
         let _keeper = start_rib(&finder);
@@ -119,6 +119,6 @@ fn an_instance_has_no_vrfs_and_takes_no_routes_of_protocols() {
         let blue: rib::RibClient = protocol.wait_for("rib@blue").await.expect("resolved");
         let request = rib::AddOriginRequest { name: "igp".into(), distance: 110, external: false };
         let error = blue.add_origin(request).await.expect_err("refused");
-        assert_eq!(error.message(), "protocols of others bring routes into the default table only");
+        assert_eq!(error.message(), "\"igp\" is not configured in this VRF");
     });
 }
