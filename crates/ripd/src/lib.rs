@@ -8,6 +8,7 @@
 //!                                      └─── Redistribution <─── rib
 //! ```
 
+mod metrics;
 mod section;
 mod show;
 mod speaker;

@@ -8,7 +8,7 @@ use holdfast_routing::{Change, Links, Origin, Redistribution, follow};
 use tokio::{sync::Notify, task::AbortHandle, time::sleep};
 use tracing::Instrument;
 
-use crate::{NAME, section::OfTable, speaker::Speaker};
+use crate::{NAME, metrics, section::OfTable, speaker::Speaker};
 
 /// How often it is looked whether neighbours have had the time to answer.
 const LOOK: Duration = Duration::from_secs(1);
@@ -19,11 +19,11 @@ pub(crate) struct Table {
     life: AbortHandle,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     boot: Rc<Boot>,
     origin: Rc<Origin>,
-    v2: Rc<Speaker<Ripv2>>,
-    ng: Rc<Speaker<Ripng>>,
+    pub(crate) v2: Rc<Speaker<Ripv2>>,
+    pub(crate) ng: Rc<Speaker<Ripng>>,
     section: RefCell<OfTable>,
     links: RefCell<Option<Links>>,
     /// The section is another one.
@@ -43,6 +43,7 @@ impl Table {
             links: RefCell::default(),
             configured: Notify::new(),
         });
+        metrics::register(&inner.boot.metrics, &inner);
         inner.boot.join();
         let (life, span) = (Rc::clone(&inner), inner.boot.span());
         let life = spawn_task(async move { life.live().await }.instrument(span)).abort_handle();
