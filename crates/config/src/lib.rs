@@ -29,7 +29,7 @@ mod tests;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
-pub use processes::{Datagrams, OwnSection, ProcessKeys, Routing, Schema};
+pub use processes::{Check, Datagrams, OwnSection, ProcessKeys, Routing, Schema};
 pub use schema::Config;
 pub use suggest::nearest;
 

@@ -48,7 +48,13 @@ pub struct OwnSection {
     pub key: &'static str,
     /// What it may say. Its names are those of policies, of VRFs and of protocols whose routes may be redistributed.
     pub table: &'static Table,
+    /// What the rows cannot say, as that two keys exclude each other: what is wrong. It is asked about values that fit the
+    /// rows. None: nothing.
+    pub check: Option<Check>,
 }
+
+/// Says what is wrong with a section, of which the values fit the rows.
+pub type Check = fn(&serde_json::Map<String, serde_json::Value>) -> Result<(), String>;
 
 /// A section, and whose it is.
 #[derive(Copy, Clone, Debug)]

@@ -46,7 +46,7 @@ pub static PROCESS: Process = Process {
     after: &["rib"],
     feeds: &["rib"],
     end: End::Killed,
-    section: Some(OwnSection { key: NAME, table: &SECTION }),
+    section: Some(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
     routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS }),
     shows: &[
         Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },

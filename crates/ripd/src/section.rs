@@ -7,6 +7,7 @@ use holdfast_policy::{Library, Program};
 use holdfast_rip::{Metric, SplitHorizon};
 use holdfast_rip_wire::{Algorithm, BadKey, Credentials, Key, Password};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 const POLICY: Type = Type::Name("policy", &["accept-all", "reject-all"]);
 const VRF: Type = Type::Name("vrf", &[]);
@@ -242,6 +243,22 @@ pub(crate) struct OfTable {
     pub(crate) redistribute: BTreeMap<String, Program>,
 }
 
+/// What the rows cannot check.
+pub(crate) fn check(values: &Map<String, Value>) -> Result<(), String> {
+    let settings: Settings =
+        serde_json::from_value(Value::Object(values.clone())).map_err(|e| e.to_string())?;
+    if settings.timeout <= settings.update {
+        return Err("`timeout` is not longer than `update`: every route would be lost between two".to_owned());
+    }
+    for interface in &settings.interface {
+        interface.credentials().map_err(|error| format!("interface {}: {error}", interface.name))?;
+    }
+    match settings.redistribute.iter().any(|from| from.from == crate::NAME) {
+        true => Err("routes of RIP do not go into RIP".to_owned()),
+        false => Ok(()),
+    }
+}
+
 /// Why a section cannot be used that has the right form.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(String);
@@ -267,18 +284,12 @@ impl Settings {
         let optional = |name: &Option<String>| name.as_ref().map(program).transpose();
         let here = self.interface.iter().filter(|interface| interface.vrf.as_deref() == vrf);
         let interfaces = here.map(|interface| {
-            interface
-                .credentials()
-                .map_err(|error| Wrong(format!("interface {}: {error}", interface.name)))?;
             let filters =
                 Filters { import: optional(&interface.import)?, export: optional(&interface.export)? };
             Ok((interface.clone(), filters))
         });
         let redistribute = self.redistribute.iter().filter(|from| from.vrf.as_deref() == vrf);
-        let redistribute = redistribute.map(|from| match from.from.as_str() {
-            crate::NAME => Err(Wrong("routes of RIP do not go into RIP".to_owned())),
-            _ => Ok((from.from.clone(), program(&from.policy)?)),
-        });
+        let redistribute = redistribute.map(|from| Ok((from.from.clone(), program(&from.policy)?)));
         let seconds = |value: u16| std::time::Duration::from_secs(value.into());
         Ok(OfTable {
             families: self.families.clone(),
@@ -333,5 +344,63 @@ impl KeyTable {
             AlgorithmWord::HmacSha512 => Algorithm::HmacSha512,
         };
         Ok(Key::new(self.id, algorithm, self.secret.as_bytes())?.using(self.send, self.accept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn values(interface: Value, redistribute: Value) -> Value {
+        json!({
+            "families": ["ipv4"], "update": 30, "timeout": 180, "garbage": 120, "max-routes": 10, "metric": 2,
+            "interface": [interface], "redistribute": redistribute,
+        })
+    }
+
+    fn interface(more: Value) -> Value {
+        let mut interface = json!({
+            "name": "eth1", "cost": 1, "passive": false, "split-horizon": "poisoned-reverse",
+        });
+        let (Value::Object(whole), Value::Object(more)) = (&mut interface, more) else { panic!("objects") };
+        whole.extend(more);
+        interface
+    }
+
+    fn key(algorithm: &str, secret: &str) -> Value {
+        json!([{ "id": 1, "algorithm": algorithm, "secret": secret, "send": true, "accept": true }])
+    }
+
+    fn wrong(values: &Value) -> Option<String> {
+        check(values.as_object().expect("an object")).err()
+    }
+
+    #[test]
+    fn what_the_rows_cannot_check_is_refused_with_the_interface_and_the_reason() {
+        let none = || json!([]);
+        assert_eq!(wrong(&values(interface(json!({ "key": key("hmac-sha-256", "s") })), none())), None);
+        let both = json!({ "password": "secret", "key": key("hmac-sha-256", "s") });
+        let both = wrong(&values(interface(both), none()));
+        assert_eq!(both.as_deref(), Some("interface eth1: it has a password and keys"));
+        let long = json!({ "key": key("keyed-md5", "more than sixteen octets") });
+        assert!(wrong(&values(interface(long), none())).is_some_and(|wrong| wrong.contains("16")));
+        let itself = json!([{ "from": "rip", "policy": "accept-all" }]);
+        let itself = wrong(&values(interface(json!({})), itself));
+        assert_eq!(itself.as_deref(), Some("routes of RIP do not go into RIP"));
+        let mut short = values(interface(json!({})), none());
+        short["timeout"] = json!(30);
+        assert!(wrong(&short).is_some_and(|wrong| wrong.contains("timeout")));
+    }
+
+    #[test]
+    fn each_table_has_its_own_interfaces() {
+        let settings = values(interface(json!({ "vrf": "blue" })), json!([]));
+        let settings: Settings = serde_json::from_value(settings).expect("settings");
+        assert_eq!(settings.vrfs().collect::<Vec<_>>(), [None, Some("blue".to_owned())]);
+        let library = Library::compile(&holdfast_policy::PolicySource::default(), 0).expect("compiles");
+        let of = |vrf| settings.of_table(vrf, &library).expect("a table").interfaces.len();
+        assert_eq!((of(None), of(Some("blue"))), (0, 1));
     }
 }

@@ -35,6 +35,11 @@ pub(super) fn section(
         section.report.add(&section.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
     }
     let values = read(&section, known);
+    if let (Some(check), false) = (own.section.check, section.report.has_problems())
+        && let Err(wrong) = check(&values)
+    {
+        section.report.add(&section.span, Problem::new(wrong));
+    }
     let mut interfaces = BTreeSet::new();
     gather(own.section.table, &values, &mut interfaces);
     Some((own.process, ProcessSection { values, interfaces, routing: own.routing }))
