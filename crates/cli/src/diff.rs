@@ -36,7 +36,7 @@ impl Diff {
         let diff = remote.diff(text.clone(), &name)?;
         if self.options.json {
             let DiffReply { changes, ending, restart } = &diff;
-            line(out, &json!({ "changes": changes, "sessionsEnding": ending, "restart": restart }))?;
+            line(out, &json!({ "changes": changes, "sessions_ended": ending, "restart": restart }))?;
         } else if self.unified {
             out.write_all(difference(&remote.text()?, &text, "running", &name).as_bytes())?;
         } else {

@@ -274,7 +274,7 @@ fn of_two_hundred_edits_only_the_differences_take_effect() -> Result<()> {
         if let Some((_, names)) = said.split_once("sessions ended: ") {
             let names: Vec<_> = names.trim().split(", ").collect();
             let foreseen = |name: &&str| {
-                foretold["sessionsEnding"].as_array().is_some_and(|all| all.contains(&json!(name)))
+                foretold["sessions_ended"].as_array().is_some_and(|all| all.contains(&json!(name)))
             };
             ensure!(names.iter().all(foreseen), "edit {edit}: {foretold} and then {said}");
             ended += names.len();

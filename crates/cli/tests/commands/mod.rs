@@ -712,6 +712,14 @@ fn diff_says_what_would_change_and_its_exit_code_says_whether() {
         code == 4 && unified.contains("\n-address = \"10.1.0.2\"\n+address = \"10.1.0.3\"\n"),
         "{unified}"
     );
+    let (code, json) = run("json", &other, "--json");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let expected = serde_json::json!({
+        "changes": ["peers changed: transit-1"],
+        "sessions_ended": ["transit-1"],
+        "restart": [],
+    });
+    assert_eq!((code, json), (4, expected));
     assert_eq!(run("restart", &other.replace("65001", "65002"), "").0, 1);
 }
 
