@@ -713,7 +713,7 @@ fn diff_says_what_would_change_and_its_exit_code_says_whether() {
         "{unified}"
     );
     let (code, json) = run("json", &other, "--json");
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
     let expected = serde_json::json!({
         "changes": ["peers changed: transit-1"],
         "sessions_ended": ["transit-1"],
