@@ -31,11 +31,11 @@ pub struct Neighbour {
 
 impl Neighbour {
     /// RFC 4822 section 2.3.2, step 6: numbers do not decrease. After `timeout` without a message there are no routes of it any
-    /// more, and zero is accepted as well. The error is the last number.
+    /// more, and any number is accepted: the RFC has zero then, but FRR begins with one. The error is the last number.
     pub(crate) fn check(&self, now: Instant, timeout: Duration, proof: Proof) -> Result<(), u32> {
         let lost = now.saturating_duration_since(self.heard) > timeout;
         match self.sequences.get(&proof.key) {
-            Some(last) if proof.sequence < *last && !(lost && proof.sequence == 0) => Err(*last),
+            Some(last) if proof.sequence < *last && !lost => Err(*last),
             _ => Ok(()),
         }
     }

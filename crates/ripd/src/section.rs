@@ -118,7 +118,7 @@ static KEY: Table = Table {
         ),
         key(
             "secret",
-            Type::Text("1 to 80 octets; 16 for `keyed-md5`", "secret"),
+            Type::Text("1 octet or more; at most 16 for `keyed-md5`", "secret"),
             Default::Required,
             Reload,
             "the secret",

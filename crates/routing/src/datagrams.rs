@@ -46,7 +46,10 @@ impl Datagrams {
         let socket = descriptors.into_iter().next();
         let socket = socket.ok_or_else(|| XrlError::internal("no descriptor came"))?;
         let socket = UdpSocket::from_std(StdSocket::from(socket));
-        let socket = socket.map_err(|error| XrlError::internal(format!("the socket: {error}")))?;
+        let failed = |error: io::Error| XrlError::internal(format!("the socket: {error}"));
+        let socket = socket.map_err(failed)?;
+        // Until then nothing is sent: the runtime does not know yet that there is room.
+        socket.writable().await.map_err(failed)?;
         Ok(Self { socket, is_ipv6 })
     }
 
