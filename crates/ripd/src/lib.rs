@@ -29,12 +29,9 @@ use holdfast_xrl::XrlError;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    section::{SECTION, Settings},
-    table::Table,
+    section::{NAME, SECTION, Settings},
+    table::{Table, Tables},
 };
-
-/// The name of the process, and of its routes.
-const NAME: &str = "rip";
 
 /// What the process is.
 pub static PROCESS: Process = Process {
@@ -59,9 +56,6 @@ static DATAGRAMS: [Datagrams; 2] = [
     Datagrams { port: 520, group: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 9)), hops: 1 },
     Datagrams { port: 521, group: IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 9)), hops: 255 },
 ];
-
-/// The tables, by the name of the VRF.
-type Tables = BTreeMap<Option<String>, Table>;
 
 struct Rip {
     boot: Rc<Boot>,

@@ -16,6 +16,9 @@ const HOPS: Type = Type::Number(1, 15);
 const TRUE: Default = Default::Is("true");
 const FALSE: Default = Default::Is("false");
 
+/// The name of the process, and of its routes.
+pub(crate) const NAME: &str = "rip";
+
 pub(crate) static SECTION: Table = Table {
     doc: "RIPv2 and RIPng: see [rip](rip.md).",
     keys: &[
@@ -253,7 +256,7 @@ pub(crate) fn check(values: &Map<String, Value>) -> Result<(), String> {
     for interface in &settings.interface {
         interface.credentials().map_err(|error| format!("interface {}: {error}", interface.name))?;
     }
-    match settings.redistribute.iter().any(|from| from.from == crate::NAME) {
+    match settings.redistribute.iter().any(|from| from.from == NAME) {
         true => Err("routes of RIP do not go into RIP".to_owned()),
         false => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast_rip::{Origin, ShownRoute, Source};
 use serde_json::{Map, Value, json};
 
-use crate::{NAME, Tables, speaker::Speaker, version::Version};
+use crate::{section::NAME, speaker::Speaker, table::Tables, version::Version};
 
 /// A row of an answer.
 pub(crate) type Row = Map<String, Value>;

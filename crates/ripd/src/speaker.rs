@@ -19,8 +19,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::sleep};
 use tracing::{debug, info, warn};
 
 use crate::{
-    NAME,
-    section::{Filters, Interface, OfTable},
+    section::{Filters, Interface, NAME, OfTable},
     version::Version,
 };
 

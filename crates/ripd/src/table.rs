@@ -1,6 +1,6 @@
 //! RIP in one table: both versions, what the RIB is told, and what it tells.
 
-use std::{cell::RefCell, convert::Infallible, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, time::Duration};
 
 use holdfast_process::{Boot, spawn_task};
 use holdfast_rip::{Metric, Ripng, Ripv2};
@@ -8,10 +8,17 @@ use holdfast_routing::{Change, Links, Origin, Redistribution, follow};
 use tokio::{sync::Notify, task::AbortHandle, time::sleep};
 use tracing::Instrument;
 
-use crate::{NAME, metrics, section::OfTable, speaker::Speaker};
+use crate::{
+    metrics,
+    section::{NAME, OfTable},
+    speaker::Speaker,
+};
 
 /// How often it is looked whether neighbours have had the time to answer.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The tables, by the name of the VRF.
+pub(crate) type Tables = BTreeMap<Option<String>, Table>;
 
 /// A table, until it is dropped.
 pub(crate) struct Table {
