@@ -37,11 +37,11 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     let mut restarts: HashSet<Location> = HashSet::new();
     for index in indexes {
         let Some(slot) = speaker.slots.get(&index) else { continue };
-        let fate = match slot.dynamic {
-            true => fate_of_guest(&slot.neighbor, wanted, &configured),
-            false => fate(&slot.neighbor, wanted, &configured),
-        };
         let (name, was_up) = (slot.neighbor.name.clone(), slot.session.state() == State::Established);
+        let fate = match slot.dynamic {
+            true => fate_of_guest(&slot.neighbor, was_up, wanted, &configured),
+            false => fate(&slot.neighbor, was_up, wanted, &configured),
+        };
         let reason = match fate {
             Fate::Same => continue,
             Fate::Changes(neighbor) => {
@@ -107,18 +107,30 @@ pub(crate) fn stopped(speaker: &mut Speaker, configuration: &Configuration, now:
     }
 }
 
-fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<Location, &'a Neighbor>) -> Fate<'a> {
+fn fate<'a>(
+    old: &Neighbor,
+    is_up: bool,
+    wanted: &Peers,
+    configured: &HashMap<Location, &'a Neighbor>,
+) -> Fate<'a> {
     let Some(&new) = configured.get(&old.location) else { return Fate::Goes };
     match () {
-        () if wanted.restart.contains(&new.name) || !old.keeps_session(new) => Fate::Restarts(new),
+        () if begins_anew(new, is_up, wanted) || !old.keeps_session(new) => Fate::Restarts(new),
         () if old.is_same(new) => Fate::Same,
         () => Fate::Changes(Box::new(new.clone())),
     }
 }
 
+/// Whether it begins anew whatever differs: a connection without a session was made as sockets were before, and one with a
+/// session is refitted.
+fn begins_anew(new: &Neighbor, is_up: bool, wanted: &Peers) -> bool {
+    wanted.restart.contains(&new.name) || !is_up && wanted.refit.contains(&new.name)
+}
+
 /// Of a peer that a listen range has brought. It stays while its range does, also when a more specific range is new.
 fn fate_of_guest<'a>(
     old: &Neighbor,
+    is_up: bool,
     wanted: &Peers,
     configured: &HashMap<Location, &'a Neighbor>,
 ) -> Fate<'a> {
@@ -127,7 +139,7 @@ fn fate_of_guest<'a>(
     }
     let range =
         wanted.ranges.iter().map(|range| &range.template).find(|range| range.source.name == old.source.name);
-    match range.filter(|range| !wanted.restart.contains(&range.name) && old.keeps_session(range)) {
+    match range.filter(|range| !begins_anew(range, is_up, wanted) && old.keeps_session(range)) {
         None => Fate::Goes,
         Some(range) if old.is_same(range) => Fate::Same,
         Some(range) => Fate::Changes(Box::new(range.at(old.location.clone()))),

@@ -308,6 +308,7 @@ impl Running {
             }
             ended
         });
+        door::refit(&self.bgp, &peers.refit);
         (self.networks, self.aggregates) = (networks, aggregates);
         self.bgp.surroundings.validation.set(&self.bgp, validates);
         self.change_redistribution(redistribute);

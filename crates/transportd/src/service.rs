@@ -6,7 +6,7 @@ use holdfast_api::{
     socket::v1 as sockets,
     transport::v1::{
         CarriedConnection, CloseRequest, Configuration, Connection, DialRequest, Empty, ListenRequest,
-        Listener, MeterReply, MeterRequest, Neighbor, RetireReply, RetireRequest, SilentReply,
+        Listener, MeterReply, MeterRequest, Neighbor, RefitRequest, RetireReply, RetireRequest, SilentReply,
         TransportServer,
     },
 };
@@ -141,6 +141,23 @@ impl TransportServer for DoorService {
 
     async fn close(&self, _cx: &CallContext, request: CloseRequest) -> Result<Empty, XrlError> {
         self.carried(request.number)?.parting.with(request.code);
+        Ok(Empty {})
+    }
+
+    async fn refit(
+        &self,
+        _cx: &CallContext,
+        request: RefitRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
+        let socket = match request.number {
+            0 => fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor came")),
+            number => self.carried(number)?.control.socket().ok_or_else(|| {
+                XrlError::failed_precondition("the connection has no socket of TCP for itself")
+            }),
+        };
+        let sockets = self.door.wait_for_sockets().await?;
+        sockets.refit(sockets::RefitRequest { peer: request.peer }, vec![socket?]).await?;
         Ok(Empty {})
     }
 
