@@ -5,13 +5,14 @@ use std::{
     time::Instant,
 };
 
+use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex};
 use holdfast_bgp_session::{State, StopReason};
 use holdfast_types::Prefix;
 use tracing::{debug, info};
 
 use crate::{
-    config::{Configuration, Neighbor, Peers},
+    config::{Configuration, Neighbor, Peers, Range},
     location::Location,
     seed::seed,
     speaker::Speaker,
@@ -137,13 +138,27 @@ fn fate_of_guest<'a>(
     if let Some(&new) = configured.get(&old.location) {
         return Fate::Restarts(new);
     }
-    let range =
-        wanted.ranges.iter().map(|range| &range.template).find(|range| range.source.name == old.source.name);
+    // It may have another name.
+    let network = |source: &api::Peer| (source.address.clone(), source.range_length);
+    let is_its = |range: &&Neighbor| network(&range.source) == network(&old.source);
+    let range = wanted.ranges.iter().map(|range| &range.template).find(is_its);
     match range.filter(|range| !begins_anew(range, is_up, wanted) && old.keeps_session(range)) {
         None => Fate::Goes,
         Some(range) if old.is_same(range) => Fate::Same,
         Some(range) => Fate::Changes(Box::new(range.at(old.location.clone()))),
     }
+}
+
+/// What is counted of ranges goes on under the names that they have now: a range is known by its network.
+pub(crate) fn rename_ranges(speaker: &mut Speaker, old: &[Range], new: &[Range]) {
+    let names = old.iter().filter_map(|old| {
+        let new = new.iter().find(|new| new.network == old.network)?;
+        Some((old.template.name.clone(), new.template.name.clone())).filter(|(old, new)| old != new)
+    });
+    // All are taken out before the first is put in: names may have been exchanged.
+    let renamed: Vec<_> =
+        names.filter_map(|(old, new)| speaker.ranges.remove(&old).map(|members| (new, members))).collect();
+    speaker.ranges.extend(renamed);
 }
 
 /// Makes the networks that we originate those that are wanted.

@@ -356,7 +356,7 @@ static LIMIT: Table = Table {
 pub(crate) static PEER: Table = Table {
     doc: "A BGP neighbour, or a range of them.",
     keys: &[
-        key("name", NAME, Required, Session, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
+        key("name", NAME, Required, Reload, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
         key("description", FREE, Else("none"), Reload, "free text"),
         key("address", ADDRESS, Else("this, `interface` or `listen-range`"), Session, "of the neighbour; unique in its VRF, a link-local one on its `interface`"),
         key("interface", IFNAME, Else("none"), Session, "where a link-local `address` is; alone: the neighbour is whoever is the router there (see [unnumbered peers](unnumbered.md))"),

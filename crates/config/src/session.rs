@@ -187,3 +187,83 @@ fn path_rules(rules: &PathRules, put: &mut dyn FnMut(&'static str, &dyn Debug)) 
     put("accept-validity", accept_validity);
     put("announce-validity", announce_validity);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{Schema, describe::Key};
+
+    const FILE: &str = r#"
+        [router]
+        id = "10.0.0.1"
+        asn = 65000
+        [[vrf]]
+        name = "blue"
+        table = 7
+        [bgp]
+        [[bgp.peer]]
+        name = "a"
+        vrf = "blue"
+        address = "10.0.1.2"
+        local-address = "10.0.1.1"
+        asn = 65001
+        families = ["ipv4-unicast", "ipv6-unicast"]
+        next-hop-ipv6 = "2001:db8::1"
+        local-asn = 65009
+        role = "provider"
+        add-path = { receive = true, send = 2 }
+        [[bgp.peer]]
+        name = "b"
+        address = "2001:db8::2"
+        asn = 65002
+        families = ["ipv4-unicast", "ipv6-unicast"]
+        next-hop-ipv4 = "10.0.0.1"
+        [[bgp.peer]]
+        name = "c"
+        interface = "eth0"
+        asn = 65003
+        [[bgp.peer]]
+        name = "d"
+        listen-range = "10.1.0.0/16"
+        asn = 65004
+    "#;
+
+    fn peers() -> Vec<Peer> {
+        let config = crate::parse(FILE, "test", Schema::new([])).expect("no errors");
+        config.bgp.expect("there is").peers
+    }
+
+    #[test]
+    fn the_rows_say_what_is_in_the_text_and_every_row_that_does_is_in_one() {
+        let mut seen = BTreeSet::new();
+        for peer in peers() {
+            each(&peer, &mut |key, _| _ = seen.insert(key));
+        }
+        let rows = |table: &'static crate::describe::Table, of: &'static str| {
+            let ends = |key: &&Key| key.effect == Effect::Session;
+            table.keys.iter().filter(ends).map(move |key| format!("{of}{}", key.name))
+        };
+        let wanted: Vec<_> = rows(&keys::PEER, "").chain(rows(&keys::ADD_PATH, "add-path.")).collect();
+        assert!(wanted.len() > 15, "{wanted:?}");
+        for key in wanted {
+            assert!(seen.contains(key.as_str()), "{key}");
+        }
+        for key in seen {
+            let is_known = match key.split_once('.') {
+                Some((_, key)) => keys::ADD_PATH.key(key).is_some(),
+                None => keys::PEER.key(key).is_some(),
+            };
+            assert!(is_known, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_process_of_another_build_has_the_same_text() {
+        let expected = "listen-range=10.1.0.0/16;";
+        let text = peers().last().map(session).expect("a peer");
+        assert!(text.starts_with(expected) && text.contains(";hold-time=90;"), "{text}");
+        assert!(!text.contains("name") && !text.contains("md5"), "{text}");
+    }
+}

@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(sends("send = 2", "send = 2, receive = true"), ["a"]);
         assert!(ended(&[("first", "second")]).is_empty() && ended(&[("md5 = \"first\"", "")]).is_empty());
         assert_eq!(ended(&[("65001", "65003"), ("10.0.2.2", "10.0.2.3")]), ["a", "b"]);
-        assert_eq!(ended(&[("\"a\"", "\"c\"")]), ["a"]);
+        assert!(ended(&[("\"a\"", "\"c\"")]).is_empty(), "it is the same under another name");
         assert_eq!(ended(&[("[bgp]", "[bgp]\nhold-time = 30")]), ["a", "b"]);
     }
 

@@ -207,7 +207,7 @@ impl TransportServer for DoorService {
 
     async fn update_keys(&self, _cx: &CallContext, request: DialRequest) -> Result<Empty, XrlError> {
         let all = self.door.carried.all().into_iter();
-        let mut its = all.filter(|carried| carried.connection.peer == request.peer).peekable();
+        let mut its = all.filter(|carried| carried.is_with(&request.peer)).peekable();
         if its.peek().is_none() {
             return Err(XrlError::not_found(format!("no connection to `{}` is carried here", request.peer)));
         }
