@@ -595,3 +595,35 @@ fn another_key_or_ttl_ends_no_session() -> Result<()> {
     }
     Ok(())
 }
+
+/// A peer is known by where it is: its name, and that of a range, is for people.
+#[test]
+fn another_name_ends_no_session() -> Result<()> {
+    let star = Star::new(2)?;
+    let range = |name: &str| {
+        format!(
+            "[[bgp.peer]]\nname = \"{name}\"\nlisten-range = \"10.0.2.0/24\"\nasn = {OTHER}\n\
+             import = \"accept-all\"\nexport = \"accept-all\"\n"
+        )
+    };
+    let configuration = |one: &str, all: &str| [ROUTER, &peer(one, 1, PEER, ""), &range(all)].concat();
+    let router = Router::start(&star.router, &configuration("first", "guests"))?;
+    let debug = "debug { events };";
+    let birds = [bird(&star, PEER, debug)?, star.bird(2, OTHER, &["203.0.113.0/24"], debug)?];
+    until_established(&router, "first")?;
+    until_established(&router, "guests:10.0.2.2")?;
+
+    let said = router.reload_with_files(&configuration("one", "others"), &Default::default())?;
+    ensure!(!said.contains("sessions ended"), "{said}");
+    for name in ["one", "others:10.0.2.2"] {
+        let shown = router.neighbor(name)?;
+        ensure!(shown["bgpState"] == "Established" && shown["connectionsEstablished"] == 1, "{shown}");
+    }
+    ensure!(router.neighbor("first").is_err(), "the old name means nobody");
+    let shown = router.show(&["bgp", "routes"])?.to_string();
+    ensure!(shown.contains("others:10.0.2.2") && !shown.contains("guests"), "{shown}");
+    for bird in &birds {
+        ensure!(bird.sessions()? == 1, "BIRD has seen nothing of it: {}", bird.log());
+    }
+    Ok(())
+}
