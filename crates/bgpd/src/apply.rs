@@ -5,13 +5,14 @@ use std::{
     time::Instant,
 };
 
+use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex};
 use holdfast_bgp_session::{State, StopReason};
 use holdfast_types::Prefix;
 use tracing::{debug, info};
 
 use crate::{
-    config::{Configuration, Neighbor, Peers},
+    config::{Configuration, Neighbor, Peers, Range},
     location::Location,
     seed::seed,
     speaker::Speaker,
@@ -37,11 +38,11 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     let mut restarts: HashSet<Location> = HashSet::new();
     for index in indexes {
         let Some(slot) = speaker.slots.get(&index) else { continue };
-        let fate = match slot.dynamic {
-            true => fate_of_guest(&slot.neighbor, wanted, &configured),
-            false => fate(&slot.neighbor, wanted, &configured),
-        };
         let (name, was_up) = (slot.neighbor.name.clone(), slot.session.state() == State::Established);
+        let fate = match slot.dynamic {
+            true => fate_of_guest(&slot.neighbor, was_up, wanted, &configured),
+            false => fate(&slot.neighbor, was_up, wanted, &configured),
+        };
         let reason = match fate {
             Fate::Same => continue,
             Fate::Changes(neighbor) => {
@@ -107,31 +108,57 @@ pub(crate) fn stopped(speaker: &mut Speaker, configuration: &Configuration, now:
     }
 }
 
-fn fate<'a>(old: &Neighbor, wanted: &Peers, configured: &HashMap<Location, &'a Neighbor>) -> Fate<'a> {
+fn fate<'a>(
+    old: &Neighbor,
+    is_up: bool,
+    wanted: &Peers,
+    configured: &HashMap<Location, &'a Neighbor>,
+) -> Fate<'a> {
     let Some(&new) = configured.get(&old.location) else { return Fate::Goes };
     match () {
-        () if wanted.restart.contains(&new.name) || !old.keeps_session(new) => Fate::Restarts(new),
+        () if begins_anew(new, is_up, wanted) || !old.keeps_session(new) => Fate::Restarts(new),
         () if old.is_same(new) => Fate::Same,
         () => Fate::Changes(Box::new(new.clone())),
     }
 }
 
+/// Whether it begins anew whatever differs: a connection without a session was made as sockets were before, and one with a
+/// session is refitted.
+fn begins_anew(new: &Neighbor, is_up: bool, wanted: &Peers) -> bool {
+    wanted.restart.contains(&new.name) || !is_up && wanted.refit.contains(&new.name)
+}
+
 /// Of a peer that a listen range has brought. It stays while its range does, also when a more specific range is new.
 fn fate_of_guest<'a>(
     old: &Neighbor,
+    is_up: bool,
     wanted: &Peers,
     configured: &HashMap<Location, &'a Neighbor>,
 ) -> Fate<'a> {
     if let Some(&new) = configured.get(&old.location) {
         return Fate::Restarts(new);
     }
-    let range =
-        wanted.ranges.iter().map(|range| &range.template).find(|range| range.source.name == old.source.name);
-    match range.filter(|range| !wanted.restart.contains(&range.name) && old.keeps_session(range)) {
+    // It may have another name.
+    let network = |source: &api::Peer| (source.address.clone(), source.range_length);
+    let is_its = |range: &&Neighbor| network(&range.source) == network(&old.source);
+    let range = wanted.ranges.iter().map(|range| &range.template).find(is_its);
+    match range.filter(|range| !begins_anew(range, is_up, wanted) && old.keeps_session(range)) {
         None => Fate::Goes,
         Some(range) if old.is_same(range) => Fate::Same,
         Some(range) => Fate::Changes(Box::new(range.at(old.location.clone()))),
     }
+}
+
+/// What is counted of ranges goes on under the names that they have now: a range is known by its network.
+pub(crate) fn rename_ranges(speaker: &mut Speaker, old: &[Range], new: &[Range]) {
+    let names = old.iter().filter_map(|old| {
+        let new = new.iter().find(|new| new.network == old.network)?;
+        Some((old.template.name.clone(), new.template.name.clone())).filter(|(old, new)| old != new)
+    });
+    // All are taken out before the first is put in: names may have been exchanged.
+    let renamed: Vec<_> =
+        names.filter_map(|(old, new)| speaker.ranges.remove(&old).map(|members| (new, members))).collect();
+    speaker.ranges.extend(renamed);
 }
 
 /// Makes the networks that we originate those that are wanted.

@@ -115,6 +115,8 @@ pub(crate) struct Peers {
     pub(crate) ranges: Vec<Range>,
     /// Peers and ranges, by name, whose sessions begin anew whatever differs here.
     pub(crate) restart: HashSet<String>,
+    /// Those whose sockets are made in another way from now on.
+    pub(crate) refit: HashSet<String>,
 }
 
 /// The policies of the last message, compiled.
@@ -153,7 +155,8 @@ impl Configuration {
         let network =
             |network: &api::Network| network.prefix.parse().map_err(|_| bad("network", &network.prefix));
         let networks = message.networks.iter().map(network).collect::<Result<_, _>>()?;
-        let peers = Peers { neighbors, ranges, restart: message.restart.into_iter().collect() };
+        let (restart, refit) = (message.restart.into_iter().collect(), message.refit.into_iter().collect());
+        let peers = Peers { neighbors, ranges, restart, refit };
         let aggregate = |message: &api::Aggregate| aggregate(message, policies);
         let aggregates = message.aggregates.iter().map(aggregate).collect::<Result<_, _>>()?;
         let (routes_kept, vrfs, validates) = (message.routes_kept, message.vrfs, message.validates);
@@ -372,35 +375,9 @@ impl Neighbor {
         self.source == other.source && self.import == other.import && self.export == other.export
     }
 
-    /// Whether a running session may stay when this peer's configuration becomes `other`: only policies, limits, words,
-    /// times that no OPEN says and what becomes of it when we die differ, or whether it is to be down.
+    /// Whether a running session may stay when this peer's configuration becomes `other`: the manager has said so.
     pub(crate) fn keeps_session(&self, other: &Self) -> bool {
-        let session = |peer: &api::Peer| api::Peer {
-            import: String::new(),
-            export: String::new(),
-            description: String::new(),
-            nonstop: false,
-            damping: false,
-            limits: Vec::new(),
-            max_octets: 0,
-            max_cost: 0,
-            shutdown_text: String::new(),
-            group: String::new(),
-            disabled: false,
-            passive: false,
-            connect_retry_seconds: 0,
-            stale_seconds: 0,
-            enforce_first_as: false,
-            next_hop_self: false,
-            default_originate: false,
-            paths: Some(fixed_path_rules(peer.paths.unwrap_or_default())),
-            // Which of several: what the session has agreed on is that there may be several.
-            send_all_paths: peer.send_all_paths || peer.send_best_paths > 0,
-            send_best_paths: 0,
-            orf_prefixes: Vec::new(),
-            ..peer.clone()
-        };
-        session(&self.source) == session(&other.source)
+        self.source.session == other.source.session
     }
 
     /// Our IPv4 next hop on a session from this local address.
@@ -494,23 +471,6 @@ fn path_rules(peer: &api::Peer) -> Result<pipeline::PathRules, XrlError> {
     })
 }
 
-/// What of them only another session can change.
-fn fixed_path_rules(rules: api::PathRules) -> api::PathRules {
-    api::PathRules {
-        next_hop: 0,
-        route_server_client: false,
-        allow_own_asn: 0,
-        private_asns: 0,
-        as_override: false,
-        graceful_shutdown: false,
-        blackhole: false,
-        unvalidated: false,
-        accept_validity: false,
-        announce_validity: false,
-        ..rules
-    }
-}
-
 fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let parameters = Parameters {
@@ -593,15 +553,16 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_is_no_longer_to_outlive_us_stays() {
+    fn a_session_ends_where_the_manager_says_so() {
         let policies = compile("", 1).expect("no policies");
-        let peer = |nonstop, hold_time| {
-            let source = api::Peer { address: vec![10, 0, 0, 2], nonstop, hold_time, ..api::Peer::default() };
+        let peer = |session: &str, hold_time| {
+            let (address, session) = (vec![10, 0, 0, 2], session.to_owned());
+            let source = api::Peer { address, session, hold_time, ..api::Peer::default() };
             Neighbor::read(source, &policies).expect("a peer")
         };
-        let (before, after) = (peer(true, 90), peer(false, 90));
+        let (before, after) = (peer("hold-time=90;", 90), peer("hold-time=90;", 30));
         assert!(before.keeps_session(&after) && !before.is_same(&after), "it is a change, and ends nothing");
-        assert!(!before.keeps_session(&peer(true, 30)));
+        assert!(!before.keeps_session(&peer("hold-time=30;", 90)));
     }
 
     #[test]

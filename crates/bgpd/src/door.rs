@@ -1,9 +1,10 @@
 //! Connections from the door: those of peers that it has let in, and those that we ask for.
 
 use std::{
+    collections::HashSet,
     io,
     net::IpAddr,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -25,6 +26,7 @@ use crate::{
     connection::{Key, verdict},
     location::Location,
     seed::seed,
+    speaker::Speaker,
     stream::{Handed, LINGER, Stream},
 };
 
@@ -167,6 +169,79 @@ pub(crate) async fn part(bgp: &Bgp, stream: &Stream, number: u64, code: Option<u
         }
     };
     tokio::join!(stream.goodbye(), told);
+}
+
+/// Has the connections of these peers and ranges given the key and the TTLs that their sockets are made with now.
+pub(crate) fn refit(bgp: &Rc<Bgp>, peers: &HashSet<String>) {
+    let speaker = bgp.speaker.borrow();
+    let is_theirs = |(index, _): &&Key| {
+        speaker.slots.get(index).is_some_and(|slot| peers.contains(&slot.neighbor.source.name))
+    };
+    for key in speaker.connections.keys().filter(is_theirs) {
+        bgp.spawn(refit_one(Rc::clone(bgp), *key));
+    }
+}
+
+/// A connection that cannot be given them is ended: it would go on without what is configured.
+async fn refit_one(bgp: Rc<Bgp>, key: Key) {
+    let Some(told) = fittings(&bgp.speaker.borrow(), key) else { return };
+    let asked = async {
+        let (request, descriptors) = told.map_err(|error| XrlError::internal(error.to_string()))?;
+        ask_to_refit(&bgp, request, descriptors).await
+    };
+    let asked = timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(XrlError::timeout("no answer")));
+    bgp.with(|speaker, now| {
+        let Some(slot) = speaker.slots.get(&key.0).filter(|_| speaker.connections.contains_key(&key)) else {
+            return;
+        };
+        let peer = &slot.neighbor.name;
+        match asked {
+            Ok(()) => debug!(peer, "the connection has another key or TTL"),
+            Err(error) => {
+                let why = error.message();
+                warn!(
+                    event = "refit-failed",
+                    peer, "no other key or TTL for the connection, which ends: {why}"
+                );
+                speaker.begin_anew(key.0, now);
+            }
+        }
+    });
+}
+
+type Fittings = io::Result<(transport::RefitRequest, Vec<OwnedFd>)>;
+
+/// Which connection it is, for the door; `None` where there is nothing to set: QUIC has neither.
+fn fittings(speaker: &Speaker, key: Key) -> Option<Fittings> {
+    let (slot, connection) = (speaker.slots.get(&key.0)?, speaker.connections.get(&key)?);
+    let peer = slot.neighbor.source.name.clone();
+    match connection.said.protocol() {
+        _ if !connection.stream.is_carried() => {
+            let copy = connection.stream.as_fd().try_clone_to_owned();
+            Some(copy.map(|copy| (transport::RefitRequest { peer, number: 0 }, vec![copy])))
+        }
+        transport::Protocol::Tls => {
+            Some(Ok((transport::RefitRequest { peer, number: connection.said.number }, Vec::new())))
+        }
+        _ => None,
+    }
+}
+
+async fn ask_to_refit(
+    bgp: &Bgp,
+    request: transport::RefitRequest,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), XrlError> {
+    let is_carried = request.number != 0;
+    let door = bgp.surroundings.wait_for::<TransportClient>("transport").await?;
+    match door.refit(request.clone(), descriptors).await {
+        // One has it that has retired, or it has ended.
+        Err(error) if is_carried && error.kind() == ErrorKind::NotFound => {
+            let old = bgp.surroundings.client::<TransportClient>(OLD_TRANSPORT).await?;
+            old.refit(request, Vec::new()).await.map(drop)
+        }
+        result => result.map(drop),
+    }
 }
 
 /// Where the door says somebody is.

@@ -301,6 +301,7 @@ impl Running {
         let ended = self.bgp.with(|speaker, now| {
             speaker.settings.decision = decision;
             speaker.pipeline.set_decision(decision);
+            apply::rename_ranges(speaker, &self.bgp.ranges.borrow(), &peers.ranges);
             let ended = apply::peers(speaker, &peers, now);
             apply::networks(speaker, &self.networks, &networks);
             if self.aggregates != aggregates {
@@ -308,6 +309,7 @@ impl Running {
             }
             ended
         });
+        door::refit(&self.bgp, &peers.refit);
         (self.networks, self.aggregates) = (networks, aggregates);
         self.bgp.surroundings.validation.set(&self.bgp, validates);
         self.change_redistribution(redistribute);

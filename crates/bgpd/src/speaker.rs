@@ -461,6 +461,12 @@ impl Speaker {
         }
     }
 
+    /// Ends the session of a peer, which begins anew at once.
+    pub(crate) fn begin_anew(&mut self, index: PeerIndex, now: Instant) {
+        self.input(index, Input::Stop(StopReason::OtherConfigChange), now);
+        self.input(index, Input::Start, now);
+    }
+
     fn change_disabled(&mut self, index: PeerIndex, before: bool, now: Instant) {
         let Some(slot) = self.slots.get(&index) else { return };
         match (before, slot.neighbor.disabled) {

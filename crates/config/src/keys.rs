@@ -353,10 +353,10 @@ static LIMIT: Table = Table {
     ],
 };
 
-static PEER: Table = Table {
+pub(crate) static PEER: Table = Table {
     doc: "A BGP neighbour, or a range of them.",
     keys: &[
-        key("name", NAME, Required, Session, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
+        key("name", NAME, Required, Reload, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
         key("description", FREE, Else("none"), Reload, "free text"),
         key("address", ADDRESS, Else("this, `interface` or `listen-range`"), Session, "of the neighbour; unique in its VRF, a link-local one on its `interface`"),
         key("interface", IFNAME, Else("none"), Session, "where a link-local `address` is; alone: the neighbour is whoever is the router there (see [unnumbered peers](unnumbered.md))"),
@@ -377,9 +377,9 @@ static PEER: Table = Table {
         key("tls-pins", List(&PIN), Else("none"), Reload, "SHA-256 of public keys, one of which the neighbour has to have; beside `tls-authorities` both have to hold"),
         key("tls-raw-public-key", Bool, Is("false"), Reload, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
         key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
-        key("md5", Text("1 to 80 octets", "secret"), Else("none"), Session, "TCP-MD5 key (RFC 2385), for `\"tcp\"` and `\"tls\"`"),
-        key("ttl-security", Bool, Is("false"), Session, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
-        key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Session, "TTL of our packets over TCP and TLS, for a neighbour several hops away; over QUIC it is always 255"),
+        key("md5", Text("1 to 80 octets", "secret"), Else("none"), Reload, "TCP-MD5 key (RFC 2385), for `\"tcp\"` and `\"tls\"`; the neighbour has to have another one before its hold time is over"),
+        key("ttl-security", Bool, Is("false"), Reload, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
+        key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Reload, "TTL of our packets over TCP and TLS, for a neighbour several hops away; over QUIC it is always 255"),
         key("vrf", IN_VRF, Else("the default table"), Session, "the VRF that it is in"),
         key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),
         tables("limit", &LIMIT, "family"),
@@ -419,7 +419,7 @@ static PEER: Table = Table {
     ],
 };
 
-static ADD_PATH: Table = Table {
+pub(crate) static ADD_PATH: Table = Table {
     doc: "Several paths of one prefix on a session (RFC 7911), in all its families, if the neighbour agrees.",
     keys: &[
         key("receive", Bool, Is("false"), Session, "take several paths from the neighbour, 64 of a prefix at most"),

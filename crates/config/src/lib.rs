@@ -17,6 +17,7 @@ mod keys;
 mod processes;
 mod read;
 pub mod schema;
+mod session;
 mod size;
 mod suggest;
 
@@ -31,6 +32,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
 pub use processes::{Check, Datagrams, OwnSection, ProcessKeys, Routing, Schema};
 pub use schema::Config;
+pub use session::session;
 pub use suggest::nearest;
 
 /// Reads a configuration of a router that `schema` is for. `file` is the name that the diagnostics show. Files that it names stay unread.

@@ -519,3 +519,111 @@ fn a_family_that_only_one_side_has_is_left_out() -> Result<()> {
     ensure!(shown["addressFamilyInfo"]["ipv6Unicast"]["endOfRibSend"] == false, "{shown}");
     Ok(())
 }
+
+/// One of two routers of ours with a session between them, of which some lines are another.
+struct Ours<'a> {
+    number: u8,
+    host: &'a Namespace,
+    router: Router,
+}
+
+impl<'a> Ours<'a> {
+    fn start(number: u8, host: &'a Namespace, lines: &str) -> Result<Self> {
+        Ok(Self { number, host, router: Router::start(host, &configuration(number, lines, 0))? })
+    }
+
+    /// It takes other lines, and originates another prefix: that is how the other one hears of it.
+    fn takes(&self, lines: &str, step: u8) -> Result<()> {
+        let said =
+            self.router.reload_with_files(&configuration(self.number, lines, step), &Default::default())?;
+        ensure!(!said.contains("sessions ended"), "{said}");
+        Ok(())
+    }
+
+    /// Until what the other one originates now is here, over the session that has been there from the beginning.
+    fn hears(&self, step: u8) -> Result<()> {
+        let other = 3 - self.number;
+        until_kernel(self.host, &format!("20.{other}.{step}.0/24"), &format!("10.0.1.{other}"))?;
+        let shown = self.router.neighbor("other")?;
+        ensure!(shown["connectionsEstablished"] == 1, "{shown}");
+        Ok(())
+    }
+}
+
+fn configuration(number: u8, lines: &str, step: u8) -> String {
+    let other = 3 - number;
+    let (asn, other_asn) = (US - 1 + u32::from(number), US - 1 + u32::from(other));
+    format!(
+        "[router]\nid = \"10.0.1.{number}\"\nasn = {asn}\n[bgp]\nhold-time = 9\n\
+         [[bgp.network]]\nprefix = \"20.{number}.{step}.0/24\"\n\
+         [[bgp.peer]]\nname = \"other\"\naddress = \"10.0.1.{other}\"\nasn = {other_asn}\n\
+         import = \"accept-all\"\nexport = \"accept-all\"\n{lines}\n"
+    )
+}
+
+/// A key or TTL is of the socket: it is set on that of the session, at one end and then at the other.
+#[test]
+fn another_key_or_ttl_ends_no_session() -> Result<()> {
+    let star = Star::new(1)?;
+    let first = Ours::start(1, &star.router, "")?;
+    let second = Ours::start(2, star.neighbor(1), "passive = true")?;
+    first.hears(0)?;
+    second.hears(0)?;
+    let steps = [
+        ("md5 = \"first\"", Some("TCPMD5Unexpected")),
+        ("md5 = \"second\"", Some("TCPMD5Failure")),
+        ("md5 = \"second\"\nttl-security = true", None),
+        ("md5 = \"third\"\nmultihop = 3", Some("TCPMD5Failure")),
+        ("", Some("TCPMD5NotFound")),
+    ];
+    for (step, (lines, refused)) in (1..).zip(steps) {
+        first.takes(lines, step)?;
+        // The other one has what there was before, and takes nothing of this one.
+        if let Some(counter) = refused {
+            until_counted(second.host, counter)?;
+        }
+        second.takes(&format!("passive = true\n{lines}"), step)?;
+        first.hears(step).with_context(|| lines.to_owned())?;
+        second.hears(step).with_context(|| lines.to_owned())?;
+    }
+    // Longer than the hold time.
+    std::thread::sleep(Duration::from_secs(12));
+    for ours in [&first, &second] {
+        let shown = ours.router.neighbor("other")?;
+        ensure!(shown["connectionsEstablished"] == 1 && shown["bgpState"] == "Established", "{shown}");
+        ensure!(!ours.router.log().contains("refit-failed"), "{}", ours.router.log_tail());
+    }
+    Ok(())
+}
+
+/// A peer is known by where it is: its name, and that of a range, is for people.
+#[test]
+fn another_name_ends_no_session() -> Result<()> {
+    let star = Star::new(2)?;
+    let range = |name: &str| {
+        format!(
+            "[[bgp.peer]]\nname = \"{name}\"\nlisten-range = \"10.0.2.0/24\"\nasn = {OTHER}\n\
+             import = \"accept-all\"\nexport = \"accept-all\"\n"
+        )
+    };
+    let configuration = |one: &str, all: &str| [ROUTER, &peer(one, 1, PEER, ""), &range(all)].concat();
+    let router = Router::start(&star.router, &configuration("first", "guests"))?;
+    let debug = "debug { events };";
+    let birds = [bird(&star, PEER, debug)?, star.bird(2, OTHER, &["203.0.113.0/24"], debug)?];
+    until_established(&router, "first")?;
+    until_established(&router, "guests:10.0.2.2")?;
+
+    let said = router.reload_with_files(&configuration("one", "others"), &Default::default())?;
+    ensure!(!said.contains("sessions ended"), "{said}");
+    for name in ["one", "others:10.0.2.2"] {
+        let shown = router.neighbor(name)?;
+        ensure!(shown["bgpState"] == "Established" && shown["connectionsEstablished"] == 1, "{shown}");
+    }
+    ensure!(router.neighbor("first").is_err(), "the old name means nobody");
+    let shown = router.show(&["bgp", "routes"])?.to_string();
+    ensure!(shown.contains("others:10.0.2.2") && !shown.contains("guests"), "{shown}");
+    for bird in &birds {
+        ensure!(bird.sessions()? == 1, "BIRD has seen nothing of it: {}", bird.log());
+    }
+    Ok(())
+}

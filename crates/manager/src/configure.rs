@@ -26,6 +26,7 @@ use holdfast_config::{
         MrtKind, NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, ProcessSection,
         Redistribute, Remote, SendPaths, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
     },
+    session,
 };
 use holdfast_xrl::{Client, XrlError, scoped};
 use serde_json::Value;
@@ -208,10 +209,10 @@ pub(crate) async fn tell(manager: &Manager, message: Message) -> Result<Vec<Stri
         }
         Part::Bgp(mut part) => {
             let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);
-            let restart: Vec<String> = manager.restart.borrow().iter().filter(is_its).cloned().collect();
-            part.restart.clone_from(&restart);
+            let refit: Vec<String> = manager.refit.borrow().iter().filter(is_its).cloned().collect();
+            part.refit.clone_from(&refit);
             let reply = client::<BgpClient>(manager, "bgp", vrf).await?.configure(*part).await?;
-            manager.restart.borrow_mut().retain(|name| !restart.contains(name));
+            manager.refit.borrow_mut().retain(|name| !refit.contains(name));
             manager.supervisor.borrow_mut().leaves_out("bgp", reply.quarantined);
             return Ok(reply.ended);
         }
@@ -495,7 +496,9 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         ibgp_distance: config.rib.distance.ibgp.into(),
         sync_seconds: SYNC_LIMIT_SECONDS,
         default_local_pref: bgp.local_preference,
+        // Of what a manager said before there was `refit`.
         restart: Vec::new(),
+        refit: Vec::new(),
         nonstop: bgp.nonstop,
         redistribute: redistribute.map(redistribution).collect(),
         rib_policy: bgp.rib_policy.clone().unwrap_or_default(),
@@ -572,6 +575,7 @@ pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
     };
     bgp_api::Peer {
         name: peer.name.clone(),
+        session: session(peer),
         address,
         is_range: range_length.is_some(),
         range_length: range_length.unwrap_or(0).into(),
@@ -670,23 +674,6 @@ fn path_rules(rules: &PathRules) -> bgp_api::PathRules {
         unvalidated: !rules.origin_validation,
         accept_validity: rules.accept_validity,
         announce_validity: rules.announce_validity,
-    }
-}
-
-/// What of a peer's paths only another session can change.
-pub(crate) fn fixed_path_rules(rules: bgp_api::PathRules) -> bgp_api::PathRules {
-    bgp_api::PathRules {
-        next_hop: 0,
-        route_server_client: false,
-        allow_own_asn: 0,
-        private_asns: 0,
-        as_override: false,
-        graceful_shutdown: false,
-        blackhole: false,
-        unvalidated: false,
-        accept_validity: false,
-        announce_validity: false,
-        ..rules
     }
 }
 

@@ -89,7 +89,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
-        restart: RefCell::default(),
+        refit: RefCell::default(),
         finder: finder.clone(),
         keeper: boot.keeper.clone(),
         resolver: boot.resolver.clone(),

@@ -38,8 +38,8 @@ pub(crate) struct Manager {
     pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
     /// One reload or commit at a time.
     pub(crate) reloading: Mutex<()>,
-    /// Peers and ranges whose sessions have to begin anew, until bgp has heard of it.
-    pub(crate) restart: RefCell<BTreeSet<String>>,
+    /// Peers and ranges whose connections are to be given other options, until bgp has heard of it.
+    pub(crate) refit: RefCell<BTreeSet<String>>,
     pub(crate) supervisor: RefCell<Supervisor>,
     pub(crate) finder: Finder,
     pub(crate) keeper: KeeperClient,

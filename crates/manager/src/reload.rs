@@ -7,13 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_api::{
-    bgp::v1 as bgp_api,
-    manager::v1::{DiffReply, DiffRequest, ReloadReply},
-};
+use holdfast_api::manager::v1::{DiffReply, DiffRequest, ReloadReply};
 use holdfast_config::{
     Config, Schema,
     schema::{Admission, Bgp, Peer, Remote, StaticRoute, Vrf},
+    session,
 };
 use holdfast_process::{Processes, spawn_task};
 use holdfast_xrl::XrlError;
@@ -136,7 +134,7 @@ pub(crate) async fn replace(
     if old.notes() != new.notes() {
         read::note(&new);
     }
-    manager.restart.borrow_mut().extend(with_other_sockets(&old, &new));
+    manager.refit.borrow_mut().extend(with_other_sockets(&old, &new));
     // Whoever is born from now on is told the new one.
     manager.config.replace(Arc::clone(&new));
     manager.text.replace(text.into());
@@ -241,7 +239,7 @@ fn without_those_that_move(config: &Config, next: &Config) -> Config {
 
 /// What has to be told, and to whom.
 fn differing(processes: &Processes, old: &Config, new: &Config) -> Result<Messages, XrlError> {
-    let restart = with_other_sockets(old, new);
+    let refit = with_other_sockets(old, new);
     let mut differing = Vec::new();
     for name in told(processes) {
         let (before, after) = (configure::parts(name, old)?, configure::parts(name, new)?);
@@ -252,7 +250,7 @@ fn differing(processes: &Processes, old: &Config, new: &Config) -> Result<Messag
         for mut message in after {
             if let Part::Bgp(part) = &mut message.part {
                 let is_its = |name: &&String| part.peers.iter().any(|peer| peer.name == **name);
-                part.restart = restart.iter().filter(is_its).cloned().collect();
+                part.refit = refit.iter().filter(is_its).cloned().collect();
             }
             if !before.contains(&message) || keeps && matches!(message.part, Part::Transport(_)) {
                 differing.push((name, message));
@@ -321,8 +319,7 @@ fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer)> {
     peers.map(move |peer| ((peer.vrf.as_ref().and_then(site_of), peer.remote.clone()), peer))
 }
 
-/// Peers and ranges that stay, whose sockets are made with another key from now on, or whose sessions may be over other
-/// transports. What they have to prove is a matter of the next handshake.
+/// Peers and ranges that stay, whose sockets are made with another key or TTL from now on.
 fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
     let before: HashMap<Whereabouts, &Peer> = peers(old).collect();
     let other = |(at, peer): &(Whereabouts, &Peer)| {
@@ -332,43 +329,15 @@ fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
 }
 
 fn has_same_sockets(peer: &Peer, other: &Peer) -> bool {
-    peer.md5 == other.md5 && peer.transports == other.transports
+    let options = |peer: &Peer| (peer.ttl_security, peer.multihop);
+    peer.md5 == other.md5 && options(peer) == options(other)
 }
 
-/// Peers and ranges whose sessions cannot stay: `bgp` decides the same way, by what it is told of them.
+/// Peers and ranges whose sessions cannot stay: `bgp` is told the same text, and decides by it the same way.
 fn ending(old: &Config, new: &Config) -> Vec<String> {
-    let session = |peer: &Peer, config| {
-        let told = configure::bgp_peer(peer, config);
-        bgp_api::Peer {
-            import: String::new(),
-            export: String::new(),
-            description: String::new(),
-            nonstop: false,
-            damping: false,
-            limits: Vec::new(),
-            max_octets: 0,
-            max_cost: 0,
-            shutdown_text: String::new(),
-            group: String::new(),
-            disabled: false,
-            passive: false,
-            connect_retry_seconds: 0,
-            stale_seconds: 0,
-            enforce_first_as: false,
-            next_hop_self: false,
-            default_originate: false,
-            send_all_paths: peer.send_paths.is_some(),
-            send_best_paths: 0,
-            orf_prefixes: Vec::new(),
-            paths: told.paths.map(configure::fixed_path_rules),
-            ..told
-        }
-    };
     let wanted: HashMap<Whereabouts, &Peer> = peers(new).collect();
     let stays = |at: &Whereabouts, peer: &Peer| {
-        wanted.get(at).is_some_and(|wanted| {
-            !wanted.disabled && has_same_sockets(wanted, peer) && session(wanted, new) == session(peer, old)
-        })
+        wanted.get(at).is_some_and(|wanted| !wanted.disabled && session(wanted) == session(peer))
     };
     // What replaces the process leaves sessions behind that do not outlive it.
     let falls = is_replaced("bgp", old, new);
@@ -670,6 +639,74 @@ mod tests {
         assert_eq!(only_with_a_restart(&all, &none), ["`nonstop` in [bgp]"]);
     }
 
+    /// A key of a peer, in TOML: with what it needs besides, and its value before; and its value after. `None`: as
+    /// [`other`] says.
+    fn before_and_after(key: &Key) -> Option<[String; 2]> {
+        let with = |needed: &str, before: &str, after: &str| {
+            let line = |value: &str| match value {
+                "" => needed.to_owned(),
+                value => format!("{needed}\n{} = {value}", key.name),
+            };
+            Some([line(before), line(after)])
+        };
+        match key.name {
+            // What says where a peer is makes another of it, and is tried elsewhere; these have no session of their own.
+            "address" | "interface" | "listen-range" | "vrf" | "group" => None,
+            "name" | "asn" => None,
+            // Which proofs are asked for is a matter of the next handshake: tried elsewhere.
+            name if name.starts_with("tls-") => None,
+            "transport" => None,
+            "families" => with("", "", "[\"ipv4-unicast\", \"ipv6-unicast\"]"),
+            "import" | "export" => with("", "\"accept-all\"", "\"reject-all\""),
+            "max-octets" => with("", "", "\"2 MiB\""),
+            "next-hop-ipv6" => with("families = [\"ipv4-unicast\", \"ipv6-unicast\"]", "", "\"2001:db8::1\""),
+            "next-hop-ipv4" => None,
+            "limit" => with("", "", "[{ family = \"ipv4-unicast\", received = 7 }]"),
+            "restart-time" | "stale-time" => with("graceful-restart = \"full\"", "", "7"),
+            "long-lived-stale-time" => with("graceful-restart = \"full\"", "", "7"),
+            "hold-time" => with("", "", "30"),
+            "damping" => None,
+            "nonstop" => with("", "", "false"),
+            "graceful-shutdown" => with("", "", "true"),
+            "disabled" => None,
+            "route-reflector-client" | "accept-validity" | "announce-validity" => None,
+            "own-view" => with("route-server-client = true", "", "true"),
+            "local-asn-mode" => with("local-asn = 65009", "", "\"replace\""),
+            "role" => with("", "", "\"provider\""),
+            "role-strict" => with("role = \"provider\"", "", "true"),
+            "add-path" => with("", "", "{ receive = true }"),
+            "orf-prefix-set" => None,
+            _ => with("", "", &other(key)?),
+        }
+    }
+
+    #[test]
+    fn what_ends_a_session_is_what_the_description_says() {
+        let config = |lines: &str| {
+            let text = FILE.replace("asn = 65001", &format!("asn = 65001\n{lines}"));
+            holdfast_config::parse(&text.replace("import = \"accept-all\"", ""), "test", Schema::new([]))
+        };
+        let headers = describe::headers(Schema::new([]).file());
+        let peer = headers.iter().find(|header| header.path == "bgp.peer").expect("the table of peers");
+        let (mut tried, mut ended) = (0, 0);
+        for key in peer.table.keys {
+            let Some([before, after]) = before_and_after(key) else { continue };
+            let [old, new] = [before, after].map(|lines| config(&lines).expect(&lines));
+            let ends = !ending(&old, &new).is_empty();
+            // The keys of the table below say it for that.
+            let says = key.effect == Effect::Session || key.name == "add-path";
+            assert_eq!(ends, says, "{}", key.name);
+            let parts = |config| configure::parts("bgp", config).expect("parts");
+            let [told, then] = [&old, &new].map(|config| match parts(config).remove(0).part {
+                Part::Bgp(part) => part.peers[0].session.clone(),
+                part => panic!("{part:?}"),
+            });
+            assert_eq!(told != then, says, "{} is told", key.name);
+            (tried, ended) = (tried + 1, ended + usize::from(ends));
+        }
+        assert!(tried >= 30 && ended >= 10, "{tried} {ended}");
+    }
+
     #[test]
     fn sessions_end_when_more_than_policies_and_words_differ() {
         let ended = |changed: &[(&str, &str)]| ending(&config(&[]), &config(changed));
@@ -683,9 +720,9 @@ mod tests {
         assert!(sends("send = \"all\"", "send = 2").is_empty(), "several stay several");
         assert_eq!(sends("", "send = 2"), ["a"]);
         assert_eq!(sends("send = 2", "send = 2, receive = true"), ["a"]);
-        assert_eq!(ended(&[("first", "second")]), ["b"]);
+        assert!(ended(&[("first", "second")]).is_empty() && ended(&[("md5 = \"first\"", "")]).is_empty());
         assert_eq!(ended(&[("65001", "65003"), ("10.0.2.2", "10.0.2.3")]), ["a", "b"]);
-        assert_eq!(ended(&[("\"a\"", "\"c\"")]), ["a"]);
+        assert!(ended(&[("\"a\"", "\"c\"")]).is_empty(), "it is the same under another name");
         assert_eq!(ended(&[("[bgp]", "[bgp]\nhold-time = 30")]), ["a", "b"]);
     }
 
@@ -730,7 +767,7 @@ mod tests {
 
         let fallen = secure(&[("\"tls\"", "[\"tls\", \"tcp\"]")], "");
         assert_eq!((changes(&old, &fallen), ending(&old, &fallen)), (changed, vec!["a".to_owned()]));
-        assert_eq!(with_other_sockets(&old, &fallen), ["a"]);
+        assert!(with_other_sockets(&old, &fallen).is_empty(), "another session is another socket");
     }
 
     #[test]

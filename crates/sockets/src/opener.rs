@@ -204,6 +204,15 @@ impl Opener {
         socket::dial(&self.place, peer, address).await
     }
 
+    /// Gives the socket of a connection with the peer the key and the TTLs that it would be made with now.
+    ///
+    /// # Errors
+    /// When the peer is not known, or the kernel refuses.
+    pub fn refit(&self, name: &str, socket: &OwnedFd) -> Result<(), SocketError> {
+        let peer = self.known.peers.get(name).ok_or_else(|| SocketError::UnknownPeer(name.to_owned()))?;
+        socket::refit(peer, socket)
+    }
+
     /// The interfaces that peers are on.
     pub fn links(&self) -> impl Iterator<Item = &str> {
         self.known.peers.values().filter_map(|peer| peer.interface.as_deref())

@@ -9,7 +9,8 @@ use std::{
 };
 
 use holdfast_api::socket::v1::{
-    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, SocketServer, UdpRequest,
+    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, RefitRequest, SocketServer,
+    UdpRequest,
 };
 use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
@@ -160,6 +161,20 @@ impl SocketServer for SocketService {
         let opener = self.opener.lock().await;
         let socket = opener.group(&request.interface, &datagrams).await.map_err(refused)?;
         Ok((Empty {}, vec![socket]))
+    }
+
+    async fn refit(
+        &self,
+        _cx: &CallContext,
+        request: RefitRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
+        self.is_configured().await;
+        let socket = fds.into_iter().next();
+        let socket = socket.ok_or_else(|| XrlError::invalid_argument("no descriptor came"))?;
+        self.opener.lock().await.refit(&request.peer, &socket).map_err(refused)?;
+        tracing::info!(event = "socket-refitted", peer = request.peer, "a connection has other options");
+        Ok(Empty {})
     }
 
     async fn neighbors(

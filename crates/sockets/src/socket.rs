@@ -2,12 +2,13 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    num::NonZeroU8,
     os::fd::OwnedFd,
 };
 
 use holdfast_sys::{
     bind_to_device, icmp,
-    tcp::{IpVersion, Md5Peer, set_md5, set_min_ttl, set_ttl},
+    tcp::{IpVersion, Md5Peer, set_default_ttl, set_md5, set_min_ttl, set_ttl},
 };
 use rustix::{
     io::Errno,
@@ -23,6 +24,7 @@ use crate::{
     peer::{Peer, Secret, md5_peer},
     place::Place,
 };
+use holdfast_types::Prefix;
 
 /// Octets that may wait in a UDP socket: without any loss at the full rate of one sender on a loaded machine.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -59,6 +61,37 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error).step("connecting"),
     }
+}
+
+/// Gives the socket of a connection with the peer the key and the TTLs of [`dial`], whoever has dialled: in place, so that
+/// what is in flight is not lost. The other end has another key a moment before or after: until then neither takes the
+/// other's segments, which TCP sends again.
+pub(crate) fn refit(peer: &Peer, socket: &OwnedFd) -> Result<(), SocketError> {
+    let remote = rustix::net::getpeername(socket);
+    let remote = remote.and_then(|remote| SocketAddr::try_from(remote.ok_or(Errno::NOTCONN)?));
+    let address = remote.step("asking for the other end")?.ip();
+    // The kernel has the key of one that has come in under its address, also where a range had it.
+    let whose = md5_peer(Prefix::host(address));
+    match &peer.md5 {
+        Some(key) => key_for(socket, whose, key)?,
+        None => match set_md5(socket, whose, &[]) {
+            Err(error) if Errno::from_io_error(&error) != Some(Errno::NOENT) => {
+                return Err(error).step("taking the MD5 key away");
+            }
+            Ok(()) | Err(_) => {}
+        },
+    }
+    let version = IpVersion::of(address);
+    let (ttl, least) = match peer.ttl_security {
+        true => (NonZeroU8::new(GTSM_TTL), GTSM_TTL),
+        false => (peer.ttl, 0),
+    };
+    match ttl {
+        Some(ttl) => set_ttl(socket, version, ttl.get()),
+        None => set_default_ttl(socket, version),
+    }
+    .step("setting the TTL")?;
+    set_min_ttl(socket, version, least).step("setting the minimum TTL")
 }
 
 /// A UDP socket bound to the address, non-blocking, with room for [`RECEIVE_BUFFER`] octets that nobody has read, or

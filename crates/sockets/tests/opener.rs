@@ -249,6 +249,38 @@ fn with_the_same_key_they_connect_and_with_another_they_do_not() {
 }
 
 #[test]
+fn a_connection_takes_another_key_and_loses_nothing_that_is_in_flight() {
+    use std::io::{Read, Write};
+
+    let (mut server, mut client) = (Opener::new(), Opener::new());
+    let any = Peer { network: "127.0.0.0/8".parse().expect("prefix"), ..peer("any", Ipv4Addr::LOCALHOST, 1) };
+    server.configure([any.clone()], &[]).expect("configured");
+    let (listening, port) = listener(&mut server, Ipv4Addr::LOCALHOST);
+    client.configure([peer("server", Ipv4Addr::LOCALHOST, port)], &[]).expect("configured");
+    let mut dialled = settle(client.dial("server").expect("dialling")).expect("connected");
+    let mut accepted = accept(&listening);
+    accepted.set_nonblocking(false).expect("set");
+    for md5 in [key("one"), key("two"), None] {
+        let to_server = Peer { md5: md5.clone(), ..peer("server", Ipv4Addr::LOCALHOST, port) };
+        client.configure([to_server], &[]).expect("configured");
+        client.0.refit("server", &OwnedFd::from(dialled.try_clone().expect("a copy"))).expect("refitted");
+        dialled.write_all(b"new").expect("room");
+        accepted.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+        accepted.read(&mut [0; 3]).expect_err("it still has what there was before");
+        server
+            .configure([Peer { md5, ..any.clone() }], &[(Ipv4Addr::LOCALHOST, port).into()])
+            .expect("configured");
+        server.0.refit("any", &OwnedFd::from(accepted.try_clone().expect("a copy"))).expect("refitted");
+        accepted.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+        let mut read = [0; 3];
+        accepted.read_exact(&mut read).expect("sent again");
+        assert_eq!(&read, b"new");
+    }
+    let nobody = client.0.refit("nobody", &OwnedFd::from(dialled)).expect_err("not known");
+    assert!(matches!(nobody, SocketError::UnknownPeer(_)), "{nobody}");
+}
+
+#[test]
 fn a_range_shares_a_key() {
     let (mut server, mut client) = (Opener::new(), Opener::new());
     let network = "127.0.0.0/8".parse().expect("prefix");

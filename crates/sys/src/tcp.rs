@@ -91,7 +91,19 @@ pub fn set_ttl(socket: impl AsFd, version: IpVersion, ttl: u8) -> io::Result<()>
     }
 }
 
-/// Drops received packets with a lower TTL or hop limit (RFC 5082 section 3).
+/// The TTL or hop limit that a socket has to which nobody has given one.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn set_default_ttl(socket: impl AsFd, version: IpVersion) -> io::Result<()> {
+    let default: libc::c_int = -1;
+    match version {
+        IpVersion::V4 => set_option(socket, libc::IPPROTO_IP, libc::IP_TTL, &default),
+        IpVersion::V6 => set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &default),
+    }
+}
+
+/// Drops received packets with a lower TTL or hop limit (RFC 5082 section 3); with 0 none any more.
 ///
 /// # Errors
 /// Those of `setsockopt`.
@@ -326,6 +338,12 @@ mod tests {
         set_ttl(&v6, IpVersion::V6, 255).expect("IPV6_UNICAST_HOPS");
         set_min_ttl(&v6, IpVersion::V6, 255).expect("IPV6_MINHOPCOUNT");
         assert_eq!(rustix::net::sockopt::ipv6_unicast_hops(&v6), Ok(255));
+        for (socket, version) in [(&v4, IpVersion::V4), (&v6, IpVersion::V6)] {
+            set_default_ttl(socket, version).expect("the kernel's");
+            set_min_ttl(socket, version, 0).expect("none");
+        }
+        assert_ne!(rustix::net::sockopt::ip_ttl(&v4), Ok(255));
+        assert_ne!(rustix::net::sockopt::ipv6_unicast_hops(&v6), Ok(255));
     }
 
     #[test]

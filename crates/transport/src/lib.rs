@@ -210,6 +210,10 @@ pub trait Control {
     fn stats(&self) -> Stats;
     /// The next octets are under new keys; `false`: this transport cannot.
     fn update_keys(&self) -> bool;
+    /// A copy of the kernel's socket below a connection that has one for itself, for its options.
+    fn socket(&self) -> Option<OwnedFd> {
+        None
+    }
     /// Asks the other end for a sign of life. `false`: the connection has ended, or nothing was heard over it for three
     /// probe timeouts (RFC 9002 section 6.2.1), which here are 500 ms at least and 5 s at most. TCP and TLS cannot ask, the
     /// kernel of a dead end answers for it: whose end is not known is alive.

@@ -38,8 +38,9 @@ pub(crate) struct Carrying {
 
 /// One of them.
 pub(crate) struct Carried {
-    /// As the protocol was told.
-    pub(crate) connection: api::Connection,
+    /// As the protocol was told, but for a peer that has another name by now.
+    connection: RefCell<api::Connection>,
+    number: u64,
     pub(crate) meter: Rc<Meter>,
     pub(crate) control: Rc<dyn Control>,
     /// How the protocol ends it.
@@ -71,12 +72,22 @@ impl Carrying {
     /// Others with the peer of this one, where it is.
     pub(crate) fn beside(&self, connection: &api::Connection) -> Vec<Rc<Carried>> {
         let is_beside = |other: &&Rc<Carried>| {
-            let other = &other.connection;
+            let other = other.connection.borrow();
             let is_same_place =
                 other.remote_address == connection.remote_address && other.interface == connection.interface;
             other.number != connection.number && other.peer == connection.peer && is_same_place
         };
         self.living.borrow().values().filter(is_beside).cloned().collect()
+    }
+
+    /// Peers have other names from now on: `renamed` says which one of this name has.
+    pub(crate) fn rename(&self, renamed: impl Fn(&str) -> Option<String>) {
+        for carried in self.living.borrow().values() {
+            let mut connection = carried.connection.borrow_mut();
+            if let Some(name) = renamed(&connection.peer) {
+                connection.peer = name;
+            }
+        }
     }
 
     /// All.
@@ -86,6 +97,16 @@ impl Carrying {
 }
 
 impl Carried {
+    /// Names it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is a connection with the peer of this name.
+    pub(crate) fn is_with(&self, peer: &str) -> bool {
+        self.connection.borrow().peer == peer
+    }
+
     /// What went through the pair.
     ///
     /// # Errors
@@ -107,8 +128,8 @@ impl Carried {
         let (stats, now) = (self.control.stats(), self.control.remote());
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH);
         api::CarriedConnection {
-            connection: Some(self.connection.clone()),
-            number: self.connection.number,
+            connection: Some(self.connection.borrow().clone()),
+            number: self.number,
             received: self.meter.received.get(),
             sent: self.meter.sent.get(),
             lost_packets: stats.lost_packets,
@@ -148,7 +169,8 @@ pub(crate) fn carry(
     let (meter, control) = (Rc::new(Meter::default()), Rc::clone(&connection.control));
     let parting = Rc::<Parting>::default();
     let carried = Carried {
-        connection: described.clone(),
+        connection: RefCell::new(described.clone()),
+        number,
         meter: Rc::clone(&meter),
         control,
         parting: Rc::clone(&parting),

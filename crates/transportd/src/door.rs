@@ -173,6 +173,8 @@ impl Door {
         }
         info!(event = "transport-configured", peers = peers.len(), "peers configured");
         self.next.borrow_mut().retain(|name, _| peers.named(name).is_some());
+        let known = self.peers();
+        self.carried.rename(|name| Some(peers.at_place_of(known.named(name)?)?.name.clone()));
         self.material.replace(material);
         self.peers.replace(Rc::new(peers));
         self.plain.replace(plain);

@@ -338,6 +338,15 @@ impl Peers {
         self.named.get(name)
     }
 
+    /// The one at the place of another, whatever its name.
+    pub(crate) fn at_place_of(&self, other: &Peer) -> Option<&Rc<Peer>> {
+        match &other.place {
+            Place::At(source) => self.at.get(source),
+            Place::Neighbor(interface) => self.neighbors.get(interface),
+            Place::Range(range) => self.ranges.iter().find(|(known, _)| known == range).map(|(_, peer)| peer),
+        }
+    }
+
     /// Who somebody that comes from there is: the peer of that address, the neighbour on that interface, or one of the most
     /// specific range.
     pub(crate) fn from(&self, source: &Source) -> Option<&Rc<Peer>> {

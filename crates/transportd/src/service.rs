@@ -6,7 +6,7 @@ use holdfast_api::{
     socket::v1 as sockets,
     transport::v1::{
         CarriedConnection, CloseRequest, Configuration, Connection, DialRequest, Empty, ListenRequest,
-        Listener, MeterReply, MeterRequest, Neighbor, RetireReply, RetireRequest, SilentReply,
+        Listener, MeterReply, MeterRequest, Neighbor, RefitRequest, RetireReply, RetireRequest, SilentReply,
         TransportServer,
     },
 };
@@ -144,6 +144,23 @@ impl TransportServer for DoorService {
         Ok(Empty {})
     }
 
+    async fn refit(
+        &self,
+        _cx: &CallContext,
+        request: RefitRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
+        let socket = match request.number {
+            0 => fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor came")),
+            number => self.carried(number)?.control.socket().ok_or_else(|| {
+                XrlError::failed_precondition("the connection has no socket of TCP for itself")
+            }),
+        };
+        let sockets = self.door.wait_for_sockets().await?;
+        sockets.refit(sockets::RefitRequest { peer: request.peer }, vec![socket?]).await?;
+        Ok(Empty {})
+    }
+
     async fn retire(&self, _cx: &CallContext, request: RetireRequest) -> Result<RetireReply, XrlError> {
         if self.vrfs.is_none() {
             return Err(XrlError::invalid_argument("it retires with the process, which is asked for all"));
@@ -190,7 +207,7 @@ impl TransportServer for DoorService {
 
     async fn update_keys(&self, _cx: &CallContext, request: DialRequest) -> Result<Empty, XrlError> {
         let all = self.door.carried.all().into_iter();
-        let mut its = all.filter(|carried| carried.connection.peer == request.peer).peekable();
+        let mut its = all.filter(|carried| carried.is_with(&request.peer)).peekable();
         if its.peek().is_none() {
             return Err(XrlError::not_found(format!("no connection to `{}` is carried here", request.peer)));
         }

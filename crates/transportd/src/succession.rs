@@ -72,7 +72,7 @@ async fn silent_elsewhere(door: &Door, connection: &Connection) -> Vec<u64> {
 }
 
 fn numbers(connections: &[Rc<Carried>]) -> Vec<u64> {
-    connections.iter().map(|carried| carried.connection.number).collect()
+    connections.iter().map(|carried| carried.number()).collect()
 }
 
 /// Ends connections when the protocol has let go of them.

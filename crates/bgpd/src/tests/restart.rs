@@ -156,6 +156,7 @@ async fn a_reload_that_needs_another_session_does_not_start_a_stopped_peer() {
     scene.speaker.stop_peer(scene.peer, "", scene.now);
     let mut wanted = super::configuration().peers;
     wanted.neighbors[0].source.hold_time = 30;
+    wanted.neighbors[0].source.session = "hold-time=30;".to_owned();
     crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
     let slot = scene.speaker.slots.values().next().expect("a peer");
     assert_eq!(slot.neighbor.source.hold_time, 30);

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     future, io,
     net::SocketAddr,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     pin::Pin,
     rc::{Rc, Weak},
     task::{Context, Poll, ready},
@@ -128,6 +128,11 @@ impl Control for TlsControl {
         };
         self.key_updates.set(self.key_updates.get() + u32::from(updated.is_ok()));
         updated.is_ok()
+    }
+
+    fn socket(&self) -> Option<OwnedFd> {
+        let session = self.session.upgrade()?;
+        session.borrow().get_ref().0.as_fd().try_clone_to_owned().ok()
     }
 
     fn answers(&self) -> LocalFuture<'_, bool> {
