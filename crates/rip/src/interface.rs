@@ -61,7 +61,9 @@ impl<P: Protocol> Interface<P> {
     /// Whether the router can send to it without another router.
     pub(crate) fn reaches(&self, address: P::Address) -> bool {
         let host = P::host(address);
-        P::is_link_local(address) || self.addresses.iter().any(|own| own.network.contains(host))
+        let reached =
+            |own: &InterfaceAddress<P>| own.network.contains(host) && !is_of_all::<P>(own.network, host);
+        P::is_link_local(address) || self.addresses.iter().any(reached)
     }
 
     /// Whether it can be a next hop or a neighbour whose routes are used.
@@ -77,6 +79,17 @@ impl<P: Protocol> Interface<P> {
     pub(crate) fn networks(&self) -> impl Iterator<Item = P::Prefix> {
         self.addresses.iter().map(|own| own.network).filter(|network| P::is_destination(*network))
     }
+}
+
+/// Whether a host of an IPv4 network stands for the network or for all of its hosts (RFC 1122 section 3.2.1.3); networks of
+/// one or two addresses have hosts only (RFC 3021).
+fn is_of_all<P: Protocol>(network: P::Prefix, host: P::Prefix) -> bool {
+    if P::LINK_LOCAL || network.length() + 2 > P::Prefix::WIDTH {
+        return false;
+    }
+    let hosts = u128::MAX >> network.length() & !(u128::MAX >> P::Prefix::WIDTH);
+    let number = host.bits() & hosts;
+    number == 0 || number == hosts
 }
 
 /// What has come and gone over an interface (compare RFC 1724 section 4).

@@ -87,7 +87,7 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         if self.leaving {
             return Err(Rejected::Leaving);
         }
-        if self.links.values().any(|link| link.config.owns(datagram.source)) {
+        if self.is_ours(datagram.interface, datagram.source) {
             return Err(Rejected::Ours);
         }
         let link = self.links.get_mut(&datagram.interface).ok_or(Rejected::Interface)?;
@@ -129,7 +129,9 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             let bad = message.queries().filter(Result::is_err).count() as u64;
             count_bad_routes(link, source, bad);
             let known = message.queries().filter_map(Result::ok);
-            let entries: Vec<_> = known.map(|prefix| answer(&self.table, prefix)).collect();
+            let entries: Vec<_> = known
+                .map(|prefix| answer(&self.table, &mut self.policy, datagram.interface, prefix))
+                .collect();
             if entries.is_empty() {
                 return Ok(());
             }
@@ -159,10 +161,16 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
     }
 
+    /// Whether an address is one of the router's own. A link-local one belongs to its link: another link may have it, too.
+    fn is_ours(&self, interface: u32, address: P::Address) -> bool {
+        let here = |id: u32| id == interface || !P::is_link_local(address);
+        self.links.iter().any(|(id, link)| here(*id) && link.config.owns(address))
+    }
+
     /// One route; false if it leads through this router itself.
     fn entry(&mut self, now: Instant, datagram: &Datagram<'_, P>, entry: &Entry<P>) -> bool {
         let interface = datagram.interface;
-        let ours = entry.next_hop.is_some_and(|hop| self.links.values().any(|link| link.config.owns(hop)));
+        let ours = entry.next_hop.is_some_and(|hop| self.is_ours(interface, hop));
         let Some(Link { config, .. }) = self.links.get(&interface) else { return false };
         let next_hop = entry.next_hop.filter(|hop| config.has_router(*hop)).unwrap_or(datagram.source);
         let mut candidate = Candidate { metric: entry.metric.plus(config.cost), tag: entry.tag };

@@ -183,8 +183,16 @@ impl<'a, P: Protocol, Q: Policy<P>> Page<'a, P, Q> {
 }
 
 /// What the table says of a destination that somebody asks for, without split horizon (RFC 2453 section 3.9.1).
-pub(crate) fn answer<P: Protocol>(table: &Table<P>, prefix: P::Prefix) -> Entry<P> {
-    let told = table.get(prefix).and_then(Route::told);
-    let (metric, tag) = told.map_or((Metric::INFINITY, 0), |told| (told.metric, told.tag));
+pub(crate) fn answer<P: Protocol, Q: Policy<P>>(
+    table: &Table<P>,
+    policy: &mut Q,
+    interface: u32,
+    prefix: P::Prefix,
+) -> Entry<P> {
+    let told = table.get(prefix).and_then(Route::told).filter(|told| told.metric.is_reachable());
+    let candidate = told.map(|told| Candidate { metric: told.metric, tag: told.tag });
+    let exported = candidate
+        .and_then(|mut candidate| policy.export(interface, prefix, &mut candidate).then_some(candidate));
+    let (metric, tag) = exported.map_or((Metric::INFINITY, 0), |told| (told.metric, told.tag));
     Entry { prefix, tag, metric, next_hop: None }
 }

@@ -12,7 +12,9 @@ use std::{
 };
 
 use holdfast_process::{Boot, spawn_task};
-use holdfast_rip::{Candidate, Datagram, Event, InterfaceAddress, Metric, Policy, Refused, Rip, Settings};
+use holdfast_rip::{
+    Candidate, Datagram, Event, InterfaceAddress, Metric, Policy, Refused, Rip, Settings, Transmit,
+};
 use holdfast_routing::{Datagrams, Link, Links, Origin, Plain, Route, first_sequence};
 use holdfast_types::Prefix;
 use tokio::{sync::Notify, task::AbortHandle, time::sleep};
@@ -25,8 +27,21 @@ use crate::{
 
 /// Datagrams that are received, or sent, before others have their turn.
 const TURN: usize = 32;
+/// Octets of the longest datagram: the MTU may change.
+const LONGEST: usize = 65535;
+/// Pause before a datagram is sent again for which there was no room, and how often that is tried.
+const ROOM: (Duration, u32) = (Duration::from_millis(10), 100);
 /// Pause before a socket is opened again that could not be, or has failed.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How far sending has come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Sent {
+    Everything,
+    Some,
+    /// The kernel has no room now.
+    NoRoom,
+}
 
 /// The filters of the interfaces, by number.
 #[derive(Debug, Default)]
@@ -38,6 +53,8 @@ pub(crate) struct Speaker<P: Version> {
     origin: Rc<Origin>,
     engine: RefCell<Rip<P, Policies>>,
     ports: RefCell<BTreeMap<u32, Port<P>>>,
+    /// A datagram for which there was no room, and how often it was tried.
+    unsent: RefCell<Option<(Transmit<P>, u32)>>,
     /// Something has changed that the engine has to be asked about.
     bell: Notify,
     /// Routes are being refused since the last change of the configuration.
@@ -78,6 +95,7 @@ impl<P: Version> Speaker<P> {
             origin,
             engine: RefCell::new(Rip::with_policy(settings, Instant::now(), Policies::default())),
             ports: RefCell::default(),
+            unsent: RefCell::default(),
             bell: Notify::new(),
             is_refusing: Cell::new(false),
         })
@@ -170,8 +188,7 @@ impl<P: Version> Speaker<P> {
 
     /// What ended it.
     async fn take_in(&self, interface: u32, socket: &Datagrams) -> io::Error {
-        let mtu = self.ports.borrow().get(&interface).map_or(0, |port| port.wanted.mtu);
-        let mut buffer = vec![0; mtu.clamp(1500, 65535) as usize];
+        let mut buffer = vec![0; LONGEST];
         loop {
             if let Err(error) = socket.readable().await {
                 return error;
@@ -209,12 +226,19 @@ impl<P: Version> Speaker<P> {
     pub(crate) async fn run(&self) -> Infallible {
         loop {
             self.engine.borrow_mut().advance(Instant::now());
-            let is_more = self.send();
+            let sent = self.send();
             self.tell();
             let next = self.engine.borrow().next_deadline();
-            if is_more {
-                tokio::task::yield_now().await;
-                continue;
+            match sent {
+                Sent::Everything => {}
+                Sent::Some => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Sent::NoRoom => {
+                    sleep(ROOM.0).await;
+                    continue;
+                }
             }
             tokio::select! {
                 () = self.bell.notified() => {}
@@ -223,19 +247,26 @@ impl<P: Version> Speaker<P> {
         }
     }
 
-    /// Sends some of what is to be sent; whether there may be more. What the kernel does not take is lost, as datagrams are.
-    fn send(&self) -> bool {
+    /// Sends some of what is to be sent. Where the kernel has no room the datagram waits, and those behind it.
+    fn send(&self) -> Sent {
         for _ in 0..TURN {
-            let Some(transmit) = self.engine.borrow_mut().poll_transmit() else { return false };
+            let waiting = self.unsent.take();
+            let next = waiting.or_else(|| self.engine.borrow_mut().poll_transmit().map(|next| (next, 0)));
+            let Some((transmit, tried)) = next else { return Sent::Everything };
             let ports = self.ports.borrow();
             let socket = ports.get(&transmit.interface).and_then(|port| port.socket.borrow().clone());
             let to = address(transmit.destination.into(), transmit.port, transmit.interface);
             let Some(socket) = socket else { continue };
-            if let Err(error) = socket.send(&transmit.octets, to) {
-                debug!(interface = transmit.interface, %to, "not sent: {error}");
+            match socket.send(&transmit.octets, to) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && tried < ROOM.1 => {
+                    self.unsent.replace(Some((transmit, tried + 1)));
+                    return Sent::NoRoom;
+                }
+                Err(error) => debug!(interface = transmit.interface, %to, "not sent: {error}"),
             }
         }
-        true
+        Sent::Some
     }
 
     /// Tells the RIB what has changed.
@@ -293,7 +324,8 @@ impl<P: Version> Speaker<P> {
     /// Tells neighbours that nothing is reachable this way any more.
     pub(crate) fn say_farewell(&self) {
         self.engine.borrow_mut().withdraw_all(Instant::now());
-        while self.send() {}
+        // What there is no room for is lost: the neighbours' time-outs do the rest.
+        while let Sent::Some = self.send() {}
     }
 
     /// Closes its sockets.

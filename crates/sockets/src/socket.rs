@@ -102,11 +102,7 @@ pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, S
     let socket = place.udp(address.ip()).await?;
     class(&socket, address.ip())?;
     set_ttl(&socket, IpVersion::of(address.ip()), GTSM_TTL).step("setting the TTL")?;
-    // Beyond net.core.rmem_max only for who administers the network.
-    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
-    forced
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))
-        .step("setting SO_RCVBUF")?;
+    room(&socket)?;
     if let Err(error) = rustix::net::bind(&socket, &address) {
         if error != Errno::ADDRINUSE {
             return Err(error).step("binding");
@@ -141,6 +137,7 @@ pub(crate) async fn group(
     bind_to_device(&socket, interface).step("binding to the interface")?;
     class(&socket, group)?;
     set_ttl(&socket, IpVersion::of(group), hops).step("setting the TTL")?;
+    room(&socket)?;
     // One socket an interface, each on its own device.
     sockopt::set_socket_reuseaddr(&socket, true).step("setting SO_REUSEADDR")?;
     let any = match group {
@@ -179,6 +176,13 @@ pub(crate) async fn open(place: &Place, address: IpAddr) -> Result<OwnedFd, Sock
     sockopt::set_tcp_nodelay(&socket, true).step("setting TCP_NODELAY")?;
     class(&socket, address)?;
     Ok(socket)
+}
+
+/// Room for [`RECEIVE_BUFFER`] octets, or as many as the kernel gives.
+fn room(socket: &OwnedFd) -> Result<(), SocketError> {
+    // Beyond net.core.rmem_max only for who administers the network.
+    let forced = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER);
+    forced.or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER)).step("setting SO_RCVBUF")
 }
 
 /// The class of what is sent, and one family only.
