@@ -341,3 +341,24 @@ fn a_session_outlives_its_certificates_and_others_take_their_place_without_a_fla
     pair.clear()?;
     pair.until_r2_logs(mark, "its certificate has expired")
 }
+
+#[test]
+fn another_md5_key_below_tls_ends_no_session() -> Result<()> {
+    let pair = Pair::start("\"tls\"")?;
+    let with = |key: &str| {
+        pair.ends.each_ref().map(|end| end.trusting(&format!("{}\nhold-time = 9\n{key}", end.trust)))
+    };
+    let [first, second] = with("");
+    pair.reload(&first, &second)?;
+    let before = pair.until_established("tls")?;
+    for key in ["md5 = \"one\"", ""] {
+        let [first, second] = with(key);
+        pair.reload(&first, &second)?;
+        // Longer than the hold time.
+        std::thread::sleep(Duration::from_secs(11));
+        let after = pair.until_established("tls")?;
+        ensure!(after.each_ref().map(flaps) == before.each_ref().map(flaps), "{key}: {after:?}");
+        ensure!(pair.r1.neighbor("other")?["bgpState"] == "Established", "{key}");
+    }
+    Ok(())
+}
