@@ -129,10 +129,11 @@ fn over_quic_a_neighbour_is_one_hop_away_and_others_share_the_socket() -> Result
     })??;
     until_dropped(&r1, "quic", before, 10)?;
 
-    r1.reload_with_files(&r1_with("multihop = 2"), &keys)?;
+    r1.reload_with_files(&r1_with("multihop = 2\nhold-time = 9"), &keys)?;
     r1.until_established("r3", LIMIT).with_context(|| r3.log_tail())?;
     let dropped = drops(&r1, "quic")?;
-    r1.reload_with_files(&r1_with("ttl-security = true"), &keys)?;
+    // The session stays until its hold time is over: nothing of r3 is let in any more.
+    r1.reload_with_files(&r1_with("ttl-security = true\nhold-time = 9"), &keys)?;
     r1.until_neighbor("r3", LIMIT, |shown| shown["bgpState"] != "Established")?;
     until_dropped(&r1, "quic", dropped, 2)?;
     for (router, peer) in [(&r1, "r2"), (&r2, "r1")] {
