@@ -313,7 +313,6 @@ impl Speaker {
             kind: PeerKind::Ebgp,
             import: Some(Program::accept_all()),
             export: Some(Program::accept_all()),
-            enforce_first_as: true,
             paths: PathRules::default(),
             send_paths: SendPaths::All,
         };

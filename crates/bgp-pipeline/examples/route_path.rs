@@ -193,7 +193,6 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         kind: PeerKind::Ebgp,
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
-        enforce_first_as: true,
         paths: PathRules::default(),
         send_paths: SendPaths::All,
     });

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use holdfast_bgp_wire::update::{AsSets, Identifiers};
+use holdfast_config::schema::{DecisionRules, PathRules};
 use holdfast_policy::Program;
-use holdfast_types::{Asn, BgpRole, Family, HashKey, RouterId};
+use holdfast_types::{Asn, Family, HashKey, RouterId};
 
 /// A configured peer, as the driver names it. Small and reused after [`crate::Pipeline::remove_peer`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,20 +51,6 @@ pub struct SpeakerConfig {
     pub confederation: Option<Asn>,
     /// Choices that RFC 4271 leaves open in the decision.
     pub decision: DecisionRules,
-}
-
-/// What may differ in the decision from one AS to the other, but not inside one. The default is RFC 4271's.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct DecisionRules {
-    /// MEDs are compared whatever the neighbouring AS is.
-    pub always_compare_med: bool,
-    /// A route without MED counts as one with the highest, not with 0.
-    pub med_missing_as_worst: bool,
-    /// Only paths of the same neighbouring AS are used beside each other.
-    pub multipath_same_neighbor: bool,
-    /// An external path that is best stays so although another external one has the lower BGP identifier (RFC 5004). One that
-    /// its peer announces with other attributes is another path.
-    pub prefer_oldest: bool,
 }
 
 impl SpeakerConfig {
@@ -161,87 +148,14 @@ pub struct PeerConfig {
     pub import: Option<Program>,
     /// Which routes are announced. `None`: none to eBGP (RFC 8212), all to iBGP.
     pub export: Option<Program>,
-    /// Whether an eBGP path must start with the peer's AS (RFC 4271 section 6.3; a route server's does not).
-    pub enforce_first_as: bool,
-    /// What becomes of paths from and to the peer besides.
+    /// What becomes of paths from and to the peer besides, in the words of the configuration. The role, `own-view`,
+    /// `local-asn` and what makes it a client of a route reflector stay as they are while the session is up.
+    ///
+    /// Cost: a peer of another AS with `own-view` shares no messages with others, and all paths of a prefix are put in order
+    /// when one changes: beyond the thirtieth, in none that means anything. Paths with its own AS are none that it may have.
     pub paths: PathRules,
     /// Which paths of a prefix are announced where the session has agreed on path identifiers.
     pub send_paths: SendPaths,
-}
-
-/// How the paths of a peer are judged, and how those to it are written, besides policy. The default is RFC 4271's.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PathRules {
-    /// It is our client as a route reflector (RFC 4456). Stays as it is while the session is up.
-    pub reflector_client: bool,
-    /// It is our client as a route server (RFC 7947): AS path, next hop and MED go to it as they came.
-    pub transparent: bool,
-    /// Whom routes to it name as next hop.
-    pub next_hop: NextHopRule,
-    /// Another AS number that we have for this peer. Stays as it is while the session is up.
-    pub local_asn: Option<LocalAsn>,
-    /// How often our AS may be in the paths that it sends.
-    pub allow_own_asn: u8,
-    /// What becomes of private AS numbers in paths to it.
-    pub private_asns: PrivateAsnRule,
-    /// Our AS number takes the place of its own in paths to it.
-    pub as_override: bool,
-    /// What we are to it (RFC 9234). Stays as it is while the session is up.
-    pub role: Option<BgpRole>,
-    /// The session is about to end: its routes are the last choice here, and ours are marked for it (RFC 8326).
-    pub graceful_shutdown: bool,
-    /// Packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999).
-    pub blackhole: bool,
-    /// Of another AS, and with a view of its own: it is told of the best path that it may have (RFC 7947 section 2.3), in
-    /// the order of our decision; of [`SendPaths::Best`], of so many that it may have. Paths with its own AS are none that
-    /// it may have. Stays as it is while the session is up.
-    ///
-    /// Cost: it shares no messages with others, and all paths of a prefix are put in order when one changes: beyond the
-    /// thirtieth, in none that means anything.
-    pub own_view: bool,
-    /// What validation says of its routes is not asked: they count as not found, and their paths as unknown.
-    pub unvalidated: bool,
-    /// What it says of validity counts where nothing is known here (RFC 8097); of our own AS.
-    pub accept_validity: bool,
-    /// It is told what validation says of origins (RFC 8097), if it is of our own AS.
-    pub announce_validity: bool,
-    /// It is told of a default route of ours, in each family of the session, whatever the table and export policy say.
-    pub default_originate: bool,
-}
-
-/// Whom routes name as next hop where policy does not say.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum NextHopRule {
-    /// Ourselves towards another AS; inside, who it is.
-    #[default]
-    Usual,
-    /// Ourselves also inside, but for reflected routes (RFC 4456 section 10).
-    Ourselves,
-    /// Who it is, also towards another AS; ourselves for our own routes.
-    Unchanged,
-}
-
-/// An AS number besides that of [`SpeakerConfig`].
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct LocalAsn {
-    /// The number.
-    pub asn: Asn,
-    /// Whether it is put in front of the paths that the peer sends, as if that AS lay between us.
-    pub on_import: bool,
-    /// Whether paths to the peer have our real number, too.
-    pub with_real: bool,
-}
-
-/// What becomes of private AS numbers (RFC 6996) in paths to a peer.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum PrivateAsnRule {
-    /// They stay.
-    #[default]
-    Keep,
-    /// They are left out.
-    Remove,
-    /// Our own takes their place.
-    Replace,
 }
 
 /// What a session has agreed on, from its OPENs and its socket.

@@ -439,7 +439,7 @@ impl Decision {
         let equal = self.candidates.iter().filter(|candidate| candidate.is_equal_cost());
         let mut equal: Vec<&Candidate> = equal.collect();
         equal.sort_by(|a, b| a.lost.is_some().cmp(&b.lost.is_some()).then_with(|| core.break_tie(a, b)));
-        if core.speaker.decision.multipath_same_neighbor {
+        if !core.speaker.decision.multipath_relax {
             let best = equal.first().map(|best| core.neighbor_as(best));
             equal.retain(|candidate| Some(core.neighbor_as(candidate)) == best);
         }

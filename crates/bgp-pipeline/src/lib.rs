@@ -85,8 +85,7 @@ mod tests;
 pub use aggregate::list::{AggregateConfig, AggregateView};
 pub use check::CheckStage;
 pub use config::{
-    DecisionRules, Limits, LocalAsn, NextHopMode, NextHopRule, PathRules, PeerConfig, PeerIndex, PeerKind,
-    PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
+    Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SendPaths, SessionFacts, SpeakerConfig,
 };
 pub use decision::{LOCAL_WEIGHT, Step};
 pub use dump::{DumpPage, DumpView, DumpedPath};
@@ -94,6 +93,8 @@ pub use event::{Event, Reachability};
 pub use export::rules::Withheld;
 pub use freeze::FreezePlace;
 pub use holdfast_bgp_wire::update::{AsSets, Identifiers};
+/// What is configured about paths, as it is configured.
+pub use holdfast_config::schema::{DecisionRules, LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule};
 pub use inspect::{FamilyCounts, Memory};
 pub use journal::{Journal, JournalEntry, format::Unreadable};
 pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};

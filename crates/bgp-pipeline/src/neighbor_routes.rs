@@ -355,8 +355,7 @@ mod tests {
             kind: PeerKind::Ebgp,
             import: Some(Program::accept_all()),
             export: Some(export),
-            enforce_first_as: false,
-            paths: PathRules::default(),
+            paths: PathRules { enforce_first_as: false, ..PathRules::default() },
             send_paths: SendPaths::All,
         });
         let facts = SessionFacts {

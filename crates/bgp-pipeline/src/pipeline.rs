@@ -328,7 +328,8 @@ impl Pipeline {
         self.end_session(index, [false; 2]);
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return Ok(()) };
         self.stages.set_replaying(index, true);
-        let (kind, asn, client) = (peer.config.kind, peer.config.asn, peer.config.paths.reflector_client);
+        let (kind, asn, client) =
+            (peer.config.kind, peer.config.asn, peer.config.paths.route_reflector_client);
         let classes = classes(&peer.config, &facts, &self.core);
         let classes = self.acquire_classes(&classes).ok_or(TooManySessions)?;
         let source = Source {
@@ -878,8 +879,8 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
     let (paths, external) = (&config.paths, config.kind == PeerKind::Ebgp);
     let ingress = Ingress {
         allow_own_asn: paths.allow_own_asn,
-        local_asn: paths.local_asn.map(|local| local.asn),
-        prepend: paths.local_asn.filter(|local| local.on_import).map(|local| local.asn),
+        local_asn: paths.local_asn,
+        prepend: paths.prepended_asn(),
         role: paths.role.filter(|_| external),
         external,
         graceful_shutdown: paths.graceful_shutdown,
@@ -890,7 +891,7 @@ fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) -> [Class; 2]
         rules: Some(rules),
         multiprotocol,
         peer_asn: config.asn,
-        enforce_first_as: config.enforce_first_as && external,
+        enforce_first_as: config.paths.enforce_first_as && external,
         ingress,
         protocol: Protocol::Bgp,
         tag: 0,

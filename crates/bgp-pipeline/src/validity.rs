@@ -45,7 +45,7 @@ pub(crate) struct Rule {
 impl Rule {
     /// `None`: not at all. The RPKI can be asked if it `is_known`.
     pub(crate) fn new(config: &PeerConfig, is_known: bool) -> Option<Self> {
-        let asks = is_known && !config.paths.unvalidated;
+        let asks = is_known && config.paths.origin_validation;
         let role = config.paths.role.filter(|_| asks && config.kind == PeerKind::Ebgp);
         let conveyed = config.paths.accept_validity && config.kind == PeerKind::Ibgp;
         let rule = Self { origins: asks, paths: role.map(Procedure::of), conveyed };

@@ -5,7 +5,6 @@ use std::{
     time::Instant,
 };
 
-use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{OriginateAttributes, PeerIndex};
 use holdfast_bgp_session::{State, StopReason};
 use holdfast_types::Prefix;
@@ -139,8 +138,7 @@ fn fate_of_guest<'a>(
         return Fate::Restarts(new);
     }
     // It may have another name.
-    let network = |source: &api::Peer| (source.address.clone(), source.range_length);
-    let is_its = |range: &&Neighbor| network(&range.source) == network(&old.source);
+    let is_its = |range: &&Neighbor| range.source.remote == old.source.remote;
     let range = wanted.ranges.iter().map(|range| &range.template).find(is_its);
     match range.filter(|range| !begins_anew(range, is_up, wanted) && old.keeps_session(range)) {
         None => Fate::Goes,

@@ -1,5 +1,7 @@
 //! What the manager sends, as checked values.
 
+mod before;
+
 use std::{
     collections::{BTreeMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -10,9 +12,10 @@ use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline as pipeline;
 use holdfast_bgp_session as session;
 use holdfast_bgp_wire::{OrfEntry, update::AsSets};
+use holdfast_config::schema::{self, GracefulRestart, LimitAction, Peer, PeerAsn, PrefixLimit, Remote};
 use holdfast_damping::Parameters;
 use holdfast_policy::{Library, PolicySource, PrefixRange, Program};
-use holdfast_types::{Asn, BgpRole, Family, HashKey, Prefix, RouterId};
+use holdfast_types::{Asn, HashKey, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 use crate::location::Location;
@@ -66,9 +69,10 @@ pub(crate) struct Neighbor {
     pub(crate) import: Option<Program>,
     pub(crate) export: Option<Program>,
     pub(crate) limits: Vec<session::PrefixLimit>,
-    pub(crate) paths: pipeline::PathRules,
-    /// As configured, for comparing and showing.
-    pub(crate) source: api::Peer,
+    /// As configured.
+    pub(crate) source: Peer,
+    /// What of it only another session can change; `None`: the manager does not say so in the way of this build.
+    pub(crate) session: Option<String>,
 }
 
 /// Peers that may come from a range.
@@ -141,13 +145,9 @@ impl Configuration {
         let (mut neighbors, mut ranges) = (Vec::new(), Vec::new());
         for peer in message.peers {
             let neighbor = Neighbor::read(peer, policies)?;
-            if neighbor.source.is_range {
-                let length = u8::try_from(neighbor.source.range_length).ok();
-                let network = length.and_then(|length| Prefix::new(neighbor.location.address(), length));
-                let network = network.ok_or_else(|| bad("range", &neighbor.name))?;
-                ranges.push(Range { network, template: neighbor });
-            } else {
-                neighbors.push(neighbor);
+            match neighbor.source.remote {
+                Remote::Range(network) => ranges.push(Range { network, template: neighbor }),
+                Remote::Address(_) | Remote::LinkLocal(..) | Remote::Interface(_) => neighbors.push(neighbor),
             }
         }
         // The most specific range wins.
@@ -226,7 +226,7 @@ impl Settings {
             decision: pipeline::DecisionRules {
                 always_compare_med: message.always_compare_med,
                 med_missing_as_worst: message.med_missing_as_worst,
-                multipath_same_neighbor: message.multipath_same_neighbor,
+                multipath_relax: !message.multipath_same_neighbor,
                 prefer_oldest: message.prefer_oldest,
             },
         })
@@ -261,27 +261,33 @@ impl Settings {
 }
 
 impl Neighbor {
-    fn read(source: api::Peer, policies: &Library) -> Result<Self, XrlError> {
-        let asn = match source.asn {
-            0 if source.asns.is_empty() => session::PeerAsn::Any,
-            0 => {
-                let range = |range: &api::AsnRange| (Asn(range.first), Asn(range.last));
-                session::PeerAsn::OneOf(source.asns.iter().map(range).collect())
+    fn read(message: api::Peer, policies: &Library) -> Result<Self, XrlError> {
+        let (source, session) = match message.settings.as_slice() {
+            [] => (before::peer(&message)?, None),
+            json => {
+                let wrong = |error| XrlError::invalid_argument(format!("peer {}: {error}", message.name));
+                (serde_json::from_slice::<Peer>(json).map_err(wrong)?, Some(message.session))
             }
-            asn => session::PeerAsn::Exact(Asn(asn)),
         };
+        let asn = match &source.asn {
+            PeerAsn::Any => session::PeerAsn::Any,
+            PeerAsn::One(asn) => session::PeerAsn::Exact(*asn),
+            PeerAsn::OneOf(ranges) => {
+                session::PeerAsn::OneOf(ranges.iter().map(|range| (range.first(), range.last())).collect())
+            }
+        };
+        let named = |name: &Option<String>| policy(name.as_deref().unwrap_or_default(), policies);
         Ok(Self {
             name: source.name.clone(),
-            location: Location::read(&source.address, &source.interface)
-                .ok_or_else(|| bad("address of peer", &source.name))?,
+            location: Location::of(&source.remote),
             asn,
-            orf: source.orf_prefixes.iter().zip(1..).map(orf_entry).collect::<Result<_, _>>()?,
-            disabled: source.disabled,
-            import: policy(&source.import, policies)?,
-            export: policy(&source.export, policies)?,
-            limits: source.limits.iter().map(limit).collect::<Result<_, _>>()?,
-            paths: path_rules(&source)?,
+            orf: message.orf_prefixes.iter().zip(1..).map(orf_entry).collect::<Result<_, _>>()?,
+            disabled: source.rules.disabled,
+            import: named(&source.import)?,
+            export: named(&source.export)?,
+            limits: source.limits.iter().map(limit).collect(),
             source,
+            session,
         })
     }
 
@@ -295,33 +301,29 @@ impl Neighbor {
         matches!(self.location, Location::Neighbor(_))
     }
 
-    /// The configured families.
-    pub(crate) fn families(&self) -> Vec<Family> {
-        self.source.families.iter().filter_map(|name| name.parse().ok()).collect()
-    }
-
     /// What the session needs.
     pub(crate) fn session(&self, settings: &Settings) -> session::PeerConfig {
+        let Peer { rules, paths, add_path, .. } = &self.source;
         session::PeerConfig {
-            passive: self.source.passive || self.source.is_range,
-            hold_time: self.source.hold_time.min(u16::MAX.into()) as u16,
-            connect_retry: Duration::from_secs(self.source.connect_retry_seconds.max(1).into()),
-            families: self.families(),
+            passive: self.source.passive,
+            hold_time: u16::try_from(self.source.hold_time.as_secs()).unwrap_or(u16::MAX),
+            connect_retry: self.source.connect_retry.max(Duration::from_secs(1)),
+            families: self.source.families.clone(),
             extended_next_hop: self.location.address().is_ipv6(),
-            graceful_restart: match self.source.graceful_restart.as_str() {
-                "helper" => session::Graceful::Helper,
-                "full" => session::Graceful::Full,
-                _ => session::Graceful::Off,
+            graceful_restart: match rules.graceful_restart {
+                GracefulRestart::Off => session::Graceful::Off,
+                GracefulRestart::Helper => session::Graceful::Helper,
+                GracefulRestart::Full => session::Graceful::Full,
             },
-            restart_time: Duration::from_secs(self.source.restart_seconds.into()),
-            stale_time: Duration::from_secs(self.source.stale_seconds.into()),
-            long_lived: Duration::from_secs(self.source.long_lived_stale_seconds.into()),
-            receive_paths: self.source.receive_paths,
-            send_paths: self.source.send_all_paths || self.source.send_best_paths > 0,
-            receive_orf: matches!(self.source.orf.as_str(), "receive" | "both"),
-            send_orf: matches!(self.source.orf.as_str(), "send" | "both"),
-            role: self.paths.role,
-            role_strict: self.source.paths.is_some_and(|paths| paths.role_strict),
+            restart_time: rules.restart_time,
+            stale_time: rules.stale_time,
+            long_lived: rules.long_lived_stale_time,
+            receive_paths: add_path.receive,
+            send_paths: add_path.send.is_some(),
+            receive_orf: rules.orf.receives(),
+            send_orf: rules.orf.sends(),
+            role: paths.role,
+            role_strict: paths.role_strict,
             ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
         }
     }
@@ -334,9 +336,9 @@ impl Neighbor {
             session::PeerAsn::Any | session::PeerAsn::OneOf(_) | session::PeerAsn::External => false,
         };
         let outer = settings.confederation.as_ref().map(|confederation| confederation.id);
-        match self.paths.local_asn {
+        match self.source.paths.local_asn {
             _ if inside => settings.asn,
-            Some(local) => local.asn,
+            Some(local) => local,
             None => outer.unwrap_or(settings.asn),
         }
     }
@@ -346,14 +348,17 @@ impl Neighbor {
         if self.local_asn(settings) == settings.asn { settings.kind(asn) } else { pipeline::PeerKind::Ebgp }
     }
 
+    /// The AS number that is configured; 0 where there are several.
+    pub(crate) fn configured_asn(&self) -> Asn {
+        match self.source.asn {
+            PeerAsn::One(asn) => asn,
+            PeerAsn::OneOf(_) | PeerAsn::Any => Asn(0),
+        }
+    }
+
     /// What the pipeline needs; `asn` is what the peer's OPEN says, as far as one has come.
     pub(crate) fn pipeline(&self, settings: &Settings, asn: Option<Asn>) -> pipeline::PeerConfig {
-        let configured = match self.asn {
-            session::PeerAsn::Exact(asn) => asn,
-            session::PeerAsn::Internal => settings.asn,
-            session::PeerAsn::Any | session::PeerAsn::OneOf(_) | session::PeerAsn::External => Asn(0),
-        };
-        let asn = asn.unwrap_or(configured);
+        let asn = asn.unwrap_or(self.configured_asn());
         pipeline::PeerConfig {
             name: self.name.clone(),
             address: self.location.address(),
@@ -361,11 +366,10 @@ impl Neighbor {
             kind: self.kind(settings, asn),
             import: self.import.clone(),
             export: self.export.clone(),
-            enforce_first_as: self.source.enforce_first_as,
-            paths: self.paths.clone(),
-            send_paths: match u8::try_from(self.source.send_best_paths) {
-                Ok(most @ 1..) => pipeline::SendPaths::Best(most),
-                Ok(0) | Err(_) => pipeline::SendPaths::All,
+            paths: self.source.paths.clone(),
+            send_paths: match self.source.add_path.send {
+                Some(schema::SendPaths::Best(most)) => pipeline::SendPaths::Best(most),
+                Some(schema::SendPaths::All) | None => pipeline::SendPaths::All,
             },
         }
     }
@@ -375,15 +379,22 @@ impl Neighbor {
         self.source == other.source && self.import == other.import && self.export == other.export
     }
 
-    /// Whether a running session may stay when this peer's configuration becomes `other`: the manager has said so.
+    /// Whether a running session may stay when this peer's configuration becomes `other`: the manager says so, if both come
+    /// from one that speaks of it as this build does.
     pub(crate) fn keeps_session(&self, other: &Self) -> bool {
-        self.source.session == other.source.session
+        match (&self.session, &other.session) {
+            (Some(before), Some(after)) => before == after,
+            _ => {
+                let [before, after] = [self, other].map(|peer| before::said(&peer.source));
+                holdfast_config::session(&before) == holdfast_config::session(&after)
+            }
+        }
     }
 
     /// Our IPv4 next hop on a session from this local address.
     pub(crate) fn next_hop_v4(&self, local: IpAddr) -> Option<Ipv4Addr> {
-        match (address(&self.source.next_hop_v4), local) {
-            (Some(IpAddr::V4(configured)), _) => Some(configured),
+        match (self.source.next_hop_ipv4, local) {
+            (Some(configured), _) => Some(configured),
             (_, IpAddr::V4(local)) => Some(local),
             _ => None,
         }
@@ -391,8 +402,8 @@ impl Neighbor {
 
     /// Our global IPv6 next hop on a session from this local address.
     pub(crate) fn next_hop_v6(&self, local: IpAddr) -> Option<Ipv6Addr> {
-        match (address(&self.source.next_hop_v6), local) {
-            (Some(IpAddr::V6(configured)), _) => Some(configured),
+        match (self.source.next_hop_ipv6, local) {
+            (Some(configured), _) => Some(configured),
             (_, IpAddr::V6(local)) => (!local.is_unicast_link_local()).then_some(local),
             _ => None,
         }
@@ -411,64 +422,17 @@ fn orf_entry((text, number): (&String, u32)) -> Result<OrfEntry, XrlError> {
     Ok(OrfEntry { sequence: 5 * number, permit: true, prefix: range.prefix(), min_length, max_length })
 }
 
-fn limit(message: &api::PrefixLimit) -> Result<session::PrefixLimit, XrlError> {
-    let most = [message.received, message.accepted, message.announced];
-    Ok(session::PrefixLimit {
-        family: message.family.parse().map_err(|_| bad("family of a limit", &message.family))?,
-        most: most.map(|most| (most > 0).then_some(most)),
-        warn_percent: message.warn_percent.min(100) as u8,
-        action: match message.action.as_str() {
-            "idle" => session::LimitAction::Idle,
-            "restart" => {
-                let pause = Duration::from_secs(message.restart_seconds.into());
-                session::LimitAction::Restart(pause)
-            }
-            "warn" => session::LimitAction::Warn,
-            other => return Err(bad("action of a limit", other)),
+fn limit(limit: &PrefixLimit) -> session::PrefixLimit {
+    session::PrefixLimit {
+        family: limit.family,
+        most: [limit.received, limit.accepted, limit.announced],
+        warn_percent: limit.warn_percent,
+        action: match limit.action {
+            LimitAction::Idle => session::LimitAction::Idle,
+            LimitAction::Restart => session::LimitAction::Restart(limit.restart_after),
+            LimitAction::Warn => session::LimitAction::Warn,
         },
-    })
-}
-
-/// What becomes of paths from and to a peer.
-fn path_rules(peer: &api::Peer) -> Result<pipeline::PathRules, XrlError> {
-    let before = match peer.next_hop_self {
-        true => api::NextHopRule::Ourselves,
-        false => api::NextHopRule::Auto,
-    };
-    let rules = peer.paths.unwrap_or(api::PathRules { next_hop: before.into(), ..api::PathRules::default() });
-    let role = match rules.role.map(|role| u8::try_from(role).ok().and_then(BgpRole::from_octet)) {
-        Some(None) => return Err(bad("role of", &peer.name)),
-        known => known.flatten(),
-    };
-    Ok(pipeline::PathRules {
-        reflector_client: rules.reflector_client,
-        transparent: rules.route_server_client,
-        next_hop: match rules.next_hop() {
-            api::NextHopRule::Auto => pipeline::NextHopRule::Usual,
-            api::NextHopRule::Ourselves => pipeline::NextHopRule::Ourselves,
-            api::NextHopRule::Unchanged => pipeline::NextHopRule::Unchanged,
-        },
-        local_asn: (rules.local_asn != 0).then_some(pipeline::LocalAsn {
-            asn: Asn(rules.local_asn),
-            on_import: rules.local_asn_on_import,
-            with_real: rules.local_asn_with_real,
-        }),
-        allow_own_asn: u8::try_from(rules.allow_own_asn).unwrap_or(u8::MAX),
-        private_asns: match rules.private_asns() {
-            api::PrivateAsns::Keep => pipeline::PrivateAsnRule::Keep,
-            api::PrivateAsns::Remove => pipeline::PrivateAsnRule::Remove,
-            api::PrivateAsns::Replace => pipeline::PrivateAsnRule::Replace,
-        },
-        as_override: rules.as_override,
-        role,
-        graceful_shutdown: rules.graceful_shutdown,
-        blackhole: rules.blackhole,
-        own_view: rules.own_view,
-        unvalidated: rules.unvalidated,
-        accept_validity: rules.accept_validity,
-        announce_validity: rules.announce_validity,
-        default_originate: peer.default_originate,
-    })
+    }
 }
 
 fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {
@@ -555,14 +519,20 @@ mod tests {
     #[test]
     fn a_session_ends_where_the_manager_says_so() {
         let policies = compile("", 1).expect("no policies");
-        let peer = |session: &str, hold_time| {
-            let (address, session) = (vec![10, 0, 0, 2], session.to_owned());
-            let source = api::Peer { address, session, hold_time, ..api::Peer::default() };
-            Neighbor::read(source, &policies).expect("a peer")
+        let old = api::Peer { address: vec![10, 0, 0, 2], hold_time: 90, ..api::Peer::default() };
+        let source = before::peer(&old).expect("a peer");
+        let told = |session: &str, seconds| {
+            let source = Peer { hold_time: Duration::from_secs(seconds), ..source.clone() };
+            let settings = serde_json::to_vec(&source).expect("JSON");
+            let message = api::Peer { session: session.to_owned(), settings, ..api::Peer::default() };
+            Neighbor::read(message, &policies).expect("a peer")
         };
-        let (before, after) = (peer("hold-time=90;", 90), peer("hold-time=90;", 30));
+        let (before, after) = (told("hold-time=90;", 90), told("hold-time=90;", 30));
         assert!(before.keeps_session(&after) && !before.is_same(&after), "it is a change, and ends nothing");
-        assert!(!before.keeps_session(&peer("hold-time=30;", 90)));
+        assert!(!before.keeps_session(&told("hold-time=30;", 90)));
+        // A manager of another build has said nothing of the kind.
+        let old = Neighbor::read(old, &policies).expect("a peer");
+        assert!(old.keeps_session(&before) && !old.keeps_session(&after));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::{
     str::FromStr,
 };
 
+use holdfast_config::schema::Remote;
+
 use crate::config;
 
 /// Where a peer is; no two peers are at the same place.
@@ -21,6 +23,16 @@ pub(crate) enum Location {
 }
 
 impl Location {
+    /// Of a configured peer; of a range, that of its network.
+    pub(crate) fn of(remote: &Remote) -> Self {
+        match remote {
+            Remote::Address(address) => Self::Address(*address),
+            Remote::LinkLocal(address, interface) => Self::OnLink(*address, interface.as_str().into()),
+            Remote::Interface(interface) => Self::Neighbor(interface.as_str().into()),
+            Remote::Range(network) => Self::Address(network.address()),
+        }
+    }
+
     /// As messages say it: 4 or 16 octets, or none for the neighbour on the interface.
     pub(crate) fn read(address: &[u8], interface: &str) -> Option<Self> {
         match (config::address(address), interface) {

@@ -221,7 +221,7 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
         sheet.add(metric, &of_peer, value);
     }
     sheet.add_real(&PEER_CPU, &of_peer, slot.cost.cpu.as_secs_f64());
-    let asn = session.negotiated().map_or(slot.neighbor.source.asn, |negotiated| negotiated.asn.0);
+    let asn = session.negotiated().map_or(slot.neighbor.configured_asn().0, |negotiated| negotiated.asn.0);
     let (address, asn) = (slot.neighbor.location.to_string(), asn.to_string());
     sheet.add(&INFO, &[("peer", name), ("address", &address), ("asn", &asn)], 1);
     messages(sheet, name, slot);
@@ -263,7 +263,7 @@ fn messages(sheet: &mut Sheet, peer: &str, slot: &Slot) {
 }
 
 fn routes(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
-    for family in slot.neighbor.families() {
+    for &family in &slot.neighbor.source.families {
         let counts = speaker.pipeline.counts(index, family);
         let family = family.to_string();
         let labels = [("peer", slot.neighbor.name.as_str()), ("family", &family)];

@@ -103,7 +103,7 @@ fn shown(
         peer: slot.neighbor.name.clone(),
         address: slot.neighbor.location.to_string(),
         direction: direction_name.to_owned(),
-        policy: policy.clone(),
+        policy: policy.clone().unwrap_or_default(),
         running: change.ended.is_none(),
         done: progress.map_or(0, |progress| progress.done),
         total: progress.map_or(0, |progress| progress.total),

@@ -12,7 +12,7 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::MessageType;
 use holdfast_damping::Flaps;
-use holdfast_types::{Asn, Family, Prefix, RouterId};
+use holdfast_types::{Family, Prefix, RouterId};
 
 use crate::{
     config::{Neighbor, Range},
@@ -25,7 +25,8 @@ use crate::{
 pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
     let family = |family: Family| {
         let (prefixes, paths) = speaker.pipeline.table_size(family);
-        let configured = speaker.slots.iter().filter(|(_, slot)| slot.neighbor.families().contains(&family));
+        let configured =
+            speaker.slots.iter().filter(|(_, slot)| slot.neighbor.source.families.contains(&family));
         api::SummaryFamily {
             family: family.to_string(),
             prefixes: prefixes as u64,
@@ -107,7 +108,8 @@ fn peer(
     let counts: Vec<_> = families.iter().map(|&family| speaker.pipeline.counts(index, family)).collect();
     let queued = speaker.session_connection(index).map_or(0, |(_, connection)| connection.queued());
     let established = session.state() == State::Established;
-    let asn = session.negotiated().map_or_else(|| Asn(slot.neighbor.source.asn), |negotiated| negotiated.asn);
+    let asn =
+        session.negotiated().map_or_else(|| slot.neighbor.configured_asn(), |negotiated| negotiated.asn);
     let down = history.last_down.as_ref();
     let since = session.established_since().or(down.map(|(at, _)| *at));
     api::SummaryPeer {
@@ -126,7 +128,7 @@ fn peer(
         connections_established: history.established as u32,
         connections_dropped: history.established.saturating_sub(established.into()) as u32,
         out_queue: (speaker.pipeline.queued(index) + queued) as u64,
-        description: slot.neighbor.source.description.clone(),
+        description: slot.neighbor.source.rules.description.clone().unwrap_or_default(),
         last_error: if established { String::new() } else { last_error(history) },
         admin_state: match slot {
             Slot { neighbor: Neighbor { disabled: true, .. }, .. } => "disabled".into(),
@@ -183,10 +185,10 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
     let negotiated = slot.session.negotiated();
     let connection = speaker.session_connection(index).map(|(_, connection)| connection);
     let ago = |at: Instant| milliseconds(now.saturating_duration_since(at));
-    let asn = negotiated.map_or(Asn(source.asn), |negotiated| negotiated.asn);
+    let asn = negotiated.map_or_else(|| slot.neighbor.configured_asn(), |negotiated| negotiated.asn);
     let drops = speaker.pipeline.drops(index);
     Some(api::Neighbor {
-        peer: Some(peer(speaker, index, slot, &slot.neighbor.families(), now)),
+        peer: Some(peer(speaker, index, slot, &source.families, now)),
         local_address: connection.map(|connection| connection.local.ip().to_string()).unwrap_or_default(),
         local_port: connection.map_or(0, |connection| connection.local.port().into()),
         remote_address: connection
@@ -204,20 +206,15 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
         },
         hold_time: negotiated.map_or(0, |negotiated| negotiated.hold_time.as_secs() as u32),
         keepalive: negotiated.map_or(0, |negotiated| negotiated.keepalive.as_secs() as u32),
-        configured_hold_time: source.hold_time,
+        configured_hold_time: source.hold_time.as_secs() as u32,
         capabilities_sent: slot.session.offered().iter().map(ToString::to_string).collect(),
         capabilities_received: negotiated
             .map(|negotiated| negotiated.capabilities.iter().map(ToString::to_string).collect())
             .unwrap_or_default(),
         messages: messages(slot),
-        families: slot
-            .neighbor
-            .families()
-            .into_iter()
-            .map(|family| family_state(speaker, index, family))
-            .collect(),
-        import: source.import.clone(),
-        export: source.export.clone(),
+        families: source.families.iter().map(|family| family_state(speaker, index, *family)).collect(),
+        import: source.import.clone().unwrap_or_default(),
+        export: source.export.clone().unwrap_or_default(),
         drops: drops.map(|drops| drops.counts().iter().map(drop_count).collect()).unwrap_or_default(),
         faults: drops.map(|drops| drops.last().map(fault).collect()).unwrap_or_default(),
         last_reset: slot
@@ -227,13 +224,14 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .as_ref()
             .map(|(_, reason)| reason.to_string())
             .unwrap_or_default(),
-        ttl_security: source.ttl_security,
+        ttl_security: source.rules.ttl_security,
         passive: slot.session.config().passive,
         last_read_milliseconds: connection.map_or(0, |connection| ago(connection.last_read)),
         last_write_milliseconds: connection.map_or(0, |connection| ago(connection.last_write)),
         in_listen_range: slot.dynamic,
-        group: source.group.clone(),
-        paths: source.paths,
+        group: source.group.clone().unwrap_or_default(),
+        paths: None,
+        options: source.paths.options(),
         refreshing: slot.session.refreshing().map(|family| family.to_string()).collect(),
         filters: filters(speaker, index),
         filter_entries_sent: negotiated
@@ -312,7 +310,16 @@ fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::Fam
 
 fn limit(speaker: &Speaker, index: PeerIndex, family: Family) -> Option<api::PrefixLimit> {
     let limits = &speaker.slots.get(&index)?.neighbor.source.limits;
-    limits.iter().find(|limit| limit.family == family.to_string()).cloned()
+    let limit = limits.iter().find(|limit| limit.family == family)?;
+    Some(api::PrefixLimit {
+        family: family.to_string(),
+        received: limit.received.unwrap_or(0),
+        accepted: limit.accepted.unwrap_or(0),
+        announced: limit.announced.unwrap_or(0),
+        warn_percent: limit.warn_percent.into(),
+        action: limit.action.name().into(),
+        restart_seconds: limit.restart_after.as_secs() as u32,
+    })
 }
 
 /// Prefixes with those of their paths that are wanted, as far as they have one.

@@ -456,7 +456,7 @@ impl Speaker {
                 self.send_filters(index);
             }
             self.change_limits(index, &before.limits, now);
-            self.change_octets(index, before.source.max_octets, now);
+            self.change_octets(index, before.source.rules.max_octets.octets(), now);
             self.change_disabled(index, before.disabled, now);
         }
     }
@@ -471,7 +471,7 @@ impl Speaker {
         let Some(slot) = self.slots.get(&index) else { return };
         match (before, slot.neighbor.disabled) {
             (false, true) => {
-                let text = slot.neighbor.source.shutdown_text.clone();
+                let text = slot.neighbor.source.rules.shutdown_text.clone().unwrap_or_default();
                 self.input(index, Input::Stop(StopReason::AdminShutdown(text)), now);
             }
             (true, false) if !slot.stopped => _ = self.input(index, Input::Start, now),

@@ -21,6 +21,7 @@ use holdfast_api::{bgp::v1 as api, transport::v1 as transport};
 use holdfast_bgp_pipeline::{Journal, JournalEntry, OriginateAttributes, PeerIndex, Pipeline};
 use holdfast_bgp_session::{Level, PeerAsn, State, StopReason};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
+use holdfast_config::schema::{LimitAction, Peer, PrefixLimit, Size};
 use holdfast_nsr::EntryId;
 use holdfast_types::{Asn, Family, HashKey, RouterId};
 use tokio::{
@@ -623,8 +624,7 @@ async fn above_its_octets_a_peer_is_ended_and_tried_again() {
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
     let with = |scene: &Scene, max_octets| {
-        let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
-        configured(api::Peer { max_octets, ..source })
+        configured(scene, |source| source.rules.max_octets = Size::of_octets(max_octets))
     };
     scene.speaker.change_peer(scene.peer, with(&scene, 2000), scene.now);
     scene.says(&mut line, &prefixes(100)).await;
@@ -649,8 +649,8 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
     let mut scene = Scene::new();
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
-    let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
-    scene.speaker.change_peer(scene.peer, configured(api::Peer { max_cost: 10, ..source }), scene.now);
+    let neighbor = configured(&scene, |source| source.rules.max_cost = Some(10));
+    scene.speaker.change_peer(scene.peer, neighbor, scene.now);
     let waited = |scene: &mut Scene, millis| {
         let is_too_much = scene.speaker.was_waited_for(scene.peer, Duration::from_millis(millis), scene.now);
         (is_too_much, scene.speaker.slots[&scene.peer].cost_level)
@@ -677,7 +677,7 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
 #[tokio::test]
 async fn a_guest_is_kept_away_longer_each_time_that_it_costs_too_much_until_it_is_cleared() {
     let mut scene = Scene::new();
-    scene.range.source.max_octets = 1000;
+    scene.range.source.rules.max_octets = Size::of_octets(1000);
     let mut pauses = Vec::new();
     for round in 0..4 {
         let mut line = scene.guest().await;
@@ -704,18 +704,33 @@ async fn a_guest_is_kept_away_longer_each_time_that_it_costs_too_much_until_it_i
 
 /// The peer with a limit of so many prefixes.
 fn limited(scene: &Scene, received: u32) -> Neighbor {
-    let limit = api::PrefixLimit {
-        family: "ipv4-unicast".into(),
-        received,
+    let limit = PrefixLimit {
+        family: Family::IPV4_UNICAST,
+        received: Some(received),
+        accepted: None,
+        announced: None,
         warn_percent: 75,
-        action: "idle".into(),
-        ..Default::default()
+        action: LimitAction::Idle,
+        restart_after: Duration::from_secs(300),
     };
-    let source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
-    configured(api::Peer { limits: vec![limit], ..source })
+    configured(scene, |source| source.limits = vec![limit])
 }
 
-fn configured(peer: api::Peer) -> Neighbor {
+/// The peer as a manager would say it that changes this.
+fn configured(scene: &Scene, change: impl FnOnce(&mut Peer)) -> Neighbor {
+    let mut source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+    change(&mut source);
+    as_told(&source)
+}
+
+/// A peer, by a message.
+fn as_told(source: &Peer) -> Neighbor {
+    let peer = api::Peer {
+        name: source.name.clone(),
+        session: holdfast_config::session(source),
+        settings: serde_json::to_vec(source).expect("JSON"),
+        ..Default::default()
+    };
     let message = api::Configuration { router_id: 0x0a00_0001, peers: vec![peer], ..Default::default() };
     let read = Configuration::read(message, &mut Policies::default()).expect("a configuration");
     read.peers.neighbors[0].clone()

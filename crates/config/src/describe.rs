@@ -30,6 +30,8 @@ pub struct Key {
     pub effect: Effect,
     /// What it means, in Markdown without its range and default.
     pub doc: &'static str,
+    /// Whether its reader is made of this row, so that the two cannot differ.
+    pub once: bool,
 }
 
 /// What a value may be.
@@ -128,7 +130,7 @@ pub const fn key(
     effect: Effect,
     doc: &'static str,
 ) -> Key {
-    Key { name, value, default, effect, doc }
+    Key { name, value, default, effect, doc, once: false }
 }
 
 /// A table `[name]`.
@@ -139,6 +141,21 @@ pub const fn table(name: &'static str, table: &'static Table) -> Key {
 /// Tables `[[name]]`, each named by its key `by`.
 pub const fn tables(name: &'static str, table: &'static Table, by: &'static str) -> Key {
     key(name, Type::Tables(table, by), Default::Else("none"), Effect::Reload, table.doc)
+}
+
+/// The rows of these parts, one after the other; `N` is how many there are.
+pub(crate) const fn joined<const N: usize>(parts: &[&'static [Key]]) -> [Key; N] {
+    let mut rows = [parts[0][0]; N];
+    let (mut part, mut row, mut place) = (0, 0, 0);
+    while place < N {
+        if row == parts[part].len() {
+            (part, row) = (part + 1, 0);
+        } else {
+            rows[place] = parts[part][row];
+            (row, place) = (row + 1, place + 1);
+        }
+    }
+    rows
 }
 
 /// How many entries of a list must hold, where the list alone means one.
@@ -154,7 +171,7 @@ pub static MODES: Table = Table {
 const fn mode(name: &'static str, doc: &'static str) -> Key {
     /// What it holds is what the list would hold.
     const ENTRIES: Type = Type::List(&Type::Text("entry", ""));
-    Key { name, value: ENTRIES, default: Default::Else("none"), effect: Effect::Reload, doc }
+    key(name, ENTRIES, Default::Else("none"), Effect::Reload, doc)
 }
 
 impl Table {

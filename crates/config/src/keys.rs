@@ -2,44 +2,20 @@
 //! a key that is only in one of the two places is refused. [`Schema`](crate::Schema) adds what follows from which processes
 //! there are.
 
+mod peer;
+pub(crate) mod types;
+
+pub(crate) use self::peer::{ADD_PATH, PEER};
+use self::types::*;
+use crate::schema::bgp::{Damping, DecisionRules};
 use crate::describe::{
-    key, table, tables,
+    joined, key, table, tables,
     Default::{Else, Is, Required},
     Effect::{Reload, Restart, Session},
-    Form, Table,
+    Key, Table,
     Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Templates, Text, Word},
 };
 
-const ADDRESS: Type = Type::Form(Form::Address);
-const PREFIX: Type = Type::Form(Form::Prefix);
-const SIZE: Type = Text("`\"1 MiB\"` to `\"64 GiB\"`: a whole number of `KiB`, `MiB` or `GiB`", "512 MiB");
-const FREE: Type = Text("text", "AS 65101, port 7");
-const IFNAME: Type = Type::Form(Form::Interface);
-const VRF_NAME: Type = Text("name of a VRF", "blue");
-const IN_VRF: Type = Name("vrf", &[]);
-const NAME: Type = Text("name", "transit-1");
-const POLICY: Type = Name("policy", &["accept-all", "reject-all"]);
-const FAMILY: Type = Word(&["ipv4-unicast", "ipv6-unicast"]);
-const ORIGIN: Type = Word(&["igp", "egp", "incomplete"]);
-pub(crate) const LEVEL: Type = Word(&["error", "warn", "info", "debug", "trace"]);
-const OUTCOME: Type = Word(&["accept", "reject", "next"]);
-const ASN_OR_RANGE: Type = Either(&[Asn, Text("range", "64512-65534")]);
-const PIN: Type = Text("fingerprint", "2b:05:…");
-const FILE_NAME: Type = Text("path", "tls/router.pem");
-const ATTEMPTS: Type = Number(1, 10_000_000);
-const SECONDS: Type = Number(0, 65_535);
-const PORT: Type = Number(1, 65_535);
-const U32: Type = Number(0, u32::MAX as u64);
-const COUNT: Type = Number(1, u32::MAX as u64);
-pub(crate) const DISTANCE: Type = Number(0, 255);
-const PREFIX_RANGE: Type = Text("prefix, with `ge` and `le`", "10.0.0.0/8 le 24");
-const COMMUNITY: Type = Text("community", "65001:100");
-const COMMUNITY_PATTERN: Type = Text("community pattern", "65001:*");
-const PATH_PATTERN: Type = Text("AS path pattern", "65001 *");
-const REGEX: Type = Text("regular expression", "_65001$");
-const PROTOCOL_NAME: Type = Text("`bgp`, `static`, `connected` or the name of another protocol", "static");
-const VALIDITY: Type = Word(&["valid", "invalid", "not-found"]);
-const PATH_VALIDITY: Type = Word(&["valid", "invalid", "unknown"]);
 const RANGE_OF_LENGTHS: Type = Either(&[Number(0, 128), Type::Table(&LENGTHS)]);
 const RANGE_OF_NUMBERS: Type = Either(&[U32, Type::Table(&RANGE)]);
 
@@ -268,38 +244,34 @@ static RPKI_CACHE: Table = Table {
     ],
 };
 
-static BGP: Table = Table {
-    doc: "BGP; without this table no `bgp` process runs.",
-    keys: &[
-        key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Restart, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
-        key("port", PORT, Is("179"), Reload, "where to listen"),
-        key("listen", List(&ADDRESS), Else("all of both families"), Reload, "our addresses to listen on"),
-        key("quic-port", PORT, Is("179"), Reload, "where to listen for QUIC (UDP), if a peer has `\"quic\"` among its `transport`"),
-        key("quic-s2n-port", PORT, Else("none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own"),
-        key("hold-time", SECONDS, Is("90"), Session, "seconds, 0 (no keepalives) or 3 and more; for peers without one of their own"),
-        key("connect-retry", PORT, Is("5"), Reload, "seconds between attempts to connect; for peers without one of their own"),
-        key("local-preference", U32, Is("100"), Reload, "of routes that neither the peer nor a policy gives one"),
-        key("max-paths", Number(1, 64), Is("1"), Reload, "equally good paths used at once"),
-        key("nonstop", Bool, Is("true"), Restart, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
-        key("nonstop-memory", SIZE, Is("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them"),
-        table("damping", &DAMPING),
-        tables("peer", &PEER, "name"),
-        key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
-        tables("network", &NETWORK, "prefix"),
-        tables("aggregate", &AGGREGATE, "prefix"),
-        tables("redistribute", &REDISTRIBUTE, "from"),
-        key("cluster-id", Text("IPv4 address", "10.0.0.1"), Else("the router's id"), Reload, "our cluster as a route reflector (RFC 4456)"),
-        key("always-compare-med", Bool, Is("false"), Reload, "compare the MEDs of paths of different neighbouring ASes"),
-        key("med-missing-as-worst", Bool, Is("false"), Reload, "a path without MED is worse than any with one, not better"),
-        key("multipath-relax", Bool, Is("true"), Reload, "with `max-paths`, use paths of different neighbouring ASes at once"),
-        key("prefer-oldest", Bool, Is("false"), Reload, "a path of another AS that is best stays so although another one has the lower router id (RFC 5004)"),
-        key("graceful-shutdown", Bool, Is("false"), Reload, "for peers that do not say so themselves"),
-        table("confederation", &CONFEDERATION),
-        tables("mrt", &MRT, "file"),
-        tables("bmp", &BMP, "name"),
-        key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
-    ],
-};
+static BGP: Table = Table { doc: "BGP; without this table no `bgp` process runs.", keys: &BGP_ROWS };
+static BGP_ROWS: [Key; OF_BGP.len() + DecisionRules::KEYS.len()] = joined(&[OF_BGP, DecisionRules::KEYS]);
+
+const OF_BGP: &[Key] = &[
+    key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Restart, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
+    key("port", PORT, Is("179"), Reload, "where to listen"),
+    key("listen", List(&ADDRESS), Else("all of both families"), Reload, "our addresses to listen on"),
+    key("quic-port", PORT, Is("179"), Reload, "where to listen for QUIC (UDP), if a peer has `\"quic\"` among its `transport`"),
+    key("quic-s2n-port", PORT, Else("none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own"),
+    key("hold-time", SECONDS, Is("90"), Session, "seconds, 0 (no keepalives) or 3 and more; for peers without one of their own"),
+    key("connect-retry", PORT, Is("5"), Reload, "seconds between attempts to connect; for peers without one of their own"),
+    key("local-preference", U32, Is("100"), Reload, "of routes that neither the peer nor a policy gives one"),
+    key("max-paths", Number(1, 64), Is("1"), Reload, "equally good paths used at once"),
+    key("nonstop", Bool, Is("true"), Restart, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
+    key("nonstop-memory", SIZE, Is("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them"),
+    table("damping", &DAMPING),
+    tables("peer", &PEER, "name"),
+    key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
+    tables("network", &NETWORK, "prefix"),
+    tables("aggregate", &AGGREGATE, "prefix"),
+    tables("redistribute", &REDISTRIBUTE, "from"),
+    key("cluster-id", Text("IPv4 address", "10.0.0.1"), Else("the router's id"), Reload, "our cluster as a route reflector (RFC 4456)"),
+    key("graceful-shutdown", Bool, Is("false"), Reload, "for peers that do not say so themselves"),
+    table("confederation", &CONFEDERATION),
+    tables("mrt", &MRT, "file"),
+    tables("bmp", &BMP, "name"),
+    key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
+];
 
 static CONFEDERATION: Table = Table {
     doc: "The confederation (RFC 5065) that our AS, that of `[router]`, is a member of.",
@@ -332,99 +304,7 @@ static BMP: Table = Table {
 
 static DAMPING: Table = Table {
     doc: "Route-flap damping (RFC 2439, RFC 7196); an empty table has the defaults, without it no route is damped.",
-    keys: &[
-        key("half-life", PORT, Is("900"), Reload, "seconds in which a route's penalty becomes half of what it was"),
-        key("suppress", Number(1, u32::MAX as u64), Is("6000"), Reload, "penalty from which on a route is held back; a withdrawal counts 1000, a change of attributes 500"),
-        key("reuse", Number(1, u32::MAX as u64), Is("750"), Reload, "penalty below which it is used again; less than `suppress`"),
-        key("max-suppress", PORT, Is("3600"), Reload, "seconds after its last flap for which a route is held back at most"),
-    ],
-};
-
-static LIMIT: Table = Table {
-    doc: "How many prefixes of a family a neighbour may have us keep, or be told of.",
-    keys: &[
-        key("family", FAMILY, Required, Reload, "of which; one table for each"),
-        key("received", COUNT, Else("any number"), Reload, "prefixes that it may announce, whatever import policy says of them"),
-        key("accepted", COUNT, Else("any number"), Reload, "of those, prefixes that import policy takes"),
-        key("announced", COUNT, Else("any number"), Reload, "prefixes that it may be told of: a mistake in our own policy stays here"),
-        key("warn-percent", Number(1, 100), Is("75"), Reload, "of a limit: from there on the log says so, once in a session"),
-        key("action", Word(&["idle", "restart", "warn"]), Is("\"idle\""), Reload, "above a limit: `\"idle\"` ends the session until it is cleared or the limit raised, `\"restart\"` until some time has passed, `\"warn\"` says so in the log"),
-        key("restart-after", PORT, Is("300"), Reload, "seconds, with `\"restart\"`"),
-    ],
-};
-
-pub(crate) static PEER: Table = Table {
-    doc: "A BGP neighbour, or a range of them.",
-    keys: &[
-        key("name", NAME, Required, Reload, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
-        key("description", FREE, Else("none"), Reload, "free text"),
-        key("address", ADDRESS, Else("this, `interface` or `listen-range`"), Session, "of the neighbour; unique in its VRF, a link-local one on its `interface`"),
-        key("interface", IFNAME, Else("none"), Session, "where a link-local `address` is; alone: the neighbour is whoever is the router there (see [unnumbered peers](unnumbered.md))"),
-        key("listen-range", PREFIX, Else("this, `address` or `interface`"), Session, "from which any number of neighbours (at most 4096) may connect to us"),
-        key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`, or an `interface` without `address`"),
-        key("local-address", ADDRESS, Else("the kernel's choice"), Session, "our end of the session, of the neighbour's family"),
-        key("port", PORT, Is("179"), Reload, "where we connect to; from the next attempt on"),
-        key("quic-port", PORT, Else("that of `[bgp]` for the same library"), Reload, "where we connect to over QUIC; from the next attempt on"),
-        key("passive", Bool, Is("false"), Reload, "wait for the neighbour to connect; always so with a `listen-range`"),
-        key("families", List(&FAMILY), Else("the one of the neighbour's address; both with `interface`"), Session, "offered to the neighbour"),
-        key("next-hop-ipv4", Text("IPv4 address", "10.0.0.1"), Else("none (see [bgp](bgp.md))"), Session, "our next hop for IPv4 prefixes where the session runs over IPv6"),
-        key("next-hop-ipv6", Text("IPv6 address", "2001:db8::1"), Else("none"), Session, "our next hop for IPv6 prefixes where the session runs over IPv4"),
-        key("import", POLICY, Else("nothing from another AS, everything inside ours"), Reload, "policy for what we learn"),
-        key("export", POLICY, Else("nothing to another AS, everything inside ours"), Reload, "policy for what we announce"),
-        key("transport", List(&Word(&["tcp", "tls", "quic", "quic-s2n"])), Is("[\"tcp\"]"), Session, "what carries the session, the preferred first (see [quic](quic.md)); nothing else is ever used"),
-        key("tls-name", Text("DNS name or address", "r2.example"), Else("any that its authorities sign"), Reload, "whom its certificate has to be for; not with a `listen-range`"),
-        key("tls-authorities", List(&FILE_NAME), Else("this or `tls-pins`, for all but `\"tcp\"`"), Reload, "files with certificates of those who may have signed the neighbour's"),
-        key("tls-pins", List(&PIN), Else("none"), Reload, "SHA-256 of public keys, one of which the neighbour has to have; beside `tls-authorities` both have to hold"),
-        key("tls-raw-public-key", Bool, Is("false"), Reload, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
-        key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
-        key("md5", Text("1 to 80 octets", "secret"), Else("none"), Reload, "TCP-MD5 key (RFC 2385), for `\"tcp\"` and `\"tls\"`; the neighbour has to have another one before its hold time is over"),
-        key("ttl-security", Bool, Is("false"), Reload, "GTSM: TTL 255 sent and required (RFC 5082); not with `multihop`"),
-        key("multihop", Number(1, 255), Else("1 to another AS, the kernel's inside ours"), Reload, "TTL of our packets over TCP and TLS, for a neighbour several hops away; over QUIC it is always 255"),
-        key("vrf", IN_VRF, Else("the default table"), Session, "the VRF that it is in"),
-        key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),
-        tables("limit", &LIMIT, "family"),
-        key("graceful-restart", Word(&["off", "helper", "full"]), Is("\"helper\""), Session, "`\"helper\"`: when the neighbour restarts, its routes stay until it has sent them again (RFC 4724, RFC 8538); `\"full\"`: and the neighbour is asked to do so for us"),
-        key("restart-time", Number(1, 4095), Is("120"), Session, "seconds that we may need to come back, with `\"full\"`"),
-        key("long-lived-stale-time", Number(0, (1 << 24) - 1), Is("0"), Session, "seconds that routes of a neighbour that stays away for longer are kept as the last resort, and ours there with `\"full\"` (RFC 9494); 0: not at all"),
-        key("stale-time", PORT, Is("360"), Reload, "seconds that routes of a neighbour stay at most while it is away, and again until its End-of-RIB when it is back"),
-        key("shutdown-text", Text("up to 255 octets", "maintenance until 05:00 UTC"), Else("none"), Reload, "what the neighbour is told when the session ends because of `disabled` (RFC 9003)"),
-        key("hold-time", SECONDS, Else("that of `[bgp]`"), Session, "seconds, 0 or 3 and more; the lower of both sides' counts"),
-        key("connect-retry", PORT, Else("that of `[bgp]`"), Reload, "seconds between attempts to connect"),
-        key("enforce-first-as", Bool, Is("true"), Reload, "whether a path from another AS must begin with that AS; `false` for route servers"),
-        key("max-octets", SIZE, Is("\"1 GiB\""), Reload, "what is kept for it at most: its routes, and attributes that it brought first; above that its session ends (see [operations](operations.md#what-one-peer-can-cost))"),
-        key("max-cost", Number(1, 100), Else("any"), Reload, "how long other peers may wait for it, in percent of a core over 10 seconds, once the tables are exchanged; above that its session ends (see [operations](operations.md#what-one-peer-can-cost))"),
-        key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
-        key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
-        key("disabled", Bool, Is("false"), Reload, "keep the session down"),
-        key("next-hop", Word(&["auto", "self", "unchanged"]), Is("\"auto\""), Reload, "whom routes to it name: `\"auto\"`: ourselves to another AS, the received next hop inside ours; `\"self\"`: ourselves, but for reflected routes; `\"unchanged\"`: the received one"),
-        key("route-reflector-client", Bool, Is("false"), Session, "reflect routes to and from it (RFC 4456); inside our AS only"),
-        key("route-server-client", Bool, Is("false"), Reload, "AS path, next hop and MED go to it as they came (RFC 7947)"),
-        key("own-view", Bool, Is("false"), Session, "with `route-server-client`: it is told of the best path that it may have, not of the best path if it may have that (RFC 7947 section 2.3)"),
-        key("local-asn", Asn, Else("the router's, or that of the confederation"), Session, "the AS number that we have for this neighbour"),
-        key("local-asn-mode", Word(&["prepend", "no-prepend", "replace"]), Is("\"prepend\""), Session, "where `local-asn` stands: `\"prepend\"`: in front of paths from the neighbour, and of our real number in those to it; `\"no-prepend\"`: only the latter; `\"replace\"`: in the place of our real number in paths to it"),
-        key("allow-own-asn", Number(0, 10), Is("0"), Reload, "how often our own AS may be in its paths"),
-        key("remove-private-asns", Word(&["off", "all", "replace"]), Is("\"off\""), Reload, "private AS numbers (RFC 6996) in paths to it, but for its own: `\"all\"`: are left out; `\"replace\"`: become ours"),
-        key("as-override", Bool, Is("false"), Reload, "our AS number takes the place of its own in paths to it"),
-        key("role", Word(&["provider", "rs-server", "rs-client", "customer", "peer"]), Else("none"), Session, "what we are to it (RFC 9234)"),
-        key("role-strict", Bool, Is("false"), Session, "no session with a neighbour that does not say its role"),
-        key("graceful-shutdown", Bool, Else("that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance"),
-        key("blackhole", Bool, Is("false"), Reload, "packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999), as far as `import` takes them"),
-        key("default-originate", Bool, Is("false"), Reload, "it is told of a default route of ours, in each family of the session, whatever the table and `export` say"),
-        key("origin-validation", Bool, Is("true"), Reload, "its routes are validated by what the RPKI says, where `[rpki]` has a cache (RFC 8481)"),
-        key("accept-validity", Bool, Is("false"), Reload, "inside our AS: the validity that it says its routes have counts where the RPKI is not asked, or has said nothing (RFC 8097)"),
-        key("announce-validity", Bool, Is("false"), Reload, "inside our AS: it is told of the validity of routes (RFC 8097)"),
-        table("add-path", &ADD_PATH),
-        key("orf", Word(&["off", "receive", "send", "both"]), Is("\"off\""), Session, "outbound route filtering by prefix (RFC 5291, RFC 5292): `\"receive\"`: the neighbour says which prefixes it wants to be told; `\"send\"`: we say so to it; `\"both\"`"),
-        key("orf-prefix-set", Name("prefix-set", &[]), Else("none"), Reload, "the prefixes that we want of the neighbour, with `orf = \"send\"` or `\"both\"`, where it is required; of a family of which it has none, all"),
-    ],
-};
-
-pub(crate) static ADD_PATH: Table = Table {
-    doc: "Several paths of one prefix on a session (RFC 7911), in all its families, if the neighbour agrees.",
-    keys: &[
-        key("receive", Bool, Is("false"), Session, "take several paths from the neighbour, 64 of a prefix at most"),
-        key("send", Either(&[Word(&["all"]), Number(1, 16)]), Else("the best, as ever"), Session, "which paths it is sent: all that can be used, or so many of the best; `export` is asked about each. Another number needs no new session"),
-    ],
+    keys: Damping::KEYS,
 };
 
 static NETWORK: Table = Table {

@@ -12,6 +12,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod input;
+mod keyed;
 #[rustfmt::skip]
 mod keys;
 mod processes;

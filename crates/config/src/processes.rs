@@ -86,7 +86,7 @@ impl Schema {
         let all: Vec<_> = FIRST.into_iter().chain(processes).collect();
         let levels = all.iter().map(|process| {
             let doc = format!("of the process that {}", process.does);
-            describe::key(process.name, keys::LEVEL, Else("`level`"), Effect::Reload, doc.leak())
+            describe::key(process.name, keys::types::LEVEL, Else("`level`"), Effect::Reload, doc.leak())
         });
         // Nobody would start the keeper again when it has used up its memory.
         let limits = all.iter().skip(1).map(|process| describe::table(process.name, &keys::LIMITS));
@@ -96,7 +96,7 @@ impl Schema {
         let distances = all.iter().filter_map(|process| {
             let default = describe::Default::Is(process.routing?.distance.to_string().leak());
             let doc = format!("of the process that {}", process.does);
-            Some(describe::key(process.name, keys::DISTANCE, default, Effect::Reload, doc.leak()))
+            Some(describe::key(process.name, keys::types::DISTANCE, default, Effect::Reload, doc.leak()))
         });
         let rib = grown(&keys::RIB, "distance", distances.collect());
         let file = keys::FILE.keys.iter().map(|key| match key.name {

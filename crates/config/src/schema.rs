@@ -1,9 +1,9 @@
 //! What a configuration says. Field names are the keys of the file, with `-` for `_`.
 
-mod bgp;
-mod door;
+pub(crate) mod bgp;
+pub(crate) mod door;
 mod monitor;
-mod peer;
+pub(crate) mod peer;
 mod process;
 mod rpki;
 mod table;
@@ -13,12 +13,12 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use holdfast_policy::PolicySource;
 use holdfast_types::{Asn, RouterId};
 
-pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, Decision, Redistribute};
+pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, DecisionRules, Redistribute};
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use self::monitor::{Bmp, BmpTable, Mrt, MrtKind};
 pub use self::peer::{
-    GracefulRestart, LimitAction, LocalAsn, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
-    PrefixLimit, PrivateAsns, Remote, Secret, SendPaths,
+    AddPath, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
+    PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths,
 };
 pub use self::process::{
     Log, LogFormat, LogLevel, ProcessLimits, ProcessSection, Sandbox, SandboxMode, Xrl, XrlClient, XrlRole,

@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
-/// An amount of memory: a whole number and a unit, as in `512 MiB`.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+use serde::{Deserialize, Serialize};
+
+/// An amount of memory: a whole number and a unit, as in `512 MiB`. It travels as a number of octets.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Size {
     octets: u64,
 }
@@ -18,6 +21,11 @@ impl Size {
     /// That many gibibytes.
     pub const fn gib(number: u32) -> Self {
         Self { octets: (number as u64) << 30 }
+    }
+
+    /// That many octets.
+    pub const fn of_octets(octets: u64) -> Self {
+        Self { octets }
     }
 
     /// In octets.

@@ -111,7 +111,7 @@ fn every_check_points_at_its_text() {
         ("[[admission.set]]\nname = \"a\"\nprefixes = \"10.0.0.1/8\"".into(), "\"10.0.0.1/8\"", "the prefix is 10.0.0.0/8"),
         // Keys and types.
         (peer("pasive = true"), "pasive", "did you mean `passive`?"),
-        (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, description, address"),
+        (peer("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.peer]] | one of name, address, interface"),
         ("[bpg]".into(), "bpg", "did you mean `bgp`?"),
         (peer("passive = \"yes\""), "\"yes\"", "this is a text | true or false"),
         (peer("group = \"g\""), "\"g\"", "there is no group `g`"),
@@ -635,7 +635,7 @@ fn a_peer_has_what_its_group_says_unless_it_says_otherwise() {
         config.bgp.expect("BGP").peers.remove(0)
     };
     let member = peer("hold-time = 60");
-    assert_eq!((member.hold_time.as_secs(), member.port, member.name.as_str()), (60, 1179, "a"));
+    assert_eq!((member.hold_time.as_secs(), member.rules.port, member.name.as_str()), (60, 1179, "a"));
     assert_eq!((member.import.as_deref(), member.group.as_deref()), (Some("accept-all"), Some("g")));
     assert_eq!(member.limits[0].received, Some(5));
     assert_eq!(peer("limit = []").limits, [], "a list of one's own is the whole list");

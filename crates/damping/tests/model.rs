@@ -285,7 +285,6 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         kind: PeerKind::Ebgp,
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
-        enforce_first_as: true,
         paths: PathRules::default(),
         send_paths: SendPaths::All,
     });

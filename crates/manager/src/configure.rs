@@ -22,9 +22,8 @@ use holdfast_api::{
 use holdfast_config::{
     Config,
     schema::{
-        Aggregate, AsSets, Bgp, Bmp, BmpTable, Damping, Glass, LimitAction, LocalAsnMode, Metrics, Mrt,
-        MrtKind, NextHopRule, PathRules, Peer, PeerAsn, PrefixLimit, PrivateAsns, ProcessSection,
-        Redistribute, Remote, SendPaths, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
+        Aggregate, AsSets, Bgp, Bmp, BmpTable, Damping, Glass, Metrics, Mrt, MrtKind, Peer, PeerAsn,
+        ProcessSection, Redistribute, Remote, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
     },
     session,
 };
@@ -437,11 +436,11 @@ fn socket_peer(peer: &Peer, config: &Config) -> socket_api::Peer {
         address,
         is_range: range_length.is_some(),
         range_length: range_length.unwrap_or(0).into(),
-        port: peer.port.into(),
+        port: peer.rules.port.into(),
         local_address: peer.local_address.map(octets).unwrap_or_default(),
         interface,
         md5: peer.md5.as_ref().map(|key| key.expose().as_bytes().to_vec()).unwrap_or_default(),
-        ttl_security: peer.ttl_security,
+        ttl_security: peer.rules.ttl_security,
         ttl: ttl(peer, config),
         only_dialled: false,
     }
@@ -468,7 +467,7 @@ fn transport_peer(peer: &Peer, config: &Config) -> transport_api::Peer {
 
 /// What we send with: 1 to a neighbour of another AS, the kernel's choice inside our own.
 fn ttl(peer: &Peer, config: &Config) -> u32 {
-    match (peer.multihop, &peer.asn) {
+    match (peer.rules.multihop, &peer.asn) {
         (Some(ttl), _) => ttl.into(),
         (None, PeerAsn::One(asn)) if *asn == config.router.asn => 0,
         (None, _) => 1,
@@ -488,7 +487,7 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         accept_as_sets: bgp.as_sets == AsSets::Accept,
         max_paths: bgp.max_paths.into(),
         rib: config.rib.enabled,
-        peers: peers.map(|peer| bgp_peer(peer, config)).collect(),
+        peers: peers.map(|peer| bgp_peer(peer, config)).collect::<Result<_, _>>()?,
         networks: networks.iter().map(network).collect(),
         aggregates: aggregates.map(aggregate).collect(),
         policies,
@@ -560,121 +559,22 @@ fn listeners(bgp: &Bgp, table: Option<&Vrf>) -> Vec<transport_api::ListenRequest
     bgp.listen.iter().map(at).collect()
 }
 
-pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> bgp_api::Peer {
-    let At { address, range_length, interface } = at(&peer.remote);
-    let (asn, asns) = match &peer.asn {
-        PeerAsn::One(asn) => (asn.0, Vec::new()),
-        PeerAsn::Any => (0, Vec::new()),
-        PeerAsn::OneOf(ranges) => {
-            let range = |range: &holdfast_policy::AsnRange| bgp_api::AsnRange {
-                first: range.first().0,
-                last: range.last().0,
-            };
-            (0, ranges.iter().map(range).collect())
-        }
-    };
-    bgp_api::Peer {
+/// What `transport` alone may know is left out (`schema::Peer`).
+pub(crate) fn bgp_peer(peer: &Peer, config: &Config) -> Result<bgp_api::Peer, XrlError> {
+    let settings = serde_json::to_vec(peer);
+    Ok(bgp_api::Peer {
         name: peer.name.clone(),
         session: session(peer),
-        address,
-        is_range: range_length.is_some(),
-        range_length: range_length.unwrap_or(0).into(),
-        local_address: peer.local_address.map(octets).unwrap_or_default(),
-        asn,
-        asns,
-        passive: peer.passive,
-        families: peer.families.iter().map(ToString::to_string).collect(),
-        import: peer.import.clone().unwrap_or_default(),
-        export: peer.export.clone().unwrap_or_default(),
-        hold_time: seconds(peer.hold_time),
-        connect_retry_seconds: seconds(peer.connect_retry),
-        ttl_security: peer.ttl_security,
-        enforce_first_as: peer.enforce_first_as,
-        next_hop_self: peer.paths.next_hop == NextHopRule::Ourselves,
-        disabled: peer.disabled,
-        description: peer.description.clone().unwrap_or_default(),
-        ttl: ttl(peer, config),
-        next_hop_v4: peer.next_hop_ipv4.map(|address| address.octets().to_vec()).unwrap_or_default(),
-        next_hop_v6: peer.next_hop_ipv6.map(|address| address.octets().to_vec()).unwrap_or_default(),
-        nonstop: peer.nonstop,
-        damping: peer.damping,
-        paths: Some(path_rules(&peer.paths)),
-        default_originate: peer.paths.default_originate,
-        limits: peer.limits.iter().map(limit).collect(),
-        max_octets: peer.max_octets.octets(),
-        max_cost: peer.max_cost.map_or(0, u32::from),
-        shutdown_text: peer.shutdown_text.clone().unwrap_or_default(),
-        group: peer.group.clone().unwrap_or_default(),
-        graceful_restart: peer.graceful_restart.name().into(),
-        restart_seconds: seconds(peer.restart_time),
-        stale_seconds: seconds(peer.stale_time),
-        interface,
-        long_lived_stale_seconds: seconds(peer.long_lived_stale_time),
-        receive_paths: peer.receive_paths,
-        send_all_paths: peer.send_paths == Some(SendPaths::All),
-        send_best_paths: match peer.send_paths {
-            Some(SendPaths::Best(most)) => most.into(),
-            Some(SendPaths::All) | None => 0,
-        },
-        orf: peer.orf.name().into(),
+        settings: settings.map_err(|error| XrlError::internal(format!("writing a peer: {error}")))?,
         orf_prefixes: peer.orf_prefix_set.iter().flat_map(|name| prefixes(config, name)).collect(),
-    }
+        ..bgp_api::Peer::default()
+    })
 }
 
 /// What is in a prefix set.
 fn prefixes(config: &Config, name: &str) -> Vec<String> {
     let set = config.policy.prefix_sets.iter().find(|set| set.name == name);
     set.into_iter().flat_map(|set| &set.prefixes).map(ToString::to_string).collect()
-}
-
-fn limit(limit: &PrefixLimit) -> bgp_api::PrefixLimit {
-    let action = match limit.action {
-        LimitAction::Idle => "idle",
-        LimitAction::Restart => "restart",
-        LimitAction::Warn => "warn",
-    };
-    bgp_api::PrefixLimit {
-        family: limit.family.to_string(),
-        received: limit.received.unwrap_or(0),
-        accepted: limit.accepted.unwrap_or(0),
-        announced: limit.announced.unwrap_or(0),
-        warn_percent: limit.warn_percent.into(),
-        action: action.into(),
-        restart_seconds: seconds(limit.restart_after),
-    }
-}
-
-fn path_rules(rules: &PathRules) -> bgp_api::PathRules {
-    let mode = rules.local_asn.map(|local| local.mode);
-    let next_hop = match rules.next_hop {
-        NextHopRule::Auto => bgp_api::NextHopRule::Auto,
-        NextHopRule::Ourselves => bgp_api::NextHopRule::Ourselves,
-        NextHopRule::Unchanged => bgp_api::NextHopRule::Unchanged,
-    };
-    let private_asns = match rules.remove_private_asns {
-        PrivateAsns::Keep => bgp_api::PrivateAsns::Keep,
-        PrivateAsns::Remove => bgp_api::PrivateAsns::Remove,
-        PrivateAsns::Replace => bgp_api::PrivateAsns::Replace,
-    };
-    bgp_api::PathRules {
-        reflector_client: rules.route_reflector_client,
-        route_server_client: rules.route_server_client,
-        next_hop: next_hop.into(),
-        local_asn: rules.local_asn.map_or(0, |local| local.asn.0),
-        local_asn_on_import: mode == Some(LocalAsnMode::Prepend),
-        local_asn_with_real: matches!(mode, Some(LocalAsnMode::Prepend | LocalAsnMode::NoPrepend)),
-        allow_own_asn: rules.allow_own_asn.into(),
-        private_asns: private_asns.into(),
-        as_override: rules.as_override,
-        role: rules.role.map(|role| role.octet().into()),
-        role_strict: rules.role_strict,
-        graceful_shutdown: rules.graceful_shutdown,
-        blackhole: rules.blackhole,
-        own_view: rules.own_view,
-        unvalidated: !rules.origin_validation,
-        accept_validity: rules.accept_validity,
-        announce_validity: rules.announce_validity,
-    }
 }
 
 fn seconds(duration: Duration) -> u32 {

@@ -329,7 +329,7 @@ fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
 }
 
 fn has_same_sockets(peer: &Peer, other: &Peer) -> bool {
-    let options = |peer: &Peer| (peer.ttl_security, peer.multihop);
+    let options = |peer: &Peer| (peer.rules.ttl_security, peer.rules.multihop);
     peer.md5 == other.md5 && options(peer) == options(other)
 }
 
@@ -337,12 +337,13 @@ fn has_same_sockets(peer: &Peer, other: &Peer) -> bool {
 fn ending(old: &Config, new: &Config) -> Vec<String> {
     let wanted: HashMap<Whereabouts, &Peer> = peers(new).collect();
     let stays = |at: &Whereabouts, peer: &Peer| {
-        wanted.get(at).is_some_and(|wanted| !wanted.disabled && session(wanted) == session(peer))
+        wanted.get(at).is_some_and(|wanted| !wanted.rules.disabled && session(wanted) == session(peer))
     };
     // What replaces the process leaves sessions behind that do not outlive it.
     let falls = is_replaced("bgp", old, new);
-    let ends =
-        |(at, peer): &(Whereabouts, &Peer)| !peer.disabled && (!stays(at, peer) || falls && !peer.nonstop);
+    let ends = |(at, peer): &(Whereabouts, &Peer)| {
+        !peer.rules.disabled && (!stays(at, peer) || falls && !peer.nonstop)
+    };
     peers(old).filter(ends).map(|(_, peer)| peer.name.clone()).collect()
 }
 
@@ -625,7 +626,8 @@ mod tests {
     fn a_session_is_left_out_of_nonstop_by_its_peer_or_by_all() {
         let told = |config: &Config| match configure::parts("bgp", config).expect("parts").as_slice() {
             [Message { part: Part::Bgp(part), vrf: None }] => {
-                (part.nonstop, part.nonstop_octets, part.peers[0].nonstop, part.peers[1].nonstop)
+                let peer = |n: usize| serde_json::from_slice::<Peer>(&part.peers[n].settings).expect("JSON");
+                (part.nonstop, part.nonstop_octets, peer(0).nonstop, peer(1).nonstop)
             }
             parts => panic!("{parts:?}"),
         };

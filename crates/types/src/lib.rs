@@ -10,6 +10,7 @@ mod hash;
 mod prefix;
 mod role;
 mod rpki;
+mod text;
 
 pub use asn::{AS_TRANS, Asn, ParseAsnError, ParseRouterIdError, RouterId};
 pub use family::{Afi, Family, ParseFamilyError, Safi};

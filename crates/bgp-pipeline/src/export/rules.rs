@@ -95,8 +95,8 @@ impl Export {
             extended_next_hop: facts.extended_next_hop,
             own_next_hops: OwnNextHops::new(facts).octets(),
             next_hop: paths.next_hop,
-            client: paths.reflector_client,
-            transparent: paths.transparent && external,
+            client: paths.route_reflector_client,
+            transparent: paths.route_server_client && external,
             path: path_edit(config, speaker, known_as),
             known_as,
             own_asns,
@@ -287,12 +287,12 @@ fn own_asns(config: &PeerConfig, speaker: &SpeakerConfig) -> (Asn, SmallVec<[Asn
         (PeerKind::Ibgp, _) => (speaker.asn, SmallVec::new()),
         // RFC 5065 section 4: inside the confederation each member goes by its own.
         (PeerKind::ConfedEbgp, _) => (speaker.asn, smallvec![speaker.asn]),
-        (PeerKind::Ebgp, local) if config.paths.transparent => {
-            (local.map_or(real, |local| local.asn), SmallVec::new())
+        (PeerKind::Ebgp, local) if config.paths.route_server_client => {
+            (local.unwrap_or(real), SmallVec::new())
         }
         (PeerKind::Ebgp, None) => (real, smallvec![real]),
-        (PeerKind::Ebgp, Some(local)) if local.with_real => (local.asn, smallvec![local.asn, real]),
-        (PeerKind::Ebgp, Some(local)) => (local.asn, smallvec![local.asn]),
+        (PeerKind::Ebgp, Some(local)) if config.paths.has_real_asn() => (local, smallvec![local, real]),
+        (PeerKind::Ebgp, Some(local)) => (local, smallvec![local]),
     }
 }
 
@@ -305,7 +305,7 @@ fn path_edit(config: &PeerConfig, speaker: &SpeakerConfig, ours: Asn) -> PathEdi
     let except = if config.asn.is_private() { config.asn } else { Asn(0) };
     PathEdit {
         strip_confederation: speaker.confederation.is_some(),
-        private: match config.paths.private_asns {
+        private: match config.paths.remove_private_asns {
             PrivateAsnRule::Keep => PrivateAsns::Keep,
             PrivateAsnRule::Remove => PrivateAsns::Remove(except),
             PrivateAsnRule::Replace => PrivateAsns::Replace(except, ours),

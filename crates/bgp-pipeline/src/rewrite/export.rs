@@ -46,7 +46,7 @@ pub(crate) fn next_hop(
     }
     let keeps = match export.next_hop {
         NextHopRule::Unchanged => true,
-        NextHopRule::Usual => export.kind != PeerKind::Ebgp || export.transparent,
+        NextHopRule::Auto => export.kind != PeerKind::Ebgp || export.transparent,
         // RFC 4456 section 10: a reflector is not in the way of packets.
         NextHopRule::Ourselves => judged.originator.is_some(),
     };

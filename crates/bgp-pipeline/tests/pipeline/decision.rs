@@ -224,16 +224,15 @@ fn another_member_of_the_confederation_counts_as_internal() {
 
 #[test]
 fn paths_of_another_neighbor_share_the_traffic_unless_they_are_not_to() {
-    for multipath_same_neighbor in [false, true] {
-        let decision = DecisionRules { multipath_same_neighbor, ..DecisionRules::default() };
+    for multipath_relax in [true, false] {
+        let decision = DecisionRules { multipath_relax, ..DecisionRules::default() };
         let config = SpeakerConfig { decision, max_paths: 4, ..speaker(NextHopMode::Resolved) };
         let mut pipeline = checked(config);
         let other = Offer { peer: 2, asn: 65002, path: &[65002, 1], ..EXTERNAL };
         [&EXTERNAL, &other].into_iter().for_each(|offer| offer.send(&mut pipeline));
         let lost = pipeline.explain(prefix("203.0.113.0/24")).remove(1).state;
         let step = Step::PeerAddress;
-        let expected =
-            if multipath_same_neighbor { PathState::Lost(step) } else { PathState::Multipath(step) };
+        let expected = if !multipath_relax { PathState::Lost(step) } else { PathState::Multipath(step) };
         assert_eq!(lost, expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use holdfast_bgp_pipeline::{DropReason, NextHopMode, PathState, PeerConfig, PeerIndex, Pipeline};
+use holdfast_bgp_pipeline::{DropReason, NextHopMode, PathRules, PathState, PeerConfig, PeerIndex, Pipeline};
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family};
 
@@ -52,7 +52,8 @@ fn every_unused_route_says_why() {
 
 #[test]
 fn a_route_server_may_leave_itself_out_of_the_path_where_that_is_configured() {
-    let config = PeerConfig { enforce_first_as: false, ..ebgp(1) };
+    let config =
+        PeerConfig { paths: PathRules { enforce_first_as: false, ..PathRules::default() }, ..ebgp(1) };
     let (mut pipeline, _) = received(config, &attributes(&[65102]).build(), NextHopMode::AlwaysReachable);
     assert_eq!(pipeline.explain(prefix("203.0.113.0/24"))[0].state, PathState::Best);
 }

@@ -300,7 +300,7 @@ impl World {
 }
 
 fn config_of(n: usize, programs: &[Option<Program>; EXPORT_POLICIES], import: usize) -> PeerConfig {
-    PeerConfig { import: programs[import].clone(), enforce_first_as: true, ..config(n) }
+    PeerConfig { import: programs[import].clone(), ..config(n) }
 }
 
 /// What can be seen of routes.

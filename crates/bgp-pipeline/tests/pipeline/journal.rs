@@ -3,8 +3,8 @@
 use std::{cell::RefCell, net::Ipv4Addr, rc::Rc};
 
 use holdfast_bgp_pipeline::{
-    AdjRibOutSnapshot, ForeignRoute, Journal, JournalEntry, NextHopMode, PeerConfig, PeerIndex, Pipeline,
-    SessionFacts, Unreadable,
+    AdjRibOutSnapshot, ForeignRoute, Journal, JournalEntry, NextHopMode, PathRules, PeerConfig, PeerIndex,
+    Pipeline, SessionFacts, Unreadable,
 };
 use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_policy::{Program, Protocol};
@@ -79,7 +79,7 @@ fn link(n: u8) -> SessionFacts {
 
 /// Peers may send the same attributes.
 fn peer(n: u8) -> PeerConfig {
-    PeerConfig { enforce_first_as: false, ..ebgp(n) }
+    PeerConfig { paths: PathRules { enforce_first_as: false, ..PathRules::default() }, ..ebgp(n) }
 }
 
 fn attributes(n: u8, community: u32) -> Vec<u8> {

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    DropReason, LocalAsn, NextHopMode, NextHopRule, OriginateAttributes, PathRules, PathState, PeerConfig,
-    PeerIndex, PeerKind, Pipeline, PrivateAsnRule, RibChanges, SpeakerConfig,
+    DropReason, LocalAsnMode, NextHopMode, NextHopRule, OriginateAttributes, PathRules, PathState,
+    PeerConfig, PeerIndex, PeerKind, Pipeline, PrivateAsnRule, RibChanges, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     Attributes, Origin,
@@ -125,7 +125,7 @@ fn only_to_customer(attributes: &[u8], asn: u32) -> Vec<u8> {
 
 /// Clients 1 and 2, others 3 and 4, and 5 outside.
 fn reflector() -> Scene {
-    let client = || PathRules { reflector_client: true, ..PathRules::default() };
+    let client = || PathRules { route_reflector_client: true, ..PathRules::default() };
     let peers = vec![with(ibgp(1), client()), with(ibgp(2), client()), ibgp(3), ibgp(4), ebgp(5)];
     Scene::new(SpeakerConfig { cluster_id: 77, ..always() }, peers)
 }
@@ -191,8 +191,11 @@ fn a_route_that_was_here_before_is_not_used() {
 
 #[test]
 fn ourselves_as_next_hop_inside_is_for_what_comes_from_outside() {
-    let ours =
-        || PathRules { next_hop: NextHopRule::Ourselves, reflector_client: true, ..PathRules::default() };
+    let ours = || PathRules {
+        next_hop: NextHopRule::Ourselves,
+        route_reflector_client: true,
+        ..PathRules::default()
+    };
     let mut scene = Scene::new(always(), vec![with(ibgp(1), ours()), with(ibgp(2), ours()), ebgp(3)]);
     scene.announce(1, &internal(&[9]));
     assert_eq!(scene.held(2).expect("told").next_hop, IpAddr::from([192, 0, 2, 9]), "RFC 4456 section 10");
@@ -207,13 +210,13 @@ fn ourselves_as_next_hop_inside_is_for_what_comes_from_outside() {
 fn another_number_of_ours_stands_before_the_real_one_or_in_its_place() {
     // What the peer is told, and what others are of its routes.
     let rows = [
-        ((true, true), "64900 65000 65102", "65000 64900 65101"),
-        ((false, true), "64900 65000 65102", "65000 65101"),
-        ((false, false), "64900 65102", "65000 65101"),
+        (LocalAsnMode::Prepend, "64900 65000 65102", "65000 64900 65101"),
+        (LocalAsnMode::NoPrepend, "64900 65000 65102", "65000 65101"),
+        (LocalAsnMode::Replace, "64900 65102", "65000 65101"),
     ];
-    for ((on_import, with_real), to_it, of_it) in rows {
-        let local_asn = Some(LocalAsn { asn: Asn(64900), on_import, with_real });
-        let paths = PathRules { local_asn, ..PathRules::default() };
+    for (local_asn_mode, to_it, of_it) in rows {
+        let local_asn = Some(Asn(64900));
+        let paths = PathRules { local_asn, local_asn_mode, ..PathRules::default() };
         let mut scene = Scene::new(always(), vec![with(ebgp(1), paths), ebgp(2)]);
         scene.announce(1, &external(&[65101]));
         assert_eq!(scene.path(2).as_deref(), Some(of_it));
@@ -243,7 +246,7 @@ fn our_own_number_is_allowed_as_often_as_is_said_and_a_change_takes_effect_at_on
 
 #[test]
 fn private_numbers_are_left_out_or_replaced_and_a_change_takes_effect_at_once() {
-    let rule = |private_asns| PathRules { private_asns, ..PathRules::default() };
+    let rule = |remove_private_asns| PathRules { remove_private_asns, ..PathRules::default() };
     let to = |rule| PeerConfig { asn: Asn(64600), ..with(ebgp(2), rule) };
     let mut scene =
         Scene::new(always(), vec![PeerConfig { asn: Asn(7), ..ebgp(1) }, to(rule(PrivateAsnRule::Keep))]);
@@ -288,7 +291,7 @@ fn what_policy_prepends_stands_behind_our_number() {
 
 #[test]
 fn a_route_server_does_not_show_in_what_its_clients_get() {
-    let client = |n| with(ebgp(n), PathRules { transparent: true, ..PathRules::default() });
+    let client = |n| with(ebgp(n), PathRules { route_server_client: true, ..PathRules::default() });
     let mut scene = Scene::new(always(), vec![client(1), client(2)]);
     let sent = edited(&external(&[65101, 9]), &Edit { med: Change::Set(5), ..Edit::default() });
     scene.announce(1, &sent);

@@ -53,7 +53,6 @@ pub(crate) fn ebgp(n: u8) -> PeerConfig {
         kind: PeerKind::Ebgp,
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
-        enforce_first_as: true,
         paths: PathRules::default(),
         send_paths: SendPaths::All,
     }

@@ -277,7 +277,8 @@ fn what_changes_all_the_time_is_looked_at_in_its_turn_and_keeps_nothing_else_wai
 #[test]
 fn a_path_without_an_as_is_ours_only_where_it_comes_from_inside() {
     let (mut pipeline, _) = validating(&[vrp(VALID, 24, 65000)]);
-    let outside = PeerConfig { enforce_first_as: false, ..ebgp(1) };
+    let outside =
+        PeerConfig { paths: PathRules { enforce_first_as: false, ..PathRules::default() }, ..ebgp(1) };
     for (n, config, validity) in [(1, outside, Validity::Invalid), (2, ibgp_client(2), Validity::Valid)] {
         let from = up(&mut pipeline, n, config);
         pipeline.update(from, &announcement(&attributes(&[], n), &[prefix(VALID)])).expect("taken");
@@ -446,7 +447,7 @@ fn our_own_routes_come_from_us() {
 
 /// A client of ours as a route reflector.
 fn ibgp_client(n: u8) -> PeerConfig {
-    PeerConfig { paths: PathRules { reflector_client: true, ..PathRules::default() }, ..ibgp(n) }
+    PeerConfig { paths: PathRules { route_reflector_client: true, ..PathRules::default() }, ..ibgp(n) }
 }
 
 const STATE: u64 = 0x4300_0000_0000_0000;
@@ -525,7 +526,7 @@ fn a_peer_may_be_left_out_and_taken_in_again() {
     let config = PeerConfig { import: Some(no_invalid()), ..ebgp(1) };
     let from = up(&mut pipeline, 1, config.clone());
     pipeline.update(from, &announcement(&attributes(&[65101, 7], 1), &[prefix(INVALID)])).expect("taken");
-    let unvalidated = PathRules { unvalidated: true, ..PathRules::default() };
+    let unvalidated = PathRules { origin_validation: false, ..PathRules::default() };
     pipeline.configure_peer(from, PeerConfig { paths: unvalidated, ..config.clone() });
     settle(&mut pipeline, &mut []);
     let path = &pipeline.explain(prefix(INVALID))[0];

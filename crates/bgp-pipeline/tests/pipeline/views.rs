@@ -30,8 +30,13 @@ fn all_but(n: u32) -> Program {
 
 /// A client that may not have what carries 65000:N.
 fn client(n: u8, refused: u32) -> PeerConfig {
-    let paths = PathRules { transparent: true, own_view: true, ..PathRules::default() };
-    PeerConfig { export: Some(all_but(refused)), paths, enforce_first_as: false, ..ebgp(n) }
+    let paths = PathRules {
+        route_server_client: true,
+        own_view: true,
+        enforce_first_as: false,
+        ..PathRules::default()
+    };
+    PeerConfig { export: Some(all_but(refused)), paths, ..ebgp(n) }
 }
 
 fn joins(pipeline: &mut Pipeline, config: PeerConfig, n: u8) -> (PeerIndex, Sink) {
@@ -176,7 +181,7 @@ fn who_has_no_view_of_its_own_is_told_as_ever() {
     let (one, two) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
     let shared = PeerConfig {
         export: Some(all_but(1)),
-        paths: PathRules { transparent: true, ..PathRules::default() },
+        paths: PathRules { route_server_client: true, ..PathRules::default() },
         ..ebgp(4)
     };
     let mut sinks = [joins(&mut pipeline, shared, 4), joins(&mut pipeline, client(5, 1), 5)];

@@ -419,7 +419,6 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         kind: wild.kind,
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
-        enforce_first_as: true,
         paths: PathRules::default(),
         send_paths: SendPaths::All,
     });

@@ -55,8 +55,8 @@ impl Speaker {
     /// Looks at what is kept for a peer; ends its session where that is above its limit.
     pub(super) fn check_octets(&mut self, index: PeerIndex, now: Instant) {
         let Some(slot) = self.slots.get_mut(&index) else { return };
-        let limit = slot.neighbor.source.max_octets;
-        if limit == 0 || slot.session.state() != State::Established {
+        let limit = slot.neighbor.source.rules.max_octets.octets();
+        if slot.session.state() != State::Established {
             return;
         }
         let kept = self.pipeline.kept_octets(index);
@@ -88,7 +88,7 @@ impl Speaker {
     /// Another limit holds for what is kept.
     pub(super) fn change_octets(&mut self, index: PeerIndex, before: u64, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index)
-            && slot.neighbor.source.max_octets != before
+            && slot.neighbor.source.rules.max_octets.octets() != before
         {
             slot.octets = Level::Fine;
             self.check_octets(index, now);
@@ -108,10 +108,7 @@ impl Speaker {
             return false;
         }
         slot.cost.waited_for.add(now, took);
-        let limit = slot.neighbor.source.max_cost;
-        if limit == 0 {
-            return false;
-        }
+        let Some(limit) = slot.neighbor.source.rules.max_cost.map(u32::from) else { return false };
         let (permille, before) = (slot.cost.waited_for.permille(now), slot.cost_level);
         // Who stays near its limit is told of once, until it is far below.
         slot.cost_level = match level(permille.into(), u64::from(limit) * 10) {
@@ -138,7 +135,7 @@ impl Speaker {
     /// Ends the session of a peer that costs others more than it may.
     pub(crate) fn stop_for_cost(&mut self, index: PeerIndex, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {
-            let percent = slot.neighbor.source.max_cost;
+            let percent = slot.neighbor.source.rules.max_cost.map_or(0, u32::from);
             slot.offends = true;
             self.input(index, Input::Stop(StopReason::MaxCost { percent }), now);
         }

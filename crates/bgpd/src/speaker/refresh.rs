@@ -101,7 +101,7 @@ impl Speaker {
     /// The operator has a peer told everything again.
     pub(crate) fn announce_again(&mut self, index: PeerIndex, now: Instant) {
         let Some(slot) = self.slots.get(&index) else { return };
-        for family in slot.neighbor.families() {
+        for &family in &slot.neighbor.source.families {
             self.pipeline.announce_again(index, family);
         }
         let Some((key, connection)) = self.session_connection(index) else { return };

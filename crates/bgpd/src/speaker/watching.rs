@@ -73,7 +73,7 @@ impl Speaker {
             number: index.0.into(),
             address: octets(address),
             local_address: octets(local.unwrap_or_else(unspecified)),
-            asn: slot.session.negotiated().map_or(slot.neighbor.source.asn, |agreed| agreed.asn.0),
+            asn: slot.session.negotiated().map_or(slot.neighbor.configured_asn().0, |agreed| agreed.asn.0),
             local_asn: self.settings.asn.0,
             old: number(old),
             new: number(now),
@@ -111,7 +111,7 @@ impl Speaker {
         }
         let open = Open {
             asn: self.settings.asn,
-            hold_time: slot.neighbor.source.hold_time as u16,
+            hold_time: slot.neighbor.source.hold_time.as_secs() as u16,
             router_id: self.settings.router_id,
             capabilities: slot.session.offered(),
         };

@@ -95,7 +95,8 @@ async fn what_the_door_has_not_taken_holds_background_work_up() {
 
 /// A peer that we connect to, and the attempt.
 fn connecting(scene: &mut Scene) -> Key {
-    let source = api::Peer { passive: false, ..scene.speaker.slots[&scene.peer].neighbor.source.clone() };
+    let mut source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+    source.passive = false;
     let location = Location::Address(Ipv4Addr::new(10, 0, 0, 3).into());
     let neighbor = Neighbor { name: "active".into(), source, ..scene.range.at(location) };
     scene.speaker.add_peer(neighbor, false, 3, scene.now);

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{Limits, OriginateAttributes, Pipeline, SpeakerConfig};
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::{Capability, GracefulFamily, KEEPALIVE, MessageType, Open};
+use holdfast_config::schema::GracefulRestart;
 use holdfast_types::{Asn, Family, HashKey, RouterId};
 
 use super::{END_OF_RIB, Line, Scene, limited, open};
 use crate::{
-    config::{Neighbor, Peers, Range},
+    config::{Peers, Range},
     location::Location,
     roster::Stopped,
     show,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A scene after a restart: the peer has been asked to help, or has not.
-fn restarted(mode: &str) -> Scene {
+fn restarted(mode: GracefulRestart) -> Scene {
     let mut scene = Scene::new();
     let settings = scene.speaker.settings.clone();
     let speaker = SpeakerConfig {
@@ -26,9 +26,10 @@ fn restarted(mode: &str) -> Scene {
         ..settings.pipeline(HashKey::new([1, 0]))
     };
     let configured = scene.speaker.slots[&scene.peer].neighbor.clone();
-    let source =
-        api::Peer { graceful_restart: mode.into(), restart_seconds: 120, ..configured.source.clone() };
-    let neighbor = Neighbor { source, ..configured };
+    let mut source = configured.source;
+    source.rules.graceful_restart = mode;
+    source.rules.restart_time = Duration::from_secs(120);
+    let neighbor = super::as_told(&source);
     scene.speaker = Speaker::new(settings, Pipeline::new(speaker), super::stopped(), scene.now);
     scene.speaker.set_routes_kept(true);
     scene.peer = scene.speaker.add_peer(neighbor, false, 1, scene.now);
@@ -72,7 +73,7 @@ fn queued(scene: &mut Scene, line: &Line) -> u64 {
 
 #[tokio::test]
 async fn who_was_asked_to_help_is_told_nothing_before_everybody_has_sent_theirs_and_holds_up_nobody() {
-    let mut scene = restarted("full");
+    let mut scene = restarted(GracefulRestart::Full);
     let mut line = up(&mut scene, &graceful(false)).await;
     for n in 0..32 {
         let route = format!("10.9.{n}.0/24").parse().expect("a prefix");
@@ -89,7 +90,7 @@ async fn who_was_asked_to_help_is_told_nothing_before_everybody_has_sent_theirs_
 
 #[tokio::test]
 async fn who_was_not_asked_to_help_is_told_at_once() {
-    let mut scene = restarted("helper");
+    let mut scene = restarted(GracefulRestart::Helper);
     let line = up(&mut scene, &graceful(false)).await;
     scene.speaker.drain_pipeline(scene.now);
     assert!(queued(&mut scene, &line) > 0);
@@ -97,7 +98,7 @@ async fn who_was_not_asked_to_help_is_told_at_once() {
 
 #[tokio::test]
 async fn two_that_restart_do_not_wait_for_each_other() {
-    let mut scene = restarted("full");
+    let mut scene = restarted(GracefulRestart::Full);
     let line = up(&mut scene, &graceful(true)).await;
     scene.speaker.drain_pipeline(scene.now);
     assert!(!scene.speaker.is_synced(scene.now), "it has sent nothing");
@@ -106,7 +107,7 @@ async fn two_that_restart_do_not_wait_for_each_other() {
 
 #[tokio::test]
 async fn nobody_waits_for_a_peer_that_the_operator_keeps_down() {
-    let mut scene = restarted("full");
+    let mut scene = restarted(GracefulRestart::Full);
     assert!(!scene.speaker.is_synced(scene.now));
     scene.speaker.stop_peer(scene.peer, "", scene.now);
     assert!(scene.speaker.is_synced(scene.now));
@@ -114,7 +115,7 @@ async fn nobody_waits_for_a_peer_that_the_operator_keeps_down() {
 
 #[tokio::test]
 async fn without_a_peer_a_restart_ends_when_its_time_is_over() {
-    let mut scene = restarted("full");
+    let mut scene = restarted(GracefulRestart::Full);
     scene.speaker.remove_peer(scene.peer, holdfast_bgp_session::StopReason::PeerDeconfigured, scene.now);
     scene.speaker.drain_pipeline(scene.now);
     assert!(scene.speaker.next_deadline().is_some());
@@ -155,11 +156,10 @@ async fn a_reload_that_needs_another_session_does_not_start_a_stopped_peer() {
     let mut scene = Scene::new();
     scene.speaker.stop_peer(scene.peer, "", scene.now);
     let mut wanted = super::configuration().peers;
-    wanted.neighbors[0].source.hold_time = 30;
-    wanted.neighbors[0].source.session = "hold-time=30;".to_owned();
+    wanted.neighbors[0].source.hold_time = Duration::from_secs(30);
     crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
     let slot = scene.speaker.slots.values().next().expect("a peer");
-    assert_eq!(slot.neighbor.source.hold_time, 30);
+    assert_eq!(slot.neighbor.source.hold_time.as_secs(), 30);
     assert!(slot.stopped && slot.session.state() == State::Idle);
 }
 

@@ -3,10 +3,9 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, Cost, Drop, FamilyState, Neighbor, NextHopRule, PathRules, PrefixLimit, PrivateAsns,
-    RangeTotals, ShowNeighborsRequest, ShowRangesRequest, SummaryPeer,
+    BgpClient, Cost, Drop, FamilyState, Neighbor, PrefixLimit, RangeTotals, ShowNeighborsRequest,
+    ShowRangesRequest, SummaryPeer,
 };
-use holdfast_types::BgpRole;
 use holdfast_xrl::{ErrorKind, XrlError};
 use serde_json::{Map, Value, json};
 
@@ -153,7 +152,7 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
         "ttlSecurity": neighbor.ttl_security,
         "dynamicPeer": neighbor.in_listen_range,
         "admin_state": peer.admin_state,
-        "pathRules": neighbor.paths.iter().flat_map(path_rules).collect::<Vec<_>>(),
+        "pathRules": neighbor.options,
         "drops": drops(&neighbor.drops),
         "faults": neighbor.faults,
     });
@@ -180,8 +179,8 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
     for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         value[key] = text.as_str().into();
     }
-    if let Some(role) = neighbor.paths.and_then(role) {
-        value["localRole"] = role.name().into();
+    if let Some(role) = role(neighbor) {
+        value["localRole"] = role.into();
     }
     if let Some(epoch) = established_epoch(peer) {
         value["bgpTimerUpMsec"] = peer.uptime_milliseconds.into();
@@ -357,38 +356,9 @@ fn write_state(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -> 
     writeln!(out, "  Connections: {up} established, {down} dropped")
 }
 
-fn role(rules: PathRules) -> Option<BgpRole> {
-    BgpRole::from_octet(u8::try_from(rules.role?).ok()?)
-}
-
-/// What differs from the default in what becomes of paths, in the words of the configuration.
-fn path_rules(rules: &PathRules) -> Vec<String> {
-    let next_hop = match rules.next_hop() {
-        NextHopRule::Auto => None,
-        NextHopRule::Ourselves => Some("next-hop self"),
-        NextHopRule::Unchanged => Some("next-hop unchanged"),
-    };
-    let private = match rules.private_asns() {
-        PrivateAsns::Keep => None,
-        PrivateAsns::Remove => Some("remove-private-asns all"),
-        PrivateAsns::Replace => Some("remove-private-asns replace"),
-    };
-    let words = [
-        rules.reflector_client.then_some("route-reflector-client"),
-        rules.route_server_client.then_some("route-server-client"),
-        rules.own_view.then_some("own-view"),
-        next_hop,
-        private,
-        rules.as_override.then_some("as-override"),
-        rules.graceful_shutdown.then_some("graceful-shutdown"),
-        rules.blackhole.then_some("blackhole"),
-    ];
-    let numbers = [
-        (rules.local_asn != 0).then(|| format!("local-asn {}", rules.local_asn)),
-        (rules.allow_own_asn != 0).then(|| format!("allow-own-asn {}", rules.allow_own_asn)),
-        role(*rules).map(|role| format!("role {role}{}", if rules.role_strict { ", strict" } else { "" })),
-    ];
-    words.into_iter().flatten().map(str::to_owned).chain(numbers.into_iter().flatten()).collect()
+/// What we are to it (RFC 9234).
+fn role(neighbor: &Neighbor) -> Option<&str> {
+    neighbor.options.iter().find_map(|option| option.strip_prefix("role "))
 }
 
 /// Who is at the other end: where the peer is known by its interface alone, only the session says.
@@ -440,7 +410,7 @@ fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -
         (neighbor.in_listen_range, "from a listen-range"),
     ];
     let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_owned());
-    let flags: Vec<_> = flags.chain(neighbor.paths.iter().flat_map(path_rules)).collect();
+    let flags: Vec<_> = flags.chain(neighbor.options.iter().cloned()).collect();
     if !flags.is_empty() {
         writeln!(out, "  Options: {}", flags.join(", "))?;
     }

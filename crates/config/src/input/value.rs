@@ -9,11 +9,14 @@ use holdfast_policy::{
     AsnRange, Community, CommunityPattern, Origin, PathPattern, PathValidity, PrefixRange, Protocol, Regex,
     Validity,
 };
-use holdfast_types::{Asn, Family, Prefix, RouterId};
+use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 use toml::de::DeValue;
 
 use super::Problem;
-use crate::schema::{Pin, Size};
+use crate::{
+    schema::{door::Pin, peer::SendPaths},
+    size::Size,
+};
 
 /// Something that one TOML value can say.
 pub(crate) trait Value: Sized {
@@ -151,6 +154,32 @@ impl Value for AsnRange {
         match value {
             DeValue::String(_) => from_text(value),
             _ => Asn::read(value).map(Self::from).map_err(|problem| problem.expected(Self::EXPECTED)),
+        }
+    }
+}
+
+impl Value for BgpRole {
+    const EXPECTED: &'static str =
+        "\"provider\" or \"rs-server\" or \"rs-client\" or \"customer\" or \"peer\"";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        let word = value.as_str().ok_or_else(|| wrong_type::<Self>(value))?;
+        let problem = || Problem::new(format!("`{word}` is no role")).expected(Self::EXPECTED);
+        let role = Self::ALL.into_iter().find(|role| role.name() == word);
+        role.ok_or_else(|| problem().suggest(word, Self::ALL.map(Self::name)))
+    }
+}
+
+impl Value for SendPaths {
+    const EXPECTED: &'static str = "1 to 16, or \"all\"";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        match value.as_str() {
+            Some("all") => Ok(Self::All),
+            _ => match u8::read(value).map_err(|problem| problem.expected(Self::EXPECTED))? {
+                most @ 1..=16 => Ok(Self::Best(most)),
+                _ => Err(Problem::new("`send` is out of range").expected(Self::EXPECTED)),
+            },
         }
     }
 }

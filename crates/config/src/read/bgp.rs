@@ -16,9 +16,10 @@ use crate::{
     Schema,
     files::Files,
     input::{At, Names, Problem, Section, Value},
+    keyed::Word,
     schema::{
-        Aggregate, AsSets, Bgp, GracefulRestart, LimitAction, Orf, Peer, PeerAsn, PrefixLimit, Redistribute,
-        Remote, Secret, SendPaths, Size,
+        AddPath, Aggregate, AsSets, Bgp, DecisionRules, LimitAction, Peer, PeerAsn, PeerRules, PrefixLimit,
+        Redistribute, Remote, Secret, Size,
     },
 };
 
@@ -89,11 +90,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
     let (quic_port, quic_s2n_port) = quic_ports(section);
     Bgp {
-        as_sets: section.word(
-            "as-sets",
-            &[("reject", AsSets::Reject), ("accept", AsSets::Accept)],
-            AsSets::Reject,
-        ),
+        as_sets: section.word("as-sets", AsSets::WORDS, AsSets::default()),
         port: section.number("port", 1..=u16::MAX, PORT),
         listen: listen.into_iter().map(|at| at.value).collect(),
         quic_port,
@@ -111,7 +108,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         mrt: monitor::mrt(section),
         bmp: monitor::bmp(section),
         cluster_id: section.optional::<RouterId>("cluster-id").map(|at| at.value),
-        decision: paths::decision(section),
+        decision: DecisionRules::read(section),
         confederation: context.ourselves.confederation,
     }
 }
@@ -283,46 +280,32 @@ fn peer(
     let vrf = vrf::of(section, context.vrfs);
     let remote = remote(section, vrf.as_deref(), remotes, context);
     let asn = asn(section, remote.as_ref());
-    let description = section.optional("description").map(|at| at.value);
     let local_address = local_address(section, remote.as_ref());
-    let port = section.number("port", 1..=u16::MAX, PORT);
-    let quic_port = section.has("quic-port").then(|| section.number("quic-port", 1..=u16::MAX, PORT));
     let passive = passive(section, remote.as_ref());
     let families = families(section, remote.as_ref());
     let import = policy(section, "import", context);
     let export = policy(section, "export", context);
     let md5 = md5(section, remote.as_ref());
-    let (ttl_security, multihop) = ttl(section);
     let (transports, trust) = tls::peer(section, remote.as_ref(), &context.door);
     let hold_time = hold_time(section, context.hold_time);
     let connect_retry = connect_retry(section, context.connect_retry);
-    let enforce_first_as = section.or("enforce-first-as", true);
     let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
     let next_hop_ipv6 = next_hop_ipv6(section);
     let paths = paths::peer(section, &context.ourselves, asn.as_ref(), context.graceful_shutdown);
     let nonstop = nonstop(section, context);
     let damping = damping_of_peer(section, context);
-    let disabled = section.or("disabled", false);
     let group = section.optional("group").map(|at| at.value);
     let limits = limits(section);
-    let shutdown_text = shutdown_text(section);
-    let graceful = [GracefulRestart::Off, GracefulRestart::Helper, GracefulRestart::Full];
-    let graceful = graceful.map(|mode| (mode.name(), mode));
-    let graceful_restart = section.word("graceful-restart", &graceful, GracefulRestart::Helper);
-    let restart_time = Duration::from_secs(section.number("restart-time", 1..=4095, 120_u16).into());
-    let long_lived = section.number("long-lived-stale-time", 0..=(1 << 24) - 1, 0_u32);
-    let long_lived_stale_time = Duration::from_secs(long_lived.into());
-    let stale_time = Duration::from_secs(section.number("stale-time", 1..=u16::MAX, 360).into());
-    let (receive_paths, send_paths) = add_path(section);
-    let (orf, orf_prefix_set) = orf(section, context);
+    let rules = PeerRules::read(section);
+    one_or_several_hops(section, &rules);
+    shutdown_text(section, &rules);
+    let orf_prefix_set = orf_prefix_set(section, &rules, context);
+    let add_path = section.section("add-path", "[bgp.peer.add-path]").map(|section| AddPath::read(&section));
     Some(Peer {
         name: name?,
-        description,
         vrf,
         remote: remote?,
         local_address,
-        port,
-        quic_port,
         asn: asn?,
         passive,
         families,
@@ -331,29 +314,17 @@ fn peer(
         transports,
         trust,
         md5,
-        ttl_security,
-        multihop,
         hold_time,
         connect_retry,
-        enforce_first_as,
         next_hop_ipv4,
         next_hop_ipv6,
         paths,
-        max_cost: section.has("max-cost").then(|| section.number("max-cost", 1..=100, 100)),
-        max_octets: section.number("max-octets", Size::MIB..=Size::gib(64), Size::gib(1)),
+        rules,
+        add_path: add_path.unwrap_or_default(),
         nonstop,
         damping,
-        disabled,
         group,
         limits,
-        shutdown_text,
-        graceful_restart,
-        restart_time,
-        long_lived_stale_time,
-        stale_time,
-        receive_paths,
-        send_paths,
-        orf,
         orf_prefix_set,
     })
 }
@@ -372,10 +343,8 @@ fn limit(section: &Section<'_>, families: &mut Names<'_>) -> Option<PrefixLimit>
         let problem = Problem::new("the limit limits nothing");
         section.report.add(&section.span, problem.expected("`received`, `accepted` or `announced`"));
     }
-    let actions =
-        [("idle", LimitAction::Idle), ("restart", LimitAction::Restart), ("warn", LimitAction::Warn)];
     let warn_percent = section.number("warn-percent", 1..=100, 75);
-    let action = section.word("action", &actions, LimitAction::Idle);
+    let action = section.word("action", LimitAction::WORDS, LimitAction::default());
     let restart_after = Duration::from_secs(section.number("restart-after", 1..=u16::MAX, 300).into());
     family.iter().for_each(|family| families.declare(family));
     let family = family?.value;
@@ -383,37 +352,23 @@ fn limit(section: &Section<'_>, families: &mut Names<'_>) -> Option<PrefixLimit>
 }
 
 /// RFC 9003 section 2.
-fn shutdown_text(section: &Section<'_>) -> Option<String> {
+fn shutdown_text(section: &Section<'_>, rules: &PeerRules) {
     const LONGEST: usize = 255;
-    let at = section.optional::<String>("shutdown-text")?;
-    if at.value.len() > LONGEST {
-        let problem = Problem::new(format!("the text has {} octets", at.value.len()));
-        section.report.add(&at.span, problem.expected("up to 255 octets"));
-    } else if at.value.contains(char::is_control) {
+    let Some(text) = &rules.shutdown_text else { return };
+    if text.len() > LONGEST {
+        let problem = Problem::new(format!("the text has {} octets", text.len()));
+        section.add("shutdown-text", problem.expected("up to 255 octets"));
+    } else if text.contains(char::is_control) {
         let problem = Problem::new("the text has control characters");
-        section.report.add(&at.span, problem.expected("one line for people"));
+        section.add("shutdown-text", problem.expected("one line for people"));
     }
-    Some(at.value)
 }
 
-fn add_path(section: &Section<'_>) -> (bool, Option<SendPaths>) {
-    let Some(section) = section.section("add-path", "[bgp.peer.add-path]") else { return (false, None) };
-    let receive = section.or("receive", false);
-    let send = match () {
-        () if !section.has("send") => None,
-        () if section.is_text("send", "all") => Some(SendPaths::All),
-        () => Some(SendPaths::Best(section.number("send", 1..=16, 1))),
-    };
-    (receive, send)
-}
-
-/// Outbound route filtering, and what a filter of ours is made of.
-fn orf(section: &Section<'_>, context: &Context<'_>) -> (Orf, Option<String>) {
-    let modes = [Orf::Off, Orf::Receive, Orf::Send, Orf::Both].map(|mode| (mode.name(), mode));
-    let mode = section.word("orf", &modes, Orf::Off);
+/// What a filter of ours is made of.
+fn orf_prefix_set(section: &Section<'_>, rules: &PeerRules, context: &Context<'_>) -> Option<String> {
     let set = section.optional::<String>("orf-prefix-set");
     set.iter().for_each(|at| context.prefix_sets.refer(at));
-    match (mode.sends(), &set) {
+    match (rules.orf.sends(), &set) {
         (true, None) if !section.has("orf-prefix-set") => {
             let problem = Problem::new("nothing says which prefixes the neighbour is to send");
             section.add("orf", problem.expected("`orf-prefix-set`, the name of a [[prefix-set]]"));
@@ -424,7 +379,7 @@ fn orf(section: &Section<'_>, context: &Context<'_>) -> (Orf, Option<String>) {
         }
         (true | false, _) => {}
     }
-    (mode, set.map(|at| at.value))
+    set.map(|at| at.value)
 }
 
 fn name(section: &Section<'_>, names: &mut Names<'_>) -> Option<String> {
@@ -688,12 +643,9 @@ fn md5(section: &Section<'_>, remote: Option<&Remote>) -> Option<Secret> {
     Some(Secret::new(at.value))
 }
 
-fn ttl(section: &Section<'_>) -> (bool, Option<u8>) {
-    let security = section.or("ttl-security", false);
-    let multihop = section.has("multihop").then(|| section.number("multihop", 1..=u8::MAX, u8::MAX));
-    if security && multihop.is_some() {
+fn one_or_several_hops(section: &Section<'_>, rules: &PeerRules) {
+    if rules.ttl_security && rules.multihop.is_some() {
         let problem = Problem::new("`ttl-security` is for a neighbour one hop away, `multihop` for others");
         section.add("multihop", problem.hint("remove one of them"));
     }
-    (security, multihop)
 }

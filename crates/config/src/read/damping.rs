@@ -1,28 +1,14 @@
 //! `[bgp.damping]`.
 
-use std::time::Duration;
-
-use super::seconds;
 use crate::{
-    input::{At, Problem, Section},
+    input::{Problem, Section},
     schema::Damping,
 };
 
 pub(super) fn read(section: &Section<'_>) -> Damping {
-    let default = Damping::default();
-    let damping = Damping {
-        half_life: time(section, "half-life", default.half_life),
-        suppress: section.number("suppress", 1..=u32::MAX, default.suppress),
-        reuse: section.number("reuse", 1..=u32::MAX, default.reuse),
-        max_suppress: time(section, "max-suppress", default.max_suppress),
-    };
+    let damping = Damping::read(section);
     check(section, &damping);
     damping
-}
-
-fn time(section: &Section<'_>, key: &'static str, default: Duration) -> Duration {
-    let default = u16::try_from(default.as_secs()).unwrap_or(u16::MAX);
-    seconds(At { value: section.number(key, 1..=u16::MAX, default), span: section.span_of(key) })
 }
 
 /// Whether it ever does something.

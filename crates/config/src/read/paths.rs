@@ -4,8 +4,8 @@ use holdfast_types::{Asn, BgpRole};
 
 use super::usable;
 use crate::{
-    input::{Problem, Section},
-    schema::{Confederation, Decision, LocalAsn, LocalAsnMode, NextHopRule, PathRules, PeerAsn, PrivateAsns},
+    input::{At, Problem, Section},
+    schema::{Confederation, LocalAsnMode, PathRules, PeerAsn, PrivateAsnRule},
 };
 
 /// Our AS, and the confederation that it is a member of.
@@ -37,15 +37,6 @@ pub(super) fn confederation(section: &Section<'_>, ours: Option<Asn>) -> Option<
     Some(Confederation { id: id.value, members: members.into_iter().map(|at| at.value).collect() })
 }
 
-pub(super) fn decision(section: &Section<'_>) -> Decision {
-    Decision {
-        always_compare_med: section.or("always-compare-med", false),
-        med_missing_as_worst: section.or("med-missing-as-worst", false),
-        multipath_relax: section.or("multipath-relax", true),
-        prefer_oldest: section.or("prefer-oldest", false),
-    }
-}
-
 /// Of a peer. `graceful_shutdown` is what `[bgp]` says.
 pub(super) fn peer(
     section: &Section<'_>,
@@ -54,36 +45,15 @@ pub(super) fn peer(
     graceful_shutdown: bool,
 ) -> PathRules {
     let inside = asn.is_some_and(|asn| ours.has_inside(asn));
-    let rules = PathRules {
-        route_reflector_client: section.or("route-reflector-client", false),
-        route_server_client: section.or("route-server-client", false),
-        next_hop: section.word(
-            "next-hop",
-            &[
-                ("auto", NextHopRule::Auto),
-                ("self", NextHopRule::Ourselves),
-                ("unchanged", NextHopRule::Unchanged),
-            ],
-            NextHopRule::Auto,
-        ),
-        local_asn: local_asn(section, ours, asn),
-        allow_own_asn: section.number("allow-own-asn", 0..=10, 0),
-        remove_private_asns: section.word(
-            "remove-private-asns",
-            &[("off", PrivateAsns::Keep), ("all", PrivateAsns::Remove), ("replace", PrivateAsns::Replace)],
-            PrivateAsns::Keep,
-        ),
-        as_override: section.or("as-override", false),
-        role: role(section),
-        role_strict: role_strict(section),
-        graceful_shutdown: section.or("graceful-shutdown", graceful_shutdown),
-        blackhole: section.or("blackhole", false),
-        own_view: section.or("own-view", false),
-        default_originate: section.or("default-originate", false),
-        origin_validation: section.or("origin-validation", true),
-        accept_validity: section.or("accept-validity", false),
-        announce_validity: section.or("announce-validity", false),
-    };
+    let mut rules = PathRules::read(section);
+    if !section.has("graceful-shutdown") {
+        rules.graceful_shutdown = graceful_shutdown;
+    }
+    local_asn(section, &rules, ours, asn);
+    if rules.role_strict && !section.has("role") {
+        let problem = Problem::new("`role-strict` has no effect without `role`");
+        section.add("role-strict", problem.hint("say what we are to the neighbour, or remove it"));
+    }
     let states = [("accept-validity", rules.accept_validity), ("announce-validity", rules.announce_validity)];
     for (key, _) in
         states.into_iter().filter(|(_, set)| *set && asn.is_some() && (!inside || is_member(ours, asn)))
@@ -102,7 +72,7 @@ pub(super) fn peer(
     let outside = [
         ("route-server-client", rules.route_server_client),
         ("local-asn", rules.local_asn.is_some()),
-        ("remove-private-asns", rules.remove_private_asns != PrivateAsns::Keep),
+        ("remove-private-asns", rules.remove_private_asns != PrivateAsnRule::Keep),
         ("as-override", rules.as_override),
         ("role", rules.role.is_some()),
     ];
@@ -125,7 +95,7 @@ pub(super) fn peer(
 fn transparent(section: &Section<'_>, rules: &PathRules) {
     let amending = [
         ("local-asn", rules.local_asn.is_some()),
-        ("remove-private-asns", rules.remove_private_asns != PrivateAsns::Keep),
+        ("remove-private-asns", rules.remove_private_asns != PrivateAsnRule::Keep),
         ("as-override", rules.as_override),
     ];
     for (key, _) in amending.into_iter().filter(|(_, set)| *set) {
@@ -143,46 +113,25 @@ fn is_member(ours: &Ourselves, asn: Option<&PeerAsn>) -> bool {
     matches!((asn, ours.asn), (Some(PeerAsn::One(asn)), Some(ours)) if *asn != ours)
 }
 
-fn local_asn(section: &Section<'_>, ours: &Ourselves, peer: Option<&PeerAsn>) -> Option<LocalAsn> {
-    let modes = [
-        ("prepend", LocalAsnMode::Prepend),
-        ("no-prepend", LocalAsnMode::NoPrepend),
-        ("replace", LocalAsnMode::Replace),
-    ];
-    let mode = section.word("local-asn-mode", &modes, LocalAsnMode::Prepend);
-    let at = section.optional::<Asn>("local-asn");
-    if !section.has("local-asn") && mode != LocalAsnMode::Prepend {
+fn local_asn(section: &Section<'_>, rules: &PathRules, ours: &Ourselves, peer: Option<&PeerAsn>) {
+    if !section.has("local-asn") && rules.local_asn_mode != LocalAsnMode::Prepend {
         let problem = Problem::new("`local-asn-mode` has no effect without `local-asn`");
         section.add("local-asn-mode", problem.hint("remove it"));
     }
-    let at = at?;
+    let Some(asn) = rules.local_asn else { return };
+    let at = At { value: asn, span: section.span_of("local-asn") };
     usable(section, &at);
-    if peer == Some(&PeerAsn::One(at.value)) {
-        let problem = Problem::new(format!("AS {} is the neighbour's own", at.value));
+    if peer == Some(&PeerAsn::One(asn)) {
+        let problem = Problem::new(format!("AS {asn} is the neighbour's own"));
         section.report.add(&at.span, problem.expected("another number"));
     }
-    if ours.asn == Some(at.value) {
-        section.report.add(&at.span, Problem::new(format!("AS {} is ours in any case", at.value)));
+    if ours.asn == Some(asn) {
+        section.report.add(&at.span, Problem::new(format!("AS {asn} is ours in any case")));
     }
     let confederation = ours.confederation.iter();
     let mut others = confederation.flat_map(|inside| inside.members.iter().chain([&inside.id]));
-    if ours.asn != Some(at.value) && others.any(|asn| *asn == at.value) {
-        let problem = Problem::new(format!("AS {} is our confederation or a member of it", at.value));
+    if ours.asn != Some(asn) && others.any(|other| *other == asn) {
+        let problem = Problem::new(format!("AS {asn} is our confederation or a member of it"));
         section.report.add(&at.span, problem.expected("a number from outside"));
     }
-    Some(LocalAsn { asn: at.value, mode })
-}
-
-fn role(section: &Section<'_>) -> Option<BgpRole> {
-    let words = BgpRole::ALL.map(|role| (role.name(), Some(role)));
-    section.word("role", &words, None)
-}
-
-fn role_strict(section: &Section<'_>) -> bool {
-    let strict = section.or("role-strict", false);
-    if strict && !section.has("role") {
-        let problem = Problem::new("`role-strict` has no effect without `role`");
-        section.add("role-strict", problem.hint("say what we are to the neighbour, or remove it"));
-    }
-    strict
 }

@@ -5,6 +5,8 @@ use holdfast_types::{Asn, Prefix, RouterId};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::keyed::{Flag, keys, number, seconds, words};
+
 /// BGP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bgp {
@@ -45,23 +47,20 @@ pub struct Bgp {
     /// Our cluster as a route reflector (RFC 4456); `None`: the router's id.
     pub cluster_id: Option<RouterId>,
     /// What the decision makes of MEDs and of equal paths; the keys are those of `[bgp]`.
-    pub decision: Decision,
+    pub decision: DecisionRules,
     /// `[bgp.confederation]`; `None`: our AS is a member of none.
     pub confederation: Option<Confederation>,
 }
 
-/// What RFC 4271 leaves to the operator in the decision.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Decision {
-    /// Whether MEDs of different neighbouring ASes are compared; `false` by default.
-    pub always_compare_med: bool,
-    /// Whether a route without MED is the worst, not the best; `false` by default.
-    pub med_missing_as_worst: bool,
-    /// Whether paths of different neighbouring ASes may be used at once; `true` by default.
-    pub multipath_relax: bool,
-    /// Whether a best path of another AS stays although another one has the lower BGP identifier (RFC 5004); `false` by
-    /// default.
-    pub prefer_oldest: bool,
+keys! {
+    /// What RFC 4271 leaves to the operator in the decision.
+    #[derive(Copy)]
+    pub struct DecisionRules {
+        "always-compare-med" always_compare_med: bool = Flag(false), Reload, "compare the MEDs of paths of different neighbouring ASes";
+        "med-missing-as-worst" med_missing_as_worst: bool = Flag(false), Reload, "a path without MED is worse than any with one, not better";
+        "multipath-relax" multipath_relax: bool = Flag(true), Reload, "with `max-paths`, use paths of different neighbouring ASes at once";
+        "prefer-oldest" prefer_oldest: bool = Flag(false), Reload, "a path of another AS that is best stays so although another one has the lower router id (RFC 5004)";
+    }
 }
 
 /// The confederation that our AS is a member of (RFC 5065).
@@ -97,23 +96,14 @@ pub struct Redistribute {
     pub policy: String,
 }
 
-/// Route-flap damping (RFC 2439 section 4.2, with the suppress threshold of RFC 7196).
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Damping {
-    /// Time in which a penalty becomes half of what it was; 15 minutes by default.
-    pub half_life: Duration,
-    /// Penalty from which on a route is held back; 6,000 by default.
-    pub suppress: u32,
-    /// Penalty below which it is used again; 750 by default.
-    pub reuse: u32,
-    /// The longest time a route is held back after its last flap; 60 minutes by default.
-    pub max_suppress: Duration,
-}
-
-impl Default for Damping {
-    fn default() -> Self {
-        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-        Self { half_life: minutes(15), suppress: 6000, reuse: 750, max_suppress: minutes(60) }
+keys! {
+    /// Route-flap damping (RFC 2439 section 4.2, with the suppress threshold of RFC 7196).
+    #[derive(Copy)]
+    pub struct Damping {
+        "half-life" half_life: Duration = seconds!(1..=65535, 900), Reload, "seconds in which a route's penalty becomes half of what it was";
+        "suppress" suppress: u32 = number!(1..=4294967295, 6000), Reload, "penalty from which on a route is held back; a withdrawal counts 1000, a change of attributes 500";
+        "reuse" reuse: u32 = number!(1..=4294967295, 750), Reload, "penalty below which it is used again; less than `suppress`";
+        "max-suppress" max_suppress: Duration = seconds!(1..=65535, 3600), Reload, "seconds after its last flap for which a route is held back at most";
     }
 }
 
@@ -124,11 +114,12 @@ impl Damping {
     }
 }
 
-/// What becomes of routes with an AS_SET or AS_CONFED_SET in their path.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum AsSets {
-    /// They are treated as withdrawn (RFC 9774).
-    Reject,
-    /// They are taken, as before RFC 9774.
-    Accept,
+words! {
+    /// What becomes of routes with an AS_SET or AS_CONFED_SET in their path.
+    pub enum AsSets = Reject "reject" {
+        /// They are treated as withdrawn (RFC 9774).
+        Reject = "reject",
+        /// They are taken, as before RFC 9774.
+        Accept = "accept",
+    }
 }

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use holdfast_types::Prefix;
 
+use crate::keyed::words;
+
 /// What we show over TLS and QUIC.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
@@ -45,32 +47,23 @@ impl fmt::Debug for KeyFile {
     }
 }
 
-/// What carries a session.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Transport {
-    /// The kernel's TCP.
-    Tcp,
-    /// TLS 1.3 over TCP.
-    Tls,
-    /// QUIC; library noq.
-    Quic,
-    /// QUIC; library s2n-quic.
-    QuicS2n,
+words! {
+    /// What carries a session.
+    pub enum Transport = Tcp "tcp" {
+        /// The kernel's TCP.
+        Tcp = "tcp",
+        /// TLS 1.3 over TCP.
+        Tls = "tls",
+        /// QUIC; library noq.
+        Quic = "quic",
+        /// QUIC; library s2n-quic.
+        QuicS2n = "quic-s2n",
+    }
 }
 
 impl Transport {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Tcp, Self::Tls, Self::Quic, Self::QuicS2n];
-
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::Quic => "quic",
-            Self::QuicS2n => "quic-s2n",
-        }
-    }
 
     /// Whether both ends prove who they are.
     pub fn proves(self) -> bool {

@@ -18,8 +18,8 @@ pub(super) fn complete(told: &mut api::Peer, peer: &Peer) {
     let proves = peer.transports.iter().any(|transport| transport.proves());
     told.transports = peer.transports.iter().map(|transport| protocol(*transport).into()).collect();
     told.trust = proves.then(|| trust(&peer.trust));
-    told.quic_port = peer.quic_port.map_or(0, u32::from);
-    told.disabled = peer.disabled;
+    told.quic_port = peer.rules.quic_port.map_or(0, u32::from);
+    told.disabled = peer.rules.disabled;
     told.idle_seconds = match seconds(peer.hold_time) {
         0 => WITHOUT_HOLD_TIME,
         hold_time => hold_time + BEYOND_HOLD_TIME,
