@@ -109,5 +109,5 @@ pub use show::{PathState, PathView};
 pub use source::{MOST_PATHS, RouteCounts};
 pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
 pub use told::{AdjRibOutSnapshot, Rewrite};
-pub use update_group::Messages;
+pub use update_group::chunk::Messages;
 pub use validity::States;

@@ -36,7 +36,7 @@ use crate::{
     stage::Stages,
     table::Table,
     told::AdjRibOutSnapshot,
-    update_group::{Member, Messages, Streams},
+    update_group::{Streams, chunk::Messages, member::Member},
     validity::{Rule, States},
 };
 
