@@ -100,7 +100,7 @@ pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
 pub use next_hop::Gateway;
 pub use orf::{MOST_ORF_ENTRIES, OrfOutcome};
 pub use peer_in::{DropReason, Dropped, Drops};
-pub use pipeline::{OriginateAttributes, Pipeline, TooManySessions};
+pub use pipeline::{Pipeline, TooManySessions, origin::OriginateAttributes};
 pub use policy::{Direction, Progress};
 pub use redistribution::{ForeignRoute, NoRoom};
 pub use rib_out::{RibChanges, RibRun};
