@@ -16,7 +16,7 @@ use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
     Direction, Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, places::Remains, sets::Stamp,
-    stage::Release, table::Table, update_group::Stream, validation::Unapplied,
+    stage::Release, table::Table, update_group::stream::Stream, validation::Unapplied,
 };
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.

@@ -8,7 +8,7 @@ use crate::{
     fanout::Change,
     sets::Owner,
     table::Table,
-    update_group::{Stream, Streams},
+    update_group::{Streams, stream::Stream},
 };
 
 /// What a path takes in the tables: its word, and its share of what leads there.

@@ -32,11 +32,11 @@ enum Fate<'a> {
 pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<String> {
     let configured: HashMap<Location, &Neighbor> =
         wanted.neighbors.iter().map(|neighbor| (neighbor.location.clone(), neighbor)).collect();
-    let indexes: Vec<PeerIndex> = speaker.slots.keys().copied().collect();
+    let indexes: Vec<PeerIndex> = speaker.sessions.indexes();
     let (mut ended, mut removed, mut changed) = (Vec::new(), 0, 0);
     let mut restarts: HashSet<Location> = HashSet::new();
     for index in indexes {
-        let Some(slot) = speaker.slots.get(&index) else { continue };
+        let Some(slot) = speaker.sessions.slot(index) else { continue };
         let (name, was_up) = (slot.neighbor.name.clone(), slot.session.state() == State::Established);
         let fate = match slot.dynamic {
             true => fate_of_guest(&slot.neighbor, was_up, wanted, &configured),
@@ -61,7 +61,7 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
                 debug!(peer = name, "removed");
                 removed += 1;
                 let location = slot.neighbor.location.clone();
-                speaker.stopped.leave(&location);
+                speaker.sessions.stopped.leave(&location);
                 StopReason::PeerDeconfigured
             }
         };
@@ -72,14 +72,14 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
     }
     let mut added = 0;
     for neighbor in &wanted.neighbors {
-        if speaker.peer_at(&neighbor.location).is_none() {
+        if speaker.sessions.peer_at(&neighbor.location).is_none() {
             debug!(peer = neighbor.name, address = %neighbor.location, "configured");
             added += usize::from(!restarts.contains(&neighbor.location));
             speaker.add_peer(neighbor.clone(), false, seed(), now);
         }
     }
     let is_configured = |name: &str| wanted.ranges.iter().any(|range| range.template.source.name == name);
-    speaker.ranges.retain(|name, members| members.present > 0 || is_configured(name));
+    speaker.sessions.ranges.retain(|name, members| members.present > 0 || is_configured(name));
     info!(
         event = "peers-configured",
         added,
@@ -95,14 +95,14 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
 /// At the start, when what goes on is there: peers of ranges that the operator keeps down have their places again; nobody
 /// keeps down who is not configured any more.
 pub(crate) fn stopped(speaker: &mut Speaker, configuration: &Configuration, now: Instant) {
-    let locations: Vec<Location> = speaker.stopped.peers().cloned().collect();
+    let locations: Vec<Location> = speaker.sessions.stopped.peers().cloned().collect();
     for location in locations {
         match takeover::configured(configuration, &location) {
-            Some((neighbor, true)) if speaker.peer_at(&location).is_none() => {
+            Some((neighbor, true)) if speaker.sessions.peer_at(&location).is_none() => {
                 speaker.add_peer(neighbor, true, seed(), now);
             }
             Some(_) => {}
-            None => speaker.stopped.leave(&location),
+            None => speaker.sessions.stopped.leave(&location),
         }
     }
 }
@@ -154,9 +154,10 @@ pub(crate) fn rename_ranges(speaker: &mut Speaker, old: &[Range], new: &[Range])
         Some((old.template.name.clone(), new.template.name.clone())).filter(|(old, new)| old != new)
     });
     // All are taken out before the first is put in: names may have been exchanged.
-    let renamed: Vec<_> =
-        names.filter_map(|(old, new)| speaker.ranges.remove(&old).map(|members| (new, members))).collect();
-    speaker.ranges.extend(renamed);
+    let renamed: Vec<_> = names
+        .filter_map(|(old, new)| speaker.sessions.ranges.remove(&old).map(|members| (new, members)))
+        .collect();
+    speaker.sessions.ranges.extend(renamed);
 }
 
 /// Makes the networks that we originate those that are wanted.

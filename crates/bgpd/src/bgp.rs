@@ -17,13 +17,8 @@ use tokio::{
 use tracing::{Instrument, warn};
 
 use crate::{
-    config::Range,
-    connection::Key,
-    depths::Depths,
-    nonstop::Unprotected,
-    redistribution::Redistribution,
-    speaker::{Effect, Speaker},
-    surroundings::Surroundings,
+    config::Range, connection::Key, depths::Depths, nonstop::Unprotected, redistribution::Redistribution,
+    sessions::Effect, speaker::Speaker, surroundings::Surroundings,
 };
 
 /// Connections asked for at a time: nearly as many calls as may be under way to the door, the rest is for others.
@@ -142,7 +137,7 @@ impl Bgp {
         self.work.notify_one();
         let (result, took) = turn(cause, || self.act(act));
         let mut speaker = self.speaker.borrow_mut();
-        if let Some(slot) = speaker.slots.get_mut(&peer) {
+        if let Some(slot) = speaker.sessions.slot_mut(peer) {
             slot.cost.turn(cause, took);
         }
         let is_too_much =
@@ -167,7 +162,7 @@ impl Bgp {
         let now = Instant::now();
         let _named = self.surroundings.span.enter();
         let mut speaker = self.speaker.borrow_mut();
-        let deadline = speaker.next_deadline();
+        let deadline = speaker.sessions.next_deadline();
         speaker.pipeline.set_now(now);
         speaker.watch_changes();
         let result = act(&mut speaker, now);
@@ -178,15 +173,15 @@ impl Bgp {
             self.ready.notify_one();
         }
         speaker.drain_pipeline(now);
-        while let Some(effect) = speaker.poll_effect() {
+        while let Some(effect) = speaker.sessions.poll_effect() {
             match effect {
                 Effect::Dial(key, peer) => {
-                    speaker.dialing(key, (self.dial)(Rc::clone(self), key, peer));
+                    speaker.sessions.dialing(key, (self.dial)(Rc::clone(self), key, peer));
                 }
                 Effect::Keep(key) => self.keep(&speaker, key),
             }
         }
-        if let Some(log) = &speaker.nonstop {
+        if let Some(log) = &speaker.protection.log {
             while let Some(id) = log.poll_left() {
                 // Otherwise the keeper's copy would hold the connection open.
                 self.surroundings.custody.drop(id);
@@ -198,7 +193,7 @@ impl Bgp {
                 self.collect.notify_one();
             }
         }
-        if speaker.next_deadline() != deadline {
+        if speaker.sessions.next_deadline() != deadline {
             self.timer.notify_one();
         }
         if speaker.pipeline.rib_pending() {
@@ -212,11 +207,11 @@ impl Bgp {
 
     /// Puts the socket of a session that is in the log into custody: for the next process, as long as the peer waits.
     fn keep(self: &Rc<Self>, speaker: &Speaker, key: Key) {
-        let Some(connection) = speaker.connection(key) else { return };
+        let Some(connection) = speaker.sessions.connection(key) else { return };
         let Some(held) = &connection.held else { return };
         let hold = speaker
-            .slots
-            .get(&key.0)
+            .sessions
+            .slot(key.0)
             .and_then(|slot| slot.session.negotiated())
             .map(|agreed| agreed.hold_time);
         let hold = hold.filter(|hold| !hold.is_zero()).unwrap_or(NO_HOLD_TIME);
@@ -229,11 +224,11 @@ impl Bgp {
                 Err(error) => Err(error.to_string()),
             };
             bgp.with(|speaker, _| {
-                if !speaker.holds(key, id) {
+                if !speaker.sessions.holds(key, id) {
                     // It ended before it was put.
                     return custody.drop(id);
                 }
-                let Some(connection) = speaker.connection_mut(key) else { return };
+                let Some(connection) = speaker.sessions.connection_mut(key) else { return };
                 connection.held.iter_mut().for_each(|held| held.kept = kept.is_ok());
                 if let Err(error) = kept {
                     warn!(

@@ -114,16 +114,16 @@ impl Bgp {
 
     /// Whether a line about this peer or range may be written now.
     fn may_log(&self, name: &str) -> bool {
-        self.speaker.borrow_mut().may_log(name, Instant::now())
+        self.speaker.borrow_mut().reporter.may_log(name, Instant::now())
     }
 
     /// The peer at a place that is configured under this name, or comes from the range of this name. What was proven was
     /// proven of that name, so nobody else gets the connection.
     fn peer_of(self: &Rc<Self>, name: &str, location: &Location) -> Option<PeerIndex> {
-        let known = self.speaker.borrow().peer_of(location);
+        let known = self.speaker.borrow().sessions.peer_of(location);
         let Some(index) = known else { return self.from_range(name, location) };
         let speaker = self.speaker.borrow();
-        let is_meant = speaker.slots.get(&index).is_some_and(|slot| slot.neighbor.source.name == name);
+        let is_meant = speaker.sessions.slot(index).is_some_and(|slot| slot.neighbor.source.name == name);
         drop(speaker);
         if !is_meant && self.may_log(name) {
             warn!(event = "connection-refused", peer = name, address = %location, "another peer is configured there");
@@ -143,8 +143,8 @@ impl Bgp {
         };
         let template = &range.template;
         let mut speaker = self.speaker.borrow_mut();
-        if template.disabled || !speaker.has_room(&template.name) {
-            if speaker.may_log(&template.name, Instant::now()) {
+        if template.disabled || !speaker.sessions.has_room(&template.name) {
+            if speaker.reporter.may_log(&template.name, Instant::now()) {
                 let range = &template.name;
                 warn!(event = "connection-refused", range, address = %location, "the range is disabled or full");
             }
@@ -174,11 +174,11 @@ pub(crate) async fn part(bgp: &Bgp, stream: &Stream, number: u64, code: Option<u
 /// Has the connections of these peers and ranges given the key and the TTLs that their sockets are made with now.
 pub(crate) fn refit(bgp: &Rc<Bgp>, peers: &HashSet<String>) {
     let speaker = bgp.speaker.borrow();
-    let is_theirs = |(index, _): &&Key| {
-        speaker.slots.get(index).is_some_and(|slot| peers.contains(&slot.neighbor.source.name))
+    let is_theirs = |(index, _): &Key| {
+        speaker.sessions.slot(*index).is_some_and(|slot| peers.contains(&slot.neighbor.source.name))
     };
-    for key in speaker.connections.keys().filter(is_theirs) {
-        bgp.spawn(refit_one(Rc::clone(bgp), *key));
+    for key in speaker.sessions.connections().map(|(key, _)| key).filter(is_theirs) {
+        bgp.spawn(refit_one(Rc::clone(bgp), key));
     }
 }
 
@@ -191,7 +191,8 @@ async fn refit_one(bgp: Rc<Bgp>, key: Key) {
     };
     let asked = timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(XrlError::timeout("no answer")));
     bgp.with(|speaker, now| {
-        let Some(slot) = speaker.slots.get(&key.0).filter(|_| speaker.connections.contains_key(&key)) else {
+        let Some(slot) = speaker.sessions.slot(key.0).filter(|_| speaker.sessions.connection(key).is_some())
+        else {
             return;
         };
         let peer = &slot.neighbor.name;
@@ -213,7 +214,7 @@ type Fittings = io::Result<(transport::RefitRequest, Vec<OwnedFd>)>;
 
 /// Which connection it is, for the door; `None` where there is nothing to set: QUIC has neither.
 fn fittings(speaker: &Speaker, key: Key) -> Option<Fittings> {
-    let (slot, connection) = (speaker.slots.get(&key.0)?, speaker.connections.get(&key)?);
+    let (slot, connection) = (speaker.sessions.slot(key.0)?, speaker.sessions.connection(key)?);
     let peer = slot.neighbor.source.name.clone();
     match connection.said.protocol() {
         _ if !connection.stream.is_carried() => {

@@ -15,7 +15,9 @@ use tracing::{debug, warn};
 use crate::{
     bgp::Bgp,
     nonstop::ReplicationLog,
-    speaker::{Speaker, slot::Slot},
+    protection::Protection,
+    sessions::slot::Slot,
+    speaker::Speaker,
     takeover::{history, told},
 };
 
@@ -62,7 +64,7 @@ pub(crate) async fn run(bgp: Rc<Bgp>, log: Rc<ReplicationLog>) {
 /// Takes what holds of all sessions into the log again: counters, End-of-RIBs. Of those that have sent no routes, the
 /// octets that are there are nothing but KEEPALIVEs.
 async fn refresh(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
-    let indexes: Vec<PeerIndex> = bgp.speaker.borrow().slots.keys().copied().collect();
+    let indexes: Vec<PeerIndex> = bgp.speaker.borrow().sessions.indexes();
     for part in indexes.chunks(RECORDS) {
         bgp.with(|speaker, now| part.iter().for_each(|index| refresh_session(speaker, log, *index, now)));
         tokio::task::yield_now().await;
@@ -70,17 +72,17 @@ async fn refresh(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
 }
 
 fn refresh_session(speaker: &mut Speaker, log: &Rc<ReplicationLog>, index: PeerIndex, now: Instant) {
-    if speaker.slots.get(&index).is_none_or(Slot::is_replaying) {
+    if speaker.sessions.slot(index).is_none_or(Slot::is_replaying) {
         return;
     }
     speaker.update_record(index, now);
-    let connection = speaker.session_connection(index).map(|(_, connection)| connection);
+    let connection = speaker.sessions.session_connection(index).map(|(_, connection)| connection);
     let Some(held) = connection.and_then(|connection| connection.held.as_ref()) else { return };
     let mut log = log.log.borrow_mut();
     let has_snapshot = log.session_usage(held.id).snapshot > 0;
     let has_routes =
         Family::ALL.iter().any(|family| speaker.pipeline.counts(index, *family).routes.received > 0);
-    let takes_filters = speaker.slots.get(&index).is_some_and(Slot::takes_filters);
+    let takes_filters = speaker.sessions.slot(index).is_some_and(Slot::takes_filters);
     if !has_routes && !has_snapshot && !held.refreshing && !takes_filters {
         log.trim(held.id, held.parsed);
     }
@@ -153,8 +155,8 @@ fn commit(
         return 0;
     }
     speaker.update_record(index, now);
-    let Some((key, _)) = speaker.session_connection(index) else { return 0 };
-    let connection = speaker.connection_mut(key);
+    let Some((key, _)) = speaker.sessions.session_connection(index) else { return 0 };
+    let connection = speaker.sessions.connection_mut(key);
     let Some(held) = connection.and_then(|connection| connection.held.as_mut()) else { return 0 };
     held.snapshot_at = Some(now);
     let mut all = log.log.borrow_mut();
@@ -167,7 +169,7 @@ fn commit(
 }
 
 fn is_held(speaker: &Speaker, index: PeerIndex, id: SessionId) -> bool {
-    let connection = speaker.session_connection(index).map(|(_, connection)| connection);
+    let connection = speaker.sessions.session_connection(index).map(|(_, connection)| connection);
     connection.and_then(|connection| connection.held.as_ref()).is_some_and(|held| held.id == id)
 }
 
@@ -175,15 +177,15 @@ fn begin(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) -> BTreeMap<PeerIndex, Frozen>
     let speaker = bgp.speaker.borrow();
     let walk = {
         let all = log.log.borrow();
-        let holdings = speaker.holdings(&all);
+        let holdings = Protection::holdings(&speaker.sessions, &all);
         log.pacing.borrow_mut().begin(&holdings, all.snapshot_room())
     };
     let Some(Walk { sessions, octets }) = walk else { return BTreeMap::new() };
     log.log.borrow_mut().hold_back(octets);
     let mut begun = BTreeMap::new();
     for id in sessions {
-        let Some(key) = speaker.key_of(id) else { continue };
-        let held = speaker.connection(key).and_then(|connection| connection.held.as_ref());
+        let Some(key) = speaker.sessions.key_of(id) else { continue };
+        let held = speaker.sessions.connection(key).and_then(|connection| connection.held.as_ref());
         let Some(covered) = held.map(|held| held.parsed) else { continue };
         log.log.borrow_mut().begin_snapshot(id);
         if speaker.pipeline.freeze_orf(key.0).iter().all(|octets| record(log, id, octets)) {
@@ -203,15 +205,15 @@ async fn fold(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
     let places: BTreeSet<EntryId> = {
         let speaker = bgp.speaker.borrow();
         let log = log.log.borrow();
-        let of_slot = |index: &PeerIndex| {
-            let held = speaker.session_connection(*index)?.1.held.as_ref()?;
+        let of_slot = |(index, _): (PeerIndex, &Slot)| {
+            let held = speaker.sessions.session_connection(index)?.1.held.as_ref()?;
             Some(log.passed(held.id))
         };
         // Those of streams without a protected member, too.
         let heads = heads(&speaker);
         speaker
-            .slots
-            .keys()
+            .sessions
+            .slots()
             .filter_map(of_slot)
             .chain(heads)
             .filter(|entry| *entry != EntryId::NONE)

@@ -1,7 +1,7 @@
 //! The bgp process: sessions over sockets, the pipeline between them, and the rib beside it.
 //!
 //! No protocol is here: what a session does is in `bgp-session`, what a route does in `bgp-pipeline`. `speaker` is
-//! where both meet, `tasks` feeds it from sockets and timers, `door` has it given connections, `rib` speaks to the rib process, `service` answers the
+//! where both meet, with `protection` (the replication log) and `reporter` (log, watchers, profiling points); `sessions` has the peers. `tasks` feeds it from sockets and timers, `door` has it given connections, `rib` speaks to the rib process, `service` answers the
 //! manager and the operator. All of that is there once for the default table, and once for each VRF (`vrf`).
 
 mod apply;
@@ -20,14 +20,17 @@ mod neighbors;
 mod nonstop;
 mod points;
 mod policy;
+mod protection;
 mod quarantine;
 mod ranges;
 mod redistribute;
 mod redistribution;
+mod reporter;
 mod rib;
 mod roster;
 mod seed;
 mod service;
+mod sessions;
 mod show;
 mod speaker;
 mod stream;

@@ -12,7 +12,8 @@ use crate::{
     bgp::{Bgp, MOST_DIALS},
     depths::Depths,
     service::Server,
-    speaker::{CHUNK, Speaker, slot::Slot},
+    sessions::slot::Slot,
+    speaker::{CHUNK, Speaker},
 };
 
 /// Peers in a slice: a fraction of a millisecond.
@@ -123,7 +124,7 @@ pub(crate) fn register(metrics: &Metrics, server: &Rc<Server>) {
 
 fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     let speaker = bgp.speaker.borrow();
-    sheet.add(&PEERS, &[], speaker.slots.len() as u64);
+    sheet.add(&PEERS, &[], speaker.sessions.peers() as u64);
     for family in Family::ALL {
         let (prefixes, paths) = speaker.pipeline.table_size(family);
         let name = family.to_string();
@@ -139,7 +140,7 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&ASPAS, &[], aspas as u64);
     sheet.add(&EPOCH, &[], validation.epoch().unwrap_or(0));
     OF_RANGES.iter().for_each(|metric| sheet.declare(metric));
-    for (name, members) in &speaker.ranges {
+    for (name, members) in &speaker.sessions.ranges {
         let of_range = [("range", name.as_str())];
         sheet.add(&RANGE_PEERS, &of_range, members.present as u64);
         sheet.add(&RANGE_GONE, &of_range, members.gone.peers);
@@ -184,7 +185,7 @@ fn queue(name: &str, unit: &str, length: usize, bound: usize) -> Queue {
 }
 
 fn nsr(sheet: &mut Sheet, speaker: &Speaker) {
-    let ((size, used), (received, snapshots)) = match &speaker.nonstop {
+    let ((size, used), (received, snapshots)) = match &speaker.protection.log {
         Some(log) => (log.log.borrow().size_and_used(), log.pacing.borrow().totals()),
         None => Default::default(),
     };
@@ -195,8 +196,8 @@ fn nsr(sheet: &mut Sheet, speaker: &Speaker) {
 }
 
 fn peers(sheet: &mut Sheet, speaker: &Speaker, slice: usize) -> bool {
-    let mut left = speaker.slots.iter().skip(slice * SLICE);
-    left.by_ref().take(SLICE).for_each(|(&index, slot)| peer(sheet, speaker, index, slot));
+    let mut left = speaker.sessions.slots().skip(slice * SLICE);
+    left.by_ref().take(SLICE).for_each(|(index, slot)| peer(sheet, speaker, index, slot));
     left.next().is_some()
 }
 
@@ -206,7 +207,7 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
     let session = &slot.session;
     let (state, established) = (session.state(), session.history().established);
     let is_up = state == State::Established;
-    let connection = speaker.session_connection(index).map(|(_, connection)| connection);
+    let connection = speaker.sessions.session_connection(index).map(|(_, connection)| connection);
     let is_protected = connection.is_some_and(|it| it.held.as_ref().is_some_and(|held| held.kept));
     let drops = speaker.pipeline.drops(index).map_or(0, Drops::total);
     for (metric, value) in [

@@ -8,11 +8,9 @@ use holdfast_policy::{Decision, Place, PolicySource, Program, Trace};
 use holdfast_types::Prefix;
 
 use crate::{
+    sessions::slot::{PolicyChange, Slot},
     show,
-    speaker::{
-        Speaker,
-        slot::{PolicyChange, Slot},
-    },
+    speaker::Speaker,
 };
 
 /// Which routes a policy is asked about.
@@ -39,7 +37,9 @@ pub(crate) fn trace(
         }
     };
     let name = |peer: Option<PeerIndex>| match peer {
-        Some(index) => speaker.slots.get(&index).map(|slot| slot.neighbor.name.clone()).unwrap_or_default(),
+        Some(index) => {
+            speaker.sessions.slot(index).map(|slot| slot.neighbor.name.clone()).unwrap_or_default()
+        }
         None => "local".to_owned(),
     };
     traces.into_iter().map(|(peer, trace)| to_api(name(peer), trace)).collect()
@@ -70,13 +70,13 @@ fn place(place: Place) -> api::PolicyPlace {
 
 /// The last changes of policies, those under way first.
 pub(crate) fn changes(speaker: &Speaker, now: Instant) -> Vec<api::PolicyChange> {
-    let of_slot = |(&index, slot): (&PeerIndex, &Slot)| {
+    let of_slot = |(index, slot): (PeerIndex, &Slot)| {
         let changes = slot.policies.iter();
         changes
             .map(|(&direction, change)| shown(speaker, index, slot, direction, *change, now))
             .collect::<Vec<_>>()
     };
-    let mut changes: Vec<_> = speaker.slots.iter().flat_map(of_slot).collect();
+    let mut changes: Vec<_> = speaker.sessions.slots().flat_map(of_slot).collect();
     changes.sort_by_key(|change| !change.running);
     changes
 }

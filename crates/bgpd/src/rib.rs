@@ -23,7 +23,8 @@ use tracing::{debug, info, warn};
 use crate::{
     bgp::Bgp,
     config::{ORIGIN, octets},
-    speaker::{Speaker, Stale, slot::Slot},
+    sessions::Stale,
+    speaker::Speaker,
 };
 
 /// Routes in one batch.
@@ -67,7 +68,7 @@ impl NextHops {
 pub(crate) async fn run(bgp: Rc<Bgp>) {
     let mut said = String::new();
     // What is replayed passes through states that were long ago: routes come and go that the rib has as they are.
-    while bgp.speaker.borrow().slots.values().any(Slot::is_replaying) {
+    while bgp.speaker.borrow().sessions.are_replaying() {
         bgp.replayed.notified().await;
     }
     loop {
@@ -142,7 +143,7 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
                 window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
             }
             for batch in encode(changes, &bgp.speaker.borrow()) {
-                bgp.speaker.borrow().points.sent.pass(|| routes_of(&batch));
+                bgp.speaker.borrow().reporter.points.sent.pass(|| routes_of(&batch));
                 window.push_back(client.routes(OriginRoutes { origin, batch: Some(batch) }));
             }
             bgp.depths.see_window(window.len());
@@ -213,7 +214,7 @@ async fn say(
         Ok(_) => {}
     }
     if is_first {
-        let peers = bgp.speaker.borrow().awaited();
+        let peers = bgp.speaker.borrow().sessions.awaited();
         info!(
             event = "rib-told",
             peers, "all routes are at the rib, but those of {peers} peers that may come back"
@@ -226,7 +227,7 @@ async fn say(
 fn encode(changes: RibChanges, speaker: &Speaker) -> Vec<RouteBatch> {
     let settings = &speaker.settings;
     let source =
-        |run: &RibRun| run.peer.and_then(|peer| speaker.slots.get(&peer)).map_or(0, |slot| slot.source);
+        |run: &RibRun| run.peer.and_then(|peer| speaker.sessions.slot(peer)).map_or(0, |slot| slot.source);
     let define = |(handle, gateways): (u32, Vec<Gateway>)| NextHopSet {
         handle,
         kind: if gateways.is_empty() { NextHopKind::Blackhole } else { NextHopKind::Forward }.into(),

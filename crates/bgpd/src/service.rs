@@ -153,13 +153,13 @@ impl Server {
         pipeline.set_aggregates(&configuration.aggregates);
         let with_rib = settings.rib;
         let mut speaker = Speaker::new(settings, pipeline, stopped, now);
-        (speaker.nonstop, speaker.damping) = (log.clone(), damping);
-        speaker.set_routes_kept(configuration.routes_kept);
+        (speaker.protection.log, speaker.damping) = (log.clone(), damping);
+        speaker.sessions.set_routes_kept(configuration.routes_kept);
         if let Some((present, is_known)) = present {
             let expected = |location: &Location| takeover::find(configuration, location).map(|found| found.1);
-            speaker.set_present(present, is_known, expected);
+            speaker.sessions.set_present(present, is_known, expected);
         }
-        speaker.points = Points::of(&self.surroundings.profile);
+        speaker.reporter.points = Points::of(&self.surroundings.profile);
         let bgp = tasks::start(speaker, self.surroundings.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);
         // Before any route is there.
@@ -276,7 +276,7 @@ impl Server {
 /// Returns when all connections are closed, or have had their time.
 async fn quiet(bgp: &Bgp) {
     let quiet = async {
-        while !bgp.speaker.borrow().is_quiet() {
+        while !bgp.speaker.borrow().sessions.is_quiet() {
             bgp.closed.notified().await;
         }
     };
@@ -458,7 +458,7 @@ impl BgpServer for Server {
     ) -> Result<(), XrlError> {
         let bgp = self.bgp()?;
         let indexes = match request.peer.as_str() {
-            "" => bgp.speaker.borrow().slots.keys().copied().collect(),
+            "" => bgp.speaker.borrow().sessions.indexes(),
             peer => vec![find(&bgp, peer)?],
         };
         for index in indexes {
@@ -577,7 +577,7 @@ impl BgpServer for Server {
             return Err(no_route(&request.destination));
         }
         let told = speaker.pipeline.advertised_to(prefix);
-        let name = |index| speaker.slots.get(index).map(|slot| slot.neighbor.name.clone());
+        let name = |index: &PeerIndex| speaker.sessions.slot(*index).map(|slot| slot.neighbor.name.clone());
         let advertised_to = told.iter().filter_map(name).collect();
         let vrps = bgp.surroundings.validation.covering(prefix);
         Ok(Paths {
@@ -728,13 +728,13 @@ fn for_each(
     mut act: impl FnMut(&mut Speaker, PeerIndex, Instant) -> bool,
 ) -> Result<ClearReply, XrlError> {
     let indexes: Vec<_> = match peer {
-        "*" => bgp.speaker.borrow().slots.keys().copied().collect(),
+        "*" => bgp.speaker.borrow().sessions.indexes(),
         peer => vec![find(bgp, peer)?],
     };
     let cleared = bgp.with(|speaker, now| {
         let mut done = Vec::new();
         for index in indexes {
-            let Some(slot) = speaker.slots.get(&index) else { continue };
+            let Some(slot) = speaker.sessions.slot(index) else { continue };
             let name = slot.neighbor.name.clone();
             if act(speaker, index, now) {
                 done.push(name);
@@ -760,7 +760,7 @@ async fn send_page(
 }
 
 fn find(bgp: &Rc<Bgp>, peer: &str) -> Result<PeerIndex, XrlError> {
-    let found = bgp.speaker.borrow().peer_named(peer);
+    let found = bgp.speaker.borrow().sessions.peer_named(peer);
     found.ok_or_else(|| {
         let is_range = bgp.ranges.borrow().iter().any(|range| range.template.name == peer);
         let instead = if is_range { ", but a listen range: name one of its peers by address" } else { "" };

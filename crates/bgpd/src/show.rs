@@ -18,7 +18,8 @@ use crate::{
     config::{Neighbor, Range},
     last_error::last_error,
     nonstop,
-    speaker::{Cost, Speaker, slot::Slot},
+    sessions::{Cost, slot::Slot},
+    speaker::Speaker,
     stream::transport_name,
 };
 
@@ -26,12 +27,12 @@ pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
     let family = |family: Family| {
         let (prefixes, paths) = speaker.pipeline.table_size(family);
         let configured =
-            speaker.slots.iter().filter(|(_, slot)| slot.neighbor.source.families.contains(&family));
+            speaker.sessions.slots().filter(|(_, slot)| slot.neighbor.source.families.contains(&family));
         api::SummaryFamily {
             family: family.to_string(),
             prefixes: prefixes as u64,
             paths,
-            peers: configured.map(|(&index, slot)| peer(speaker, index, slot, &[family], now)).collect(),
+            peers: configured.map(|(index, slot)| peer(speaker, index, slot, &[family], now)).collect(),
         }
     };
     api::Summary {
@@ -45,8 +46,8 @@ pub(crate) fn summary(speaker: &Speaker, now: Instant) -> api::Summary {
 /// What would become of the sessions if this process died now.
 pub(crate) fn nsr(speaker: &Speaker, now: Instant) -> api::NsrReply {
     let sessions =
-        speaker.slots.iter().map(|(&index, slot)| nsr_session(speaker, index, slot, now)).collect();
-    let Some(log) = &speaker.nonstop else {
+        speaker.sessions.slots().map(|(index, slot)| nsr_session(speaker, index, slot, now)).collect();
+    let Some(log) = &speaker.protection.log else {
         return api::NsrReply { sessions, ..api::NsrReply::default() };
     };
     let resumed = log.resumed.get();
@@ -70,11 +71,11 @@ fn nsr_session(speaker: &Speaker, index: PeerIndex, slot: &Slot, now: Instant) -
         address: slot.neighbor.location.to_string(),
         ..api::NsrSession::default()
     };
-    let Some((_, connection)) = speaker.session_connection(index) else {
+    let Some((_, connection)) = speaker.sessions.session_connection(index) else {
         return api::NsrSession { reason: "the session is not up".into(), ..session };
     };
     let Some(held) = &connection.held else {
-        let reason = match &speaker.nonstop {
+        let reason = match &speaker.protection.log {
             None => "nonstop is off",
             Some(_) => connection.unprotected.text(),
         };
@@ -106,7 +107,7 @@ fn peer(
     let session = &slot.session;
     let history = session.history();
     let counts: Vec<_> = families.iter().map(|&family| speaker.pipeline.counts(index, family)).collect();
-    let queued = speaker.session_connection(index).map_or(0, |(_, connection)| connection.queued());
+    let queued = speaker.sessions.session_connection(index).map_or(0, |(_, connection)| connection.queued());
     let established = session.state() == State::Established;
     let asn =
         session.negotiated().map_or_else(|| slot.neighbor.configured_asn(), |negotiated| negotiated.asn);
@@ -135,7 +136,7 @@ fn peer(
             Slot { stopped: true, .. } => "stopped".into(),
             _ => "up".into(),
         },
-        admin_text: speaker.stopped.noted(&slot.neighbor.location).unwrap_or_default().to_owned(),
+        admin_text: speaker.sessions.stopped.noted(&slot.neighbor.location).unwrap_or_default().to_owned(),
     }
 }
 
@@ -153,9 +154,9 @@ fn state(slot: &Slot) -> String {
 /// A listen range, with what all did that it ever had.
 pub(crate) fn range(speaker: &Speaker, range: &Range) -> api::RangeTotals {
     let name = &range.template.source.name;
-    let members = speaker.ranges.get(name);
+    let members = speaker.sessions.ranges.get(name);
     let mut totals = members.map(|members| members.gone.clone()).unwrap_or_default();
-    for (&index, slot) in &speaker.slots {
+    for (index, slot) in speaker.sessions.slots() {
         if slot.dynamic && slot.neighbor.source.name == *name {
             slot.add_to(&mut totals, speaker.pipeline.drops(index));
         }
@@ -180,10 +181,10 @@ fn drop_count((reason, count): &(DropReason, u64)) -> api::Drop {
 }
 
 pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Option<api::Neighbor> {
-    let slot = speaker.slots.get(&index)?;
+    let slot = speaker.sessions.slot(index)?;
     let source = &slot.neighbor.source;
     let negotiated = slot.session.negotiated();
-    let connection = speaker.session_connection(index).map(|(_, connection)| connection);
+    let connection = speaker.sessions.session_connection(index).map(|(_, connection)| connection);
     let ago = |at: Instant| milliseconds(now.saturating_duration_since(at));
     let asn = negotiated.map_or_else(|| slot.neighbor.configured_asn(), |negotiated| negotiated.asn);
     let drops = speaker.pipeline.drops(index);
@@ -291,7 +292,7 @@ fn messages(slot: &Slot) -> Vec<api::MessageCount> {
 
 fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::FamilyState {
     let counts = speaker.pipeline.counts(index, family);
-    let negotiated = speaker.slots.get(&index).and_then(|slot| slot.session.negotiated());
+    let negotiated = speaker.sessions.slot(index).and_then(|slot| slot.session.negotiated());
     api::FamilyState {
         family: family.to_string(),
         received: counts.routes.received,
@@ -309,7 +310,7 @@ fn family_state(speaker: &Speaker, index: PeerIndex, family: Family) -> api::Fam
 }
 
 fn limit(speaker: &Speaker, index: PeerIndex, family: Family) -> Option<api::PrefixLimit> {
-    let limits = &speaker.slots.get(&index)?.neighbor.source.limits;
+    let limits = &speaker.sessions.slot(index)?.neighbor.source.limits;
     let limit = limits.iter().find(|limit| limit.family == family)?;
     Some(api::PrefixLimit {
         family: family.to_string(),
@@ -369,7 +370,7 @@ pub(crate) fn view(asked: api::NeighborView) -> NeighborView {
 /// Routes that have flapped: those that are held back, or all.
 pub(crate) fn dampened(speaker: &Speaker, flaps: &[Flaps], all: bool) -> Vec<api::DampenedRoute> {
     let shown = flaps.iter().filter(|flaps| all || flaps.reuse_in.is_some());
-    shown.filter_map(|flaps| Some(dampened_route(speaker.slots.get(&flaps.peer)?, flaps))).collect()
+    shown.filter_map(|flaps| Some(dampened_route(speaker.sessions.slot(flaps.peer)?, flaps))).collect()
 }
 
 fn dampened_route(slot: &Slot, flaps: &Flaps) -> api::DampenedRoute {
@@ -387,7 +388,7 @@ fn dampened_route(slot: &Slot, flaps: &Flaps) -> api::DampenedRoute {
 
 fn path(speaker: &Speaker, view: &PathView) -> api::Path {
     let attributes = view.attributes();
-    let slot = view.peer.and_then(|index| speaker.slots.get(&index));
+    let slot = view.peer.and_then(|index| speaker.sessions.slot(index));
     api::Path {
         peer: slot.map_or_else(|| nobody(view), |slot| slot.neighbor.name.clone()),
         peer_address: slot.map(|slot| slot.neighbor.location.to_string()).unwrap_or_default(),

@@ -36,7 +36,7 @@ use crate::{
     nonstop::{self, FORMATS, Names, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
     seed::seed,
-    speaker::slot::Takeover,
+    sessions::slot::Takeover,
     stream::{self, Handed, Offsets, Stream},
 };
 
@@ -451,10 +451,10 @@ async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Goin
     let _turn = log.histories.lock().await;
     let mut places: BTreeMap<EntryId, Vec<Going>> = BTreeMap::new();
     for &(key, id) in sessions {
-        bgp.with(|speaker, now| match speaker.holds(key, id) {
+        bgp.with(|speaker, now| match speaker.sessions.holds(key, id) {
             true => places.entry(log.log.borrow().passed(id)).or_default().push((key, id)),
             // It has lost its protection, and with it what is known of what the peer was told.
-            false if speaker.slots.get(&key.0).is_some_and(|slot| slot.takeover.is_some()) => {
+            false if speaker.sessions.slot(key.0).is_some_and(|slot| slot.takeover.is_some()) => {
                 speaker.restart(key.0, now);
             }
             false => {}
@@ -464,7 +464,7 @@ async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Goin
         let told = told(log, place).await;
         bgp.with(|speaker, now| {
             // Some may have ended meanwhile.
-            let still = going.iter().filter(|(key, id)| speaker.holds(*key, *id));
+            let still = going.iter().filter(|(key, id)| speaker.sessions.holds(*key, *id));
             let peers: Vec<PeerIndex> = still.map(|(key, _)| key.0).collect();
             match told {
                 Some(told) if !peers.is_empty() => {
@@ -485,8 +485,8 @@ async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Goin
     }
     for (key, _) in sessions {
         bgp.with(|speaker, _| {
-            if speaker.slots.get(&key.0).is_some_and(|slot| !slot.neighbor.source.nonstop)
-                && let Some(connection) = speaker.connection_mut(*key)
+            if speaker.sessions.slot(key.0).is_some_and(|slot| !slot.neighbor.source.nonstop)
+                && let Some(connection) = speaker.sessions.connection_mut(*key)
             {
                 connection.unprotect(Unprotected::NotConfigured);
             }
@@ -495,17 +495,17 @@ async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Goin
 }
 
 async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) {
-    if bgp.speaker.borrow().holds(key, id) {
+    if bgp.speaker.borrow().sessions.holds(key, id) {
         thaw(bgp, log, key, id).await;
     }
-    while bgp
-        .with(|speaker, now| speaker.holds(key, id) && speaker.replay(key, now, &|| now.elapsed() >= SLICE))
-    {
+    while bgp.with(|speaker, now| {
+        speaker.sessions.holds(key, id) && speaker.replay(key, now, &|| now.elapsed() >= SLICE)
+    }) {
         tokio::task::yield_now().await;
     }
     bgp.with(|speaker, now| {
-        let held = speaker.holds(key, id);
-        let Some(slot) = speaker.slots.get_mut(&key.0).filter(|slot| slot.is_replaying()) else { return };
+        let held = speaker.sessions.holds(key, id);
+        let Some(slot) = speaker.sessions.slot_mut(key.0).filter(|slot| slot.is_replaying()) else { return };
         if held {
             slot.takeover = Some(Takeover::Done);
             info!(event = "session-resumed", peer = slot.neighbor.name, "session resumed");
@@ -527,7 +527,7 @@ async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) 
     let mut records = records.into_iter().enumerate().peekable();
     while records.peek().is_some() {
         let goes_on = bgp.with(|speaker, now| {
-            if !speaker.holds(key, id) {
+            if !speaker.sessions.holds(key, id) {
                 return false;
             }
             log.log.borrow_mut().enter(id, nonstop::place_of_record(0));

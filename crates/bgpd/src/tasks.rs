@@ -54,7 +54,7 @@ impl Bgp {
     /// Starts the task that reads.
     pub(crate) fn serve_reader(self: &Rc<Self>, key: Key) {
         let mut speaker = self.speaker.borrow_mut();
-        let Some(connection) = speaker.connection_mut(key) else { return };
+        let Some(connection) = speaker.sessions.connection_mut(key) else { return };
         let reader = spawn_task(read(Rc::clone(self), key, Rc::clone(&connection.stream)));
         connection.own(reader.abort_handle());
     }
@@ -62,7 +62,7 @@ impl Bgp {
     /// Starts the task that writes.
     pub(crate) fn serve_writer(self: &Rc<Self>, key: Key) {
         let speaker = self.speaker.borrow();
-        let Some(connection) = speaker.connection(key) else { return };
+        let Some(connection) = speaker.sessions.connection(key) else { return };
         let (stream, wake) = (Rc::clone(&connection.stream), Rc::clone(&connection.wake));
         connection.wake.notify_one();
         // The writer ends by itself: it is what drops a connection that says goodbye.
@@ -81,7 +81,7 @@ pub(crate) fn start(speaker: Speaker, surroundings: Surroundings) -> Rc<Bgp> {
 
 async fn timer(bgp: Rc<Bgp>) {
     loop {
-        let next = bgp.speaker.borrow().next_deadline();
+        let next = bgp.speaker.borrow().sessions.next_deadline();
         tokio::select! {
             () = until(next) => {
                 bgp.work.notify_one();
@@ -163,7 +163,7 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
 async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
     let freed = bgp.freed.notified();
     let relief = match since.get_or_insert_with(Instant::now).elapsed() < ROOM {
-        true => bgp.with(|speaker, _| speaker.relieve()),
+        true => bgp.with(|speaker, _| speaker.protection.relieve(&speaker.sessions)),
         false => Relief::GiveUp(None),
     };
     match relief {
@@ -173,7 +173,7 @@ async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
             let _ = timeout(ROOM, freed).await;
         }
         Relief::GiveUp(session) => bgp.with(|speaker, _| {
-            let full = session.and_then(|id| speaker.key_of(id)).unwrap_or(key);
+            let full = session.and_then(|id| speaker.sessions.key_of(id)).unwrap_or(key);
             speaker.give_up_protection(full);
         }),
     }
@@ -184,7 +184,7 @@ async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
 async fn reading(bgp: &Bgp, peer: PeerIndex, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
     // Nobody is ended for those who cannot be.
-    let counts = !bgp.speaker.borrow().exchanges_tables(peer, start);
+    let counts = !bgp.speaker.borrow().sessions.exchanges_tables(peer, start);
     loop {
         let turn = bgp.surroundings.turns.to_read(counts).await;
         let waited = start.elapsed();
@@ -200,7 +200,7 @@ async fn reading(bgp: &Bgp, peer: PeerIndex, more: bool) -> MutexGuard<'_, ()> {
 impl Bgp {
     /// The writer notices that its connection is gone, or that it is to say goodbye.
     fn wake_closed(&self, key: Key) {
-        if let Some(connection) = self.speaker.borrow().connection(key) {
+        if let Some(connection) = self.speaker.borrow().sessions.connection(key) {
             connection.wake.notify_one();
         }
         self.closed.notify_one();
@@ -216,7 +216,7 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
             Write::Yield => {}
             Write::Blocked => {
                 let closing =
-                    bgp.speaker.borrow().connection(key).is_none_or(|connection| connection.closing);
+                    bgp.speaker.borrow().sessions.connection(key).is_none_or(|connection| connection.closing);
                 if closing {
                     let _ = timeout(LINGER, stream.writable()).await;
                     if timeout(LINGER, flush(&bgp, key, &stream)).await.is_err() {
@@ -228,7 +228,8 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
                 }
             }
             Write::Finish => {
-                let carried = bgp.speaker.borrow().connection(key).map(|it| (it.said.number, it.verdict));
+                let carried =
+                    bgp.speaker.borrow().sessions.connection(key).map(|it| (it.said.number, it.verdict));
                 let (number, code) = carried.unwrap_or_default();
                 let _ = timeout(LINGER, part(&bgp, &stream, number, code)).await;
                 break;

@@ -35,7 +35,8 @@ use crate::{
     connection::Key,
     location::Location,
     roster::Stopped,
-    speaker::{Effect, Read, Speaker, Write},
+    sessions::{Effect, slot::Slot},
+    speaker::{Read, Speaker, Write},
     stream::{Handed, Stream},
 };
 
@@ -138,7 +139,7 @@ impl Scene {
     }
 
     async fn reads(&mut self, key: Key) -> Read {
-        if let Some(connection) = self.speaker.connection(key) {
+        if let Some(connection) = self.speaker.sessions.connection(key) {
             let stream = std::rc::Rc::clone(&connection.stream);
             stream.readable().await.expect("a socket");
         }
@@ -155,8 +156,16 @@ impl Scene {
         kinds
     }
 
+    fn slot(&self) -> &Slot {
+        self.speaker.sessions.slot(self.peer).expect("a peer")
+    }
+
+    fn is_synced(&mut self, now: Instant) -> bool {
+        self.speaker.sessions.is_synced(&self.speaker.settings, now)
+    }
+
     fn state(&self, index: PeerIndex) -> Option<State> {
-        Some(self.speaker.slots.get(&index)?.session.state())
+        Some(self.speaker.sessions.slot(index)?.session.state())
     }
 }
 
@@ -236,13 +245,13 @@ async fn messages_that_come_together_are_all_taken() {
     scene.says(&mut line, &[&open()[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat()).await;
     assert_eq!(scene.state(scene.peer), Some(State::Established));
     scene.speaker.drain_pipeline(scene.now);
-    let slot = &scene.speaker.slots[&scene.peer];
+    let slot = scene.slot();
     assert!(slot.end_of_rib.contains(&Family::IPV4_UNICAST));
 }
 
 /// The End-of-RIBs and KEEPALIVEs that the peer's session has received.
 fn received(scene: &Scene) -> (u64, u64) {
-    let counted = &scene.speaker.slots[&scene.peer].session.counters().received;
+    let counted = &scene.slot().session.counters().received;
     (counted.of(MessageType::Update), counted.of(MessageType::KeepAlive))
 }
 
@@ -256,7 +265,8 @@ async fn what_a_turn_leaves_comes_first_in_the_next() {
         let (updates, keepalives) = received(&scene);
         let said = [&END_OF_RIB[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat();
         line.far.write_all(&said).await.expect("room in the socket");
-        let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+        let stream =
+            std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
         stream.readable().await.expect("a socket");
         let mut turn = || scene.speaker.receive(line.key, scene.now, &|| true);
         assert_eq!(
@@ -282,7 +292,8 @@ async fn a_peer_whose_octets_wait_here_is_not_called_silent() {
     scene.establish(&mut line).await;
     let late = scene.now + Duration::from_secs(91);
     line.far.write_all(&[KEEPALIVE, KEEPALIVE].concat()).await.expect("room in the socket");
-    let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+    let stream =
+        std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
     stream.readable().await.expect("a socket");
     scene.speaker.expire(late);
     assert_eq!(scene.state(scene.peer), Some(State::Established), "they are in the socket");
@@ -303,7 +314,7 @@ async fn the_end_of_a_connection_wakes_the_task_that_writes_and_leaves_nothing()
     let mut scene = Scene::new();
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
-    let connection = scene.speaker.connection(line.key).expect("a connection");
+    let connection = scene.speaker.sessions.connection(line.key).expect("a connection");
     let (stream, wake) = (std::rc::Rc::clone(&connection.stream), std::rc::Rc::clone(&connection.wake));
     // What was rung so far is heard.
     let _ = tokio::time::timeout(Duration::ZERO, wake.notified()).await;
@@ -312,7 +323,7 @@ async fn the_end_of_a_connection_wakes_the_task_that_writes_and_leaves_nothing()
     let woken = tokio::time::timeout(Duration::from_secs(5), wake.notified()).await;
     woken.expect("the task that writes is woken");
     assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Gone);
-    assert!(scene.speaker.is_quiet());
+    assert!(scene.speaker.sessions.is_quiet());
     assert_eq!(std::rc::Rc::strong_count(&stream), 1, "nobody but this test holds the socket");
 }
 
@@ -322,8 +333,8 @@ fn protected(scene: &mut Scene) -> std::rc::Rc<ReplicationLog> {
     let log = holdfast_nsr::Log::create(Shared(memory), FORMATS, [7; 16]).expect("room for a log");
     let log = ReplicationLog::new(log);
     scene.speaker.pipeline.keep_journal(Box::new(LogJournal(std::rc::Rc::clone(&log))));
-    scene.speaker.nonstop = Some(std::rc::Rc::clone(&log));
-    scene.speaker.slots.get_mut(&scene.peer).expect("a peer").neighbor.source.nonstop = true;
+    scene.speaker.protection.log = Some(std::rc::Rc::clone(&log));
+    scene.speaker.sessions.slot_mut(scene.peer).expect("a peer").neighbor.source.nonstop = true;
     log
 }
 
@@ -335,13 +346,14 @@ async fn an_established_session_is_in_the_log_until_its_connection_is_gone() {
     assert_eq!(log.log.borrow().sessions().count(), 0, "what is coming up is not protected");
     // The End-of-RIB comes in the octets that bring the session up, and half a message with it.
     scene.says(&mut line, &[&open()[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat()).await;
-    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Keep(line.key)));
+    assert_eq!(scene.speaker.sessions.poll_effect(), Some(Effect::Keep(line.key)));
     let id = log.log.borrow().sessions().next().expect("a session");
     assert_eq!(
         log.log.borrow().read(id, log.log.borrow().incoming(id).start),
         [&END_OF_RIB[..], &KEEPALIVE[..5]].concat()
     );
-    let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+    let stream =
+        std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
     let consumed = holdfast_sys::tcp::consumed(&*stream).expect("a socket");
     assert_eq!(log.log.borrow().incoming(id).end, consumed, "the log is where the kernel is");
     while scene.speaker.transmit(line.key, scene.now) == Write::Yield {}
@@ -351,7 +363,7 @@ async fn an_established_session_is_in_the_log_until_its_connection_is_gone() {
     drop(line.far);
     assert_eq!(scene.reads(line.key).await, Read::Gone);
     assert_eq!((log.log.borrow().sessions().count(), log.poll_left()), (0, Some(id)), "the keeper is told");
-    assert_eq!(scene.speaker.poll_effect(), None);
+    assert_eq!(scene.speaker.sessions.poll_effect(), None);
 }
 
 #[tokio::test]
@@ -379,19 +391,16 @@ async fn a_session_that_finds_no_room_in_the_log_goes_on_without() {
     scene.establish(&mut line).await;
     scene.says(&mut line, &KEEPALIVE[..7]).await;
     scene.speaker.give_up_protection(line.key);
-    let connection = scene.speaker.connection(line.key).expect("a connection");
+    let connection = scene.speaker.sessions.connection(line.key).expect("a connection");
     assert!(connection.held.is_none() && log.log.borrow().sessions().count() == 0);
     scene.says(&mut line, &[&KEEPALIVE[7..], &END_OF_RIB].concat()).await;
     // The octets may take a moment to the other side.
-    while scene.speaker.slots[&scene.peer].session.counters().received.of(MessageType::Update) == 0 {
+    while scene.slot().session.counters().received.of(MessageType::Update) == 0 {
         scene.reads(line.key).await;
     }
     scene.speaker.drain_pipeline(scene.now);
     assert_eq!(scene.state(scene.peer), Some(State::Established));
-    assert!(
-        scene.speaker.slots[&scene.peer].end_of_rib.contains(&Family::IPV4_UNICAST),
-        "in the middle of a message"
-    );
+    assert!(scene.slot().end_of_rib.contains(&Family::IPV4_UNICAST), "in the middle of a message");
 }
 
 #[tokio::test]
@@ -422,7 +431,7 @@ async fn a_second_connection_does_not_harm_an_established_session() {
     assert_eq!(heard, [MessageType::Open, MessageType::Notification]);
     assert_eq!(scene.speaker.transmit(second.key, scene.now), Write::Finish);
     assert_eq!(scene.state(scene.peer), Some(State::Established));
-    assert!(scene.speaker.session_connection(scene.peer).is_some_and(|(key, _)| key == line.key));
+    assert!(scene.speaker.sessions.session_connection(scene.peer).is_some_and(|(key, _)| key == line.key));
 }
 
 #[tokio::test]
@@ -435,15 +444,15 @@ async fn a_peer_of_a_range_lives_as_long_as_its_connection() {
         if established {
             scene.establish(&mut line).await;
         }
-        assert!(scene.speaker.peer_at(&Location::Address(GUEST)).is_some());
+        assert!(scene.speaker.sessions.peer_at(&Location::Address(GUEST)).is_some());
         drop(line.far);
         scene.reads(line.key).await;
         assert_eq!(
-            scene.speaker.slots.len(),
+            scene.speaker.sessions.peers(),
             1,
             "only the configured peer is left (established: {established})"
         );
-        assert!(scene.speaker.is_quiet());
+        assert!(scene.speaker.sessions.is_quiet());
     }
 }
 
@@ -454,7 +463,7 @@ async fn a_peer_of_a_range_whose_open_is_refused_is_told_so_and_forgotten() {
     let mut refused = open();
     refused[19] = 3;
     assert_eq!(scene.says(&mut line, &refused).await, Read::Gone);
-    assert_eq!(scene.speaker.peer_at(&Location::Address(GUEST)), None);
+    assert_eq!(scene.speaker.sessions.peer_at(&Location::Address(GUEST)), None);
     assert_eq!(scene.hears(&mut line).await, [MessageType::Open, MessageType::Notification]);
 }
 
@@ -465,7 +474,7 @@ async fn a_configured_peer_stays_when_its_connection_goes() {
     drop(line.far);
     scene.reads(line.key).await;
     assert_eq!(scene.state(scene.peer), Some(State::Active));
-    assert_eq!(scene.speaker.peer_at(&Location::Address(PEER)), Some(scene.peer));
+    assert_eq!(scene.speaker.sessions.peer_at(&Location::Address(PEER)), Some(scene.peer));
 }
 
 #[tokio::test]
@@ -474,11 +483,11 @@ async fn a_peer_that_is_removed_is_told_so_while_its_connection_says_goodbye() {
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
     scene.speaker.remove_peer(scene.peer, StopReason::PeerDeconfigured, scene.now);
-    assert_eq!(scene.speaker.peer_at(&Location::Address(PEER)), None);
+    assert_eq!(scene.speaker.sessions.peer_at(&Location::Address(PEER)), None);
     assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
     assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);
     scene.speaker.drop_connection(line.key);
-    assert!(scene.speaker.is_quiet() && scene.speaker.next_deadline().is_none());
+    assert!(scene.speaker.sessions.is_quiet() && scene.speaker.sessions.next_deadline().is_none());
 }
 
 #[tokio::test]
@@ -487,7 +496,7 @@ async fn a_silent_peer_is_ended_when_its_hold_time_is_over() {
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
     let end = scene.now + Duration::from_secs(90);
-    while let Some(at) = scene.speaker.next_deadline().filter(|&at| at <= end) {
+    while let Some(at) = scene.speaker.sessions.next_deadline().filter(|&at| at <= end) {
         scene.now = at;
         scene.speaker.expire(at);
         scene.speaker.transmit(line.key, at);
@@ -504,15 +513,15 @@ async fn a_silent_peer_is_ended_when_its_hold_time_is_over() {
 #[tokio::test]
 async fn the_table_is_complete_when_every_peer_has_sent_its_own_or_time_is_over() {
     let mut scene = Scene::new();
-    assert!(!scene.speaker.is_synced(scene.now), "the peer is not there yet");
+    assert!(!scene.is_synced(scene.now), "the peer is not there yet");
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
-    assert!(!scene.speaker.is_synced(scene.now));
+    assert!(!scene.is_synced(scene.now));
     scene.says(&mut line, &END_OF_RIB).await;
     scene.speaker.drain_pipeline(scene.now);
-    assert!(scene.speaker.is_synced(scene.now));
+    assert!(scene.is_synced(scene.now));
     let mut alone = Scene::new();
-    assert!(alone.speaker.is_synced(alone.now + Duration::from_secs(120)));
+    assert!(alone.is_synced(alone.now + Duration::from_secs(120)));
 }
 
 #[tokio::test]
@@ -564,7 +573,7 @@ async fn a_peer_that_reads_nothing_is_left_to_its_task_and_holds_up_nobody() {
             scene.speaker.write_ready(scene.now);
         }
     }
-    let connection = scene.speaker.connection(slow.key).expect("a connection");
+    let connection = scene.speaker.sessions.connection(slow.key).expect("a connection");
     let wake = std::rc::Rc::clone(&connection.wake);
     let woken = tokio::time::timeout(Duration::from_secs(5), wake.notified()).await;
     woken.expect("the task that waits for the socket is woken");
@@ -574,7 +583,7 @@ async fn a_peer_that_reads_nothing_is_left_to_its_task_and_holds_up_nobody() {
         assert_eq!(fast.next().await.0, MessageType::Update);
         routes += 1;
     }
-    let connection = scene.speaker.connection(slow.key).expect("a connection");
+    let connection = scene.speaker.sessions.connection(slow.key).expect("a connection");
     assert!(connection.queued() <= 1 << 16, "what it does not read stays in the pipeline");
     scene.speaker.pace();
 }
@@ -607,7 +616,7 @@ async fn above_its_limit_a_peer_is_ended_until_it_is_raised_or_cleared() {
         assert_eq!(scene.state(scene.peer), Some(State::Established), "a limit may be reached");
 
         scene.speaker.change_peer(scene.peer, limited(&scene, 2), scene.now);
-        let slot = &scene.speaker.slots[&scene.peer];
+        let slot = scene.slot();
         assert!(slot.limited && slot.session.state() == State::Idle, "a lowered limit acts at once");
         assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
         match raise {
@@ -630,7 +639,7 @@ async fn above_its_octets_a_peer_is_ended_and_tried_again() {
     scene.says(&mut line, &prefixes(100)).await;
     let kept = scene.speaker.pipeline.kept_octets(scene.peer);
     assert!((1600..2000).contains(&kept), "{kept}");
-    let slot = &scene.speaker.slots[&scene.peer];
+    let slot = scene.slot();
     assert_eq!((slot.session.state(), slot.octets), (State::Established, Level::Near));
 
     scene.speaker.change_peer(scene.peer, with(&scene, 1000), scene.now);
@@ -638,7 +647,7 @@ async fn above_its_octets_a_peer_is_ended_and_tried_again() {
     let (kind, body) = line.next().await;
     let said = Notification::parse(&body).map(|said| (said.code, said.subcode));
     assert_eq!((kind, said), (MessageType::Notification, Some((6, 8))));
-    let slot = &scene.speaker.slots[&scene.peer];
+    let slot = scene.slot();
     assert_eq!(slot.session.state(), State::Idle);
     assert!(slot.session.poll_timeout().is_some(), "it is tried again");
     assert_eq!(slot.octets, Level::Fine, "the next session is warned of, too");
@@ -653,7 +662,7 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
     scene.speaker.change_peer(scene.peer, neighbor, scene.now);
     let waited = |scene: &mut Scene, millis| {
         let is_too_much = scene.speaker.was_waited_for(scene.peer, Duration::from_millis(millis), scene.now);
-        (is_too_much, scene.speaker.slots[&scene.peer].cost_level)
+        (is_too_much, scene.slot().cost_level)
     };
     assert_eq!(waited(&mut scene, 60_000), (false, Level::Fine), "the tables are exchanged");
     scene.says(&mut line, &END_OF_RIB).await;
@@ -669,7 +678,7 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
     let (kind, body) = line.next().await;
     let said = Notification::parse(&body).map(|said| (said.code, said.subcode));
     assert_eq!((kind, said), (MessageType::Notification, Some((6, 8))));
-    let slot = &scene.speaker.slots[&scene.peer];
+    let slot = scene.slot();
     assert!(slot.session.poll_timeout().is_some(), "it is tried again");
     assert_eq!(slot.cost_level, Level::Fine, "the next session begins with nothing");
 }
@@ -684,12 +693,12 @@ async fn a_guest_is_kept_away_longer_each_time_that_it_costs_too_much_until_it_i
         scene.establish(&mut line).await;
         if round == 3 {
             scene.speaker.clear_peer(line.key.0, "", scene.now);
-            assert_eq!(scene.speaker.peer_at(&Location::Address(GUEST)), None);
+            assert_eq!(scene.speaker.sessions.peer_at(&Location::Address(GUEST)), None);
             line = scene.guest().await;
             scene.establish(&mut line).await;
         }
         scene.says(&mut line, &prefixes(100)).await;
-        let slot = &scene.speaker.slots[&line.key.0];
+        let slot = scene.speaker.sessions.slot(line.key.0).expect("a peer");
         assert_eq!(slot.session.state(), State::Idle, "it is there, and is not taken");
         let due = slot.session.poll_timeout().expect("a pause");
         pauses.push(due - scene.now);
@@ -697,7 +706,7 @@ async fn a_guest_is_kept_away_longer_each_time_that_it_costs_too_much_until_it_i
         while scene.speaker.pipeline.work(1000) {}
         scene.now = due;
         scene.speaker.expire(scene.now);
-        assert_eq!(scene.speaker.peer_at(&Location::Address(GUEST)), None, "it may come again");
+        assert_eq!(scene.speaker.sessions.peer_at(&Location::Address(GUEST)), None, "it may come again");
     }
     assert!(pauses[0] < pauses[1] && pauses[1] < pauses[2] && pauses[3] < pauses[1], "{pauses:?}");
 }
@@ -718,7 +727,7 @@ fn limited(scene: &Scene, received: u32) -> Neighbor {
 
 /// The peer as a manager would say it that changes this.
 fn configured(scene: &Scene, change: impl FnOnce(&mut Peer)) -> Neighbor {
-    let mut source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+    let mut source = scene.slot().neighbor.source.clone();
     change(&mut source);
     as_told(&source)
 }

@@ -5,15 +5,10 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_pipeline::{FamilyCounts, PeerIndex, Pipeline};
-use holdfast_bgp_session::{Counted, Crossing, Input, Level, PrefixLimit, State, StopReason};
-use tracing::warn;
+use holdfast_bgp_session::{Counted, Input, Level, PrefixLimit, State, StopReason};
 
-use super::{
-    Speaker,
-    lines::{About, Lines},
-    slot::Slot,
-};
-use crate::config::Neighbor;
+use super::Speaker;
+use crate::{reporter::Reporter, sessions::slot::Slot};
 
 impl Slot {
     /// Tells the operator of counts that are near their limits or above; why the session has to end, if it does.
@@ -21,7 +16,7 @@ impl Slot {
         &mut self,
         index: PeerIndex,
         pipeline: &Pipeline,
-        lines: &mut Lines,
+        reporter: &mut Reporter,
         now: Instant,
     ) -> Option<StopReason> {
         if self.neighbor.limits.is_empty() || self.session.state() != State::Established {
@@ -33,7 +28,7 @@ impl Slot {
                 let Some(crossing) = self.limits.see(limit, counted, count(&counts, counted)) else {
                     continue;
                 };
-                log(lines, &self.neighbor, &crossing, now);
+                reporter.prefixes(&self.neighbor, &crossing, now);
                 if let Some(reason) = limit.stop(&crossing) {
                     return Some(reason);
                 }
@@ -46,15 +41,15 @@ impl Slot {
 impl Speaker {
     /// Looks at the counts of a peer; ends its session where one is above its limit.
     pub(crate) fn check_limits(&mut self, index: PeerIndex, now: Instant) {
-        let Some(slot) = self.slots.get_mut(&index) else { return };
-        if let Some(reason) = slot.judge_limits(index, &self.pipeline, &mut self.lines, now) {
+        let Some(slot) = self.sessions.slot_mut(index) else { return };
+        if let Some(reason) = slot.judge_limits(index, &self.pipeline, &mut self.reporter, now) {
             self.stop_for_limit(index, reason, now);
         }
     }
 
     /// Looks at what is kept for a peer; ends its session where that is above its limit.
     pub(super) fn check_octets(&mut self, index: PeerIndex, now: Instant) {
-        let Some(slot) = self.slots.get_mut(&index) else { return };
+        let Some(slot) = self.sessions.slot_mut(index) else { return };
         let limit = slot.neighbor.source.rules.max_octets.octets();
         if slot.session.state() != State::Established {
             return;
@@ -65,20 +60,7 @@ impl Speaker {
             return;
         }
         slot.octets = level;
-        let peer = slot.neighbor.name.clone();
-        if self.lines.may(About::Sessions, &slot.neighbor.source.name, now) {
-            match level {
-                Level::Fine => {}
-                Level::Near => warn!(
-                    event = "octets-near-limit",
-                    peer, kept, limit, "what is kept for it is near its limit"
-                ),
-                Level::Over => warn!(
-                    event = "octets-over-limit",
-                    peer, kept, limit, "what is kept for it is above its limit"
-                ),
-            }
-        }
+        self.reporter.octets(slot, kept, now);
         if level == Level::Over {
             slot.offends = true;
             self.input(index, Input::Stop(StopReason::MaxOctets { limit }), now);
@@ -87,7 +69,7 @@ impl Speaker {
 
     /// Another limit holds for what is kept.
     pub(super) fn change_octets(&mut self, index: PeerIndex, before: u64, now: Instant) {
-        if let Some(slot) = self.slots.get_mut(&index)
+        if let Some(slot) = self.sessions.slot_mut(index)
             && slot.neighbor.source.rules.max_octets.octets() != before
         {
             slot.octets = Level::Fine;
@@ -95,15 +77,10 @@ impl Speaker {
         }
     }
 
-    /// Whether a session is so young that what it costs, and waits for, is that of the tables.
-    pub(crate) fn exchanges_tables(&self, index: PeerIndex, now: Instant) -> bool {
-        self.slots.get(&index).is_none_or(|slot| slot.exchanges_tables(now))
-    }
-
     /// Another peer has waited for a turn of this one, which has taken so long: whether its session has to end. What the exchange
     /// of the tables takes does not count.
     pub(crate) fn was_waited_for(&mut self, index: PeerIndex, took: Duration, now: Instant) -> bool {
-        let Some(slot) = self.slots.get_mut(&index) else { return false };
+        let Some(slot) = self.sessions.slot_mut(index) else { return false };
         if slot.exchanges_tables(now) {
             return false;
         }
@@ -115,26 +92,15 @@ impl Speaker {
             Level::Fine if permille * 2 > limit * 10 => before.min(Level::Near),
             level => level,
         };
-        let (peer, percent) = (&slot.neighbor.name, permille / 10);
-        if slot.cost_level > before && self.lines.may(About::Sessions, &slot.neighbor.source.name, now) {
-            match slot.cost_level {
-                Level::Fine => {}
-                Level::Near => warn!(
-                    event = "cost-near-limit",
-                    peer, percent, limit, "what others wait for it is near its limit"
-                ),
-                Level::Over => warn!(
-                    event = "cost-over-limit",
-                    peer, percent, limit, "what others wait for it is above its limit"
-                ),
-            }
+        if slot.cost_level > before {
+            self.reporter.cost(slot, permille / 10, now);
         }
         slot.cost_level == Level::Over
     }
 
     /// Ends the session of a peer that costs others more than it may.
     pub(crate) fn stop_for_cost(&mut self, index: PeerIndex, now: Instant) {
-        if let Some(slot) = self.slots.get_mut(&index) {
+        if let Some(slot) = self.sessions.slot_mut(index) {
             let percent = slot.neighbor.source.rules.max_cost.map_or(0, u32::from);
             slot.offends = true;
             self.input(index, Input::Stop(StopReason::MaxCost { percent }), now);
@@ -142,7 +108,7 @@ impl Speaker {
     }
 
     pub(super) fn stop_for_limit(&mut self, index: PeerIndex, reason: StopReason, now: Instant) {
-        if let Some(slot) = self.slots.get_mut(&index) {
+        if let Some(slot) = self.sessions.slot_mut(index) {
             slot.limited = true;
         }
         self.input(index, Input::Stop(reason), now);
@@ -150,7 +116,7 @@ impl Speaker {
 
     /// Other limits hold: the session may have to end, or may be tried again.
     pub(super) fn change_limits(&mut self, index: PeerIndex, before: &[PrefixLimit], now: Instant) {
-        let Some(slot) = self.slots.get_mut(&index).filter(|slot| slot.neighbor.limits != before) else {
+        let Some(slot) = self.sessions.slot_mut(index).filter(|slot| slot.neighbor.limits != before) else {
             return;
         };
         slot.limits.forget();
@@ -167,23 +133,6 @@ fn level(count: u64, limit: u64) -> Level {
         count if count > limit => Level::Over,
         count if count >= limit / 4 * 3 => Level::Near,
         _ => Level::Fine,
-    }
-}
-
-fn log(lines: &mut Lines, neighbor: &Neighbor, crossing: &Crossing, now: Instant) {
-    if !lines.may(About::Sessions, &neighbor.source.name, now) {
-        return;
-    }
-    let Crossing { family, counted, count, limit, level } = *crossing;
-    let peer = &neighbor.name;
-    match level {
-        Level::Fine => {}
-        Level::Near => {
-            warn!(event = "prefixes-near-limit", peer, %family, %counted, count, limit, "{counted} prefixes are near their limit");
-        }
-        Level::Over => {
-            warn!(event = "prefixes-over-limit", peer, %family, %counted, count, limit, "{counted} prefixes are above their limit");
-        }
     }
 }
 

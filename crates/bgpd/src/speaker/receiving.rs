@@ -2,12 +2,11 @@
 
 use std::{io, rc::Rc, time::Instant};
 
-use holdfast_bgp_pipeline::{DropReason, Dropped, Drops, PeerIndex};
+use holdfast_bgp_pipeline::{Drops, PeerIndex};
 use holdfast_bgp_session::{Disposition, Input};
 use holdfast_bgp_wire::{MessageType, Notification, next_message};
-use tracing::{debug, warn};
 
-use super::{Read, Speaker, lines::About};
+use super::{Read, Speaker};
 use crate::{
     connection::{Key, READ, Received},
     nonstop::ReplicationLog,
@@ -28,16 +27,16 @@ impl Speaker {
     /// Reads once from a connection and takes in every whole message, one of them at least, until the turn is over. What is left
     /// then comes first in the next turn.
     pub(crate) fn receive(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> Read {
-        let Some(connection) = self.connections.get_mut(&key) else { return Read::Gone };
+        let Some(connection) = self.sessions.connection_mut(key) else { return Read::Gone };
         if connection.closing {
             return Read::Gone;
         }
-        self.points.reading();
+        self.reporter.points.reading();
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = match connection.read(&mut buffer) {
             Received::Octets(count) => {
                 connection.last_read = now;
-                if let Some(slot) = self.slots.get_mut(&key.0) {
+                if let Some(slot) = self.sessions.slot_mut(key.0) {
                     slot.cost.octets_in += count as u64;
                 }
                 match self.messages(key, &buffer, now, is_over) {
@@ -63,8 +62,8 @@ impl Speaker {
 
     /// Takes in some of what the process before has received; whether there is more.
     pub(crate) fn replay(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> bool {
-        let Some(connection) = self.connections.get(&key) else { return false };
-        self.points.replaying();
+        let Some(connection) = self.sessions.connection(key) else { return false };
+        self.reporter.points.replaying();
         let mut buffer = std::mem::take(&mut self.buffer);
         // A whole message is among them, if there is one.
         connection.unparsed(&mut buffer, 2 * READ);
@@ -80,7 +79,7 @@ impl Speaker {
 
     /// Takes in whole messages. If processing them ends this process, the log says whose they were.
     fn messages(&mut self, key: Key, bytes: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
-        let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
+        let held = self.sessions.connection(key).and_then(|connection| connection.held.as_ref());
         let processing = held.map(|held| (Rc::clone(&held.log), held.id));
         if let Some((log, id)) = &processing {
             let start = held.map_or(0, |held| held.parsed);
@@ -108,10 +107,10 @@ impl Speaker {
     ) -> Taken {
         let (index, id) = key;
         let mut bytes = all;
-        let held = self.connections.get(&key).and_then(|connection| connection.held.as_ref());
+        let held = self.sessions.connection(key).and_then(|connection| connection.held.as_ref());
         let (start, counted) = held.map_or((0, 0), |held| (held.parsed, held.progress.counted));
         let taken = loop {
-            let Some(slot) = self.slots.get_mut(&index) else { return Taken::Gone };
+            let Some(slot) = self.sessions.slot_mut(index) else { return Taken::Gone };
             match next_message(bytes, slot.session.max_received(id)) {
                 Ok(Some(message)) => {
                     let at = start + (all.len() - bytes.len()) as u64;
@@ -119,15 +118,10 @@ impl Speaker {
                         log.log.borrow_mut().advance(at);
                     }
                     bytes = &bytes[message.wire.len()..];
-                    self.unparsed = (bytes.len(), at);
-                    if message.kind == MessageType::Open
-                        && let Some(connection) = self.connections.get_mut(&key)
-                    {
-                        connection.received_open = message.wire.to_vec();
-                    }
-                    if !self.watchers.is_empty() {
+                    self.protection.taking_in(bytes.len(), at);
+                    if !self.reporter.watchers.is_empty() {
                         let again = slot.is_replaying();
-                        self.watchers.received(key.0, message.kind, message.wire, again);
+                        self.reporter.watchers.received(key.0, message.kind, message.wire, again);
                     }
                     let input = match at < counted {
                         true => Input::Replayed(id, message.kind, message.body),
@@ -138,11 +132,16 @@ impl Speaker {
                     {
                         self.input(index, Input::UpdateRefused(id, refused), now);
                     }
+                    if message.kind == MessageType::Open
+                        && let Some(connection) = self.sessions.connection_mut(key)
+                    {
+                        connection.received_open = message.wire.to_vec();
+                    }
                     if message.kind == MessageType::Update {
                         self.check_limits(index, now);
                     }
                     self.drain(index, now);
-                    if self.begins_in_log(key) {
+                    if self.protection.has_begun(key) {
                         // What is left was received before the connection was in the log.
                         return self.hold_and_go_on(key, bytes, now, is_over);
                     }
@@ -153,27 +152,22 @@ impl Speaker {
                     return Taken::Gone;
                 }
             }
-            if self.connections.get(&key).is_none_or(|connection| connection.closing) {
+            if self.sessions.connection(key).is_none_or(|connection| connection.closing) {
                 return Taken::Gone;
             }
             if !bytes.is_empty() && is_over() {
                 break Taken::Some;
             }
         };
-        if let Some(connection) = self.connections.get_mut(&key) {
+        if let Some(connection) = self.sessions.connection_mut(key) {
             connection.taken_in(all.len() - bytes.len(), bytes);
             connection.is_behind = taken == Taken::Some;
         }
         taken
     }
 
-    /// Whether the session has come up with the last message, and its connection into the log.
-    fn begins_in_log(&mut self, key: Key) -> bool {
-        std::mem::take(&mut self.begun) == Some(key)
-    }
-
     fn hold_and_go_on(&mut self, key: Key, rest: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
-        let Some(connection) = self.connections.get_mut(&key) else { return Taken::Gone };
+        let Some(connection) = self.sessions.connection_mut(key) else { return Taken::Gone };
         connection.hold(rest);
         self.take_messages(key, rest, None, now, is_over)
     }
@@ -187,21 +181,23 @@ impl Speaker {
     ) -> Result<(), Notification> {
         match kind {
             MessageType::Update => {
-                if let Some(slot) = self.slots.get_mut(&key.0) {
+                if let Some(slot) = self.sessions.slot_mut(key.0) {
                     slot.last_update = Some(now);
                 }
                 if let Some(poison) = self.poison {
                     poison.act(body);
                 }
-                let negotiated = self.slots.get(&key.0).and_then(|slot| slot.session.negotiated());
-                self.points.update(body, || {
+                let negotiated = self.sessions.slot(key.0).and_then(|slot| slot.session.negotiated());
+                self.reporter.points.update(body, || {
                     negotiated.iter().flat_map(|both| &both.identifiers_received).copied().collect()
                 });
                 let before = self.drops(key.0);
                 let taken = self.pipeline.update(key.0, body);
                 let new = self.drops(key.0) - before;
-                if new > 0 {
-                    self.log_drops(key.0, new, body, now);
+                if new > 0
+                    && let (Some(drops), Some(slot)) = (self.pipeline.drops(key.0), self.sessions.slot(key.0))
+                {
+                    self.reporter.dropped(slot, drops, new, body, now);
                 }
                 taken
             }
@@ -209,33 +205,9 @@ impl Speaker {
             MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
         }
     }
-}
 
-impl Speaker {
     /// Things that were wrong in a peer's UPDATEs so far.
     fn drops(&self, index: PeerIndex) -> u64 {
         self.pipeline.drops(index).map_or(0, Drops::total)
     }
-
-    /// Writes down what of an UPDATE was dropped, with the whole of it (RFC 7606 section 6). A peer can have that
-    /// happen as often as it likes, so these lines are counted apart from its others.
-    #[cold]
-    fn log_drops(&mut self, index: PeerIndex, new: u64, body: &[u8], now: Instant) {
-        let (Some(drops), Some(slot)) = (self.pipeline.drops(index), self.slots.get(&index)) else { return };
-        let new = usize::try_from(new).unwrap_or(usize::MAX);
-        for Dropped { prefix, routes, reason } in drops.last().rev().take(new).rev() {
-            let peer = &slot.neighbor.name;
-            let prefix = prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
-            if matches!(reason, DropReason::Discarded(_)) {
-                debug!(peer, prefix, routes, "{reason}");
-            } else if self.lines.may(About::Drops, &slot.neighbor.source.name, now) {
-                let update = hex(body);
-                warn!(event = "routes-dropped", peer, prefix, routes, update, "{reason}");
-            }
-        }
-    }
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }

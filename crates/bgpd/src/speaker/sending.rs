@@ -20,7 +20,7 @@ impl Speaker {
     pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
         for _ in 0..WRITES_PER_TURN {
             let Some(index) = self.pipeline.poll_ready() else { return false };
-            let Some((key, connection)) = self.session_connection(index) else { continue };
+            let Some((key, connection)) = self.sessions.session_connection(index) else { continue };
             let wake = Rc::clone(&connection.wake);
             if self.transmit_chunks(key, 1, now) != Write::Idle {
                 wake.notify_one();
@@ -33,23 +33,27 @@ impl Speaker {
     pub(crate) fn is_pressed(&self) -> bool {
         self.pipeline.is_pressed(|index| {
             // Who is behind because nothing is written to it is not waited for.
-            let is_told = self.slots.get(&index).is_some_and(|slot| !slot.defers());
-            is_told && self.session_connection(index).is_some_and(|(_, connection)| connection.queued() == 0)
+            let is_told = self.sessions.slot(index).is_some_and(|slot| !slot.defers());
+            is_told
+                && self
+                    .sessions
+                    .session_connection(index)
+                    .is_some_and(|(_, connection)| connection.queued() == 0)
         })
     }
 
     /// Tells the pipeline how far the receivers have come, so that background work goes at their pace. Only those are
     /// asked for that something was written to since they had everything.
     pub(crate) fn pace(&mut self) {
-        let mut peers = std::mem::take(&mut self.unacknowledged);
+        let mut peers = std::mem::take(&mut self.sessions.unacknowledged);
         peers.retain(|&index| {
-            let Some((_, connection)) = self.session_connection(index) else { return false };
+            let Some((_, connection)) = self.sessions.session_connection(index) else { return false };
             let in_socket = connection.stream.unacknowledged().unwrap_or(0);
             let waiting = connection.queued() + in_socket as usize;
             self.pipeline.set_paced(index, waiting);
             waiting > 0
         });
-        self.unacknowledged = peers;
+        self.sessions.unacknowledged = peers;
     }
 
     /// Sends to a connection what is queued and what the pipeline has, as far as the socket takes it.
@@ -60,12 +64,12 @@ impl Speaker {
     fn transmit_chunks(&mut self, key: Key, chunks: usize, now: Instant) -> Write {
         // What is queued already goes first: behind a full socket nothing is taken out of the pipeline.
         for _ in 0..=chunks {
-            let Some(connection) = self.connections.get_mut(&key) else { return Write::Gone };
+            let Some(connection) = self.sessions.connection_mut(key) else { return Write::Gone };
             match connection.write(now) {
                 Ok((written, progress)) => {
                     let closing = connection.closing;
                     if progress {
-                        self.unacknowledged.insert(key.0);
+                        self.sessions.unacknowledged.insert(key.0);
                         self.input(key.0, Input::Sent(key.1), now);
                     }
                     match written {
@@ -88,12 +92,11 @@ impl Speaker {
 
     /// Moves messages from the pipeline to the connection of an established session, as many as one write is for.
     fn pull(&mut self, key: Key, now: Instant) -> bool {
-        let Some(slot) = self.slots.get_mut(&key.0) else { return false };
+        let Some((slot, connection)) = self.sessions.both_mut(key) else { return false };
         let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
         if !on_this || slot.session.state() != State::Established || slot.defers() {
             return false;
         }
-        let Some(connection) = self.connections.get_mut(&key) else { return false };
         let mut queued = connection.queued();
         let was_held = connection.held.is_some();
         while queued < CHUNK {
@@ -103,7 +106,7 @@ impl Speaker {
                 connection.unprotect(Unprotected::LogFull);
             }
             let entry = EntryId::from_bits(place.0);
-            if let Some(reason) = slot.judge_limits(key.0, &self.pipeline, &mut self.lines, now) {
+            if let Some(reason) = slot.judge_limits(key.0, &self.pipeline, &mut self.reporter, now) {
                 // What was pulled is more than the peer may be told: it does not see it.
                 self.stop_for_limit(key.0, reason, now);
                 return true;
@@ -116,8 +119,8 @@ impl Speaker {
                 break;
             };
             slot.session.count_sent(messages.kind, messages.count);
-            if messages.kind == MessageType::Update && self.watchers.want_sent() {
-                self.watchers.sent(key.0, &messages.bytes);
+            if messages.kind == MessageType::Update && self.reporter.watchers.want_sent() {
+                self.reporter.watchers.sent(key.0, &messages.bytes);
             }
             queued += messages.bytes.len();
             connection.queue(messages.bytes, Some(entry));
@@ -125,7 +128,7 @@ impl Speaker {
         }
         connection.most_queued.see(queued as u64);
         if was_held && connection.held.is_none() {
-            self.say_full(key.0);
+            self.reporter.log_full(slot);
             return queued > 0;
         }
         if let Some(held) = &mut connection.held

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_bgp_session::StopReason;
 
 use super::{END_OF_RIB, GUEST, PEER, Scene};
-use crate::{location::Location, roster::Present, speaker::Stale};
+use crate::{location::Location, roster::Present, sessions::Stale};
 
 const KEY: Location = Location::Address(PEER);
 
@@ -20,7 +20,7 @@ fn after_death(before: &[Location]) -> (Scene, Present) {
         Location::Address(address) if *address == GUEST => Some(true),
         _ => None,
     };
-    scene.speaker.set_present(present, true, configured);
+    scene.speaker.sessions.set_present(present, true, configured);
     (scene, next)
 }
 
@@ -58,7 +58,7 @@ async fn stale_routes_of_who_was_there_stay_until_its_end_of_rib() {
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
     assert_eq!(scene.speaker.stale(scene.now), stays);
-    assert_eq!(scene.speaker.slots[&scene.peer].source, 2, "it is called as before");
+    assert_eq!(scene.slot().source, 2, "it is called as before");
     scene.says(&mut line, &END_OF_RIB).await;
     scene.speaker.drain_pipeline(scene.now);
     assert_eq!(scene.speaker.stale(scene.now), Some(Stale::Goes));

@@ -35,13 +35,13 @@ async fn a_carried_session_is_in_the_log_with_what_the_next_process_asks_the_doo
     let octets = [&open()[..], &KEEPALIVE, &END_OF_RIB, &KEEPALIVE[..5]].concat();
     scene.says(&mut line, &octets).await;
     assert_eq!(scene.state(scene.peer), Some(State::Established));
-    assert_eq!(scene.speaker.poll_effect(), Some(Effect::Keep(line.key)));
+    assert_eq!(scene.speaker.sessions.poll_effect(), Some(Effect::Keep(line.key)));
     while scene.speaker.transmit(line.key, scene.now) == Write::Yield {}
     let heard: [MessageType; 3] = scene.hears(&mut line).await;
     assert_eq!(heard, [MessageType::Open, MessageType::KeepAlive, MessageType::Update]);
 
     let id = log.log.borrow().sessions().next().expect("a session");
-    let connection = scene.speaker.connection(line.key).expect("a connection");
+    let connection = scene.speaker.sessions.connection(line.key).expect("a connection");
     let offsets = connection.stream.offsets().expect("counts");
     assert_eq!(offsets.read, octets.len() as u64);
     assert_eq!(log.log.borrow().incoming(id).end, offsets.read);
@@ -74,7 +74,7 @@ async fn when_the_door_dies_what_it_carried_ends_and_nothing_else() {
     drop(line.far);
     assert_eq!(scene.reads(line.key).await, Read::Gone);
     assert_eq!(scene.state(scene.peer), Some(State::Idle), "the operator sees a lost connection");
-    assert!(scene.speaker.connection(line.key).is_none());
+    assert!(scene.speaker.sessions.connection(line.key).is_none());
     assert_eq!(scene.says(&mut guest, &KEEPALIVE).await, Read::Wait);
     assert_eq!(scene.state(guest.key.0), Some(State::Established));
 }
@@ -86,7 +86,8 @@ async fn what_the_door_has_not_taken_holds_background_work_up() {
     let mut line = scene.take(scene.peer, handed, far);
     scene.says(&mut line, &open()).await;
     scene.speaker.transmit(line.key, scene.now);
-    let stream = std::rc::Rc::clone(&scene.speaker.connection(line.key).expect("a connection").stream);
+    let stream =
+        std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
     assert!(stream.unacknowledged().expect("SIOCOUTQ") > 0);
     line.next().await;
     line.next().await;
@@ -95,12 +96,12 @@ async fn what_the_door_has_not_taken_holds_background_work_up() {
 
 /// A peer that we connect to, and the attempt.
 fn connecting(scene: &mut Scene) -> Key {
-    let mut source = scene.speaker.slots[&scene.peer].neighbor.source.clone();
+    let mut source = scene.slot().neighbor.source.clone();
     source.passive = false;
     let location = Location::Address(Ipv4Addr::new(10, 0, 0, 3).into());
     let neighbor = Neighbor { name: "active".into(), source, ..scene.range.at(location) };
     scene.speaker.add_peer(neighbor, false, 3, scene.now);
-    match scene.speaker.poll_effect() {
+    match scene.speaker.sessions.poll_effect() {
         Some(Effect::Dial(key, name)) if name == "active" => key,
         other => panic!("{other:?}"),
     }
@@ -115,7 +116,7 @@ async fn that_there_is_no_connection_is_one_event_with_the_reason_of_each_transp
     assert_eq!(scene.state(key.0), Some(State::Active));
     let shown = crate::show::neighbor(&scene.speaker, key.0, scene.now).and_then(|shown| shown.peer);
     assert_eq!(shown.expect("a peer").last_error, format!("connecting failed: {why}"));
-    assert_eq!(scene.speaker.poll_effect(), None, "the next attempt has its time");
+    assert_eq!(scene.speaker.sessions.poll_effect(), None, "the next attempt has its time");
 }
 
 #[tokio::test]
@@ -159,10 +160,10 @@ async fn a_second_connection_takes_the_session_only_if_the_door_says_that_the_fi
         let mut second = Line { key, far: Box::new(far) };
         scene.says(&mut second, &[open(), KEEPALIVE.to_vec()].concat()).await;
         let is_dead = replaced == [7];
-        assert_eq!(scene.speaker.connection(first.key).is_none(), is_dead, "{replaced:?}");
+        assert_eq!(scene.speaker.sessions.connection(first.key).is_none(), is_dead, "{replaced:?}");
         // It need not wait for the pause after a session that has ended.
         assert_eq!(scene.state(scene.peer), Some(State::Established), "{replaced:?}");
-        let session = scene.speaker.session_connection(scene.peer).map(|(key, _)| key);
+        let session = scene.speaker.sessions.session_connection(scene.peer).map(|(key, _)| key);
         assert_eq!(session, Some(if is_dead { second.key } else { first.key }), "{replaced:?}");
         let heard: [MessageType; 2] = scene.hears(&mut second).await;
         let answer = if is_dead { MessageType::KeepAlive } else { MessageType::Notification };

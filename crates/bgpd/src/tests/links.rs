@@ -8,7 +8,7 @@ async fn on_eth1(scene: &mut Scene) -> Line {
     let index = scene.speaker.add_peer(neighbor, false, 3, scene.now);
     let mut line = scene.connect(index).await;
     scene.establish(&mut line).await;
-    let connection = scene.speaker.connection_mut(line.key).expect("it is open");
+    let connection = scene.speaker.sessions.connection_mut(line.key).expect("it is open");
     connection.remote = "[fe80::2%3]:179".parse().expect("an address");
     line
 }
@@ -25,7 +25,7 @@ async fn a_session_ends_with_its_link_and_not_with_others() {
         scene.speaker.link_is("eth1", link, scene.now);
         let wanted = if lost { State::Idle } else { State::Established };
         assert_eq!(scene.state(line.key.0), Some(wanted), "eth1 is {link}");
-        assert_eq!(scene.speaker.connection(line.key).is_none(), lost);
+        assert_eq!(scene.speaker.sessions.connection(line.key).is_none(), lost);
         assert_eq!(scene.state(scene.peer), Some(State::Established), "it is on no link");
     }
 }
@@ -51,9 +51,9 @@ async fn who_is_on_a_link_is_named_by_the_address_it_has_and_no_other() {
     let mut scene = Scene::new();
     let line = on_eth1(&mut scene).await;
     for text in ["eth1", "fe80::2%eth1"] {
-        assert_eq!(scene.speaker.peer_named(text), Some(line.key.0), "{text}");
+        assert_eq!(scene.speaker.sessions.peer_named(text), Some(line.key.0), "{text}");
     }
     for text in ["eth2", "fe80::9%eth1", "fe80::2%eth2", "fe80::2"] {
-        assert_eq!(scene.speaker.peer_named(text), None, "{text}");
+        assert_eq!(scene.speaker.sessions.peer_named(text), None, "{text}");
     }
 }

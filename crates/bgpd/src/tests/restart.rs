@@ -25,13 +25,13 @@ fn restarted(mode: GracefulRestart) -> Scene {
         limits: Limits { log: 16, ..Limits::default() },
         ..settings.pipeline(HashKey::new([1, 0]))
     };
-    let configured = scene.speaker.slots[&scene.peer].neighbor.clone();
+    let configured = scene.slot().neighbor.clone();
     let mut source = configured.source;
     source.rules.graceful_restart = mode;
     source.rules.restart_time = Duration::from_secs(120);
     let neighbor = super::as_told(&source);
     scene.speaker = Speaker::new(settings, Pipeline::new(speaker), super::stopped(), scene.now);
-    scene.speaker.set_routes_kept(true);
+    scene.speaker.sessions.set_routes_kept(true);
     scene.peer = scene.speaker.add_peer(neighbor, false, 1, scene.now);
     scene
 }
@@ -68,7 +68,7 @@ async fn up(scene: &mut Scene, open: &[u8]) -> Line {
 
 fn queued(scene: &mut Scene, line: &Line) -> u64 {
     scene.speaker.transmit(line.key, scene.now);
-    scene.speaker.slots[&scene.peer].session.counters().sent.of(MessageType::Update)
+    scene.slot().session.counters().sent.of(MessageType::Update)
 }
 
 #[tokio::test]
@@ -101,16 +101,16 @@ async fn two_that_restart_do_not_wait_for_each_other() {
     let mut scene = restarted(GracefulRestart::Full);
     let line = up(&mut scene, &graceful(true)).await;
     scene.speaker.drain_pipeline(scene.now);
-    assert!(!scene.speaker.is_synced(scene.now), "it has sent nothing");
+    assert!(!scene.is_synced(scene.now), "it has sent nothing");
     assert!(queued(&mut scene, &line) > 0);
 }
 
 #[tokio::test]
 async fn nobody_waits_for_a_peer_that_the_operator_keeps_down() {
     let mut scene = restarted(GracefulRestart::Full);
-    assert!(!scene.speaker.is_synced(scene.now));
+    assert!(!scene.is_synced(scene.now));
     scene.speaker.stop_peer(scene.peer, "", scene.now);
-    assert!(scene.speaker.is_synced(scene.now));
+    assert!(scene.is_synced(scene.now));
 }
 
 #[tokio::test]
@@ -118,9 +118,9 @@ async fn without_a_peer_a_restart_ends_when_its_time_is_over() {
     let mut scene = restarted(GracefulRestart::Full);
     scene.speaker.remove_peer(scene.peer, holdfast_bgp_session::StopReason::PeerDeconfigured, scene.now);
     scene.speaker.drain_pipeline(scene.now);
-    assert!(scene.speaker.next_deadline().is_some());
+    assert!(scene.speaker.sessions.next_deadline().is_some());
     scene.speaker.drain_pipeline(scene.now + Duration::from_secs(120));
-    assert_eq!(scene.speaker.next_deadline(), None);
+    assert_eq!(scene.speaker.sessions.next_deadline(), None);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_guest_that_was_stopped_or_had_too_many_prefixes_is_not_let_in_again()
         }
         assert_eq!(scene.state(guest), Some(State::Idle), "it is remembered (stopped: {stop})");
         let again = scene.connect(guest).await;
-        assert!(scene.speaker.connection(again.key).is_some_and(|connection| connection.closing));
+        assert!(scene.speaker.sessions.connection(again.key).is_some_and(|connection| connection.closing));
         scene.speaker.drop_connection(again.key);
         assert!(scene.speaker.start_peer(guest, scene.now));
         assert_eq!(scene.state(guest), None, "its next connection makes a new one");
@@ -148,7 +148,7 @@ async fn a_guest_that_was_stopped_or_had_too_many_prefixes_is_not_let_in_again()
     scene.says(&mut line, &open()).await;
     drop(line.far);
     scene.reads(line.key).await;
-    assert_eq!(scene.speaker.slots.len(), 1);
+    assert_eq!(scene.speaker.sessions.peers(), 1);
 }
 
 #[tokio::test]
@@ -158,14 +158,14 @@ async fn a_reload_that_needs_another_session_does_not_start_a_stopped_peer() {
     let mut wanted = super::configuration().peers;
     wanted.neighbors[0].source.hold_time = Duration::from_secs(30);
     crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
-    let slot = scene.speaker.slots.values().next().expect("a peer");
+    let slot = scene.speaker.sessions.slots().map(|(_, slot)| slot).next().expect("a peer");
     assert_eq!(slot.neighbor.source.hold_time.as_secs(), 30);
     assert!(slot.stopped && slot.session.state() == State::Idle);
 }
 
 /// Another process with the memory that this one has left for it.
 fn next(scene: &Scene) -> Stopped {
-    let left = scene.speaker.stopped.descriptor().expect("a copy");
+    let left = scene.speaker.sessions.stopped.descriptor().expect("a copy");
     Stopped::recover(left).expect("memory").expect("readable")
 }
 
@@ -181,16 +181,17 @@ async fn who_is_stopped_is_stopped_in_the_next_process() {
     let mut later = Speaker::new(settings, pipeline, next(&scene), scene.now);
     crate::apply::stopped(&mut later, &configuration, scene.now);
     crate::apply::peers(&mut later, &configuration.peers, scene.now);
-    assert_eq!(later.slots.len(), 2, "the guest has its place again");
-    assert!(later.slots.values().all(|slot| slot.stopped && slot.session.state() == State::Idle));
-    assert_eq!(later.poll_effect(), None, "nobody dials");
-    let texts = ["10.0.0.2", "10.0.1.9"].map(|place| later.stopped.noted(&at(place)).map(str::to_owned));
+    assert_eq!(later.sessions.peers(), 2, "the guest has its place again");
+    assert!(later.sessions.slots().all(|(_, slot)| slot.stopped && slot.session.state() == State::Idle));
+    assert_eq!(later.sessions.poll_effect(), None, "nobody dials");
+    let texts =
+        ["10.0.0.2", "10.0.1.9"].map(|place| later.sessions.stopped.noted(&at(place)).map(str::to_owned));
     assert_eq!(texts, [Some("back at 5".to_owned()), Some(String::new())]);
 
-    let peer = later.peer_at(&at("10.0.0.2")).expect("a peer");
+    let peer = later.sessions.peer_at(&at("10.0.0.2")).expect("a peer");
     assert!(later.start_peer(peer, scene.now));
-    assert_ne!(later.slots[&peer].session.state(), State::Idle);
-    assert_eq!(later.stopped.noted(&at("10.0.0.2")), None, "the operator has changed their mind");
+    assert_ne!(later.sessions.slot(peer).expect("a peer").session.state(), State::Idle);
+    assert_eq!(later.sessions.stopped.noted(&at("10.0.0.2")), None, "the operator has changed their mind");
 }
 
 #[tokio::test]
@@ -209,12 +210,12 @@ async fn a_peer_that_is_not_configured_any_more_is_not_stopped_when_it_comes_bac
         scene.now,
     );
     crate::apply::stopped(&mut later, &configuration, scene.now);
-    assert_eq!(later.stopped.peers().count(), 0, "removed while no process was there");
+    assert_eq!(later.sessions.stopped.peers().count(), 0, "removed while no process was there");
 
     crate::apply::peers(&mut scene.speaker, &configuration.peers, scene.now);
-    assert_eq!(scene.speaker.stopped.peers().count(), 0, "removed by a reload");
+    assert_eq!(scene.speaker.sessions.stopped.peers().count(), 0, "removed by a reload");
     crate::apply::peers(&mut scene.speaker, &before, scene.now);
-    assert!(scene.speaker.slots.values().all(|slot| !slot.stopped));
+    assert!(scene.speaker.sessions.slots().all(|(_, slot)| !slot.stopped));
 }
 
 #[tokio::test]
@@ -243,7 +244,7 @@ async fn what_peers_of_a_range_did_counts_on_when_they_are_gone() {
 
     // They go with the range.
     crate::apply::peers(&mut scene.speaker, &Peers::default(), scene.now);
-    assert!(scene.speaker.ranges.is_empty());
+    assert!(scene.speaker.sessions.ranges.is_empty());
     range.template.name = "others".into();
     assert_eq!(shown(&scene, &range), (0, 0, 0, 0, 0));
 }

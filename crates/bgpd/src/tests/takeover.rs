@@ -21,7 +21,7 @@ use super::{
     door::carried,
     process::{Door, Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
 };
-use crate::{nonstop::Shared, roster::Stopped, speaker::Stale};
+use crate::{nonstop::Shared, roster::Stopped, sessions::Stale};
 
 /// The door's number of the connection.
 const NUMBER: u64 = 41;
@@ -361,7 +361,7 @@ fn what_was_received_makes_one_snapshot_and_not_a_second_one() {
         until("all is read", async || counted(&scene).await[1][1] == 6000).await;
         let snapshot = nsr(&scene).await.sessions[0].snapshot_octets;
         let bgp = scene.server.bgp().expect("configured");
-        let log = bgp.speaker.borrow().nonstop.clone().expect("nonstop");
+        let log = bgp.speaker.borrow().protection.log.clone().expect("nonstop");
         let (received, written) = log.pacing.borrow().totals();
         assert_eq!((received, written), (updates.len() as u64, snapshot));
     });

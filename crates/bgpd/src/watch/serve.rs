@@ -9,10 +9,7 @@ use holdfast_xrl::{ReplySink, XrlError};
 use tokio::time::sleep;
 
 use super::{dumped, network};
-use crate::{
-    bgp::Bgp,
-    speaker::{Speaker, slot::Slot},
-};
+use crate::{bgp::Bgp, speaker::Speaker};
 
 /// Pause while a takeover is not complete.
 const REPLAY: Duration = Duration::from_millis(50);
@@ -38,7 +35,7 @@ struct Walk {
 
 impl Walk {
     fn new(wants: &WatchRequest, speaker: &Speaker) -> Self {
-        let sent = speaker.slots.keys().filter(|_| wants.dump_sent).map(|index| Told::Sent(*index));
+        let sent = speaker.sessions.slots().filter(|_| wants.dump_sent).map(|(index, _)| Told::Sent(index));
         let received = wants.dump_received.then_some(Told::Received);
         let all = received.into_iter().chain(sent).chain(wants.dump_best.then_some(Told::Best));
         let parts = all.flat_map(|told| Family::ALL.map(|family| (told, family)));
@@ -101,7 +98,7 @@ pub(crate) async fn serve(
             replies.send(watched).await?;
         }
         // What the process before has received comes into the tables without a word.
-        if bgp.speaker.borrow().slots.values().any(Slot::is_replaying) {
+        if bgp.speaker.borrow().sessions.are_replaying() {
             sleep(REPLAY).await;
             continue;
         }

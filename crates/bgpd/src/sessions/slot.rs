@@ -37,10 +37,10 @@ pub(crate) struct Slot {
     pub(crate) announced: BTreeSet<Family>,
     /// The last change of each of its policies while this session was up.
     pub(crate) policies: BTreeMap<Direction, PolicyChange>,
-    /// The operator keeps it down, beside what is configured: [`Speaker::stopped`](super::Speaker::stopped) has it.
+    /// The operator keeps it down, beside what is configured: [`Sessions::stopped`](super::Sessions::stopped) has it.
     pub(crate) stopped: bool,
     /// What the log has said of its limits.
-    pub(super) limits: LimitWatch,
+    pub(crate) limits: LimitWatch,
     /// The highest level of the octets that are kept for it, in this session.
     pub(crate) octets: Level,
     /// Where the share of a core is that others wait for it.
@@ -52,18 +52,18 @@ pub(crate) struct Slot {
     /// The state that those who watch know of.
     pub(crate) watched: Option<State>,
     /// What connecting failed with last since the session was up, as far as the log has it.
-    pub(super) failed: String,
+    pub(crate) failed: String,
     /// The log has since then that there was no answer, which takes turns with that where several transports are tried.
-    pub(super) unanswered: bool,
+    pub(crate) unanswered: bool,
     /// When the session came up, or its last UPDATE came.
-    pub(super) last_update: Option<Instant>,
+    pub(crate) last_update: Option<Instant>,
     pub(super) dialing: HashMap<ConnId, Option<AbortHandle>>,
     pub(super) deadline: Option<Instant>,
     pub(crate) cost: Cost,
 }
 
 impl Slot {
-    pub(super) fn new(neighbor: Neighbor, session: Peer, dynamic: bool) -> Self {
+    pub(crate) fn new(neighbor: Neighbor, session: Peer, dynamic: bool) -> Self {
         Self {
             neighbor,
             session,
@@ -108,7 +108,7 @@ impl Slot {
 
     /// Whether its session has just come up, and both sides may still tell each other their tables: until its End-of-RIB, and
     /// for [`INITIAL`] at most.
-    pub(super) fn exchanges_tables(&self, now: Instant) -> bool {
+    pub(crate) fn exchanges_tables(&self, now: Instant) -> bool {
         let (Some(since), Some(negotiated)) = (self.session.established_since(), self.session.negotiated())
         else {
             return true;

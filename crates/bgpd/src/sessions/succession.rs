@@ -1,56 +1,21 @@
-//! After a death: who may still announce again what the process before had of them.
-//!
-//! The rib keeps stale routes of these, each until its End-of-RIB, and drops those of all others at once: of sessions that
-//! went on, since what they have is here, and of peers that were down.
+//! What is known of the process before, and noted for the next one: whose routes are here.
 
 use std::{collections::BTreeMap, time::Instant};
 
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::State;
 
-use super::{Speaker, slot::Slot};
-use crate::{location::Location, roster::Present};
+use super::{
+    Sessions,
+    awaited::{Awaited, Stale},
+    slot::Slot,
+};
+use crate::{config::Settings, location::Location, roster::Present};
 
 /// What the rib calls routes that are no peer's: aggregates. Who is awaited may have contributed to them.
 const NOBODY: u32 = 0;
 
-/// Who is waited for.
-#[derive(Debug)]
-pub(crate) enum Awaited {
-    /// Nobody knows who was there before: all who are configured.
-    Everybody,
-    /// These, and whether each is of a listen range.
-    These(BTreeMap<Location, bool>),
-}
-
-/// What becomes of routes that the rib has from the process before.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Stale {
-    /// They stay for now.
-    Stays,
-    /// Those of these sources do.
-    StaysOf(Vec<u32>),
-    /// They go.
-    Goes,
-}
-
-impl Awaited {
-    fn contains(&self, location: &Location) -> bool {
-        match self {
-            Self::Everybody => false,
-            Self::These(places) => places.contains_key(location),
-        }
-    }
-
-    fn remove(&mut self, location: &Location) {
-        match self {
-            Self::Everybody => {}
-            Self::These(places) => drop(places.remove(location)),
-        }
-    }
-}
-
-impl Speaker {
+impl Sessions {
     /// Who was there before, as that process has left it, or that this is not known; before any peer is added.
     /// `configured` says of a place whether somebody is expected there, and whether as one of a listen range.
     pub(crate) fn set_present(
@@ -74,12 +39,12 @@ impl Speaker {
     }
 
     /// What it had is here, or on its way here: its session goes on.
-    pub(super) fn goes_on(&mut self, location: &Location) {
+    pub(crate) fn goes_on(&mut self, location: &Location) {
         self.awaited.remove(location);
     }
 
     /// The session does not go on after all.
-    pub(super) fn await_again(&mut self, location: Location, dynamic: bool) {
+    pub(crate) fn await_again(&mut self, location: Location, dynamic: bool) {
         if let Awaited::These(places) = &mut self.awaited {
             places.insert(location, dynamic);
         }
@@ -94,7 +59,7 @@ impl Speaker {
     }
 
     /// Notes for the next process whether a peer has routes here.
-    pub(super) fn note_presence(&mut self, index: PeerIndex) {
+    pub(crate) fn note_presence(&mut self, index: PeerIndex) {
         let Some(slot) = self.slots.get_mut(&index) else { return };
         let has_routes =
             slot.session.state() == State::Established || slot.session.retained().next().is_some();
@@ -118,13 +83,13 @@ impl Speaker {
 
     /// Whether the peers have sent everything they have since this process started, or have had their time: a peer
     /// without End-of-RIB is taken to be done when it has been quiet.
-    pub(crate) fn is_synced(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_synced(&mut self, settings: &Settings, now: Instant) -> bool {
         if self.synced {
             return true;
         }
         self.end_waiting(now);
-        let is_replaying = self.slots.values().any(Slot::is_replaying);
-        let is_over = now.saturating_duration_since(self.started) >= self.settings.sync;
+        let is_replaying = self.are_replaying();
+        let is_over = now.saturating_duration_since(self.started) >= settings.sync;
         self.synced = !is_replaying
             && match &self.awaited {
                 _ if is_over => true,
@@ -140,11 +105,11 @@ impl Speaker {
     }
 
     /// Which stale routes the rib is to keep; `None` while what peers have sent is still being replayed.
-    pub(crate) fn stale(&mut self, now: Instant) -> Option<Stale> {
-        if self.is_synced(now) {
+    pub(crate) fn stale(&mut self, settings: &Settings, now: Instant) -> Option<Stale> {
+        if self.is_synced(settings, now) {
             return Some(Stale::Goes);
         }
-        if self.slots.values().any(Slot::is_replaying) {
+        if self.are_replaying() {
             return None;
         }
         Some(match (&self.awaited, &self.present) {
@@ -202,7 +167,7 @@ impl Speaker {
                     || self.slots.values().any(|slot| slot.holds_restart_up(now))
             }
             Awaited::These(places) => {
-                self.slots.values().any(Slot::is_replaying)
+                self.are_replaying()
                     || places.iter().any(|(location, dynamic)| {
                         let slot = self.locations.get(location).and_then(|index| self.slots.get(index));
                         slot.map_or(!dynamic, |slot| slot.holds_restart_up(now))

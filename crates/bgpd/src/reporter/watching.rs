@@ -7,11 +7,12 @@ use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::{DownReason, State};
 use holdfast_bgp_wire::Open;
 
-use super::{Speaker, slot::Slot};
+use super::Reporter;
 use crate::{
-    config::octets,
+    config::{Settings, octets},
     connection::Connection,
     location::Location,
+    sessions::{Sessions, slot::Slot},
     watch::{Watcher, unix_microseconds},
 };
 
@@ -27,11 +28,11 @@ fn number(state: State) -> u32 {
     }
 }
 
-impl Speaker {
+impl Reporter {
     /// The session is up.
-    pub(crate) fn watch_up(&mut self, index: PeerIndex) {
+    pub(crate) fn watch_up(&mut self, sessions: &Sessions, settings: &Settings, index: PeerIndex) {
         if !self.watchers.is_empty()
-            && let Some(up) = self.watched_peer(index)
+            && let Some(up) = watched_peer(sessions, settings, index)
         {
             self.watchers.tell(|_| true, &What::Up(up));
         }
@@ -54,14 +55,15 @@ impl Speaker {
 
     /// Its state may be another.
     #[cold]
-    pub(crate) fn watch_state(&mut self, index: PeerIndex) {
-        let Some(slot) = self.slots.get_mut(&index) else { return };
+    pub(crate) fn watch_state(&mut self, sessions: &mut Sessions, settings: &Settings, index: PeerIndex) {
+        let Some(slot) = sessions.slot_mut(index) else { return };
         let now = slot.session.state();
         let old = slot.watched.replace(now).unwrap_or(State::Idle);
         if old == now {
             return;
         }
-        let connection = slot.session.connection().and_then(|(id, _)| self.connections.get(&(index, id)));
+        let Some(slot) = sessions.slot(index) else { return };
+        let connection = slot.session.connection().and_then(|(id, _)| sessions.connection((index, id)));
         let remote = connection.map(|connection| connection.remote.ip());
         let address = match (&slot.neighbor.location, remote) {
             (Location::Neighbor(_), Some(remote)) => remote,
@@ -74,65 +76,69 @@ impl Speaker {
             address: octets(address),
             local_address: octets(local.unwrap_or_else(unspecified)),
             asn: slot.session.negotiated().map_or(slot.neighbor.configured_asn().0, |agreed| agreed.asn.0),
-            local_asn: self.settings.asn.0,
+            local_asn: settings.asn.0,
             old: number(old),
             new: number(now),
         };
         self.watchers.tell(|wants| wants.received_all, &What::State(state));
     }
 
-    /// A session that is up; `None` if it is not.
-    fn watched_peer(&self, index: PeerIndex) -> Option<api::WatchedPeer> {
-        let slot = self.slots.get(&index)?;
-        let negotiated = slot.session.negotiated()?;
-        let (_, connection) = self.session_connection(index)?;
-        Some(api::WatchedPeer {
-            number: index.0.into(),
-            name: slot.neighbor.name.clone(),
-            address: octets(connection.remote.ip()),
-            local_address: octets(connection.local.ip()),
-            port: connection.remote.port().into(),
-            local_port: connection.local.port().into(),
-            asn: negotiated.asn.0,
-            local_asn: self.settings.asn.0,
-            router_id: negotiated.router_id.bits(),
-            four_octet_as: negotiated.four_octet_as,
-            sent_open: self.sent_open(slot, connection),
-            received_open: received_open(slot, connection),
-            add_path: negotiated.identifiers_received.len() == negotiated.families.len(),
-            add_path_afis: negotiated.identifiers_received.iter().map(|family| family.afi.0.into()).collect(),
-        })
-    }
-
-    /// Of a session that this process has taken over, an OPEN that says the same.
-    fn sent_open(&self, slot: &Slot, connection: &Connection) -> Vec<u8> {
-        if !connection.sent_open.is_empty() {
-            return connection.sent_open.clone();
-        }
-        let open = Open {
-            asn: self.settings.asn,
-            hold_time: slot.neighbor.source.hold_time.as_secs() as u16,
-            router_id: self.settings.router_id,
-            capabilities: slot.session.offered(),
-        };
-        open.encode()
-    }
-
     /// Begins to watch: what is up already comes first.
-    pub(crate) fn watch(&mut self, wants: WatchRequest) -> Option<Rc<Watcher>> {
+    pub(crate) fn watch(
+        &mut self,
+        sessions: &mut Sessions,
+        settings: &Settings,
+        wants: WatchRequest,
+    ) -> Option<Rc<Watcher>> {
         let watcher = self.watchers.add(wants)?;
         let at = unix_microseconds();
-        let indexes: Vec<_> = self.slots.keys().copied().collect();
-        for index in indexes {
-            if let Some(slot) = self.slots.get_mut(&index) {
+        for index in sessions.indexes() {
+            if let Some(slot) = sessions.slot_mut(index) {
                 slot.watched = Some(slot.session.state());
             }
-            if let Some(up) = self.watched_peer(index) {
+            if let Some(up) = watched_peer(sessions, settings, index) {
                 watcher.push(at, &What::Up(up));
             }
         }
         Some(watcher)
     }
+}
+
+/// A session that is up; `None` if it is not.
+fn watched_peer(sessions: &Sessions, settings: &Settings, index: PeerIndex) -> Option<api::WatchedPeer> {
+    let slot = sessions.slot(index)?;
+    let negotiated = slot.session.negotiated()?;
+    let (_, connection) = sessions.session_connection(index)?;
+    Some(api::WatchedPeer {
+        number: index.0.into(),
+        name: slot.neighbor.name.clone(),
+        address: octets(connection.remote.ip()),
+        local_address: octets(connection.local.ip()),
+        port: connection.remote.port().into(),
+        local_port: connection.local.port().into(),
+        asn: negotiated.asn.0,
+        local_asn: settings.asn.0,
+        router_id: negotiated.router_id.bits(),
+        four_octet_as: negotiated.four_octet_as,
+        sent_open: sent_open(settings, slot, connection),
+        received_open: received_open(slot, connection),
+        add_path: negotiated.identifiers_received.len() == negotiated.families.len(),
+        add_path_afis: negotiated.identifiers_received.iter().map(|family| family.afi.0.into()).collect(),
+    })
+}
+
+/// Of a session that this process has taken over, an OPEN that says the same.
+fn sent_open(settings: &Settings, slot: &Slot, connection: &Connection) -> Vec<u8> {
+    if !connection.sent_open.is_empty() {
+        return connection.sent_open.clone();
+    }
+    let open = Open {
+        asn: settings.asn,
+        hold_time: slot.neighbor.source.hold_time.as_secs() as u16,
+        router_id: settings.router_id,
+        capabilities: slot.session.offered(),
+    };
+    open.encode()
 }
 
 fn received_open(slot: &Slot, connection: &Connection) -> Vec<u8> {

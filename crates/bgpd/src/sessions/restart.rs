@@ -12,24 +12,15 @@ use std::{
 use holdfast_bgp_session as session;
 use tracing::info;
 
-use super::{Speaker, slot::Slot};
-use crate::config::Neighbor;
+use super::{Sessions, slot::Slot};
+use crate::config::{Neighbor, Settings};
 
 /// How often it is looked at whether the restart is over.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of a restart of our own.
-#[derive(Debug, Default)]
-pub(crate) struct Restart {
-    /// The kernel has kept our routes.
-    routes_kept: bool,
-    /// It is under way; when it is looked at again.
-    next_look: Option<Instant>,
-}
-
 impl Slot {
     /// The peer keeps what it was told before our restart: what it is to be told waits.
-    pub(super) fn defers(&self) -> bool {
+    pub(crate) fn defers(&self) -> bool {
         self.session.config().restarting
     }
 
@@ -43,48 +34,42 @@ impl Slot {
     }
 }
 
-impl Restart {
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.next_look
-    }
-}
-
-impl Speaker {
+impl Sessions {
     /// What ran before has left its routes in the kernel: only before the first peer.
     pub(crate) fn set_routes_kept(&mut self, kept: bool) {
-        self.restart = Restart { routes_kept: kept, next_look: kept.then_some(self.started) };
+        (self.routes_kept, self.next_look) = (kept, kept.then_some(self.started));
     }
 
     /// What a new session of a peer begins with.
-    pub(super) fn session_config(&self, neighbor: &Neighbor) -> session::PeerConfig {
-        let config = neighbor.session(&self.settings);
+    pub(crate) fn session_config(&self, neighbor: &Neighbor, settings: &Settings) -> session::PeerConfig {
+        let config = neighbor.session(settings);
         let helped = config.graceful_restart == session::Graceful::Full;
         session::PeerConfig {
-            restarting: helped && self.restart.next_look.is_some(),
-            forwarding: self.restart.routes_kept,
+            restarting: helped && self.next_look.is_some(),
+            forwarding: self.routes_kept,
             ..config
         }
     }
 
     /// Whether the tables are what they were before our restart, or there was time enough for that.
-    fn is_restart_over(&self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.started) >= self.settings.sync {
-            return !self.slots.values().any(Slot::is_replaying);
+    fn is_restart_over(&self, settings: &Settings, now: Instant) -> bool {
+        if now.saturating_duration_since(self.started) >= settings.sync {
+            return !self.are_replaying();
         }
         !self.holds_restart_up(now)
     }
 
     /// Ends the restart if everybody has sent what they have, or had their time.
-    pub(super) fn look_at_restart(&mut self, now: Instant) {
-        let due = self.restart.next_look.is_some_and(|at| at <= now);
+    pub(crate) fn look_at_restart(&mut self, settings: &Settings, now: Instant) {
+        let due = self.next_look.is_some_and(|at| at <= now);
         if !due {
             return;
         }
-        if !self.is_restart_over(now) {
-            self.restart.next_look = Some(now + LOOK);
+        if !self.is_restart_over(settings, now) {
+            self.next_look = Some(now + LOOK);
             return;
         }
-        self.restart.next_look = None;
+        self.next_look = None;
         if !self.slots.values().any(Slot::defers) {
             return;
         }

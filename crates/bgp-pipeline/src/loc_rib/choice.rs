@@ -1,0 +1,107 @@
+//! Which path of a prefix is the best one now.
+
+use holdfast_types::{IpPrefix, Prefix};
+
+use super::{edit::Edit, scratch::Scratch, update::PrefixUpdate};
+use crate::{
+    decision::Comparison,
+    path::{Flags, Path},
+};
+
+impl<P: IpPrefix> PrefixUpdate<'_, P> {
+    /// The long way: changes the paths and has all of them compared.
+    pub(super) fn choose_again(
+        &mut self,
+        prefix: P,
+        word: u64,
+        change: impl FnOnce(&mut Vec<Path>),
+    ) -> Option<u64> {
+        let mut room = std::mem::take(self.room);
+        self.lists.load(word, &mut room.paths);
+        let old = room.paths[0].if_best();
+        let multipath = self.core.speaker.max_paths > 1;
+        if multipath {
+            room.before.clone_from(&room.paths);
+        }
+        change(&mut room.paths);
+        let new = self.decide(prefix.into(), &mut room);
+        self.count_best(old, new);
+        self.announce(prefix, old, new, multipath && differ(&room.before, &room.paths));
+        let word = self.lists.store(word, &room.paths);
+        *self.room = room;
+        word
+    }
+
+    /// What becomes of the choice when a path (or none) is another (or gone): the new one is best, the best
+    /// stays, or all have to be compared.
+    pub(super) fn challenge(
+        &mut self,
+        prefix: Prefix,
+        old: Path,
+        new: Path,
+        edit: Edit,
+        best: Path,
+    ) -> Comparison {
+        if self.core.speaker.max_paths > 1 || old.is_some() && !self.is_beneath(prefix, old, best) {
+            return Comparison::AskAll;
+        }
+        let new = match edit {
+            Edit::Put(_) => *self.offered.get_or_insert_with(|| self.core.candidate(prefix, 0, new)),
+            Edit::Remove(_) | Edit::Suppress(..) | Edit::Visit => self.core.candidate(prefix, 0, new),
+        };
+        let Some(new) = new else { return Comparison::Worse };
+        match self.core.candidate(prefix, 0, best) {
+            Some(best) => self.core.compare(&new, &best),
+            None => Comparison::AskAll,
+        }
+    }
+
+    /// Whether the choice among the others cannot be another without this path.
+    pub(super) fn is_beneath(&mut self, prefix: Prefix, path: Path, best: Path) -> bool {
+        if path.is_best() {
+            return false;
+        }
+        if !path.is_accepted() || path.is_suppressed() {
+            return true;
+        }
+        // Its next hop may have become unreachable a moment ago: then it did take part.
+        let Some(lost) = self.core.candidate(prefix, 0, path) else { return false };
+        let best = self.core.candidate(prefix, 0, best);
+        best.is_some_and(|best| self.core.is_beneath(&lost, &best))
+    }
+
+    /// Chooses among all.
+    pub(super) fn decide(&mut self, prefix: Prefix, room: &mut Scratch) -> Path {
+        let Scratch { paths, decision, .. } = room;
+        let best = decision.choose(self.core, prefix, paths);
+        let max_paths = usize::from(self.core.speaker.max_paths);
+        if max_paths > 1 {
+            paths.iter_mut().for_each(|path| path.flags.set(Flags::MULTIPATH, false));
+            for index in decision.equal_cost(self.core, max_paths) {
+                paths[index].flags.set(Flags::MULTIPATH, true);
+            }
+        }
+        mark(paths, best)
+    }
+}
+
+/// Puts the best in front and marks it, and no other.
+pub(super) fn mark(paths: &mut [Path], best: Option<usize>) -> Path {
+    paths.iter_mut().for_each(|path| path.flags.set(Flags::BEST, false));
+    let Some(best) = best else { return Path::NONE };
+    paths.swap(0, best);
+    paths[0].flags.set(Flags::BEST, true);
+    paths[0]
+}
+
+/// Whether another set of paths shares the traffic.
+pub(super) fn differ(before: &[Path], after: &[Path]) -> bool {
+    let used = |paths: &[Path]| {
+        let mut used: Vec<(u16, u32)> = Vec::new();
+        let shares = paths.iter().filter(|path| path.flags.has(Flags::MULTIPATH));
+        used.extend(shares.map(|path| (path.source.0, path.set.0)));
+        used.sort_unstable();
+        used
+    };
+    used(before) != used(after)
+}
