@@ -41,7 +41,7 @@ pub mod metrics;
 pub mod profile;
 
 pub use binary::{Binary, BinaryError};
-pub use configured::{Configured, serve_configured};
+pub use configured::{Configured, Part, ROWS, serve_configured};
 pub use descriptor::{Command, DescriptorError, End, OLD_TRANSPORT, PROTOCOL, Process, Processes, User};
 pub use holdfast_sandbox::{
     CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, Rights, Settings, status,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     time::{Duration, Instant},
 };
 
@@ -63,6 +64,15 @@ impl<P: Protocol> Default for Neighbours<P> {
 impl<P: Protocol> Neighbours<P> {
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (P::Address, &Neighbour)> {
         self.0.iter().map(|(address, neighbour)| (*address, neighbour))
+    }
+
+    /// From the first address after one.
+    pub(crate) fn after(
+        &self,
+        address: Option<P::Address>,
+    ) -> impl Iterator<Item = (P::Address, &Neighbour)> {
+        let from = address.map_or(Bound::Unbounded, Bound::Excluded);
+        self.0.range((from, Bound::Unbounded)).map(|(address, neighbour)| (*address, neighbour))
     }
 
     pub(crate) fn get_mut(&mut self, address: P::Address) -> Option<&mut Neighbour> {
