@@ -66,6 +66,7 @@ pub static PROCESS: Process = Process {
     after: &[],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

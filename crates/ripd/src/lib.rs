@@ -45,6 +45,7 @@ pub static PROCESS: Process = Process {
     after: &["rib"],
     feeds: &["rib"],
     end: End::Killed,
+    hang_limit: None,
     section: Some(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
     routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS }),
     shows: &[

@@ -22,6 +22,7 @@ pub static PROCESS: Process = Process {
     after: &[],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: Some(OwnSection { key: "echo", table: &SECTION, check: None }),
     routing: None,
     shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
