@@ -91,6 +91,11 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         self.table.len()
     }
 
+    /// Whether [`Settings::max_routes`](crate::Settings::max_routes) are there.
+    pub fn is_full(&self) -> bool {
+        self.table.len() >= self.settings.max_routes
+    }
+
     /// How many routes were ignored because the table was full.
     pub fn ignored_routes(&self) -> u64 {
         self.excess.ignored
