@@ -68,6 +68,7 @@ pub static PROCESS: Process = Process {
     after: &["rib", "transport", "rpki"],
     feeds: &["rib"],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

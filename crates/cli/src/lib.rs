@@ -55,7 +55,11 @@ pub enum Command {
     /// Prints what a configuration may say: the JSON schema, for editors.
     Schema(schema::Schema),
     /// Shows the state of the router.
-    #[command(infer_subcommands = true)]
+    #[command(
+        infer_subcommands = true,
+        after_help = "A process with a section of its own answers to its name: `holdfast show rip`. \
+                      `holdfast show rip --help` lists its commands."
+    )]
     Show {
         /// How to answer.
         #[command(flatten)]
@@ -170,10 +174,13 @@ pub struct Call {
     resolve: Option<String>,
 }
 
+/// What a process of this build shows: each command of `holdfast show NAME`, and what that is.
+pub type Commands<'a> = dyn Fn(&str) -> Vec<(&'static str, &'static str)> + 'a;
+
 impl Command {
     /// Carries the command out, on standard output and standard error. `schema` is that of the routers of this build.
-    pub fn run(mut self, schema: Schema) -> ExitCode {
-        if let Err(error) = self.settle(schema) {
+    pub fn run(mut self, schema: Schema, commands: &Commands<'_>) -> ExitCode {
+        if let Err(error) = self.settle(schema, commands) {
             error.exit();
         }
         let json = self.wants_json();
@@ -193,9 +200,11 @@ impl Command {
     ///
     /// # Errors
     /// Words that no process takes.
-    fn settle(&mut self, schema: Schema) -> Result<(), clap::Error> {
+    fn settle(&mut self, schema: Schema, commands: &Commands<'_>) -> Result<(), clap::Error> {
         match self {
-            Self::Show { options, what: show::What::Own(words) } => show::own::settle(words, schema, options),
+            Self::Show { options, what: show::What::Own(words) } => {
+                show::own::settle(words, schema, commands, options)
+            }
             _ => Ok(()),
         }
     }

@@ -1,6 +1,10 @@
 //! The backend, and the order in which it is used.
 
-use std::{cell::RefCell, time::Instant};
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    time::{Duration, Instant},
+};
 
 use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
@@ -15,7 +19,10 @@ use holdfast_process::{
 };
 use holdfast_sockets::Place;
 use holdfast_xrl::{ErrorKind, XrlError};
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::{
+    sync::{Mutex, MutexGuard, watch},
+    time::sleep,
+};
 use tracing::{Instrument, Span, error, info, warn};
 
 use crate::{
@@ -25,6 +32,9 @@ use crate::{
     metrics::Applying,
     pace::Pace,
 };
+
+/// Pause between two lines about what the backend refuses.
+const REFUSALS: Duration = Duration::from_secs(10);
 
 /// What the process does for one table, apart from its interfaces to others.
 pub struct Engine {
@@ -43,6 +53,8 @@ pub struct Engine {
     turn: Mutex<()>,
     pace: RefCell<Pace>,
     pub(crate) losses: watch::Sender<Loss>,
+    /// How often the backend has refused something.
+    refused: watch::Sender<u64>,
     pub(crate) interfaces: Interfaces,
     pub(crate) applying: Applying,
     arriving: Point,
@@ -88,6 +100,7 @@ impl Engine {
             turn: Mutex::new(()),
             pace: RefCell::default(),
             losses: watch::Sender::default(),
+            refused: watch::Sender::default(),
             interfaces: Interfaces::new(part),
             applying: Applying::default(),
             arriving: boot.profile.point(&FEA_IN),
@@ -294,6 +307,31 @@ impl Engine {
         }
     }
 
+    /// Says what the backend refuses, for ever: the last of what was refused since the line before. The rib does not know
+    /// of it, and shows such a route as any other.
+    pub(crate) async fn say_refusals(&self) -> Infallible {
+        let (mut refusals, mut said) = (self.refused.subscribe(), 0);
+        loop {
+            let refused = *refusals.borrow_and_update();
+            // Another backend begins at 0.
+            let refusals_since = refused.checked_sub(said).unwrap_or(refused);
+            said = refused;
+            if refusals_since > 0
+                && let Some(RouteError { prefix, error }) = self.status().last_errors.pop()
+            {
+                warn!(
+                    event = "routes-refused",
+                    refused = refusals_since,
+                    route = prefix,
+                    "the kernel refuses it: {error}"
+                );
+                sleep(REFUSALS).await;
+            } else if refusals.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     pub(crate) fn interface_changed(&self, index: u32, usable: bool) {
         self.on_interfaces(|backend| backend.fib.interface_changed(index, usable));
     }
@@ -349,6 +387,8 @@ impl Engine {
         let backend =
             backend.as_mut().ok_or_else(|| XrlError::failed_precondition("the fea is shut down"))?;
         let done = act(backend).map_err(|error| XrlError::unavailable(error.to_string()));
+        let refused = backend.fib.report().counters.errors;
+        self.refused.send_if_modified(|known| std::mem::replace(known, refused) != refused);
         if let Some(reason) = backend.fib.take_loss() {
             self.span.in_scope(|| warn!(event = "kernel-loss", reason, "the kernel has lost routes"));
             self.lose(&reason);

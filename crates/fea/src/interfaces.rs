@@ -1,8 +1,8 @@
 //! The interfaces as they are now, and what each listener has been told of them.
 
 use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
 };
 
 use holdfast_api::fea::v1::{Address, Interface as ApiInterface, InterfaceEvent};
@@ -36,23 +36,49 @@ impl Part {
 /// All interfaces. Listeners are not queued for: each compares with what it has said, so a slow one skips
 /// states in between and costs no memory.
 pub(crate) struct Interfaces {
-    known: RefCell<BTreeMap<u32, Interface>>,
+    known: RefCell<BTreeMap<u32, Known>>,
     part: RefCell<Part>,
+    births: Cell<u64>,
+    overruns: Cell<u64>,
     /// 0 until the kernel has been asked.
     version: watch::Sender<u64>,
+}
+
+/// An interface, and which of all: its number may have been another one's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Known {
+    birth: u64,
+    interface: Interface,
+}
+
+/// What a listener has been told.
+pub(crate) struct Told {
+    known: BTreeMap<u32, Known>,
+    overruns: u64,
 }
 
 impl Interfaces {
     /// None are known yet.
     pub(crate) fn new(part: Part) -> Self {
-        Self { known: RefCell::default(), part: RefCell::new(part), version: watch::Sender::new(0) }
+        Self {
+            known: RefCell::default(),
+            part: RefCell::new(part),
+            births: Cell::new(0),
+            overruns: Cell::new(0),
+            version: watch::Sender::new(0),
+        }
     }
 
     /// What there is now.
     pub(crate) fn replace(&self, known: impl IntoIterator<Item = Interface>) {
-        let known = known.into_iter().map(|interface| (interface.index, interface)).collect();
+        let known = known.into_iter().map(|interface| (interface.index, self.born(interface))).collect();
         self.known.replace(known);
         self.version.send_modify(|version| *version += 1);
+    }
+
+    fn born(&self, interface: Interface) -> Known {
+        self.births.update(|births| births + 1);
+        Known { birth: self.births.get(), interface }
     }
 
     /// Shows this part from now on.
@@ -74,7 +100,16 @@ impl Interfaces {
     }
 
     pub(crate) fn changed(&self, interface: Interface) {
-        self.known.borrow_mut().insert(interface.index, interface);
+        match self.known.borrow_mut().entry(interface.index) {
+            Entry::Occupied(known) => known.into_mut().interface = interface,
+            Entry::Vacant(place) => drop(place.insert(self.born(interface))),
+        }
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Notices were lost: a death with a birth after it may have been among them.
+    pub(crate) fn overrun(&self) {
+        self.overruns.update(|overruns| overruns + 1);
         self.version.send_modify(|version| *version += 1);
     }
 
@@ -86,22 +121,26 @@ impl Interfaces {
     /// Whether the interface, as it is now, is one of those that are shown, or was one as it was known before.
     pub(crate) fn concern(&self, now: &Interface) -> bool {
         let (known, part) = (self.known.borrow(), self.part.borrow());
-        let master = |interface: &Interface| known.get(&interface.master).map(|master| master.name.as_str());
-        let before = known.get(&now.index);
-        before.into_iter().chain([now]).any(|interface| part.has(interface, master(interface)))
+        let before = known.get(&now.index).map(|known| &known.interface);
+        before.into_iter().chain([now]).any(|interface| part.has(interface, master(&known, interface)))
     }
 
     /// Those that are shown.
     pub(crate) fn shown(&self) -> BTreeMap<u32, Interface> {
+        self.part().into_iter().map(|(index, known)| (index, known.interface)).collect()
+    }
+
+    fn part(&self) -> BTreeMap<u32, Known> {
         let (known, part) = (self.known.borrow(), self.part.borrow());
-        let master = |interface: &Interface| known.get(&interface.master).map(|master| master.name.as_str());
-        let shown = known.iter().filter(|(_, interface)| part.has(interface, master(interface)));
-        shown.map(|(index, interface)| (*index, interface.clone())).collect()
+        let is_shown = |it: &Known| part.has(&it.interface, master(&known, &it.interface));
+        let shown = known.iter().filter(|(_, it)| is_shown(it));
+        shown.map(|(index, it)| (*index, it.clone())).collect()
     }
 
     /// The number of the interface with this name.
     pub(crate) fn index(&self, name: &str) -> Option<u32> {
-        self.known.borrow().values().find(|interface| interface.name == name).map(|interface| interface.index)
+        let known = self.known.borrow();
+        known.values().map(|known| &known.interface).find(|known| known.name == name).map(|known| known.index)
     }
 
     /// Those with one of these names that can carry something, with their numbers. They need not be shown.
@@ -110,7 +149,8 @@ impl Interfaces {
             return BTreeMap::new();
         }
         let known = self.known.borrow();
-        let usable = known.values().filter(|known| known.usable() && names.contains(&known.name));
+        let known = known.values().map(|known| &known.interface);
+        let usable = known.filter(|known| known.usable() && names.contains(&known.name));
         usable.map(|interface| (interface.name.clone(), interface.index)).collect()
     }
 
@@ -120,19 +160,34 @@ impl Interfaces {
     }
 
     /// What a listener has not been told yet; it has been told afterwards.
-    pub(crate) fn news(&self, told: &mut BTreeMap<u32, Interface>) -> Vec<InterfaceEvent> {
-        let known = self.shown();
-        let gone = told.extract_if(.., |index, _| !known.contains_key(index));
+    pub(crate) fn news(&self, told: &mut Told) -> Vec<InterfaceEvent> {
+        let known = self.part();
+        let is_gone = |index: &u32, it: &mut Known| known.get(index).is_none_or(|now| now.birth != it.birth);
+        let gone = told.known.extract_if(.., is_gone);
         let mut news: Vec<_> =
             gone.map(|(gone, _)| InterfaceEvent { gone, ..InterfaceEvent::default() }).collect();
-        for (index, interface) in known.iter() {
-            if told.get(index) != Some(interface) {
-                news.push(InterfaceEvent { interface: Some(api(interface)), ..InterfaceEvent::default() });
-                told.insert(*index, interface.clone());
+        if std::mem::replace(&mut told.overruns, self.overruns.get()) != self.overruns.get() {
+            news.push(InterfaceEvent { overrun: true, ..InterfaceEvent::default() });
+        }
+        for (index, now) in known {
+            if told.known.get(&index) != Some(&now) {
+                let interface = Some(api(&now.interface));
+                news.push(InterfaceEvent { interface, ..InterfaceEvent::default() });
+                told.known.insert(index, now);
             }
         }
         news
     }
+
+    /// Of a listener who is told everything at first.
+    pub(crate) fn nothing_told(&self) -> Told {
+        Told { known: BTreeMap::new(), overruns: self.overruns.get() }
+    }
+}
+
+/// The name of the interface that another one is enslaved to.
+fn master<'k>(known: &'k BTreeMap<u32, Known>, interface: &Interface) -> Option<&'k str> {
+    known.get(&interface.master).map(|master| master.interface.name.as_str())
 }
 
 /// As shown and sent to others.
@@ -170,9 +225,10 @@ mod tests {
         all
     }
 
-    /// Events as (index, up) or (index, gone).
+    /// Events as (index, up), (index, gone), or (0, overrun).
     fn short(events: Vec<InterfaceEvent>) -> Vec<(u32, &'static str)> {
         let word = |event: InterfaceEvent| match event.interface {
+            _ if event.overrun => (0, "overrun"),
             Some(interface) if interface.up => (interface.index, "up"),
             Some(interface) => (interface.index, "down"),
             None => (event.gone, "gone"),
@@ -183,7 +239,7 @@ mod tests {
     #[test]
     fn a_listener_is_told_everything_once_and_then_the_differences() {
         let interfaces = known([interface(1, true), interface(2, false)]);
-        let mut told = BTreeMap::new();
+        let mut told = interfaces.nothing_told();
         assert_eq!(short(interfaces.news(&mut told)), [(1, "up"), (2, "down")]);
         assert!(interfaces.news(&mut told).is_empty());
         interfaces.changed(interface(2, true));
@@ -199,7 +255,7 @@ mod tests {
         let (inside, outside) = (known(all.clone()), known(all));
         inside.show(Part::Inside("blue".into()));
         outside.show(Part::Outside(["blue".into(), "green".into()].into()));
-        let (mut told_inside, mut told_outside) = (BTreeMap::new(), BTreeMap::new());
+        let (mut told_inside, mut told_outside) = (inside.nothing_told(), outside.nothing_told());
         assert_eq!(short(inside.news(&mut told_inside)), [(2, "up"), (9, "up")]);
         assert_eq!(short(outside.news(&mut told_outside)), [(1, "up"), (3, "up")]);
         for interfaces in [&inside, &outside] {
@@ -221,7 +277,7 @@ mod tests {
     #[test]
     fn a_slow_listener_is_told_the_state_and_not_the_story() {
         let interfaces = known([interface(1, true)]);
-        let mut told = BTreeMap::new();
+        let mut told = interfaces.nothing_told();
         interfaces.news(&mut told);
         for _ in 0..1000 {
             interfaces.changed(interface(1, false));
@@ -230,6 +286,30 @@ mod tests {
             interfaces.gone(9);
         }
         assert!(interfaces.news(&mut told).is_empty());
+    }
+
+    #[test]
+    fn an_interface_that_was_made_again_under_its_number_is_gone_first() {
+        let interfaces = known([interface(1, true), interface(2, true)]);
+        let mut told = interfaces.nothing_told();
+        interfaces.news(&mut told);
+        interfaces.gone(2);
+        interfaces.changed(interface(2, true));
+        assert_eq!(short(interfaces.news(&mut told)), [(2, "gone"), (2, "up")]);
+        assert!(interfaces.news(&mut told).is_empty());
+    }
+
+    #[test]
+    fn a_listener_is_told_of_an_overrun_once_and_not_of_those_before_it_came() {
+        let interfaces = known([interface(1, true)]);
+        let mut early = interfaces.nothing_told();
+        interfaces.news(&mut early);
+        interfaces.overrun();
+        interfaces.overrun();
+        interfaces.changed(interface(1, false));
+        assert_eq!(short(interfaces.news(&mut early)), [(0, "overrun"), (1, "down")]);
+        assert!(interfaces.news(&mut early).is_empty());
+        assert_eq!(short(interfaces.news(&mut interfaces.nothing_told())), [(1, "down")]);
     }
 
     #[test]

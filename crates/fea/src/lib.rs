@@ -66,6 +66,7 @@ pub static PROCESS: Process = Process {
     after: &[],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],
@@ -96,7 +97,9 @@ fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     let known = Rc::clone(engine);
     let links = move |wanted: &BTreeSet<String>| known.interfaces.usable(wanted);
     let links = sockets.follow_links(engine.interfaces.versions(), links);
-    let hearing = async move { _ = tokio::join!(discovery, place, links) };
+    let known = Rc::clone(engine);
+    let refusals = async move { known.say_refusals().await };
+    let hearing = async move { _ = tokio::join!(discovery, place, links, refusals) };
     let hearing = spawn_task(hearing.instrument(boot.span()));
     boot.node.serve(SocketDispatcher::new(sockets));
     hearing.abort_handle()

@@ -60,6 +60,7 @@ fn pass_on(engine: &Engine, event: MonitorEvent) {
                 "the kernel's notices about interfaces overran: comparing everything"
             );
             engine.interfaces_unknown();
+            engine.interfaces.overrun();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `fea.v1` over the engine.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::rc::Rc;
 
 use holdfast_api::{
     fea::v1::{
@@ -56,7 +56,7 @@ impl FeaServer for FeaService {
         let interfaces = &self.engine.interfaces;
         interfaces.are_known().await;
         let mut versions = interfaces.versions();
-        let mut told = BTreeMap::new();
+        let mut told = interfaces.nothing_told();
         let mut synced = false;
         loop {
             versions.mark_unchanged();

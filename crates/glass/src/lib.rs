@@ -39,6 +39,7 @@ pub static PROCESS: Process = Process {
     after: &["transport", "bgp"],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

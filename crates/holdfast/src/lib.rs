@@ -100,7 +100,7 @@ pub fn main_with(additions: Additions) -> ExitCode {
     };
     match command_line().command {
         Command::Run(run) => run.run(parts),
-        Command::Operator(command) => command.run(parts.schema),
+        Command::Operator(command) => command.run(parts.schema, &|process| parts.shows(process)),
         Command::Speaker(speaker) => speaker.run(),
         Command::SpkiCache(cache) => cache.run(),
         Command::Formats => formats(&parts),

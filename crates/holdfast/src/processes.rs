@@ -72,6 +72,12 @@ impl Parts {
         Ok(Self { runnable, processes, schema })
     }
 
+    /// What `holdfast show` says of a process: the commands, each with what it shows.
+    pub(crate) fn shows(&self, process: &str) -> Vec<(&'static str, &'static str)> {
+        let commands = self.processes.named(process).map_or([].as_slice(), |process| process.shows);
+        commands.iter().map(|command| (command.name, command.doc)).collect()
+    }
+
     /// Runs the process that the command line names, and only names; all parts again: it names none.
     pub(crate) fn run(mut self) -> Result<ExitCode, Self> {
         let mut arguments = std::env::args_os().skip(1);

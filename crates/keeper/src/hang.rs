@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a process may be silent, unless the configuration says otherwise.
+use holdfast_process::HangLimit;
+
+/// How long a process may be silent, unless the configuration or its descriptor says otherwise.
 pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(2);
 /// Turns of the asker in that time.
 const TURNS: u32 = 8;
@@ -95,7 +97,11 @@ pub(crate) struct Hangs {
 #[derive(Debug)]
 struct Life {
     name: String,
+    /// Where it has another limit than the router's.
+    own: Option<HangLimit>,
     stage: Stage,
+    /// When it was asked the last time.
+    asked: Option<Instant>,
     /// It has been asked and has not answered.
     silence: Option<Silence>,
 }
@@ -141,13 +147,17 @@ impl Hangs {
         self.last_turn = None;
     }
 
-    /// How often there is to be a [turn](Self::turn); `None`: none.
+    /// How often there is to be a [turn](Self::turn): as those wish who have the shortest limit; `None`: never.
     pub(crate) fn interval(&self) -> Option<Duration> {
-        Some(self.limit / TURNS).filter(|interval| !interval.is_zero())
+        let limits = self.lives.values().map(|life| life.limit(self.limit));
+        let shortest = limits.fold(self.limit, Duration::min);
+        Some(shortest / TURNS).filter(|interval| !interval.is_zero())
     }
 
-    pub(crate) fn born(&mut self, pid: u32, name: &str) {
-        self.lives.insert(pid, Life { name: name.to_owned(), stage: Stage::Starting, silence: None });
+    /// `own` is what its descriptor says.
+    pub(crate) fn born(&mut self, pid: u32, name: &str, own: Option<HangLimit>) {
+        let (name, stage) = (name.to_owned(), Stage::Starting);
+        self.lives.insert(pid, Life { name, own, stage, asked: None, silence: None });
     }
 
     pub(crate) fn died(&mut self, pid: u32) {
@@ -176,16 +186,21 @@ impl Hangs {
 
     /// A turn of the asker, at the latest after each [interval](Self::interval); `look` says what the kernel does of a process.
     pub(crate) fn turn(&mut self, now: Instant, look: impl Fn(u32, &str) -> Sample) -> Turn {
-        let Some(interval) = self.interval() else { return Turn::default() };
+        if self.limit.is_zero() {
+            return Turn::default();
+        }
         let elapsed = self.last_turn.replace(now).map(|last| now.saturating_duration_since(last));
-        // Whatever kept the asker from running may have kept the others from it, too: all begin anew.
-        let elapsed = elapsed.filter(|elapsed| *elapsed < 2 * interval);
         let mut ask = Vec::new();
         for (&pid, life) in &mut self.lives {
+            let interval = life.limit(self.limit) / TURNS;
+            // Whatever kept the asker from running may have kept this one from it, too: it begins anew.
+            let elapsed = elapsed.filter(|elapsed| *elapsed < 2 * interval);
             match &mut life.silence {
                 Some(silence) => silence.goes_on(elapsed, look(pid, &life.name)),
+                // The turns are those of another one, with a shorter limit.
+                None if life.asked.is_some_and(|asked| now < asked + interval) => {}
                 None => {
-                    life.silence = Some(Silence::default());
+                    (life.silence, life.asked) = (Some(Silence::default()), Some(now));
                     ask.push(pid);
                 }
             }
@@ -213,12 +228,21 @@ impl Hangs {
 }
 
 impl Life {
+    /// Its limit, where the router's is this.
+    fn limit(&self, router: Duration) -> Duration {
+        self.own.map_or(router, |own| own.of(router))
+    }
+
     /// How long it may be silent; `None`: nothing more can be done about it.
-    fn patience(&self, limit: Duration, doing: Doing) -> Option<Duration> {
+    fn patience(&self, router: Duration, doing: Doing) -> Option<Duration> {
+        let limit = self.limit(router);
         match (self.stage, doing) {
             (Stage::Killed, _) | (_, Doing::Ended) => None,
             (Stage::Serving, Doing::Running | Doing::Waiting) => Some(limit),
-            (Stage::Starting | Stage::Leaving, _) | (_, Doing::Uninterruptible) => Some(limit * PATIENCE),
+            // A birth takes as long as that of others.
+            (Stage::Starting | Stage::Leaving, _) | (_, Doing::Uninterruptible) => {
+                Some(limit.max(router) * PATIENCE)
+            }
         }
     }
 }
@@ -257,7 +281,7 @@ mod tests {
         fn new() -> Self {
             let mut scene = Self { hangs: Hangs::new(DEFAULT_LIMIT), now: Instant::now(), sample: SLEEPING };
             for (pid, name) in [(MANAGER, "manager"), (FEA, "fea"), (BGP, "bgp")] {
-                scene.hangs.born(pid, name);
+                scene.hangs.born(pid, name, None);
                 scene.hangs.answered(pid);
             }
             scene
@@ -285,7 +309,7 @@ mod tests {
         /// The process of this name has died, and another has begun that answers.
         fn replaced(&mut self, pid: u32, successor: u32, name: &str) {
             self.hangs.died(pid);
-            self.hangs.born(successor, name);
+            self.hangs.born(successor, name, None);
             self.hangs.answered(successor);
         }
     }
@@ -413,7 +437,7 @@ mod tests {
     fn who_has_not_answered_yet_or_has_closed_its_channel_has_more_time() {
         for leaves in [false, true] {
             let mut scene = Scene::new();
-            scene.hangs.born(9, "rib");
+            scene.hangs.born(9, "rib", None);
             if leaves {
                 scene.hangs.answered(9);
                 scene.turn(INTERVAL, &[9]);
@@ -437,6 +461,73 @@ mod tests {
         let mut scene = Scene::new();
         scene.sample.doing = Doing::Ended;
         assert_eq!(scene.until_ended(&[BGP], seconds(60)), None);
+    }
+
+    /// Half a second.
+    const OWN: Duration = Duration::from_millis(500);
+    const BFD: u32 = 7;
+
+    /// With a process that has a limit of its own, and the turns that it needs.
+    fn scene_with_bfd() -> (Scene, Duration) {
+        let mut scene = Scene::new();
+        scene.hangs.born(BFD, "bfd", Some(HangLimit::Exactly(OWN)));
+        scene.hangs.answered(BFD);
+        let interval = scene.hangs.interval().expect("turns");
+        (scene, interval)
+    }
+
+    #[test]
+    fn who_has_a_limit_of_its_own_is_hung_after_that_and_others_after_theirs() {
+        for (silent, limit) in [(BFD, OWN), (BGP, DEFAULT_LIMIT)] {
+            let (mut scene, interval) = scene_with_bfd();
+            assert_eq!(interval, OWN / TURNS);
+            let begin = scene.now;
+            let hung = loop {
+                if let Some(hung) = scene.turn(interval, &[silent]) {
+                    break hung;
+                }
+            };
+            assert_eq!((hung.pid, scene.now - begin), (silent, limit + 2 * interval));
+        }
+    }
+
+    #[test]
+    fn who_has_the_routers_limit_is_asked_no_more_often_for_another_ones() {
+        let (mut scene, interval) = scene_with_bfd();
+        let mut asked = BTreeMap::new();
+        for _ in 0..64 {
+            scene.now += interval;
+            for pid in scene.hangs.turn(scene.now, |_, _| SLEEPING).ask {
+                *asked.entry(pid).or_insert(0) += 1;
+                scene.hangs.answered(pid);
+            }
+        }
+        assert_eq!([BFD, BGP].map(|pid| asked[&pid]), [64, 16]);
+    }
+
+    #[test]
+    fn a_turn_that_is_late_for_a_short_limit_is_not_for_a_long_one() {
+        let (mut scene, interval) = scene_with_bfd();
+        let late = 3 * interval;
+        let begin = scene.now;
+        let hung = loop {
+            if let Some(hung) = scene.turn(late, &[BFD, BGP]) {
+                break hung;
+            }
+        };
+        assert_eq!(hung.pid, BGP, "the other one may not have had a processor");
+        assert!(scene.now - begin < DEFAULT_LIMIT + 3 * late, "{:?}", scene.now - begin);
+    }
+
+    #[test]
+    fn a_birth_takes_as_long_as_that_of_others_and_without_a_limit_there_is_none_of_its_own() {
+        let (mut scene, interval) = scene_with_bfd();
+        scene.hangs.born(8, "bfd", Some(HangLimit::Exactly(OWN)));
+        let begin = scene.now;
+        while scene.turn(interval, &[8]).is_none() {}
+        assert!(scene.now - begin >= DEFAULT_LIMIT * PATIENCE);
+        scene.hangs.set_limit(Duration::ZERO);
+        assert_eq!(scene.hangs.interval(), None);
     }
 
     #[test]

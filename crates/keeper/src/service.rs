@@ -195,7 +195,8 @@ impl Keeper {
             hung: false,
             longest_turn: 0,
         };
-        self.hangs.borrow_mut().born(pid, name);
+        let own = self.processes.named(name).and_then(|process| process.hang_limit);
+        self.hangs.borrow_mut().born(pid, name, own);
         self.hangs_changed.notify_one();
         self.children.borrow_mut().living.insert(pid, child.clone());
         Ok(child)

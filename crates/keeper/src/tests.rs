@@ -20,7 +20,9 @@ use holdfast_api::keeper::v1::{
     Empty, GetManyRequest, GetRequest, KeeperClient, LimitHangsRequest, ListenRequest, OnDeath as Fate,
     PutRequest, Sandbox, SocketKind, SocketRequest, State, UnlistenRequest,
 };
-use holdfast_process::{Processes, formats::KEEPER_STATE, spawn_task};
+use holdfast_process::{
+    End, HangLimit, Network, Process, Processes, Rights, User, formats::KEEPER_STATE, spawn_task,
+};
 use holdfast_xrl::{
     Channel, Client, ErrorKind, Node, PeerIdentity,
     component::v1::{ComponentClient, ProgressRequest},
@@ -52,6 +54,10 @@ fn no_processes() -> Processes {
 }
 
 fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
+    keeper_of(no_processes(), runtime_directory)
+}
+
+fn keeper_of(processes: Processes, runtime_directory: PathBuf) -> Rc<Keeper> {
     let options = Options {
         configuration: PathBuf::from("router.toml"),
         runtime_directory,
@@ -60,7 +66,7 @@ fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
         sandbox: Sandbox::default(),
     };
     let lock = File::open("/dev/null").expect("it is there");
-    Keeper::new(options, no_processes(), lock, descriptor()).expect("a keeper")
+    Keeper::new(options, processes, lock, descriptor()).expect("a keeper")
 }
 
 /// What `bgp` calls the keeper with.
@@ -312,6 +318,33 @@ fn a_process_is_asked_as_soon_as_it_is_born() {
         let near = tokio::net::UnixStream::from_std(near).expect("a stream");
         let asked = tokio::time::timeout(Duration::from_secs(20), near.readable()).await;
         assert!(asked.is_ok_and(|asked| asked.is_ok()), "the next turn is minutes away");
+    });
+}
+
+#[test]
+fn a_process_has_the_hang_limit_of_its_descriptor() {
+    static BFD: Process = Process {
+        name: "bfd",
+        does: "watches neighbours",
+        user: User::Own(9),
+        rights: Rights::worker(Network::Datagrams),
+        services: &[],
+        after: &[],
+        feeds: &[],
+        end: End::Killed,
+        hang_limit: Some(HangLimit::Exactly(Duration::from_millis(400))),
+        section: None,
+        routing: None,
+        shows: &[],
+    };
+    run(async {
+        let keeper = keeper_of(Processes::new(&[&BFD]).expect("one"), PathBuf::from("/run"));
+        let (_near, far) = pair().expect("a pair");
+        keeper.attach("bgp", PID, far, "build".into()).expect("attached");
+        assert_eq!(keeper.hangs.borrow().interval(), Some(Duration::from_millis(250)));
+        let (_near, far) = pair().expect("a pair");
+        keeper.attach("bfd", PID + 1, far, "build".into()).expect("attached");
+        assert_eq!(keeper.hangs.borrow().interval(), Some(Duration::from_millis(50)));
     });
 }
 

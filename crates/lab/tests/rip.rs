@@ -389,3 +389,114 @@ fn keys_are_theirs(programs: &Programs) -> Result<()> {
     until_kernel(&row.us, OF_FRR[0], Some("via 10.0.1.2"))?;
     router.stop()
 }
+
+/// A host with the interface n1 of this number, at whose other end nobody speaks.
+fn alone(index: &str) -> Result<Namespace> {
+    let us = Namespace::new("us")?;
+    make_n1(&us, index)?;
+    Ok(us)
+}
+
+fn make_n1(host: &Namespace, index: &str) -> Result<()> {
+    host.ip(&["link", "add", "n1", "index", index, "type", "veth", "peer", "name", "far"])?;
+    host.ip(&["link", "set", "far", "up"])?;
+    host.ip(&["address", "add", "10.0.1.1/24", "dev", "n1"])?;
+    host.ip(&["link", "set", "n1", "up"])?;
+    Ok(())
+}
+
+/// The destinations of `show rip`, in the order in which they are shown.
+fn shown(router: &Router) -> Result<Vec<String>, String> {
+    let rows = router.show(&["rip"]).map_err(|error| error.to_string())?;
+    let rows = rows.as_array().into_iter().flatten();
+    let shown = rows.filter(|row| row["source"] != "lost").filter_map(|row| row["prefix"].as_str());
+    Ok(shown.map(str::to_owned).collect())
+}
+
+#[test]
+fn routes_that_found_a_full_table_come_in_when_there_is_room_and_each_is_shown_once() -> Result<()> {
+    let us = alone("77")?;
+    let statics = |numbers: std::ops::Range<u32>| -> String {
+        let one = |number: u32| {
+            let prefix = format!("20.{}.{}.0/24", number / 256, number % 256);
+            format!("[[static]]\nprefix = \"{prefix}\"\nblackhole = true\n")
+        };
+        numbers.map(one).collect()
+    };
+    // 600 of them, in a table with room for 500.
+    let configuration = |statics: &str| {
+        format!(
+            "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[rip]\nfamilies = \"ipv4\"\nmax-routes = 500\n\
+             update = 1\ntimeout = 4\ngarbage = 2\n\
+             [[rip.redistribute]]\nfrom = \"static\"\npolicy = \"accept-all\"\n{}{statics}",
+            interface("n1", "")
+        )
+    };
+    let router = Router::start(&us, &configuration(&statics(0..600)))?;
+    let until_shown = |number: usize| {
+        wait::until("the routes of RIP", LIMIT, || match shown(&router) {
+            Ok(shown) if shown.len() == number => Ok(shown),
+            other => Err(format!("{other:?}")),
+        })
+    };
+    let shown = until_shown(500)?;
+    ensure!(shown.iter().collect::<std::collections::BTreeSet<_>>().len() == 500, "{shown:?}");
+    ensure!(router.log().contains("redistribution-refused"), "{}", router.log());
+    // Nothing that concerns RIP itself changes.
+    router.reload_with_files(&configuration(&statics(200..600)), &Files::new())?;
+    let shown = until_shown(401)?;
+    ensure!(shown.iter().any(|prefix| prefix == "20.2.87.0/24"), "the last one: {shown:?}");
+    router.stop()
+}
+
+#[test]
+fn an_interface_that_is_made_again_under_its_number_hears_multicasts() -> Result<()> {
+    // While `fea` stands still; and while there is none.
+    for signal in [Signal::CONT, Signal::KILL] {
+        let us = alone("77")?;
+        let configuration = format!(
+            "[router]\nid = \"10.0.0.1\"\nasn = 65000\nhang-limit = 0\n[rip]\nfamilies = \"ipv4\"\n{}",
+            interface("n1", "")
+        );
+        let router = Router::start(&us, &configuration)?;
+        let until_member = || {
+            wait::until("membership of 224.0.0.9", LIMIT, || {
+                let groups = us.ip(&["maddress", "show", "dev", "n1"]).map_err(|error| error.to_string())?;
+                if groups.contains("224.0.0.9") {
+                    Ok(())
+                } else {
+                    Err(format!("{signal:?}: {groups}{}", router.log()))
+                }
+            })
+        };
+        until_member()?;
+        let fea = router.pid("fea")?;
+        kill_process(fea, Signal::STOP)?;
+        us.ip(&["link", "delete", "n1"])?;
+        make_n1(&us, "77")?;
+        kill_process(fea, signal)?;
+        until_member()?;
+        router.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_next_hop_that_the_kernel_refuses_is_logged_and_counted() -> Result<()> {
+    let us = alone("77")?;
+    let configuration = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n\
+        [[static]]\nprefix = \"20.0.0.0/24\"\nnext-hop = \"192.0.2.9\"\ninterface = \"n1\"\n";
+    let router = Router::start(&us, configuration)?;
+    wait::until("a line about it", LIMIT, || {
+        let log = router.log();
+        let line = log.lines().find(|line| line.contains("routes-refused"));
+        if line.is_some_and(|line| line.contains("20.0.0.0/24") || line.contains("192.0.2.9")) {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })?;
+    let counters = router.cli(&["show", "counters", "holdfast_fea_errors"])?;
+    ensure!(!counters.trim_end().ends_with(" 0"), "{counters}");
+    router.stop()
+}

@@ -34,6 +34,7 @@ pub static PROCESS: Process = Process {
     after: &["transport"],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

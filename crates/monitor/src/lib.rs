@@ -36,6 +36,7 @@ pub static PROCESS: Process = Process {
     after: &["bgp"],
     feeds: &[],
     end: End::Asked,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

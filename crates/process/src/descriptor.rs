@@ -4,7 +4,7 @@
 //! them: what may be started, as whom, in which order it is configured, replaced and stopped, and what is compared before an
 //! upgrade. What is not described is not started.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use holdfast_config::{OwnSection, Routing};
 use holdfast_sandbox::Rights;
@@ -37,6 +37,8 @@ pub struct Process {
     pub feeds: &'static [&'static str],
     /// What ends it when another one replaces it.
     pub end: End,
+    /// After how long without an answer it is hung, where that is another time than the router's.
+    pub hang_limit: Option<HangLimit>,
     /// Its section of the configuration, where it has one for itself: it runs if the section is there, and is told the
     /// section as it is ([`Configured`](crate::Configured)).
     pub section: Option<OwnSection>,
@@ -65,6 +67,36 @@ pub enum End {
     /// SIGTERM: it has something to finish that no successor could.
     Asked,
 }
+
+/// After how long without an answer a process is hung. None is while `hang-limit` of the router is 0.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum HangLimit {
+    /// Whatever the router's is: what depends on the process waits no longer.
+    Exactly(Duration),
+    /// So much of the router's: its turns are known to be longer, or shorter, than those of others.
+    Percent(u32),
+}
+
+impl HangLimit {
+    /// The limit where the router's is this.
+    pub fn of(self, router: Duration) -> Duration {
+        match self {
+            Self::Exactly(_) if router.is_zero() => router,
+            Self::Exactly(limit) => limit,
+            Self::Percent(percent) => router * percent / 100,
+        }
+    }
+
+    fn is_long_enough(self) -> bool {
+        match self {
+            Self::Exactly(limit) => limit >= LEAST_HANG_LIMIT.0,
+            Self::Percent(percent) => percent >= LEAST_HANG_LIMIT.1,
+        }
+    }
+}
+
+/// The shortest limits that a process may describe: below them, one that is busy would be killed.
+const LEAST_HANG_LIMIT: (Duration, u32) = (Duration::from_millis(100), 10);
 
 /// As whom a process runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -102,6 +134,9 @@ pub enum DescriptorError {
     /// A process is named that is not there.
     #[error("{0:?} names {1:?}, which is no process")]
     Unknown(&'static str, &'static str),
+    /// A process would be hung as soon as it is busy.
+    #[error("{0:?} would be hung at once")]
+    HangLimit(&'static str),
     /// Processes that come after each other in a circle; one of them.
     #[error("{0:?} would come before itself")]
     Circle(&'static str),
@@ -123,6 +158,9 @@ impl Processes {
     /// Names or users that are there twice, and orders that cannot be kept.
     pub fn new(list: &[&'static Process]) -> Result<Self, DescriptorError> {
         for (place, process) in list.iter().enumerate() {
+            if process.hang_limit.is_some_and(|limit| !limit.is_long_enough()) {
+                return Err(DescriptorError::HangLimit(process.name));
+            }
             for other in &list[..place] {
                 if other.name == process.name {
                     return Err(DescriptorError::Name(process.name));
@@ -201,6 +239,7 @@ mod tests {
             section: None,
             routing: None,
             shows: &[],
+            hang_limit: None,
         }
     }
 
@@ -217,6 +256,22 @@ mod tests {
         assert_eq!(names(processes.as_replaced().collect()), ["fea", "rib", "bgp", "rpki"]);
         assert_eq!(processes.named("rib").map(|rib| rib.user), Some(User::Own(1)));
         assert!(processes.named("ospf").is_none());
+    }
+
+    #[test]
+    fn a_hang_limit_is_a_time_or_a_part_of_the_routers_and_not_too_short() {
+        let limit = |limit: HangLimit, router| limit.of(Duration::from_millis(router)).as_millis();
+        let half_a_second = HangLimit::Exactly(Duration::from_millis(500));
+        assert_eq!([2000, 10_000, 0].map(|router| limit(half_a_second, router)), [500, 500, 0]);
+        assert_eq!([2000, 0].map(|router| limit(HangLimit::Percent(150), router)), [3000, 0]);
+        let bfd = |limit| -> &'static Process {
+            Box::leak(Box::new(Process { hang_limit: Some(limit), ..process("bfd", 9, &[], &[]) }))
+        };
+        let verdict = |limit| Processes::new(&[bfd(limit)]).err();
+        assert_eq!(verdict(half_a_second), None);
+        for wrong in [HangLimit::Exactly(Duration::from_millis(99)), HangLimit::Percent(9)] {
+            assert_eq!(verdict(wrong), Some(DescriptorError::HangLimit("bfd")));
+        }
     }
 
     #[test]

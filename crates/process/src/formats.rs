@@ -142,6 +142,7 @@ mod tests {
         after: &[],
         feeds: &[],
         end: End::Killed,
+        hang_limit: None,
         section: None,
         routing: None,
         shows: &[],

@@ -41,8 +41,10 @@ pub mod metrics;
 pub mod profile;
 
 pub use binary::{Binary, BinaryError};
-pub use configured::{Configured, serve_configured};
-pub use descriptor::{Command, DescriptorError, End, OLD_TRANSPORT, PROTOCOL, Process, Processes, User};
+pub use configured::{Configured, Part, ROWS, serve_configured};
+pub use descriptor::{
+    Command, DescriptorError, End, HangLimit, OLD_TRANSPORT, PROTOCOL, Process, Processes, User,
+};
 pub use holdfast_sandbox::{
     CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, Rights, Settings, status,
 };

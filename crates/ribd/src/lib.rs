@@ -49,6 +49,7 @@ pub static PROCESS: Process = Process {
     after: &["fea"],
     feeds: &["fea"],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

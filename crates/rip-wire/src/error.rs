@@ -38,8 +38,8 @@ pub enum BadEntry {
     /// Over 128 bits.
     #[error("a prefix of {0} bits")]
     PrefixLength(u8),
-    /// No unicast destination that may be routed: of IPv4 nets 0 and 127, multicast and above; of IPv6 the unspecified
-    /// address, loopback, link-local, multicast.
+    /// No unicast destination that may be routed: of IPv4 nets 0 and 127, link-local, multicast and above; of IPv6 the
+    /// unspecified address, loopback, addresses of IPv4, link-local, multicast.
     #[error("not a unicast destination")]
     Destination,
 }

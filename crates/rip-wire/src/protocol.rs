@@ -103,8 +103,9 @@ pub enum Ripv2 {}
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ripng {}
 
-/// Net 0, loopback; multicast and what is reserved above it. The default route is in none of them.
-const NOT_IPV4: [(u128, u8); 3] = [(0, 8), (127 << 120, 8), (0b111 << 125, 3)];
+/// Net 0, loopback; link-local (RFC 3927 section 2.7); multicast and what is reserved above it. The default route is in none
+/// of them.
+const NOT_IPV4: [(u128, u8); 4] = [(0, 8), (127 << 120, 8), (0xa9fe << 112, 16), (0b111 << 125, 3)];
 
 impl Protocol for Ripv2 {
     const PORT: u16 = 520;
@@ -124,8 +125,9 @@ impl Protocol for Ripv2 {
     }
 }
 
-/// The unspecified address and loopback; link-local; multicast.
-const NOT_IPV6: [(u128, u8); 3] = [(0, 127), (0xfe80 << 112, 10), (0xff << 120, 8)];
+/// The unspecified address and loopback; addresses of IPv4 (RFC 4291 section 2.5.5.2), which are on no wire; link-local;
+/// multicast.
+const NOT_IPV6: [(u128, u8); 4] = [(0, 127), (0xffff << 32, 96), (0xfe80 << 112, 10), (0xff << 120, 8)];
 
 impl Protocol for Ripng {
     const PORT: u16 = 521;

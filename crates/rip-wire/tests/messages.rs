@@ -161,6 +161,8 @@ fn a_bad_entry_of_ripv2_does_not_spoil_the_next() {
         ("0002 0000 c0000200 ffffff00 00000000 01000001", BadEntry::Metric(0x0100_0001)),
         ("0002 0000 00000000 ff000000 00000000 00000001", BadEntry::Destination),
         ("0002 0000 7f000001 ffffffff 00000000 00000001", BadEntry::Destination),
+        ("0002 0000 a9fe0000 ffff0000 00000000 00000001", BadEntry::Destination),
+        ("0002 0000 a9fe0102 ffffffff 00000000 00000001", BadEntry::Destination),
         ("0002 0000 e0000000 f0000000 00000000 00000001", BadEntry::Destination),
         ("0002 0000 ffffffff ffffffff 00000000 00000001", BadEntry::Destination),
     ] {
@@ -182,6 +184,8 @@ fn a_bad_entry_of_ripng_does_not_spoil_the_next() {
         ("ff020000 00000000 00000000 00000009 0000 80 01", BadEntry::Destination),
         ("ff000000 00000000 00000000 00000000 0000 08 01", BadEntry::Destination),
         ("fe800000 00000000 00000000 00000000 0000 40 01", BadEntry::Destination),
+        ("00000000 00000000 0000ffff 00000000 0000 60 01", BadEntry::Destination),
+        ("00000000 00000000 0000ffff 0a000001 0000 80 01", BadEntry::Destination),
         ("00000000 00000000 00000000 00000001 0000 80 01", BadEntry::Destination),
     ] {
         let good = &octets(ROUTES_NG)[HEADER..HEADER + ENTRY];

@@ -4,7 +4,11 @@ use std::{collections::VecDeque, time::Instant};
 
 use holdfast_types::IpPrefix;
 
-use crate::{Metric, Protocol, neighbour::Neighbours, send::Job};
+use crate::{
+    Metric, Protocol,
+    neighbour::{Budget, Neighbours},
+    send::Job,
+};
 
 /// What neighbours are told of routes that go through them (RFC 2453 section 3.9, RFC 2080 section 2.6).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -120,6 +124,7 @@ pub(crate) struct Link<P: Protocol> {
     pub(crate) counters: Counters,
     pub(crate) neighbours: Neighbours<P>,
     pub(crate) jobs: VecDeque<Job<P>>,
+    pub(crate) answers: Budget,
     /// The next regular update.
     pub(crate) regular: Instant,
     /// No triggered update before.
@@ -135,6 +140,7 @@ impl<P: Protocol> Link<P> {
             counters: Counters::default(),
             neighbours: Neighbours::default(),
             jobs: VecDeque::new(),
+            answers: Budget::new(now),
             regular,
             quiet: now,
             told,

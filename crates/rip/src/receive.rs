@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use holdfast_rip_wire::{Command, Entry, Malformed, Message, Proof, Unauthentic};
+use holdfast_types::IpPrefix;
 
 use crate::{
-    Candidate, Metric, Policy, Protocol, Rip,
+    Candidate, Metric, Policy, Protocol, Rip, Settings,
     interface::Link,
     route::Learned,
     send::{Job, Work, answer},
@@ -68,6 +69,10 @@ pub enum Rejected {
         /// The number of this message.
         received: u32,
     },
+    /// Its source is not known yet, and [`Settings::max_neighbours`](crate::Settings::max_neighbours) are there whose sequence
+    /// numbers count.
+    #[error("too many neighbours")]
+    Neighbours,
     /// A Request over an interface that is passive.
     #[error("a request on a passive interface")]
     Passive,
@@ -92,17 +97,14 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
         let link = self.links.get_mut(&datagram.interface).ok_or(Rejected::Interface)?;
         link.counters.received += 1;
-        match check(link, datagram, now, self.settings.timeout) {
-            Ok((message, proof)) => {
-                link.neighbours.hear(now, datagram.source, proof, self.settings.max_neighbours);
-                match message.command() {
-                    Command::Request => self.request(now, datagram, &message),
-                    Command::Response => {
-                        self.response(now, datagram, &message);
-                        Ok(())
-                    }
+        match accept(link, datagram, now, &self.settings) {
+            Ok(message) => match message.command() {
+                Command::Request => self.request(now, datagram, &message),
+                Command::Response => {
+                    self.response(now, datagram, &message);
+                    Ok(())
                 }
-            }
+            },
             Err(reason) => {
                 count_bad(link, datagram.source, reason);
                 Err(reason)
@@ -138,7 +140,9 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             Work::Answer(entries.into_iter())
         };
         let waiting = link.jobs.iter().filter(|job| job.is_answer()).count();
-        let may = waiting < ANSWERS && link.neighbours.get_mut(source).is_some_and(|known| known.asks(now));
+        let may = waiting < ANSWERS
+            && link.neighbours.get_mut(source).is_some_and(|known| known.asks(now))
+            && link.answers.take(now);
         if !may {
             link.counters.refused_requests += 1;
             return Err(Rejected::Requests);
@@ -167,9 +171,18 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         self.links.iter().any(|(id, link)| here(*id) && link.config.owns(address))
     }
 
-    /// One route; false if it leads through this router itself.
+    /// Whether a destination is one of the router's own addresses: others would be told that it is elsewhere.
+    fn leads_here(&self, prefix: P::Prefix) -> bool {
+        let own = self.links.values().flat_map(|link| &link.config.addresses);
+        prefix.length() == P::Prefix::WIDTH && own.into_iter().any(|own| P::host(own.address) == prefix)
+    }
+
+    /// One route; false if it leads through this router itself, or to it.
     fn entry(&mut self, now: Instant, datagram: &Datagram<'_, P>, entry: &Entry<P>) -> bool {
         let interface = datagram.interface;
+        if self.leads_here(entry.prefix) {
+            return false;
+        }
         let ours = entry.next_hop.is_some_and(|hop| self.is_ours(interface, hop));
         let Some(Link { config, .. }) = self.links.get(&interface) else { return false };
         let next_hop = entry.next_hop.filter(|hop| config.has_router(*hop)).unwrap_or(datagram.source);
@@ -215,7 +228,18 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     }
 }
 
-/// Everything before the entries.
+/// Everything before the entries; the sender is known afterwards.
+fn accept<'a, P: Protocol>(
+    link: &mut Link<P>,
+    datagram: &Datagram<'a, P>,
+    now: Instant,
+    settings: &Settings,
+) -> Result<Message<'a, P>, Rejected> {
+    let (message, proof) = check(link, datagram, now, settings.timeout)?;
+    let known = link.neighbours.hear(now, datagram.source, proof, settings.max_neighbours, settings.timeout);
+    known.map(|_| message).ok_or(Rejected::Neighbours)
+}
+
 fn check<'a, P: Protocol>(
     link: &mut Link<P>,
     datagram: &Datagram<'a, P>,

@@ -16,7 +16,7 @@ pub struct Settings {
     /// interfaces are kept in any case.
     pub max_routes: usize,
     /// Neighbours that are kept of each interface: 255; about 200 octets each. A new one takes the place of the one that was
-    /// silent for the longest time.
+    /// silent for the longest time, unless all have sequence numbers that count: then it is refused.
     pub max_neighbours: usize,
     /// Where random times come from. Routers of one network have different ones.
     pub seed: u64,

@@ -73,7 +73,12 @@ pub struct ShownNeighbour<'a, P: Protocol> {
 impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     /// All routes, by destination.
     pub fn routes(&self) -> impl Iterator<Item = ShownRoute<P>> {
-        self.table.iter().filter_map(|(prefix, route)| shown(prefix, route))
+        self.routes_after(None)
+    }
+
+    /// Those from the first destination after one, which need not be there any more.
+    pub fn routes_after(&self, prefix: Option<P::Prefix>) -> impl Iterator<Item = ShownRoute<P>> {
+        self.table.after(prefix).filter_map(|(prefix, route)| shown(prefix, route))
     }
 
     /// The route to one destination.
@@ -84,6 +89,11 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     /// How many destinations there are.
     pub fn route_count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Whether [`Settings::max_routes`](crate::Settings::max_routes) are there.
+    pub fn is_full(&self) -> bool {
+        self.table.len() >= self.settings.max_routes
     }
 
     /// How many routes were ignored because the table was full.
@@ -104,9 +114,19 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
 
     /// All neighbours, by interface and address.
     pub fn neighbours(&self) -> impl Iterator<Item = ShownNeighbour<'_, P>> {
-        self.links.iter().flat_map(|(id, link)| {
-            let all = link.neighbours.iter();
-            all.map(|(address, neighbour)| ShownNeighbour { interface: *id, address, neighbour })
+        self.neighbours_after(None)
+    }
+
+    /// Those after an address on an interface, which need not be there any more.
+    pub fn neighbours_after(
+        &self,
+        after: Option<(u32, P::Address)>,
+    ) -> impl Iterator<Item = ShownNeighbour<'_, P>> {
+        let links = self.links.range(after.map_or(0, |(id, _)| id)..);
+        links.flat_map(move |(id, link)| {
+            let after = after.filter(|(last, _)| last == id).map(|(_, address)| address);
+            let some = link.neighbours.after(after);
+            some.map(|(address, neighbour)| ShownNeighbour { interface: *id, address, neighbour })
         })
     }
 }

@@ -134,10 +134,27 @@ fn requests_are_answered_at_a_bounded_rate() {
     one.now += Duration::from_millis(1);
     assert!(one.asked(&one.datagram(1, 3, &octets)).is_ok());
     // So many ask at the same time that the answers would wait.
-    one.now += secs(2);
+    one.now += secs(10);
     let answered = (10..50).filter(|host| one.rip.receive(one.now, &one.datagram(1, *host, &octets)).is_ok());
     assert_eq!(answered.count(), 16);
     assert_eq!(one.rip.interfaces().next().map(|shown| shown.counters.refused_requests), Some(1 + 24));
+}
+
+#[test]
+fn all_sources_of_an_interface_together_are_answered_at_a_bounded_rate() {
+    let mut one = one();
+    let octets = everything::<Ripv2>();
+    let mut answered = [0, 0];
+    // A new source every 10 ms for a minute, on each wire from then on.
+    for (host, at) in (0..6000).enumerate() {
+        one.now += Duration::from_millis(10);
+        let wire = 1 + u32::from(at >= 3000);
+        let asked = one.asked(&one.datagram(wire, 2 + host % 200, &octets));
+        answered[wire as usize - 1] += usize::from(asked.is_ok());
+    }
+    assert_eq!(answered, [16 + 14, 16 + 14], "those that may follow at once, and one in 2 s");
+    one.now += secs(60);
+    assert!(one.asked(&one.datagram(1, 3, &octets)).is_ok(), "a flood that is over is forgotten");
 }
 
 #[test]

@@ -199,6 +199,66 @@ fn neighbours_are_bounded_and_the_silent_make_room() {
 }
 
 #[test]
+fn a_neighbour_whose_sequence_numbers_count_makes_no_room() {
+    let ours = keys(vec![key(1, "a"), key(2, "b")]);
+    let settings = Settings { max_neighbours: 3, ..Settings::default() };
+    let mut one = One::<Ripv2>::with(settings, AcceptAll);
+    let mut interface = Interface::new(Ripv2::addresses(1, 0));
+    interface.authentication = Some(ours.clone());
+    one.rip.set_interface(one.now, 1, interface);
+    let hear = |one: &mut One, router, sequence| {
+        let octets = signed(1, &ours, sequence);
+        one.rip.receive(one.now, &one.datagram(1, router, &octets))
+    };
+    assert_eq!(hear(&mut one, 1, 100), Ok(()));
+    // Somebody who has kept a message says it again under other addresses, which no digest covers.
+    for router in 2..50 {
+        one.now += secs(1);
+        let verdict = hear(&mut one, router, 100);
+        assert_eq!(verdict, if router < 4 { Ok(()) } else { Err(Rejected::Neighbours) });
+    }
+    assert_eq!(hear(&mut one, 1, 99), Err(Rejected::Sequence { key: 1, last: 100, received: 99 }));
+    assert_eq!(hear(&mut one, 1, 101), Ok(()));
+    // Who was silent for so long that its numbers do not count any more makes room.
+    one.wait(secs(181));
+    assert_eq!(hear(&mut one, 7, 1), Ok(()));
+    assert_eq!(one.rip.neighbours().count(), 3);
+    assert!(one.rip.neighbours().any(|shown| shown.address == Ripv2::source(1, 1)), "it was heard last");
+}
+
+#[test]
+fn who_has_proven_nothing_makes_room_for_who_has() {
+    let settings = Settings { max_neighbours: 3, ..Settings::default() };
+    let mut one = One::<Ripv2>::with(settings, AcceptAll);
+    let octets = response::<Ripv2>(&[entry(Ripv2::destination(1), 1)]);
+    for router in 1..20 {
+        one.rip.receive(one.now, &one.datagram(1, router, &octets)).expect("good");
+    }
+    let ours = keys(vec![key(1, "a")]);
+    let mut interface = Interface::new(Ripv2::addresses(1, 0));
+    interface.authentication = Some(ours.clone());
+    one.rip.set_interface(one.now, 1, interface);
+    for router in 21..24 {
+        let octets = signed(1, &ours, 7);
+        assert_eq!(one.rip.receive(one.now, &one.datagram(1, router, &octets)), Ok(()));
+    }
+    let known: Vec<_> = one.rip.neighbours().map(|shown| shown.address).collect();
+    assert_eq!(known, [21, 22, 23].map(|router| Ripv2::source(1, router)));
+}
+
+#[test]
+fn a_route_to_an_address_of_our_own_is_ignored() {
+    let mut one = One::<Ripv2>::new();
+    let here = [Ripv2::source(1, 0), Ripv2::source(2, 0)].map(Ripv2::host);
+    let there = Ripv2::host(Ripv2::source(1, 9));
+    let octets = response::<Ripv2>(&[entry(here[0], 1), entry(here[1], 1), entry(there, 1)]);
+    one.rip.receive(one.now, &one.datagram(1, 1, &octets)).expect("good");
+    assert_eq!(here.map(|prefix| one.rip.route(prefix)), [None, None]);
+    assert!(one.rip.route(there).is_some(), "a host beside us");
+    assert_eq!(one.rip.interfaces().next().map(|shown| shown.counters.bad_routes), Some(2));
+}
+
+#[test]
 fn a_router_that_has_ended_hears_nothing() {
     let mut rip = Rip::<Ripv2>::new(Settings::default(), std::time::Instant::now());
     let now = std::time::Instant::now();

@@ -24,7 +24,9 @@ use std::{
 
 use holdfast_config::{Datagrams, OwnSection, Routing};
 use holdfast_policy::Library;
-use holdfast_process::{Boot, Command, Configured, End, Network, Process, Rights, User, serve_configured};
+use holdfast_process::{
+    Boot, Command, Configured, End, Network, Part, Process, Rights, User, serve_configured,
+};
 use holdfast_xrl::XrlError;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,6 +45,7 @@ pub static PROCESS: Process = Process {
     after: &["rib"],
     feeds: &["rib"],
     end: End::Killed,
+    hang_limit: None,
     section: Some(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
     routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS }),
     shows: &[
@@ -65,6 +68,7 @@ struct Rip {
 impl Configured for Rip {
     type Settings = Settings;
     type Row = show::Row;
+    type Cursor = show::Cursor;
 
     async fn configure(&self, settings: Settings, policies: &str) -> Result<(), XrlError> {
         let wrong = |error: String| XrlError::invalid_argument(error);
@@ -98,8 +102,12 @@ impl Configured for Rip {
         Ok(())
     }
 
-    fn show(&self, command: &str) -> Result<Vec<show::Row>, XrlError> {
-        Ok(show::rows(command, &self.tables.borrow()))
+    fn show(
+        &self,
+        command: &str,
+        from: Option<show::Cursor>,
+    ) -> Result<Part<show::Row, show::Cursor>, XrlError> {
+        Ok(show::part(command, from, &self.tables.borrow()))
     }
 }
 

@@ -1,8 +1,14 @@
 //! What `holdfast show rip` says.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::IpAddr,
+    ops::Bound,
+    time::{Duration, Instant},
+};
 
-use holdfast_rip::{Origin, ShownRoute, Source};
+use holdfast_process::{Part, ROWS};
+use holdfast_rip::{Origin, ShownNeighbour, ShownRoute, Source};
+use holdfast_types::Prefix;
 use serde_json::{Map, Value, json};
 
 use crate::{section::NAME, speaker::Speaker, table::Tables, version::Version};
@@ -10,24 +16,85 @@ use crate::{section::NAME, speaker::Speaker, table::Tables, version::Version};
 /// A row of an answer.
 pub(crate) type Row = Map<String, Value>;
 
-/// The answer to one of the commands of the process.
-pub(crate) fn rows(command: &str, tables: &Tables) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (vrf, table) in tables {
-        let vrf = vrf.as_deref().unwrap_or("");
-        of_version(command, vrf, table.v2(), &mut rows);
-        of_version(command, vrf, table.ng(), &mut rows);
-    }
-    rows
+/// How far an answer has come: it has the tables by name, RIPv2 before RIPng in each.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Cursor {
+    vrf: Option<String>,
+    is_ng: bool,
+    /// The last row that was said of this version.
+    last: Option<Last>,
 }
 
-fn of_version<P: Version>(command: &str, vrf: &str, speaker: &Speaker<P>, rows: &mut Vec<Row>) {
-    let now = Instant::now();
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Last {
+    Route(Prefix),
+    Neighbor(u32, IpAddr),
+}
+
+/// Some rows of the answer to one of the commands of the process.
+pub(crate) fn part(command: &str, from: Option<Cursor>, tables: &Tables) -> Part<Row, Cursor> {
+    let from = from.unwrap_or_default();
+    let of_next_table = |vrf: &Option<String>| {
+        let (vrf, _) = tables.range((Bound::Excluded(vrf), Bound::Unbounded)).next()?;
+        Some(Cursor { vrf: vrf.clone(), ..Cursor::default() })
+    };
+    let Some(table) = tables.get(&from.vrf) else {
+        // It has gone since the part before.
+        return Part { rows: Vec::new(), next: of_next_table(&from.vrf) };
+    };
+    let (rows, last) = match from.is_ng {
+        false => of_version(command, &from, table.v2()),
+        true => of_version(command, &from, table.ng()),
+    };
+    let next = match (last, from.is_ng) {
+        (Some(last), _) => Some(Cursor { last: Some(last), ..from }),
+        (None, false) => Some(Cursor { is_ng: true, last: None, ..from }),
+        (None, true) => of_next_table(&from.vrf),
+    };
+    Part { rows, next }
+}
+
+/// Rows of one version, and the last of them if there may be more.
+fn of_version<P: Version>(command: &str, from: &Cursor, speaker: &Speaker<P>) -> (Vec<Row>, Option<Last>) {
+    let (now, vrf) = (Instant::now(), from.vrf.as_deref().unwrap_or(""));
     match command {
-        "interfaces" => interfaces(vrf, now, speaker, rows),
-        "neighbors" => neighbors(vrf, now, speaker, rows),
-        _ => rows.extend(speaker.engine().routes().map(|route| of_route(vrf, now, speaker, &route))),
+        // As many as the configuration names.
+        "interfaces" => (interfaces(vrf, now, speaker), None),
+        "neighbors" => neighbors(vrf, now, from.last, speaker),
+        _ => routes(vrf, now, from.last, speaker),
     }
+}
+
+fn routes<P: Version>(
+    vrf: &str,
+    now: Instant,
+    last: Option<Last>,
+    speaker: &Speaker<P>,
+) -> (Vec<Row>, Option<Last>) {
+    let after = match last {
+        Some(Last::Route(prefix)) => P::prefix(prefix),
+        Some(Last::Neighbor(..)) | None => None,
+    };
+    let engine = speaker.engine();
+    let shown: Vec<_> = engine.routes_after(after).take(ROWS).collect();
+    let last = shown.get(ROWS - 1).map(|route| Last::Route(route.prefix.into()));
+    (shown.iter().map(|route| of_route(vrf, now, speaker, route)).collect(), last)
+}
+
+fn neighbors<P: Version>(
+    vrf: &str,
+    now: Instant,
+    last: Option<Last>,
+    speaker: &Speaker<P>,
+) -> (Vec<Row>, Option<Last>) {
+    let after = match last {
+        Some(Last::Neighbor(interface, address)) => P::address(address).map(|address| (interface, address)),
+        Some(Last::Route(_)) | None => None,
+    };
+    let engine = speaker.engine();
+    let shown: Vec<_> = engine.neighbours_after(after).take(ROWS).collect();
+    let last = shown.get(ROWS - 1).map(|shown| Last::Neighbor(shown.interface, shown.address.into()));
+    (shown.iter().map(|shown| of_neighbor(vrf, now, speaker, shown)).collect(), last)
 }
 
 /// Seconds from one time to a later one.
@@ -63,7 +130,7 @@ fn of_route<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>, route: &S
         }
     };
     row(json!({
-        "prefix": Into::<holdfast_types::Prefix>::into(route.prefix).to_string(),
+        "prefix": Into::<Prefix>::into(route.prefix).to_string(),
         "source": source,
         "metric": route.metric.get(),
         "tag": route.tag,
@@ -75,9 +142,9 @@ fn of_route<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>, route: &S
     }))
 }
 
-fn interfaces<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>, rows: &mut Vec<Row>) {
+fn interfaces<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>) -> Vec<Row> {
     let engine = speaker.engine();
-    rows.extend(engine.interfaces().map(|shown| {
+    let rows = engine.interfaces().map(|shown| {
         let counters = shown.counters;
         row(json!({
             "interface": speaker.interface(shown.id),
@@ -95,21 +162,24 @@ fn interfaces<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>, rows: &
             "notAuthentic": counters.authentication_failures,
             "vrf": vrf,
         }))
-    }));
+    });
+    rows.collect()
 }
 
-fn neighbors<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>, rows: &mut Vec<Row>) {
-    let engine = speaker.engine();
-    rows.extend(engine.neighbours().map(|shown| {
-        row(json!({
-            "neighbor": shown.address.to_string(),
-            "interface": speaker.interface(shown.interface),
-            "version": P::VERSION_NAME,
-            "heardSeconds": seconds(shown.neighbour.heard, now),
-            "packets": shown.neighbour.packets,
-            "badPackets": shown.neighbour.bad_packets,
-            "badRoutes": shown.neighbour.bad_routes,
-            "vrf": vrf,
-        }))
-    }));
+fn of_neighbor<P: Version>(
+    vrf: &str,
+    now: Instant,
+    speaker: &Speaker<P>,
+    shown: &ShownNeighbour<'_, P>,
+) -> Row {
+    row(json!({
+        "neighbor": shown.address.to_string(),
+        "interface": speaker.interface(shown.interface),
+        "version": P::VERSION_NAME,
+        "heardSeconds": seconds(shown.neighbour.heard, now),
+        "packets": shown.neighbour.packets,
+        "badPackets": shown.neighbour.bad_packets,
+        "badRoutes": shown.neighbour.bad_routes,
+        "vrf": vrf,
+    }))
 }

@@ -59,14 +59,24 @@ pub(crate) struct Speaker<P: Version> {
     bell: Notify,
     /// Routes are being refused since the last change of the configuration.
     is_refusing: Cell<bool>,
+    /// Redistributed routes have found no room.
+    has_left_out: Cell<bool>,
 }
 
 /// An interface where the version is spoken.
 struct Port<P: Version> {
     wanted: Wanted<P>,
-    /// As long as there is one.
-    socket: Rc<RefCell<Option<Rc<Datagrams>>>>,
+    slot: Rc<Slot>,
     task: AbortHandle,
+}
+
+/// The place of a socket.
+#[derive(Default)]
+struct Slot {
+    /// As long as there is one.
+    socket: RefCell<Option<Rc<Datagrams>>>,
+    /// Another one is to take its place.
+    again: Notify,
 }
 
 /// All that the engine is told of an interface.
@@ -98,6 +108,7 @@ impl<P: Version> Speaker<P> {
             unsent: RefCell::default(),
             bell: Notify::new(),
             is_refusing: Cell::new(false),
+            has_left_out: Cell::new(false),
         })
     }
 
@@ -137,7 +148,7 @@ impl<P: Version> Speaker<P> {
                 Some(port) if port.wanted == wanted => {}
                 Some(port) => {
                     port.wanted = wanted;
-                    if port.socket.borrow().is_some() {
+                    if port.slot.socket.borrow().is_some() {
                         engine.set_interface(now, index, port.wanted.engine());
                     }
                 }
@@ -149,23 +160,34 @@ impl<P: Version> Speaker<P> {
     }
 
     fn open(self: &Rc<Self>, index: u32, wanted: Wanted<P>) -> Port<P> {
-        let socket = Rc::default();
-        let (speaker, slot, name) = (Rc::clone(self), Rc::clone(&socket), wanted.interface.name.clone());
-        let task = spawn_task(async move { speaker.listen(index, &name, &slot).await }).abort_handle();
-        Port { wanted, socket, task }
+        let slot: Rc<Slot> = Rc::default();
+        let (speaker, place, name) = (Rc::clone(self), Rc::clone(&slot), wanted.interface.name.clone());
+        let task = spawn_task(async move { speaker.listen(index, &name, &place).await }).abort_handle();
+        Port { wanted, slot, task }
+    }
+
+    /// Opens all sockets again: their interfaces may be others, where those that there are have joined no group.
+    pub(crate) fn open_again(&self) {
+        self.ports.borrow().values().for_each(|port| port.slot.again.notify_one());
     }
 
     /// Opens the socket of an interface, and takes in what comes, for ever.
-    async fn listen(&self, index: u32, name: &str, slot: &RefCell<Option<Rc<Datagrams>>>) {
+    async fn listen(&self, index: u32, name: &str, slot: &Slot) {
         let mut said = String::new();
         loop {
             let error = match Datagrams::open(&self.boot, name, P::PORT, P::IS_IPV6).await {
                 Ok(socket) => {
                     let socket = Rc::new(socket);
-                    slot.replace(Some(Rc::clone(&socket)));
+                    slot.socket.replace(Some(Rc::clone(&socket)));
                     self.is_open(index, name);
-                    let failed = self.take_in(index, &socket).await;
-                    slot.replace(None);
+                    let failed = tokio::select! {
+                        failed = self.take_in(index, &socket) => Some(failed),
+                        () = slot.again.notified() => None,
+                    };
+                    // Before there is another one: it leaves its group by the number of the interface, and with it the
+                    // other one would.
+                    slot.socket.replace(None);
+                    let Some(failed) = failed else { continue };
                     failed.to_string()
                 }
                 Err(error) => error.to_string(),
@@ -254,7 +276,7 @@ impl<P: Version> Speaker<P> {
             let next = waiting.or_else(|| self.engine.borrow_mut().poll_transmit().map(|next| (next, 0)));
             let Some((transmit, tried)) = next else { return Sent::Everything };
             let ports = self.ports.borrow();
-            let socket = ports.get(&transmit.interface).and_then(|port| port.socket.borrow().clone());
+            let socket = ports.get(&transmit.interface).and_then(|port| port.slot.socket.borrow().clone());
             let to = address(transmit.destination.into(), transmit.port, transmit.interface);
             let Some(socket) = socket else { continue };
             match socket.send(&transmit.octets, to) {
@@ -293,7 +315,7 @@ impl<P: Version> Speaker<P> {
 
     /// Whether neighbours have had the time to say what they know.
     pub(crate) fn is_synchronised(&self) -> bool {
-        let is_open = |port: &Port<P>| port.socket.borrow().is_some();
+        let is_open = |port: &Port<P>| port.slot.socket.borrow().is_some();
         self.ports.borrow().values().all(is_open) && self.engine.borrow().is_synchronised(Instant::now())
     }
 
@@ -304,7 +326,8 @@ impl<P: Version> Speaker<P> {
         let tag = u16::try_from(tag).unwrap_or(0);
         match engine.redistribute(now, prefix, metric, tag) {
             Ok(()) | Err(Refused::Destination) => {}
-            Err(error) => {
+            Err(error @ Refused::Full) => {
+                self.has_left_out.set(true);
                 engine.withdraw_redistributed(now, prefix);
                 if !self.is_refusing.replace(true) {
                     warn!(event = "redistribution-refused", %prefix, "routes are not redistributed: {error}");
@@ -312,6 +335,16 @@ impl<P: Version> Speaker<P> {
             }
         }
         self.bell.notify_one();
+    }
+
+    /// Whether there is room for such routes that have found none. They are to be said again then: what is not there is not
+    /// remembered.
+    pub(crate) fn has_room_again(&self) -> bool {
+        let has_room = self.has_left_out.get() && !self.engine.borrow().is_full();
+        if has_room {
+            self.has_left_out.set(false);
+        }
+        has_room
     }
 
     /// Takes such a route back.

@@ -17,6 +17,10 @@ use crate::{
 /// How often it is looked whether neighbours have had the time to answer.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether there is room for redistributed routes that have found none; and so the RIB is asked for
+/// all of them no more often.
+const AGAIN: Duration = Duration::from_secs(10);
+
 /// The tables, by the name of the VRF.
 pub(crate) type Tables = BTreeMap<Option<String>, Table>;
 
@@ -90,8 +94,12 @@ impl Drop for Table {
 
 impl Inner {
     async fn live(&self) -> Infallible {
-        let links = follow(&self.boot, |links| {
+        let links = follow(&self.boot, |links, may_be_others| {
             self.links.replace(Some(links.clone()));
+            if may_be_others {
+                self.v2.open_again();
+                self.ng.open_again();
+            }
             self.follow();
         });
         tokio::select! {
@@ -130,6 +138,18 @@ impl Inner {
             tokio::select! {
                 never = redistribution.run(&self.boot, &wanted, |change| self.take(change, metric)) => match never {},
                 () = self.configured.notified() => {}
+                () = self.room() => {}
+            }
+        }
+    }
+
+    /// Waits until there is room for routes that have found none: then the RIB is asked for all of them again.
+    async fn room(&self) {
+        loop {
+            sleep(AGAIN).await;
+            // Both are asked: what one has left out is said again for the other, too.
+            if [self.v2.has_room_again(), self.ng.has_room_again()].contains(&true) {
+                return;
             }
         }
     }

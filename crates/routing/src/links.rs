@@ -27,7 +27,10 @@ pub struct Link {
 pub type Links = BTreeMap<u32, Link>;
 
 /// Tells of the interfaces for ever: all of them, and all again at each change. Nothing is told while `fea` is away.
-pub async fn follow(boot: &Boot, mut tell: impl FnMut(&Links)) -> Infallible {
+///
+/// With `true`, changes may have been missed: an interface may be another one of the same number. Sockets that were opened
+/// on it before are in no group then.
+pub async fn follow(boot: &Boot, mut tell: impl FnMut(&Links, bool)) -> Infallible {
     let mut retry = Retry::default();
     loop {
         let error = follow_one(boot, &mut tell).await;
@@ -35,7 +38,7 @@ pub async fn follow(boot: &Boot, mut tell: impl FnMut(&Links)) -> Infallible {
     }
 }
 
-async fn follow_one(boot: &Boot, tell: &mut impl FnMut(&Links)) -> XrlError {
+async fn follow_one(boot: &Boot, tell: &mut impl FnMut(&Links, bool)) -> XrlError {
     let client: FeaClient = match client(boot, "fea").await {
         Ok(client) => client,
         Err(error) => return error,
@@ -55,7 +58,7 @@ async fn follow_one(boot: &Boot, tell: &mut impl FnMut(&Links)) -> XrlError {
         }
         is_synced |= event.synced;
         if is_synced {
-            tell(&links);
+            tell(&links, event.synced || event.overrun);
         }
     }
 }

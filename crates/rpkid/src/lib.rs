@@ -37,6 +37,7 @@ pub static PROCESS: Process = Process {
     after: &["transport"],
     feeds: &["bgp"],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

@@ -67,6 +67,7 @@ pub static PROCESS: Process = Process {
     after: &["fea"],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: None,
     routing: None,
     shows: &[],

@@ -1,12 +1,14 @@
 //! The process: what it is, what may be configured, and what it does.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, convert::Infallible, rc::Rc};
 
 use holdfast_config::{
     OwnSection,
     describe::{Default, Effect, Table, Type, key},
 };
-use holdfast_process::{Boot, Command, Configured, End, Network, Process, Rights, User, serve_configured};
+use holdfast_process::{
+    Boot, Command, Configured, End, Network, Part, Process, Rights, User, serve_configured,
+};
 use holdfast_xrl::XrlError;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,7 @@ pub static PROCESS: Process = Process {
     after: &[],
     feeds: &[],
     end: End::Killed,
+    hang_limit: None,
     section: Some(OwnSection { key: "echo", table: &SECTION, check: None }),
     routing: None,
     shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
@@ -57,19 +60,21 @@ struct Echo {
 impl Configured for Echo {
     type Settings = Settings;
     type Row = Row;
+    /// Its answers are short.
+    type Cursor = Infallible;
 
     async fn configure(&self, settings: Settings, _: &str) -> Result<(), XrlError> {
         self.settings.replace(Some(settings));
         Ok(())
     }
 
-    fn show(&self, command: &str) -> Result<Vec<Row>, XrlError> {
+    fn show(&self, command: &str, _: Option<Infallible>) -> Result<Part<Row, Infallible>, XrlError> {
         let settings = self.settings.borrow().clone();
         let Settings { word, times, loud } =
             settings.ok_or_else(|| XrlError::unavailable("it is not configured yet"))?;
         let said = if loud { word.to_uppercase() } else { word };
         let first = if command == "count" { times } else { 1 };
-        Ok((first..=times).map(|number| Row { number, said: said.clone() }).collect())
+        Ok(Part::whole((first..=times).map(|number| Row { number, said: said.clone() }).collect()))
     }
 }
 

@@ -175,7 +175,7 @@ fn make<'d>(mut table: &'d mut dyn TableLike, mut steps: &[Step]) -> Option<&'d 
             [Step::Key(key), Step::Entry { by, name }, rest @ ..] => {
                 // What is below one table of a list is written on one line.
                 inline = true;
-                (entry(table, key.name, by, name)?, rest)
+                (entry(table, key, by, name)?, rest)
             }
             [Step::Key(key), rest @ ..] => (below(table, key.name, inline)?, rest),
             [Step::Entry { .. }, ..] => return None,
@@ -183,16 +183,30 @@ fn make<'d>(mut table: &'d mut dyn TableLike, mut steps: &[Step]) -> Option<&'d 
     }
 }
 
-fn entry<'d>(table: &'d mut dyn TableLike, key: &str, by: &str, name: &str) -> Option<&'d mut dyn TableLike> {
-    let list = table.entry(key).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+fn entry<'d>(
+    table: &'d mut dyn TableLike,
+    key: &describe::Key,
+    by: &str,
+    name: &str,
+) -> Option<&'d mut dyn TableLike> {
+    let list = table.entry(key.name).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
     let tables = tables(list)?;
     let at = index(tables, by, name).unwrap_or_else(|| {
         let mut new = Table::new();
-        new.insert(by, toml_edit::value(name));
+        new.insert(by, Item::Value(naming(key, by, name)));
         tables.push(new);
         tables.len() - 1
     });
     tables.get_mut(at).map(|table| table as &mut dyn TableLike)
+}
+
+/// The value of the key that names a table of a list. One that is no number where it has to be is for the check to refuse.
+fn naming(list: &describe::Key, by: &str, name: &str) -> Value {
+    let kind = list.value.table().and_then(|table| table.key(by)).map(|key| &key.value);
+    match (kind, name.parse::<i64>()) {
+        (Some(describe::Type::Number(..)), Ok(number)) => number.into(),
+        _ => name.into(),
+    }
 }
 
 fn below<'d>(table: &'d mut dyn TableLike, key: &str, inline: bool) -> Option<&'d mut dyn TableLike> {
@@ -209,7 +223,7 @@ fn below<'d>(table: &'d mut dyn TableLike, key: &str, inline: bool) -> Option<&'
 
 #[cfg(test)]
 mod tests {
-    use holdfast_config::Schema;
+    use holdfast_config::{OwnSection, ProcessKeys, Schema};
 
     use super::*;
 
@@ -308,6 +322,50 @@ then = "accept"
         assert!(lines.len() == 6 && lines.iter().all(|line| line.starts_with('-')), "{lines:?}");
         assert!(lines.contains(&"-# Transit.".to_owned()), "{lines:?}");
         assert_eq!(difference(&["set log.level debug", "delete log"]), Vec::<String>::new());
+    }
+
+    /// A section whose tables `key` are named by a number, and tables `word` by a word.
+    fn numbered() -> Schema {
+        use describe::{Default, Effect, Type, key};
+
+        const fn named(by: &'static str, kind: Type) -> describe::Key {
+            key(by, kind, Default::Required, Effect::Reload, "names it")
+        }
+        static KEY: describe::Table = describe::Table {
+            doc: "A key.",
+            keys: &[named("id", Type::Number(0, 255)), named("secret", Type::Text("text", "s"))],
+        };
+        static WORD: describe::Table =
+            describe::Table { doc: "A word.", keys: &[named("name", Type::Text("text", "s"))] };
+        static TABLE: describe::Table = describe::Table {
+            doc: "RIP.",
+            keys: &[describe::tables("key", &KEY, "id"), describe::tables("word", &WORD, "name")],
+        };
+        let section = Some(OwnSection { key: "rip", table: &TABLE, check: None });
+        Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section, routing: None }])
+    }
+
+    #[test]
+    fn a_table_that_a_number_names_has_it_as_a_number_and_is_found_by_it() {
+        let schema = numbered();
+        let mut candidate = Candidate::new(RUNNING.to_owned(), 1, schema.file()).expect("TOML");
+        let mut change = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            candidate.change(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
+            candidate.text()
+        };
+        change("set rip.key.2.secret a");
+        change("set rip.key.7.secret b");
+        change("set rip.word.7");
+        let text = change("set rip key 2 secret c");
+        for table in ["[[rip.key]]\nid = 2\nsecret = \"c\"", "id = 7\nsecret = \"b\"", "name = \"7\""] {
+            assert!(text.contains(table), "{table} in {text}");
+        }
+        if let Err(wrong) = holdfast_config::parse(&text, "candidate", schema) {
+            panic!("{wrong}\n{text}");
+        }
+        let left = change("delete rip.key.2");
+        assert!(!left.contains("id = 2") && left.contains("id = 7"), "{left}");
     }
 
     #[test]

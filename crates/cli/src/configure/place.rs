@@ -151,7 +151,9 @@ pub(super) fn names(document: &DocumentMut, steps: &[Step], by: &str) -> Vec<Str
 
 /// What a table of a list is called.
 pub(super) fn name(entry: &dyn TableLike, number: usize, by: &str) -> String {
-    entry.get(by).and_then(Item::as_str).map_or_else(|| number.to_string(), str::to_owned)
+    let named = entry.get(by);
+    let text = named.and_then(Item::as_str).map(str::to_owned);
+    text.or_else(|| Some(named?.as_integer()?.to_string())).unwrap_or_else(|| number.to_string())
 }
 
 /// The tables of a list, in either of TOML's forms.

@@ -2,7 +2,7 @@
 
 use std::{fmt, io::Write, path::PathBuf};
 
-use clap::{Parser, error::ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser, error::ErrorKind};
 use holdfast_api::process::v1::{ProcessClient, ShowRequest};
 use holdfast_config::Schema;
 use serde::{
@@ -12,7 +12,7 @@ use serde::{
 use serde_json::Value;
 
 use crate::{
-    Failure, Options,
+    Commands, Failure, Options,
     json::line,
     router::{Router, answer},
     text::Table,
@@ -20,10 +20,12 @@ use crate::{
 
 /// Rows that are read of somebody who may be anybody.
 const MOST_ROWS: usize = 1 << 20;
+/// Octets of them.
+const MOST_OCTETS: usize = 512 << 20;
 
-/// What follows `show` where it begins with the name of a process.
+/// What a process says of itself.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast show", no_binary_name = true)]
+#[command(name = "holdfast show", no_binary_name = true, max_term_width = 100)]
 struct Line {
     /// A process with a section of the configuration of its own.
     process: String,
@@ -44,17 +46,27 @@ struct Line {
 pub(crate) fn settle(
     words: &mut Vec<String>,
     schema: Schema,
+    commands: &Commands<'_>,
     options: &mut Options,
 ) -> Result<(), clap::Error> {
     if let Some(name) = words.first().filter(|name| !schema.has_section(name)) {
         let text = format!("unrecognized subcommand '{}' (see `holdfast show --help`)\n", harmless(name));
         return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, text));
     }
-    let line = Line::try_parse_from(words.iter())?;
+    let known = words.first().map_or_else(String::new, |name| listed(&commands(name)));
+    let line = Line::command().after_help(known).try_get_matches_from(words.iter())?;
+    let line = Line::from_arg_matches(&line)?;
     options.json |= line.json;
     options.runtime_dir = line.runtime_dir.unwrap_or_else(|| options.runtime_dir.clone());
     *words = std::iter::once(line.process).chain(line.command).collect();
     Ok(())
+}
+
+/// Commands as a help has them at its end.
+fn listed(commands: &[(&str, &str)]) -> String {
+    let width = commands.iter().map(|(word, _)| word.len()).max().unwrap_or(0);
+    let lines = commands.iter().map(|(word, shows)| format!("  {word:width$}  {shows}"));
+    lines.fold("Commands:".to_owned(), |text, line| text + "\n" + &line)
 }
 
 /// A row of an answer, with its names in the order in which they came.
@@ -104,15 +116,17 @@ pub(super) async fn show(
         found => found?,
     };
     let mut replies = client.show(ShowRequest { command: command.to_owned() });
-    let mut rows = Vec::new();
+    let (mut rows, mut octets) = (Vec::new(), 0);
     while let Some(reply) = answer(replies.next()).await? {
         for row in &reply.rows {
+            octets += row.len();
             let row: Row = serde_json::from_slice(row)
                 .map_err(|error| Failure::NoAnswer(format!("{name} answers with what is no row: {error}")))?;
             rows.push(row.0);
         }
-        if rows.len() > MOST_ROWS {
-            return Err(Failure::NoAnswer(format!("{name} answers with more than {MOST_ROWS} rows")));
+        if rows.len() > MOST_ROWS || octets > MOST_OCTETS {
+            let bound = format!("{MOST_ROWS} rows of {MOST_OCTETS} octets");
+            return Err(Failure::NoAnswer(format!("{name} answers with more than {bound}")));
         }
     }
     if as_json {
@@ -176,15 +190,33 @@ mod tests {
         Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section, routing: None }])
     }
 
+    fn commands(process: &str) -> Vec<(&'static str, &'static str)> {
+        assert_eq!(process, "rip");
+        vec![("routes", "the routes"), ("interfaces", "where")]
+    }
+
     #[test]
     fn options_behind_the_name_are_taken() {
         let mut options = Options { runtime_dir: "/run/a".into(), json: false };
         let mut words: Vec<_> = ["rip", "--json", "routes"].map(str::to_owned).into();
-        settle(&mut words, schema(), &mut options).expect("a command");
+        settle(&mut words, schema(), &commands, &mut options).expect("a command");
         assert_eq!((words, options.json), (vec!["rip".to_owned(), "routes".to_owned()], true));
         let mut words: Vec<_> = ["rip", "--runtime-dir", "/run/b", "a", "b"].map(str::to_owned).into();
-        assert!(settle(&mut words, schema(), &mut options).is_err(), "a word too many");
+        assert!(settle(&mut words, schema(), &commands, &mut options).is_err(), "a word too many");
         let mut words = vec!["ripp".to_owned()];
-        assert!(settle(&mut words, schema(), &mut options).is_err_and(|error| error.exit_code() == 2));
+        let unknown = settle(&mut words, schema(), &commands, &mut options);
+        assert!(unknown.is_err_and(|error| error.exit_code() == 2));
+    }
+
+    #[test]
+    fn the_help_of_a_process_lists_its_commands() {
+        let mut options = Options { runtime_dir: "/run/a".into(), json: false };
+        for words in [["rip", "--help"], ["rip", "-h"]] {
+            let mut words: Vec<_> = words.map(str::to_owned).into();
+            let help = settle(&mut words, schema(), &commands, &mut options).expect_err("help");
+            assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0));
+            let help = help.to_string();
+            assert!(help.ends_with("Commands:\n  routes      the routes\n  interfaces  where\n"), "{help}");
+        }
     }
 }
