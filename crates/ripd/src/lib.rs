@@ -44,7 +44,7 @@ pub static PROCESS: Process = Process {
     feeds: &["rib"],
     end: End::Killed,
     section: Some(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
-    routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS }),
+    routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS, raw: &[] }),
     shows: &[
         Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },
         Command { name: "interfaces", doc: "where RIP is spoken, and what has come and gone there" },

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use holdfast_api::socket::v1::{Packet, RawGrant as Api};
 use holdfast_sys::{packet::Way, tcp::IpVersion};
+use holdfast_types::is_for_routing;
 use holdfast_xrl::{PeerIdentity, XrlError};
 
 use crate::{filter::destinations::MOST_GROUPS, peer};
@@ -14,13 +15,6 @@ pub const MOST_PACKETS: usize = 64;
 pub const MOST_OCTETS: usize = 256 << 10;
 /// Octets of one payload: what a packet of IPv4 may have behind its header.
 pub const LONGEST_PACKET: usize = 65_515;
-
-/// Protocol numbers that nobody is granted: the kernel answers them itself, they carry other packets, or they are headers
-/// of IPv6 and no protocols. 255 would let the sender write the IP header.
-const NEVER: [u8; 27] = [
-    0, 1, 4, 6, 17, 33, 41, 43, 44, 47, 50, 51, 58, 59, 60, 94, 97, 98, 115, 132, 135, 136, 137, 139, 140,
-    143, 255,
-];
 
 /// An interface as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +96,7 @@ impl TryFrom<Api> for RawGrant {
             |what: &str| XrlError::invalid_argument(format!("IP protocol {protocol} of {class}: {what}"));
         let version = version(afi).ok_or_else(|| wrong("the family is neither 1 (IPv4) nor 2 (IPv6)"))?;
         let number = u8::try_from(protocol).map_err(|_| wrong("the number is over 255"))?;
-        if NEVER.contains(&number) {
+        if !is_for_routing(number) {
             return Err(wrong("it is the kernel's, or carries other packets"));
         }
         if groups.len() > MOST_GROUPS {
