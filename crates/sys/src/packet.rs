@@ -2,8 +2,8 @@
 
 use std::{
     io,
-    mem::{size_of, zeroed},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    mem::{MaybeUninit, size_of, zeroed},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::{AsFd, AsRawFd},
 };
 
@@ -11,8 +11,8 @@ use crate::{icmp, option::set_option, tcp::IpVersion};
 
 /// Not in libc for Linux: an option of linux/in6.h.
 const IPV6_MULTICAST_ALL: libc::c_int = 29;
-/// Room for one control message, of an address and an interface.
-const CONTROL: usize = 64;
+/// Room for the control messages of one packet: with its way come 64 octets at most, and it leaves with fewer.
+const CONTROL: usize = 128;
 const ON: libc::c_int = 1;
 const OFF: libc::c_int = 0;
 
@@ -25,6 +25,21 @@ pub struct Way {
     pub source: IpAddr,
     /// Of the same family.
     pub destination: IpAddr,
+}
+
+/// A packet as it came in.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Whose it is, if that is an address of IP.
+    pub source: Option<SocketAddr>,
+    /// Where it was sent to, if the socket tells ([`tell_ways`]).
+    pub destination: Option<IpAddr>,
+    /// The number of the interface by which it came, likewise.
+    pub interface: Option<u32>,
+    /// Its TTL or hop limit, likewise.
+    pub hops: Option<u8>,
+    /// How much of the buffer it takes: of a raw socket of IPv4 with the header, of others without.
+    pub octets: usize,
 }
 
 /// Has control messages tell of each packet where it was sent to, by which interface it came, and its TTL or hop limit
@@ -54,6 +69,89 @@ pub fn hear_own_groups(socket: impl AsFd, version: IpVersion) -> io::Result<()> 
         IpVersion::V4 => set_option(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, &OFF),
         IpVersion::V6 => set_option(socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, &OFF),
     }
+}
+
+/// Takes one packet in. What does not fit into the buffer is lost.
+///
+/// # Errors
+/// `EAGAIN` when there is none, and those of `recvmsg`.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
+    // Aligned as control messages are.
+    let mut control = [0_u64; CONTROL / 8];
+    let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: a struct of integers and pointers, for which zeros are values.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL as _;
+    // SAFETY: name, buffer and control are ours until it returns, and as long as the message says.
+    let octets = unsafe {
+        libc::recvmsg(
+            socket.as_fd().as_raw_fd(),
+            &raw mut message,
+            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
+        )
+    };
+    let Ok(octets) = usize::try_from(octets) else { return Err(io::Error::last_os_error()) };
+    // SAFETY: integers only, zeroed before and perhaps filled since.
+    let source = source(unsafe { name.assume_init_ref() });
+    Ok(Received { source, octets, ..told(&message) })
+}
+
+fn source(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let name = std::ptr::from_ref(name);
+    // SAFETY: the kernel's structs for the two families are no larger than the one for all, nor stricter about alignment, and
+    // are integers only.
+    unsafe {
+        match libc::c_int::from((*name).ss_family) {
+            libc::AF_INET => {
+                let name = &*name.cast::<libc::sockaddr_in>();
+                let address = Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddr::new(address.into(), u16::from_be(name.sin_port)))
+            }
+            libc::AF_INET6 => {
+                let name = &*name.cast::<libc::sockaddr_in6>();
+                let (address, port) = (name.sin6_addr.s6_addr.into(), u16::from_be(name.sin6_port));
+                Some(SocketAddrV6::new(address, port, 0, name.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the control messages of a packet say.
+fn told(message: &libc::msghdr) -> Received {
+    let mut told = Received { source: None, destination: None, interface: None, hops: None, octets: 0 };
+    // SAFETY: the kernel has filled the control buffer as far as `msg_controllen` says, with whole headers; the macros
+    // stay inside of it, and behind a header of these types is one int, one `in_pktinfo` or one `in6_pktinfo`.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(known) = header.as_ref() {
+            let data = libc::CMSG_DATA(header);
+            match (known.cmsg_level, known.cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    told.hops = u8::try_from(data.cast::<libc::c_int>().read_unaligned()).ok();
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    told.destination = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+                    told.interface = u32::try_from(info.ipi_ifindex).ok();
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    told.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    told.interface = Some(info.ipi6_ifindex);
+                }
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    told
 }
 
 /// Sends a packet this way, from a raw socket what is behind its IP header.
@@ -178,14 +276,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_packet_is_where_it_was_sent_to_and_its_hop_limit() {
-        let [from, at] = [raw(AddressFamily::INET6), raw(AddressFamily::INET6)];
-        tell_ways(&at, IpVersion::V6).expect("told");
-        let here = IpAddr::from(Ipv6Addr::LOCALHOST);
-        send(&from, b"hello", Way { interface: 1, source: here, destination: here }).expect("sent");
-        let mut packet = [0; 64];
-        let received = icmp::receive(&at, &mut packet).expect("it came").expect("with its hop limit");
-        assert_eq!((received.destination, received.octets), (Some(Ipv6Addr::LOCALHOST), 5));
+    fn of_a_packet_is_told_where_it_was_sent_to_by_which_interface_and_its_hop_limit() {
+        let cases = [
+            (AddressFamily::INET, IpVersion::V4, IpAddr::from([127, 0, 0, 7]), 25),
+            (AddressFamily::INET6, IpVersion::V6, Ipv6Addr::LOCALHOST.into(), 5),
+        ];
+        for (family, version, here, expected) in cases {
+            let [from, at] = [raw(family), raw(family)];
+            let mut packet = [0; 64];
+            let none = receive(&at, &mut packet).expect_err("nothing has come");
+            assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+            tell_ways(&at, version).expect("told");
+            crate::tcp::set_ttl(&from, version, 77).expect("set");
+            send(&from, b"hello", Way { interface: 1, source: here, destination: here }).expect("sent");
+            let received = receive(&at, &mut packet).expect("it came");
+            let told = (received.destination, received.interface, received.hops, received.octets);
+            assert_eq!(told, (Some(here), Some(1), Some(77), expected));
+            assert_eq!(received.source.map(|source| source.ip()), Some(here));
+        }
     }
 
     #[test]
