@@ -31,7 +31,7 @@ mod tests;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
-pub use processes::{Check, Datagrams, OwnSection, ProcessKeys, Routing, Schema};
+pub use processes::{Check, Datagrams, OwnSection, ProcessKeys, RawIp, Routing, Schema};
 pub use schema::Config;
 pub use session::session;
 pub use suggest::nearest;

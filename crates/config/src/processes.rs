@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use holdfast_types::Afi;
+
 use crate::{
     describe::{self, Default::Else, Effect, Key, Table},
     keys,
@@ -28,6 +30,8 @@ pub struct Routing {
     pub distance: u8,
     /// The datagrams that it may send and receive, on the interfaces that its section names.
     pub datagrams: &'static [Datagrams],
+    /// The raw IP packets, likewise.
+    pub raw: &'static [RawIp],
 }
 
 /// Datagrams of a protocol: UDP, sent and received at one port.
@@ -37,6 +41,19 @@ pub struct Datagrams {
     pub port: u16,
     /// The group that is joined on each interface; its family is that of the datagrams.
     pub group: IpAddr,
+    /// TTL or hop limit of what is sent.
+    pub hops: u8,
+}
+
+/// Raw IP packets of a protocol: those of one protocol number. At most one of a family and a number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RawIp {
+    /// The family.
+    pub afi: Afi,
+    /// The protocol number, in IPv6 the next header: one that is [for routing](holdfast_types::is_for_routing).
+    pub protocol: u8,
+    /// Groups of the family that are joined on each interface, 16 at most.
+    pub groups: &'static [IpAddr],
     /// TTL or hop limit of what is sent.
     pub hops: u8,
 }

@@ -7,6 +7,7 @@ use std::{
 
 use holdfast_api::fea::v1::{Address, Interface as ApiInterface, InterfaceEvent};
 use holdfast_fib_linux::{Interface, InterfaceAddress};
+use holdfast_sockets::Link;
 use tokio::sync::watch;
 
 /// Which interfaces are shown.
@@ -154,6 +155,15 @@ impl Interfaces {
         usable.map(|interface| (interface.name.clone(), interface.index)).collect()
     }
 
+    /// The one of this name, if it is shown, as those see it who relay packets.
+    pub(crate) fn link(&self, name: &str) -> Option<Link> {
+        let (known, part) = (self.known.borrow(), self.part.borrow());
+        let interface = known.values().map(|known| &known.interface).find(|known| known.name == name)?;
+        let master = known.get(&interface.master).map(|master| master.interface.name.as_str());
+        let addresses = || interface.addresses.iter().map(|own| own.address).collect();
+        part.has(interface, master).then(|| Link { index: interface.index, addresses: addresses() })
+    }
+
     /// Is told whenever there may be news.
     pub(crate) fn versions(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
@@ -256,6 +266,8 @@ mod tests {
         inside.show(Part::Inside("blue".into()));
         outside.show(Part::Outside(["blue".into(), "green".into()].into()));
         let (mut told_inside, mut told_outside) = (inside.nothing_told(), outside.nothing_told());
+        let relayed = |all: &Interfaces| ["eth1", "eth2", "blue"].map(|name| all.link(name).is_some());
+        assert_eq!((relayed(&inside), relayed(&outside)), ([false, true, true], [true, false, false]));
         assert_eq!(short(inside.news(&mut told_inside)), [(2, "up"), (9, "up")]);
         assert_eq!(short(outside.news(&mut told_outside)), [(1, "up"), (3, "up")]);
         for interfaces in [&inside, &outside] {

@@ -93,6 +93,9 @@ fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     let custody = Custody::new(boot.keeper.clone(), boot.vrf.clone());
     let sockets = SocketService::new(engine.place(), Some(custody));
     metrics::register_discovery(&boot.metrics, sockets.malformed());
+    metrics::register_packets(&boot.metrics, sockets.packets());
+    let relayed = Rc::clone(engine);
+    sockets.relay(engine.interfaces.versions(), move |name| relayed.interfaces.link(name));
     let (discovery, place) = (sockets.discovery(), sockets.follow_place(engine.interfaces.versions()));
     let known = Rc::clone(engine);
     let links = move |wanted: &BTreeSet<String>| known.interfaces.usable(wanted);

@@ -3,6 +3,7 @@
 use std::{cell::Cell, rc::Rc};
 
 use holdfast_process::metrics::{High, Metric, Metrics, Queue, Sheet};
+use holdfast_sockets::Counts;
 use holdfast_xrl::WINDOW_CALLS;
 
 use crate::Engine;
@@ -21,6 +22,22 @@ static LOSSES: Metric = Metric::counter(
 static MALFORMED: Metric = Metric::counter(
     "holdfast_fea_discovery_malformed",
     "Router advertisements and solicitations on the links of peers without address that were ignored: malformed, or from another link",
+);
+static PACKETS_SENT: Metric =
+    Metric::counter("holdfast_fea_packets_sent", "Raw IP packets sent for protocols");
+static PACKETS_RECEIVED: Metric =
+    Metric::counter("holdfast_fea_packets_received", "Raw IP packets handed to protocols");
+static PACKETS_REFUSED: Metric = Metric::counter(
+    "holdfast_fea_packets_refused",
+    "Raw IP packets that were not sent, because a packet of their call was not granted",
+);
+static PACKETS_FAILED: Metric = Metric::counter(
+    "holdfast_fea_packets_failed",
+    "Raw IP packets of protocols that the kernel did not take",
+);
+static PACKETS_DROPPED: Metric = Metric::counter(
+    "holdfast_fea_packets_dropped",
+    "Raw IP packets that were lost, because a protocol did not read them in time",
 );
 static INTERFACES: Metric = Metric::gauge("holdfast_fea_interfaces", "Interfaces of the kernel");
 
@@ -57,6 +74,21 @@ pub(crate) fn register(metrics: &Metrics, engine: &Rc<Engine>) {
 /// The same of what is heard of neighbours.
 pub(crate) fn register_discovery(metrics: &Metrics, malformed: impl Fn() -> u64 + 'static) {
     metrics.register(move |sheet| sheet.add(&MALFORMED, &[], malformed()));
+}
+
+/// The same of packets that are relayed.
+pub(crate) fn register_packets(metrics: &Metrics, packets: Rc<Counts>) {
+    metrics.register(move |sheet| {
+        for (metric, count) in [
+            (&PACKETS_SENT, &packets.sent),
+            (&PACKETS_RECEIVED, &packets.received),
+            (&PACKETS_REFUSED, &packets.refused),
+            (&PACKETS_FAILED, &packets.failed),
+            (&PACKETS_DROPPED, &packets.dropped),
+        ] {
+            sheet.add(metric, &[], count.get());
+        }
+    });
 }
 
 fn read(sheet: &mut Sheet, engine: &Engine) {

@@ -98,7 +98,12 @@ impl Keeper {
                 return Ok(namespace.inside(|| holdfast_fib_linux::socket().expect("netlink")));
             }
             SocketKind::TcpV4 => AddressFamily::INET,
-            SocketKind::TcpV6 | SocketKind::IcmpV6 | SocketKind::UdpV4 | SocketKind::UdpV6 => {
+            SocketKind::TcpV6
+            | SocketKind::IcmpV6
+            | SocketKind::UdpV4
+            | SocketKind::UdpV6
+            | SocketKind::RawV4
+            | SocketKind::RawV6 => {
                 return Err(XrlError::internal("nobody asks for that"));
             }
         };

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io,
+    num::NonZeroU32,
     os::fd::{AsFd, OwnedFd},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ use holdfast_process::CapabilitySet;
 use holdfast_sys::process::raise_capabilities;
 use rustix::{
     fs::OFlags,
-    net::{AddressFamily, SocketFlags, SocketType, ipproto},
+    net::{AddressFamily, Protocol, SocketFlags, SocketType, ipproto},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
@@ -32,6 +33,7 @@ const NAME_MOST: usize = 255;
 /// of the processes already, and two would each delete the routes of the other.
 pub(crate) fn socket(request: &SocketRequest) -> Result<OwnedFd> {
     let kind = SocketKind::try_from(request.kind).context("there is no such kind of socket")?;
+    let protocol = u8::try_from(request.protocol).context("there is no such protocol number")?;
     let path = path(&request.netns)?;
     // What is no namespace is found out on entering; a pipe must not be waited for before that.
     let namespace =
@@ -40,7 +42,8 @@ pub(crate) fn socket(request: &SocketRequest) -> Result<OwnedFd> {
     let is_own = is_same(&namespace).with_context(|| format!("comparing {} with {OWN}", path.display()))?;
     ensure!(!is_own, "the network namespace {} is the one that the router itself is in", path.display());
     // A thread has a namespace of its own, and this one ends in it: the keeper itself never leaves its own.
-    let inside = thread::Builder::new().name("namespace".to_owned()).spawn(move || open(&namespace, kind));
+    let inside =
+        thread::Builder::new().name("namespace".to_owned()).spawn(move || open(&namespace, kind, protocol));
     let socket = inside.context("starting a thread")?.join();
     let socket = socket.map_err(|_| anyhow::anyhow!("the thread has panicked"))?;
     socket.with_context(|| format!("in the network namespace {}", path.display()))
@@ -59,9 +62,10 @@ fn is_same(namespace: &File) -> io::Result<bool> {
 }
 
 /// Enters the namespace with the calling thread, for good.
-fn open(namespace: &File, kind: SocketKind) -> io::Result<OwnedFd> {
+fn open(namespace: &File, kind: SocketKind, protocol: u8) -> io::Result<OwnedFd> {
     raise_capabilities(ENTERING)?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    let raw = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
     let (family, sort, protocol) = match kind {
         // Without a number the protocol is NETLINK_ROUTE.
         SocketKind::NetlinkRoute => (AddressFamily::NETLINK, SocketType::RAW, None),
@@ -70,6 +74,8 @@ fn open(namespace: &File, kind: SocketKind) -> io::Result<OwnedFd> {
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
         SocketKind::UdpV4 => (AddressFamily::INET, SocketType::DGRAM, None),
         SocketKind::UdpV6 => (AddressFamily::INET6, SocketType::DGRAM, None),
+        SocketKind::RawV4 => (AddressFamily::INET, SocketType::RAW, raw),
+        SocketKind::RawV6 => (AddressFamily::INET6, SocketType::RAW, raw),
     };
     Ok(rustix::net::socket_with(family, sort, SocketFlags::CLOEXEC, protocol)?)
 }
@@ -105,7 +111,7 @@ mod tests {
     }
 
     fn request(netns: &str, kind: SocketKind) -> SocketRequest {
-        SocketRequest { netns: netns.to_owned(), kind: kind.into() }
+        SocketRequest { netns: netns.to_owned(), kind: kind.into(), protocol: 253 }
     }
 
     #[test]
@@ -118,6 +124,8 @@ mod tests {
             SocketKind::IcmpV6,
             SocketKind::UdpV4,
             SocketKind::UdpV6,
+            SocketKind::RawV4,
+            SocketKind::RawV6,
         ] {
             let made = socket(&request(&namespace.0, kind)).expect("a socket");
             assert!(name_to_index(&made, "inside0").is_ok(), "{kind:?}");
@@ -160,10 +168,11 @@ mod tests {
     fn what_is_not_there_or_no_namespace_is_told() {
         let error = socket(&request("holdfast-none", SocketKind::TcpV4)).expect_err("it is not there");
         assert!(format!("{error:#}").contains("/run/netns/holdfast-none: No such file"), "{error:#}");
-        let error = socket(&SocketRequest { netns: "a".to_owned(), kind: 99 }).expect_err("no such kind");
+        let error = socket(&SocketRequest { netns: "a".to_owned(), kind: 99, protocol: 0 })
+            .expect_err("no such kind");
         assert!(format!("{error:#}").contains("no such kind"), "{error:#}");
         let null = File::open("/dev/null").expect("it is there");
-        let error = thread::spawn(move || open(&null, SocketKind::TcpV4)).join().expect("no panic");
+        let error = thread::spawn(move || open(&null, SocketKind::TcpV4, 0)).join().expect("no panic");
         assert_eq!(error.expect_err("no namespace").raw_os_error(), Some(22));
     }
 }

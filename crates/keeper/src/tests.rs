@@ -96,7 +96,7 @@ fn run(story: impl Future<Output = ()>) {
 fn a_socket_in_a_namespace_is_for_those_who_open_sockets() {
     run(async {
         let keeper = keeper();
-        let request = || SocketRequest { netns: "a/b".into(), kind: SocketKind::TcpV4.into() };
+        let request = || SocketRequest { netns: "a/b".into(), kind: SocketKind::TcpV4.into(), protocol: 0 };
         let denied = bgp(&keeper).socket(request()).await.expect_err("not for bgp");
         assert_eq!(denied.kind(), ErrorKind::Denied);
         let refused = manager(&keeper).socket(request()).await.expect_err("no name");

@@ -23,6 +23,7 @@ mod monitoring;
 mod operator;
 mod origin_validation;
 mod outsiders;
+mod packets;
 mod paths;
 mod peers;
 mod policy;

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 mod door;
+mod packets;
 mod rpki;
 
 use std::{collections::VecDeque, net::IpAddr, time::Duration};
@@ -126,22 +127,9 @@ fn routing<'c>(
     sections.map(|(process, section)| (*process, section))
 }
 
-/// The datagrams that processes may send and receive on interfaces of this table.
-fn datagrams(config: &Config, table: Option<&Vrf>) -> Vec<socket_api::Datagrams> {
-    let vrf = table.map(|vrf| &vrf.name);
-    let granted = routing(config, table).flat_map(|(process, section)| {
-        let interfaces = section.interfaces.iter().filter(|(of, _)| of.as_ref() == vrf);
-        let interfaces: Vec<_> = interfaces.map(|(_, interface)| interface.clone()).collect();
-        let datagrams = section.routing.into_iter().flat_map(|routing| routing.datagrams);
-        datagrams.map(move |datagrams| socket_api::Datagrams {
-            class: process.to_owned(),
-            port: datagrams.port.into(),
-            group: octets(datagrams.group),
-            hops: datagrams.hops.into(),
-            interfaces: interfaces.clone(),
-        })
-    });
-    granted.collect()
+/// Whether a process is the router's own, and no protocol of somebody else.
+fn is_ours(config: &Config, process: &str) -> bool {
+    config.protocols.iter().all(|protocol| protocol.name != process)
 }
 
 /// Whether what is in this VRF is in this table.
@@ -315,6 +303,7 @@ fn place(vrf: &Vrf) -> fea_api::Vrf {
 
 /// The sockets under protocols. Collectors and caches are dialled, and are nobody who is let in.
 fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
+    let vrf = table.map(|vrf| vrf.name.as_str());
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
     let peers = peers.filter(|peer| is_in(peer.vrf.as_ref(), table)).map(|peer| socket_peer(peer, config));
     let collectors = config.bgp.iter().filter(|_| table.is_none()).flat_map(|bgp| &bgp.bmp);
@@ -330,7 +319,8 @@ fn sockets(config: &Config, table: Option<&Vrf>) -> socket_api::Configuration {
         peers: peers.chain(collectors.map(socket_collector)).chain(caches.map(rpki::socket)).collect(),
         listen: listen.collect(),
         heard: door::heard(config),
-        datagrams: datagrams(config, table),
+        datagrams: packets::datagrams(routing(config, table), vrf),
+        raw: packets::raw(routing(config, table), vrf, |process| is_ours(config, process)),
     }
 }
 

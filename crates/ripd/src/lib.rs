@@ -47,7 +47,7 @@ pub static PROCESS: Process = Process {
     end: End::Killed,
     hang_limit: None,
     section: Some(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
-    routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS }),
+    routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS, raw: &[] }),
     shows: &[
         Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },
         Command { name: "interfaces", doc: "where RIP is spoken, and what has come and gone there" },

@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_api::socket::v1::{GroupRequest, SocketClient};
 use holdfast_process::Boot;
-use holdfast_sys::icmp;
+use holdfast_sys::packet;
 use holdfast_xrl::XrlError;
 use tokio::{io::Interest, net::UdpSocket};
 
@@ -17,7 +17,6 @@ use crate::client;
 #[derive(Debug)]
 pub struct Datagrams {
     socket: UdpSocket,
-    is_ipv6: bool,
 }
 
 /// A datagram that was received.
@@ -27,9 +26,9 @@ pub struct Datagram {
     pub octets: usize,
     /// Who sent it.
     pub source: SocketAddr,
-    /// The hop limit it came with; `None` for IPv4.
+    /// The TTL or hop limit it came with, if the socket tells.
     pub hop_limit: Option<u8>,
-    /// It was sent to a group; false for IPv4, where that is not told.
+    /// It was sent to a group.
     pub is_multicast: bool,
 }
 
@@ -50,7 +49,7 @@ impl Datagrams {
         let socket = socket.map_err(failed)?;
         // Until then nothing is sent: the runtime does not know yet that there is room.
         socket.writable().await.map_err(failed)?;
-        Ok(Self { socket, is_ipv6 })
+        Ok(Self { socket })
     }
 
     /// Waits for datagrams.
@@ -66,15 +65,11 @@ impl Datagrams {
     /// # Errors
     /// `WouldBlock` when there is none; else those of the socket.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
-        if !self.is_ipv6 {
-            let (octets, source) = self.socket.try_recv_from(buffer)?;
-            return Ok(Some(Datagram { octets, source, hop_limit: None, is_multicast: false }));
-        }
-        let received = self.socket.try_io(Interest::READABLE, || icmp::receive(&self.socket, buffer))?;
-        Ok(received.map(|received| Datagram {
+        let received = self.socket.try_io(Interest::READABLE, || packet::receive(&self.socket, buffer))?;
+        Ok(received.source.map(|source| Datagram {
             octets: received.octets,
-            source: received.source.into(),
-            hop_limit: Some(received.hop_limit),
+            source,
+            hop_limit: received.hops,
             is_multicast: received.destination.is_some_and(|to| to.is_multicast()),
         }))
     }

@@ -30,6 +30,8 @@ pub(crate) enum Call {
     Own(libc::c_long),
     /// When it makes Unix stream sockets. A pair of datagram sockets is not only a pair: each can send to any address.
     StreamPair(libc::c_long),
+    /// When its second and third argument are the level and the name of one of these socket options.
+    SocketOption(libc::c_long, &'static [(u32, u32)]),
 }
 
 /// The part of a socket's type that is no flag (SOCK_TYPE_MASK of linux/net.h).
@@ -43,7 +45,8 @@ impl Call {
             | Self::Without(number, ..)
             | Self::With(number, ..)
             | Self::Own(number)
-            | Self::StreamPair(number) => number,
+            | Self::StreamPair(number)
+            | Self::SocketOption(number, _) => number,
         }
     }
 
@@ -69,6 +72,11 @@ impl Call {
                 let stream = libc::SOCK_STREAM.unsigned_abs();
                 let kind = condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), stream)?;
                 Ok(vec![SeccompRule::new(vec![family, kind])?])
+            }
+            Self::SocketOption(_, options) => {
+                let is = |argument, value: u32| condition(argument, SeccompCmpOp::Eq, value);
+                let rule = |(level, name): &(u32, u32)| SeccompRule::new(vec![is(1, *level)?, is(2, *name)?]);
+                options.iter().map(rule).collect()
             }
         }
     }
@@ -99,9 +107,10 @@ pub(crate) fn close(rights: &Rights) -> Result<(), Error> {
     let deadly = filter(&calls(lists::DEADLY), SeccompAction::Allow, SeccompAction::KillProcess)?;
     // Its flags are in memory, where no filter looks; the C library then takes `clone`.
     let unknown = filter(&calls(&[libc::SYS_clone3]), SeccompAction::Allow, errno(libc::ENOSYS))?;
+    let options = filter(&[lists::UNSET], SeccompAction::Allow, errno(libc::EPERM))?;
     let others = filter(&allowed(rights), errno(libc::EPERM), SeccompAction::Allow)?;
     // All of them are asked, and the strictest answer holds. The last one forbids to install another.
-    for program in [deadly, unknown, others] {
+    for program in [deadly, unknown, options, others] {
         seccompiler::apply_filter(&program)?;
     }
     Ok(())
@@ -123,6 +132,8 @@ fn filter(
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, os::unix::process::ExitStatusExt, process::Command};
+
+    use socket2::{Domain, Protocol, Socket, Type};
 
     use super::*;
 
@@ -158,6 +169,39 @@ mod tests {
             std::os::unix::net::UnixStream::pair().expect("what channels of XRL are made of");
             denied(Command::new("/bin/true").spawn().map(drop));
             std::thread::spawn(|| vec![1_u8; 1 << 20]).join().expect("threads and memory are allowed");
+        });
+        assert_eq!(ended, Some(libc::SIGABRT), "its own end");
+    }
+
+    #[test]
+    fn a_socket_is_left_no_header_and_no_source_of_its_own_making_and_its_filter() {
+        const TEST: &str =
+            "syscalls::tests::a_socket_is_left_no_header_and_no_source_of_its_own_making_and_its_filter";
+        let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(253)));
+        let [v4, v6] = [Domain::IPV4, Domain::IPV6].map(|domain| raw(domain).expect("this test needs root"));
+        let all = |socket: &Socket, is_v6: bool| match is_v6 {
+            false => [
+                socket.set_header_included_v4(true),
+                socket.set_freebind_v4(true),
+                socket.set_ip_transparent_v4(true),
+                socket.detach_filter(),
+            ],
+            true => [
+                socket.set_header_included_v6(true),
+                socket.set_freebind_v6(true),
+                socket.set_ip_transparent_v6(true),
+                socket.detach_filter(),
+            ],
+        };
+        let before = all(&v4, false).into_iter().chain(all(&v6, true)).filter_map(Result::err);
+        // There is no filter yet.
+        assert_eq!(before.filter_map(|error| error.raw_os_error()).collect::<Vec<_>>(), [libc::ENOENT; 2]);
+        let ended = confined(TEST, || {
+            for outcome in all(&v4, false).into_iter().chain(all(&v6, true)) {
+                assert_eq!(outcome.expect_err("it is not allowed").raw_os_error(), Some(libc::EPERM));
+            }
+            v4.set_ttl_v4(7).expect("other options are allowed");
+            v6.set_unicast_hops_v6(7).expect("other options are allowed");
         });
         assert_eq!(ended, Some(libc::SIGABRT), "its own end");
     }

@@ -3,13 +3,17 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use holdfast_api::socket::v1::{Datagrams as Api, GroupRequest};
+use holdfast_sys::tcp::IpVersion;
 use holdfast_xrl::{PeerIdentity, XrlError};
 
-/// Datagrams at a port and in a group.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+use crate::peer;
+
+/// Datagrams at a port and in groups, all of one family.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Datagrams {
+    pub(crate) version: IpVersion,
     pub(crate) port: u16,
-    pub(crate) group: IpAddr,
+    pub(crate) groups: Vec<IpAddr>,
     /// TTL or hop limit of what is sent.
     pub(crate) hops: u8,
 }
@@ -18,7 +22,9 @@ pub(crate) struct Datagrams {
 #[derive(Debug)]
 pub(crate) struct Grant {
     class: String,
-    datagrams: Datagrams,
+    port: u16,
+    group: IpAddr,
+    hops: u8,
     interfaces: BTreeSet<String>,
 }
 
@@ -27,23 +33,18 @@ impl TryFrom<Api> for Grant {
 
     fn try_from(granted: Api) -> Result<Self, XrlError> {
         let wrong = |what| XrlError::invalid_argument(format!("datagrams of {}: {what}", granted.class));
-        let group = match <[u8; 4]>::try_from(granted.group.as_slice()) {
-            Ok(octets) => IpAddr::from(octets),
-            Err(_) => {
-                let octets = <[u8; 16]>::try_from(granted.group.as_slice());
-                IpAddr::from(octets.map_err(|_| wrong("the group is no address"))?)
-            }
-        };
-        let datagrams = Datagrams {
+        let group = peer::address(&granted.group).ok_or_else(|| wrong("the group is no address"))?;
+        Ok(Self {
             port: u16::try_from(granted.port).map_err(|_| wrong("the port is over 65535"))?,
             group: Some(group).filter(IpAddr::is_multicast).ok_or_else(|| wrong("the group is none"))?,
             hops: u8::try_from(granted.hops).map_err(|_| wrong("the TTL is over 255"))?,
-        };
-        Ok(Self { class: granted.class, datagrams, interfaces: granted.interfaces.into_iter().collect() })
+            class: granted.class,
+            interfaces: granted.interfaces.into_iter().collect(),
+        })
     }
 }
 
-/// What the caller is granted of what it asks for.
+/// What the caller is granted of what it asks for: the groups of all that fit, and the TTL of the first.
 pub(crate) fn granted(
     grants: &[Grant],
     caller: &PeerIdentity,
@@ -52,13 +53,17 @@ pub(crate) fn granted(
     let fits = |grant: &&Grant| {
         caller.classes.contains(&grant.class)
             && grant.interfaces.contains(&request.interface)
-            && u32::from(grant.datagrams.port) == request.port
-            && grant.datagrams.group.is_ipv6() == (request.afi == 2)
+            && u32::from(grant.port) == request.port
+            && grant.group.is_ipv6() == (request.afi == 2)
     };
-    grants.iter().find(fits).map(|grant| grant.datagrams).ok_or_else(|| {
+    let fitting = || grants.iter().filter(fits);
+    let first = fitting().next().ok_or_else(|| {
         let GroupRequest { interface, port, .. } = request;
         XrlError::denied(format!("you may not use UDP port {port} on interface {interface:?}"))
-    })
+    })?;
+    let groups = fitting().map(|grant| grant.group).collect();
+    let version = IpVersion::of(first.group);
+    Ok(Datagrams { version, port: first.port, groups, hops: first.hops })
 }
 
 #[cfg(test)]
@@ -91,6 +96,17 @@ mod tests {
         for (class, interface, port, afi) in refused {
             assert!(!ask(class, interface, port, afi), "{class} {interface} {port} {afi}");
         }
+    }
+
+    #[test]
+    fn grants_of_one_port_are_one_socket_in_all_their_groups() {
+        let rows = [([224, 0, 0, 9], "eth1"), ([224, 0, 0, 2], "eth1"), ([224, 0, 0, 3], "eth2")];
+        let grants = rows.map(|(group, interface)| grant("mine", &group, &[interface]));
+        let grants: Vec<_> = grants.into_iter().collect::<Result<_, _>>().expect("grants");
+        let caller = PeerIdentity::new("mine");
+        let request = GroupRequest { interface: "eth1".to_owned(), port: 520, afi: 1 };
+        let found = granted(&grants, &caller, &request).expect("granted");
+        assert_eq!(found.groups, [[224, 0, 0, 9], [224, 0, 0, 2]].map(IpAddr::from));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! become one, with what is between them: who gets through in excess is for the stages of admission to judge. All of it is
 //! pure but for [`Filter::attach`].
 
+pub(crate) mod destinations;
 mod program;
 mod regions;
 

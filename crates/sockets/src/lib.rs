@@ -15,6 +15,8 @@
 //! Listeners are in the keeper's custody as well ([`Custody`]), so that an address answers at all times, whoever of those who
 //! open, accept and serve is dead.
 //!
+//! Routing protocols get sockets for datagrams ([`datagrams`]), and have their raw IP packets relayed ([`relay`]).
+//!
 //! Two duties are left to whoever takes what comes in, and need no rights: the minimum TTL of an accepted connection
 //! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl)), which is no filter's, since sockets keep that of their listener for
 //! ever; and the filter of a UDP socket, which follows the configuration, and no copy of the socket is kept here. The TTL sent
@@ -30,6 +32,8 @@ mod neighbors;
 mod opener;
 mod peer;
 mod place;
+mod raw;
+mod relay;
 mod service;
 mod socket;
 
@@ -45,6 +49,8 @@ pub use error::SocketError;
 pub use opener::{BACKLOG, Opener};
 pub use peer::{Peer, PeerError, Secret};
 pub use place::Place;
+pub use raw::{LONGEST_PACKET, Link, MOST_OCTETS, MOST_PACKETS};
+pub use relay::{Counts, MOST_READERS, ROOM};
 pub use service::SocketService;
 
 /// Where BGP listens (RFC 4271 section 8.2.1).

@@ -3,16 +3,17 @@
 use std::{
     fmt,
     net::IpAddr,
+    num::NonZeroU32,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
 };
 
 use holdfast_api::keeper::v1::{KeeperClient, SocketKind, SocketRequest};
-use holdfast_sys::{bind_to_device, bound_to, netns_cookie};
+use holdfast_sys::{bind_to_device, bound_to, netns_cookie, tcp::IpVersion};
 use holdfast_xrl::XrlError;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, ipproto, netdevice},
+    net::{AddressFamily, Protocol, SocketFlags, SocketType, ipproto, netdevice},
 };
 
 use tokio::sync::watch;
@@ -57,7 +58,7 @@ impl Place {
         match self {
             Self::Here | Self::Device(_) => Ok(None),
             Self::Namespace { name, keeper, last } => {
-                enter(name, keeper, last, SocketKind::NetlinkRoute).await.map(Some)
+                enter(name, keeper, last, SocketKind::NetlinkRoute, 0).await.map(Some)
             }
         }
     }
@@ -100,9 +101,18 @@ impl Place {
     /// a VRF device, and not at the device, as all others do.
     pub(crate) async fn icmp(&self) -> Result<OwnedFd, SocketError> {
         match self {
-            Self::Here | Self::Device(_) => non_blocking(new(SocketKind::IcmpV6)?),
+            Self::Here | Self::Device(_) => non_blocking(new(SocketKind::IcmpV6, 0)?),
             Self::Namespace { .. } => self.open(SocketKind::IcmpV6).await,
         }
+    }
+
+    /// A raw socket for packets of this protocol number, without any option. Takes CAP_NET_RAW.
+    pub(crate) async fn raw(&self, version: IpVersion, protocol: u8) -> Result<OwnedFd, SocketError> {
+        let kind = match version {
+            IpVersion::V4 => SocketKind::RawV4,
+            IpVersion::V6 => SocketKind::RawV6,
+        };
+        self.open_for(kind, protocol).await
     }
 
     /// Whether what a socket was made at is still there, as far as is known: a device or a namespace that is made again is
@@ -136,16 +146,21 @@ impl Place {
 
     /// A socket of this kind, non-blocking.
     async fn open(&self, kind: SocketKind) -> Result<OwnedFd, SocketError> {
+        self.open_for(kind, 0).await
+    }
+
+    /// The same; of one that is raw, for this protocol number.
+    async fn open_for(&self, kind: SocketKind, protocol: u8) -> Result<OwnedFd, SocketError> {
         let socket = match self {
-            Self::Here => new(kind)?,
+            Self::Here => new(kind, protocol)?,
             Self::Device(device) => {
-                let socket = new(kind)?;
+                let socket = new(kind, protocol)?;
                 bind_to_device(&socket, device)
                     .map_err(|source| SocketError::NoInterface { name: device.clone(), source })?;
                 socket
             }
             Self::Namespace { name, keeper, last } => {
-                let made = enter(name, keeper, last, kind).await;
+                let made = enter(name, keeper, last, kind, protocol).await;
                 made.map_err(|error| SocketError::Keeper(error.message().to_owned()))?
             }
         };
@@ -169,8 +184,9 @@ async fn enter(
     keeper: &KeeperClient,
     last: &Last,
     kind: SocketKind,
+    protocol: u8,
 ) -> Result<OwnedFd, XrlError> {
-    let request = SocketRequest { netns: name.to_owned(), kind: kind.into() };
+    let request = SocketRequest { netns: name.to_owned(), kind: kind.into(), protocol: protocol.into() };
     let (_, sockets) = keeper.socket(request).await?;
     let socket = sockets.into_iter().next();
     let socket = socket.ok_or_else(|| XrlError::internal("the keeper sent no descriptor"))?;
@@ -187,13 +203,16 @@ fn non_blocking(socket: OwnedFd) -> Result<OwnedFd, SocketError> {
 }
 
 /// One of the process's own namespace.
-fn new(kind: SocketKind) -> Result<OwnedFd, SocketError> {
+fn new(kind: SocketKind, protocol: u8) -> Result<OwnedFd, SocketError> {
+    let raw = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
     let (family, sort, protocol) = match kind {
         SocketKind::TcpV4 => (AddressFamily::INET, SocketType::STREAM, None),
         SocketKind::TcpV6 => (AddressFamily::INET6, SocketType::STREAM, None),
         SocketKind::UdpV4 => (AddressFamily::INET, SocketType::DGRAM, None),
         SocketKind::UdpV6 => (AddressFamily::INET6, SocketType::DGRAM, None),
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
+        SocketKind::RawV4 => (AddressFamily::INET, SocketType::RAW, raw),
+        SocketKind::RawV6 => (AddressFamily::INET6, SocketType::RAW, raw),
         SocketKind::NetlinkRoute => return Err(Errno::PROTONOSUPPORT).step("opening a socket"),
     };
     rustix::net::socket_with(family, sort, SocketFlags::CLOEXEC, protocol).step("opening a socket")

@@ -9,19 +9,20 @@ use std::{
 };
 
 use holdfast_api::socket::v1::{
-    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, RefitRequest, SocketServer,
-    UdpRequest,
+    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, RawRequest, ReceiveRequest,
+    ReceivedPackets, RefitRequest, SendReply, SendRequest, SocketServer, UdpRequest,
 };
 use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
 
 use crate::{
-    Custody, Opener, Peer, Place, SocketError,
+    Counts, Custody, Link, Opener, Peer, Place, SocketError,
     custody::Listening,
     datagrams::{self, Grant},
     neighbors::Neighbors,
-    peer,
+    peer, raw,
+    relay::Relay,
 };
 
 /// Serves `socket.v1`. Who may configure and who may ask is the interface's matter.
@@ -33,13 +34,26 @@ pub struct SocketService {
     grants: RefCell<Vec<Grant>>,
     configured: Notify,
     neighbors: Rc<Neighbors>,
+    relay: Relay,
 }
 
 impl SocketService {
     /// With an opener to this place, which knows no peers yet; what listens there is in this custody, if one is given.
     pub fn new(place: Place, custody: Option<Custody>) -> Self {
         let neighbors = Rc::new(Neighbors::new(place.clone()));
-        Self { opener: Rc::new(Mutex::new(Opener::new(place, custody))), neighbors, ..Self::default() }
+        let relay = Relay::new(place.clone());
+        Self { opener: Rc::new(Mutex::new(Opener::new(place, custody))), neighbors, relay, ..Self::default() }
+    }
+
+    /// Relays packets of protocols; without it none are. `find` gives an interface as it is now, and `changes` says when one
+    /// may have changed.
+    pub fn relay(&self, changes: watch::Receiver<u64>, find: impl Fn(&str) -> Option<Link> + 'static) {
+        self.relay.follow(changes, find);
+    }
+
+    /// What has become of packets that were relayed.
+    pub fn packets(&self) -> Rc<Counts> {
+        self.relay.counts()
     }
 
     /// Hears which routers are on the interfaces of peers without address, and tells them of us, for ever; without it
@@ -107,6 +121,7 @@ impl SocketServer for SocketService {
         });
         let heard: Vec<Prefix> = heard.collect::<Result<_, _>>()?;
         let grants = request.datagrams.into_iter().map(Grant::try_from).collect::<Result<_, _>>()?;
+        let packets = raw::grants(request.raw)?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         let plain = request.listen.iter().map(|request| request.plain);
         let places: BTreeSet<_> = listen.iter().copied().zip(plain).collect();
@@ -117,6 +132,7 @@ impl SocketServer for SocketService {
         self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
         drop(opener);
         self.grants.replace(grants);
+        self.relay.configure(packets);
         self.allow(places);
         Ok(Empty {})
     }
@@ -161,6 +177,26 @@ impl SocketServer for SocketService {
         let opener = self.opener.lock().await;
         let socket = opener.group(&request.interface, &datagrams).await.map_err(refused)?;
         Ok((Empty {}, vec![socket]))
+    }
+
+    async fn send(&self, cx: &CallContext, request: SendRequest) -> Result<SendReply, XrlError> {
+        self.is_configured().await;
+        self.relay.send(cx.peer(), &request).await
+    }
+
+    async fn receive(
+        &self,
+        cx: &CallContext,
+        request: ReceiveRequest,
+        replies: ReplySink<ReceivedPackets>,
+    ) -> Result<(), XrlError> {
+        self.is_configured().await;
+        self.relay.receive(cx.peer(), &request, replies).await
+    }
+
+    async fn raw(&self, cx: &CallContext, request: RawRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        self.is_configured().await;
+        Ok((Empty {}, vec![self.relay.raw(cx.peer(), &request).await?]))
     }
 
     async fn refit(

@@ -7,12 +7,14 @@ use std::{
 };
 
 use holdfast_sys::{
-    bind_to_device, icmp,
+    bind_to_device,
+    filter::{Instruction, lock_filter, set_filter},
+    packet,
     tcp::{IpVersion, Md5Peer, set_default_ttl, set_md5, set_min_ttl, set_ttl},
 };
 use rustix::{
     io::Errno,
-    net::{netdevice, sockopt},
+    net::{RecvFlags, netdevice, sockopt},
 };
 use tracing::warn;
 
@@ -20,14 +22,15 @@ use crate::{
     SocketError,
     datagrams::Datagrams,
     error::Step,
-    filter::GTSM_TTL,
+    filter::{GTSM_TTL, destinations},
     peer::{Peer, Secret, md5_peer},
     place::Place,
+    raw::RawIp,
 };
 use holdfast_types::Prefix;
 
 /// Octets that may wait in a UDP socket: without any loss at the full rate of one sender on a loaded machine.
-const RECEIVE_BUFFER: usize = 4 << 20;
+pub(crate) const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Class selector 6 (RFC 4594 section 3.2): what routers do with traffic of the control plane.
 const NETWORK_CONTROL: u8 = 0xc0;
@@ -100,9 +103,11 @@ pub(crate) fn refit(peer: &Peer, socket: &OwnedFd) -> Result<(), SocketError> {
 /// this one says it as well.
 pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
     let socket = place.udp(address.ip()).await?;
-    class(&socket, address.ip())?;
-    set_ttl(&socket, IpVersion::of(address.ip()), GTSM_TTL).step("setting the TTL")?;
-    room(&socket)?;
+    let version = IpVersion::of(address.ip());
+    one_family(&socket, version)?;
+    class(&socket, version)?;
+    set_ttl(&socket, version, GTSM_TTL).step("setting the TTL")?;
+    room(&socket, RECEIVE_BUFFER)?;
     if let Err(error) = rustix::net::bind(&socket, &address) {
         if error != Errno::ADDRINUSE {
             return Err(error).step("binding");
@@ -124,45 +129,110 @@ pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, S
 }
 
 /// A UDP socket of a routing protocol on an interface, non-blocking: bound to the device and the port of its datagrams, and
-/// in their group. What it sends is not looped back.
+/// in their groups. What it sends is not looped back; of what it receives it tells the way.
 pub(crate) async fn group(
     place: &Place,
     interface: &str,
     datagrams: &Datagrams,
 ) -> Result<OwnedFd, SocketError> {
-    let Datagrams { port, group, hops } = *datagrams;
-    let socket = place.udp(group).await?;
-    let index = netdevice::name_to_index(&socket, interface)
-        .map_err(|error| SocketError::NoInterface { name: interface.to_owned(), source: error.into() })?;
-    bind_to_device(&socket, interface).step("binding to the interface")?;
-    class(&socket, group)?;
-    set_ttl(&socket, IpVersion::of(group), hops).step("setting the TTL")?;
-    room(&socket)?;
+    let version = datagrams.version;
+    let any = match version {
+        IpVersion::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = place.udp(any).await?;
+    one_family(&socket, version)?;
+    stand_on(&socket, interface, version, datagrams.hops, &datagrams.groups)?;
+    room(&socket, RECEIVE_BUFFER)?;
+    packet::tell_ways(&socket, version).step("asking for packet info")?;
     // One socket an interface, each on its own device.
     sockopt::set_socket_reuseaddr(&socket, true).step("setting SO_REUSEADDR")?;
-    let any = match group {
-        IpAddr::V4(group) => {
-            let any = Ipv4Addr::UNSPECIFIED;
-            sockopt::set_ip_multicast_ttl(&socket, hops.into()).step("setting the TTL for groups")?;
-            sockopt::set_ip_multicast_loop(&socket, false).step("setting IP_MULTICAST_LOOP")?;
-            sockopt::set_ip_multicast_if_with_ifindex(&socket, &any, &any, index)
-                .step("setting IP_MULTICAST_IF")?;
-            sockopt::set_ip_add_membership_with_ifindex(&socket, &group, &any, index)
-                .step("joining the group")?;
-            IpAddr::from(any)
-        }
-        IpAddr::V6(group) => {
-            sockopt::set_ipv6_multicast_hops(&socket, hops.into()).step("setting the hop limit")?;
-            sockopt::set_ipv6_multicast_loop(&socket, false).step("setting IPV6_MULTICAST_LOOP")?;
-            sockopt::set_ipv6_multicast_if(&socket, index).step("setting IPV6_MULTICAST_IF")?;
-            sockopt::set_ipv6_add_membership(&socket, &group, index).step("joining the group")?;
-            icmp::tell_hop_limits(&socket).step("setting IPV6_RECVHOPLIMIT")?;
-            icmp::tell_destinations(&socket).step("setting IPV6_RECVPKTINFO")?;
-            Ipv6Addr::UNSPECIFIED.into()
-        }
-    };
-    rustix::net::bind(&socket, &SocketAddr::new(any, port)).step("binding")?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, datagrams.port)).step("binding")?;
     Ok(socket)
+}
+
+/// A raw socket of a routing protocol on an interface, non-blocking: bound to the device, in the groups, and closed for good
+/// to what was sent to other ones. What it sends is not looped back. It has room for so many octets.
+pub(crate) async fn raw(
+    place: &Place,
+    interface: &str,
+    packets: &RawIp,
+    octets: usize,
+) -> Result<OwnedFd, SocketError> {
+    let version = packets.version;
+    let socket = place.raw(version, packets.protocol).await?;
+    empty(&socket)?;
+    stand_on(&socket, interface, version, packets.hops, &packets.groups)?;
+    room(&socket, octets)?;
+    if version == IpVersion::V6 {
+        // Of IPv4 there is the header.
+        packet::tell_ways(&socket, version).step("asking for packet info")?;
+    }
+    let program = destinations::program(version, &packets.groups);
+    set_filter(&socket, &program).step("setting the filter")?;
+    lock_filter(&socket).step("locking the filter")?;
+    Ok(socket)
+}
+
+/// A raw socket that sends on any interface, each packet by a way of its own, and receives nothing.
+pub(crate) async fn raw_sender(place: &Place, packets: &RawIp) -> Result<OwnedFd, SocketError> {
+    let socket = place.raw(packets.version, packets.protocol).await?;
+    empty(&socket)?;
+    class(&socket, packets.version)?;
+    hops(&socket, packets.version, packets.hops)?;
+    Ok(socket)
+}
+
+/// Closes a raw socket to all packets, and forgets those that have come: from any interface, since it is bound to none yet.
+fn empty(socket: &OwnedFd) -> Result<(), SocketError> {
+    set_filter(socket, &[Instruction::Drop]).step("setting the filter")?;
+    while rustix::net::recv(socket, &mut [0_u8; 1], RecvFlags::DONTWAIT).is_ok() {}
+    Ok(())
+}
+
+/// Binds a socket to an interface, and has it join groups there, and hear no others.
+fn stand_on(
+    socket: &OwnedFd,
+    interface: &str,
+    version: IpVersion,
+    ttl: u8,
+    groups: &[IpAddr],
+) -> Result<(), SocketError> {
+    let index = netdevice::name_to_index(socket, interface)
+        .map_err(|error| SocketError::NoInterface { name: interface.to_owned(), source: error.into() })?;
+    bind_to_device(socket, interface).step("binding to the interface")?;
+    class(socket, version)?;
+    hops(socket, version, ttl)?;
+    packet::hear_own_groups(socket, version).step("setting IP_MULTICAST_ALL")?;
+    let any = Ipv4Addr::UNSPECIFIED;
+    match version {
+        IpVersion::V4 => sockopt::set_ip_multicast_if_with_ifindex(socket, &any, &any, index),
+        IpVersion::V6 => sockopt::set_ipv6_multicast_if(socket, index),
+    }
+    .step("setting the interface of groups")?;
+    for group in groups {
+        match group {
+            IpAddr::V4(group) => sockopt::set_ip_add_membership_with_ifindex(socket, group, &any, index),
+            IpAddr::V6(group) => sockopt::set_ipv6_add_membership(socket, group, index),
+        }
+        .step("joining the group")?;
+    }
+    Ok(())
+}
+
+/// The TTL of what is sent, also to groups; that is not looped back.
+fn hops(socket: &OwnedFd, version: IpVersion, hops: u8) -> Result<(), SocketError> {
+    set_ttl(socket, version, hops).step("setting the TTL")?;
+    match version {
+        IpVersion::V4 => {
+            sockopt::set_ip_multicast_ttl(socket, hops.into()).step("setting the TTL for groups")?;
+            sockopt::set_ip_multicast_loop(socket, false).step("setting IP_MULTICAST_LOOP")
+        }
+        IpVersion::V6 => {
+            sockopt::set_ipv6_multicast_hops(socket, hops.into()).step("setting the hop limit")?;
+            sockopt::set_ipv6_multicast_loop(socket, false).step("setting IPV6_MULTICAST_LOOP")
+        }
+    }
 }
 
 /// Sets a peer's TCP-MD5 key.
@@ -174,26 +244,34 @@ pub(crate) fn key_for(socket: &OwnedFd, peer: Md5Peer, key: &Secret) -> Result<(
 pub(crate) async fn open(place: &Place, address: IpAddr) -> Result<OwnedFd, SocketError> {
     let socket = place.tcp(address).await?;
     sockopt::set_tcp_nodelay(&socket, true).step("setting TCP_NODELAY")?;
-    class(&socket, address)?;
+    let version = IpVersion::of(address);
+    one_family(&socket, version)?;
+    class(&socket, version)?;
     Ok(socket)
 }
 
-/// Room for [`RECEIVE_BUFFER`] octets, or as many as the kernel gives.
-fn room(socket: &OwnedFd) -> Result<(), SocketError> {
+/// Room for so many octets, or as many as the kernel gives.
+fn room(socket: &OwnedFd, octets: usize) -> Result<(), SocketError> {
     // Beyond net.core.rmem_max only for who administers the network.
-    let forced = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER);
-    forced.or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER)).step("setting SO_RCVBUF")
+    let forced = sockopt::set_socket_recv_buffer_size_force(socket, octets);
+    forced.or_else(|_| sockopt::set_socket_recv_buffer_size(socket, octets)).step("setting SO_RCVBUF")
 }
 
-/// The class of what is sent, and one family only.
-fn class(socket: &OwnedFd, address: IpAddr) -> Result<(), SocketError> {
-    match address {
-        IpAddr::V4(_) => sockopt::set_ip_tos(socket, NETWORK_CONTROL).step("setting the class"),
-        IpAddr::V6(_) => {
-            sockopt::set_ipv6_v6only(socket, true).step("setting IPV6_V6ONLY")?;
-            sockopt::set_ipv6_tclass(socket, NETWORK_CONTROL.into()).step("setting the class")
-        }
+/// IPv6 only, of a socket of IPv6 that is not raw: those are so.
+fn one_family(socket: &OwnedFd, version: IpVersion) -> Result<(), SocketError> {
+    match version {
+        IpVersion::V4 => Ok(()),
+        IpVersion::V6 => sockopt::set_ipv6_v6only(socket, true).step("setting IPV6_V6ONLY"),
     }
+}
+
+/// The class of what is sent.
+fn class(socket: &OwnedFd, version: IpVersion) -> Result<(), SocketError> {
+    match version {
+        IpVersion::V4 => sockopt::set_ip_tos(socket, NETWORK_CONTROL),
+        IpVersion::V6 => sockopt::set_ipv6_tclass(socket, NETWORK_CONTROL.into()),
+    }
+    .step("setting the class")
 }
 
 /// The number of the peer's interface; 0 when none is named.

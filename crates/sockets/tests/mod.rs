@@ -2,3 +2,4 @@
 
 mod custody;
 mod opener;
+mod packets;

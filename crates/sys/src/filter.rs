@@ -72,6 +72,15 @@ pub fn set_filter(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> 
     attach(socket, libc::SO_ATTACH_FILTER, program)
 }
 
+/// Has a socket keep the program that it has: from now on whoever has the socket, also with all rights, can neither replace
+/// it nor take it away (`SO_LOCK_FILTER`).
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn lock_filter(socket: impl AsFd) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &(1 as libc::c_int))
+}
+
 /// Has the kernel ask the program which of the UDP sockets that share one port gets a datagram, in place of the
 /// program before. They are numbered from 0 in the order in which they were bound; when one is closed the last one
 /// takes its number. A number that no socket has leaves the choice to the kernel. Needs no rights.
@@ -122,5 +131,18 @@ mod tests {
         assert_eq!(octet, [2]);
         let endless = set_filter(&socket, &near[..3]).expect_err("it has no end");
         assert_eq!(endless.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_locked_program_stays_for_good() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        set_filter(&socket, &[Instruction::Drop]).expect("taken");
+        set_filter(&socket, &[Instruction::Take]).expect("another one");
+        lock_filter(&socket).expect("locked");
+        let number = |result: io::Result<()>| result.expect_err("it is locked").raw_os_error();
+        let set = |option, value: libc::c_int| set_option(&socket, libc::SOL_SOCKET, option, &value);
+        assert_eq!(number(set_filter(&socket, &[Instruction::Drop])), Some(libc::EPERM));
+        assert_eq!(number(set(libc::SO_DETACH_FILTER, 0)), Some(libc::EPERM));
+        assert_eq!(number(set(libc::SO_LOCK_FILTER, 0)), Some(libc::EPERM));
     }
 }

@@ -2,17 +2,14 @@
 
 use std::{
     io,
-    mem::{MaybeUninit, size_of},
-    net::{Ipv6Addr, SocketAddrV6},
-    os::fd::{AsFd, AsRawFd},
+    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    os::fd::AsFd,
 };
 
-use crate::option::set_option;
+use crate::{option::set_option, packet};
 
 /// `ICMP6_FILTER` of linux/icmpv6.h, an option of level `IPPROTO_ICMPV6`.
 const FILTER: libc::c_int = 1;
-/// Room for the control messages of one packet: the hop limit takes 20 octets.
-const CONTROL: usize = 64;
 
 /// A message as it came in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -62,77 +59,23 @@ pub fn tell_destinations(socket: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// `EAGAIN` when there is none, and those of `recvmsg`.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<Received>> {
-    // Aligned as control messages are.
-    let mut control = [0_u64; CONTROL / 8];
-    let mut source = MaybeUninit::<libc::sockaddr_in6>::zeroed();
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: a struct of integers and pointers, for which zeros are values.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = source.as_mut_ptr().cast();
-    message.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL as _;
-    // SAFETY: name, buffer and control are ours until it returns, and as long as the message says.
-    let octets = unsafe {
-        libc::recvmsg(
-            socket.as_fd().as_raw_fd(),
-            &raw mut message,
-            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
-        )
-    };
-    let Ok(octets) = usize::try_from(octets) else { return Err(io::Error::last_os_error()) };
-    // SAFETY: integers only, zeroed before and perhaps filled since.
-    let source = unsafe { source.assume_init() };
-    let source = (i32::from(source.sin6_family) == libc::AF_INET6).then(|| {
-        SocketAddrV6::new(
-            source.sin6_addr.s6_addr.into(),
-            u16::from_be(source.sin6_port),
-            0,
-            source.sin6_scope_id,
-        )
+    let packet::Received { source, hops, destination, octets, .. } = packet::receive(socket, buffer)?;
+    let destination = destination.and_then(|destination| match destination {
+        IpAddr::V6(destination) => Some(destination),
+        IpAddr::V4(_) => None,
     });
-    let Told { hop_limit, destination } = told(&message);
-    let received = |(source, hop_limit)| Received { source, hop_limit, destination, octets };
-    Ok(source.zip(hop_limit).map(received))
-}
-
-/// What the control messages of a packet say.
-#[derive(Default)]
-struct Told {
-    hop_limit: Option<u8>,
-    destination: Option<Ipv6Addr>,
-}
-
-fn told(message: &libc::msghdr) -> Told {
-    let mut told = Told::default();
-    // SAFETY: the kernel has filled the control buffer as far as `msg_controllen` says, with whole headers; the macros
-    // stay inside of it, and behind a header of these types are one int and one `in6_pktinfo`.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while let Some(known) = header.as_ref() {
-            match (known.cmsg_level, known.cmsg_type) {
-                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                    let value = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
-                    told.hop_limit = u8::try_from(value).ok();
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let value = libc::CMSG_DATA(header).cast::<libc::in6_pktinfo>().read_unaligned();
-                    told.destination = Some(value.ipi6_addr.s6_addr.into());
-                }
-                _ => {}
-            }
-            header = libc::CMSG_NXTHDR(message, header);
+    Ok(match (source, hops) {
+        (Some(SocketAddr::V6(source)), Some(hop_limit)) => {
+            Some(Received { source, hop_limit, destination, octets })
         }
-    }
-    told
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{SocketAddr, UdpSocket};
+    use std::net::UdpSocket;
 
     #[test]
     fn the_hop_limit_and_the_source_come_with_the_packet() {

@@ -2,8 +2,8 @@
 //!
 //! The only crate of the router with `unsafe`: each use wraps one system call that has no safe wrapper in rustix, and
 //! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`pair`], [`netlink`], [`filter`] and
-//! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`process`] for the
-//! first lines of a process,
+//! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`packet`] for whoever sends
+//! and receives for protocols, [`process`] for the first lines of a process,
 //! [`memory`] for what the next one finds, [`heap`] for what the allocator holds, [`blocks`] for who looks for what is dear, [`file`](mod@file) for whoever opens what somebody has named.
 
 // The workspace denies it; this crate is the exception (see above).
@@ -17,6 +17,7 @@ pub mod icmp;
 pub mod memory;
 pub mod netlink;
 mod option;
+pub mod packet;
 pub mod pair;
 pub mod process;
 pub mod tcp;

@@ -7,6 +7,7 @@
 mod asn;
 mod family;
 mod hash;
+mod ip_protocol;
 mod prefix;
 mod role;
 mod rpki;
@@ -15,6 +16,7 @@ mod text;
 pub use asn::{AS_TRANS, Asn, ParseAsnError, ParseRouterIdError, RouterId};
 pub use family::{Afi, Family, ParseFamilyError, Safi};
 pub use hash::{HashKey, KeyedHasher};
+pub use ip_protocol::is_for_routing;
 pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, ParsePrefixError, Prefix};
 pub use role::BgpRole;
 pub use rpki::{Aspa, BadMaxLength, ParseSkiError, RouterKey, Ski, Vrp};

@@ -233,6 +233,15 @@ pub struct ReplySink<P> {
 }
 
 impl<P: Message> ReplySink<P> {
+    /// Waits until the caller has given credit for a message. Who makes it only then makes it of what there is then, and
+    /// loses nothing by being interrupted before.
+    ///
+    /// # Errors
+    /// When the caller has cancelled or gone; return it.
+    pub async fn ready(&mut self) -> Result<(), XrlError> {
+        std::future::poll_fn(|cx| self.shared.poll_credit(self.call, cx)).await
+    }
+
     /// Sends a message, as soon as the caller has given credit for it.
     ///
     /// # Errors
@@ -246,7 +255,7 @@ impl<P: Message> ReplySink<P> {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_with_fds(&mut self, item: P, fds: Vec<OwnedFd>) -> Result<(), XrlError> {
-        std::future::poll_fn(|cx| self.shared.poll_credit(self.call, cx)).await?;
+        self.ready().await?;
         self.shared.item(self.call, &item, fds)
     }
 }

@@ -68,15 +68,22 @@ const fn socket(family: i32, kind: i32) -> [Argument; 2] {
     [Number(family as i64), Number(kind as i64)]
 }
 
+const fn option(level: i32, name: i32) -> [Argument; 5] {
+    [NOTHING, Number(level as i64), Number(name as i64), NOTHING, NOTHING]
+}
+
 const UNIX: &[Argument] = &socket(libc::AF_UNIX, libc::SOCK_STREAM);
 const PACKET: &[Argument] = &socket(libc::AF_PACKET, libc::SOCK_RAW);
 const NETLINK: &[Argument] = &socket(libc::AF_NETLINK, libc::SOCK_RAW);
 const INTERNET: &[Argument] = &socket(libc::AF_INET, libc::SOCK_STREAM);
+/// At the socket that every process has.
+const HEADERS_V4: &[Argument] = &option(libc::IPPROTO_IP, libc::IP_HDRINCL);
+const HEADERS_V6: &[Argument] = &option(libc::IPPROTO_IPV6, libc::IPV6_HDRINCL);
 const EXECUTABLE: i64 = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as i64;
 const ANONYMOUS: i64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as i64;
 
 /// What nobody may.
-const REFUSED: [Attempt; 10] = [
+const REFUSED: [Attempt; 12] = [
     ("read a file", libc::SYS_openat, &[AT_FDCWD, Text("/etc/passwd"), Number(libc::O_RDONLY as i64)]),
     (
         "write a file",
@@ -93,6 +100,8 @@ const REFUSED: [Attempt; 10] = [
     ("fork", libc::SYS_clone, &[Number(libc::SIGCHLD as i64)]),
     ("open a socket of Unix", libc::SYS_socket, UNIX),
     ("open a socket of packets", libc::SYS_socket, PACKET),
+    ("write headers of IPv4", libc::SYS_setsockopt, HEADERS_V4),
+    ("write headers of IPv6", libc::SYS_setsockopt, HEADERS_V6),
     ("become root", libc::SYS_setuid, &[NOTHING]),
     ("end process 1", libc::SYS_kill, &[Number(1), Number(libc::SIGCONT as i64)]),
     (

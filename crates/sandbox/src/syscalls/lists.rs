@@ -2,7 +2,7 @@
 
 use libc::*;
 
-use super::Call::{self, Any, OneOf, Own, StreamPair, With, Without};
+use super::Call::{self, Any, OneOf, Own, SocketOption, StreamPair, With, Without};
 
 /// Memory (none of it executable), threads, time, and the end.
 #[rustfmt::skip]
@@ -42,6 +42,18 @@ pub(super) const CHANNELS: &[Call] = &[
     StreamPair(SYS_socketpair),
     Any(SYS_memfd_create), Any(SYS_lseek),
 ];
+
+/// Options that let a socket send what is not its own, or hear what it was closed to: headers of the sender's making, sources
+/// that are not ours, no filter. Nobody sets them, who has all rights either.
+#[rustfmt::skip]
+pub(super) const UNSET: Call = SocketOption(SYS_setsockopt, &[
+    (IPPROTO_IP as u32, IP_HDRINCL as u32), (IPPROTO_IPV6 as u32, IPV6_HDRINCL as u32),
+    // Raw sockets of IPv6 know it at this level, too.
+    (IPPROTO_RAW as u32, IPV6_HDRINCL as u32),
+    (IPPROTO_IP as u32, IP_FREEBIND as u32), (IPPROTO_IPV6 as u32, IPV6_FREEBIND as u32),
+    (IPPROTO_IP as u32, IP_TRANSPARENT as u32), (IPPROTO_IPV6 as u32, IPV6_TRANSPARENT as u32),
+    (SOL_SOCKET as u32, SO_DETACH_FILTER as u32),
+]);
 
 /// Sockets that were handed over, and the log of what went through them.
 pub(super) const SESSIONS: &[Call] = &[Any(SYS_accept4), Any(SYS_ftruncate)];

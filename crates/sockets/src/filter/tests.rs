@@ -18,6 +18,10 @@ fn takes(program: &[Instruction], source: IpAddr, ttl: u8) -> bool {
         IpAddr::V4(source) => [&[0_u8; 8][..], &[ttl, 17, 0, 0], &source.octets(), &[0; 4]].concat(),
         IpAddr::V6(source) => [&[0_u8; 7][..], &[ttl], &source.octets(), &[0; 16]].concat(),
     };
+    takes_header(program, &header)
+}
+
+fn takes_header(program: &[Instruction], header: &[u8]) -> bool {
     let (mut next, mut loaded) = (0, 0_u32);
     loop {
         let instruction = program[next];
@@ -247,6 +251,39 @@ fn neighbours_and_others_in_turn_without_end_are_too_many_for_datagrams_only() {
     let error = datagrams.attach(&socket).expect_err("there is nothing to give up");
     assert_eq!(error.to_string(), "too many peers with and without `ttl-security` alternate");
     Filter::listener(IpVersion::V4, peers, []).attach(&socket).expect("what it lets through is judged again");
+}
+
+#[test]
+fn by_destination_one_host_and_its_own_groups_are_taken() {
+    let v4 = |last: u8| IpAddr::from([224, 0, 0, last]);
+    let v6 = |last: u16| IpAddr::from([0xff02, 0, 0, 0, 0, 0, 0, last]);
+    let host = [IpAddr::from([10, 0, 0, 2]), "fe80::2".parse().expect("an address")];
+    let most = destinations::MOST_GROUPS as u8;
+    for count in [0, 1, 2, most] {
+        for (version, group, host) in [
+            (IpVersion::V4, &v4 as &dyn Fn(u8) -> IpAddr, host[0]),
+            (IpVersion::V6, &|last| v6(last.into()), host[1]),
+        ] {
+            let groups: Vec<_> = (1..=count).map(group).collect();
+            let program = destinations::program(version, &groups);
+            let to = |address: IpAddr| {
+                let header = match address {
+                    IpAddr::V4(address) => [&[0_u8; 16][..], &address.octets()].concat(),
+                    IpAddr::V6(address) => [&[0_u8; 24][..], &address.octets()].concat(),
+                };
+                takes_header(&program, &header)
+            };
+            assert!(to(host) && groups.iter().all(|group| to(*group)), "{version:?} {count}");
+            assert!(!to(group(0)) && !to(group(count + 1)), "{version:?} {count}");
+        }
+    }
+    assert!(!destinations_take(&[255; 4]) && !destinations_take(&[240, 0, 0, 1]), "no one host");
+}
+
+/// Whether a socket without groups takes what was sent to this address of IPv4.
+fn destinations_take(address: &[u8; 4]) -> bool {
+    let header = [&[0_u8; 16][..], address].concat();
+    takes_header(&destinations::program(IpVersion::V4, &[]), &header)
 }
 
 /// Sends datagrams to a socket, with the TTL, from each of these; who was heard.
