@@ -3,14 +3,19 @@
 //! Sessions and the kernel's routes outlive the processes that have them, so that a setting that is worked into every route
 //! need not change in a process that runs.
 
+use std::collections::HashMap;
+
 use holdfast_config::{
     Config,
-    schema::{Confederation, Damping, ProcessLimits, SandboxMode, Size},
+    schema::{Confederation, Damping, Peer, ProcessLimits, SandboxMode, Size},
 };
 use holdfast_process::Processes;
 use holdfast_types::{Asn, RouterId};
 
-use crate::sandbox;
+use crate::{
+    sandbox,
+    whereabouts::{Whereabouts, peers},
+};
 
 /// How this process is called.
 pub(crate) const MANAGER: &str = "manager";
@@ -99,5 +104,15 @@ fn birth(process: &str, config: &Config) -> Birth {
 
 /// Whether a process has to be another one for another configuration, and is wanted by both.
 pub(crate) fn is_replaced(process: &str, old: &Config, new: &Config) -> bool {
-    is_wanted(process, old) && is_wanted(process, new) && birth(process, old) != birth(process, new)
+    is_wanted(process, old)
+        && is_wanted(process, new)
+        && (birth(process, old) != birth(process, new) || process == "bgp" && has_other_rules(old, new))
+}
+
+/// Whether there is a peer for which what it is told follows from other rules: what it was told by those before is in the
+/// journal only, which the next process compares.
+fn has_other_rules(old: &Config, new: &Config) -> bool {
+    let rules = |peer: &Peer| (peer.paths.route_reflector_client, peer.paths.own_view);
+    let before: HashMap<Whereabouts, &Peer> = peers(old).filter(|(_, peer)| !peer.rules.disabled).collect();
+    peers(new).any(|(at, peer)| before.get(&at).is_some_and(|before| rules(before) != rules(peer)))
 }

@@ -11,7 +11,7 @@ use holdfast_process::Boot;
 use holdfast_sockets::{Custody, Place, SocketService};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity, XrlError};
 
-use crate::birth::MANAGER;
+use crate::{birth::MANAGER, whereabouts::site};
 
 /// The class of whoever opens sockets.
 const SOCKETS: &str = "socket";
@@ -92,13 +92,5 @@ impl Doors {
         boot.node.serve(SocketDispatcher::new(SocketService::new(place, Some(custody))));
         boot.join();
         boot
-    }
-}
-
-/// Where a VRF is: with another table it is still there.
-pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
-    match place {
-        VrfPlace::Device { name, .. } => (name, true),
-        VrfPlace::Netns { name, .. } => (name, false),
     }
 }

@@ -32,6 +32,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod whereabouts;
 
 use std::{
     cell::{Cell, RefCell},

@@ -10,7 +10,7 @@ use super::sessions::with_other_sockets;
 use crate::{
     apart::apart,
     configure::{self, Message, Part},
-    doors::site,
+    whereabouts::site,
 };
 
 /// Who is told, in this order.
@@ -66,6 +66,10 @@ fn without_those_that_move(config: &Config, next: &Config) -> Config {
         config.vrfs.iter().filter(|vrf| moves(vrf)).map(|vrf| vrf.name.clone()).collect();
     let stays = |vrf: Option<&String>| vrf.is_none_or(|vrf| !moving.contains(vrf));
     let mut config = config.clone();
+    if !moving.is_empty() {
+        // The door has the next key before it is told of any certificate.
+        config.tls.clone_from(&next.tls);
+    }
     config.vrfs.retain(|vrf| stays(Some(&vrf.name)));
     config.statics.retain(|route| stays(route.vrf.as_ref()));
     if let Some(bgp) = &mut config.bgp {
@@ -223,6 +227,21 @@ mod tests {
         ];
         assert_eq!(told(&old, &new), (Vec::new(), then.map(str::to_owned).into()));
         assert_eq!(ending(&old, &new), ["d"]);
+    }
+
+    #[test]
+    fn a_vrf_that_moves_while_the_certificate_changes_is_told_of_no_earlier_one() {
+        let with = |tls: &str, place: &str| {
+            with_vrfs(&[
+                ("netns = \"red\"", place),
+                ("[bgp]\n", &format!("[tls]\nkey = \"{tls}.key\"\ncertificate = \"{tls}.pem\"\n[bgp]\n")),
+            ])
+        };
+        let (old, new) = (with("a", "netns = \"red\""), with("b", "table = 9\ndevice = \"red\""));
+        let (first, then) = by_turn(&crate::tests::processes(), &old, &new).expect("parts");
+        let staying = without_those_that_move(&old, &new);
+        assert_eq!((staying.tls, staying.vrfs.len()), (new.tls, 1));
+        assert!(!first.iter().chain(&then).any(|(_, message)| format!("{message:?}").contains("a.pem")));
     }
 
     #[test]

@@ -14,24 +14,14 @@ use holdfast_config::{
 use holdfast_types::{Asn, RouterId};
 use holdfast_xrl::{XrlError, scoped};
 
-use crate::{birth::is_replaced, doors::site, manager::Manager};
+use crate::{
+    birth::is_replaced,
+    manager::Manager,
+    whereabouts::{Whereabouts, peers},
+};
 
 /// How long `bgp` may take to say which sessions outlive it.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
-
-/// Where a peer is: in which VRF, at which site, and at which address.
-type Whereabouts = (Option<(String, String, bool)>, Remote);
-
-/// The peers of a configuration, in its order.
-fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer)> {
-    let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
-    let site_of = |name: &String| {
-        let vrf = config.vrfs.iter().find(|vrf| vrf.name == *name)?;
-        let (place, is_device) = site(&vrf.place);
-        Some((name.clone(), place.to_owned(), is_device))
-    };
-    peers.map(move |peer| ((peer.vrf.as_ref().and_then(site_of), peer.remote.clone()), peer))
-}
 
 /// Peers and ranges that stay, whose sockets are made with another key or TTL from now on.
 pub(super) fn with_other_sockets(old: &Config, new: &Config) -> Vec<String> {
