@@ -30,6 +30,7 @@ pub mod fuzzing;
 mod adj_rib_out;
 mod aggregate;
 mod background;
+mod changes;
 mod check;
 mod class;
 mod config;

@@ -75,8 +75,13 @@ impl Streams {
         }
     }
 
-    /// Keeps a journal from now on.
+    /// Keeps a journal from now on. What has been announced is not in it, so that the history of those who have been told
+    /// something is lost.
     pub(crate) fn keep_journal(&mut self, journal: Box<dyn Journal>) {
+        for stream in self.iter_mut() {
+            stream.head = JournalEntry::LOST;
+            stream.queue.iter_mut().for_each(|chunk| chunk.entry = JournalEntry::LOST);
+        }
         self.outgoing.recorder = Some(Recorder::default());
         self.ledger = Some(Ledger::new(journal));
     }
@@ -273,6 +278,17 @@ impl Streams {
             0 => stream.v4.refresh(is_enclosed),
             _ => stream.v6.refresh(is_enclosed),
         }
+    }
+
+    /// Other addresses of ours as next hop for one member. What is queued for it keeps those before.
+    pub(crate) fn change_own(&mut self, peer: PeerIndex, member: &mut Member, own: OwnNextHops) {
+        self.split(peer, member);
+        let before = std::mem::replace(&mut member.own, own);
+        let Some(stream) = self.get_mut(member.stream) else { return };
+        for chunk in &mut stream.queue {
+            chunk.bytes = chunk.messages(&stream.own, &before).bytes;
+        }
+        stream.own = own;
     }
 
     /// Another export for one member: what that changes is announced. Of the families that it had it has all; of one that

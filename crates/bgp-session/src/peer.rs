@@ -120,11 +120,12 @@ impl Peer {
     }
 
     /// Takes what of another configuration no OPEN says; a session that is up stays. Whether we dial counts at once, the
-    /// time between attempts from the next one on, and that for stale routes when the peer restarts next.
+    /// time between attempts from the next one on, that for stale routes when the peer restarts next, and whether it has to say
+    /// its role with its next OPEN.
     pub fn change_local(&mut self, other: &PeerConfig, now: Instant) {
-        let PeerConfig { passive, connect_retry, stale_time, .. } = *other;
+        let PeerConfig { passive, connect_retry, stale_time, role_strict, .. } = *other;
         (self.config.passive, self.config.connect_retry) = (passive, connect_retry);
-        self.config.stale_time = stale_time;
+        (self.config.stale_time, self.config.role_strict) = (stale_time, role_strict);
         let is_alone = self.connections.iter().all(Option::is_none);
         if passive && is_alone {
             self.timers.stop(Timer::ConnectRetry);

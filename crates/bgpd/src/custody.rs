@@ -180,6 +180,11 @@ impl Custody {
         self.keeper.drop(GetRequest { key: self.names.session(id) }).detach();
     }
 
+    /// Whether the process before has left a session here.
+    pub(crate) async fn has_sessions(&self) -> Result<bool, XrlError> {
+        Ok(kept(&self.keeper).await?.iter().any(|key| self.names.session_of(key).is_some()))
+    }
+
     /// No session is to outlive this process: what is kept of them is given back.
     pub(crate) async fn drop_sessions(&self) -> Result<(), XrlError> {
         drop_where(&self.keeper, |key| self.names.is_of_log(key)).await

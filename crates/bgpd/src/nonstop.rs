@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_api::{bgp::v1::HeldSession, transport::v1 as transport};
+use holdfast_api::{
+    bgp::v1::{HeldConfiguration, HeldSession},
+    transport::v1 as transport,
+};
 use holdfast_bgp_pipeline::{Journal, JournalEntry};
 use holdfast_nsr::{EntryId, Full, Log, Memory, Pacing, SessionId};
 use holdfast_process::formats::NSR_LOG;
@@ -256,6 +259,7 @@ pub(crate) struct Names {
 /// What is written of a session, with its connection if the door carries that, and its End-of-RIBs.
 pub(crate) fn record(
     location: &Location,
+    configuration: HeldConfiguration,
     connection: Option<transport::Connection>,
     Names { number, first_identifier }: Names,
     frozen: Vec<u8>,
@@ -263,6 +267,7 @@ pub(crate) fn record(
     Progress { answered, announcing, counted }: Progress,
 ) -> Vec<u8> {
     HeldSession {
+        configuration: Some(configuration),
         address: location.octets(),
         interface: location.interface().to_owned(),
         number,

@@ -52,16 +52,24 @@ impl Protection {
     ) -> bool {
         let Some(log) = self.log.as_ref().filter(|_| slot.neighbor.source.nonstop) else { return false };
         let Some(frozen) = slot.session.freeze(now) else { return false };
-        let (location, carried) = (&slot.neighbor.location, connection.carried());
-        let record = |number| {
+        let carried = connection.carried();
+        let record = |slot: &Slot, number| {
             let (frozen, names) = (frozen.to_bytes(), Names { number, first_identifier: 0 });
-            nonstop::record(location, carried.clone(), names, frozen, [].into_iter(), Progress::default())
+            nonstop::record(
+                &slot.neighbor.location,
+                slot.configuration(),
+                carried.clone(),
+                names,
+                frozen,
+                [].into_iter(),
+                Progress::default(),
+            )
         };
-        connection.protect(log, self.unparsed.0, &record(slot.number));
+        connection.protect(log, self.unparsed.0, &record(slot, slot.number));
         let Some(held) = &connection.held else { return false };
         if slot.number == 0 {
             slot.number = held.id.0;
-            let written = log.log.borrow_mut().set_record(held.id, &record(slot.number));
+            let written = log.log.borrow_mut().set_record(held.id, &record(slot, slot.number));
             if written.is_err() {
                 connection.unprotect(Unprotected::LogFull);
                 return false;
@@ -80,10 +88,18 @@ impl Protection {
     ) {
         let (Some(frozen), Some(held)) = (slot.session.freeze(now), &connection.held) else { return };
         let families = slot.end_of_rib.iter().copied();
-        let (location, frozen) = (&slot.neighbor.location, frozen.to_bytes());
+        let frozen = frozen.to_bytes();
         let (carried, progress) = (connection.carried(), held.progress());
         let names = Names { number: slot.number, first_identifier };
-        let record = nonstop::record(location, carried, names, frozen, families, progress);
+        let record = nonstop::record(
+            &slot.neighbor.location,
+            slot.configuration(),
+            carried,
+            names,
+            frozen,
+            families,
+            progress,
+        );
         let written = held.log.log.borrow_mut().set_record(held.id, &record);
         if written.is_err() {
             connection.unprotect(Unprotected::LogFull);

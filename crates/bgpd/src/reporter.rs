@@ -140,6 +140,19 @@ impl Reporter {
         }
     }
 
+    /// A peer cannot be asked for its routes again.
+    pub(crate) fn no_refresh(&mut self, slot: &Slot, now: Instant) {
+        if self.may(slot, now) {
+            let peer = &slot.neighbor.name;
+            warn!(
+                event = "no-refresh",
+                peer,
+                "does not know route refresh: what becomes of AS_SETs now holds \
+                for what it announces from now on"
+            );
+        }
+    }
+
     /// Messages of a peer waited here past its hold time, since `at`.
     pub(crate) fn late(&mut self, slot: &Slot, at: Instant, now: Instant) {
         if self.may(slot, now) {

@@ -135,10 +135,7 @@ impl Server {
                 Some(takeover::open(custody, octets).await?.without_suspicion())
             }
             Some(octets) => Some(takeover::open(custody, octets).await?),
-            None => {
-                custody.drop_sessions().await?;
-                None
-            }
+            None => takeover::open_last(custody).await?,
         };
         let before = custody.peers().await?;
         let present = Self::present(custody, before).await;
@@ -240,9 +237,27 @@ impl Server {
             let started = self.start(&configuration).await?;
             self.running.replace(Some(started));
         }
+        let bgp = self.bgp()?;
+        if let Some(octets) = configuration.settings.nonstop
+            && bgp.speaker.borrow().protection.log.is_none()
+        {
+            self.protect(&bgp, octets).await?;
+        }
         let mut running = self.running.borrow_mut();
         let running = running.as_mut().ok_or_else(|| XrlError::internal("bgp has just started"))?;
         running.apply(configuration)
+    }
+
+    /// From now on sessions that come up outlive this process; of those that are up it is not known what they have been
+    /// told.
+    async fn protect(&self, bgp: &Rc<Bgp>, octets: u64) -> Result<(), XrlError> {
+        let log = takeover::open(&self.surroundings.custody, octets).await?.log;
+        bgp.with(|speaker, _| {
+            speaker.pipeline.keep_journal(Box::new(LogJournal(Rc::clone(&log))));
+            speaker.protection.log = Some(Rc::clone(&log));
+        });
+        bgp.spawn_for_life(freeze::run(Rc::clone(bgp), log));
+        Ok(())
     }
 
     /// Ends all sessions; returns when their peers have been told so, or have had their time.
@@ -291,16 +306,17 @@ impl Running {
         let Configuration {
             settings, peers, networks, aggregates, redistribute, rib_policy, validates, ..
         } = configuration;
-        let decision = settings.decision;
-        let fixed = Settings { decision, ..self.bgp.speaker.borrow().settings.clone() };
+        let Settings { decision, as_sets, nonstop, .. } = settings;
+        let fixed = Settings { decision, as_sets, nonstop, ..self.bgp.speaker.borrow().settings.clone() };
         if fixed != settings {
             return Err(XrlError::failed_precondition(
                 "AS number, router id and the other settings of the whole speaker change with a restart of bgp only",
             ));
         }
         let ended = self.bgp.with(|speaker, now| {
-            speaker.settings.decision = decision;
+            (speaker.settings.decision, speaker.settings.nonstop) = (decision, nonstop);
             speaker.pipeline.set_decision(decision);
+            speaker.change_as_sets(as_sets, now);
             apply::rename_ranges(speaker, &self.bgp.ranges.borrow(), &peers.ranges);
             let ended = apply::peers(speaker, &peers, now);
             apply::networks(speaker, &self.networks, &networks);

@@ -74,6 +74,7 @@ fn nsr_session(speaker: &Speaker, index: PeerIndex, slot: &Slot, now: Instant) -
     let Some((_, connection)) = speaker.sessions.session_connection(index) else {
         return api::NsrSession { reason: "the session is not up".into(), ..session };
     };
+    let session = api::NsrSession { established: true, ..session };
     let Some(held) = &connection.held else {
         let reason = match &speaker.protection.log {
             None => "nonstop is off",

@@ -164,8 +164,9 @@ impl Speaker {
         {
             self.sessions.keep(key);
         }
+        let as_sets = self.settings.as_sets;
         let Some(slot) = self.sessions.slot_mut(index) else { return };
-        slot.last_update = Some(now);
+        (slot.last_update, slot.as_sets) = (Some(now), as_sets);
         slot.limited = false;
         slot.failed.clear();
         slot.unanswered = false;

@@ -51,6 +51,8 @@ const STABLE: Duration = Duration::from_secs(5);
 const SLICE: Duration = Duration::from_millis(2);
 /// How often it is looked whether next hops are known.
 const LOOK: Duration = Duration::from_millis(1);
+/// Size of a log that is needed for nothing.
+const LEAST: u64 = 1 << 20;
 /// Entries of the journal read before others have their turn.
 const ENTRIES: usize = 16;
 /// How long the door may take to say how far a connection was read and written, or to be there at all.
@@ -116,6 +118,16 @@ pub(crate) async fn open(custody: &Custody, octets: u64) -> Result<Opened, XrlEr
     }
     sockets.into_keys().for_each(|id| custody.drop(id));
     Ok(Opened { log, sessions, started })
+}
+
+/// The log of the process before if there are sessions in it, where none is to outlive this one: they go on all the same.
+pub(crate) async fn open_last(custody: &Custody) -> Result<Option<Opened>, XrlError> {
+    if !custody.has_sessions().await? {
+        custody.drop_sessions().await?;
+        return Ok(None);
+    }
+    // There is a log where there are sessions; if it cannot be read they cannot go on, and a new one need not be large.
+    open(custody, LEAST).await.map(Some)
 }
 
 /// The log of the process before; `None` if there is none that can be read.
@@ -279,6 +291,11 @@ fn take(
     let Some((neighbor, dynamic)) = found.filter(|_| reason.is_none()) else {
         return Err((socket, name, reason.unwrap_or("it is not configured any more").into()));
     };
+    let before = held.configuration;
+    let noted = before.as_ref().and_then(|before| before.session.as_ref());
+    if noted.is_some_and(|noted| neighbor.session.as_ref().is_some_and(|session| session != noted)) {
+        return Err((socket, name, "another session is configured".into()));
+    }
     let said = held.connection.unwrap_or_default();
     let copy = socket.as_fd().try_clone_to_owned();
     let handed = copy.and_then(|copy| Handed::new(said, Stream::at(copy, offsets)?));
@@ -291,7 +308,9 @@ fn take(
     let progress = Progress { answered: held.answered, announcing: held.announcing, counted };
     bgp.with(|speaker, now| {
         let session = (frozen, names, families, progress);
-        speaker.resume((neighbor, dynamic), handed, (log, id), session, now)
+        let key = speaker.resume((neighbor, dynamic), handed, (log, id), session, now)?;
+        before.iter().for_each(|before| speaker.notice(key.0, before, now));
+        Ok(key)
     })
     .map_err(|error: ThawError| (socket, name, error.to_string()))
 }

@@ -116,10 +116,8 @@ pub enum Default {
 pub enum Effect {
     /// At `holdfast reload`; no session ends.
     Reload,
-    /// At `holdfast reload`; the peer's session ends and comes up anew.
+    /// At `holdfast reload`; the sessions in whose OPEN it is, or that it carries or identifies, end and come up anew.
     Session,
-    /// When the router is started again; a reload is refused.
-    Restart,
 }
 
 /// A row of a table.
@@ -256,7 +254,6 @@ impl Effect {
         match self {
             Self::Reload => "reload",
             Self::Session => "reload, ends the session",
-            Self::Restart => "restart",
         }
     }
 }

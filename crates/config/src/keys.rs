@@ -11,7 +11,7 @@ use crate::schema::bgp::{Damping, DecisionRules};
 use crate::describe::{
     joined, key, table, tables,
     Default::{Else, Is, Required},
-    Effect::{Reload, Restart, Session},
+    Effect::{Reload, Session},
     Key, Table,
     Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Templates, Text, Word},
 };
@@ -66,8 +66,8 @@ static XRL_CLIENT: Table = Table {
 static ROUTER: Table = Table {
     doc: "Who the router is, and when one of its processes is [hung](operations.md#hangs).",
     keys: &[
-        key("id", Text("IPv4 address", "10.0.0.1"), Required, Restart, "BGP identifier; not 0.0.0.0 (RFC 6286)"),
-        key("asn", Asn, Required, Restart, "our AS number; reserved ones (0, 23456, 65535, 4294967295) are refused"),
+        key("id", Text("IPv4 address", "10.0.0.1"), Required, Session, "BGP identifier; not 0.0.0.0 (RFC 6286)"),
+        key("asn", Asn, Required, Session, "our AS number; reserved ones (0, 23456, 65535, 4294967295) are refused"),
         key("hang-limit", Number(0, 3600), Is("2"), Reload, "seconds after which a process that does not answer is killed and replaced; 0: never, for debuggers"),
     ],
 };
@@ -75,7 +75,7 @@ static ROUTER: Table = Table {
 pub(crate) static LOG: Table = Table {
     doc: "How events are written, on standard error.",
     keys: &[
-        key("format", Word(&["text", "json"]), Is("\"text\""), Restart, "`\"json\"`: one object a line"),
+        key("format", Word(&["text", "json"]), Is("\"text\""), Reload, "`\"json\"`: one object a line"),
         key("level", LEVEL, Is("\"info\""), Reload, "the least important that is written"),
     ],
 };
@@ -102,7 +102,7 @@ static FEA: Table = Table {
 pub(crate) static RIB: Table = Table {
     doc: "The routing information base.",
     keys: &[
-        key("enabled", Bool, Is("true"), Restart, "`false`: neither `rib` nor `fea` run; BGP selects and announces only, and every next hop counts as reachable"),
+        key("enabled", Bool, Is("true"), Reload, "`false`: neither `rib` nor `fea` run; BGP selects and announces only, and every next hop counts as reachable"),
         key("stale-time", SECONDS, Is("300"), Reload, "seconds that the routes of a protocol that died stay while it is not back"),
         table("distance", &DISTANCES),
     ],
@@ -121,8 +121,8 @@ static DISTANCES: Table = Table {
 pub(crate) static SANDBOX: Table = Table {
     doc: "How far the router's processes are confined: see [sandbox](sandbox.md).",
     keys: &[
-        key("mode", Word(&["enforce", "off"]), Is("\"enforce\""), Restart, "`\"enforce\"`: Landlock and seccomp, as far as the kernel has them; `\"off\"`: neither"),
-        key("first-user", Number(0, 0x7fff_0000), Is("60700"), Restart, "the first of the users that processes become when the router is started as root; 0: they keep the router's"),
+        key("mode", Word(&["enforce", "off"]), Is("\"enforce\""), Reload, "`\"enforce\"`: Landlock and seccomp, as far as the kernel has them; `\"off\"`: neither"),
+        key("first-user", Number(0, 0x7fff_0000), Is("60700"), Reload, "the first of the users that processes become when the router is started as root; 0: they keep the router's"),
     ],
 };
 
@@ -248,7 +248,7 @@ static BGP: Table = Table { doc: "BGP; without this table no `bgp` process runs.
 static BGP_ROWS: [Key; OF_BGP.len() + DecisionRules::KEYS.len()] = joined(&[OF_BGP, DecisionRules::KEYS]);
 
 const OF_BGP: &[Key] = &[
-    key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Restart, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
+    key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Reload, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
     key("port", PORT, Is("179"), Reload, "where to listen"),
     key("listen", List(&ADDRESS), Else("all of both families"), Reload, "our addresses to listen on"),
     key("quic-port", PORT, Is("179"), Reload, "where to listen for QUIC (UDP), if a peer has `\"quic\"` among its `transport`"),
@@ -257,7 +257,7 @@ const OF_BGP: &[Key] = &[
     key("connect-retry", PORT, Is("5"), Reload, "seconds between attempts to connect; for peers without one of their own"),
     key("local-preference", U32, Is("100"), Reload, "of routes that neither the peer nor a policy gives one"),
     key("max-paths", Number(1, 64), Is("1"), Reload, "equally good paths used at once"),
-    key("nonstop", Bool, Is("true"), Restart, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
+    key("nonstop", Bool, Is("true"), Reload, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
     key("nonstop-memory", SIZE, Is("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them"),
     table("damping", &DAMPING),
     tables("peer", &PEER, "name"),
@@ -276,8 +276,8 @@ const OF_BGP: &[Key] = &[
 static CONFEDERATION: Table = Table {
     doc: "The confederation (RFC 5065) that our AS, that of `[router]`, is a member of.",
     keys: &[
-        key("id", Asn, Required, Restart, "the AS number by which others know it"),
-        key("members", List(&Asn), Else("none"), Restart, "AS numbers of the other members that we speak with"),
+        key("id", Asn, Required, Session, "the AS number by which others know it"),
+        key("members", List(&Asn), Else("none"), Session, "AS numbers of the other members that we speak with"),
     ],
 };
 

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// The values of those keys, as text: where two peers have the same, what one has agreed on with its neighbour is good for
-/// the other. What is not said is left out, and so is a key that is `false`: other builds do not know it.
+/// the other. What is not said is left out, and so is a key that is `false` or an
+/// empty list: other builds do not know it.
 pub fn session(peer: &Peer) -> String {
     let mut text = String::new();
     let values = values(peer);
@@ -26,6 +27,7 @@ fn written(table: &Table, above: &str, values: &Map<String, Value>, text: &mut S
     for key in table.keys.iter().filter(|key| key.effect == Effect::Session) {
         match values.get(key.name) {
             None | Some(Value::Null | Value::Bool(false)) => {}
+            Some(Value::Array(none)) if none.is_empty() => {}
             // Writing to a text does not fail.
             Some(value) => _ = write!(text, "{above}{}={value};", key.name),
         }
@@ -68,6 +70,9 @@ mod tests {
         [[vrf]]
         name = "blue"
         table = 7
+        [tls]
+        key = "k.pem"
+        certificate = "c.pem"
         [bgp]
         [[bgp.peer]]
         name = "a"
@@ -89,6 +94,20 @@ mod tests {
         next-hop-ipv4 = "10.0.0.1"
         route-server-client = true
         own-view = true
+        [[bgp.peer]]
+        name = "e"
+        address = "2001:db8::3"
+        asn = 65005
+        transport = "tls"
+        tls-authorities = "ca.pem"
+        tls-name = "r5"
+        [[bgp.peer]]
+        name = "f"
+        address = "2001:db8::4"
+        asn = 65006
+        transport = "tls"
+        tls-pins = "2b056c8d00112233445566778899aabbccddeeff00112233445566778899aabb"
+        tls-raw-public-key = true
         [[bgp.peer]]
         name = "c"
         interface = "eth0"

@@ -11,7 +11,6 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 pub use holdfast_bgpd::MakeStages;
-use holdfast_config::schema::LogFormat;
 use holdfast_process::{Rights, formats::Formats};
 
 use crate::processes::Parts;
@@ -144,10 +143,7 @@ impl Run {
             configuration: self.config,
             runtime_directory: self.runtime_dir,
             log_filter: config.log.filter(),
-            log_format: match config.log.format {
-                LogFormat::Text => "text".into(),
-                LogFormat::Json => "json".into(),
-            },
+            log_format: config.log.format.name().into(),
             sandbox: holdfast_manager::sandbox("manager", &config, &parts.processes),
         };
         drop(config);

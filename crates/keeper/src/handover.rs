@@ -203,12 +203,12 @@ impl Keeper {
             configuration: self.options.configuration.as_os_str().as_bytes().to_vec(),
             runtime_directory: self.options.runtime_directory.as_os_str().as_bytes().to_vec(),
             log_level: self.log_filter(),
-            log_format: self.options.log_format.clone(),
+            log_format: self.log_format(),
             processes: children.living.iter().map(process).collect(),
             kept: store.iter().map(kept).collect(),
             records: children.records.iter().map(record).collect(),
             build: build.name.clone(),
-            sandbox: Some(self.options.sandbox.clone()),
+            sandbox: Some(self.manager_sandbox()),
             hang_limit_milliseconds: Some(milliseconds(self.hangs.borrow().limit())),
         };
         let mut descriptors = vec![self.lock.as_fd()];

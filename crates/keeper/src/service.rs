@@ -45,6 +45,9 @@ pub(crate) struct Keeper {
     pub(crate) options: Options,
     /// What is logged, unless the environment says it.
     log_filter: RefCell<String>,
+    log_format: RefCell<String>,
+    /// How the manager is confined.
+    manager_sandbox: RefCell<api::Sandbox>,
     /// What it may start besides the manager.
     processes: Processes,
     /// Of the runtime directory.
@@ -82,6 +85,8 @@ impl Keeper {
         let keeper = Rc::new(Self {
             node: Node::new("keeper"),
             log_filter: options.log_filter.clone().into(),
+            log_format: options.log_format.clone().into(),
+            manager_sandbox: options.sandbox.clone().into(),
             options,
             processes,
             lock,
@@ -149,12 +154,22 @@ impl Keeper {
         self.log_filter.borrow().clone()
     }
 
+    /// The form of that.
+    pub(crate) fn log_format(&self) -> String {
+        self.log_format.borrow().clone()
+    }
+
+    /// How the next manager is confined.
+    pub(crate) fn manager_sandbox(&self) -> api::Sandbox {
+        self.manager_sandbox.borrow().clone()
+    }
+
     /// What processes are told by environment.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let or = |name: &str, text: &String| std::env::var(name).unwrap_or_else(|_| text.clone());
         vec![
             (log::LEVEL.to_owned(), or(log::LEVEL, &self.log_filter.borrow())),
-            (log::FORMAT.to_owned(), or(log::FORMAT, &self.options.log_format)),
+            (log::FORMAT.to_owned(), or(log::FORMAT, &self.log_format.borrow())),
         ]
     }
 
@@ -212,7 +227,7 @@ impl Keeper {
     }
 
     pub(crate) fn spawn_manager(&self) -> Result<()> {
-        let (pid, manager) = self.spawn("manager", self.options.sandbox.clone())?;
+        let (pid, manager) = self.spawn("manager", self.manager_sandbox())?;
         info!(event = "process-started", process = "manager", pid, "manager started");
         self.manager.replace(Some(ManagerClient::new(manager.channel)));
         self.manager_changed.notify_waiters();
@@ -557,9 +572,30 @@ impl KeeperServer for Served {
     async fn set_log(&self, _: &CallContext, request: api::LogFilter) -> Result<api::LogFilter, XrlError> {
         log::check(&request.filter).map_err(|error| XrlError::invalid_argument(error.to_string()))?;
         self.0.log_filter.replace(request.filter.clone());
+        if !request.format.is_empty() {
+            self.0.log_format.replace(request.format.clone());
+        }
         let filter = std::env::var(log::LEVEL).unwrap_or(request.filter);
-        log::set("keeper", &filter);
-        Ok(api::LogFilter { filter })
+        let format = std::env::var(log::FORMAT).unwrap_or(request.format);
+        log::set("keeper", &filter, &format);
+        Ok(api::LogFilter { filter, format })
+    }
+
+    async fn forget(&self, _: &CallContext, request: api::ForgetRequest) -> Result<Empty, XrlError> {
+        // What the keeper itself needs of the manager is not to be given up.
+        if self.0.processes.named(&request.owner).is_none() {
+            return Err(XrlError::invalid_argument(format!(
+                "{:?} is no process of this router",
+                request.owner
+            )));
+        }
+        self.0.store.borrow_mut().forget(&request.owner);
+        Ok(Empty {})
+    }
+
+    async fn confine_manager(&self, _: &CallContext, request: api::Sandbox) -> Result<Empty, XrlError> {
+        self.0.manager_sandbox.replace(request);
+        Ok(Empty {})
     }
 
     async fn turns(&self, _: &CallContext, _: Empty) -> Result<api::TurnsReply, XrlError> {

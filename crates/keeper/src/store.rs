@@ -80,6 +80,11 @@ impl Store {
         self.kept.remove(&(owner.to_owned(), key.to_owned())).is_some()
     }
 
+    /// Closes all that this owner has here.
+    pub(crate) fn forget(&mut self, owner: &str) {
+        self.kept.retain(|(name, _), _| name != owner);
+    }
+
     /// Closes what the dead owner wanted closed; for the rest the time begins in which its next life has to ask.
     pub(crate) fn owner_died(&mut self, owner: &str, now: Instant) {
         self.kept.retain(|(name, _), kept| {

@@ -130,7 +130,7 @@ fn what_is_different_takes_effect_and_other_sessions_stay() -> Result<()> {
 }
 
 #[test]
-fn a_wrong_file_and_what_needs_a_restart_change_nothing() -> Result<()> {
+fn a_wrong_file_changes_nothing() -> Result<()> {
     let star = Star::new(1)?;
     let bird = bird(&star)?;
     let one = wanted("\"198.51.100.0/24\"");
@@ -142,8 +142,6 @@ fn a_wrong_file_and_what_needs_a_restart_change_nothing() -> Result<()> {
     };
     let text = refused(&[ROUTER, TRANSIT, &wanted("\"203.0.113.0/24\""), "pasive = true\n"])?;
     ensure!(text.contains("router.toml:") && text.contains("pasive"), "{text}");
-    let text = refused(&[&ROUTER.replace("65000", "65009"), TRANSIT, &wanted("\"203.0.113.0/24\"")])?;
-    ensure!(text.contains("restart") && text.contains("`asn` in [router]"), "{text}");
     until_installed(&star, "198.51.100.0/24", true)?;
     until_installed(&star, "203.0.113.0/24", false)?;
     ensure!(bird.sessions()? == 1, "a session more");

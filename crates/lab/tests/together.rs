@@ -16,6 +16,7 @@ mod hangs;
 mod interop;
 mod limits;
 mod listeners;
+mod live;
 mod logs;
 mod metrics;
 mod migration;

@@ -1,4 +1,4 @@
-//! Where no `fea` runs, the manager opens the sockets of VRFs: a service for each, found as `socket@NAME`.
+//! Where no `fea` runs, the manager opens the sockets: a service for each table, found as `socket`, or as `socket@NAME`.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -9,27 +9,40 @@ use holdfast_config::{
 };
 use holdfast_process::Boot;
 use holdfast_sockets::{Custody, Place, SocketService};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{Finder, Link, Node, PeerIdentity, XrlError};
 
-/// The VRFs that have one, each with where it is.
+use crate::{birth::MANAGER, whereabouts::site};
+
+/// The class of whoever opens sockets.
+const SOCKETS: &str = "socket";
+/// The class of the node for the default table, which comes and goes while the manager's own stays.
+const OPENER: &str = "opener";
+
+/// The tables that have one, VRFs with where they are.
 pub(crate) struct Doors {
     boot: Rc<Boot>,
+    finder: Finder,
+    default: RefCell<Option<Node>>,
     open: RefCell<BTreeMap<String, (VrfPlace, Boot)>>,
 }
 
 impl Doors {
     /// None yet; `boot` is the manager's.
-    pub(crate) fn new(boot: Rc<Boot>) -> Self {
-        Self { boot, open: RefCell::default() }
+    pub(crate) fn new(boot: Rc<Boot>, finder: Finder) -> Self {
+        Self { boot, finder, default: RefCell::default(), open: RefCell::default() }
     }
 
-    /// Has one for each VRF of the configuration, where that is; those that stay keep their listeners.
+    /// Has one for each table of the configuration; those that stay keep their listeners. None where a `fea` runs.
     ///
     /// # Errors
     /// As the keeper says, which has the listeners of those that are gone.
     pub(crate) async fn follow(&self, config: &Config) -> Result<(), XrlError> {
         if config.rib.enabled {
-            return Ok(());
+            return self.close().await;
+        }
+        if self.default.borrow().is_none() {
+            let node = self.begin_default().await?;
+            self.default.replace(Some(node));
         }
         let stays = |name: &String, place: &VrfPlace| {
             config.vrfs.iter().any(|vrf| vrf.name == *name && site(&vrf.place) == site(place))
@@ -50,6 +63,25 @@ impl Doors {
         Ok(())
     }
 
+    /// Leaves it to a `fea`, for which the addresses have to be free.
+    async fn close(&self) -> Result<(), XrlError> {
+        let Some(node) = self.default.take() else { return Ok(()) };
+        node.end();
+        self.open.take();
+        Custody::keep_none(&self.boot.keeper).await
+    }
+
+    async fn begin_default(&self) -> Result<Node, XrlError> {
+        let node = Node::new(OPENER);
+        let custody = Custody::new(self.boot.keeper.clone(), None);
+        node.serve(SocketDispatcher::new(SocketService::new(Place::Here, Some(custody))));
+        let (near, far) = Link::pair();
+        let identity = PeerIdentity::new(MANAGER).class(SOCKETS).class(OPENER).pid(std::process::id());
+        self.finder.attach_link(near, identity);
+        node.resolver().rejoin_link(far).await?;
+        Ok(node)
+    }
+
     fn begin(&self, vrf: &Vrf) -> Boot {
         let boot = self.boot.instance(&vrf.name);
         let place = match &vrf.place {
@@ -60,13 +92,5 @@ impl Doors {
         boot.node.serve(SocketDispatcher::new(SocketService::new(place, Some(custody))));
         boot.join();
         boot
-    }
-}
-
-/// Where a VRF is: with another table it is still there.
-pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
-    match place {
-        VrfPlace::Device { name, .. } => (name, true),
-        VrfPlace::Netns { name, .. } => (name, false),
     }
 }

@@ -20,6 +20,7 @@ mod metrics;
 mod protocols;
 mod read;
 mod reload;
+mod replacement;
 mod sandbox;
 mod secrets;
 mod seeds;
@@ -31,6 +32,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod whereabouts;
 
 use std::{
     cell::{Cell, RefCell},
@@ -42,20 +44,16 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use holdfast_api::{
-    keeper::v1::{Empty, GetRequest, ProcessEvent, SpawnRequest},
-    socket::v1::SocketDispatcher,
-};
+use holdfast_api::keeper::v1::{Empty, GetRequest, ProcessEvent, SpawnRequest};
 use holdfast_config::Schema;
 use holdfast_process::{Boot, OPERATOR_SOCKET, Processes, metrics::High, spawn_task};
-use holdfast_sockets::{Custody, Place, SocketService};
 use holdfast_xrl::{Channel, Finder, Link, PeerIdentity};
 use rustix::process::Signal;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{info, warn};
 
 use crate::{
-    birth::wanted,
+    birth::{MANAGER, wanted},
     doors::Doors,
     manager::Manager,
     reload::Candidate,
@@ -106,21 +104,16 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         closed: boot.closed,
         protocols: RefCell::default(),
         tcp: RefCell::default(),
-        doors: Doors::new(Rc::clone(&boot)),
+        doors: Doors::new(Rc::clone(&boot), finder.clone()),
     });
     metrics::register(&boot.metrics, &manager);
     boot.metrics.relay(holdfast_xrl::Client::channel(&boot.keeper).clone());
     sandbox::log(manager.config().sandbox.mode, boot.closed);
     read::note(&manager.config());
     boot.node.serve(holdfast_api::manager::v1::ManagerDispatcher::new(service::Served(Rc::clone(&manager))));
-    if !manager.config().rib.enabled {
-        // Nobody else opens sockets then.
-        let custody = Custody::new(boot.keeper.clone(), None);
-        boot.node.serve(SocketDispatcher::new(SocketService::new(Place::Here, Some(custody))));
-    }
     commit::resume(&manager);
     let (near, far) = Link::pair();
-    let identity = PeerIdentity::new("manager").class("socket").pid(std::process::id());
+    let identity = PeerIdentity::new(MANAGER).pid(std::process::id());
     finder.attach_link(near, identity);
     boot.resolver.rejoin_link(far).await?;
 

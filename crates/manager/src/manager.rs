@@ -19,7 +19,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{birth::wanted, doors::Doors, protocols::Protocols, seeds::Seeds, supervisor::Supervisor, tcp};
+use crate::{doors::Doors, protocols::Protocols, seeds::Seeds, supervisor::Supervisor, tcp};
 
 /// All state.
 pub(crate) struct Manager {
@@ -83,14 +83,6 @@ impl Manager {
 
     pub(crate) fn pid(&self, name: &str) -> Option<u32> {
         self.supervisor.borrow().process(name).and_then(|process| process.state.life()).map(|(pid, _)| pid)
-    }
-
-    /// Starts what a new configuration wants besides, and ends what it does not.
-    pub(crate) fn want(&self, config: &Config) {
-        for pid in self.supervisor.borrow_mut().want(&wanted(&self.processes, config), Instant::now()) {
-            self.signal(pid, Signal::TERM, "not wanted any more");
-        }
-        self.changed.notify_one();
     }
 
     /// Tells the keeper when a process counts as hung. One of an earlier build does not want to know.

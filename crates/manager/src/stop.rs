@@ -1,22 +1,29 @@
-//! The orderly stop.
+//! The orderly stop: of all processes, or of those that another configuration does not want.
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use holdfast_api::{
     bgp::v1::{BgpClient, ShutdownRequest as BgpShutdown},
     fea::v1::{FeaClient, ShutdownRequest as FeaShutdown},
-    keeper::v1::Empty as KeeperEmpty,
+    finder::v1::ListRequest,
+    keeper::v1::{Empty as KeeperEmpty, ForgetRequest},
 };
+use holdfast_config::Config;
 use holdfast_process::OLD_TRANSPORT;
 use holdfast_xrl::XrlError;
 use rustix::process::Signal;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::manager::Manager;
+use crate::{birth::wanted, manager::Manager};
 
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// How often it is looked whether a process that ends is still registered.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Manager {
     /// Stops everything in order, then tells the keeper.
@@ -27,10 +34,7 @@ impl Manager {
         let names: Vec<_> = names.filter(|name| self.pid(name).is_some()).collect();
         self.supervisor.borrow_mut().stop();
         for name in names {
-            let shut_down = timeout(STOP_LIMIT, self.shut_down(name)).await;
-            if let Err(error) = shut_down.unwrap_or_else(|_| Err(XrlError::timeout("no answer"))) {
-                warn!(event = "stop-failed", process = name, "does not stop in order: {error}");
-            }
+            self.shut_down(name, "Holdfast is stopped").await;
             if let Some(pid) = self.pid(name) {
                 self.signal(pid, Signal::TERM, "");
                 self.wait_for_end(name).await;
@@ -41,10 +45,57 @@ impl Manager {
         self.keeper.stopped(KeeperEmpty {}).detach();
     }
 
-    async fn shut_down(&self, name: &str) -> Result<(), XrlError> {
+    /// Starts what a new configuration wants besides, and ends what it does not, in order. Nothing that the keeper has of
+    /// who is gone is left for a next one.
+    pub(crate) async fn want(&self, config: &Config) {
+        let wanted = wanted(&self.processes, config);
+        let names = self.processes.as_configured().rev().map(|process| process.name);
+        let is_gone =
+            |name: &&str| !wanted.contains(name) && self.supervisor.borrow().process(name).is_some();
+        let gone: Vec<_> = names.filter(is_gone).collect();
+        for name in gone.iter().filter(|name| self.pid(name).is_some()) {
+            self.shut_down(name, "BGP is not configured any more").await;
+        }
+        let pids = self.supervisor.borrow_mut().want(&wanted, Instant::now());
+        pids.iter().for_each(|pid| self.signal(*pid, Signal::TERM, "not wanted any more"));
+        self.changed.notify_one();
+        if timeout(STOP_LIMIT, self.are_gone(&pids)).await.is_err() {
+            warn!(event = "stop-failed", "{} do not end", gone.join(", "));
+        }
+        for name in gone {
+            if let Err(error) = self.keeper.forget(ForgetRequest { owner: name.to_owned() }).await {
+                warn!(event = "stop-failed", process = name, "the keeper keeps what it has of it: {error}");
+            }
+        }
+    }
+
+    /// Returns when nobody with these process ids is registered at the Finder.
+    async fn are_gone(&self, pids: &[u32]) {
+        loop {
+            let listed = match self.resolver.finder() {
+                Ok(finder) => finder.list(ListRequest {}).await,
+                Err(error) => Err(error),
+            };
+            if !listed
+                .is_ok_and(|listed| listed.instances.iter().any(|instance| pids.contains(&instance.pid)))
+            {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn shut_down(&self, name: &str, text: &str) {
+        let shut_down = timeout(STOP_LIMIT, self.ask_to_shut_down(name, text)).await;
+        if let Err(error) = shut_down.unwrap_or_else(|_| Err(XrlError::timeout("no answer"))) {
+            warn!(event = "stop-failed", process = name, "does not stop in order: {error}");
+        }
+    }
+
+    async fn ask_to_shut_down(&self, name: &str, text: &str) -> Result<(), XrlError> {
         match name {
             "bgp" => {
-                let text = "Holdfast is stopped".to_owned();
+                let text = text.to_owned();
                 self.resolver.client::<BgpClient>(name).await?.shutdown(BgpShutdown { text }).await?;
             }
             "fea" => {

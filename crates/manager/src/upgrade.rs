@@ -12,17 +12,16 @@ use holdfast_api::{
     keeper::v1::{Empty, UseBinaryRequest},
     manager::v1::{UpgradeProgress, UpgradeRequest},
     rib::v1::{Empty as RibEmpty, OriginStatus, RibClient, Status},
-    transport::v1::{RetireRequest, TransportClient},
 };
-use holdfast_process::{End, OLD_TRANSPORT};
-use holdfast_xrl::{ErrorKind, XrlError};
+use holdfast_process::OLD_TRANSPORT;
+use holdfast_xrl::XrlError;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
 use crate::{
     manager::Manager,
-    supervisor::{Process, State},
+    replacement::{self, CARRIES, Replacement},
 };
 
 /// Those between whom routes are under way.
@@ -31,10 +30,6 @@ const WITH_ROUTES: [&str; 3] = ["fea", "rib", "bgp"];
 /// sessions have to come up anew, or that are down, takes as long as it takes.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const SETTLE_PAUSE: Duration = Duration::from_millis(20);
-/// The process that carries connections, which no other can take over: it retires.
-const CARRIES: &str = "transport";
-/// It gives its place up within this time.
-const RETIRE_LIMIT: Duration = Duration::from_secs(5);
 /// How the death of a process that is replaced is described.
 const REASON: &str = "upgrade";
 /// The operator reads the last line no later.
@@ -177,18 +172,7 @@ impl Upgrade<'_> {
 
     /// How many connections there are for which `transport` would retire.
     async fn carried(&self) -> u32 {
-        // One of an earlier build does not, and does not know the question.
-        let carried = if self.now { Ok(0) } else { self.ask_to_retire(true).await };
-        carried.unwrap_or(0)
-    }
-
-    async fn ask_to_retire(&self, dry_run: bool) -> Result<u32, XrlError> {
-        let asked = async {
-            let transport: TransportClient = self.manager.resolver.client(CARRIES).await?;
-            Ok(transport.retire(RetireRequest { dry_run }).await?.connections)
-        };
-        let late = |_| Err(XrlError::timeout("no answer"));
-        tokio::time::timeout(RETIRE_LIMIT, asked).await.unwrap_or_else(late)
+        if self.now { 0 } else { replacement::carried(self.manager).await }
     }
 
     /// Ends those that have retired before, with what they carry.
@@ -206,40 +190,12 @@ impl Upgrade<'_> {
 
     /// Has a process give its place up, if it carries what would end with it; whether it has. One that has retired
     /// before is ended first: there is room for one.
-    async fn retire(&self, name: &str, pid: u32) -> Result<bool, XrlError> {
-        if name != CARRIES || self.carried().await == 0 {
+    async fn retire(&self, replacement: &Replacement<'_>) -> Result<bool, XrlError> {
+        if replacement.name != CARRIES || self.carried().await == 0 {
             return Ok(false);
         }
         self.end_retired().await?;
-        match self.ask_to_retire(false).await {
-            Ok(0) => return Ok(false),
-            Ok(_) => {}
-            // It leaves whoever has called it.
-            Err(error) if error.kind() == ErrorKind::Disconnected => {}
-            Err(error) => {
-                warn!(event = "retirement-failed", process = name, pid, "its connections end: {error}");
-                return Ok(false);
-            }
-        }
-        let retired = async {
-            loop {
-                let ended = self.manager.ended.notified();
-                if self.manager.pid(name) != Some(pid) {
-                    return;
-                }
-                ended.await;
-            }
-        };
-        if tokio::time::timeout(RETIRE_LIMIT, retired).await.is_err() {
-            warn!(
-                event = "retirement-failed",
-                process = name,
-                pid,
-                "its connections end: it does not retire in time"
-            );
-            return Ok(false);
-        }
-        Ok(true)
+        Ok(replacement.retire().await)
     }
 
     /// Replaces these processes; if one does not run, all of them go back.
@@ -312,9 +268,9 @@ impl Upgrade<'_> {
     /// Has a process make room, and waits until another runs in its place; whether the one before lives on.
     async fn replace(&self, name: &str, room: Room) -> Result<bool, String> {
         let replacement = Replacement::of(self.manager, name);
-        let retired = match (room, replacement.old) {
-            (Room::Retires, Some(pid)) => self.retire(name, pid).await,
-            (Room::Retires, None) | (Room::Dies, _) => Ok(false),
+        let retired = match room {
+            Room::Retires => self.retire(&replacement).await,
+            Room::Dies => Ok(false),
         };
         let retired = retired.map_err(|error| error.message().to_owned())?;
         if !retired {
@@ -322,72 +278,4 @@ impl Upgrade<'_> {
         }
         replacement.runs().await.map(|()| retired)
     }
-}
-
-/// A new process takes no longer to run.
-const RUN_LIMIT: Duration = Duration::from_secs(60);
-/// So often a new process may die before it runs.
-const MOST_DEATHS: u32 = 3;
-
-/// A process that is about to be replaced.
-pub(crate) struct Replacement<'a> {
-    manager: &'a Manager,
-    name: &'a str,
-    pub(crate) old: Option<u32>,
-    deaths: u32,
-}
-
-impl<'a> Replacement<'a> {
-    /// Begins with the process as it is. Its deaths until now no longer delay its next start.
-    pub(crate) fn of(manager: &'a Manager, name: &'a str) -> Self {
-        let old = manager.pid(name);
-        manager.supervisor.borrow_mut().forgive(name);
-        Self { manager, name, old, deaths: deaths(manager, name) }
-    }
-
-    /// Ends it as its descriptor says.
-    pub(crate) fn end(&self, reason: &str) {
-        let signal = match self.manager.processes.named(self.name).map(|process| process.end) {
-            Some(End::Asked) => Signal::TERM,
-            Some(End::Killed) | None => Signal::KILL,
-        };
-        self.old.iter().for_each(|pid| self.manager.signal(*pid, signal, reason));
-    }
-
-    /// Waits until another one runs.
-    ///
-    /// # Errors
-    /// In words of the operator, why none does.
-    pub(crate) async fn runs(&self) -> Result<(), String> {
-        let runs = async {
-            loop {
-                // Before it is looked at: nothing is missed.
-                let (running, ended) = (self.manager.running.notified(), self.manager.ended.notified());
-                let state = self.look(|process| process.state.clone());
-                if let Some(State::Running { pid, .. }) = state
-                    && Some(pid) != self.old
-                {
-                    return Ok(());
-                }
-                if deaths(self.manager, self.name).saturating_sub(self.deaths) > MOST_DEATHS {
-                    let how = self.look(|process| process.last_exit.clone()).unwrap_or_default();
-                    return Err(format!("it has ended {MOST_DEATHS} times ({how})"));
-                }
-                tokio::select! { () = running => {} () = ended => {} }
-            }
-        };
-        let late = |_| {
-            let now = self.look(|process| format!("it is {}; {}", process.state.word(), process.detail));
-            Err(now.unwrap_or_default())
-        };
-        tokio::time::timeout(RUN_LIMIT, runs).await.unwrap_or_else(late)
-    }
-
-    fn look<T>(&self, what: impl FnOnce(&Process) -> T) -> Option<T> {
-        self.manager.supervisor.borrow().process(self.name).map(what)
-    }
-}
-
-fn deaths(manager: &Manager, name: &str) -> u32 {
-    manager.supervisor.borrow().process(name).map_or(0, |process| process.restarts)
 }

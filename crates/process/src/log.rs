@@ -2,14 +2,22 @@
 //!
 //! The keeper says by environment what the configuration says, so that a process logs its first line right.
 
+mod format;
 mod limit;
 mod service;
 
 use std::sync::OnceLock;
 
 use tracing::{Span, Subscriber, error_span, subscriber::set_global_default};
-use tracing_subscriber::{EnvFilter, filter::ParseError, fmt::MakeWriter};
+use tracing_subscriber::{
+    EnvFilter,
+    filter::ParseError,
+    fmt::{MakeWriter, layer},
+    layer::SubscriberExt,
+    registry, reload,
+};
 
+use self::format::{Current, Format};
 pub use limit::{BURST, EVERY, Limits};
 pub(crate) use service::LogService;
 
@@ -39,23 +47,24 @@ pub fn vrf(process: &str, name: &str) -> Span {
 pub fn start(process: &str, level: &str, format: &str) {
     let said = std::env::var(LEVEL).unwrap_or_else(|_| level.to_owned());
     let filter = filter(&own(process, &said)).unwrap_or_else(|_| EnvFilter::new("info"));
-    let json = std::env::var(FORMAT).as_deref().unwrap_or(format) == "json";
-    let (lines, set) = lines(filter, json, std::io::stderr);
+    let format = Format::named(std::env::var(FORMAT).as_deref().unwrap_or(format));
+    let (lines, set) = lines(filter, format, std::io::stderr);
     // Somebody else may have started it: a test, say.
     if set_global_default(lines).is_ok() {
         let _ = SET.set(set);
     }
 }
 
-/// Puts another filter in the place of the one that is used.
-type Set = Box<dyn Fn(EnvFilter) + Send + Sync>;
+/// Puts another filter, and another form, in the place of those that are used.
+type Set = Box<dyn Fn(EnvFilter, Option<Format>) + Send + Sync>;
 
 static SET: OnceLock<Set> = OnceLock::new();
 
-/// Logs by another filter from now on: "info,bgp=debug". One that cannot be read changes nothing.
-pub fn set(process: &str, said: &str) {
+/// Logs by another filter from now on: "info,bgp=debug". One that cannot be read changes nothing. `format` is "text", "json",
+/// or empty: as before.
+pub fn set(process: &str, said: &str, format: &str) {
     if let (Ok(filter), Some(set)) = (filter(&own(process, said)), SET.get()) {
-        set(filter);
+        set(filter, (!format.is_empty()).then(|| Format::named(format)));
     }
 }
 
@@ -80,24 +89,23 @@ fn own(process: &str, filter: &str) -> String {
     std::iter::once(level).chain(others).collect::<Vec<_>>().join(",")
 }
 
-fn lines<W>(filter: EnvFilter, json: bool, writer: W) -> (Box<dyn Subscriber + Send + Sync>, Set)
+fn lines<W>(filter: EnvFilter, format: Format, writer: W) -> (impl Subscriber + Send + Sync, Set)
 where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    W: for<'a> MakeWriter<'a> + Clone + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
-    // It fails where nothing logs any more.
-    match json {
-        true => {
-            let lines = lines.json().flatten_event(true).with_span_list(false).with_filter_reloading();
-            let handle = lines.reload_handle();
-            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
-        }
-        false => {
-            let lines = lines.with_ansi(false).with_filter_reloading();
-            let handle = lines.reload_handle();
-            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
-        }
-    }
+    let current = Current::new(format);
+    let (filter, handle) = reload::Layer::new(filter);
+    let text = layer().with_writer(writer.clone()).with_target(false).with_ansi(false);
+    let json = layer().with_writer(writer).with_target(false).json();
+    let json = json.flatten_event(true).with_span_list(false);
+    let lines =
+        registry().with(filter).with(current.only(Format::Text, text)).with(current.only(Format::Json, json));
+    let set = move |filter, format: Option<Format>| {
+        format.into_iter().for_each(|format| current.set(format));
+        // It fails where nothing logs any more.
+        drop(handle.reload(filter));
+    };
+    (lines, Box::new(set))
 }
 
 #[cfg(test)]
@@ -107,6 +115,38 @@ mod tests {
     use tracing::{error, subscriber::with_default, warn};
 
     use super::*;
+
+    fn form(json: bool) -> Format {
+        Format::named(if json { "json" } else { "text" })
+    }
+
+    #[test]
+    fn another_form_holds_for_what_has_begun_before_as_well() {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&out);
+        let info = || filter("info").expect("a filter");
+        let (subscriber, set) = lines(info(), Format::Text, move || Shared(Arc::clone(&writer)));
+        with_default(subscriber, || {
+            let _named = process("bgp").entered();
+            warn!(peer = "a", "first");
+            set(info(), Some(Format::Json));
+            warn!(peer = "a", "second");
+            set(info(), None);
+            warn!("third");
+            set(info(), Some(Format::Text));
+            warn!("fourth");
+        });
+        let out = out.lock().expect("nobody panicked");
+        let text = String::from_utf8_lossy(&out);
+        let lines: Vec<&str> = text.lines().collect();
+        let text =
+            |line: &str, word: &str| line.contains("holdfast{process=\"bgp\"}: ") && line.contains(word);
+        let json = |line: &str, word: &str| {
+            line.starts_with('{') && line.contains("\"process\":\"bgp\"") && line.contains(word)
+        };
+        assert!(text(lines[0], "first") && json(lines[1], "second"), "{lines:?}");
+        assert!(json(lines[2], "third") && text(lines[3], "fourth") && lines.len() == 4, "{lines:?}");
+    }
 
     /// What a process called `bgp` logs.
     fn logged(level: &str, json: bool) -> String {
@@ -121,7 +161,7 @@ mod tests {
         let out = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&out);
         let (subscriber, _) =
-            lines(filter(level).expect("a filter"), json, move || Shared(Arc::clone(&writer)));
+            lines(filter(level).expect("a filter"), form(json), move || Shared(Arc::clone(&writer)));
         with_default(subscriber, act);
         let out = out.lock().expect("nobody panicked");
         String::from_utf8_lossy(&out).into_owned()
@@ -169,13 +209,13 @@ mod tests {
             let out = Arc::new(Mutex::new(Vec::new()));
             let writer = Arc::clone(&out);
             let error = filter("error").expect("a filter");
-            let (subscriber, set) = lines(error, json, move || Shared(Arc::clone(&writer)));
+            let (subscriber, set) = lines(error, form(json), move || Shared(Arc::clone(&writer)));
             with_default(subscriber, || {
                 let _named = process("bgp").entered();
                 warn!("too early");
-                set(filter(&own("bgp", "error,bgp=warn")).expect("a filter"));
+                set(filter(&own("bgp", "error,bgp=warn")).expect("a filter"), None);
                 warn!("heard");
-                set(filter("error").expect("a filter"));
+                set(filter("error").expect("a filter"), None);
                 warn!("too late");
             });
             let out = out.lock().expect("nobody panicked");

@@ -54,6 +54,19 @@ impl Custody {
         Ok(())
     }
 
+    /// Gives up the listeners of all tables: somebody else opens them from now on.
+    ///
+    /// # Errors
+    /// As the keeper says.
+    pub async fn keep_none(keeper: &KeeperClient) -> Result<(), XrlError> {
+        for kept in keeper.list(Empty {}).await?.kept {
+            if place_of(&kept.key).is_some() {
+                keeper.drop(GetRequest { key: kept.key }).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives up all listeners of this table but these.
     pub(crate) async fn keep_only(&self, wanted: &BTreeSet<Listening>) -> Result<(), XrlError> {
         for kept in self.keeper.list(Empty {}).await?.kept {

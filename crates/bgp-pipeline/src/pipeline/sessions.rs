@@ -132,7 +132,7 @@ impl Pipeline {
         }
     }
 
-    /// Keeps a journal of what peers are told, from now on. Only before the first session.
+    /// Keeps a journal of what peers are told, from now on. What the sessions that are up have been told is not in it.
     pub fn keep_journal(&mut self, journal: Box<dyn Journal>) {
         self.streams.keep_journal(journal);
     }

@@ -136,6 +136,7 @@ impl Stream {
         }
         let families = group.export.families;
         Rc::ptr_eq(&self.group, group)
+            && self.head == JournalEntry::NONE
             && (self.first, self.queue.len()) == (0, 0)
             && untouched(&self.v4, families[0], ends[0])
             && untouched(&self.v6, families[1], ends[1])

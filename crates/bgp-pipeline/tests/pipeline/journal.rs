@@ -192,6 +192,31 @@ fn where_nothing_has_changed_nothing_is_sent_whoever_the_source_is() {
 }
 
 #[test]
+fn a_journal_that_begins_late_knows_the_sessions_that_come_up_from_then_on() {
+    let (journal, mut pipeline) = (Entries::default(), checked(speaker(NextHopMode::AlwaysReachable)));
+    let mut sinks = Vec::new();
+    for n in 0..2 {
+        let index = pipeline.add_peer(peer(n));
+        pipeline.peer_up(index, link(n)).expect("room");
+        sinks.push((index, Sink::default()));
+    }
+    let mut router = Router { pipeline, sinks, journal };
+    router.announce(0, 1, &routes(0, 5));
+    router.settle();
+    router.pipeline.keep_journal(Box::new(router.journal.clone()));
+    router.announce(0, 2, &routes(0, 2));
+    router.settle();
+    let place = |router: &Router, n: usize| router.pipeline.journal_place(router.sinks[n].0);
+    assert_eq!(place(&router, 1), JournalEntry::LOST, "what it was told before is not known");
+    router.up_anew(1);
+    router.settle();
+    router.announce(0, 3, &routes(0, 1));
+    router.settle();
+    assert_ne!(place(&router, 1), JournalEntry::LOST);
+    assert_eq!((router.routes(), router.journal.told(place(&router, 1)).len()), (vec![0, 10], 10));
+}
+
+#[test]
 fn routes_of_other_protocols_that_are_late_are_withdrawn_only_when_it_is_known_that_they_do_not_come() {
     let mut router = Router::new(2);
     let ours = ["203.0.113.0/24", "198.51.100.0/24", "2001:db8:ff::/48"].map(prefix);

@@ -149,3 +149,24 @@ fn we_are_the_next_hop_by_our_link_local_address_beside_the_global_one_or_alone(
     let with_global = SessionFacts { next_hop_v6: Some(GLOBAL), ..on(2, 8) };
     assert_eq!(sent(with_global), (vec![GLOBAL.into(); 2], vec![32]));
 }
+
+#[test]
+fn another_address_of_ours_is_told_with_everything_again_to_that_peer_alone() {
+    let mut pipeline = pipeline();
+    let from = up(&mut pipeline, 1, on(1, 7));
+    let with = |own: Ipv6Addr, n: u8| SessionFacts { next_hop_v6: Some(own), ..on(n, n.into()) };
+    let peers = [2, 3].map(|n| (up(&mut pipeline, n, with(GLOBAL, n)), Sink::default()));
+    let mut sinks = Vec::from(peers);
+    tell(&mut pipeline, from, 1, NextHop::V6 { global: THEIRS, link_local: None });
+    settle(&mut pipeline, &mut sinks);
+    let next_hops = |sink: &Sink| Vec::from_iter(sink.routes.values().map(|held| held.next_hop));
+    let before = sinks[1].1.messages;
+    let other = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
+    // The second change is of another length: the peers are in different groups from then on.
+    for (own, expected) in [(Some(other), other), (None, OURS), (Some(GLOBAL), GLOBAL)] {
+        pipeline.change_next_hops(sinks[0].0, None, own);
+        settle(&mut pipeline, &mut sinks);
+        assert_eq!(next_hops(&sinks[0].1), [IpAddr::from(expected); 2]);
+        assert_eq!((next_hops(&sinks[1].1), sinks[1].1.messages), (vec![GLOBAL.into(); 2], before));
+    }
+}

@@ -53,7 +53,9 @@ impl Peer {
     pub fn thaw(config: PeerConfig, frozen: Frozen, seed: u64, now: Instant) -> Result<Self, ThawError> {
         let Frozen { id, role, plain, peer_open, .. } = frozen;
         let open = Open::parse(&peer_open).map_err(|_| ThawError::Changed)?;
-        let mut negotiated = Offer::new(&config, plain).negotiate(open).map_err(|_| ThawError::Changed)?;
+        // A role that it has to say it says with its next OPEN.
+        let lenient = PeerConfig { role_strict: false, ..config.clone() };
+        let mut negotiated = Offer::new(&lenient, plain).negotiate(open).map_err(|_| ThawError::Changed)?;
         // Whatever is configured now: the peer knows what the OPEN has said.
         negotiated.offered_retention = frozen.offered_retention;
         negotiated.offered_enhanced_refresh = frozen.offered_enhanced_refresh;

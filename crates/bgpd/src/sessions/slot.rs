@@ -5,8 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use holdfast_api::bgp::v1::HeldConfiguration;
 use holdfast_bgp_pipeline::{Direction, Drops};
 use holdfast_bgp_session::{ConnId, Level, LimitWatch, Peer, State};
+use holdfast_bgp_wire::update::AsSets;
 use holdfast_types::Family;
 use tokio::task::AbortHandle;
 
@@ -41,6 +43,8 @@ pub(crate) struct Slot {
     pub(crate) stopped: bool,
     /// What the log has said of its limits.
     pub(crate) limits: LimitWatch,
+    /// What becomes of the AS_SETs in what it has been asked for last.
+    pub(crate) as_sets: AsSets,
     /// The highest level of the octets that are kept for it, in this session.
     pub(crate) octets: Level,
     /// Where the share of a core is that others wait for it.
@@ -76,6 +80,7 @@ impl Slot {
             policies: BTreeMap::new(),
             stopped: false,
             limits: LimitWatch::default(),
+            as_sets: AsSets::Reject,
             octets: Level::Fine,
             cost_level: Level::Fine,
             offends: false,
@@ -87,6 +92,17 @@ impl Slot {
             dialing: HashMap::new(),
             deadline: None,
             cost: Cost::default(),
+        }
+    }
+
+    /// What the next process may find otherwise.
+    pub(crate) fn configuration(&self) -> HeldConfiguration {
+        let source = &self.neighbor.source;
+        HeldConfiguration {
+            session: self.neighbor.session.clone(),
+            next_hop_v4: source.next_hop_ipv4.map(|own| own.octets().into()).unwrap_or_default(),
+            next_hop_v6: source.next_hop_ipv6.map(|own| own.octets().into()).unwrap_or_default(),
+            accepts_as_sets: self.as_sets == AsSets::Accept,
         }
     }
 

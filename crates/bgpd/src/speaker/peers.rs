@@ -81,12 +81,31 @@ impl Speaker {
                 slot.policies.insert(direction, PolicyChange { started: now, ended: None });
             }
         }
-        if slot.neighbor.orf != before.orf {
+        let next_hops = |of: &Neighbor| (of.source.next_hop_ipv4, of.source.next_hop_ipv6);
+        let (has_next_hops, has_filter) =
+            (next_hops(&slot.neighbor) == next_hops(&before), slot.neighbor.orf == before.orf);
+        if !has_next_hops {
+            self.change_next_hops(index, now);
+        }
+        if !has_filter {
             self.send_filters(index);
         }
         self.change_limits(index, &before.limits, now);
         self.change_octets(index, before.source.rules.max_octets.octets(), now);
         self.change_disabled(index, before.disabled, now);
+    }
+
+    /// Other addresses of ours as next hop, with which the peer is told everything again.
+    fn change_next_hops(&mut self, index: PeerIndex, now: Instant) {
+        let Some((key, _)) = self.sessions.session_connection(index) else { return };
+        let Some(slot) = self.sessions.slot(index) else { return };
+        let Some(facts) = slot.session.negotiated().and_then(|agreed| self.sessions.facts(key, agreed))
+        else {
+            return;
+        };
+        self.reporter.next_hops(slot, &facts, now);
+        self.pipeline.change_next_hops(index, facts.next_hop_v4, facts.next_hop_v6);
+        self.announce_again(index, now);
     }
 
     /// Ends the session of a peer, which begins anew at once.

@@ -6,7 +6,9 @@ use std::{rc::Rc, time::Instant};
 use bytes::Bytes;
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::Input;
-use holdfast_bgp_wire::{MessageType, Notification, OrfEntry, OrfMessage, RouteRefresh, WhenToRefresh};
+use holdfast_bgp_wire::{
+    MessageType, Notification, OrfEntry, OrfMessage, RouteRefresh, WhenToRefresh, update::AsSets,
+};
 use holdfast_types::{Family, Prefix};
 use tracing::{debug, info};
 
@@ -101,6 +103,33 @@ impl Speaker {
             self.send_refresh(index, RouteRefresh::request(family).encode());
         }
         true
+    }
+
+    /// Whether paths with an AS_SET are taken. Those that were refused are not kept, and those that were taken not marked,
+    /// so that every peer is asked for its routes again.
+    pub(crate) fn change_as_sets(&mut self, as_sets: AsSets, now: Instant) {
+        if self.settings.as_sets == as_sets {
+            return;
+        }
+        self.settings.as_sets = as_sets;
+        self.pipeline.set_as_sets(as_sets);
+        for index in self.sessions.indexes() {
+            if let Some(slot) = self.sessions.slot_mut(index) {
+                slot.as_sets = as_sets;
+            }
+            self.ask_for_as_sets(index, now);
+            self.update_record(index, now);
+        }
+    }
+
+    pub(super) fn ask_for_as_sets(&mut self, index: PeerIndex, now: Instant) {
+        let is_up = self.sessions.session_connection(index).is_some();
+        if is_up
+            && !self.ask_again(index)
+            && let Some(slot) = self.sessions.slot(index)
+        {
+            self.reporter.no_refresh(slot, now);
+        }
     }
 
     /// Tells a peer which prefixes we want, as configured, in the families in which it takes that (RFC 5291 section 6).

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, rc::Rc, time::Instant};
 
+use holdfast_api::bgp::v1::HeldConfiguration;
 use holdfast_bgp_pipeline::{PeerIndex, SessionFacts};
 use holdfast_bgp_session::{Frozen, Input, Peer, PeerConfig, StopReason, ThawError};
 use holdfast_nsr::SessionId;
@@ -44,7 +45,7 @@ impl Speaker {
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, Some(negotiated.asn)));
         let mut slot = Slot::new(neighbor, session, dynamic);
         (slot.number, slot.end_of_rib, slot.takeover) = (names.number, end_of_rib, Some(Takeover::Replaying));
-        slot.last_update = Some(now);
+        (slot.last_update, slot.as_sets) = (Some(now), self.settings.as_sets);
         self.sessions.goes_on(&slot.neighbor.location);
         self.sessions.insert(index, slot);
         self.configure_pipeline(index, Some(negotiated.asn));
@@ -63,6 +64,19 @@ impl Speaker {
         }
         self.drain(index, now);
         Ok((index, conn))
+    }
+
+    /// What was configured when a session that goes on was noted last, and is otherwise now.
+    pub(crate) fn notice(&mut self, index: PeerIndex, before: &HeldConfiguration, now: Instant) {
+        let Some(configuration) = self.sessions.slot(index).map(Slot::configuration) else { return };
+        let next_hops = |of: &HeldConfiguration| (of.next_hop_v4.clone(), of.next_hop_v6.clone());
+        // The journal does not know our addresses.
+        if next_hops(&configuration) != next_hops(before) {
+            self.announce_again(index, now);
+        }
+        if configuration.accepts_as_sets != before.accepts_as_sets {
+            self.ask_for_as_sets(index, now);
+        }
     }
 
     /// A session cannot go on where the process before has left it: it begins anew.

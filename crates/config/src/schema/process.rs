@@ -84,6 +84,16 @@ pub enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 /// Importance of a log line, most important first.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogLevel {

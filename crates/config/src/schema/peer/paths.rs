@@ -16,16 +16,16 @@ keys! {
     pub struct PathRules {
         "enforce-first-as" enforce_first_as: bool = Flag(true), Reload, "whether a path from another AS must begin with that AS (RFC 4271 section 6.3); `false` for route servers";
         "next-hop" next_hop: NextHopRule = OneOf::<NextHopRule>(PhantomData), Reload, "whom routes to it name: `\"auto\"`: ourselves to another AS, the received next hop inside ours; `\"self\"`: ourselves, but for reflected routes; `\"unchanged\"`: the received one";
-        "route-reflector-client" route_reflector_client: bool = Flag(false), Session, "reflect routes to and from it (RFC 4456); inside our AS only";
+        "route-reflector-client" route_reflector_client: bool = Flag(false), Reload, "reflect routes to and from it (RFC 4456); inside our AS only";
         "route-server-client" route_server_client: bool = Flag(false), Reload, "AS path, next hop and MED go to it as they came (RFC 7947)";
-        "own-view" own_view: bool = Flag(false), Session, "with `route-server-client`: it is told of the best path that it may have, not of the best path if it may have that (RFC 7947 section 2.3)";
+        "own-view" own_view: bool = Flag(false), Reload, "with `route-server-client`: it is told of the best path that it may have, not of the best path if it may have that (RFC 7947 section 2.3)";
         "local-asn" local_asn: Option<Asn> = Maybe(Type::Asn, "the router's, or that of the confederation"), Session, "the AS number that we have for this neighbour";
-        "local-asn-mode" local_asn_mode: LocalAsnMode = OneOf::<LocalAsnMode>(PhantomData), Session, "where `local-asn` stands: `\"prepend\"`: in front of paths from the neighbour, and of our real number in those to it; `\"no-prepend\"`: only the latter; `\"replace\"`: in the place of our real number in paths to it";
+        "local-asn-mode" local_asn_mode: LocalAsnMode = OneOf::<LocalAsnMode>(PhantomData), Reload, "where `local-asn` stands: `\"prepend\"`: in front of paths from the neighbour, and of our real number in those to it; `\"no-prepend\"`: only the latter; `\"replace\"`: in the place of our real number in paths to it";
         "allow-own-asn" allow_own_asn: u8 = number!(0..=10, 0), Reload, "how often our own AS may be in its paths";
         "remove-private-asns" remove_private_asns: PrivateAsnRule = OneOf::<PrivateAsnRule>(PhantomData), Reload, "private AS numbers (RFC 6996) in paths to it, but for its own: `\"all\"`: are left out; `\"replace\"`: become ours";
         "as-override" as_override: bool = Flag(false), Reload, "our AS number takes the place of its own in paths to it";
         "role" role: Option<BgpRole> = Maybe(ROLES, "none"), Session, "what we are to it (RFC 9234)";
-        "role-strict" role_strict: bool = Flag(false), Session, "no session with a neighbour that does not say its role";
+        "role-strict" role_strict: bool = Flag(false), Reload, "no session with a neighbour that does not say its role";
         "graceful-shutdown" graceful_shutdown: bool = Inherited("that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance";
         "blackhole" blackhole: bool = Flag(false), Reload, "packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999), as far as `import` takes them";
         "default-originate" default_originate: bool = Flag(false), Reload, "it is told of a default route of ours, in each family of the session, whatever the table and `export` say";

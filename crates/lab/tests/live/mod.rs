@@ -1,0 +1,293 @@
+//! Every key of the schema is changed under live sessions, and those end that `holdfast diff` had named.
+//!
+//! ```text
+//!  BIRD one ──1──┐            ┌──4── FRR inside, of our AS
+//!  FRR two ───2──┤  Holdfast  ├──5── BIRD, of the range guests
+//!  BIRD three ─3─┘            └──6── another Holdfast, over TLS: secure
+//! ```
+//!
+//! How often a session has ended is counted at its other end. What of the schema a step changes follows from the
+//! configurations, so that a key that is new, and that no step changes, fails the test.
+
+mod rows;
+mod steps;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    keys::Signer,
+    netns::Namespace,
+    peers::{Bird, Frr},
+    router::{Files, Router},
+    topology::Star,
+    wait,
+};
+use serde_json::Value as Json;
+use toml::Table;
+
+use self::{
+    rows::Rows,
+    steps::{BASE, LAST, STEPS, Step, patched},
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The other end of a session.
+enum Peer {
+    Bird(Bird),
+    /// With our address.
+    Frr(Frr, &'static str),
+    Router(Router),
+}
+
+/// How often a session has come up there, and whether it is up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Seen {
+    established: u64,
+    is_up: bool,
+}
+
+impl Seen {
+    fn ended(self) -> u64 {
+        self.established - u64::from(self.is_up)
+    }
+}
+
+impl Peer {
+    fn seen(&self) -> Result<Seen> {
+        let of_json = |shown: &Json| Seen {
+            established: shown["connectionsEstablished"].as_u64().unwrap_or(0),
+            is_up: shown["bgpState"] == "Established",
+        };
+        Ok(match self {
+            Self::Bird(bird) => {
+                let log = bird.log();
+                let established = log.lines().filter(|line| line.contains("BGP session established")).count();
+                let is_up = bird.birdc("show protocols holdfast")?.contains("Established");
+                Seen { established: established as u64, is_up }
+            }
+            Self::Frr(frr, address) => {
+                let shown: Json =
+                    serde_json::from_str(&frr.vtysh(&format!("show bgp neighbors {address} json"))?)?;
+                of_json(&shown[address])
+            }
+            Self::Router(router) => of_json(&router.neighbor("other")?),
+        })
+    }
+}
+
+fn bird(star: &Star, network: u8, asn: u32, router: u32) -> Result<Peer> {
+    let configuration = format!(
+        "router id 10.0.{network}.2;
+        protocol device {{ }}
+        protocol static {{ ipv4; route 198.51.{network}.0/24 blackhole; }}
+        protocol bgp holdfast {{
+          local 10.0.{network}.2 as {asn}; neighbor 10.0.{network}.1 as {router};
+          connect delay time 1; connect retry time 1; error wait time 1, 2;
+          ipv4 {{ import all; export all; }};
+          debug {{ events }};
+        }}"
+    );
+    Ok(Peer::Bird(Bird::start(star.neighbor(network), &configuration)?))
+}
+
+fn frr(star: &Star, network: u8, asn: u32, address: &'static str) -> Result<Peer> {
+    let configuration = format!(
+        "router bgp {asn}
+          bgp router-id 10.0.{network}.2
+          no bgp ebgp-requires-policy
+          neighbor {address} remote-as 65000
+          neighbor {address} timers connect 1
+          address-family ipv4 unicast
+            network 198.51.{network}.0/24
+        "
+    );
+    Ok(Peer::Frr(Frr::start(star.neighbor(network), &configuration)?, address))
+}
+
+/// The other Holdfast.
+fn secure(star: &Star, files: &Files) -> Result<Peer> {
+    let configuration = r#"
+[router]
+id = "10.0.6.2"
+asn = 65006
+[tls]
+certificate = "certificate.pem"
+key = "key.pem"
+[bgp]
+connect-retry = 1
+[[bgp.peer]]
+name = "other"
+address = "2001:db8:6::1"
+asn = 65000
+transport = ["tls", "quic"]
+tls-name = "r1.example"
+tls-authorities = "authority.pem"
+import = "accept-all"
+export = "accept-all"
+"#;
+    Ok(Peer::Router(Router::start_with_files(star.neighbor(6), configuration, files)?))
+}
+
+struct Scene {
+    router: Router,
+    peers: BTreeMap<&'static str, Peer>,
+    rows: Rows,
+    /// Of those the steps so far have changed.
+    tried: BTreeSet<String>,
+    running: Table,
+}
+
+impl Scene {
+    fn new(star: &Star, signer: &Signer, base: Table) -> Result<Self> {
+        let (shown, other) = (signer.sign("r2.example")?, signer.sign("r1.example")?);
+        let mut files = signer.files("r1")?;
+        files.extend(other.files().into_iter().map(|(name, text)| (format!("other-{name}"), text)));
+        files.insert("revoked.pem".into(), signer.revoke(&signer.sign("r9.example")?)?);
+        files.insert("bob.key".into(), "fedcba9876543210".into());
+        let exceptions = r#"{ "slurmVersion": 1,
+            "validationOutputFilters": { "prefixFilters": [], "bgpsecFilters": [] },
+            "locallyAddedAssertions": { "prefixAssertions": [], "bgpsecAssertions": [] } }"#;
+        files.insert("exceptions.json".into(), exceptions.into());
+        let pin = shown.pin();
+        let mut theirs = signer.files_of(&shown);
+        theirs.insert("pin".into(), pin.clone());
+        let peers = BTreeMap::from([
+            ("one", bird(star, 1, 65001, 65000)?),
+            ("two", frr(star, 2, 65002, "10.0.2.1")?),
+            ("three", bird(star, 3, 65003, 65100)?),
+            ("inside", frr(star, 4, 65000, "10.0.4.1")?),
+            ("guests", bird(star, 5, 65005, 65000)?),
+            ("secure", secure(star, &theirs)?),
+        ]);
+        let router = Router::start_with_files(&star.router, &base.to_string(), &files)?;
+        let scene = Self { router, peers, rows: Rows::read()?, tried: BTreeSet::new(), running: base };
+        scene.until_up()?;
+        Ok(scene)
+    }
+
+    fn seen(&self) -> Result<BTreeMap<&'static str, Seen>> {
+        self.peers.iter().map(|(name, peer)| Ok((*name, peer.seen()?))).collect()
+    }
+
+    fn until_up(&self) -> Result<()> {
+        // Ours waits the longer the more often we were somebody else.
+        for (name, peer) in &self.peers {
+            if let Peer::Router(router) = peer
+                && !peer.seen()?.is_up
+            {
+                router.cli(&["clear", "bgp", "other"]).with_context(|| format!("clearing at {name}"))?;
+            }
+        }
+        wait::until("all sessions", LIMIT, || {
+            let seen = self.seen().map_err(|error| format!("{error:#}"))?;
+            if seen.values().all(|seen| seen.is_up) { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .with_context(|| self.router.log_tail())
+    }
+
+    /// What `diff` says of another configuration.
+    fn foretold(&self, text: &str) -> Result<BTreeSet<String>> {
+        let file = self.router.directory().join("next.toml");
+        fs::write(&file, text)?;
+        let runtime = self.router.directory().to_str().context("a path")?.to_owned();
+        let file = file.to_str().context("a path")?;
+        // Where something differs its exit code is none of success.
+        let binary = holdfast_lab::router::binary()?;
+        let said = std::process::Command::new(binary)
+            .args(["diff", "--json", "-c", file, "--runtime-dir", &runtime])
+            .output()?;
+        let error = String::from_utf8_lossy(&said.stderr).into_owned();
+        let said: Json = serde_json::from_slice(&said.stdout).with_context(|| error)?;
+        ensure!(said["restart"].as_array().is_some_and(Vec::is_empty), "{said}");
+        let names = said["sessions_ended"].as_array().context("a list")?;
+        Ok(names.iter().filter_map(Json::as_str).map(str::to_owned).collect())
+    }
+
+    /// Goes over to another configuration, and compares whose sessions end with what was foretold.
+    fn go(&mut self, name: &str, to: Table, comes_up: bool) -> Result<BTreeSet<String>> {
+        let changed = self.rows.changed(&self.running, &to);
+        let (text, before) = (to.to_string(), self.seen()?);
+        let foretold = self.foretold(&text).with_context(|| format!("{name}: {text}"))?;
+        // `disabled` says itself that there is to be no session.
+        let ends = changed.iter().filter(|row| *row != "bgp.peer.disabled");
+        let ends = ends.map(|row| self.rows.ends(row)).collect::<Result<Vec<_>>>()?.contains(&true);
+        let has_open = ends || changed.contains("bgp.peer.disabled") || changed.contains("bgp");
+        let manager = self.router.pid("manager")?;
+        fs::write(self.router.configuration(), &text)?;
+        let said =
+            self.router.cli(&["reload"]).with_context(|| format!("{name}: {}", self.router.log_tail()))?;
+        if said.lines().any(|line| line.starts_with("processes replaced") && line.contains("manager")) {
+            wait::until("the next manager", LIMIT, || {
+                let now = self.router.pid("manager").map_err(|error| error.to_string())?;
+                if now == manager { Err("the same".to_owned()) } else { Ok(()) }
+            })?;
+        }
+        self.router.wait_running().with_context(|| name.to_owned())?;
+        let expected = |peer: &str| u64::from(before[peer].is_up && foretold.contains(peer));
+        let ended =
+            |seen: &BTreeMap<&'static str, Seen>, peer: &str| seen[peer].ended() - before[peer].ended();
+        let compare = || {
+            let seen = self.seen().map_err(|error| format!("{error:#}"))?;
+            let differ = self.peers.keys().filter(|peer| ended(&seen, peer) != expected(peer));
+            let differ: Vec<_> = differ.collect();
+            if differ.is_empty() { Ok(()) } else { Err(format!("{differ:?}: {seen:?}, before {before:?}")) }
+        };
+        wait::until("the ends that were foretold, and no others", LIMIT, compare)
+            .with_context(|| format!("{name}: foretold {foretold:?}; {said}; {}", self.router.log_tail()))?;
+        if comes_up {
+            self.until_up().with_context(|| name.to_owned())?;
+            // Nor has one ended since.
+            compare().map_err(anyhow::Error::msg).with_context(|| format!("{name}, later"))?;
+        }
+        // Sessions that are up and not protected end with bgp, whatever is changed; they are named.
+        ensure!(
+            has_open || foretold.is_empty() || said.contains("processes replaced"),
+            "{name}: {foretold:?}"
+        );
+        self.tried.extend(changed);
+        self.running = to;
+        Ok(foretold)
+    }
+
+    fn step(&mut self, step: &Step, from: &Table, fill: &dyn Fn(&str) -> String) -> Result<Table> {
+        let patch: Table = fill(step.patch).parse().with_context(|| step.name.to_owned())?;
+        let to = patched(from, &patch);
+        let foretold = self.go(step.name, to.clone(), step.comes_up)?;
+        let expected: BTreeSet<String> = step.ended.iter().map(|name| (*name).to_owned()).collect();
+        ensure!(foretold == expected, "{}: {foretold:?} instead of {expected:?}", step.name);
+        Ok(to)
+    }
+}
+
+#[test]
+fn of_every_key_those_sessions_end_that_were_foretold() -> Result<()> {
+    let star = Star::new(6)?;
+    let signer = Signer::new("authority")?;
+    let base: Table = BASE.parse()?;
+    let mut scene = Scene::new(&star, &signer, base.clone())?;
+    let pin = match &scene.peers["secure"] {
+        Peer::Router(router) => fs::read_to_string(router.directory().join("pin"))?,
+        Peer::Bird(_) | Peer::Frr(..) => String::new(),
+    };
+    let apart = Namespace::new("apart")?;
+    let fill = |patch: &str| patch.replace("PIN", &pin).replace("NAMESPACE", apart.name());
+    for step in &STEPS {
+        let begun = std::time::Instant::now();
+        scene.step(step, &base, &fill)?;
+        scene.go(&format!("back from: {}", step.name), base.clone(), true)?;
+        println!("{}: {:.1} s", step.name, begun.elapsed().as_secs_f64());
+    }
+    let mut at = base;
+    for step in &LAST {
+        at = scene.step(step, &at, &fill)?;
+    }
+    let missing: Vec<_> = scene.rows.all().difference(&scene.tried).cloned().collect();
+    ensure!(missing.is_empty(), "no step changes {missing:?}");
+    Ok(())
+}

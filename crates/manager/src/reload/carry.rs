@@ -1,0 +1,218 @@
+//! Another configuration is carried out.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use holdfast_api::manager::v1::ReloadReply;
+use holdfast_config::Config;
+use holdfast_process::spawn_task;
+use holdfast_xrl::XrlError;
+use rustix::process::Signal;
+use tracing::warn;
+
+use super::{
+    Candidate,
+    differences::{REPLACED, changes, line},
+    messages::{Messages, what_to_tell},
+    sessions::{Ending, with_other_sockets},
+};
+use crate::{
+    birth::{MANAGER, is_replaced},
+    births,
+    configure::{self, CONFIGURE_LIMIT, Message},
+    logging,
+    manager::Manager,
+    protocols, read,
+    replacement::{self, CARRIES, Replacement},
+    sandbox::sandbox,
+    tcp,
+};
+
+/// How the death of a process that is replaced is described.
+const REASON: &str = "other settings";
+/// A manager that is replaced has so long to answer who has asked for it.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// One configuration in the place of another.
+struct Change<'a> {
+    manager: &'a Rc<Manager>,
+    old: Arc<Config>,
+    new: Arc<Config>,
+}
+
+/// Makes a candidate the configuration. `put` is called when nobody can refuse any more, and may.
+pub(crate) async fn replace(
+    manager: &Rc<Manager>,
+    candidate: Candidate,
+    put: impl FnOnce() -> Result<(), XrlError>,
+) -> Result<ReloadReply, XrlError> {
+    if manager.is_stopping() {
+        return Err(XrlError::failed_precondition("the router is being stopped"));
+    }
+    let change = Change { manager, old: manager.config(), new: candidate.config };
+    let (sockets, others) = what_to_tell(&manager.processes, &change.old, &change.new).await?;
+    change.prepare(sockets, put).await?;
+    // As long as those can be asked who have them.
+    let ending = Ending::ask(manager, &change.old, &change.new).await.names();
+    let mut reply = ReloadReply { changes: changes(&change.old, &change.new), problems: Vec::new() };
+    // Those that begin now have what the others are to be replaced for.
+    let replaced = replaced(manager, &change.old, &change.new);
+    reply.changes.extend(line(REPLACED, &replaced));
+    change.take(candidate.text, &mut reply.problems).await;
+    change.tell_others(others, &replaced, &mut reply).await;
+    // `bgp` cannot say so itself when it ends.
+    if change.ends("bgp") || replaced.contains(&"bgp") {
+        reply.changes.extend(line("sessions ended", &ending));
+    }
+    change.replace_all(&replaced, &mut reply.problems).await;
+    Ok(reply)
+}
+
+impl Change<'_> {
+    /// Tells first who may refuse: keys and listeners are there before the sessions that need them, and the kernel may have
+    /// no room for them.
+    async fn prepare(
+        &self,
+        sockets: Messages,
+        put: impl FnOnce() -> Result<(), XrlError>,
+    ) -> Result<(), XrlError> {
+        let mut result = Ok(());
+        for (name, message) in sockets {
+            let told = tell(self.manager, name, message).await;
+            result = told.map(drop).map_err(|error| XrlError::failed_precondition(error.message()));
+            if result.is_err() {
+                break;
+            }
+        }
+        let Err(error) = result.and_then(|()| put()) else { return Ok(()) };
+        for (name, message) in what_to_tell(&self.manager.processes, &self.new, &self.old).await?.0 {
+            tell(self.manager, name, message).await?;
+        }
+        Err(error)
+    }
+
+    /// From here on it is the configuration: whoever is born is told the new one.
+    async fn take(&self, text: String, problems: &mut Vec<String>) {
+        let Self { manager, old, new } = self;
+        if old.notes() != new.notes() {
+            read::note(new);
+        }
+        manager.refit.borrow_mut().extend(with_other_sockets(old, new));
+        manager.config.replace(Arc::clone(new));
+        manager.text.replace(text.into());
+        manager.want(new).await;
+        let followed = manager.doors.follow(new).await;
+        manager.limit_hangs();
+        if old.log != new.log {
+            spawn_task(logging::follow(Rc::clone(manager), new.log.clone()));
+        }
+        problems.extend(protocols::follow(manager).await);
+        problems.extend(followed.err().map(|error| format!("listeners: {}", error.message())));
+        problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
+    }
+
+    async fn tell_others(&self, others: Messages, replaced: &[&str], reply: &mut ReloadReply) {
+        for (name, message) in others {
+            // The next one is told everything.
+            if name != MANAGER && replaced.contains(&name) {
+                continue;
+            }
+            match tell(self.manager, name, message).await {
+                Ok(ended) => reply.changes.extend(line("sessions ended", &ended)),
+                Err(error) => {
+                    warn!(
+                        event = "configuration-refused",
+                        process = name,
+                        "does not take its configuration: {error}"
+                    );
+                    reply.problems.push(format!("{name}: {}", error.message()));
+                }
+            }
+        }
+    }
+
+    /// Whether there is this process no more.
+    fn ends(&self, name: &str) -> bool {
+        let wants = |config| crate::birth::wanted(&self.manager.processes, config).contains(&name);
+        wants(&self.old) && !wants(&self.new)
+    }
+
+    async fn replace_all(&self, names: &[&'static str], problems: &mut Vec<String>) {
+        for name in names {
+            let replaced = match *name {
+                MANAGER => self.replace_manager().await.map_err(|error| error.message().to_owned()),
+                CARRIES => self.replace_carrier().await,
+                name => self.replace(name).await,
+            };
+            problems.extend(replaced.err().map(|why| format!("{name}: {why}")));
+        }
+    }
+
+    async fn replace(&self, name: &str) -> Result<(), String> {
+        let replacement = Replacement::of(self.manager, name);
+        replacement.end(REASON);
+        replacement.runs().await
+    }
+
+    /// One that carries connections lives on for them. There is room for one such: what it carries would end with it.
+    async fn replace_carrier(&self) -> Result<(), String> {
+        if replacement::carried(self.manager).await == 0 {
+            return self.replace(CARRIES).await;
+        }
+        if !self.manager.retired.borrow().is_empty() {
+            return Err(
+                "keeps its settings until its next start: two of them carry connections already".into()
+            );
+        }
+        let replacement = Replacement::of(self.manager, CARRIES);
+        if !replacement.retire().await {
+            replacement.end(REASON);
+        }
+        replacement.runs().await
+    }
+
+    /// The keeper starts the next one, which takes note of what runs.
+    async fn replace_manager(&self) -> Result<(), XrlError> {
+        let sandbox = sandbox(MANAGER, &self.new, &self.manager.processes);
+        self.manager.keeper.confine_manager(sandbox).await?;
+        let manager = Rc::clone(self.manager);
+        spawn_task(async move {
+            tokio::time::sleep(LAST_WORDS).await;
+            let _turn = manager.reloading.lock().await;
+            manager.signal(std::process::id(), Signal::TERM, REASON);
+            // Nobody begins what could not be finished.
+            std::future::pending::<()>().await;
+        });
+        Ok(())
+    }
+}
+
+/// The processes that run and have to be others, in the order in which they are replaced; the manager itself is the last.
+pub(super) fn replaced(manager: &Manager, old: &Config, new: &Config) -> Vec<&'static str> {
+    let names = manager.processes.as_replaced().map(|process| process.name);
+    let running = names.filter(|name| manager.pid(name).is_some()).chain([MANAGER]);
+    running.filter(|name| is_replaced(name, old, new)).collect()
+}
+
+/// Tells a process, if it is there; the sessions that ended. A process that refuses is told all that holds then again
+/// and again, as after its birth.
+pub(crate) async fn tell(
+    manager: &Rc<Manager>,
+    name: &'static str,
+    message: Message,
+) -> Result<Vec<String>, XrlError> {
+    let pid = manager.supervisor.borrow_mut().reconfigure(name);
+    if pid.is_none() && name != MANAGER {
+        return Ok(Vec::new());
+    }
+    let result = tokio::time::timeout(CONFIGURE_LIMIT, configure::tell(manager, message)).await;
+    let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
+    match (&result, pid) {
+        (Ok(_), _) => manager.supervisor.borrow_mut().configured(name),
+        (Err(error), Some(pid)) => {
+            manager.supervisor.borrow_mut().refused(name, error.to_string());
+            spawn_task(births::configure(Rc::clone(manager), name, pid));
+        }
+        (Err(_), None) => {}
+    }
+    result
+}
