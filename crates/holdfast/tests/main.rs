@@ -10,6 +10,7 @@ mod hashers;
 mod layers;
 mod processes;
 mod properties;
+mod protocols;
 mod reached;
 mod spki_cache;
 

@@ -412,11 +412,14 @@ fn our_process() -> Result<()> {
 
 /// Answers what comes to the group with a packet to another one, and then with one to the group.
 fn far_end(far: &Namespace) -> Result<JoinHandle<Result<Vec<u8>>>> {
-    far.spawn(|| {
+    let socket = far.run(|| -> std::io::Result<Socket> {
         let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(OSPF.cast_signed())))?;
         socket.bind_device(Some(b"n1"))?;
         socket.join_multicast_v4(&GROUP, &v4(1, Side::Second))?;
         socket.set_read_timeout(Some(LIMIT))?;
+        Ok(socket)
+    })??;
+    Ok(std::thread::spawn(move || {
         let mut packet = vec![0; 64];
         let octets = rustix::net::recv(&socket, packet.as_mut_slice(), rustix::net::RecvFlags::empty())?.1;
         for (group, payload) in [(OTHER_GROUP, &b"foreign!"[..]), (GROUP, b"granted")] {
@@ -424,7 +427,7 @@ fn far_end(far: &Namespace) -> Result<JoinHandle<Result<Vec<u8>>>> {
         }
         packet.truncate(octets);
         Ok(packet)
-    })
+    }))
 }
 
 #[test]
