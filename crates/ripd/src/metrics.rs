@@ -23,13 +23,15 @@ static NOT_AUTHENTIC: Metric = Metric::counter(
 );
 static BAD_ROUTES: Metric =
     Metric::counter("holdfast_rip_bad_routes", "Entries ignored in datagrams of an interface");
+static REFUSED: Metric =
+    Metric::counter("holdfast_rip_requests_refused", "Requests on an interface that were not answered");
 
 /// From now on the numbers can be read.
 pub(crate) fn register(metrics: &Metrics, table: &Rc<Inner>) {
     // Those of a table end with it.
     let table = Rc::downgrade(table);
     metrics.register(move |sheet| {
-        [&NEIGHBORS, &SENT, &RECEIVED, &BAD, &NOT_AUTHENTIC, &BAD_ROUTES]
+        [&NEIGHBORS, &SENT, &RECEIVED, &BAD, &NOT_AUTHENTIC, &BAD_ROUTES, &REFUSED]
             .into_iter()
             .for_each(|metric| sheet.declare(metric));
         if let Some(table) = table.upgrade() {
@@ -54,5 +56,6 @@ fn count<P: Version>(sheet: &mut Sheet, speaker: &Speaker<P>) {
         sheet.add(&BAD, &labels, counters.bad_packets);
         sheet.add(&NOT_AUTHENTIC, &labels, counters.authentication_failures);
         sheet.add(&BAD_ROUTES, &labels, counters.bad_routes);
+        sheet.add(&REFUSED, &labels, counters.refused_requests);
     }
 }

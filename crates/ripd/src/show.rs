@@ -160,6 +160,7 @@ fn interfaces<P: Version>(vrf: &str, now: Instant, speaker: &Speaker<P>) -> Vec<
             "badPackets": counters.bad_packets,
             "badRoutes": counters.bad_routes,
             "notAuthentic": counters.authentication_failures,
+            "refusedRequests": counters.refused_requests,
             "vrf": vrf,
         }))
     });
