@@ -136,8 +136,11 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Check {
     /// The file.
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "descriptor")]
+    config: Option<PathBuf>,
+    /// A descriptor of a protocol, instead of a configuration file.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    descriptor: Option<PathBuf>,
     /// Errors as a JSON array.
     #[arg(long)]
     json: bool,
@@ -235,7 +238,10 @@ impl Command {
     /// Why there is no answer, or only a part of it.
     pub fn run_on(self, schema: Schema, out: &mut dyn io::Write) -> Result<(), Failure> {
         match self {
-            Self::Check(Check { config, json }) => check::check(&config, schema, json, out),
+            Self::Check(Check { config, descriptor, json }) => {
+                let checked = config.map(|file| check::check(&file, schema, json, out));
+                checked.unwrap_or_else(|| check::descriptor(&descriptor.unwrap_or_default(), json, out))
+            }
             Self::Schema(command) => command.run(schema, out),
             Self::Show { options, what } => {
                 router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)
