@@ -68,7 +68,7 @@ pub enum Command {
         #[command(subcommand)]
         what: show::What,
     },
-    /// Resets sessions.
+    /// Resets sessions, and what processes have counted or learned.
     #[command(infer_subcommands = true)]
     Clear {
         /// How to answer.
@@ -177,8 +177,17 @@ pub struct Call {
     resolve: Option<String>,
 }
 
-/// What a process of this build shows: each command of `holdfast show NAME`, and what that is.
-pub type Commands<'a> = dyn Fn(&str) -> Vec<(&'static str, &'static str)> + 'a;
+/// What is done with a process that has commands of its own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// `holdfast show NAME`
+    Show,
+    /// `holdfast clear NAME`
+    Clear,
+}
+
+/// What a process of this build shows or clears: each command behind its name, and what that is.
+pub type Commands<'a> = dyn Fn(Verb, &str) -> Vec<(String, String)> + 'a;
 
 impl Command {
     /// Carries the command out, on standard output and standard error. `schema` is that of the routers of this build.
@@ -206,7 +215,10 @@ impl Command {
     fn settle(&mut self, schema: Schema, commands: &Commands<'_>) -> Result<(), clap::Error> {
         match self {
             Self::Show { options, what: show::What::Own(words) } => {
-                show::own::settle(words, schema, commands, options)
+                show::own::settle(Verb::Show, words, schema, commands, options)
+            }
+            Self::Clear { options, what: clear::Clear::Own(words), .. } => {
+                show::own::settle(Verb::Clear, words, schema, commands, options)
             }
             _ => Ok(()),
         }

@@ -13,7 +13,7 @@ use crate::{
 
 const WORDS: Type = Text("a few words", "speaks a protocol of my own");
 const NAME: Type = Text("a letter, then letters, digits or `-`, all lower case", "neighbors");
-const PATH: Type = Text("absolute path", "/opt/toy");
+const PATH: Type = Text("absolute path", "/opt/igp");
 const NUMBER: Type = Number(0, u32::MAX as u64);
 
 /// The types that a key of a section may have.
@@ -46,7 +46,7 @@ pub static FORMAT: Table = Table {
             Reload,
             "the program that is executed",
         ),
-        key("arguments", List(&Text("text", "/opt/toy/toy.py")), Is("[]"), Reload, "its arguments"),
+        key("arguments", List(&Text("text", "/opt/igp/igp.py")), Is("[]"), Reload, "its arguments"),
         key(
             "reads",
             List(&PATH),

@@ -95,7 +95,7 @@ fn argument(section: &Section<'_>, at: At<String>) -> String {
 fn path(section: &Section<'_>, at: At<String>) -> PathBuf {
     if !at.value.starts_with('/') {
         let problem = Problem::new(format!("`{}` is no absolute path", at.value));
-        section.report.add(&at.span, problem.expected("a path from the root, as in \"/opt/toy\""));
+        section.report.add(&at.span, problem.expected("a path from the root, as in \"/opt/igp\""));
     }
     argument(section, at).into()
 }

@@ -1,0 +1,61 @@
+//! Protocols with a descriptor: programs of somebody else that the keeper starts for the router.
+
+use std::{os::fd::OwnedFd, time::Duration};
+
+use holdfast_api::keeper::v1::{KeeperClient, Sandbox, SignalRequest, SpawnRequest};
+use holdfast_config::{Config, Descriptor};
+use holdfast_process::{PROTOCOL, spawn_task};
+use holdfast_xrl::{PeerIdentity, XrlError};
+use rustix::process::Signal;
+
+use crate::{manager::Manager, protocols::MOST_CONNECTIONS};
+
+/// How long a program may take to end that is not wanted any more.
+const END_LIMIT: Duration = Duration::from_secs(8);
+
+/// Their names, in the order of the file.
+pub(crate) fn names(config: &Config) -> impl Iterator<Item = &'static str> {
+    config.described().map(|(name, _)| name)
+}
+
+/// What describes the protocol of this name, where it is one.
+pub(crate) fn descriptor(name: &str, config: &Config) -> Option<&'static Descriptor> {
+    config.described().find(|(described, _)| *described == name).map(|(_, descriptor)| descriptor)
+}
+
+/// What the keeper is asked for to start a process, of ours or of somebody else.
+pub(crate) fn request(name: &str, config: &Config, sandbox: Sandbox) -> SpawnRequest {
+    let descriptor = descriptor(name, config);
+    let limit = descriptor.and_then(|descriptor| descriptor.hang_limit);
+    SpawnRequest {
+        name: name.to_owned(),
+        sandbox: Some(sandbox),
+        descriptor: descriptor.map(|descriptor| descriptor.text().to_owned()),
+        user_number: descriptor.map_or(0, |descriptor| descriptor.user_of(name).into()),
+        hang_limit_milliseconds: limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+    }
+}
+
+/// Attaches a program to the Finder, as often as one that comes by a socket may be.
+pub(crate) fn adopt(manager: &Manager, name: &str, pid: u32, descriptor: OwnedFd) -> Result<(), XrlError> {
+    let mut connections = manager.outsiders.borrow_mut();
+    connections.retain(|(_, channel)| !channel.is_closed());
+    if connections.iter().filter(|(of, _)| of == name).count() >= MOST_CONNECTIONS {
+        return Err(XrlError::unavailable(format!("{name} has {MOST_CONNECTIONS} connections already")));
+    }
+    let identity = PeerIdentity { role: PROTOCOL.into(), ..PeerIdentity::new(name).pid(pid) };
+    let attached = manager.finder.attach(descriptor, identity);
+    let channel = attached.map_err(|error| XrlError::internal(error.to_string()))?;
+    connections.push((name.to_owned(), channel));
+    Ok(())
+}
+
+/// Ends a program that may not listen to a signal.
+pub(crate) fn end_for_good(keeper: KeeperClient, pid: u32) {
+    spawn_task(async move {
+        tokio::time::sleep(END_LIMIT).await;
+        let signal = Signal::KILL.as_raw().unsigned_abs();
+        // Most have ended by now, which the keeper says.
+        let _ = keeper.signal(SignalRequest { pid, signal, reason: String::new() }).await;
+    });
+}
