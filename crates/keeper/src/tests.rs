@@ -421,6 +421,7 @@ fn a_process_has_the_hang_limit_of_its_descriptor() {
         section: None,
         routing: None,
         shows: &[],
+        clears: &[],
     };
     run(async {
         let keeper = keeper_of(Processes::new(&[&BFD]).expect("one"), PathBuf::from("/run"));

@@ -1,14 +1,11 @@
 //! Protocols with a descriptor: programs of somebody else that the keeper starts for the router.
 
-use std::{os::fd::OwnedFd, time::Duration};
+use std::time::Duration;
 
 use holdfast_api::keeper::v1::{KeeperClient, Sandbox, SignalRequest, SpawnRequest};
 use holdfast_config::{Config, Descriptor};
-use holdfast_process::{PROTOCOL, spawn_task};
-use holdfast_xrl::{PeerIdentity, XrlError};
+use holdfast_process::spawn_task;
 use rustix::process::Signal;
-
-use crate::{manager::Manager, protocols::MOST_CONNECTIONS};
 
 /// How long a program may take to end that is not wanted any more.
 const END_LIMIT: Duration = Duration::from_secs(8);
@@ -34,20 +31,6 @@ pub(crate) fn request(name: &str, config: &Config, sandbox: Sandbox) -> SpawnReq
         user_number: descriptor.map_or(0, |descriptor| descriptor.user_of(name).into()),
         hang_limit_milliseconds: limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
     }
-}
-
-/// Attaches a program to the Finder, as often as one that comes by a socket may be.
-pub(crate) fn adopt(manager: &Manager, name: &str, pid: u32, descriptor: OwnedFd) -> Result<(), XrlError> {
-    let mut connections = manager.outsiders.borrow_mut();
-    connections.retain(|(_, channel)| !channel.is_closed());
-    if connections.iter().filter(|(of, _)| of == name).count() >= MOST_CONNECTIONS {
-        return Err(XrlError::unavailable(format!("{name} has {MOST_CONNECTIONS} connections already")));
-    }
-    let identity = PeerIdentity { role: PROTOCOL.into(), ..PeerIdentity::new(name).pid(pid) };
-    let attached = manager.finder.attach(descriptor, identity);
-    let channel = attached.map_err(|error| XrlError::internal(error.to_string()))?;
-    connections.push((name.to_owned(), channel));
-    Ok(())
 }
 
 /// Ends a program that may not listen to a signal.

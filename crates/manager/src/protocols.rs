@@ -3,7 +3,7 @@
 //! The socket says who one is, so its file's mode, owner and group are the lock. A protocol registers at the Finder and
 //! calls what the role `protocol` may; it speaks in the name of its class only.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::keeper::v1::{Empty, ListenRequest, UnlistenRequest};
 use holdfast_config::{Config, schema::Protocol};
@@ -22,7 +22,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How the keeper calls such a socket, before its protocol's name.
 const SOCKET: &str = "protocol-";
 /// Connections that one protocol may have at a time; one more is closed at once.
-pub(crate) const MOST_CONNECTIONS: usize = 16;
+const MOST_CONNECTIONS: usize = 16;
 
 /// The sockets that are open, by name.
 #[derive(Debug, Default)]
@@ -127,6 +127,20 @@ async fn accept(listener: UnixListener, name: String, finder: Finder, connection
             }
         }
     }
+}
+
+/// Attaches a program that the router has started to the Finder, as often as one that comes by a socket may be.
+pub(crate) fn adopt(manager: &Manager, name: &str, pid: u32, descriptor: OwnedFd) -> Result<(), XrlError> {
+    let mut connections = manager.outsiders.borrow_mut();
+    connections.retain(|(_, channel)| !channel.is_closed());
+    if connections.iter().filter(|(of, _)| of == name).count() >= MOST_CONNECTIONS {
+        return Err(XrlError::unavailable(format!("{name} has {MOST_CONNECTIONS} connections already")));
+    }
+    let identity = PeerIdentity { role: PROTOCOL.into(), ..PeerIdentity::new(name).pid(pid) };
+    let attached = manager.finder.attach(descriptor, identity);
+    let channel = attached.map_err(|error| XrlError::internal(error.to_string()))?;
+    connections.push((name.to_owned(), channel));
+    Ok(())
 }
 
 fn admit(stream: UnixStream, name: &str, finder: &Finder, connections: &mut Vec<Channel>) {

@@ -21,7 +21,9 @@ use holdfast_process::{OLD_TRANSPORT, spawn_task};
 use holdfast_xrl::{CallContext, PeerIdentity, ReplySink, XrlError};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::{commit, manager::Manager, outsiders, reload, sandbox, signal, supervisor::State, upgrade};
+use crate::{
+    commit, manager::Manager, outsiders, protocols, reload, sandbox, signal, supervisor::State, upgrade,
+};
 
 /// The operator does not wait longer for what only the keeper knows.
 const KEEPER_LIMIT: Duration = Duration::from_millis(200);
@@ -49,7 +51,7 @@ impl ManagerServer for Served {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
         let process = self.0.processes.named(&request.name);
         if process.is_none() && request.name != "manager" {
-            outsiders::adopt(&self.0, &request.name, request.pid, fd)?;
+            protocols::adopt(&self.0, &request.name, request.pid, fd)?;
             return Ok(Empty {});
         }
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);

@@ -150,6 +150,13 @@ fn a_protocol_lives_by_its_descriptor_alone() -> Result<()> {
         near.cli(&["show", "hello"])?.contains("Neighbor"),
         "the first command is that of the name alone"
     );
+    ensure!(
+        near.cli(&["show", "hello", "--help"])?.ends_with("networks   the networks that neighbors lead to\n")
+    );
+    ensure!(
+        near.cli(&["clear", "hello", "-h"])?
+            .ends_with("Commands:\n  counters  begins to count hellos anew\n")
+    );
     ensure!(near.cli(&["clear", "hello"])? == "cleared counters of 1 neighbors\n");
     let refused = near.cli(&["clear", "hello", "networks"]).expect_err("no such command").to_string();
     ensure!(refused.contains("there is: counters"), "{refused}");
