@@ -66,7 +66,7 @@ class Api:
 
     def __init__(self, folder=None):
         self.pool = descriptor_pool.DescriptorPool()
-        for file in compile_protos(folder or find_api()).file:
+        for file in load(folder or find_api()).file:
             self.pool.Add(file) if hasattr(self.pool, "Add") else self.pool.AddSerializedFile(file.SerializeToString())
 
     def type(self, name):
@@ -83,6 +83,18 @@ class Api:
         method.CopyToProto(plain)
         return number, self._class(method.input_type), self._class(method.output_type), plain.server_streaming
 
+    def describe(self, service, names):
+        """What the Finder is told of a service with these methods."""
+        methods = []
+        for name in names:
+            number, _, _, streaming = self.method(service, name)
+            option = self._option(self.pool.FindServiceByName(service).FindMethodByName(name), "MethodOptions", "method")
+            roles = [role.strip() for role in option.roles.split(",")]
+            families = [family.strip() for family in (option.families or "local,unix").split(",")]
+            method = {"id": number, "name": name, "roles": roles, "since": max(option.since, 1), "streaming": streaming}
+            methods.append(method | {"families": families})
+        return {"name": service, "methods": methods}
+
     def _option(self, described, kind, name):
         options = self.type(f"google.protobuf.{kind}")()
         options.ParseFromString(described.GetOptions().SerializeToString())
@@ -95,9 +107,18 @@ class Api:
 
 
 def find_api():
-    """The folder of the interfaces: HOLDFAST_API, or the one beside `examples/`."""
+    """Where the interfaces are: HOLDFAST_API, or the folder beside `examples/`."""
     here = os.path.dirname(os.path.abspath(__file__))
     return os.environ.get("HOLDFAST_API") or os.path.join(here, "..", "..", "api")
+
+
+def load(path):
+    """The interfaces in a folder; or in a file that was compiled from one, for who may start no compiler:
+    `protoc --include_imports --descriptor_set_out=FILE -I api …`."""
+    if not os.path.isfile(path):
+        return compile_protos(path)
+    with open(path, "rb") as file:
+        return descriptor_pb2.FileDescriptorSet.FromString(file.read())
 
 
 def compile_protos(folder):
@@ -124,8 +145,11 @@ class Channel:
 
     def __init__(self, sock, api, service=None):
         self.sock, self.api, self.service = sock, api, service
-        # What the peer may call here: method number to a function from the request's octets to the reply's.
+        # What the peer may call here: method number to a function from the request's octets and descriptors to the
+        # reply's octets, or to a list of those of a stream.
         self.handlers = {}
+        # Of a channel on which keys are presented: what each key opens, and those that were. None: all is open.
+        self.grants, self.keys = None, set()
         self.buffer, self.fds = bytearray(), collections.deque()
         self.calls, self.last_call, self.ended = {}, 0, None
 
@@ -192,6 +216,8 @@ class Channel:
         call = self.calls.get(id)
         if kind == CALL:
             return self._serve(id, method, body, fds)
+        if kind == HELLO and self.grants is not None:
+            return self.keys.add(body)
         if kind == ERROR and id == 0:
             return self._end(Disconnected(body[1:].decode(errors="replace")))
         if kind == ITEM and call:
@@ -206,13 +232,24 @@ class Channel:
                 os.close(fd)
 
     def _serve(self, id, method, body, fds):
-        for fd in fds:
-            os.close(fd)
         handler = self.handlers.get(method)
-        if handler:
-            self._send(REPLY, id, 0, handler(body))
-        else:
-            self._send(ERROR, id, 0, bytes([1]) + b"there is nothing to call here")
+        try:
+            if handler is None:
+                raise XrlError("not found", "there is nothing to call here")
+            if self.grants is not None and not any(method in self.grants.get(key, ()) for key in self.keys):
+                raise XrlError("denied", "no key opens this")
+            reply = handler(body, fds)
+            items = reply if isinstance(reply, list) else []
+            if sum(HEADER.size + len(item) for item in items) > STREAM_WINDOW:
+                raise XrlError("internal error", "the answer is longer than this client can say")
+            for item in items:
+                self._send(ITEM, id, 0, item)
+            self._send(REPLY, id, 0, b"" if isinstance(reply, list) else reply)
+        except XrlError as error:
+            self._send(ERROR, id, 0, bytes([KINDS.index(error.kind)]) + error.text.encode())
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _send(self, kind, call, method, body):
         try:
@@ -280,23 +317,54 @@ class Call:
 class Router:
     """The way to a router: its Finder, and through it all components."""
 
-    def __init__(self, path, api=None):
-        self.path, self.api = path, api or Api()
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.connect(path)
+    def __init__(self, sock, api=None):
+        self.api = api or Api()
         self.finder = Channel(sock, self.api, "finder.v1.Finder")
+        # Who has been introduced to us, and by which keys.
+        self.callers, self.grants, self.handlers = [], {}, {}
 
     @classmethod
     def connect(cls, path, api=None):
-        return cls(path, api)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.connect(path)
+        return cls(sock, api)
 
-    def register(self, cls, instance, services=(), sole=False):
-        """Registers as a component of a class, which the socket decides. Without services nobody calls us. A sole one
-        is refused while another of its class lives."""
-        # component.v1.Component/Introspect: what our interfaces are.
-        self.finder.handlers[self.api.method("component.v1.Component", "Introspect")[0]] = lambda _: b""
-        request = {"class": cls, "instance": instance, "services": list(services), "sole": sole}
+    def register(self, cls, instance, services=None, sole=False):
+        """Registers as a component of a class, which the socket decides. `services` are those that others may call: the
+        name of each with a function for each of its methods, from a request to a reply, or to a list for a stream. A sole
+        component is refused while another of its class lives."""
+        component = {"Introspect": lambda body, fds: b"", "Accept": self._accept, "Revoke": self._revoke}
+        for name, handler in component.items():
+            self.finder.handlers[self.api.method("component.v1.Component", name)[0]] = handler
+        for service, methods in (services or {}).items():
+            for name, function in methods.items():
+                number, request, _, _ = self.api.method(service, name)
+                self.handlers[number] = self._handler(request, function)
+        described = [self.api.describe(service, methods) for service, methods in (services or {}).items()]
+        request = {"class": cls, "instance": instance, "services": described, "sole": sole}
         self.finder.call("Register", **request)
+
+    @staticmethod
+    def _handler(request, function):
+        def handle(body, fds):
+            reply = function(request.FromString(body))
+            return [item.SerializeToString() for item in reply] if isinstance(reply, list) else reply.SerializeToString()
+
+        return handle
+
+    def _accept(self, body, fds):
+        """Somebody is introduced: a descriptor, and what the key opens that is presented on it."""
+        grant = self.api.type("component.v1.AcceptRequest").FromString(body).grant
+        channel = Channel(socket.socket(fileno=os.dup(fds[0])), self.api)
+        channel.handlers, channel.grants = self.handlers, self.grants
+        self.grants[grant.key] = set(grant.methods)
+        self.callers = [caller for caller in self.callers if not caller.ended] + [channel]
+        return b""
+
+    def _revoke(self, body, fds):
+        """A key is no longer valid, on any connection."""
+        self.grants.pop(self.api.type("component.v1.RevokeRequest").FromString(body).key, None)
+        return b""
 
     def resolve(self, target, service, wait=False):
         """A channel to a component, with a key for everything that we may call there."""
@@ -305,6 +373,22 @@ class Router:
         channel = Channel(socket.socket(fileno=call.fds[0]), self.api, service)
         channel.hello(found.key)
         return channel
+
+
+class Born:
+    """A protocol that the router has started by its descriptor: standard input is its way to the keeper."""
+
+    def __init__(self, api):
+        self.api, self.name = api, os.environ["HOLDFAST_PROTOCOL"]
+        self.keeper = Channel(socket.socket(fileno=0), api, "keeper.v1.Keeper")
+        # The keeper ends who does not answer that.
+        self.keeper.handlers[api.method("component.v1.Component", "Progress")[0]] = lambda body, fds: b""
+
+    def router(self):
+        """A way to the Finder. When that ends, its manager has died: ask for another one."""
+        call = self.keeper.start("AttachFinder")
+        call.result()
+        return Router(socket.socket(fileno=call.fds[0]), self.api)
 
 
 def wait(channels, timeout=None):

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path};
 
-use holdfast_config::{Holds, List, Schema};
+use holdfast_config::{Descriptor, Diagnostics, Holds, List, Schema};
 use holdfast_tls::files;
 
 use crate::{Failure, json};
@@ -14,19 +14,43 @@ pub(crate) fn check(
     as_json: bool,
     out: &mut dyn io::Write,
 ) -> Result<(), Failure> {
-    let read = fs::read(file).map_err(|error| Failure::Unreadable { file: file.to_owned(), error });
-    // Not UTF-8 is a fault of the text, with a place: what is no character becomes one that TOML refuses.
-    let text = String::from_utf8_lossy(&read?).replace(char::REPLACEMENT_CHARACTER, "\u{0}");
+    let text = text(file)?;
     let directory = file.parent().unwrap_or(Path::new(""));
     let named = |name: &str, holds: Holds<'_>| match directory.join(name) {
         file if is_below(&file, directory) => named(&file, holds),
         _ => Err("it has to be in the directory of the configuration or below: the router reads no other"
             .to_owned()),
     };
-    match holdfast_config::parse_with(&text, &file.display().to_string(), schema, &named) {
+    let config = holdfast_config::parse_with(&text, &file.display().to_string(), schema, &named);
+    answer(file, config.map(|config| config.notes()), as_json, out)
+}
+
+/// Checks a descriptor of a protocol.
+pub(crate) fn descriptor(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
+    let text = text(file)?;
+    let descriptor = Descriptor::parse(&text, &file.display().to_string());
+    // What only the router may refuse is a note: whoever writes a descriptor need not be who runs the router.
+    let notes = || files::trusted_text(file).err().map(|why| format!("the router would refuse it: {why}"));
+    answer(file, descriptor.map(|_| notes().into_iter().collect()), as_json, out)
+}
+
+fn text(file: &Path) -> Result<String, Failure> {
+    let read = fs::read(file).map_err(|error| Failure::Unreadable { file: file.to_owned(), error });
+    // Not UTF-8 is a fault of the text, with a place: what is no character becomes one that TOML refuses.
+    Ok(String::from_utf8_lossy(&read?).replace(char::REPLACEMENT_CHARACTER, "\u{0}"))
+}
+
+/// Says what is wrong with a file, or what there is to note.
+fn answer(
+    file: &Path,
+    checked: Result<Vec<String>, Diagnostics>,
+    as_json: bool,
+    out: &mut dyn io::Write,
+) -> Result<(), Failure> {
+    match checked {
         Ok(_) if as_json => json::line(out, &serde_json::json!([]))?,
-        Ok(config) => {
-            config.notes().iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+        Ok(notes) => {
+            notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
             writeln!(out, "{}: no errors", file.display())?;
         }
         Err(wrong) => {
@@ -56,5 +80,6 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
         Holds::Text => files::text(file).map(|text| vec![text]),
+        Holds::Descriptor => files::trusted_text(file).map(|text| vec![text]),
     }
 }

@@ -8,6 +8,7 @@ use holdfast_api::bgp::v1::{BgpClient, ClearDampenedRequest, ClearRequest};
 use crate::{
     Failure, json,
     router::{self, Router},
+    show::own,
 };
 
 /// What to clear.
@@ -23,6 +24,9 @@ pub enum Clear {
         #[command(flatten)]
         sessions: Sessions,
     },
+    /// What a process with a section of its own clears: its name, and one of its commands.
+    #[command(external_subcommand)]
+    Own(Vec<String>),
 }
 
 /// What of BGP to clear besides sessions.
@@ -62,24 +66,9 @@ pub(crate) enum Direction {
 
 impl Clear {
     pub(crate) async fn clear(self, router: &Router, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-        let Self::Bgp { what, sessions } = self;
-        let bgp: BgpClient = router.client("bgp").await?;
-        let cleared = match what {
-            Some(Bgp::Dampened { prefix }) => {
-                let prefix = prefix.unwrap_or_default();
-                router::answer(bgp.clear_dampened(ClearDampenedRequest { prefix: prefix.clone() })).await?;
-                vec![if prefix.is_empty() { "all dampened routes".into() } else { prefix }]
-            }
-            None => {
-                let peer = sessions.name.filter(|name| name != "all").unwrap_or_else(|| "*".to_owned());
-                let (soft_in, soft) = match sessions.direction {
-                    Some(Direction::In) => (true, sessions.soft),
-                    Some(Direction::Out) => (false, true),
-                    None => (false, sessions.soft),
-                };
-                let request = ClearRequest { peer, soft, soft_in, text: sessions.text };
-                router::answer(bgp.clear(request)).await?.cleared
-            }
+        let cleared = match self {
+            Self::Bgp { what, sessions } => clear_bgp(router, what, sessions).await?,
+            Self::Own(words) => own::clear(router, &words).await?,
         };
         if json {
             json::line(out, &serde_json::json!({ "cleared": cleared }))?;
@@ -88,4 +77,26 @@ impl Clear {
         }
         Ok(())
     }
+}
+
+/// What was cleared.
+async fn clear_bgp(router: &Router, what: Option<Bgp>, sessions: Sessions) -> Result<Vec<String>, Failure> {
+    let bgp: BgpClient = router.client("bgp").await?;
+    Ok(match what {
+        Some(Bgp::Dampened { prefix }) => {
+            let prefix = prefix.unwrap_or_default();
+            router::answer(bgp.clear_dampened(ClearDampenedRequest { prefix: prefix.clone() })).await?;
+            vec![if prefix.is_empty() { "all dampened routes".into() } else { prefix }]
+        }
+        None => {
+            let peer = sessions.name.filter(|name| name != "all").unwrap_or_else(|| "*".to_owned());
+            let (soft_in, soft) = match sessions.direction {
+                Some(Direction::In) => (true, sessions.soft),
+                Some(Direction::Out) => (false, true),
+                None => (false, sessions.soft),
+            };
+            let request = ClearRequest { peer, soft, soft_in, text: sessions.text };
+            router::answer(bgp.clear(request)).await?.cleared
+        }
+    })
 }

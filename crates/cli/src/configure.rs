@@ -45,6 +45,8 @@ pub struct Configure {
 struct Session<'a> {
     candidate: Candidate,
     remote: Remote,
+    /// What the configuration of every router may say.
+    schema: Schema,
     out: &'a mut dyn Write,
 }
 
@@ -52,8 +54,9 @@ impl Configure {
     pub(crate) fn run(self, schema: Schema, out: &mut dyn Write) -> Result<(), Failure> {
         let remote = Remote::new(self.options.runtime_dir);
         let running = remote.running()?;
-        let candidate = Candidate::new(running.text, running.base, schema.file()).map_err(Failure::Edit)?;
-        let mut session = Session { candidate, remote, out };
+        let described = remote.schema(schema)?.file();
+        let candidate = Candidate::new(running.text, running.base, described).map_err(Failure::Edit)?;
+        let mut session = Session { candidate, remote, schema, out };
         match self.file {
             Some(file) => {
                 let text = fs::read_to_string(&file).map_err(|error| Failure::Unreadable { file, error })?;
@@ -106,7 +109,7 @@ impl Session<'_> {
 
     /// Begins again with what runs.
     fn begin(&mut self, running: ConfigurationReply) -> Result<(), Failure> {
-        let described = self.candidate.document().described;
+        let described = self.remote.schema(self.schema)?.file();
         self.candidate = Candidate::new(running.text, running.base, described).map_err(Failure::Edit)?;
         Ok(())
     }

@@ -68,7 +68,7 @@ pub enum Command {
         #[command(subcommand)]
         what: show::What,
     },
-    /// Resets sessions.
+    /// Resets sessions, and what processes have counted or learned.
     #[command(infer_subcommands = true)]
     Clear {
         /// How to answer.
@@ -136,8 +136,11 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Check {
     /// The file.
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "descriptor")]
+    config: Option<PathBuf>,
+    /// A descriptor of a protocol, instead of a configuration file.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    descriptor: Option<PathBuf>,
     /// Errors as a JSON array.
     #[arg(long)]
     json: bool,
@@ -174,8 +177,17 @@ pub struct Call {
     resolve: Option<String>,
 }
 
-/// What a process of this build shows: each command of `holdfast show NAME`, and what that is.
-pub type Commands<'a> = dyn Fn(&str) -> Vec<(&'static str, &'static str)> + 'a;
+/// What is done with a process that has commands of its own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// `holdfast show NAME`
+    Show,
+    /// `holdfast clear NAME`
+    Clear,
+}
+
+/// What a process of this build shows or clears: each command behind its name, and what that is.
+pub type Commands<'a> = dyn Fn(Verb, &str) -> Vec<(String, String)> + 'a;
 
 impl Command {
     /// Carries the command out, on standard output and standard error. `schema` is that of the routers of this build.
@@ -203,7 +215,10 @@ impl Command {
     fn settle(&mut self, schema: Schema, commands: &Commands<'_>) -> Result<(), clap::Error> {
         match self {
             Self::Show { options, what: show::What::Own(words) } => {
-                show::own::settle(words, schema, commands, options)
+                show::own::settle(Verb::Show, words, schema, commands, options)
+            }
+            Self::Clear { options, what: clear::Clear::Own(words), .. } => {
+                show::own::settle(Verb::Clear, words, schema, commands, options)
             }
             _ => Ok(()),
         }
@@ -235,7 +250,10 @@ impl Command {
     /// Why there is no answer, or only a part of it.
     pub fn run_on(self, schema: Schema, out: &mut dyn io::Write) -> Result<(), Failure> {
         match self {
-            Self::Check(Check { config, json }) => check::check(&config, schema, json, out),
+            Self::Check(Check { config, descriptor, json }) => {
+                let checked = config.map(|file| check::check(&file, schema, json, out));
+                checked.unwrap_or_else(|| check::descriptor(&descriptor.unwrap_or_default(), json, out))
+            }
             Self::Schema(command) => command.run(schema, out),
             Self::Show { options, what } => {
                 router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)

@@ -13,6 +13,9 @@ pub struct Schema {
     /// Tables of all keys as Markdown, as in the manual, instead of the JSON schema.
     #[arg(long)]
     markdown: bool,
+    /// The JSON schema of descriptors of protocols, instead of that of a configuration.
+    #[arg(long, conflicts_with = "markdown")]
+    descriptor: bool,
 }
 
 impl Schema {
@@ -26,8 +29,11 @@ impl Schema {
                 writeln!(out, "## {title}\n\n{table}")?;
             }
         } else {
-            serde_json::to_writer_pretty(&mut *out, &describe::json_schema(schema.file()))
-                .map_err(io::Error::from)?;
+            let schema = match self.descriptor {
+                true => describe::descriptor_schema(),
+                false => describe::json_schema(schema.file()),
+            };
+            serde_json::to_writer_pretty(&mut *out, &schema).map_err(io::Error::from)?;
             writeln!(out)?;
         }
         Ok(())

@@ -164,8 +164,8 @@ fn last_step(directory: &Path, build: &str, report: &mut Report<'_>) -> Result<(
 async fn processes(router: &Router) -> Result<Vec<Process>, Failure> {
     let manager: ManagerClient = router.client("manager").await?;
     let mut processes = answer(manager.show_processes(Empty {})).await?.processes;
-    // It stays with its build.
-    processes.retain(|process| process.name != OLD_TRANSPORT);
+    // These stay as they are.
+    processes.retain(|process| process.name != OLD_TRANSPORT && !process.described);
     Ok(processes)
 }
 

@@ -6,7 +6,11 @@ mod json;
 mod man;
 mod markdown;
 
-pub use self::{json::json_schema, man::man_page, markdown::reference};
+pub use self::{
+    json::{descriptor_schema, json_schema},
+    man::man_page,
+    markdown::reference,
+};
 
 /// A table of the file, or an inline one.
 #[derive(Debug)]
@@ -193,6 +197,7 @@ impl Type {
             | Self::Like(table, _)
             | Self::Templates(table, _) => Some(table),
             Self::Either(types) => types.iter().find_map(Self::table),
+            Self::List(of) => of.table(),
             Self::Moded(_) => Some(&MODES),
             _ => None,
         }
@@ -203,6 +208,7 @@ impl Type {
         match self {
             Self::Like(..) | Self::Moded(_) | Self::Templates(..) => None,
             Self::Either(types) => types.iter().find_map(Self::inline),
+            Self::List(of) => of.inline(),
             _ => self.table(),
         }
     }

@@ -124,6 +124,11 @@ impl<'a> Lines<'a> {
         Self { text, starts: std::iter::once(0).chain(breaks).collect() }
     }
 
+    /// What is written there, as far as it is there.
+    pub(crate) fn text(&self, span: &Range<usize>) -> &'a str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
     /// The number of the line, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
         self.starts.partition_point(|&start| start <= at)

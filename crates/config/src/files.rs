@@ -3,6 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use crate::{
+    Descriptor,
     input::{At, Problem, Report},
     schema::{DerFile, ExceptionsFile, KeyFile},
 };
@@ -16,6 +17,8 @@ pub enum Holds<'a> {
     KeyOf(&'a [Vec<u8>]),
     /// Text in UTF-8, which is the one thing that is returned.
     Text,
+    /// The same, of which nobody else has a say: it names a program to be executed.
+    Descriptor,
 }
 
 /// Of what there may be several in a file.
@@ -84,18 +87,31 @@ impl<'a> Files<'a> {
         let Some(read) = self.read else {
             return Some(ExceptionsFile { file: name.value, text: Arc::default() });
         };
-        let text = read(&name.value, Holds::Text).and_then(|read| {
-            let octets = read.into_iter().next().unwrap_or_default();
-            String::from_utf8(octets).map_err(|_| "it is no text in UTF-8".to_owned())
-        });
-        match text {
-            Ok(text) => Some(ExceptionsFile { file: name.value, text: text.into() }),
-            Err(error) => {
-                report.add(&name.span, fault(&name.value, &error));
+        let text = text(report, &name, read, Holds::Text)?;
+        Some(ExceptionsFile { file: name.value, text: text.into() })
+    }
+
+    /// What a descriptor describes. `None`, and a fault, where it cannot be had; `None` without one, where files are not
+    /// read.
+    pub(crate) fn descriptor(&self, report: &Report<'_>, name: &At<String>) -> Option<&'static Descriptor> {
+        let text = text(report, name, self.read?, Holds::Descriptor)?;
+        match Descriptor::parse(&text, &name.value) {
+            Ok(descriptor) => Some(descriptor),
+            Err(wrong) => {
+                report.add_elsewhere(wrong);
                 None
             }
         }
     }
+}
+
+/// The text of a file; `None`, and a fault, where it cannot be had.
+fn text(report: &Report<'_>, name: &At<String>, read: &ReadFile<'_>, holds: Holds<'_>) -> Option<String> {
+    let text = read(&name.value, holds).and_then(|read| {
+        let octets = read.into_iter().next().unwrap_or_default();
+        String::from_utf8(octets).map_err(|_| "it is no text in UTF-8".to_owned())
+    });
+    text.map_err(|error| report.add(&name.span, fault(&name.value, &error))).ok()
 }
 
 fn fault(name: &str, error: &str) -> Problem {

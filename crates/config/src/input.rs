@@ -15,7 +15,7 @@ use toml::{
 
 pub(crate) use self::value::{Value, integer};
 use crate::{
-    Config, Diagnostic, Diagnostics,
+    Diagnostic, Diagnostics,
     describe::Table,
     diagnostic::{Lines, Place},
     suggest,
@@ -80,11 +80,23 @@ pub(crate) struct Report<'a> {
     file: &'a str,
     lines: Lines<'a>,
     problems: RefCell<Vec<At<Problem>>>,
+    /// What is wrong with other files, which this text names.
+    elsewhere: RefCell<Vec<Diagnostic>>,
 }
 
 impl<'a> Report<'a> {
     pub(crate) fn new(text: &'a str, file: &'a str) -> Self {
-        Self { file, lines: Lines::new(text), problems: RefCell::default() }
+        Self { file, lines: Lines::new(text), problems: RefCell::default(), elsewhere: RefCell::default() }
+    }
+
+    /// What is written there.
+    pub(crate) fn text(&self, span: &Range<usize>) -> &'a str {
+        self.lines.text(span)
+    }
+
+    /// Adds what is wrong with another file.
+    pub(crate) fn add_elsewhere(&self, wrong: Diagnostics) {
+        self.elsewhere.borrow_mut().extend(wrong.0);
     }
 
     pub(crate) fn add(&self, span: &Range<usize>, problem: Problem) {
@@ -101,11 +113,12 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn has_problems(&self) -> bool {
-        !self.problems.borrow().is_empty()
+        !self.problems.borrow().is_empty() || !self.elsewhere.borrow().is_empty()
     }
 
-    /// The configuration if nothing is wrong.
-    pub(crate) fn finish(self, config: Option<Config>) -> Result<Config, Diagnostics> {
+    /// What was read if nothing is wrong.
+    pub(crate) fn finish<T>(self, read: Option<T>) -> Result<T, Diagnostics> {
+        let elsewhere = self.elsewhere.into_inner();
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| {
             let place = |at: &At<Problem>| (at.span.start, at.span.end);
@@ -113,11 +126,12 @@ impl<'a> Report<'a> {
         });
         // What is wrong in a group is found by each of its peers.
         problems.dedup_by(|a, b| a.span == b.span && a.value.message == b.value.message);
-        match config {
-            Some(config) if problems.is_empty() => Ok(config),
-            _ => Err(Diagnostics(
-                problems.into_iter().map(|problem| diagnostic(self.file, &self.lines, problem)).collect(),
-            )),
+        match read {
+            Some(read) if problems.is_empty() && elsewhere.is_empty() => Ok(read),
+            _ => {
+                let here = problems.into_iter().map(|problem| diagnostic(self.file, &self.lines, problem));
+                Err(Diagnostics(here.chain(elsewhere).collect()))
+            }
         }
     }
 }
@@ -144,6 +158,8 @@ pub(crate) struct Section<'a> {
     lender: Option<(&'a DeTable<'a>, &'static [&'static str])>,
     described: &'static Table,
     asked: RefCell<Vec<&'static str>>,
+    /// Keys that are not described, and may be there.
+    passed: Vec<String>,
 }
 
 impl<'a> Section<'a> {
@@ -157,7 +173,13 @@ impl<'a> Section<'a> {
             lender: None,
             described,
             asked: RefCell::default(),
+            passed: Vec::new(),
         }
+    }
+
+    /// Has some keys pass that are described elsewhere.
+    pub(crate) fn pass(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.passed.extend(keys);
     }
 
     fn get(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
@@ -326,8 +348,8 @@ impl<'a> Section<'a> {
         let described = self.described.key(key).and_then(|key| key.value.table());
         debug_assert!(described.is_some(), "`{key}` of {} is no table in keys.rs", self.name);
         if let (DeValue::Table(table), Some(described)) = (value.get_ref(), described) {
-            let (report, span, asked) = (self.report, value.span(), RefCell::default());
-            return Some(Section { report, name, span, table, lender: None, described, asked });
+            let (report, span, asked, passed) = (self.report, value.span(), RefCell::default(), Vec::new());
+            return Some(Section { report, name, span, table, lender: None, described, asked, passed });
         }
         let problem = Problem::new(format!("`{key}` is {} here", value::kind(value.get_ref())));
         self.report.add(&value.span(), problem.expected(format!("a table {name}")));
@@ -339,7 +361,8 @@ impl Drop for Section<'_> {
     fn drop(&mut self) {
         let asked = self.asked.borrow();
         let known: Vec<_> = self.described.names().filter(|name| asked.contains(name)).collect();
-        for key in self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
+        let is_known = |word: &str| known.contains(&word) || self.passed.iter().any(|passed| passed == word);
+        for key in self.table.keys().filter(|key| !is_known(key.get_ref())) {
             let word = key.get_ref();
             let problem = Problem::new(format!("unknown key `{word}` in {}", self.name));
             let expected = format!("one of {}", known.join(", "));

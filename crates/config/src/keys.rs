@@ -206,12 +206,13 @@ static STATIC: Table = Table {
 };
 
 static PROTOCOL: Table = Table {
-    doc: "A protocol in a process that somebody else starts; it connects to the socket `protocol-NAME.sock` (see [protocols](protocols.md)). An error where `[rib]` is not enabled.",
+    doc: "A protocol of others (see [protocols](protocols.md)). With a descriptor the router starts its program, and the protocol has a section `[NAME]`; without one somebody else starts it, and it connects to the socket `protocol-NAME.sock`. An error where `[rib]` is not enabled.",
     keys: &[
         key("name", Text("name of a protocol", "igp"), Required, Reload, "a letter, then up to 14 letters, digits or `-`, all lower case; not the name of a part of this router"),
-        key("distance", DISTANCE, Is("120"), Reload, "administrative distance of its routes; 255 means never used"),
-        key("user", Text("user", "igp"), Else("who runs the router"), Reload, "who owns the socket, as a name or a number"),
-        key("group", Text("group", "igp"), Else("the group that runs the router"), Reload, "who may connect besides the owner, as a name or a number"),
+        key("descriptor", Text("path", "igp.toml"), Else("none"), Reload, "the file that describes it, in the directory of this file or below; nobody but root and who runs the router may be able to write to it"),
+        key("distance", DISTANCE, Is("120"), Reload, "administrative distance of its routes; 255 means never used. With a descriptor it is in `[rib.distance]`"),
+        key("user", Text("user", "igp"), Else("who runs the router"), Reload, "who owns the socket, as a name or a number; only without a descriptor"),
+        key("group", Text("group", "igp"), Else("the group that runs the router"), Reload, "who may connect besides the owner, as a name or a number; only without a descriptor"),
     ],
 };
 

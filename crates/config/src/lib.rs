@@ -7,6 +7,7 @@
 //! machine.
 
 pub mod describe;
+mod descriptor;
 mod diagnostic;
 mod files;
 #[doc(hidden)]
@@ -29,6 +30,7 @@ extern crate self as holdfast_config;
 #[path = "../tests/mod.rs"]
 mod tests;
 
+pub use descriptor::{DescribedCommand, Descriptor, FORMAT, LONGEST_DESCRIPTOR, NoRoom};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
 pub use processes::{Check, Datagrams, OwnSection, ProcessKeys, RawIp, Routing, Schema};

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use holdfast_types::Afi;
 
 use crate::{
+    Descriptor,
     describe::{self, Default::Else, Effect, Key, Table},
+    descriptor::{Kept, NoRoom},
     keys,
 };
 
@@ -87,11 +89,19 @@ const FIRST: [ProcessKeys; 2] = [
     ProcessKeys { name: "manager", does: "decides what runs", section: None, routing: None },
 ];
 
+/// Different sets of protocols of others that a process can have read.
+const MOST_SCHEMAS: usize = 128;
+
+/// Those that were made of others, by these and the protocols.
+static KNOWN: Kept<(usize, Vec<(String, usize)>), Schema> = Kept::new(MOST_SCHEMAS);
+
 /// What a configuration of a router with certain processes may say.
 ///
-/// Descriptions are static data; a schema is made once in a program, and is never freed.
+/// Descriptions are static data; a schema is made once in a program, and once for each set of protocols of others. It is
+/// never freed.
 #[derive(Copy, Clone, Debug)]
 pub struct Schema {
+    all: &'static [ProcessKeys],
     file: &'static Table,
     processes: &'static [&'static str],
     sections: &'static [Owned],
@@ -100,7 +110,33 @@ pub struct Schema {
 impl Schema {
     /// The schema for a router of these processes, besides keeper and manager.
     pub fn new(processes: impl IntoIterator<Item = ProcessKeys>) -> Self {
-        let all: Vec<_> = FIRST.into_iter().chain(processes).collect();
+        Self::of(FIRST.into_iter().chain(processes).collect::<Vec<_>>().leak())
+    }
+
+    /// The same with protocols of others, by name.
+    ///
+    /// # Errors
+    /// Too many sets of them have been read.
+    pub fn with(self, protocols: &[(String, &'static Descriptor)]) -> Result<Self, NoRoom> {
+        if protocols.is_empty() {
+            return Ok(self);
+        }
+        let place = |descriptor: &'static Descriptor| std::ptr::from_ref(descriptor) as usize;
+        let names = protocols.iter().map(|(name, descriptor)| (name.clone(), place(descriptor)));
+        let key = (std::ptr::from_ref(self.file) as usize, names.collect());
+        let keys = |(name, descriptor): &(String, &'static Descriptor)| {
+            let name: &'static str = name.clone().leak();
+            let section = OwnSection { key: name, table: descriptor.section, check: None };
+            let routing = Some(descriptor.routing);
+            ProcessKeys { name, does: &descriptor.does, section: Some(section), routing }
+        };
+        let make = || {
+            Self::of(self.all.iter().copied().chain(protocols.iter().map(keys)).collect::<Vec<_>>().leak())
+        };
+        KNOWN.keep(key, make).copied()
+    }
+
+    fn of(all: &'static [ProcessKeys]) -> Self {
         let levels = all.iter().map(|process| {
             let doc = format!("of the process that {}", process.does);
             describe::key(process.name, keys::types::LEVEL, Else("`level`"), Effect::Reload, doc.leak())
@@ -129,6 +165,7 @@ impl Schema {
         let file = file.chain(sections.iter().map(|own| describe::table(own.section.key, own.section.table)));
         let names: Vec<_> = all.iter().map(|process| process.name).collect();
         Self {
+            all,
             file: leaked(keys::FILE.doc, file.collect()),
             processes: names.leak(),
             sections: sections.leak(),

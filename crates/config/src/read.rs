@@ -25,6 +25,7 @@ use crate::{
     Config, Schema,
     files::Files,
     input::{At, Names, Problem, Report, Section},
+    read::protocol::{Described, Surroundings},
     schema::{
         Admission, Backend, Distances, Fea, Glass, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib,
         Router, Rpki, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
@@ -39,7 +40,11 @@ pub(crate) fn config<'a>(
     schema: Schema,
     files: &Files<'_>,
 ) -> Option<Config> {
-    let root = Section::file(report, root.get_ref(), schema.file());
+    let described = Described::read(report, root.get_ref(), schema, files);
+    let schema = described.schema(report, schema);
+    let mut root = Section::file(report, root.get_ref(), schema.file());
+    // What is wrong with a descriptor is said; what its section may say is not known.
+    root.pass(described.names.iter().cloned());
     let (policy, policies, prefix_sets) = policy::read(&root);
     let router = router(&root);
     let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section, schema));
@@ -48,8 +53,9 @@ pub(crate) fn config<'a>(
     let glass = root.section("glass", "[glass]").map(|section| Glass { listen: listen(&section, 29184) });
     let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
     let rib = root.section("rib", "[rib]").map_or(default_rib(schema), |section| rib(&section, schema));
-    let sandbox =
+    let mut sandbox =
         root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section, schema));
+    described.limit(&mut sandbox, schema);
     let tls = root.section("tls", "[tls]");
     let (has_tls, has_certificate) =
         (tls.is_some(), tls.as_ref().is_some_and(|section| section.has("certificate")));
@@ -59,7 +65,9 @@ pub(crate) fn config<'a>(
         .map_or(Admission::default(), |section| admission::read(&section));
     let (vrfs, vrf_names) = vrf::read(&root, &fea);
     let statics = statics(&root, rib.enabled, &vrf_names);
-    let (protocols, origins) = protocol::read(&root, rib.enabled, schema);
+    let (rib_enabled, has_users) = (rib.enabled, sandbox.first_user != 0);
+    let with = Surroundings { rib_enabled, has_users, schema, described: &described };
+    let (protocols, origins) = protocol::read(&root, &with);
     let asn = router.map(|router| router.asn);
     let names = bgp::Known {
         policies: &policies,

@@ -25,6 +25,7 @@ pub use self::process::{
 };
 pub use self::rpki::{Cache, ExceptionsFile, Rpki};
 pub use self::table::{Backend, Distances, Fea, Protocol, Rib, StaticRoute, StaticTarget, Vrf, VrfPlace};
+use crate::Descriptor;
 pub use crate::{processes::Routing, size::Size};
 
 /// A whole configuration, checked: every name resolves, every value is in range.
@@ -70,6 +71,14 @@ const ANYBODY_SIGNED: &str =
     "whoever its authorities have signed for may be it, since there is no `tls-name`";
 
 impl Config {
+    /// The protocols of others whose programs the router starts.
+    pub fn described(&self) -> impl Iterator<Item = (&'static str, &'static Descriptor)> {
+        self.protocols.iter().filter_map(|protocol| {
+            let (name, _) = self.sections.get_key_value(protocol.name.as_str())?;
+            Some((*name, protocol.descriptor?))
+        })
+    }
+
     /// What is allowed, and may not be what was meant; in words of the operator.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -77,6 +86,11 @@ impl Config {
             if cache.trust.could_be_several() {
                 notes.push(format!("cache `{}`: {ANYBODY_SIGNED}", cache.name));
             }
+        }
+        let runs = |name: &String| self.sections.contains_key(name.as_str());
+        let described = self.protocols.iter().filter(|protocol| protocol.descriptor.is_some());
+        for Protocol { name, .. } in described.filter(|protocol| !runs(&protocol.name)) {
+            notes.push(format!("protocol `{name}` does not run: there is no [{name}]"));
         }
         if self.rpki.caches.is_empty() && !self.rpki.exceptions.is_empty() {
             notes.push("`exceptions` of the RPKI do nothing without an `[[rpki.cache]]`".to_owned());

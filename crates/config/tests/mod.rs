@@ -1,6 +1,7 @@
 //! What the crate offers, used as its callers use it.
 
 mod corpora;
+mod descriptors;
 mod faults;
 
 use holdfast_config::{Config, Diagnostics, ProcessKeys, Schema};

@@ -43,6 +43,7 @@ pub static PROCESS: Process = Process {
     section: None,
     routing: None,
     shows: &[],
+    clears: &[],
 };
 
 /// The life of the process.

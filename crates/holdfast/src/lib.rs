@@ -76,6 +76,9 @@ enum Process {
         #[arg(long)]
         config: PathBuf,
     },
+    /// Becomes the program of a protocol.
+    #[command(hide = true)]
+    Outsider { name: String },
 }
 
 /// The program `holdfast`.
@@ -99,7 +102,7 @@ pub fn main_with(additions: Additions) -> ExitCode {
     };
     match command_line().command {
         Command::Run(run) => run.run(parts),
-        Command::Operator(command) => command.run(parts.schema, &|process| parts.shows(process)),
+        Command::Operator(command) => command.run(parts.schema, &|verb, name| parts.commands(verb, name)),
         Command::Speaker(speaker) => speaker.run(),
         Command::SpkiCache(cache) => cache.run(),
         Command::Formats => formats(&parts),
@@ -145,6 +148,7 @@ impl Run {
             log_filter: config.log.filter(),
             log_format: config.log.format.name().into(),
             sandbox: holdfast_manager::sandbox("manager", &config, &parts.processes),
+            first_user: config.sandbox.first_user,
         };
         drop(config);
         ended(holdfast_keeper::run(options, parts.processes))
@@ -171,6 +175,7 @@ fn formats(parts: &Parts) -> ExitCode {
 impl Process {
     fn run(self, parts: Parts) -> ExitCode {
         match self {
+            Self::Outsider { name } => holdfast_process::become_outsider(&name),
             Self::Keeper { trial } => ended(holdfast_keeper::take_over(trial, parts.processes)),
             Self::Manager { config } => {
                 let rights = Rights::manager(&config);

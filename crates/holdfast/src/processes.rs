@@ -4,6 +4,7 @@
 use std::{pin::Pin, process::ExitCode};
 
 use holdfast_bgpd::MakeStages;
+use holdfast_cli::Verb;
 use holdfast_config::{ProcessKeys, Schema};
 use holdfast_process::{Boot, DescriptorError, Process, Processes};
 
@@ -72,10 +73,13 @@ impl Parts {
         Ok(Self { runnable, processes, schema })
     }
 
-    /// What `holdfast show` says of a process: the commands, each with what it shows.
-    pub(crate) fn shows(&self, process: &str) -> Vec<(&'static str, &'static str)> {
-        let commands = self.processes.named(process).map_or([].as_slice(), |process| process.shows);
-        commands.iter().map(|command| (command.name, command.doc)).collect()
+    /// What `holdfast show` or `holdfast clear` takes behind the name of a process: the commands, each with what it does.
+    pub(crate) fn commands(&self, verb: Verb, process: &str) -> Vec<(String, String)> {
+        let commands = self.processes.named(process).map_or([].as_slice(), |process| match verb {
+            Verb::Show => process.shows,
+            Verb::Clear => process.clears,
+        });
+        commands.iter().map(|command| (command.name.to_owned(), command.doc.to_owned())).collect()
     }
 
     /// Runs the process that the command line names, and only names; all parts again: it names none.

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use holdfast_config::{
-    describe::{Default, Key, Table, Type, json_schema, reference},
+    describe::{Default, Key, Table, Type, descriptor_schema, json_schema, reference},
     parse,
 };
 
@@ -209,6 +209,12 @@ fn compare(name: &str, expected: &str) {
 fn the_json_schema_is_up_to_date() {
     let schema = serde_json::to_string_pretty(&json_schema(super::schema().file())).expect("serialises");
     compare("holdfast.schema.json", &format!("{schema}\n"));
+}
+
+#[test]
+fn the_json_schema_of_descriptors_is_up_to_date() {
+    let schema = serde_json::to_string_pretty(&descriptor_schema()).expect("serialises");
+    compare("descriptor.schema.json", &format!("{schema}\n"));
 }
 
 #[test]

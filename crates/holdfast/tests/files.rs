@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use holdfast_config::{
-    Config, parse,
+    Config, Holds, parse, parse_with,
     schema::{AsSets, PeerAsn, Remote, Secret, StaticTarget},
 };
 use holdfast_types::Family;
@@ -94,6 +94,24 @@ fn the_example_policies_survive_the_way_to_another_process() {
 /// Blocks that begin with ```` ```toml complete ````.
 fn complete_blocks(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n```toml complete\n").skip(1).map(|rest| rest.split("\n```").next().unwrap_or(rest))
+}
+
+#[test]
+fn the_descriptor_of_the_manual_is_that_of_the_example_and_fits_the_configuration_beside_it() {
+    let page = fs::read_to_string(docs().join("manual/protocols.md")).expect("the page is there");
+    let (_, rest) = page.split_once("\n```toml descriptor\n").expect("a descriptor");
+    let (descriptor, rest) = rest.split_once("```\n").expect("its end");
+    let example = docs().join("../examples/hello-protocol/hello.toml");
+    assert_eq!(descriptor, fs::read_to_string(&example).expect("the example is there"));
+    let configuration = complete_blocks(rest).next().expect("a configuration");
+    let named = |name: &str, holds: Holds<'_>| match holds {
+        Holds::Descriptor if name == "hello.toml" => Ok(vec![descriptor.as_bytes().to_vec()]),
+        _ => Err("it is not there".to_owned()),
+    };
+    let config = parse_with(configuration, "protocols.md", super::schema(), &named);
+    let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(config.described().map(|(name, _)| name).collect::<Vec<_>>(), ["hello"]);
+    assert_eq!(config.sections["hello"].values["interface"][0]["cost"], 7);
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl Handed {
             log_filter: state.log_level.clone(),
             log_format: state.log_format.clone(),
             sandbox: state.sandbox.clone().unwrap_or_default(),
+            first_user: state.first_user,
         };
         Ok(Self { options, lock: descriptors.remove(0), state, descriptors })
     }
@@ -86,6 +87,9 @@ impl Handed {
             match process.retired_from.as_str() {
                 "" => drop(keeper.attach(&process.name, process.pid, channel, process.build)?),
                 name => keeper.attach_retired(name, process.pid, channel, process.build)?,
+            }
+            if let Some(limit) = process.hang_limit_milliseconds.map(Duration::from_millis) {
+                keeper.hangs.borrow_mut().set_limit_of(process.pid, limit);
             }
         }
         let now = Instant::now();
@@ -147,6 +151,7 @@ impl Keeper {
         };
         for (pid, channel) in pids.into_iter().zip(channels) {
             let child = self.children.borrow().living.get(&pid).cloned();
+            let limit = child.as_ref().and_then(|child| self.foreign_limit(pid, child));
             let attached = child.map(|child| match child.is_retired {
                 false => self.attach(&child.name, pid, channel, child.build).map(drop),
                 true => self.attach_retired(&child.name, pid, channel, child.build),
@@ -154,9 +159,15 @@ impl Keeper {
             if let Some(Err(error)) = attached {
                 error!(event = "handover-failed", pid, "its channel is lost: {error:#}");
             }
+            limit.iter().for_each(|limit| self.hangs.borrow_mut().set_limit_of(pid, *limit));
         }
         self.leaving.set(false);
         error
+    }
+
+    /// How long a program of somebody else may be silent, if that was said.
+    fn foreign_limit(&self, pid: u32, child: &Child) -> Option<Duration> {
+        self.hangs.borrow().limit_of(pid).filter(|_| !self.is_ours(&child.name))
     }
 
     fn pids(&self) -> Vec<u32> {
@@ -186,6 +197,8 @@ impl Keeper {
             pid,
             build: child.build.clone(),
             retired_from: child.retired_from(),
+            // Those of ours are in the descriptors of the next build.
+            hang_limit_milliseconds: self.foreign_limit(pid, child).map(milliseconds),
         };
         let kept = |(owner, key, kept): (&str, &str, &Kept)| api::HandedDescriptor {
             kept: Some(describe(owner, key, kept)),
@@ -210,6 +223,7 @@ impl Keeper {
             build: build.name.clone(),
             sandbox: Some(self.manager_sandbox()),
             hang_limit_milliseconds: Some(milliseconds(self.hangs.borrow().limit())),
+            first_user: self.options.first_user,
         };
         let mut descriptors = vec![self.lock.as_fd()];
         descriptors.extend(channels.iter().map(AsFd::as_fd));

@@ -150,7 +150,7 @@ impl Hangs {
     /// How often there is to be a [turn](Self::turn): as those wish who have the shortest limit; `None`: never.
     pub(crate) fn interval(&self) -> Option<Duration> {
         let limits = self.lives.values().map(|life| life.limit(self.limit));
-        let shortest = limits.fold(self.limit, Duration::min);
+        let shortest = limits.filter(|limit| !limit.is_zero()).fold(self.limit, Duration::min);
         Some(shortest / TURNS).filter(|interval| !interval.is_zero())
     }
 
@@ -158,6 +158,21 @@ impl Hangs {
     pub(crate) fn born(&mut self, pid: u32, name: &str, own: Option<HangLimit>) {
         let (name, stage) = (name.to_owned(), Stage::Starting);
         self.lives.insert(pid, Life { name, own, stage, asked: None, silence: None });
+    }
+
+    /// A program of somebody else may be silent for another time; zero: for ever.
+    pub(crate) fn set_limit_of(&mut self, pid: u32, limit: Duration) {
+        if let Some(life) = self.lives.get_mut(&pid) {
+            life.own = Some(HangLimit::Exactly(limit));
+        }
+    }
+
+    /// That time, where it has one.
+    pub(crate) fn limit_of(&self, pid: u32) -> Option<Duration> {
+        match self.lives.get(&pid)?.own? {
+            HangLimit::Exactly(limit) => Some(limit),
+            HangLimit::Percent(_) => None,
+        }
     }
 
     pub(crate) fn died(&mut self, pid: u32) {
@@ -235,7 +250,7 @@ impl Life {
 
     /// How long it may be silent; `None`: nothing more can be done about it.
     fn patience(&self, router: Duration, doing: Doing) -> Option<Duration> {
-        let limit = self.limit(router);
+        let limit = Some(self.limit(router)).filter(|limit| !limit.is_zero())?;
         match (self.stage, doing) {
             (Stage::Killed, _) | (_, Doing::Ended) => None,
             (Stage::Serving, Doing::Running | Doing::Waiting) => Some(limit),
@@ -316,6 +331,21 @@ mod tests {
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_program_of_somebody_else_may_be_silent_for_ever() {
+        let mut scene = Scene::new();
+        scene.hangs.set_limit_of(BGP, seconds(5));
+        let (ended, after) = scene.until_ended(&[BGP], seconds(60)).expect("it is ended");
+        assert!(ended == BGP && after >= seconds(5) && after < seconds(6), "{after:?}");
+        let mut scene = Scene::new();
+        scene.hangs.set_limit_of(BGP, Duration::ZERO);
+        assert_eq!(
+            (scene.until_ended(&[BGP], seconds(60)), scene.hangs.limit_of(BGP)),
+            (None, Some(Duration::ZERO))
+        );
+        assert_eq!(scene.hangs.interval(), Some(INTERVAL), "the others are asked as ever");
     }
 
     #[test]

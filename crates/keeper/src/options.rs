@@ -17,4 +17,6 @@ pub struct Options {
     pub log_format: String,
     /// How the manager is confined.
     pub sandbox: Sandbox,
+    /// The first of the users that processes become; 0: none, and no program of somebody else is started.
+    pub first_user: u32,
 }

@@ -16,7 +16,8 @@ use holdfast_api::{
     manager::v1::{AdoptRequest, Empty as ManagerEmpty, ManagerClient},
 };
 use holdfast_process::{
-    BUILD, Binary, Cgroup, ENVIRONMENT, Limits, OPERATOR_SOCKET, Processes, Settings, formats::Formats, log,
+    BUILD, Binary, Cgroup, DESCRIPTOR, ENVIRONMENT, Limits, OPERATOR_SOCKET, OUTSIDER, Processes, Settings,
+    formats::Formats, log,
 };
 use holdfast_xrl::{CallContext, Client, MAX_FDS, Node, PeerIdentity, ReplySink, XrlError};
 use rustix::process::Signal;
@@ -28,6 +29,7 @@ use crate::{
     hang::{DEFAULT_LIMIT, Hangs},
     metrics, namespace,
     options::Options,
+    outsiders::Outsider,
     store::{Full, Kept, LONGEST_NOTE, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
 };
@@ -49,7 +51,7 @@ pub(crate) struct Keeper {
     /// How the manager is confined.
     manager_sandbox: RefCell<api::Sandbox>,
     /// What it may start besides the manager.
-    processes: Processes,
+    pub(crate) processes: Processes,
     /// Of the runtime directory.
     pub(crate) lock: File,
     /// What the keeper itself was started from.
@@ -173,7 +175,7 @@ impl Keeper {
         ]
     }
 
-    /// Starts a process and attaches to it.
+    /// Starts a process of ours and attaches to it.
     fn spawn(&self, name: &str, sandbox: api::Sandbox) -> Result<(u32, Child)> {
         let mut arguments = vec![OsString::from(name)];
         if name == "manager" {
@@ -182,6 +184,31 @@ impl Keeper {
             arguments.extend(["--config".into(), file.into_os_string()]);
         }
         let build = Rc::clone(&self.build.borrow());
+        let environment = vec![(BUILD.to_owned(), build.name.clone())];
+        let (pid, channel) = self.start(name, &arguments, sandbox, environment)?;
+        let child = self.attach(name, pid, channel, build.name.clone())?;
+        Ok((pid, child))
+    }
+
+    /// Starts a program of somebody else, by way of the router's binary, and attaches to it. It is of no build of ours.
+    fn spawn_outsider(&self, name: &str, outsider: Outsider) -> Result<(u32, Child)> {
+        let Outsider { descriptor, sandbox, hang_limit } = outsider;
+        let arguments = [OUTSIDER.into(), name.into()];
+        let environment = vec![(DESCRIPTOR.to_owned(), descriptor)];
+        let (pid, channel) = self.start(name, &arguments, sandbox, environment)?;
+        let child = self.attach(name, pid, channel, String::new())?;
+        hang_limit.iter().for_each(|limit| self.hangs.borrow_mut().set_limit_of(pid, *limit));
+        Ok((pid, child))
+    }
+
+    /// Starts the router's binary; its process id and our end of its channel.
+    fn start(
+        &self,
+        name: &str,
+        arguments: &[OsString],
+        sandbox: api::Sandbox,
+        more: Vec<(String, String)>,
+    ) -> Result<(u32, OwnedFd)> {
         let limits = limits(&sandbox);
         let mut settings = settings(sandbox);
         if self.cgroup.get().is_none() {
@@ -189,13 +216,12 @@ impl Keeper {
         }
         let mut environment = self.environment();
         environment.push((ENVIRONMENT.to_owned(), settings.to_text()));
-        environment.push((BUILD.to_owned(), build.name.clone()));
-        let (pid, channel) = build.start(&arguments, &environment)?;
+        environment.extend(more);
+        let (pid, channel) = self.build.borrow().start(arguments, &environment)?;
         if let Some(Err(error)) = self.cgroup.get().map(|cgroup| cgroup.limit(name, pid, limits)) {
             warn!(event = "limits-missing", process = name, pid, "its limits are not in force: {error}");
         }
-        let child = self.attach(name, pid, channel, build.name.clone())?;
-        Ok((pid, child))
+        Ok((pid, channel))
     }
 
     /// Takes a process into care: it may call what its name allows.
@@ -429,10 +455,17 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 impl KeeperServer for Served {
     async fn spawn(&self, _: &CallContext, request: api::SpawnRequest) -> Result<api::SpawnReply, XrlError> {
-        if self.0.processes.named(&request.name).is_none() {
-            return Err(XrlError::invalid_argument(format!("there is no process {:?}", request.name)));
-        }
-        match self.0.spawn(&request.name, request.sandbox.unwrap_or_default()) {
+        let name = request.name.clone();
+        let spawned = if request.descriptor.is_some() {
+            let outsider = self.0.outsider(request);
+            let outsider = outsider.map_err(|error| XrlError::denied(format!("{error:#}")))?;
+            self.0.spawn_outsider(&name, outsider)
+        } else if self.0.processes.named(&name).is_some() {
+            self.0.spawn(&name, request.sandbox.unwrap_or_default())
+        } else {
+            return Err(XrlError::invalid_argument(format!("there is no process {name:?}")));
+        };
+        match spawned {
             Ok((pid, child)) => Ok(api::SpawnReply { pid, build: child.build }),
             Err(error) => Err(XrlError::unavailable(format!("{error:#}"))),
         }
@@ -470,6 +503,9 @@ impl KeeperServer for Served {
         fds: Vec<OwnedFd>,
     ) -> Result<Empty, XrlError> {
         let on_death = on_death(request.on_death(), request.hold_milliseconds);
+        if !self.0.is_ours(&cx.peer().role) {
+            return Err(XrlError::denied("nothing is kept for programs of others"));
+        }
         if request.note.len() > LONGEST_NOTE {
             return Err(XrlError::invalid_argument(format!("a note of more than {LONGEST_NOTE} octets")));
         }

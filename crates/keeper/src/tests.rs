@@ -18,7 +18,7 @@ use std::{
 
 use holdfast_api::keeper::v1::{
     Empty, GetManyRequest, GetRequest, KeeperClient, LimitHangsRequest, ListenRequest, OnDeath as Fate,
-    PutRequest, Sandbox, SocketKind, SocketRequest, State, UnlistenRequest,
+    PutRequest, Sandbox, SocketKind, SocketRequest, SpawnRequest, State, UnlistenRequest,
 };
 use holdfast_process::{
     End, HangLimit, Network, Process, Processes, Rights, User, formats::KEEPER_STATE, spawn_task,
@@ -41,6 +41,8 @@ use crate::{
 /// Not a process of ours: numbers of processes end below.
 const PID: u32 = 4_194_305;
 
+const FIRST_USER: u32 = 60_700;
+
 fn descriptor() -> OwnedFd {
     File::open("/dev/null").expect("it is there").into()
 }
@@ -49,12 +51,30 @@ fn keeper() -> Rc<Keeper> {
     keeper_in(PathBuf::from("/run"))
 }
 
-fn no_processes() -> Processes {
-    Processes::new(&[]).expect("none")
+fn processes() -> Processes {
+    const fn process(name: &'static str, user: u32) -> Process {
+        Process {
+            name,
+            does: "does nothing",
+            user: User::Own(user),
+            rights: Rights::worker(Network::None),
+            services: &[],
+            after: &[],
+            feeds: &[],
+            end: End::Killed,
+            section: None,
+            routing: None,
+            hang_limit: None,
+            shows: &[],
+            clears: &[],
+        }
+    }
+    static PROCESSES: [Process; 2] = [process("bgp", 0), process("transport", 1)];
+    Processes::new(&[&PROCESSES[0], &PROCESSES[1]]).expect("they agree")
 }
 
 fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
-    keeper_of(no_processes(), runtime_directory)
+    keeper_of(processes(), runtime_directory)
 }
 
 fn keeper_of(processes: Processes, runtime_directory: PathBuf) -> Rc<Keeper> {
@@ -64,6 +84,7 @@ fn keeper_of(processes: Processes, runtime_directory: PathBuf) -> Rc<Keeper> {
         log_filter: "info".into(),
         log_format: "text".into(),
         sandbox: Sandbox::default(),
+        first_user: FIRST_USER,
     };
     let lock = File::open("/dev/null").expect("it is there");
     Keeper::new(options, processes, lock, descriptor()).expect("a keeper")
@@ -81,6 +102,70 @@ fn manager(keeper: &Keeper) -> KeeperClient {
     let (near, far) = pair().expect("a pair");
     keeper.attach("manager", PID + 1, far, "build".into()).expect("attached");
     KeeperClient::new(Channel::connect(near).expect("a channel"))
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_manager_has_programs_of_others_executed_as_their_own_users_only() {
+    LocalSet::new()
+        .run_until(async {
+            let keeper = keeper();
+            let client = manager(&keeper);
+            let refused = async |name: &str, user_number, descriptor: &str| {
+                let (name, descriptor) = (name.to_owned(), Some(descriptor.to_owned()));
+                let request = SpawnRequest { name, descriptor, user_number, ..SpawnRequest::default() };
+                let error = client.spawn(request).await.expect_err("refused");
+                assert_eq!(error.kind(), ErrorKind::Denied);
+                error.message().to_owned()
+            };
+            for number in [256, u32::MAX] {
+                assert!(refused("igp", number, "").await.contains("no user for protocols of number"));
+            }
+            for name in ["manager", "keeper", "transport-old"] {
+                assert!(refused(name, 0, "").await.contains("a process of the router"));
+            }
+            for name in ["", "a/b", "a b", "a-name-that-is-too-long"] {
+                assert!(refused(name, 0, "").await.contains("no name for a protocol"));
+            }
+            for text in ["a\0b".to_owned(), "x".repeat((64 << 10) + 1)] {
+                assert!(refused("igp", 0, &text).await.contains("handed on"));
+            }
+            let request = |open| SpawnRequest {
+                name: "igp".into(),
+                sandbox: Some(Sandbox {
+                    user: 1,
+                    open,
+                    directories: vec!["/".into()],
+                    cpu_percent: 9,
+                    ..Sandbox::default()
+                }),
+                descriptor: Some(String::new()),
+                hang_limit_milliseconds: Some(7),
+                user_number: 255,
+            };
+            let outsider = keeper.outsider(request(true)).expect("one of its users");
+            let closed = Sandbox { user: FIRST_USER + 455, cpu_percent: 9, ..Sandbox::default() };
+            assert_eq!(outsider.sandbox, closed, "another user, and closed as at the start");
+            for pid in 1..=64 {
+                keeper.attach("igp", PID + pid, pair().expect("a pair").0, String::new()).expect("attached");
+            }
+            let full = keeper.outsider(request(false)).expect_err("too many").to_string();
+            assert!(full.contains("64 programs of others run already"), "{full}");
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn nothing_is_kept_for_programs_of_others() {
+    LocalSet::new()
+        .run_until(async {
+            let keeper = keeper();
+            let (near, far) = pair().expect("a pair");
+            keeper.attach("igp", PID, far, String::new()).expect("attached");
+            let igp = KeeperClient::new(Channel::connect(near).expect("a channel"));
+            let error = igp.put(put("a", Fate::Keep, 0), vec![descriptor()]).await.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Denied);
+        })
+        .await;
 }
 
 fn put(key: &str, fate: Fate, hold_milliseconds: u64) -> PutRequest {
@@ -212,7 +297,7 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         let asked = bgp.list(Empty {});
         let second = crate::handover::Handed::open(&parcel)
             .expect("understood")
-            .keeper(no_processes())
+            .keeper(processes())
             .expect("a keeper");
         let kept = asked.await.expect("an answer").kept;
         let notes: Vec<_> = kept.iter().map(|kept| kept.note.as_deref()).collect();
@@ -253,7 +338,7 @@ fn who_retires_is_another_one_for_everybody_and_keeps_its_role() {
         let asked = transport.list(Empty {});
         let second = crate::handover::Handed::open(&parcel)
             .expect("understood")
-            .keeper(no_processes())
+            .keeper(processes())
             .expect("a keeper");
         assert_eq!(asked.await.expect("an answer").kept.len(), 1, "what it had put is its own");
         let children = second.children.borrow();
@@ -336,6 +421,7 @@ fn a_process_has_the_hang_limit_of_its_descriptor() {
         section: None,
         routing: None,
         shows: &[],
+        clears: &[],
     };
     run(async {
         let keeper = keeper_of(Processes::new(&[&BFD]).expect("one"), PathBuf::from("/run"));

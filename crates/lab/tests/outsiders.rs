@@ -7,6 +7,8 @@
 //!             toy.py
 //! ```
 
+mod described;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},

@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 use holdfast_config::{
-    Config,
+    Config, Descriptor,
     schema::{Confederation, Damping, Peer, ProcessLimits, SandboxMode, Size},
 };
 use holdfast_process::Processes;
 use holdfast_types::{Asn, RouterId};
 
 use crate::{
-    sandbox,
+    outsiders, sandbox,
     whereabouts::{Whereabouts, peers},
 };
 
@@ -22,7 +22,8 @@ pub(crate) const MANAGER: &str = "manager";
 
 /// Which processes a configuration wants, in the order of start.
 pub(crate) fn wanted(processes: &Processes, config: &Config) -> Vec<&'static str> {
-    processes.as_configured().map(|process| process.name).filter(|name| is_wanted(name, config)).collect()
+    let names = processes.as_configured().map(|process| process.name).filter(|name| is_wanted(name, config));
+    names.chain(outsiders::names(config)).collect()
 }
 
 fn is_wanted(process: &str, config: &Config) -> bool {
@@ -55,6 +56,8 @@ struct Birth {
     /// Of connected routes, of those of BGP, and of those of processes.
     distances: Vec<u8>,
     speaker: Option<Speaker>,
+    /// Of a program of somebody else.
+    descriptor: Option<&'static Descriptor>,
 }
 
 /// What `bgp` has worked into every route.
@@ -99,6 +102,7 @@ fn birth(process: &str, config: &Config) -> Birth {
             _ => Vec::new(),
         },
         speaker,
+        descriptor: outsiders::descriptor(process, config),
     }
 }
 

@@ -24,7 +24,7 @@ use holdfast_config::{
     Config,
     schema::{
         Aggregate, AsSets, Bgp, Bmp, BmpTable, Damping, Glass, Metrics, Mrt, MrtKind, Peer, PeerAsn,
-        ProcessSection, Redistribute, Remote, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
+        ProcessSection, Protocol, Redistribute, Remote, Size, StaticRoute, StaticTarget, Vrf, VrfPlace,
     },
     session,
 };
@@ -366,7 +366,9 @@ fn rib(config: &Config, table: Option<&Vrf>) -> rib_api::Configuration {
         (process.clone(), distance.copied().map_or(u32::from(u8::MAX), u32::from))
     });
     let bgp = config.bgp.iter().map(|_| "bgp".to_owned());
-    let protocols = || config.protocols.iter().filter(|_| table.is_none());
+    // Those with a descriptor are among the processes.
+    let is_other = |protocol: &&Protocol| table.is_none() && protocol.descriptor.is_none();
+    let protocols = || config.protocols.iter().filter(is_other);
     let others = protocols().map(|protocol| (protocol.name.clone(), protocol.distance.into()));
     let statics = config.statics.iter().filter(|route| is_in(route.vrf.as_ref(), table));
     rib_api::Configuration {

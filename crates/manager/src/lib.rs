@@ -17,6 +17,7 @@ mod history;
 mod logging;
 mod manager;
 mod metrics;
+mod outsiders;
 mod protocols;
 mod read;
 mod reload;
@@ -44,7 +45,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use holdfast_api::keeper::v1::{Empty, GetRequest, ProcessEvent, SpawnRequest};
+use holdfast_api::keeper::v1::{Empty, GetRequest, ProcessEvent};
 use holdfast_config::Schema;
 use holdfast_process::{Boot, OPERATOR_SOCKET, Processes, metrics::High, spawn_task};
 use holdfast_xrl::{Channel, Finder, Link, PeerIdentity};
@@ -103,6 +104,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         born: now,
         closed: boot.closed,
         protocols: RefCell::default(),
+        outsiders: RefCell::default(),
         tcp: RefCell::default(),
         doors: Doors::new(Rc::clone(&boot), finder.clone()),
     });
@@ -260,8 +262,9 @@ async fn supervise(manager: &Rc<Manager>) {
 }
 
 async fn spawn(manager: &Rc<Manager>, name: &'static str) {
-    let sandbox = Some(sandbox(name, &manager.config(), &manager.processes));
-    let result = manager.keeper.spawn(SpawnRequest { name: name.into(), sandbox }).await;
+    let config = manager.config();
+    let sandbox = sandbox(name, &config, &manager.processes);
+    let result = manager.keeper.spawn(outsiders::request(name, &config, sandbox)).await;
     let now = Instant::now();
     let mut supervisor = manager.supervisor.borrow_mut();
     match result {

@@ -21,8 +21,9 @@ pub(crate) async fn follow(manager: Rc<Manager>, log: Log) {
         Err(error) => return warn!(event = "log-failed", "the keeper keeps its log as it is: {error}"),
     };
     holdfast_process::log::set("manager", &filter, &format);
-    let names: Vec<_> = manager.supervisor.borrow().processes().iter().map(|process| process.name).collect();
-    for name in names {
+    let ours = |name: &&str| manager.processes.named(name).is_some();
+    let all: Vec<_> = manager.supervisor.borrow().processes().iter().map(|process| process.name).collect();
+    for name in all.into_iter().filter(ours) {
         let manager = Rc::clone(&manager);
         let level = Level { filter: filter.clone(), format: format.clone() };
         spawn_task(async move {

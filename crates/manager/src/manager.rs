@@ -12,7 +12,7 @@ use std::{
 use holdfast_api::keeper::v1::{KeeperClient, LimitHangsRequest, ProcessEvent, SignalRequest};
 use holdfast_config::{Config, Schema};
 use holdfast_process::{Closed, Processes, metrics::High};
-use holdfast_xrl::{Finder, Resolver};
+use holdfast_xrl::{Channel, Finder, Resolver};
 use rustix::process::Signal;
 use tokio::{
     sync::{Mutex, Notify},
@@ -66,6 +66,8 @@ pub(crate) struct Manager {
     pub(crate) closed: Closed,
     /// Sockets of those that others start.
     pub(crate) protocols: RefCell<Protocols>,
+    /// Connections to the Finder of programs that the router starts for others, by the name of the protocol.
+    pub(crate) outsiders: RefCell<Vec<(String, Channel)>>,
     /// Where XRL listens on TCP.
     pub(crate) tcp: RefCell<Vec<tcp::Open>>,
     /// Where sockets of VRFs come from while no fea runs.

@@ -3,10 +3,10 @@
 //! The socket says who one is, so its file's mode, owner and group are the lock. A protocol registers at the Finder and
 //! calls what the role `protocol` may; it speaks in the name of its class only.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::keeper::v1::{Empty, ListenRequest, UnlistenRequest};
-use holdfast_config::schema::Protocol;
+use holdfast_config::{Config, schema::Protocol};
 use holdfast_process::{PROTOCOL, spawn_task};
 use holdfast_xrl::{Channel, Finder, PeerIdentity, XrlError};
 use tokio::{
@@ -39,12 +39,17 @@ struct Open {
 
 type Connections = Rc<RefCell<Vec<Channel>>>;
 
+/// Those that somebody else starts.
+fn sockets(config: &Config) -> impl Iterator<Item = &Protocol> {
+    config.protocols.iter().filter(|protocol| protocol.descriptor.is_none())
+}
+
 /// Opens the sockets that are configured and closes the others, with the connections made there; what could not be done.
 pub(crate) async fn follow(manager: &Manager) -> Vec<String> {
     let wanted = manager.config();
     let same = |open: &Open| {
         let owners = |protocol: &Protocol| (protocol.user.clone(), protocol.group.clone());
-        let now = wanted.protocols.iter().find(|now| now.name == open.configured.name);
+        let now = sockets(&wanted).find(|now| now.name == open.configured.name);
         now.is_some_and(|now| owners(now) == owners(&open.configured))
     };
     let gone = manager.protocols.borrow_mut().open.extract_if(.., |_, open| !same(open)).collect::<Vec<_>>();
@@ -53,7 +58,7 @@ pub(crate) async fn follow(manager: &Manager) -> Vec<String> {
     }
     forget(manager).await;
     let mut problems = Vec::new();
-    for protocol in &wanted.protocols {
+    for protocol in sockets(&wanted) {
         if manager.protocols.borrow().open.contains_key(&protocol.name) {
             continue;
         }
@@ -79,7 +84,7 @@ async fn forget(manager: &Manager) {
     let wanted = manager.config();
     let names = kept.kept.iter().filter(|kept| kept.owner == "manager");
     let names = names.filter_map(|kept| kept.key.strip_prefix(SOCKET));
-    for name in names.filter(|name| wanted.protocols.iter().all(|protocol| protocol.name != **name)) {
+    for name in names.filter(|name| sockets(&wanted).all(|protocol| protocol.name != **name)) {
         let closed = manager.keeper.unlisten(UnlistenRequest { name: name.to_owned() }).await;
         if let Err(error) = closed {
             warn!(event = "protocol-failed", protocol = name, "the keeper does not close it: {error}");
@@ -122,6 +127,20 @@ async fn accept(listener: UnixListener, name: String, finder: Finder, connection
             }
         }
     }
+}
+
+/// Attaches a program that the router has started to the Finder, as often as one that comes by a socket may be.
+pub(crate) fn adopt(manager: &Manager, name: &str, pid: u32, descriptor: OwnedFd) -> Result<(), XrlError> {
+    let mut connections = manager.outsiders.borrow_mut();
+    connections.retain(|(_, channel)| !channel.is_closed());
+    if connections.iter().filter(|(of, _)| of == name).count() >= MOST_CONNECTIONS {
+        return Err(XrlError::unavailable(format!("{name} has {MOST_CONNECTIONS} connections already")));
+    }
+    let identity = PeerIdentity { role: PROTOCOL.into(), ..PeerIdentity::new(name).pid(pid) };
+    let attached = manager.finder.attach(descriptor, identity);
+    let channel = attached.map_err(|error| XrlError::internal(error.to_string()))?;
+    connections.push((name.to_owned(), channel));
+    Ok(())
 }
 
 fn admit(stream: UnixStream, name: &str, finder: &Finder, connections: &mut Vec<Channel>) {

@@ -39,6 +39,7 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
         Holds::Text => files::text(file).map(|text| vec![text]),
+        Holds::Descriptor => files::trusted_text(file).map(|text| vec![text]),
     };
     held.map_err(|error| match error.starts_with("Permission denied") {
         true => format!(

@@ -16,6 +16,7 @@ pub fn sandbox(name: &str, config: &Config, processes: &Processes) -> Sandbox {
     let process = processes.named(name);
     let user = match process.map(|process| process.user) {
         Some(User::Own(number)) if settings.first_user != 0 => settings.first_user + number,
+        // The keeper knows those of programs of others.
         Some(User::Own(_) | User::OfRouter) | None => 0,
     };
     let limits = settings.limits_of(name);
@@ -26,7 +27,7 @@ pub fn sandbox(name: &str, config: &Config, processes: &Processes) -> Sandbox {
         cpu_percent: limits.cpu.unwrap_or(0),
         directories: match process.map(|process| &process.rights.files) {
             Some(Files::Output) => directories(config),
-            Some(Files::Handed | Files::Configuration(_)) | None => Vec::new(),
+            Some(Files::Handed | Files::Configuration(_) | Files::Program(_)) | None => Vec::new(),
         },
     }
 }

@@ -10,9 +10,10 @@ use std::{
 use holdfast_api::{
     keeper::v1::{Empty as KeeperEmpty, LongestTurn, ProcessEvent},
     manager::v1::{
-        AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest,
-        Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowProcessesReply, ShowVrfsReply,
-        SignalReply, SignalRequest, UpgradeProgress, UpgradeRequest, VersionRequest, Vrf,
+        AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, Descriptor, DiffReply,
+        DiffRequest, Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowDescriptorsReply,
+        ShowProcessesReply, ShowVrfsReply, SignalReply, SignalRequest, UpgradeProgress, UpgradeRequest,
+        VersionRequest, Vrf,
     },
 };
 use holdfast_config::schema::{self, VrfPlace};
@@ -20,7 +21,9 @@ use holdfast_process::{OLD_TRANSPORT, spawn_task};
 use holdfast_xrl::{CallContext, PeerIdentity, ReplySink, XrlError};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::{commit, manager::Manager, reload, sandbox, signal, supervisor::State, upgrade};
+use crate::{
+    commit, manager::Manager, outsiders, protocols, reload, sandbox, signal, supervisor::State, upgrade,
+};
 
 /// The operator does not wait longer for what only the keeper knows.
 const KEEPER_LIMIT: Duration = Duration::from_millis(200);
@@ -47,6 +50,10 @@ impl ManagerServer for Served {
     ) -> Result<Empty, XrlError> {
         let fd = fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor"))?;
         let process = self.0.processes.named(&request.name);
+        if process.is_none() && request.name != "manager" {
+            protocols::adopt(&self.0, &request.name, request.pid, fd)?;
+            return Ok(Empty {});
+        }
         let mut identity = PeerIdentity::new(&request.name).pid(request.pid);
         if let Some(process) = process {
             identity.role = process.role().to_owned();
@@ -152,9 +159,22 @@ impl ManagerServer for Served {
         Ok(ShowVrfsReply { vrfs })
     }
 
+    async fn show_descriptors(&self, _: &CallContext, _: Empty) -> Result<ShowDescriptorsReply, XrlError> {
+        let config = self.0.config();
+        let descriptors = config.protocols.iter().filter_map(|protocol| {
+            let (name, text) = (protocol.name.clone(), protocol.descriptor?.text().to_owned());
+            Some(Descriptor { name, text })
+        });
+        Ok(ShowDescriptorsReply { descriptors: descriptors.collect() })
+    }
+
     async fn show_processes(&self, _: &CallContext, _: Empty) -> Result<ShowProcessesReply, XrlError> {
         let mut processes = self.0.processes(Instant::now());
+        let config = self.0.config();
         processes.iter_mut().for_each(|process| sandbox::tell(process, self.0.closed));
+        for process in &mut processes {
+            process.described = outsiders::descriptor(&process.name, &config).is_some();
+        }
         // A keeper that hangs, or is of an earlier build, leaves this out and nothing else.
         if let Ok(Ok(reply)) = timeout(KEEPER_LIMIT, self.0.keeper.turns(KeeperEmpty {})).await {
             for LongestTurn { pid, microseconds } in reply.turns {

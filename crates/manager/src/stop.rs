@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::{birth::wanted, manager::Manager};
+use crate::{birth::wanted, manager::Manager, outsiders};
 
 /// What one process may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
@@ -29,9 +29,7 @@ impl Manager {
     /// Stops everything in order, then tells the keeper.
     pub(crate) async fn stop(self: Rc<Self>) {
         info!(event = "stop-begun", "stopping all processes");
-        // Who feeds another stops first.
-        let names = self.processes.as_configured().rev().map(|process| process.name);
-        let names: Vec<_> = names.filter(|name| self.pid(name).is_some()).collect();
+        let names: Vec<_> = self.in_turn().into_iter().filter(|name| self.pid(name).is_some()).collect();
         self.supervisor.borrow_mut().stop();
         for name in names {
             self.shut_down(name, "Holdfast is stopped").await;
@@ -49,15 +47,20 @@ impl Manager {
     /// who is gone is left for a next one.
     pub(crate) async fn want(&self, config: &Config) {
         let wanted = wanted(&self.processes, config);
-        let names = self.processes.as_configured().rev().map(|process| process.name);
         let is_gone =
             |name: &&str| !wanted.contains(name) && self.supervisor.borrow().process(name).is_some();
-        let gone: Vec<_> = names.filter(is_gone).collect();
+        let gone: Vec<_> = self.in_turn().into_iter().filter(is_gone).collect();
         for name in gone.iter().filter(|name| self.pid(name).is_some()) {
             self.shut_down(name, "BGP is not configured any more").await;
         }
-        let pids = self.supervisor.borrow_mut().want(&wanted, Instant::now());
-        pids.iter().for_each(|pid| self.signal(*pid, Signal::TERM, "not wanted any more"));
+        let ending = self.supervisor.borrow_mut().want(&wanted, Instant::now());
+        for (name, pid) in &ending {
+            self.signal(*pid, Signal::TERM, "not wanted any more");
+            if self.is_foreign(name) {
+                outsiders::end_for_good(self.keeper.clone(), *pid);
+            }
+        }
+        let pids: Vec<_> = ending.into_iter().map(|(_, pid)| pid).collect();
         self.changed.notify_one();
         if timeout(STOP_LIMIT, self.are_gone(&pids)).await.is_err() {
             warn!(event = "stop-failed", "{} do not end", gone.join(", "));
@@ -67,6 +70,19 @@ impl Manager {
                 warn!(event = "stop-failed", process = name, "the keeper keeps what it has of it: {error}");
             }
         }
+    }
+
+    /// All processes in the order in which they are stopped: who feeds another stops first.
+    fn in_turn(&self) -> Vec<&'static str> {
+        let supervisor = self.supervisor.borrow();
+        let foreign =
+            supervisor.processes().iter().map(|process| process.name).filter(|name| self.is_foreign(name));
+        foreign.chain(self.processes.as_configured().rev().map(|process| process.name)).collect()
+    }
+
+    /// Whether it is a program of somebody else.
+    fn is_foreign(&self, name: &str) -> bool {
+        self.processes.named(name).is_none()
     }
 
     /// Returns when nobody with these process ids is registered at the Finder.

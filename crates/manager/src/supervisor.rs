@@ -110,8 +110,8 @@ impl Supervisor {
         Self { processes: names.iter().map(|&name| Process::new(name, now)).collect(), stopping: false }
     }
 
-    /// Others are to run from now on. The process ids of those that are to end.
-    pub(crate) fn want(&mut self, names: &[&'static str], now: Instant) -> Vec<u32> {
+    /// Others are to run from now on. Names and process ids of those that are to end.
+    pub(crate) fn want(&mut self, names: &[&'static str], now: Instant) -> Vec<(&'static str, u32)> {
         let (stay, go): (Vec<_>, Vec<_>) =
             self.processes.drain(..).partition(|process| names.contains(&process.name));
         self.processes = stay;
@@ -120,7 +120,7 @@ impl Supervisor {
                 self.processes.push(Process::new(name, now));
             }
         }
-        go.iter().filter_map(|process| process.state.life()).map(|(pid, _)| pid).collect()
+        go.iter().filter_map(|process| Some((process.name, process.state.life()?.0))).collect()
     }
 
     /// All, in the order of start.
@@ -513,7 +513,7 @@ mod tests {
         assert!(supervisor.want(&["bgp", "metrics"], now).is_empty());
         assert_eq!(supervisor.due(now), [Action::Spawn("metrics")], "bgp is left alone");
         supervisor.spawned("metrics", 8, String::new(), now);
-        assert_eq!(supervisor.want(&["bgp"], now), [8]);
+        assert_eq!(supervisor.want(&["bgp"], now), [("metrics", 8)]);
         supervisor.ended("metrics", 8, "signal 15", now);
         assert!(supervisor.due(now).is_empty() && supervisor.process("metrics").is_none());
     }

@@ -18,6 +18,7 @@ pub(crate) fn processes() -> Processes {
             section: None,
             routing: None,
             shows: &[],
+            clears: &[],
         }
     }
     static WORKERS: [Process; 7] = [
@@ -46,6 +47,7 @@ pub(crate) fn processes() -> Processes {
         section: None,
         routing: None,
         shows: &[],
+        clears: &[],
     };
     let all: Vec<_> = WORKERS.iter().chain([&MONITOR]).collect();
     Processes::new(&all).expect("they agree")

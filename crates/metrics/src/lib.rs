@@ -38,6 +38,7 @@ pub static PROCESS: Process = Process {
     section: None,
     routing: None,
     shows: &[],
+    clears: &[],
 };
 
 /// The life of the process.

@@ -3,7 +3,8 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use holdfast_api::process::v1::{
-    Configuration, Configured as Reply, ProcessDispatcher, ProcessServer, Rows, ShowRequest,
+    ClearRequest, Cleared, Configuration, Configured as Reply, ProcessDispatcher, ProcessServer, Rows,
+    ShowRequest,
 };
 use holdfast_xrl::{CallContext, Node, ReplySink, XrlError};
 use serde::{Serialize, de::DeserializeOwned};
@@ -47,6 +48,15 @@ pub trait Configured: 'static {
         command: &str,
         from: Option<Self::Cursor>,
     ) -> Result<Part<Self::Row, Self::Cursor>, XrlError>;
+
+    /// Clears what one of the commands of its descriptor names; what was cleared, for people. Who describes none is not
+    /// asked.
+    ///
+    /// # Errors
+    /// Why it is not.
+    fn clear(&self, _command: &str) -> Result<Vec<String>, XrlError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A part of an answer.
@@ -67,7 +77,8 @@ impl<R, C> Part<R, C> {
 
 struct Served<T> {
     process: Rc<T>,
-    commands: &'static [Command],
+    shows: &'static [Command],
+    clears: &'static [Command],
     readers: Readers,
 }
 
@@ -97,16 +108,19 @@ impl Drop for Reader {
 
 /// Has others reach a process: the manager to configure it, operators to ask it what its descriptor says.
 pub fn serve_configured<T: Configured>(node: &Node, descriptor: &Process, process: Rc<T>) {
-    let readers = Readers::default();
-    node.serve(ProcessDispatcher::new(Served { process, commands: descriptor.shows, readers }));
+    let (readers, &Process { shows, clears, .. }) = (Readers::default(), descriptor);
+    node.serve(ProcessDispatcher::new(Served { process, shows, clears, readers }));
 }
 
-/// The command of this name, or the first one for none.
-fn find(commands: &'static [Command], name: &str) -> Result<&'static str, XrlError> {
+/// The command of this name, or the first one for none. `verb` is what they do.
+fn find(commands: &'static [Command], name: &str, verb: &str) -> Result<&'static str, XrlError> {
     let found = commands.iter().find(|command| name.is_empty() || command.name == name);
     found.map(|command| command.name).ok_or_else(|| {
         let known: Vec<_> = commands.iter().map(|command| command.name).collect();
-        XrlError::not_found(format!("there is no `{name}` to show; there is: {}", known.join(", ")))
+        XrlError::not_found(match known[..] {
+            [] => format!("there is nothing to {verb}"),
+            _ => format!("there is no `{name}` to {verb}; there is: {}", known.join(", ")),
+        })
     })
 }
 
@@ -118,13 +132,17 @@ impl<T: Configured> ProcessServer for Served<T> {
         Ok(Reply {})
     }
 
+    async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<Cleared, XrlError> {
+        Ok(Cleared { cleared: self.process.clear(find(self.clears, &request.command, "clear")?)? })
+    }
+
     async fn show(
         &self,
         _: &CallContext,
         request: ShowRequest,
         mut replies: ReplySink<Rows>,
     ) -> Result<(), XrlError> {
-        let command = find(self.commands, &request.command)?;
+        let command = find(self.shows, &request.command, "show")?;
         let _reader = self.readers.admit()?;
         let mut from = None;
         loop {
@@ -180,8 +198,12 @@ mod tests {
     fn process() -> (Rc<Numbers>, Node, ProcessClient) {
         let (near, far) = Link::pair();
         let (numbers, node) = (Rc::new(Numbers::default()), Node::new("numbers"));
-        let served =
-            Served { process: Rc::clone(&numbers), commands: &COMMANDS, readers: Readers::default() };
+        let served = Served {
+            process: Rc::clone(&numbers),
+            shows: &COMMANDS,
+            clears: &[],
+            readers: Readers::default(),
+        };
         node.serve(ProcessDispatcher::new(served));
         node.attach_link(far, PeerIdentity::new("operator"));
         (numbers, node, ProcessClient::new(Channel::over(near)))

@@ -10,6 +10,8 @@ use holdfast_config::{OwnSection, Routing};
 use holdfast_sandbox::Rights;
 use holdfast_xrl::ServiceInfo;
 
+use crate::OUTSIDERS;
+
 /// How a `transport` is called that has given its place up, and lives on for the connections that it carries: its
 /// name at the keeper, its class at the Finder.
 pub const OLD_TRANSPORT: &str = "transport-old";
@@ -48,6 +50,9 @@ pub struct Process {
     /// What `holdfast show NAME` takes; the first is that of the name alone. Answered by
     /// [`Configured::show`](crate::Configured::show).
     pub shows: &'static [Command],
+    /// What `holdfast clear NAME` takes; the first is that of the name alone. Carried out by
+    /// [`Configured::clear`](crate::Configured::clear).
+    pub clears: &'static [Command],
 }
 
 /// A command about a process.
@@ -55,7 +60,7 @@ pub struct Process {
 pub struct Command {
     /// Its word.
     pub name: &'static str,
-    /// What it shows.
+    /// What it shows or clears.
     pub doc: &'static str,
 }
 
@@ -103,7 +108,7 @@ const LEAST_HANG_LIMIT: (Duration, u32) = (Duration::from_millis(100), 10);
 pub enum User {
     /// The router's own: what it writes belongs to that user.
     OfRouter,
-    /// One of its own: this many after the first. A number stays with a process.
+    /// One of its own: this many after the first, before those of [`OUTSIDERS`]. A number stays with a process.
     Own(u32),
 }
 
@@ -131,6 +136,9 @@ pub enum DescriptorError {
     /// Two processes run as one user.
     #[error("{0:?} and {1:?} would run as one user")]
     User(&'static str, &'static str),
+    /// A process has the user of a protocol of somebody else.
+    #[error("{0:?} would run as a user of protocols of others")]
+    Outsider(&'static str),
     /// A process is named that is not there.
     #[error("{0:?} names {1:?}, which is no process")]
     Unknown(&'static str, &'static str),
@@ -160,6 +168,9 @@ impl Processes {
         for (place, process) in list.iter().enumerate() {
             if process.hang_limit.is_some_and(|limit| !limit.is_long_enough()) {
                 return Err(DescriptorError::HangLimit(process.name));
+            }
+            if matches!(process.user, User::Own(number) if number >= OUTSIDERS.start) {
+                return Err(DescriptorError::Outsider(process.name));
             }
             for other in &list[..place] {
                 if other.name == process.name {
@@ -240,6 +251,7 @@ mod tests {
             routing: None,
             shows: &[],
             hang_limit: None,
+            clears: &[],
         }
     }
 
@@ -278,10 +290,12 @@ mod tests {
     fn descriptors_that_contradict_each_other_are_refused() {
         static SECOND: Process = process("rib", 7, &[], &[]);
         static SAME_USER: Process = process("ospf", 0, &[], &[]);
+        static FOREIGN: Process = process("ospf", 200, &[], &[]);
         static CIRCLE: Process = process("ospf", 9, &["ospf"], &[]);
         let wrong = |list: &[&'static Process]| Processes::new(list).err();
         assert_eq!(wrong(&[&FEA, &RIB, &SECOND]), Some(DescriptorError::Name("rib")));
         assert_eq!(wrong(&[&FEA, &SAME_USER]), Some(DescriptorError::User("fea", "ospf")));
+        assert_eq!(wrong(&[&FOREIGN]), Some(DescriptorError::Outsider("ospf")));
         assert_eq!(wrong(&[&RIB]), Some(DescriptorError::Unknown("rib", "fea")));
         assert_eq!(wrong(&[&CIRCLE]), Some(DescriptorError::Circle("ospf")));
     }

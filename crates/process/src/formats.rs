@@ -146,6 +146,7 @@ mod tests {
         section: None,
         routing: None,
         shows: &[],
+        clears: &[],
     };
 
     fn own() -> io::Result<Formats> {

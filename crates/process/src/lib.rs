@@ -38,6 +38,7 @@ mod heap;
 mod listening;
 pub mod log;
 pub mod metrics;
+mod outsider;
 pub mod profile;
 
 pub use binary::{Binary, BinaryError};
@@ -51,6 +52,7 @@ pub use holdfast_sandbox::{
 pub use holdfast_xrl::Resolver;
 pub use listening::Listening;
 use metrics::Metrics;
+pub use outsider::{DESCRIPTOR, OUTSIDER, OUTSIDERS, become_outsider};
 use profile::{Profile, ProfileService};
 
 /// Name of the operator's socket in the runtime directory.

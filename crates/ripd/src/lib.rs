@@ -53,6 +53,7 @@ pub static PROCESS: Process = Process {
         Command { name: "interfaces", doc: "where RIP is spoken, and what has come and gone there" },
         Command { name: "neighbors", doc: "the routers that were heard" },
     ],
+    clears: &[],
 };
 
 static DATAGRAMS: [Datagrams; 2] = [

@@ -41,6 +41,7 @@ pub static PROCESS: Process = Process {
     section: None,
     routing: None,
     shows: &[],
+    clears: &[],
 };
 
 /// The life of the process: until SIGTERM, or the end of the keeper.

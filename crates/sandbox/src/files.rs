@@ -12,6 +12,18 @@ use landlock::{
 const WANTED: ABI = ABI::V7;
 /// What the kernel says of processes and their cgroups.
 const KERNEL: [&str; 2] = ["/proc", "/sys/fs/cgroup"];
+/// What a program needs that is linked with libraries of the system, or is an interpreter of it.
+const SYSTEM: [&str; 9] = [
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/share/zoneinfo",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/dev/urandom",
+];
 
 /// Closes what the process has no right to; by which version of Landlock, 0 if there is none.
 pub(crate) fn close(rights: &Rights, output: &[PathBuf]) -> Result<u32, RulesetError> {
@@ -28,6 +40,10 @@ pub(crate) fn close(rights: &Rights, output: &[PathBuf]) -> Result<u32, RulesetE
             kept.chain(KERNEL.iter().map(|path| (path.as_ref(), reading()))).collect()
         }
         Files::Output => output.iter().map(|path| (path.as_path(), writing())).collect(),
+        Files::Program(reads) => {
+            let system = SYSTEM.iter().map(Path::new);
+            reads.iter().map(PathBuf::as_path).chain(system).map(|path| (path, executing(path))).collect()
+        }
     };
     for (path, access) in open {
         // What is not there cannot be opened later either.
@@ -43,6 +59,12 @@ pub(crate) fn close(rights: &Rights, output: &[PathBuf]) -> Result<u32, RulesetE
 
 fn reading() -> BitFlags<AccessFs> {
     AccessFs::ReadFile | AccessFs::ReadDir
+}
+
+/// Reading and executing what is there, a file or a directory.
+fn executing(path: &Path) -> BitFlags<AccessFs> {
+    let file = AccessFs::ReadFile | AccessFs::Execute;
+    if path.is_dir() { file | AccessFs::ReadDir } else { file }
 }
 
 /// Making files, and giving them another name.

@@ -54,6 +54,11 @@ impl Sandbox {
         Self { rights, settings: Settings::from_environment() }
     }
 
+    /// The user that the process is to become.
+    pub fn user(&self) -> Option<u32> {
+        self.settings.user
+    }
+
     /// Becomes the process's own user, without any capability that it is not to keep, for good. Before a second
     /// thread exists.
     ///

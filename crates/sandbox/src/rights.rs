@@ -43,12 +43,20 @@ pub enum Files {
     Configuration(Vec<PathBuf>),
     /// Those in the directories of its [`Settings`](crate::Settings) and below, for writing and renaming; none is read.
     Output,
+    /// Those of another program, which is executed in this one's place: these and what is below them, and the libraries of
+    /// the system, for reading and executing. Nothing is written.
+    Program(Vec<PathBuf>),
 }
 
 impl Rights {
     /// A process that opens nothing: no capabilities, no files.
     pub const fn worker(network: Network) -> Self {
         Self { capabilities: CapabilitySet::empty(), network, files: Files::Handed }
+    }
+
+    /// A program of somebody else, which reads these files and what is below them. It opens no socket, and starts no process.
+    pub fn program(reads: Vec<PathBuf>) -> Self {
+        Self { files: Files::Program(reads), ..Self::worker(Network::Datagrams) }
     }
 
     /// The manager of the router with this configuration file. It opens sockets when no fea runs.

@@ -93,8 +93,9 @@ fn allowed(rights: &Rights) -> Vec<Call> {
         Network::InternetAndNetlink => lists.extend([lists::SESSIONS, lists::DOOR, lists::NETLINK]),
     }
     match rights.files {
-        Files::Handed => {}
-        Files::Configuration(_) | Files::Output => lists.push(lists::FILES),
+        Files::Handed => lists.push(lists::DATA),
+        Files::Configuration(_) | Files::Output => lists.extend([lists::DATA, lists::FILES]),
+        Files::Program(_) => lists.push(lists::PROGRAM),
     }
     lists.concat()
 }
@@ -223,11 +224,12 @@ mod tests {
             Network::Internet,
             Network::InternetAndNetlink,
         ] {
-            let files = Files::Configuration(Vec::new());
-            let all = allowed(&Rights { files, ..Rights::worker(network) });
-            let numbers: BTreeSet<_> = all.iter().map(|call| call.number()).collect();
-            assert_eq!(numbers.len(), all.len(), "the second would replace the first");
-            assert!(lists::DEADLY.iter().all(|deadly| !numbers.contains(deadly)));
+            for files in [Files::Configuration(Vec::new()), Files::Program(Vec::new())] {
+                let all = allowed(&Rights { files, ..Rights::worker(network) });
+                let numbers: BTreeSet<_> = all.iter().map(|call| call.number()).collect();
+                assert_eq!(numbers.len(), all.len(), "the second would replace the first");
+                assert!(lists::DEADLY.iter().all(|deadly| !numbers.contains(deadly)));
+            }
         }
     }
 }

@@ -205,9 +205,9 @@ fn may_be_router(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn toy() -> Api {
+    fn igp() -> Api {
         Api {
-            class: "toy".to_owned(),
+            class: "igp".to_owned(),
             afi: 1,
             protocol: 253,
             groups: vec![vec![224, 0, 0, 5], vec![224, 0, 0, 6]],
@@ -244,10 +244,10 @@ mod tests {
     fn a_packet_leaves_from_an_address_of_its_interface_to_a_router_or_a_group() {
         for destination in [THEIRS, [224, 0, 0, 5], [224, 0, 0, 6]] {
             let expected = Way { interface: 1, source: OURS.into(), destination: destination.into() };
-            assert_eq!(way(toy(), &packet("eth1", &OURS, &destination)), Ok(expected));
+            assert_eq!(way(igp(), &packet("eth1", &OURS, &destination)), Ok(expected));
         }
         let v6 = |text: &str| text.parse::<std::net::Ipv6Addr>().expect("an address").octets();
-        let grant = Api { afi: 2, groups: vec![v6("ff02::5").into()], ..toy() };
+        let grant = Api { afi: 2, groups: vec![v6("ff02::5").into()], ..igp() };
         for destination in ["ff02::5", "fe80::2", "2001:db8::2"] {
             way(grant.clone(), &packet("eth1", &v6("fe80::1"), &v6(destination))).expect(destination);
         }
@@ -278,9 +278,9 @@ mod tests {
             (long, Refusal::TooLong(LONGEST_PACKET + 1)),
         ];
         for (packet, expected) in cases {
-            assert_eq!(way(toy(), &packet), Err(expected));
+            assert_eq!(way(igp(), &packet), Err(expected));
         }
-        let gone = Api { interfaces: vec!["eth9".to_owned()], ..toy() };
+        let gone = Api { interfaces: vec!["eth9".to_owned()], ..igp() };
         let refusal = way(gone, &packet("eth9", &OURS, &THEIRS)).expect_err("it is not there");
         assert_eq!(refusal, Refusal::NoInterface("eth9".to_owned()));
     }
@@ -296,10 +296,10 @@ mod tests {
 
     #[test]
     fn a_grant_is_of_one_class_family_and_number() {
-        let grant = RawGrant::try_from(toy()).expect("a grant");
+        let grant = RawGrant::try_from(igp()).expect("a grant");
         let caller = |class: &str| PeerIdentity::new("protocol").class(class);
-        assert!(grant.is_for(&caller("toy"), 1, 253));
-        for (class, afi, protocol) in [("other", 1, 253), ("toy", 2, 253), ("toy", 1, 89), ("toy", 0, 253)] {
+        assert!(grant.is_for(&caller("igp"), 1, 253));
+        for (class, afi, protocol) in [("other", 1, 253), ("igp", 2, 253), ("igp", 1, 89), ("igp", 0, 253)] {
             assert!(!grant.is_for(&caller(class), afi, protocol), "{class} {afi} {protocol}");
         }
     }
@@ -309,22 +309,22 @@ mod tests {
         let six = vec![vec![0; 16]; 1];
         let many = vec![vec![224, 0, 0, 5]; MOST_GROUPS + 1];
         let wrong = [
-            Api { protocol: 6, ..toy() },
-            Api { protocol: 255, ..toy() },
-            Api { protocol: 256, ..toy() },
-            Api { afi: 3, ..toy() },
-            Api { hops: 0, ..toy() },
-            Api { hops: 256, ..toy() },
-            Api { groups: six, ..toy() },
-            Api { groups: many, ..toy() },
-            Api { groups: vec![vec![10, 0, 0, 1]], ..toy() },
+            Api { protocol: 6, ..igp() },
+            Api { protocol: 255, ..igp() },
+            Api { protocol: 256, ..igp() },
+            Api { afi: 3, ..igp() },
+            Api { hops: 0, ..igp() },
+            Api { hops: 256, ..igp() },
+            Api { groups: six, ..igp() },
+            Api { groups: many, ..igp() },
+            Api { groups: vec![vec![10, 0, 0, 1]], ..igp() },
         ];
         for grant in wrong {
             RawGrant::try_from(grant.clone()).expect_err(&format!("{grant:?}"));
         }
-        RawGrant::try_from(Api { groups: vec![vec![224, 0, 0, 5]; MOST_GROUPS], ..toy() }).expect("a grant");
-        grants(vec![toy(), Api { protocol: 89, ..toy() }, Api { class: "b".into(), ..toy() }])
+        RawGrant::try_from(Api { groups: vec![vec![224, 0, 0, 5]; MOST_GROUPS], ..igp() }).expect("a grant");
+        grants(vec![igp(), Api { protocol: 89, ..igp() }, Api { class: "b".into(), ..igp() }])
             .expect("three");
-        grants(vec![toy(), toy()]).expect_err("the same twice");
+        grants(vec![igp(), igp()]).expect_err("the same twice");
     }
 }

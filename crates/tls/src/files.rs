@@ -1,7 +1,11 @@
 //! Files that a configuration names: certificates, revocation lists and keys, in PEM or DER. What is wrong with one is said
 //! in words, without its name.
 
-use std::{io::Read, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 
 use x509_parser::{parse_x509_certificate, parse_x509_crl, x509::X509Version};
 
@@ -34,7 +38,15 @@ pub fn text(file: &Path) -> Result<Vec<u8>, String> {
     read(file)
 }
 
-/// The same of who may have signed others: authorities, and those that have signed themselves.
+/// What a file of text holds of which nobody has a say but root and the caller's user.
+///
+/// # Errors
+/// Those of [`text`], and that somebody else may have written it.
+pub fn trusted_text(file: &Path) -> Result<Vec<u8>, String> {
+    contents(holdfast_sys::file::open_trusted(file))
+}
+
+/// All certificates of a file of those who may have signed others: authorities, and those that have signed themselves.
 ///
 /// # Errors
 /// Those of [`certificates`], and that one of them can have signed none.
@@ -79,8 +91,12 @@ pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, Str
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
+    contents(holdfast_sys::file::open(file))
+}
+
+fn contents(file: io::Result<File>) -> Result<Vec<u8>, String> {
     let mut octets = Vec::new();
-    let file = holdfast_sys::file::open(file).map_err(|error| error.to_string())?;
+    let file = file.map_err(|error| error.to_string())?;
     file.take(LARGEST + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
     match octets.len() as u64 > LARGEST {
         true => Err(format!("it has more than {} MiB", LARGEST >> 20)),

@@ -71,6 +71,7 @@ pub static PROCESS: Process = Process {
     section: None,
     routing: None,
     shows: &[],
+    clears: &[],
 };
 
 /// The life of the process: until SIGTERM, the end of the keeper, or that of what it carries when it has retired.

@@ -1,6 +1,10 @@
 //! The process: what it is, what may be configured, and what it does.
 
-use std::{cell::RefCell, convert::Infallible, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+    rc::Rc,
+};
 
 use holdfast_config::{
     OwnSection,
@@ -26,6 +30,7 @@ pub static PROCESS: Process = Process {
     section: Some(OwnSection { key: "echo", table: &SECTION, check: None }),
     routing: None,
     shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
+    clears: &[Command { name: "answers", doc: "begins to count the answers anew" }],
 };
 
 static SECTION: Table = Table {
@@ -55,6 +60,7 @@ struct Row {
 #[derive(Default)]
 struct Echo {
     settings: RefCell<Option<Settings>>,
+    answers: Cell<usize>,
 }
 
 impl Configured for Echo {
@@ -74,7 +80,12 @@ impl Configured for Echo {
             settings.ok_or_else(|| XrlError::unavailable("it is not configured yet"))?;
         let said = if loud { word.to_uppercase() } else { word };
         let first = if command == "count" { times } else { 1 };
+        self.answers.update(|answers| answers + 1);
         Ok(Part::whole((first..=times).map(|number| Row { number, said: said.clone() }).collect()))
+    }
+
+    fn clear(&self, _: &str) -> Result<Vec<String>, XrlError> {
+        Ok(vec![format!("{} answers", self.answers.take())])
     }
 }
 

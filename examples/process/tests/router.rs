@@ -48,6 +48,16 @@ fn a_process_is_configured_asked_confined_and_started_again() -> Result<()> {
     let refused = router.show(&["ecco"]).expect_err("no such process").to_string();
     ensure!(refused.contains("unrecognized subcommand"), "{refused}");
 
+    // What it has counted is cleared by its own command.
+    let cleared = router.cli(&["clear", "echo", "answers"])?;
+    ensure!(
+        cleared.starts_with("cleared ") && cleared.contains("answers") && !cleared.contains(" 0 "),
+        "{cleared}"
+    );
+    ensure!(router.cli(&["clear", "echo"])? == "cleared 0 answers\n");
+    let refused = router.cli(&["clear", "echo", "letters"]).expect_err("no such command").to_string();
+    ensure!(refused.contains("there is: answers"), "{refused}");
+
     // A key that changes is told to the process that has it, and to no other.
     let pids = ["rib", "echo"].map(|name| router.pid(name).expect("it runs"));
     let louder = with(&ECHO.replace("times = 2", "loud = true"));

@@ -3,10 +3,11 @@
 use std::{fs, io::Write, path::PathBuf};
 
 use holdfast_api::manager::v1::{
-    CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest, Empty, HistoryReply,
+    self as api, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest, Empty, HistoryReply,
     ManagerClient, VersionRequest,
 };
-use holdfast_xrl::XrlError;
+use holdfast_config::{Descriptor, Schema};
+use holdfast_xrl::{ErrorKind, XrlError};
 
 use super::{Commit, candidate::Candidate};
 use crate::{
@@ -37,6 +38,23 @@ impl Remote {
 
     pub(super) fn running(&self) -> Result<ConfigurationReply, Failure> {
         self.ask(async |manager| manager.show_configuration(Empty {}).await)
+    }
+
+    /// What the configuration of the router may say: what `schema` says of every router, and what protocols of others have.
+    pub(super) fn schema(&self, schema: Schema) -> Result<Schema, Failure> {
+        schema.with(&self.descriptors()?).map_err(|full| Failure::Edit(full.to_string()))
+    }
+
+    /// The protocols of others in the configuration that runs, by name.
+    pub(crate) fn descriptors(&self) -> Result<Vec<(String, &'static Descriptor)>, Failure> {
+        let shown = self.ask(async |manager| match manager.show_descriptors(Empty {}).await {
+            // One of an earlier build has none.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            shown => shown.map(|reply| reply.descriptors),
+        })?;
+        let protocol =
+            |shown: api::Descriptor| Ok((shown.name, Descriptor::parse(&shown.text, "a descriptor")?));
+        shown.into_iter().map(protocol).collect::<Result<_, _>>().map_err(Failure::Wrong)
     }
 
     pub(super) fn version(&self, number: u64) -> Result<String, Failure> {

@@ -1,9 +1,13 @@
-//! `show NAME`: what a process answers about itself that has a section of the configuration of its own.
+//! `show NAME`, `clear NAME`: what a process answers about itself that has a section of the configuration of its own.
 
-use std::{fmt, io::Write, path::PathBuf};
+use std::{
+    fmt,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use clap::{CommandFactory, FromArgMatches, Parser, error::ErrorKind};
-use holdfast_api::process::v1::{ProcessClient, ShowRequest};
+use holdfast_api::process::v1::{ClearRequest, ProcessClient, ShowRequest};
 use holdfast_config::Schema;
 use serde::{
     Deserialize, Deserializer,
@@ -12,7 +16,8 @@ use serde::{
 use serde_json::Value;
 
 use crate::{
-    Commands, Failure, Options,
+    Commands, Failure, Options, Verb,
+    configure::Remote,
     json::line,
     router::{Router, answer},
     text::Table,
@@ -23,13 +28,13 @@ const MOST_ROWS: usize = 1 << 20;
 /// Octets of them.
 const MOST_OCTETS: usize = 512 << 20;
 
-/// What a process says of itself.
+/// What a process says of itself, or clears.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast show", no_binary_name = true, max_term_width = 100)]
+#[command(name = "holdfast", no_binary_name = true, max_term_width = 100)]
 struct Line {
     /// A process with a section of the configuration of its own.
     process: String,
-    /// What of it to show; its first command if left out.
+    /// What of it to show or clear; its first command if left out.
     command: Option<String>,
     /// Answer as JSON.
     #[arg(long)]
@@ -39,22 +44,39 @@ struct Line {
     runtime_dir: Option<PathBuf>,
 }
 
-/// Leaves the process and its command among the words; the options among them are taken.
+fn unrecognized(name: &str) -> String {
+    format!("unrecognized subcommand '{}'", harmless(name))
+}
+
+/// Whether a protocol could be called so. Those that a router has are known to that alone.
+fn may_be_protocol(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)
+}
+
+/// Leaves the process and its command among the words behind `verb`; the options among them are taken.
 ///
 /// # Errors
-/// No process of this build answers to the name, or the words behind it are too many.
+/// No process answers to the name, or the words behind it are too many.
 pub(crate) fn settle(
+    verb: Verb,
     words: &mut Vec<String>,
     schema: Schema,
     commands: &Commands<'_>,
     options: &mut Options,
 ) -> Result<(), clap::Error> {
-    if let Some(name) = words.first().filter(|name| !schema.has_section(name)) {
-        let text = format!("unrecognized subcommand '{}' (see `holdfast show --help`)\n", harmless(name));
+    if let Some(name) = words.first().filter(|name| !schema.has_section(name) && !may_be_protocol(name)) {
+        let text = format!("{} (see `holdfast {} --help`)\n", unrecognized(name), verb.word());
         return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, text));
     }
-    let known = words.first().map_or_else(String::new, |name| listed(&commands(name)));
-    let line = Line::command().after_help(known).try_get_matches_from(words.iter())?;
+    let known = match words.first() {
+        Some(name) if schema.has_section(name) => commands(verb, name),
+        Some(name) if words.iter().any(|word| HELP.contains(&word.as_str())) => {
+            described(&options.runtime_dir, verb, name).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
+    let line = Line::command().after_help(listed(&known)).try_get_matches_from(words.iter())?;
     let line = Line::from_arg_matches(&line)?;
     options.json |= line.json;
     options.runtime_dir = line.runtime_dir.unwrap_or_else(|| options.runtime_dir.clone());
@@ -62,8 +84,35 @@ pub(crate) fn settle(
     Ok(())
 }
 
-/// Commands as a help has them at its end.
-fn listed(commands: &[(&str, &str)]) -> String {
+/// Words that ask for help.
+const HELP: [&str; 2] = ["--help", "-h"];
+
+impl Verb {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Show => "show",
+            Self::Clear => "clear",
+        }
+    }
+}
+
+/// The commands of a protocol whose program a router has started, as its descriptor says; `None`: it is none, or no router
+/// says so.
+fn described(router: &Path, verb: Verb, name: &str) -> Option<Vec<(String, String)>> {
+    let descriptors = Remote::new(router.to_owned()).descriptors().ok()?;
+    let (_, descriptor) = descriptors.into_iter().find(|(described, _)| described == name)?;
+    let commands = match verb {
+        Verb::Show => &descriptor.shows,
+        Verb::Clear => &descriptor.clears,
+    };
+    Some(commands.iter().map(|command| (command.name.clone(), command.doc.clone())).collect())
+}
+
+/// Commands as a help has them at its end; nothing for none.
+fn listed(commands: &[(String, String)]) -> String {
+    if commands.is_empty() {
+        return String::new();
+    }
     let width = commands.iter().map(|(word, _)| word.len()).max().unwrap_or(0);
     let lines = commands.iter().map(|(word, shows)| format!("  {word:width$}  {shows}"));
     lines.fold("Commands:".to_owned(), |text, line| text + "\n" + &line)
@@ -96,6 +145,32 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
+/// The process that words name, and its command, if any.
+async fn find<'w>(
+    router: &Router,
+    words: &'w [String],
+) -> Result<(&'w str, &'w str, ProcessClient), Failure> {
+    let (name, command) = match words {
+        [name] => (name, ""),
+        [name, command] => (name, command.as_str()),
+        _ => return Err(Failure::NothingFound(unrecognized(&words.join(" ")))),
+    };
+    match router.client(name).await {
+        Err(Failure::NotRunning { .. }) => {
+            let text = format!("{}, and no process of this name runs", unrecognized(name));
+            Err(Failure::NothingFound(text))
+        }
+        found => Ok((name, command, found?)),
+    }
+}
+
+/// Has a process carry out one of its commands; what it has cleared.
+pub(crate) async fn clear(router: &Router, words: &[String]) -> Result<Vec<String>, Failure> {
+    let (_, command, client) = find(router, words).await?;
+    let cleared = answer(client.clear(ClearRequest { command: command.to_owned() })).await?.cleared;
+    Ok(cleared.iter().map(|text| harmless(text)).collect())
+}
+
 /// `words` are the process's name and, if any, a command of it.
 pub(super) async fn show(
     router: &Router,
@@ -103,18 +178,7 @@ pub(super) async fn show(
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let (name, command) = match words {
-        [name] => (name, ""),
-        [name, command] => (name, command.as_str()),
-        _ => return Err(Failure::NothingFound(format!("`show {}` is no command", words.join(" ")))),
-    };
-    let client: ProcessClient = match router.client(name).await {
-        Err(Failure::NotRunning { .. }) => {
-            let text = format!("`show {name}` is no command, and no process of this name runs");
-            return Err(Failure::NothingFound(text));
-        }
-        found => found?,
-    };
+    let (name, command, client) = find(router, words).await?;
     let mut replies = client.show(ShowRequest { command: command.to_owned() });
     let (mut rows, mut octets) = (Vec::new(), 0);
     while let Some(reply) = answer(replies.next()).await? {
@@ -190,22 +254,32 @@ mod tests {
         Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section, routing: None }])
     }
 
-    fn commands(process: &str) -> Vec<(&'static str, &'static str)> {
+    fn commands(verb: Verb, process: &str) -> Vec<(String, String)> {
         assert_eq!(process, "rip");
-        vec![("routes", "the routes"), ("interfaces", "where")]
+        let commands: &[_] = match verb {
+            Verb::Show => &[("routes", "the routes"), ("interfaces", "where")],
+            Verb::Clear => &[("counters", "all counters")],
+        };
+        commands.iter().map(|(name, doc)| ((*name).to_owned(), (*doc).to_owned())).collect()
     }
 
     #[test]
     fn options_behind_the_name_are_taken() {
         let mut options = Options { runtime_dir: "/run/a".into(), json: false };
         let mut words: Vec<_> = ["rip", "--json", "routes"].map(str::to_owned).into();
-        settle(&mut words, schema(), &commands, &mut options).expect("a command");
+        settle(Verb::Show, &mut words, schema(), &commands, &mut options).expect("a command");
         assert_eq!((words, options.json), (vec!["rip".to_owned(), "routes".to_owned()], true));
         let mut words: Vec<_> = ["rip", "--runtime-dir", "/run/b", "a", "b"].map(str::to_owned).into();
-        assert!(settle(&mut words, schema(), &commands, &mut options).is_err(), "a word too many");
-        let mut words = vec!["ripp".to_owned()];
-        let unknown = settle(&mut words, schema(), &commands, &mut options);
-        assert!(unknown.is_err_and(|error| error.exit_code() == 2));
+        assert!(
+            settle(Verb::Show, &mut words, schema(), &commands, &mut options).is_err(),
+            "a word too many"
+        );
+        let mut words = vec!["a-protocol".to_owned()];
+        settle(Verb::Clear, &mut words, schema(), &commands, &mut options).expect("the router knows");
+        let mut words = vec!["Rip".to_owned()];
+        let error =
+            settle(Verb::Clear, &mut words, schema(), &commands, &mut options).expect_err("nobody's name");
+        assert!(error.exit_code() == 2 && error.to_string().contains("holdfast clear --help"), "{error}");
     }
 
     #[test]
@@ -213,10 +287,13 @@ mod tests {
         let mut options = Options { runtime_dir: "/run/a".into(), json: false };
         for words in [["rip", "--help"], ["rip", "-h"]] {
             let mut words: Vec<_> = words.map(str::to_owned).into();
-            let help = settle(&mut words, schema(), &commands, &mut options).expect_err("help");
+            let help = settle(Verb::Show, &mut words, schema(), &commands, &mut options).expect_err("help");
             assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0));
             let help = help.to_string();
             assert!(help.ends_with("Commands:\n  routes      the routes\n  interfaces  where\n"), "{help}");
         }
+        let mut words: Vec<_> = ["rip", "-h"].map(str::to_owned).into();
+        let help = settle(Verb::Clear, &mut words, schema(), &commands, &mut options).expect_err("help");
+        assert!(help.to_string().ends_with("Commands:\n  counters  all counters\n"), "{help}");
     }
 }

@@ -621,6 +621,17 @@ impl ManagerServer for Manager {
         Ok(diff)
     }
 
+    async fn show_descriptors(
+        &self,
+        _: &CallContext,
+        _: manager::Empty,
+    ) -> Result<manager::ShowDescriptorsReply, XrlError> {
+        let text = "does = \"tries\"\ndoc = \"A toy.\"\nprogram = \"/bin/true\"\n[[key]]\nname = \"word\"\n\
+            type = \"text\"\ndoc = \"a word of it\"\n";
+        let toy = manager::Descriptor { name: "toy".to_owned(), text: text.to_owned() };
+        Ok(manager::ShowDescriptorsReply { descriptors: vec![toy] })
+    }
+
     async fn show_configuration(
         &self,
         _: &CallContext,

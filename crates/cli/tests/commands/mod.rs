@@ -526,6 +526,29 @@ fn a_manager_that_goes_away_is_no_answer() {
 }
 
 #[test]
+fn a_descriptor_is_checked_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = fake::Directory::new();
+    let file = directory.path().join("toy.toml");
+    let check = |text: &str, mode| {
+        std::fs::write(&file, text).expect("writes");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("changes");
+        let mut out = Vec::new();
+        let line = Line::parse(&format!("check --descriptor {}", file.display())).expect("parses");
+        let done = line.run_on(holdfast_config::Schema::new([]), &mut out);
+        (done, String::from_utf8(out).expect("is text"))
+    };
+    let right = "does = \"says hello\"\ndoc = \"A toy.\"\nprogram = \"/bin/true\"\n";
+    let (done, text) = check(right, 0o644);
+    assert!(done.is_ok() && text.ends_with("toy.toml: no errors\n") && !text.contains("note"), "{text}");
+    let (done, text) = check(right, 0o666);
+    assert!(done.is_ok() && text.starts_with("note: the router would refuse it: others"), "{text}");
+    let wrong = check(&right.replace("program", "porgram"), 0o644).0.expect_err("is wrong").to_string();
+    assert!(wrong.contains("toy.toml:3:1") && wrong.contains("did you mean `program`?"), "{wrong}");
+    assert!(Line::parse("check").is_err() && Line::parse("check -c a --descriptor b").is_err());
+}
+
+#[test]
 fn check_reports_faults_as_text_or_json() {
     let directory = fake::Directory::new();
     let file = directory.path().join("router.toml");

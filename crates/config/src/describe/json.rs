@@ -6,10 +6,21 @@ use super::{Default, Key, Table, Type};
 
 /// The JSON schema (draft 7) of a configuration file.
 pub fn json_schema(file: &Table) -> Value {
-    let mut schema = table(file);
+    // Tables are like those that every router has.
+    titled("Holdfast configuration", file, &crate::keys::FILE)
+}
+
+/// The JSON schema (draft 7) of a descriptor.
+pub fn descriptor_schema() -> Value {
+    titled("Holdfast protocol descriptor", &crate::FORMAT, &crate::FORMAT)
+}
+
+/// The schema of a file; tables that are like others are like those of `root`.
+fn titled(title: &str, file: &Table, root: &Table) -> Value {
+    let mut schema = table(file, root);
     let head = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "Holdfast configuration",
+        "title": title,
     });
     if let (Some(schema), Value::Object(head)) = (schema.as_object_mut(), head) {
         schema.extend(head);
@@ -17,12 +28,12 @@ pub fn json_schema(file: &Table) -> Value {
     schema
 }
 
-fn table(table: &Table) -> Value {
+fn table(table: &Table, root: &Table) -> Value {
     let required: Vec<_> = table.keys.iter().filter(|key| key.default == Default::Required).collect();
     let mut schema = json!({
         "type": "object",
         "additionalProperties": false,
-        "properties": table.keys.iter().map(|key| (key.name.to_owned(), property(key))).collect::<Map<_, _>>(),
+        "properties": table.keys.iter().map(|key| (key.name.to_owned(), property(key, root))).collect::<Map<_, _>>(),
     });
     if !required.is_empty() {
         schema["required"] = required.iter().map(|key| key.name).collect();
@@ -30,8 +41,8 @@ fn table(table: &Table) -> Value {
     schema
 }
 
-fn property(key: &Key) -> Value {
-    let mut schema = value(&key.value);
+fn property(key: &Key, root: &Table) -> Value {
+    let mut schema = value(&key.value, root);
     schema["description"] = description(key).into();
     if let Default::Is(default) = key.default
         && let Some(default) = toml_value(default)
@@ -56,8 +67,8 @@ fn toml_value(text: &str) -> Option<Value> {
 }
 
 /// Where the schema of the table is that the key of this name holds, as in `policy.term.then`.
-fn pointer(key: &str) -> String {
-    let (mut pointer, mut table) = (String::from("#"), &crate::keys::FILE);
+fn pointer(key: &str, root: &Table) -> String {
+    let (mut pointer, mut table) = (String::from("#"), root);
     for name in key.split('.') {
         let Some(key) = table.key(name) else { break };
         pointer += &format!("/properties/{name}");
@@ -74,7 +85,7 @@ fn pointer(key: &str) -> String {
     pointer
 }
 
-fn value(of: &Type) -> Value {
+fn value(of: &Type, root: &Table) -> Value {
     match of {
         Type::Bool => json!({ "type": "boolean" }),
         Type::Number(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
@@ -87,12 +98,12 @@ fn value(of: &Type) -> Value {
         ] }),
         Type::Name(..) => json!({ "type": "string" }),
         Type::List(of) => {
-            let one = value(of);
+            let one = value(of, root);
             json!({ "anyOf": [{ "type": "array", "items": one }, one] })
         }
-        Type::Either(types) => json!({ "anyOf": types.iter().map(value).collect::<Vec<_>>() }),
+        Type::Either(types) => json!({ "anyOf": types.iter().map(|of| value(of, root)).collect::<Vec<_>>() }),
         Type::Moded(of) => {
-            let one = value(of);
+            let one = value(of, root);
             // What the lists hold is said once, for the list without a table.
             let modes = super::MODES.names().map(|mode| (mode.to_owned(), json!({})));
             let modes = json!({
@@ -102,11 +113,11 @@ fn value(of: &Type) -> Value {
             });
             json!({ "anyOf": [{ "type": "array", "items": one }, one, modes] })
         }
-        Type::Table(of) => table(of),
-        Type::Like(_, key) => json!({ "$ref": pointer(key) }),
-        Type::Tables(of, _) => json!({ "type": "array", "items": table(of) }),
+        Type::Table(of) => table(of, root),
+        Type::Like(_, key) => json!({ "$ref": pointer(key, root) }),
+        Type::Tables(of, _) => json!({ "type": "array", "items": table(of, root) }),
         Type::Templates(of, key) => {
-            let place = format!("{}/properties", pointer(key));
+            let place = format!("{}/properties", pointer(key, root));
             let key = |key: &Key| (key.name.to_owned(), json!({ "$ref": format!("{place}/{}", key.name) }));
             json!({ "type": "array", "items": {
                 "type": "object",

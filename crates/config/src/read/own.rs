@@ -182,7 +182,7 @@ fn one(of: &Type, found: &Spanned<DeValue<'_>>, known: &Known<'_, '_>) -> Result
 
 impl Form {
     /// Whether a text is one.
-    fn fits(self, text: &str) -> bool {
+    pub(crate) fn fits(self, text: &str) -> bool {
         match self {
             Self::Address => text.parse::<std::net::IpAddr>().is_ok(),
             Self::Prefix => text.parse::<holdfast_types::Prefix>().is_ok(),

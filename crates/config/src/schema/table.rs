@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::Descriptor;
+
 /// The forwarding engine abstraction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Fea {
@@ -128,12 +130,14 @@ pub enum StaticTarget {
     Blackhole,
 }
 
-/// A protocol in a process that somebody else starts: it connects to the socket `protocol-NAME.sock`.
+/// A protocol of others. Without a descriptor somebody else starts it, and it connects to the socket `protocol-NAME.sock`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Protocol {
     /// The class it is, and the name of its routes.
     pub name: String,
-    /// Administrative distance of its routes; 120 by default.
+    /// What describes it, for the router to start it if its section is there.
+    pub descriptor: Option<&'static Descriptor>,
+    /// Administrative distance of its routes; 120 by default. With a descriptor it is among those of `[rib]`.
     pub distance: u8,
     /// Who owns the socket, as a name or a number; the user that runs the router by default.
     pub user: Option<String>,

@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn only_processes_of_ours_have_sockets() {
         let section = section();
-        let granted = raw([("ospf", &section), ("toy", &section)].into_iter(), None, |name| name == "ospf");
+        let granted = raw([("ospf", &section), ("igp", &section)].into_iter(), None, |name| name == "ospf");
         let descriptors = |class: &str| granted.iter().find(|grant| grant.class == class)?.descriptors.into();
-        assert_eq!((descriptors("ospf"), descriptors("toy")), (Some(true), Some(false)));
+        assert_eq!((descriptors("ospf"), descriptors("igp")), (Some(true), Some(false)));
     }
 }

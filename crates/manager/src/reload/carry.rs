@@ -21,7 +21,7 @@ use crate::{
     configure::{self, CONFIGURE_LIMIT, Message},
     logging,
     manager::Manager,
-    protocols, read,
+    outsiders, protocols, read,
     replacement::{self, CARRIES, Replacement},
     sandbox::sandbox,
     tcp,
@@ -189,6 +189,7 @@ impl Change<'_> {
 /// The processes that run and have to be others, in the order in which they are replaced; the manager itself is the last.
 pub(super) fn replaced(manager: &Manager, old: &Config, new: &Config) -> Vec<&'static str> {
     let names = manager.processes.as_replaced().map(|process| process.name);
+    let names = names.chain(outsiders::names(new));
     let running = names.filter(|name| manager.pid(name).is_some()).chain([MANAGER]);
     running.filter(|name| is_replaced(name, old, new)).collect()
 }

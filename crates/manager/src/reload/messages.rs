@@ -10,6 +10,7 @@ use super::sessions::with_other_sockets;
 use crate::{
     apart::apart,
     configure::{self, Message, Part},
+    outsiders,
     whereabouts::site,
 };
 
@@ -83,7 +84,7 @@ fn without_those_that_move(config: &Config, next: &Config) -> Config {
 fn differing(processes: &Processes, old: &Config, new: &Config) -> Result<Messages, XrlError> {
     let refit = with_other_sockets(old, new);
     let mut differing = Vec::new();
-    for name in in_turn(processes) {
+    for name in in_turn(processes).chain(outsiders::names(new)) {
         let (before, after) = (configure::parts(name, old)?, configure::parts(name, new)?);
         // What the door keeps, for all tables alike, it uses from its next configuration on.
         let is_known = |part: &Part| before.iter().any(|message| message.part == *part);

@@ -4,11 +4,10 @@ use libc::*;
 
 use super::Call::{self, Any, OneOf, Own, SocketOption, StreamPair, With, Without};
 
-/// Memory (none of it executable), threads, time, and the end.
+/// Memory, threads, time, and the end.
 #[rustfmt::skip]
 pub(super) const RUNTIME: &[Call] = &[
     Any(SYS_brk), Any(SYS_munmap), Any(SYS_mremap), Any(SYS_madvise),
-    Without(SYS_mmap, 2, PROT_EXEC as u32), Without(SYS_mprotect, 2, PROT_EXEC as u32),
     Any(SYS_futex), Any(SYS_sched_yield), Any(SYS_sched_getaffinity), Any(SYS_set_robust_list), Any(SYS_rseq),
     Any(SYS_membarrier), Any(SYS_getcpu), With(SYS_clone, 0, CLONE_THREAD as u32),
     // Another filter answers that there is none.
@@ -20,6 +19,30 @@ pub(super) const RUNTIME: &[Call] = &[
     Any(SYS_getpid), Any(SYS_getppid), Any(SYS_gettid), Any(SYS_getuid), Any(SYS_geteuid), Any(SYS_getgid), Any(SYS_getegid),
     Any(SYS_getrandom), Any(SYS_getrusage), Any(SYS_sysinfo), Any(SYS_uname), Own(SYS_prlimit64),
     OneOf(SYS_prctl, 0, &[PR_SET_NAME as u32, PR_GET_NAME as u32, PR_SET_VMA as u32]),
+];
+
+/// Memory that is not executed.
+pub(super) const DATA: &[Call] =
+    &[Without(SYS_mmap, 2, PROT_EXEC as u32), Without(SYS_mprotect, 2, PROT_EXEC as u32)];
+
+/// Another program in the place of this one: it is loaded with its libraries, and reads files, as far as Landlock lets it.
+/// `clone` is that of threads, so that no process stands beside it.
+#[rustfmt::skip]
+pub(super) const PROGRAM: &[Call] = &[
+    Any(SYS_execve), Any(SYS_mmap), Any(SYS_mprotect), Any(SYS_set_tid_address), Any(SYS_getrlimit),
+    #[cfg(target_arch = "x86_64")] Any(SYS_arch_prctl),
+    Any(SYS_openat), Any(SYS_newfstatat), Any(SYS_statx), Any(SYS_faccessat), Any(SYS_faccessat2), Any(SYS_getdents64),
+    Any(SYS_readlinkat), Any(SYS_getcwd), Any(SYS_pread64), Any(SYS_umask),
+    #[cfg(target_arch = "x86_64")] Any(SYS_open),
+    #[cfg(target_arch = "x86_64")] Any(SYS_stat),
+    #[cfg(target_arch = "x86_64")] Any(SYS_lstat),
+    #[cfg(target_arch = "x86_64")] Any(SYS_access),
+    #[cfg(target_arch = "x86_64")] Any(SYS_readlink),
+    Any(SYS_pselect6), Any(SYS_epoll_pwait2), Any(SYS_dup3), Any(SYS_pipe2),
+    #[cfg(target_arch = "x86_64")] Any(SYS_select),
+    #[cfg(target_arch = "x86_64")] Any(SYS_dup2),
+    Any(SYS_timerfd_create), Any(SYS_timerfd_settime), Any(SYS_timerfd_gettime), Any(SYS_times),
+    Any(SYS_getresuid), Any(SYS_getresgid), Any(SYS_getgroups), Any(SYS_getpgid), Any(SYS_getsid), Any(SYS_capget),
 ];
 
 /// What is done with descriptors: channels of XRL, the log.

@@ -1,0 +1,288 @@
+//! Descriptors of protocols of others, alone and in a configuration.
+
+use std::{cell::RefCell, net::IpAddr, time::Duration};
+
+use holdfast_config::{
+    Config, Datagrams, Descriptor, Diagnostic, Diagnostics, Holds, LONGEST_DESCRIPTOR, RawIp,
+    describe::{Default, Form, Key, Type},
+    parse_with,
+    schema::Size,
+};
+use holdfast_types::Afi;
+use serde_json::json;
+
+use super::schema;
+
+const TOY: &str = r#"does = "says hello"
+doc = "A protocol that says hello."
+program = "/usr/bin/python3"
+arguments = ["/opt/toy/toy.py"]
+reads = ["/opt/toy"]
+distance = 130
+memory = "128 MiB"
+hang-limit = 5
+
+[[datagrams]]
+port = 5355
+group = "224.0.0.120"
+
+[[key]]
+name = "word"
+type = "text"
+required = true
+doc = "what it says"
+
+[[key]]
+name = "speeds"
+type = "word"
+words = ["fast", "slow"]
+list = true
+default = ["slow"]
+doc = "how"
+
+[[key]]
+name = "interface"
+type = "tables"
+doc = "Where it speaks."
+key = [
+  { name = "name", type = "interface", required = true, doc = "its name" },
+  { name = "vrf", type = "vrf", doc = "the VRF that it is in" },
+  { name = "cost", type = "number", range = [1, 15], default = 1, doc = "what it adds" },
+]
+
+[[show]]
+name = "neighbors"
+doc = "who has said hello"
+
+[[raw]]
+family = "ipv4"
+protocol = 89
+groups = ["224.0.0.5"]
+"#;
+
+const ROUTER: &str = r#"[router]
+id = "10.0.0.1"
+asn = 65001
+[[protocol]]
+name = "toy"
+descriptor = "toy.toml"
+"#;
+
+const SECTION: &str = "[toy]\nword = \"hello\"\n[[toy.interface]]\nname = \"eth1\"\n";
+
+fn with_descriptor(text: &str, descriptor: &str) -> Result<Config, Diagnostics> {
+    let read = |name: &str, holds: Holds<'_>| match (name, holds) {
+        ("toy.toml" | "other.toml", Holds::Descriptor) => Ok(vec![descriptor.as_bytes().to_vec()]),
+        other => Err(format!("{other:?} is not there")),
+    };
+    parse_with(text, "router.toml", schema(), &read)
+}
+
+fn faults(wrong: Result<Config, Diagnostics>) -> Vec<String> {
+    let say = |fault: &Diagnostic| {
+        let more = [&fault.expected, &fault.hint]
+            .map(|part| part.as_ref().map_or(String::new(), |part| format!(" | {part}")));
+        format!("{}:{}: {}{}", fault.file, fault.line, fault.message, more.concat())
+    };
+    wrong.err().map(|wrong| wrong.iter().map(say).collect()).unwrap_or_default()
+}
+
+#[test]
+fn a_section_has_the_rows_of_its_descriptor() {
+    let config = with_descriptor(&format!("{ROUTER}{SECTION}"), TOY).expect("no errors");
+    let section = &config.sections["toy"];
+    let expected = json!({
+        "word": "hello", "speeds": ["slow"], "interface": [{ "name": "eth1", "cost": 1 }],
+    });
+    assert_eq!(serde_json::Value::from(section.values.clone()), expected);
+    assert!(section.interfaces.contains(&(None, "eth1".into())));
+    let group = "224.0.0.120".parse::<IpAddr>().expect("an address");
+    let routing = section.routing.expect("it routes");
+    assert_eq!((routing.distance, routing.datagrams), (130, &[Datagrams { port: 5355, group, hops: 1 }][..]));
+    let raw = RawIp { afi: Afi::IPV4, protocol: 89, groups: routing.raw[0].groups, hops: 1 };
+    assert_eq!((routing.raw, routing.raw[0].groups.len()), (&[raw][..], 1));
+    assert_eq!(config.rib.distance.processes["toy"], 130);
+    assert_eq!(config.sandbox.limits_of("toy").memory.map(Size::octets), Some(128 << 20));
+    let (name, descriptor) = config.described().next().expect("it is described");
+    assert_eq!((name, descriptor.hang_limit), ("toy", Some(Duration::from_secs(5))));
+    assert!(config.notes().is_empty());
+}
+
+#[test]
+fn what_the_router_says_of_processes_it_says_of_a_protocol() {
+    let more = "[rib.distance]\ntoy = 90\n[log.process]\ntoy = \"debug\"\n[sandbox.limits.toy]\ncpu = 20\n\
+        [bgp]\n[[bgp.redistribute]]\nfrom = \"toy\"\npolicy = \"accept-all\"\n";
+    let config = with_descriptor(&format!("{ROUTER}{SECTION}{more}"), TOY).expect("no errors");
+    assert_eq!(config.rib.distance.processes["toy"], 90);
+    let limits = config.sandbox.limits_of("toy");
+    assert_eq!((limits.cpu, limits.memory.map(Size::octets)), (Some(20), Some(128 << 20)));
+    assert!(config.log.filter().contains("toy=debug"));
+}
+
+#[test]
+fn without_its_section_a_protocol_does_not_run() {
+    let config = with_descriptor(ROUTER, TOY).expect("no errors");
+    assert_eq!((config.described().count(), config.sections.len()), (0, 0));
+    assert_eq!(config.notes(), ["protocol `toy` does not run: there is no [toy]"]);
+}
+
+#[test]
+fn wrong_keys_are_found_by_the_rows() {
+    let wrong = |section: &str| faults(with_descriptor(&format!("{ROUTER}[toy]\n{section}"), TOY));
+    let expected =
+        "router.toml:8: unknown key `wrod` in toy | one of word, speeds, interface | did you mean `word`?";
+    assert_eq!(wrong("wrod = \"x\"\nword = \"y\"\n"), [expected]);
+    let expected = "router.toml:11: the number is out of range | 1 to 15";
+    assert_eq!(wrong("word = \"x\"\n[[toy.interface]]\nname = \"eth1\"\ncost = 16\n"), [expected]);
+    assert_eq!(wrong(""), ["router.toml:7: toy needs `word` | `word` = text"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_descriptor_is_shown_in_its_own_file() {
+    let descriptor = TOY.replace("type = \"text\"", "type = \"txet\"");
+    let found = faults(with_descriptor(&format!("{ROUTER}{SECTION}"), &descriptor));
+    let types = "one of bool, number, word, text, address, prefix, interface, asn, policy, vrf, protocol, table, tables";
+    assert_eq!(found, [format!("toy.toml:16: there is no type `txet` | {types} | did you mean `text`?")]);
+    let unread =
+        parse_with(&format!("{ROUTER}{SECTION}"), "router.toml", schema(), &|_, _| Err("no".to_owned()));
+    assert_eq!(faults(unread), ["router.toml:6: toy.toml: no"]);
+    // Where files are not read, nothing of it is known, and nothing is wrong.
+    let unread = holdfast_config::parse(&format!("{ROUTER}{SECTION}"), "router.toml", schema());
+    assert_eq!(faults(unread), [""; 0]);
+}
+
+#[test]
+fn every_check_of_a_descriptor_points_at_its_text() {
+    let key = |more: &str| format!("[[key]]\nname = \"last\"\ndoc = \"d\"\n{more}");
+    let deep = |depth: usize| {
+        let inner = "{ name = \"name\", type = \"bool\", doc = \"d\" }".to_owned();
+        (0..depth).fold(inner, |inner, _| {
+            format!("{{ name = \"name\", type = \"table\", doc = \"d\", key = [{inner}] }}")
+        })
+    };
+    let cases = [
+        (TOY.replace("does = \"says hello\"", ""), 0, "the file needs `does`"),
+        (TOY.replace("\"says hello\"", "\"says\\nhello\""), 1, "`does` is no line of text"),
+        (TOY.replace("\"/usr/bin/python3\"", "\"python3\""), 3, "`python3` is no absolute path"),
+        (TOY.replace("[\"/opt/toy\"]", "\"toy\""), 5, "`toy` is no absolute path"),
+        (TOY.replace("[\"/opt/toy/toy.py\"]", "[\"a\\u0000b\"]"), 4, "there is a zero in it"),
+        (TOY.replace("224.0.0.120", "10.0.0.1"), 12, "10.0.0.1 is no multicast group"),
+        (TOY.replace("5355", "0"), 11, "port 0 is no port to listen at"),
+        (TOY.replace("\"word\"\ntype", "\"Word\"\ntype"), 15, "`Word` is no name"),
+        (TOY.replace("\"speeds\"", "\"word\""), 21, "key `word` is already on line 15"),
+        (TOY.replace("[\"slow\"]", "[\"slwo\"]"), 25, "the key does not take this value"),
+        (TOY.replace("default = 1,", "default = 16,"), 35, "the key does not take this value"),
+        (TOY.replace("[1, 15]", "[15, 1]"), 35, "this is no range"),
+        (TOY.replace("words = [\"fast\", \"slow\"]\n", ""), 20, "[[key]] needs `words`"),
+        (
+            TOY.replace("required = true\n", "required = true\ndefault = \"x\"\n"),
+            18,
+            "a key that is required has no default",
+        ),
+        (TOY.replace("required = true\n", "range = [1, 2]\n"), 17, "`range` is for keys of type `number`"),
+        (
+            TOY.replace("{ name = \"name\",", "{ name = \"link\","),
+            28,
+            "the tables have no key `name` that names them",
+        ),
+        (format!("{TOY}{}", key("type = \"table\"\n")), 46, "[[key]] needs `key`"),
+        (
+            format!(
+                "{TOY}{}",
+                key(
+                    "type = \"tables\"\nlist = true\nkey = [{ name = \"name\", type = \"bool\", doc = \"d\" }]\n"
+                )
+            ),
+            50,
+            "a list of tables is of the type `tables`",
+        ),
+        (
+            format!("{TOY}{}", key(&format!("type = \"table\"\nkey = [{}]\n", deep(3)))),
+            50,
+            "tables are at most 4 deep",
+        ),
+        (
+            format!("{TOY}{}", key("type = \"vrf\"\ndefault = \"blue\"\n")),
+            50,
+            "the key does not take this value",
+        ),
+        (format!("{TOY}#{}", "x".repeat(LONGEST_DESCRIPTOR)), 1, "this is too long for a descriptor"),
+        (TOY.replace("distance", "distence"), 6, "unknown key `distence` in the file"),
+        (TOY.replace("\nname = \"neighbors\"", "\nname = \"a b\""), 39, "`a b` is no name"),
+        (TOY.replace("protocol = 89", "protocol = 6"), 44, "packets of protocol number 6 are not relayed"),
+        (TOY.replace("\"ipv4\"", "\"ipv6\""), 45, "224.0.0.5 is no multicast group of the family"),
+        (
+            format!("{TOY}[[raw]]\nfamily = \"ipv4\"\nprotocol = 89\n"),
+            48,
+            "protocol number `89 of ipv4` is already on line 44",
+        ),
+        (
+            TOY.replace("[\"224.0.0.5\"]", &format!("[{}]", "\"224.0.0.5\", ".repeat(17))),
+            45,
+            "there are too many",
+        ),
+    ];
+    for (text, line, message) in cases {
+        let wrong = Descriptor::parse(&text, "toy.toml").expect_err(message);
+        let found: Vec<_> = wrong.iter().map(|fault| (fault.line, fault.message.as_str())).collect();
+        let line = line.max(1);
+        assert_eq!(found, [(line, message)], "{text}");
+    }
+    let fits = format!("{TOY}{}", key(&format!("type = \"table\"\nkey = [{}]\n", deep(2))));
+    Descriptor::parse(&fits, "toy.toml").expect("four deep");
+}
+
+#[test]
+fn a_descriptor_is_kept_once_for_each_text() {
+    let [first, second] = ["a", "b"].map(|file| Descriptor::parse(TOY, file).expect("no errors"));
+    assert!(std::ptr::eq(first, second));
+    let rows: Vec<_> = first.section.names().collect();
+    assert_eq!(rows, ["word", "speeds", "interface"]);
+    let Some(Key { value: Type::Tables(table, "name"), .. }) = first.section.key("interface") else {
+        panic!("tables")
+    };
+    assert!(matches!(table.keys[0].value, Type::Form(Form::Interface)));
+    assert_eq!(table.keys[2].default, Default::Is("1"));
+    let (schema, toy) = (schema(), [("toy".to_owned(), first)]);
+    let file = || std::ptr::from_ref(schema.with(&toy).expect("there is room").file());
+    assert_eq!(file(), file(), "and so is what follows from it");
+}
+
+#[test]
+fn a_described_protocol_has_what_processes_have_and_nothing_of_a_socket() {
+    let with = |rest: &str| faults(with_descriptor(&format!("{ROUTER}{rest}"), TOY));
+    let hint = "another one is set in [rib.distance]";
+    assert_eq!(with("distance = 3\n"), [format!("router.toml:7: the descriptor says the distance | {hint}")]);
+    let found = with("user = \"toy\"\n");
+    assert!(found.len() == 1 && found[0].contains("`user` is of a socket"), "{found:?}");
+    let found = with("[sandbox]\nfirst-user = 0\n");
+    assert!(
+        found.len() == 1 && found[0].contains("there is no user that its program could run as"),
+        "{found:?}"
+    );
+    let other = "[[protocol]]\nname = \"other\"\ndescriptor = \"other.toml\"\n";
+    assert_eq!(with(other), [""; 0], "their names make different users");
+    let same = TOY.replace("distance = 130", "user = 3");
+    let found = faults(with_descriptor(&format!("{ROUTER}{other}"), &same));
+    let expected = "router.toml:9: `toy` and `other` would run as one user | give one of them another `user` in its descriptor";
+    assert_eq!(found, [expected]);
+    for taken in ["bgp", "policy", "router", "socket"] {
+        let text = ROUTER.replace("\"toy\"", &format!("\"{taken}\""));
+        let found = faults(with_descriptor(&text, TOY));
+        assert_eq!(
+            found,
+            [format!("router.toml:5: `{taken}` is the name of a part of this router | another name")]
+        );
+    }
+}
+
+#[test]
+fn each_file_is_read_as_one_of_which_nobody_else_has_a_say() {
+    let asked = RefCell::new(Vec::new());
+    let read = |name: &str, holds: Holds<'_>| {
+        asked.borrow_mut().push((name.to_owned(), matches!(holds, Holds::Descriptor)));
+        Ok(vec![TOY.as_bytes().to_vec()])
+    };
+    parse_with(ROUTER, "router.toml", schema(), &read).expect("no errors");
+    assert_eq!(asked.into_inner(), [("toy.toml".to_owned(), true)]);
+}

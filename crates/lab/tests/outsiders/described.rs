@@ -1,0 +1,359 @@
+//! A protocol by its descriptor alone: `examples/hello-protocol`, copied to a directory of its own, at two routers.
+//!
+//! ```text
+//!  near (10.0.1.1) ──n1── far (10.0.1.2)
+//!    hello: 198.51.100.0/24   hello: 198.51.101.0/24
+//! ```
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    kernel::Monitor,
+    netns::output,
+    router::{Files, Router, binary},
+    topology::Star,
+    wait,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{LIMIT, examples, in_kernel, python, until_kernel};
+
+/// What is installed of a protocol, outside of this repository, and of the router's directories.
+struct Installed(PathBuf);
+
+impl Installed {
+    fn new() -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("holdfast-hello-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let installed = Self(std::env::temp_dir().join(name));
+        fs::create_dir_all(&installed.0)?;
+        fs::set_permissions(&installed.0, fs::Permissions::from_mode(0o755))?;
+        Ok(installed)
+    }
+
+    fn put(&self, name: &str, text: &str) -> Result<String> {
+        let file = self.0.join(name);
+        fs::write(&file, text)?;
+        Ok(file.to_str().context("a path of text")?.to_owned())
+    }
+
+    /// `hello.py` with what it needs, and its descriptor.
+    fn hello() -> Result<(Self, Files)> {
+        let installed = Self::new()?;
+        for name in ["hello-protocol/hello.py", "python/holdfast_xrl.py"] {
+            let from = examples().join(name);
+            fs::copy(&from, installed.0.join(from.file_name().context("a name")?))?;
+        }
+        // It may start no compiler.
+        let compile = "import sys, holdfast_xrl as xrl\n\
+            open(sys.argv[2], 'wb').write(xrl.compile_protos(sys.argv[1]).SerializeToString())";
+        let mut command = Command::new(python());
+        command.args(["-c", compile]).arg(examples().join("../api")).arg(installed.0.join("interfaces.fds"));
+        output(command.current_dir(&installed.0))?;
+        let place = installed.0.to_str().context("a path of text")?;
+        let descriptor = fs::read_to_string(examples().join("hello-protocol/hello.toml"))?;
+        let descriptor = descriptor.replace("/opt/hello", place).replace("/usr/bin/python3", &python());
+        Ok((installed, Files::from([("hello.toml".to_owned(), descriptor)])))
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const ROUTER: &str = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n";
+const DESCRIBED: &str = "[[protocol]]\nname = \"hello\"\ndescriptor = \"hello.toml\"\n";
+
+fn configuration(word: &str, network: &str) -> String {
+    format!(
+        "{ROUTER}[rib]\nstale-time = 20\n{DESCRIBED}[hello]\nword = \"{word}\"\ninterval = 1\n\
+        networks = [\"{network}\"]\n[[hello.interface]]\nname = \"n1\"\ncost = 7\n"
+    )
+}
+
+const NEAR: &str = "198.51.100.0/24";
+const FAR: &str = "198.51.101.0/24";
+
+/// Two routers that have said hello to each other.
+fn two(files: &Files) -> Result<(Star, Router, Router)> {
+    let star = Star::new(1)?;
+    let near = Router::start_with_files(&star.router, &configuration("near", NEAR), files)?;
+    let far = Router::start_with_files(star.neighbor(1), &configuration("far", FAR), files)?;
+    let by = |way: &'static str| move |route: Option<&str>| route.is_some_and(|route| route.contains(way));
+    until_kernel(&star.router, FAR, by("via 10.0.1.2")).with_context(|| near.log_tail())?;
+    until_kernel(star.neighbor(1), NEAR, by("via 10.0.1.1")).with_context(|| far.log_tail())?;
+    Ok((star, near, far))
+}
+
+fn process(router: &Router) -> Result<Value> {
+    Ok(router.show(&["processes"])?["hello"].clone())
+}
+
+/// Another one that runs in the place of this one.
+fn until_another(router: &Router, before: Pid) -> Result<Pid> {
+    wait::until("another hello", LIMIT, || {
+        let shown = process(router).map_err(|error| error.to_string())?;
+        match router.pid("hello") {
+            Ok(pid) if pid != before && shown["state"] == "running" => Ok(pid),
+            _ => Err(shown.to_string()),
+        }
+    })
+    .with_context(|| router.log_tail())
+}
+
+fn until_word(router: &Router, word: &str) -> Result<()> {
+    wait::until("a neighbor's word", LIMIT, || match router.show(&["hello", "neighbors"]) {
+        Ok(shown) if shown[0]["neighbor"] == word => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+}
+
+#[test]
+fn a_protocol_lives_by_its_descriptor_alone() -> Result<()> {
+    let (_installed, files) = Installed::hello()?;
+    let (star, near, far) = two(&files)?;
+
+    // It is nobody, and has a way to the keeper and nothing else.
+    let pid = near.pid("hello")?;
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()))?;
+    for line in
+        ["Uid:\t60987\t60987\t60987\t60987\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "Seccomp:\t2\n"]
+    {
+        ensure!(status.contains(line), "{status}");
+    }
+    let shown = process(&near)?;
+    ensure!(shown["user"] == 60_987 && shown["memoryLimitBytes"] == 256 << 20, "{shown}");
+
+    // It is an origin, and answers for itself.
+    let route = near.cli(&["show", "route", FAR])?;
+    ensure!(
+        route.contains("hello") && route.contains("130/7") && route.contains("10.0.1.2 via n1"),
+        "{route}"
+    );
+    let networks = near.show(&["hello", "networks"])?;
+    ensure!(
+        networks
+            == serde_json::json!([{ "network": FAR, "address": "10.0.1.2", "interface": "n1", "cost": 7 }])
+    );
+    ensure!(
+        near.cli(&["show", "hello"])?.contains("Neighbor"),
+        "the first command is that of the name alone"
+    );
+    ensure!(
+        near.cli(&["show", "hello", "--help"])?.ends_with("networks   the networks that neighbors lead to\n")
+    );
+    ensure!(
+        near.cli(&["clear", "hello", "-h"])?
+            .ends_with("Commands:\n  counters  begins to count hellos anew\n")
+    );
+    ensure!(near.cli(&["clear", "hello"])? == "cleared counters of 1 neighbors\n");
+    let refused = near.cli(&["clear", "hello", "networks"]).expect_err("no such command").to_string();
+    ensure!(refused.contains("there is: counters"), "{refused}");
+    let refused = near.cli(&["show", "helo"]).expect_err("nobody").to_string();
+    ensure!(refused.contains("unrecognized subcommand 'helo'"), "{refused}");
+
+    // A change of its keys is told to it, and to nobody else.
+    let changed = configuration("other", NEAR);
+    ensure!(near.reload_with_files(&changed, &files)?.contains("sections changed: hello"));
+    until_word(&far, "other")?;
+    ensure!(near.pid("hello")? == pid);
+
+    // Killed, stopped, and without its manager: nobody notices.
+    let monitor = Monitor::start(&star.router)?;
+    near.kill("hello")?;
+    let pid = until_another(&near, pid)?;
+    kill_process(pid, Signal::STOP)?;
+    let pid = until_another(&near, pid)?;
+    let shown = process(&near)?;
+    ensure!(shown["last_end"] == "hung" && shown["restarts"] == 2, "{shown}");
+    near.kill("manager")?;
+    near.wait_running()?;
+    ensure!(near.pid("hello")? == pid, "it outlives the manager");
+    until_word(&near, "far")?;
+    ensure!(
+        near.reload_with_files(&configuration("third", NEAR), &files)?.contains("sections changed: hello")
+    );
+    until_word(&far, "third")?;
+    let changes = monitor.changes()?;
+    ensure!(changes.deleted.is_empty() && changes.written.is_empty(), "{changes:?}");
+
+    // Another descriptor is another process; without a section there is none.
+    let other = files.iter().map(|(name, text)| (name.clone(), text.replace("256 MiB", "300 MiB"))).collect();
+    let said = near.reload_with_files(&configuration("third", NEAR), &other)?;
+    ensure!(
+        said.contains("protocols changed: hello") && said.contains("processes replaced: hello"),
+        "{said}"
+    );
+    ensure!(near.pid("hello")? != pid && process(&near)?["memoryLimitBytes"] == 300 << 20);
+    let said = near.reload_with_files(&format!("{ROUTER}{DESCRIBED}"), &other)?;
+    ensure!(said.contains("sections removed: hello"), "{said}");
+    wait::until("the end of hello", LIMIT, || {
+        near.pid("hello").map_or(Ok(()), |pid| Err(format!("{pid:?}")))
+    })?;
+    until_kernel(&star.router, FAR, |route| route.is_none())?;
+    near.stop()?;
+    far.stop()
+}
+
+/// What a command of the router's binary says of a file in this directory, right or wrong.
+fn check(option: &str, file: &Path) -> Result<String> {
+    let output = Command::new(binary()?).args(["check", option]).arg(file).output()?;
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn keys_of_a_protocol_are_checked_compared_committed_and_rolled_back() -> Result<()> {
+    let (_installed, files) = Installed::hello()?;
+    let star = Star::new(1)?;
+    let router = Router::start_with_files(&star.router, &configuration("near", NEAR), &files)?;
+    let file = router.directory().join("checked.toml");
+    let right = configuration("near", NEAR);
+    for (old, new, expected) in [
+        ("cost = 7", "cost = 256", "checked.toml:15:8: the number is out of range"),
+        ("cost = 7", "cots = 7", "did you mean `cost`?"),
+        ("interval = 1", "intervall = 1", "did you mean `interval`?"),
+        ("word = \"near\"\n", "", "hello needs `word`"),
+    ] {
+        fs::write(&file, right.replace(old, new))?;
+        let said = check("-c", &file)?;
+        ensure!(said.contains(expected), "{said}");
+    }
+    // So does the router, which goes on.
+    fs::write(router.configuration(), right.replace("cost = 7", "cost = 256"))?;
+    let refused = router.cli(&["reload"]).expect_err("wrong").to_string();
+    ensure!(refused.contains("expected 1 to 255"), "{refused}");
+    fs::write(router.configuration(), &right)?;
+
+    // A descriptor that others may write is none, wherever it is asked for.
+    let descriptor = router.directory().join("hello.toml");
+    ensure!(check("--descriptor", &descriptor)?.ends_with("hello.toml: no errors\n"));
+    fs::set_permissions(&descriptor, fs::Permissions::from_mode(0o666))?;
+    fs::write(&file, &right)?;
+    for said in [check("-c", &file)?, router.cli(&["reload"]).expect_err("refused").to_string()] {
+        ensure!(said.contains("hello.toml: others than its owner may write to it"), "{said}");
+    }
+    ensure!(check("--descriptor", &descriptor)?.contains("the router would refuse it"));
+    fs::set_permissions(&descriptor, fs::Permissions::from_mode(0o644))?;
+    ensure!(process(&router)?["restarts"] == 0);
+
+    // Set, compared, completed, committed, and rolled back.
+    let script = |text: &str| {
+        let script = router.directory().join("script");
+        fs::write(&script, text)?;
+        router.cli(&["configure", "-f", script.to_str().context("a path of text")?])
+    };
+    let said = script(
+        "set hello.int?\nset hello.interval 2\nset hello.interface.n1.cost 9\ncompare\ncheck\ncommit\n",
+    )?;
+    for expected in [
+        "seconds between two hellos",
+        "+interval = 2",
+        "+cost = 9",
+        "sections changed: hello",
+        "version 2 runs",
+    ] {
+        ensure!(said.contains(expected), "{said}");
+    }
+    ensure!(
+        router
+            .cli(&["diff", "-c", router.configuration().to_str().context("a path")?])?
+            .contains("nothing would")
+    );
+    let said = script("rollback 1\ncommit\n")?;
+    ensure!(said.contains("sections changed: hello"), "{said}");
+    ensure!(fs::read_to_string(router.configuration())? == right);
+    router.stop()
+}
+
+/// Tries what a program of somebody else must not, and says what came of it.
+const HOSTILE: &str = r#"
+import ctypes, os, signal, socket, sys, threading, time
+def tried(what, do):
+    try:
+        print("tried", what, "done", do(), flush=True)
+    except OSError as error:
+        print("tried", what, error.errno, flush=True)
+tried("its own file", lambda: len(open(sys.argv[0]).read()) > 0)
+tried("the configuration", lambda: open(sys.argv[1]).read())
+tried("passwd", lambda: open("/etc/passwd").read())
+tried("a new file", lambda: open(os.path.dirname(sys.argv[0]) + "/new", "w"))
+tried("a socket", lambda: socket.socket(socket.AF_UNIX))
+tried("tcp", lambda: socket.socket(socket.AF_INET))
+tried("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 89))
+tried("a process", os.fork)
+tried("its parent", lambda: os.kill(os.getppid(), 0))
+tried("root", lambda: os.setuid(0))
+tried("a shell", lambda: os.execv("/bin/sh", ["sh"]))
+tried("threads", lambda: threading.Thread(target=time.time).start())
+print("tried all", flush=True)
+time.sleep(1000)
+"#;
+
+#[test]
+fn a_program_of_somebody_else_reads_what_is_described_and_does_nothing_else() -> Result<()> {
+    let installed = Installed::new()?;
+    let star = Star::new(0)?;
+    let router = Router::start(&star.router, ROUTER)?;
+    let program = installed.put("hostile.py", HOSTILE)?;
+    let secret = router.configuration();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644))?;
+    let secret = secret.to_str().context("a path of text")?;
+    let descriptor = format!(
+        "does = \"tries\"\ndoc = \"d\"\nprogram = \"{}\"\narguments = [\"{program}\", \"{secret}\"]\n\
+        reads = [\"{program}\"]\nhang-limit = 0\n",
+        python()
+    );
+    let files = Files::from([("hostile.toml".to_owned(), descriptor)]);
+    let described = "[[protocol]]\nname = \"hostile\"\ndescriptor = \"hostile.toml\"\n[hostile]\n";
+    router.reload_with_files(&format!("{ROUTER}{described}"), &files)?;
+    wait::until("all that it tries", LIMIT, || match router.log() {
+        log if log.contains("tried all") => Ok(()),
+        log => Err(log),
+    })?;
+    let log = router.log();
+    let tried = |what: &str| {
+        let prefix = format!("tried {what} ");
+        log.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned).unwrap_or_default()
+    };
+    ensure!(tried("its own file") == "done True" && tried("threads").starts_with("done"), "{log}");
+    // Landlock says EACCES, seccomp EPERM.
+    for what in ["the configuration", "passwd", "a new file", "a shell"] {
+        ensure!(tried(what) == "13", "{what}: {log}");
+    }
+    for what in ["a socket", "tcp", "raw", "a process", "its parent", "root"] {
+        ensure!(tried(what) == "1", "{what}: {log}");
+    }
+    // What it wrote last has not been its end.
+    ensure!(router.show(&["processes"])?["hostile"]["state"] == "starting");
+    router.stop()
+}
+
+#[test]
+fn a_program_of_somebody_else_outlives_an_upgrade() -> Result<()> {
+    let (_installed, files) = Installed::hello()?;
+    let (star, near, _far) = two(&files)?;
+    let new = near.directory().join("new");
+    fs::copy(binary()?, &new)?;
+    OpenOptions::new().append(true).open(&new)?.write_all(b"\0")?;
+    let pid = near.pid("hello")?;
+    near.cli(&["upgrade", "--binary", new.to_str().context("a path of text")?])?;
+    near.wait_running()?;
+    ensure!(near.pid("hello")? == pid && in_kernel(&star.router, FAR)?.is_some());
+    // The keeper after it knows how long it may be silent, and starts the next one.
+    kill_process(pid, Signal::STOP)?;
+    until_another(&near, pid)?;
+    ensure!(process(&near)?["last_end"] == "hung");
+    until_word(&near, "far")?;
+    near.stop()
+}
