@@ -21,6 +21,7 @@ use crate::{
     path::{SetId, SourceId},
     peer_in::{Drops, Reader},
     places::PathIdTable,
+    rewriter::{BadAnswer, Rewriter, Slot},
     rib_out::RibOut,
     rib_policy::RibPolicy,
     seam::Seams,
@@ -126,6 +127,11 @@ impl Pipeline {
         self.stages.add(stage, now);
     }
 
+    /// Plugs in a stage that rewrites, after those that are in its slot already. Only before the first session.
+    pub fn add_rewriter(&mut self, slot: Slot, stage: Box<dyn Rewriter>) {
+        self.core.rewriters.add(slot, stage);
+    }
+
     /// Tells the stages what time it is; to be called before whatever happens then.
     pub fn set_now(&mut self, now: Instant) {
         self.stages.set_now(now);
@@ -140,12 +146,19 @@ impl Pipeline {
 
     /// What the plugged-in stages say of themselves.
     pub fn describe_stages(&self) -> Vec<String> {
-        self.stages.iter().map(Stage::describe).collect()
+        let rewriting =
+            self.core.rewriters.iter().map(|(slot, stage)| format!("{slot}: {}", stage.describe()));
+        self.stages.iter().map(Stage::describe).chain(rewriting).collect()
     }
 
     /// What the driver has to do or may report.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.core.next_hops.poll_event())
+        self.events.pop_front().or_else(|| self.core.next_hops.poll_event()).or_else(|| self.poll_fault())
+    }
+
+    fn poll_fault(&mut self) -> Option<Event> {
+        let BadAnswer { stage, slot } = self.core.rewriters.poll_fault()?;
+        Some(Event::BadAnswer { stage, slot })
     }
 
     pub(crate) fn session(&self, index: PeerIndex) -> Option<&Session> {

@@ -31,11 +31,13 @@ pub enum Seam {
     ExportToAdjRibOut,
     /// The best paths as the RIB reads them; those of our own do not pass, but for aggregates.
     FanoutToRib,
+    /// What the RIB is told.
+    SlotToRib,
 }
 
 impl Seam {
     /// All of them, upstream first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PeerInToImport,
         Self::ImportToSlot,
         Self::SlotToDecision,
@@ -43,6 +45,7 @@ impl Seam {
         Self::FanoutToExport,
         Self::ExportToAdjRibOut,
         Self::FanoutToRib,
+        Self::SlotToRib,
     ];
 }
 
