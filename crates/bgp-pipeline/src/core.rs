@@ -322,16 +322,19 @@ impl Core {
     pub(crate) fn pass_in(&mut self, prefix: Prefix, old: Path, new: Path) {
         let lane = StreamKey::Session(if new.is_some() { new.source.0 } else { old.source.0 });
         let (was, is) = (self.passing(prefix, old), self.passing(prefix, new));
-        let seams = [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
-        for (seam, (was, is)) in seams.into_iter().zip(was.into_iter().zip(is)) {
+        for (seam, (was, is)) in Self::BEFORE_DECISION.into_iter().zip(was.into_iter().zip(is)) {
             if was != is {
                 self.seams.pass(seam, lane, prefix, Old::Is(was), is);
             }
         }
     }
 
-    /// What a path is at the three seams before the decision.
-    fn passing(&mut self, prefix: Prefix, path: Path) -> [Option<RouteNumber>; 3] {
+    /// The seams before the decision.
+    pub(crate) const BEFORE_DECISION: [Seam; 3] =
+        [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
+
+    /// What a path is there.
+    pub(crate) fn passing(&mut self, prefix: Prefix, path: Path) -> [Option<RouteNumber>; 3] {
         let number = |set| RouteNumber::new(path.source, set);
         let imported = self.imported(prefix, path).map(number);
         [RouteNumber::of(path), imported, imported.filter(|_| !path.is_suppressed())]

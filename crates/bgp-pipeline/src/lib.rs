@@ -31,8 +31,10 @@ mod adj_rib_out;
 mod aggregate;
 mod background;
 mod check;
+mod checking;
 mod class;
 mod config;
+mod consistency;
 mod core;
 mod cursor;
 mod decision;
@@ -89,6 +91,7 @@ pub use check::CheckStage;
 pub use config::{
     Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SendPaths, SessionFacts, SpeakerConfig,
 };
+pub use consistency::Violation;
 pub use decision::{LOCAL_WEIGHT, Step};
 pub use dump::{DumpPage, DumpView, DumpedPath};
 pub use event::{Event, Reachability};

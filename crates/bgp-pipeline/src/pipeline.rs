@@ -16,6 +16,7 @@ use crate::{
     adj_rib_out::SetIndex,
     aggregate::Aggregation,
     background::Background,
+    checking::Checking,
     core::Core,
     orf::Orf,
     path::{SetId, SourceId},
@@ -24,7 +25,6 @@ use crate::{
     rewriter::{BadAnswer, Rewriter, Slot},
     rib_out::RibOut,
     rib_policy::RibPolicy,
-    seam::Seams,
     stage::Stages,
     table::Table,
     update_group::{Streams, member::Member},
@@ -90,6 +90,7 @@ pub struct Pipeline {
     pub(crate) background: Background,
     pub(crate) marks: SetIndex,
     pub(crate) aggregation: Aggregation,
+    pub(crate) checking: Checking,
     /// That of the default route, from the first peer on that gets one.
     default_set: Option<SetId>,
     reader: Reader,
@@ -114,6 +115,7 @@ impl Pipeline {
             background: Background::default(),
             marks: SetIndex::default(),
             aggregation: Aggregation::default(),
+            checking: Checking::default(),
             default_set: None,
             reader: Reader::default(),
             prefixes_v4: Vec::new(),
@@ -140,7 +142,7 @@ impl Pipeline {
     /// Has an observer see every change between stages: for tests, which give it a [`crate::CheckStage`]. Only
     /// before the first session.
     pub fn observe(&mut self, observer: Rc<RefCell<dyn Observer>>) {
-        self.core.seams = Seams::new(observer);
+        self.core.seams.add(observer);
         self.streams.seams = self.core.seams.clone();
     }
 

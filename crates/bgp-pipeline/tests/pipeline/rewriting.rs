@@ -512,10 +512,15 @@ proptest! {
         for peer in 1..=PEERS {
             (0..5).for_each(|route| scene.apply(&Step::Withdraw { peer, route }));
         }
+        scene.pipeline.check_consistency(true);
         scene.settle();
+        prop_assert_eq!(scene.pipeline.violations(), 0);
         let (told, rib) = scene.outcome();
         prop_assert!(told.iter().all(BTreeMap::is_empty) && rib.is_empty(), "{:?} {:?}", told, rib);
         let announced = |n: u8| scene.pipeline.counts(PeerIndex(n.into()), Family::IPV4_UNICAST).announced;
         prop_assert_eq!((0..PEERS).map(announced).sum::<u64>(), 0);
+        // What was made of a set goes after it.
+        (0..4).for_each(|_| while scene.pipeline.work(100) {});
+        prop_assert_eq!(scene.pipeline.attribute_sets(), 0, "all is given back");
     }
 }
