@@ -126,6 +126,7 @@ impl Pipeline {
         let validating = self.validation_slice(budget);
         self.aggregate();
         let counting = self.count_aggregates(budget);
+        let checking = self.check_slice(budget);
         self.background.waiting |= self.retire_aggregates();
         // What has been withdrawn may count for others.
         more || filtering
@@ -134,6 +135,7 @@ impl Pipeline {
             || walking
             || validating
             || counting
+            || checking
             || self.has_aggregates_to_count()
     }
 

@@ -114,6 +114,8 @@ pub(crate) struct Class {
     pub(crate) long_lived: bool,
     /// What validation says of its routes; `None` where nobody has asked.
     pub(crate) states: Option<States>,
+    /// A stage behind the decision has made it: no path in the table has it.
+    pub(crate) offered: bool,
     pub(crate) import: Policy,
 }
 
@@ -146,6 +148,7 @@ impl Classes {
             weight: 0,
             long_lived: false,
             states: None,
+            offered: false,
             import: Policy::AcceptAll,
         };
         Self { slots: vec![Slot { class: ours, users: 1, variants: Vec::new() }] }

@@ -16,6 +16,7 @@ use crate::{
     next_hop::{NextHopId, NextHops},
     path::{Flags, Path, PathCounts, SetId, SourceId},
     rewrite,
+    rewriter::Rewriters,
     route::RouteView,
     seam::{Old, RouteNumber, Seam, Seams, StreamKey},
     sets::{Absent, AttributeSets, Identity, Owner, SetFlags, Verdict},
@@ -52,6 +53,7 @@ pub(crate) struct Core {
     pub(crate) validating_anew: bool,
     /// Whether routes of our own that an earlier process has told peers of may still come.
     pub(crate) ours_are_awaited: bool,
+    pub(crate) rewriters: Rewriters,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -79,6 +81,7 @@ impl Core {
             authorizations: None,
             validating_anew: false,
             ours_are_awaited: false,
+            rewriters: Rewriters::default(),
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,
@@ -198,15 +201,18 @@ impl Core {
         if !self.grow_old(set) {
             return None;
         }
-        if self.is_unchanged(set) {
+        let is_rewritten = self.is_rewritten(set);
+        if self.is_unchanged(set) && !is_rewritten {
             return Some(set);
         }
         if let Some(derived) = self.sets.variant(set, &self.edits) {
-            return Some(derived);
+            return (derived != SetId::NONE).then_some(derived);
         }
-        let derived = self.derive(set)?;
-        self.sets.add_variant(set, self.edits.clone(), derived);
-        Some(derived)
+        let derived = self.derive(set);
+        if derived.is_some() || is_rewritten {
+            self.sets.add_variant(set, self.edits.clone(), derived.unwrap_or(SetId::NONE));
+        }
+        derived
     }
 
     /// Whether neither policy, which has left what it would change in `self.edits`, nor the session changes the set.
@@ -230,12 +236,17 @@ impl Core {
         may_stay
     }
 
-    /// The set after `self.edits`, with one more user unless it is the same. `None` if the result is no
-    /// route that could be sent or stored.
+    /// The set after `self.edits`, and behind the stages that follow, with one more user unless it is the same. `None` if the
+    /// result is no route that could be sent or stored.
     fn derive(&mut self, set: SetId) -> Option<SetId> {
         if !self.grow_old(set) {
             return None;
         }
+        let derived = self.edited(set)?;
+        self.after_import(set, derived)
+    }
+
+    fn edited(&mut self, set: SetId) -> Option<SetId> {
         if self.is_unchanged(set) {
             return Some(set);
         }
@@ -311,16 +322,19 @@ impl Core {
     pub(crate) fn pass_in(&mut self, prefix: Prefix, old: Path, new: Path) {
         let lane = StreamKey::Session(if new.is_some() { new.source.0 } else { old.source.0 });
         let (was, is) = (self.passing(prefix, old), self.passing(prefix, new));
-        let seams = [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
-        for (seam, (was, is)) in seams.into_iter().zip(was.into_iter().zip(is)) {
+        for (seam, (was, is)) in Self::BEFORE_DECISION.into_iter().zip(was.into_iter().zip(is)) {
             if was != is {
                 self.seams.pass(seam, lane, prefix, Old::Is(was), is);
             }
         }
     }
 
-    /// What a path is at the three seams before the decision.
-    fn passing(&mut self, prefix: Prefix, path: Path) -> [Option<RouteNumber>; 3] {
+    /// The seams before the decision.
+    pub(crate) const BEFORE_DECISION: [Seam; 3] =
+        [Seam::PeerInToImport, Seam::ImportToSlot, Seam::SlotToDecision];
+
+    /// What a path is there.
+    pub(crate) fn passing(&mut self, prefix: Prefix, path: Path) -> [Option<RouteNumber>; 3] {
         let number = |set| RouteNumber::new(path.source, set);
         let imported = self.imported(prefix, path).map(number);
         [RouteNumber::of(path), imported, imported.filter(|_| !path.is_suppressed())]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use holdfast_types::Family;
 
-use crate::{Direction, PeerIndex};
+use crate::{Direction, PeerIndex, Slot};
 
 /// Where a next hop stands in the RIB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -45,6 +45,13 @@ pub enum Event {
         peer: PeerIndex,
         /// Which.
         direction: Direction,
+    },
+    /// A stage that rewrites has answered with what cannot be a route's attributes; routes with them do not pass.
+    BadAnswer {
+        /// Its name.
+        stage: &'static str,
+        /// Where it sits.
+        slot: Slot,
     },
     /// The peer reads so slowly that what it missed cannot be remembered: end its session
     /// (Cease/Out of Resources) and report [`crate::Pipeline::peer_down`].

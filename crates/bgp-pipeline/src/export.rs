@@ -33,7 +33,8 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(export: Export, number: GroupNumber) -> Self {
-        Self { export, number, outcomes: RefCell::default() }
+        let outcomes = RefCell::new(Outcomes::new(export.offered.is_some()));
+        Self { export, number, outcomes }
     }
 
     /// Leaves of all paths of a prefix those that are told, if export policy lets them pass: the best, or several, or those
@@ -117,7 +118,10 @@ impl Group {
         (received, originator): (SetId, Option<RouterId>),
         answer: Option<u8>,
     ) -> Option<ExportDecision> {
-        let known = answer.and_then(|answer| Some((core.sets.accepted(received)?, Outcome(answer.into()))));
+        let known = answer.and_then(|answer| {
+            let set = core.sets.accepted(received)?;
+            Some((self.offered(core, set)?, Outcome(answer.into())))
+        });
         let (set, outcome) = match known {
             Some(known) => known,
             None => self.ask(core, prefix.into(), received)?,
@@ -144,6 +148,7 @@ impl Group {
             return Withheld::Summarised;
         }
         let Some(set) = core.effective(prefix, path.set) else { return Withheld::NoNextHop };
+        let Some(set) = self.offered(core, set) else { return Withheld::ByStage };
         if let Some(why) = self.export.keeps(core.sets.flags(set)) {
             return why;
         }
@@ -174,10 +179,21 @@ impl Group {
             && core.sets.exported.get(path.set, self.number).is_some()
     }
 
+    /// What the policies are asked about in the place of a set after import: what stages make of it.
+    #[inline]
+    fn offered(&self, core: &mut Core, set: SetId) -> Option<SetId> {
+        match self.export.offered {
+            Some(receiver) => core.before_export(set, receiver),
+            None => Some(set),
+        }
+    }
+
     /// Asks the policies, and remembers what they say if it is the same for all prefixes.
     fn ask(&self, core: &mut Core, prefix: Prefix, received: SetId) -> Option<(SetId, Outcome)> {
         let outcomes = &mut *self.outcomes.borrow_mut();
-        let judged = core.effective(prefix, received).and_then(|set| {
+        let effective = core.effective(prefix, received);
+        let offered = effective.and_then(|set| self.offered(core, set));
+        let judged = offered.and_then(|set| {
             let accepted = self.export.accepts(core, prefix, set, &mut outcomes.edits);
             accepted.then(|| (set, outcomes.number()))
         });

@@ -318,6 +318,15 @@ impl Reader {
 }
 
 impl Arrival<'_> {
+    /// Stages before import have their say: what they make of a set counts as received.
+    #[cold]
+    pub(crate) fn rewrite(&mut self, core: &mut Core) {
+        self.nlri.1 = self.nlri.1.and_then(|set| core.before_import(set));
+        if let Some((_, set)) = &mut self.reach {
+            *set = set.and_then(|set| core.before_import(set));
+        }
+    }
+
     /// Counts what somebody has told us who must not. The routes are kept, so that an operator sees them.
     pub(crate) fn count_leaks(&self, core: &Core, identifiers: Identifiers, drops: &mut Drops) {
         let of = |family, nlri| Concerned::of(family, nlri, identifiers);

@@ -16,14 +16,15 @@ use crate::{
     adj_rib_out::SetIndex,
     aggregate::Aggregation,
     background::Background,
+    checking::Checking,
     core::Core,
     orf::Orf,
     path::{SetId, SourceId},
     peer_in::{Drops, Reader},
     places::PathIdTable,
+    rewriter::{BadAnswer, Rewriter, Slot},
     rib_out::RibOut,
     rib_policy::RibPolicy,
-    seam::Seams,
     stage::Stages,
     table::Table,
     update_group::{Streams, member::Member},
@@ -89,6 +90,7 @@ pub struct Pipeline {
     pub(crate) background: Background,
     pub(crate) marks: SetIndex,
     pub(crate) aggregation: Aggregation,
+    pub(crate) checking: Checking,
     /// That of the default route, from the first peer on that gets one.
     default_set: Option<SetId>,
     reader: Reader,
@@ -113,6 +115,7 @@ impl Pipeline {
             background: Background::default(),
             marks: SetIndex::default(),
             aggregation: Aggregation::default(),
+            checking: Checking::default(),
             default_set: None,
             reader: Reader::default(),
             prefixes_v4: Vec::new(),
@@ -126,6 +129,11 @@ impl Pipeline {
         self.stages.add(stage, now);
     }
 
+    /// Plugs in a stage that rewrites, after those that are in its slot already. Only before the first session.
+    pub fn add_rewriter(&mut self, slot: Slot, stage: Box<dyn Rewriter>) {
+        self.core.rewriters.add(slot, stage);
+    }
+
     /// Tells the stages what time it is; to be called before whatever happens then.
     pub fn set_now(&mut self, now: Instant) {
         self.stages.set_now(now);
@@ -134,18 +142,25 @@ impl Pipeline {
     /// Has an observer see every change between stages: for tests, which give it a [`crate::CheckStage`]. Only
     /// before the first session.
     pub fn observe(&mut self, observer: Rc<RefCell<dyn Observer>>) {
-        self.core.seams = Seams::new(observer);
+        self.core.seams.add(observer);
         self.streams.seams = self.core.seams.clone();
     }
 
     /// What the plugged-in stages say of themselves.
     pub fn describe_stages(&self) -> Vec<String> {
-        self.stages.iter().map(Stage::describe).collect()
+        let rewriting =
+            self.core.rewriters.iter().map(|(slot, stage)| format!("{slot}: {}", stage.describe()));
+        self.stages.iter().map(Stage::describe).chain(rewriting).collect()
     }
 
     /// What the driver has to do or may report.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.core.next_hops.poll_event())
+        self.events.pop_front().or_else(|| self.core.next_hops.poll_event()).or_else(|| self.poll_fault())
+    }
+
+    fn poll_fault(&mut self) -> Option<Event> {
+        let BadAnswer { stage, slot } = self.core.rewriters.poll_fault()?;
+        Some(Event::BadAnswer { stage, slot })
     }
 
     pub(crate) fn session(&self, index: PeerIndex) -> Option<&Session> {

@@ -317,9 +317,8 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         let theirs = |path: Path| path.is_some() && path.source.is_for_rib();
         let (prefix, new) = (change.prefix, change.new);
         if self.telling.core.seams.are_watched() {
-            let number = |path: Path| if theirs(path) { RouteNumber::of(path) } else { None };
-            let (old, new) = (Old::Is(number(change.old)), number(new));
-            self.telling.core.seams.pass(Seam::FanoutToRib, StreamKey::Rib, prefix, old, new);
+            let [old, new] = [change.old, new].map(|path| if theirs(path) { path } else { Path::NONE });
+            self.pass(prefix, old, new);
         }
         let route = if theirs(new) { self.route(prefix, new) } else { None };
         match route {
@@ -327,6 +326,20 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
             None if theirs(change.old) => self.changes.push(prefix, RibRun::WITHDRAWAL),
             None => {}
         }
+    }
+
+    /// Shows a change at the seams before and behind what is between the best paths and the RIB.
+    #[cold]
+    fn pass(&mut self, prefix: P, old: Path, new: Path) {
+        let mut told = |path: Path| {
+            let effective = path.is_some().then(|| self.telling.core.effective(prefix.into(), path.set));
+            let set = self.telling.core.before_rib(effective.flatten()?)?;
+            self.telling.judge(prefix.into(), path, set).map(|_| RouteNumber::new(path.source, set))
+        };
+        let behind = (Old::Is(told(old)), told(new));
+        let (was, is) = (Old::Is(RouteNumber::of(old)), RouteNumber::of(new));
+        self.telling.core.seams.pass(Seam::FanoutToRib, StreamKey::Rib, prefix, was, is);
+        self.telling.core.seams.pass(Seam::SlotToRib, StreamKey::Rib, prefix, behind.0, behind.1);
     }
 
     /// What the RIB is told of a best path; `None` if import policy or the RIB's own refuses it.
@@ -343,7 +356,8 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
     }
 
     fn judge(&mut self, prefix: P, best: Path, several: bool) -> Option<RibRun> {
-        let set = self.telling.core.effective(prefix.into(), best.set)?;
+        let effective = self.telling.core.effective(prefix.into(), best.set)?;
+        let set = self.telling.core.before_rib(effective)?;
         let Labels { tag, metric } = self.telling.judge(prefix.into(), best, set)?;
         let core = &*self.telling.core;
         let handle = if several {
@@ -364,7 +378,8 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         let mut paths = vec![best];
         paths.extend(self.rib.paths(prefix).iter().filter(|path| shares(path)));
         let hop = |path: &Path| {
-            let set = core.effective(prefix.into(), path.set)?;
+            let effective = core.effective(prefix.into(), path.set)?;
+            let set = core.before_rib(effective)?;
             Some(next_hop(core, *path, set))
         };
         let mut hops: Vec<NextHopId> = paths.iter().filter_map(hop).collect();

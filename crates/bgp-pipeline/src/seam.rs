@@ -31,11 +31,13 @@ pub enum Seam {
     ExportToAdjRibOut,
     /// The best paths as the RIB reads them; those of our own do not pass, but for aggregates.
     FanoutToRib,
+    /// What the RIB is told.
+    SlotToRib,
 }
 
 impl Seam {
     /// All of them, upstream first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PeerInToImport,
         Self::ImportToSlot,
         Self::SlotToDecision,
@@ -43,6 +45,7 @@ impl Seam {
         Self::FanoutToExport,
         Self::ExportToAdjRibOut,
         Self::FanoutToRib,
+        Self::SlotToRib,
     ];
 }
 
@@ -117,18 +120,22 @@ pub trait Observer: fmt::Debug {
     fn end(&mut self, lane: StreamKey);
 }
 
-/// The observer, if there is one.
+/// Those who look.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seams(Option<Rc<RefCell<dyn Observer>>>);
+pub(crate) struct Seams(Vec<Rc<RefCell<dyn Observer>>>);
 
 impl Seams {
-    pub(crate) fn new(observer: Rc<RefCell<dyn Observer>>) -> Self {
-        Self(Some(observer))
+    pub(crate) fn add(&mut self, observer: Rc<RefCell<dyn Observer>>) {
+        self.0.push(observer);
+    }
+
+    pub(crate) fn remove(&mut self, observer: &Rc<RefCell<dyn Observer>>) {
+        self.0.retain(|other| !Rc::ptr_eq(other, observer));
     }
 
     /// Whether anybody looks.
     pub(crate) fn are_watched(&self) -> bool {
-        self.0.is_some()
+        !self.0.is_empty()
     }
 
     pub(crate) fn pass(
@@ -139,10 +146,9 @@ impl Seams {
         old: Old,
         new: Option<RouteNumber>,
     ) {
-        if let Some(observer) = &self.0
-            && (old, new) != (Old::Is(None), None)
-        {
-            observer.borrow_mut().pass(&RouteEvent { seam, lane, prefix: prefix.into(), old, new });
+        if self.are_watched() && (old, new) != (Old::Is(None), None) {
+            let event = RouteEvent { seam, lane, prefix: prefix.into(), old, new };
+            self.0.iter().for_each(|observer| observer.borrow_mut().pass(&event));
         }
     }
 

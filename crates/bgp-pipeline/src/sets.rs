@@ -28,6 +28,7 @@ use crate::{
     class::{Class, ClassId, Classes, Ingress},
     next_hop::{NextHopId, NextHops},
     path::SetId,
+    rewriter::Receiver,
     slab::Slab,
     verdicts::Verdicts,
 };
@@ -250,6 +251,16 @@ pub(crate) struct Identity {
     pub(crate) local_pref: u32,
 }
 
+/// Who is offered a set behind the decision.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asker {
+    Rib,
+    Receiver(Receiver),
+}
+
+/// Of so many it is remembered what was made of a set for them. What is beyond is asked again.
+const MOST_ASKERS: usize = 256;
+
 /// A set that is not there: what it is beside its bytes, and the hash of both.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Absent {
@@ -272,6 +283,8 @@ pub(crate) struct AttributeSets {
     idle: VecDeque<(SetId, Stamp)>,
     /// What policies that are asked for each route have made of sets: few, as a policy has few outcomes.
     variants: HashMap<SetId, Vec<(Edits, SetId)>, HashKey>,
+    /// What stages behind the decision have made of sets ([`Core::before_export`](crate::core::Core::before_export)).
+    offered: HashMap<SetId, Vec<(Asker, Option<SetId>)>, HashKey>,
     /// What export policies say of the sets.
     pub(crate) exported: Verdicts,
     /// Octets of the sets of each peer.
@@ -304,6 +317,7 @@ impl AttributeSets {
             dropped: Vec::new(),
             idle: VecDeque::new(),
             variants: HashMap::with_hasher(key),
+            offered: HashMap::with_hasher(key),
             exported: Verdicts::default(),
             kept: Vec::new(),
         }
@@ -497,7 +511,7 @@ impl AttributeSets {
         };
     }
 
-    /// The set that these edits have made of another.
+    /// The set that these edits have made of another; [`SetId::NONE`]: it is refused then.
     pub(crate) fn variant(&self, set: SetId, edits: &Edits) -> Option<SetId> {
         let variants = self.variants.get(&set)?;
         variants.iter().find(|(other, _)| other == edits).map(|(_, derived)| *derived)
@@ -506,6 +520,30 @@ impl AttributeSets {
     /// Remembers one, with the user it was acquired with.
     pub(crate) fn add_variant(&mut self, set: SetId, edits: Edits, derived: SetId) {
         self.variants.entry(set).or_default().push((edits, derived));
+    }
+
+    /// What was made of a set for one who asks; `None`: nobody has asked.
+    pub(crate) fn offered(&self, set: SetId, asker: Asker) -> Option<Option<SetId>> {
+        let answers = self.offered.get(&set)?;
+        answers.iter().find(|(other, _)| *other == asker).map(|(_, made)| *made)
+    }
+
+    /// Remembers it, with the user it was acquired with if it is another set; whether there is room.
+    pub(crate) fn keep_offered(&mut self, set: SetId, asker: Asker, made: Option<SetId>) -> bool {
+        let answers = self.offered.entry(set).or_default();
+        let has_room = answers.len() < MOST_ASKERS;
+        if has_room {
+            answers.push((asker, made));
+        }
+        has_room
+    }
+
+    /// A set is about to go, and what was made of it.
+    #[cold]
+    fn forget_offered(&mut self, set: SetId) {
+        let answers = self.offered.remove(&set).unwrap_or_default();
+        let made = answers.into_iter().filter_map(|(_, made)| made);
+        made.filter(|made| *made != set).for_each(|made| self.release(made));
     }
 
     /// More users.
@@ -571,9 +609,15 @@ impl AttributeSets {
             Verdict::Accepted(derived) if derived != set => self.release(derived),
             Verdict::PerRoute => {
                 let variants = self.variants.remove(&set).unwrap_or_default();
-                variants.iter().for_each(|(_, derived)| self.release(*derived));
+                let others = variants.iter().map(|(_, derived)| *derived);
+                others
+                    .filter(|other| ![set, SetId::NONE].contains(other))
+                    .for_each(|other| self.release(other));
             }
             Verdict::Accepted(_) | Verdict::Rejected | Verdict::Unknown => {}
+        }
+        if !self.offered.is_empty() {
+            self.forget_offered(set);
         }
         let record = self.records.get(set.0);
         classes.release(record.class);

@@ -45,6 +45,8 @@ pub enum PathState {
         /// The term's name.
         term: String,
     },
+    /// A stage behind import policy refuses it.
+    RefusedByStage,
     /// Import policy took it, but what it makes of it cannot be stored.
     NotStored,
     /// The next hop cannot be reached, or the RIB has not answered yet.
@@ -69,6 +71,7 @@ impl fmt::Display for PathState {
             Self::RouteLeak => f.write_str("a route leak (RFC 9234)"),
             Self::NoPolicy => f.write_str("no import policy is configured (RFC 8212)"),
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
+            Self::RefusedByStage => f.write_str("refused by a stage"),
             Self::NotStored => f.write_str("no room for what import policy makes of it"),
             Self::UnreachableNextHop => f.write_str("the next hop cannot be reached"),
             Self::Suppressed(why) => f.write_str(why),
@@ -253,11 +256,14 @@ impl Core {
     }
 
     fn refusal(&self, prefix: Prefix, path: Path) -> PathState {
-        let Policy::Program(program) = &self.classes.get(self.sets.class(path.set)).import else {
-            return PathState::NoPolicy;
+        let program = match &self.classes.get(self.sets.class(path.set)).import {
+            Policy::Program(program) => program,
+            Policy::AcceptAll if self.is_rewritten(path.set) => return PathState::RefusedByStage,
+            Policy::AcceptAll | Policy::Missing => return PathState::NoPolicy,
         };
         let route = self.route(prefix, path.set);
         match program.evaluate(&route, &mut Edits::default()) {
+            Verdict::Accept if self.is_rewritten(path.set) => PathState::RefusedByStage,
             Verdict::Accept => PathState::NotStored,
             Verdict::Reject(term) => PathState::Rejected {
                 policy: program.name().to_owned(),

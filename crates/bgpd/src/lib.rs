@@ -56,7 +56,7 @@ use crate::{
     validation::Validation, vrf::Vrfs,
 };
 
-pub use surroundings::MakeStages;
+pub use surroundings::{MakeRewriters, MakeStages, Plugs};
 
 /// What the process is.
 pub static PROCESS: Process = Process {
@@ -80,27 +80,27 @@ pub static PROCESS: Process = Process {
 /// # Errors
 /// None: it ends with the keeper.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
-    run_with(boot, Vec::new).await
+    run_with(boot, Plugs::default()).await
 }
 
 /// The life of a process whose pipeline has further stages.
 ///
 /// # Errors
 /// As of [`run`].
-pub async fn run_with(boot: Boot, stages: MakeStages) -> anyhow::Result<()> {
-    serve(boot, stages);
+pub async fn run_with(boot: Boot, plugs: Plugs) -> anyhow::Result<()> {
+    serve(boot, plugs);
     std::future::pending().await
 }
 
 /// Serves `bgp.v1` from now on.
-fn serve(boot: Boot, stages: MakeStages) -> Rc<Server> {
+fn serve(boot: Boot, plugs: Plugs) -> Rc<Server> {
     let (boot, turns) = (Rc::new(boot), Rc::new(Turns::default()));
     let validation = Rc::new(Validation::new(Custody::new(boot.keeper.clone(), None)));
     let build = std::env::var(BUILD).unwrap_or_default();
     let quarantine = Rc::new(Quarantine::new(Custody::new(boot.keeper.clone(), None), build));
     let surroundings = Surroundings::new(&boot, &turns, &validation, &quarantine);
-    let vrfs = Vrfs::new(Rc::clone(&boot), stages, turns, validation, quarantine);
-    let server = Rc::new(Server::new(surroundings, stages, Some(vrfs)));
+    let vrfs = Vrfs::new(Rc::clone(&boot), plugs, turns, validation, quarantine);
+    let server = Rc::new(Server::new(surroundings, plugs, Some(vrfs)));
     metrics::register(&boot.metrics, &server);
     boot.node.serve(BgpDispatcher(Rc::clone(&server)));
     boot.join();

@@ -18,7 +18,7 @@ use std::{
     time::Instant,
 };
 
-use holdfast_bgp_pipeline::{Batch, PeerIndex, Release, Stage};
+use holdfast_bgp_pipeline::{Answer, Batch, Offered, PeerIndex, Release, Rewriter, Slot, Stage};
 use holdfast_sys::memory::SharedMemory;
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
@@ -62,12 +62,35 @@ impl Quarantine {
         if stages.is_empty() {
             return Ok(stages);
         }
-        let known = self.record.borrow().clone();
-        let record = match known {
-            Some(record) => record,
-            None => self.recover().await?,
+        let record = self.record().await?;
+        let guarded = |stage: Box<dyn Stage>| {
+            Some(match admit(stage.name(), &record) {
+                Admission::Watched(row) => Box::new(Guarded { stage, row, record: Rc::clone(&record) }),
+                Admission::Unwatched => stage,
+                Admission::LeftOut => return None,
+            })
         };
-        Ok(stages.into_iter().filter_map(|stage| guarded(stage, &record)).collect())
+        Ok(stages.into_iter().filter_map(guarded).collect())
+    }
+
+    /// The same for stages that rewrite. One in several slots is known by name and slot.
+    ///
+    /// # Errors
+    /// As the keeper says.
+    pub(crate) async fn plug_rewriters(&self, stages: Vec<Plugged>) -> Result<Vec<Plugged>, XrlError> {
+        if stages.is_empty() {
+            return Ok(stages);
+        }
+        let record = self.record().await?;
+        let guarded = |(slot, stage): Plugged| -> Option<Plugged> {
+            let stage = match admit(&format!("{} {slot}", stage.name()), &record) {
+                Admission::Watched(row) => Box::new(Guarded { stage, row, record: Rc::clone(&record) }),
+                Admission::Unwatched => stage,
+                Admission::LeftOut => return None,
+            };
+            Some((slot, stage))
+        };
+        Ok(stages.into_iter().filter_map(guarded).collect())
     }
 
     /// Names of the stages that are left out.
@@ -78,6 +101,14 @@ impl Quarantine {
     /// Whether the last death was the one for which a stage is left out: nobody else is to blame for it.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new.get()
+    }
+
+    async fn record(&self) -> Result<Rc<RefCell<Record>>, XrlError> {
+        let known = self.record.borrow().clone();
+        match known {
+            Some(record) => Ok(record),
+            None => self.recover().await,
+        }
     }
 
     async fn recover(&self) -> Result<Rc<RefCell<Record>>, XrlError> {
@@ -109,12 +140,21 @@ impl Quarantine {
     }
 }
 
-/// The stage where it can be plugged in; `None`: it is left out.
-fn guarded(stage: Box<dyn Stage>, record: &Rc<RefCell<Record>>) -> Option<Box<dyn Stage>> {
-    let name = stage.name();
+/// A stage that rewrites, and its slot.
+pub(crate) type Plugged = (Slot, Box<dyn Rewriter>);
+
+/// Whether a stage is plugged in.
+enum Admission {
+    /// Under this row.
+    Watched(u32),
+    Unwatched,
+    LeftOut,
+}
+
+fn admit(name: &str, record: &Rc<RefCell<Record>>) -> Admission {
     let Some(row) = record.borrow_mut().row(name) else {
         warn!(event = "stage-unwatched", stage = name, "too many stages: a death in it will not be known");
-        return Some(stage);
+        return Admission::Unwatched;
     };
     if record.borrow().deaths(row) >= MOST_DEATHS {
         error!(
@@ -122,21 +162,21 @@ fn guarded(stage: Box<dyn Stage>, record: &Rc<RefCell<Record>>) -> Option<Box<dy
             stage = name,
             "left out: the process has ended in it {MOST_DEATHS} times; a restart of the router or another build plugs it in again"
         );
-        return None;
+        return Admission::LeftOut;
     }
-    Some(Box::new(Guarded { stage, row, record: Rc::clone(record) }))
+    Admission::Watched(row)
 }
 
 /// A stage, and where it is noted that it is being called.
 #[derive(Debug)]
-struct Guarded {
-    stage: Box<dyn Stage>,
+struct Guarded<S: ?Sized> {
     row: u32,
     record: Rc<RefCell<Record>>,
+    stage: Box<S>,
 }
 
-impl Guarded {
-    fn within<T>(&mut self, call: impl FnOnce(&mut dyn Stage) -> T) -> T {
+impl<S: ?Sized> Guarded<S> {
+    fn within<T>(&mut self, call: impl FnOnce(&mut S) -> T) -> T {
         self.record.borrow_mut().enter(self.row);
         let result = call(&mut *self.stage);
         // Not after a panic.
@@ -144,7 +184,7 @@ impl Guarded {
         result
     }
 
-    fn seen<T>(&self, call: impl FnOnce(&dyn Stage) -> T) -> T {
+    fn seen<T>(&self, call: impl FnOnce(&S) -> T) -> T {
         self.record.borrow_mut().enter(self.row);
         let result = call(&*self.stage);
         self.record.borrow_mut().leave();
@@ -152,7 +192,21 @@ impl Guarded {
     }
 }
 
-impl Stage for Guarded {
+impl Rewriter for Guarded<dyn Rewriter> {
+    fn name(&self) -> &'static str {
+        self.stage.name()
+    }
+
+    fn rewrite(&mut self, set: &Offered<'_>) -> Answer {
+        self.within(|stage| stage.rewrite(set))
+    }
+
+    fn describe(&self) -> String {
+        self.seen(<dyn Rewriter>::describe)
+    }
+}
+
+impl Stage for Guarded<dyn Stage> {
     fn name(&self) -> &'static str {
         self.stage.name()
     }
@@ -174,7 +228,7 @@ impl Stage for Guarded {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.seen(|stage| stage.poll_timeout())
+        self.seen(<dyn Stage>::poll_timeout)
     }
 
     fn holds(&self, now: Instant, peer: PeerIndex, prefix: Prefix) -> Option<Cow<'static, str>> {
@@ -182,7 +236,7 @@ impl Stage for Guarded {
     }
 
     fn describe(&self) -> String {
-        self.seen(|stage| stage.describe())
+        self.seen(<dyn Stage>::describe)
     }
 }
 
@@ -318,7 +372,17 @@ mod tests {
         let record = Record::recover(left, build).expect("readable").expect("of this version").0;
         let record = Rc::new(RefCell::new(record));
         let stages = [Frail(false), Frail(true)].map(|stage| Box::new(stage) as Box<dyn Stage>);
-        let stages: Vec<_> = stages.into_iter().filter_map(|stage| guarded(stage, &record)).collect();
+        let stages: Vec<Box<dyn Stage>> = stages
+            .into_iter()
+            .filter_map(|stage| match admit(stage.name(), &record) {
+                Admission::Watched(row) => {
+                    let record = Rc::clone(&record);
+                    Some(Box::new(Guarded { stage, row, record }) as Box<dyn Stage>)
+                }
+                Admission::Unwatched => Some(stage),
+                Admission::LeftOut => None,
+            })
+            .collect();
         let ask = || stages.iter().for_each(|stage| drop(stage.holds(Instant::now(), PeerIndex(0), route())));
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask));
         stages.iter().map(|stage| stage.name()).collect()

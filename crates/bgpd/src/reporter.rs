@@ -10,11 +10,12 @@ use std::{net::IpAddr, time::Instant};
 
 use holdfast_bgp_pipeline::{
     DropReason, Dropped, Drops, MOST_ORF_ENTRIES, OrfOutcome, Pipeline, SessionFacts, TooManySessions,
+    Violation,
 };
 use holdfast_bgp_session::{Crossing, Level, SessionEvent};
 use holdfast_process::profile::Profile;
 use holdfast_types::Family;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use self::lines::{About, Lines};
 use crate::{
@@ -179,6 +180,31 @@ impl Reporter {
             "session is no longer protected: {}",
             Unprotected::LogFull.text()
         );
+    }
+
+    // Stages.
+
+    /// A stage that rewrites has answered with what is no route.
+    pub(crate) fn bad_answer(
+        &mut self,
+        stage: &'static str,
+        slot: holdfast_bgp_pipeline::Slot,
+        now: Instant,
+    ) {
+        if self.lines.may(About::Stages, stage, now) {
+            warn!(
+                event = "stage-answer-bad",
+                stage, %slot, "its answer cannot be a route's attributes: routes with them do not pass"
+            );
+        }
+    }
+
+    /// A change in the pipeline does not follow from those before it.
+    pub(crate) fn violation(&mut self, violation: &Violation, now: Instant) {
+        if self.lines.may(About::Stages, "consistency-check", now) {
+            let prefix = violation.event.prefix;
+            error!(event = "consistency-violated", %prefix, "a fault in this router, not of a peer: {violation}");
+        }
     }
 
     // Limits.

@@ -316,6 +316,7 @@ fn take_events(bgp: &Rc<Bgp>, client: &RibClient, next_hops: &mut NextHops) {
             Event::EndOfRib { .. }
             | Event::Announced { .. }
             | Event::PolicyApplied { .. }
+            | Event::BadAnswer { .. }
             | Event::TooSlow { .. } => {}
         }
     }

@@ -44,7 +44,7 @@ use crate::{
     roster::{Present, Stopped},
     show,
     speaker::Speaker,
-    surroundings::{MakeStages, Surroundings},
+    surroundings::{Plugs, Surroundings},
     takeover, tasks,
     vrf::Vrfs,
     watch,
@@ -63,7 +63,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Serves `bgp.v1`: for the default table, or for a VRF.
 pub(crate) struct Server {
     surroundings: Surroundings,
-    stages: MakeStages,
+    plugs: Plugs,
     /// The others, for the default table's.
     vrfs: Option<Vrfs>,
     policies: RefCell<Policies>,
@@ -89,10 +89,10 @@ struct Running {
 }
 
 impl Server {
-    pub(crate) fn new(surroundings: Surroundings, stages: MakeStages, vrfs: Option<Vrfs>) -> Self {
+    pub(crate) fn new(surroundings: Surroundings, plugs: Plugs, vrfs: Option<Vrfs>) -> Self {
         Self {
             surroundings,
-            stages,
+            plugs,
             vrfs,
             policies: RefCell::default(),
             running: RefCell::default(),
@@ -127,8 +127,10 @@ impl Server {
         let now = Instant::now();
         let damping = settings.damping.map(|parameters| Rc::new(RefCell::new(Damping::new(parameters, now))));
         let own = damping.iter().map(|damping| Box::new(Rc::clone(damping)) as Box<dyn Stage>);
-        let stages = own.chain((self.stages)()).collect();
-        let stages = self.surroundings.quarantine.plug(stages).await?;
+        let stages = own.chain((self.plugs.stages)()).collect();
+        let quarantine = &self.surroundings.quarantine;
+        let stages = quarantine.plug(stages).await?;
+        let rewriters = quarantine.plug_rewriters((self.plugs.rewriters)()).await?;
         let opened = match settings.nonstop {
             // What a stage is to blame for, nothing that was received is.
             Some(octets) if self.surroundings.quarantine.is_new() => {
@@ -146,6 +148,7 @@ impl Server {
             pipeline.keep_journal(Box::new(LogJournal(Rc::clone(log))));
         }
         stages.into_iter().for_each(|stage| pipeline.add_stage(stage, now));
+        rewriters.into_iter().for_each(|(slot, stage)| pipeline.add_rewriter(slot, stage));
         pipeline.set_rib_policy(configuration.rib_policy.clone());
         pipeline.set_aggregates(&configuration.aggregates);
         let with_rib = settings.rib;
@@ -429,11 +432,13 @@ impl BgpServer for Server {
         _: &CallContext,
         request: api::Configuration,
     ) -> Result<ConfigureReply, XrlError> {
+        let is_checked = request.consistency_check;
         let mut configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
         let _turn = self.configuring.lock().await;
         let vrfs = std::mem::take(&mut configuration.vrfs);
         let span = self.surroundings.span.clone();
         let mut ended = self.take_configuration(configuration).instrument(span).await?;
+        self.bgp()?.with(|speaker, _| speaker.pipeline.check_consistency(is_checked));
         match &self.vrfs {
             Some(ours) => ended.extend(ours.follow(&vrfs).await?),
             None if vrfs.is_empty() => {}

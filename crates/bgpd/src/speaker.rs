@@ -234,6 +234,7 @@ impl Speaker {
                     }
                     self.check_limits(peer, now);
                 }
+                Event::BadAnswer { stage, slot } => self.reporter.bad_answer(stage, slot, now),
                 Event::TooSlow { peer } => {
                     if let Some(slot) = self.sessions.slot(peer) {
                         self.reporter.too_slow(slot, now);
@@ -241,6 +242,9 @@ impl Speaker {
                     self.input(peer, Input::Stop(StopReason::OutOfResources), now);
                 }
             }
+        }
+        while let Some(violation) = self.pipeline.poll_violation() {
+            self.reporter.violation(&violation, now);
         }
         self.sessions.look_at_restart(&self.settings, now);
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use holdfast_bgp_pipeline::Stage;
+use holdfast_bgp_pipeline::{Rewriter, Slot, Stage};
 use holdfast_process::{Boot, Resolver, profile::Profile};
 use holdfast_xrl::{Client, XrlError, scoped};
 use tracing::Span;
@@ -12,6 +12,24 @@ use crate::{custody::Custody, quarantine::Quarantine, turns::Turns, validation::
 /// Makes the stages that are plugged into a pipeline between ImportPolicy and Decision, in this order. Called when the
 /// process gets its first configuration, and for each VRF when that gets its first.
 pub type MakeStages = fn() -> Vec<Box<dyn Stage>>;
+
+/// The same for stages that rewrite, each with its slot; those of a slot in this order.
+pub type MakeRewriters = fn() -> Vec<(Slot, Box<dyn Rewriter>)>;
+
+/// What a program adds to the pipelines of its router.
+#[derive(Copy, Clone)]
+pub struct Plugs {
+    /// Stages that hold back.
+    pub stages: MakeStages,
+    /// Stages that rewrite.
+    pub rewriters: MakeRewriters,
+}
+
+impl Default for Plugs {
+    fn default() -> Self {
+        Self { stages: Vec::new, rewriters: Vec::new }
+    }
+}
 
 /// With whom a speaker works.
 #[derive(Clone)]

@@ -20,7 +20,7 @@ use crate::{
     custody, metrics,
     quarantine::Quarantine,
     service::Server,
-    surroundings::{MakeStages, Surroundings},
+    surroundings::{Plugs, Surroundings},
     turns::Turns,
     validation::Validation,
 };
@@ -28,7 +28,7 @@ use crate::{
 /// The speakers of VRFs.
 pub(crate) struct Vrfs {
     boot: Rc<Boot>,
-    stages: MakeStages,
+    plugs: Plugs,
     turns: Rc<Turns>,
     validation: Rc<Validation>,
     quarantine: Rc<Quarantine>,
@@ -47,13 +47,13 @@ impl Vrfs {
     /// None yet, for a process that was given this.
     pub(crate) fn new(
         boot: Rc<Boot>,
-        stages: MakeStages,
+        plugs: Plugs,
         turns: Rc<Turns>,
         validation: Rc<Validation>,
         quarantine: Rc<Quarantine>,
     ) -> Self {
         let (speakers, known) = (RefCell::default(), Cell::new(false));
-        Self { boot, stages, turns, validation, quarantine, speakers, known }
+        Self { boot, plugs, turns, validation, quarantine, speakers, known }
     }
 
     /// Has speakers for these VRFs, and no others; each waits for a configuration of its own. The names of the peers
@@ -89,7 +89,7 @@ impl Vrfs {
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
         let surroundings = Surroundings::new(&boot, &self.turns, &self.validation, &self.quarantine);
-        let server = Rc::new(Server::new(surroundings, self.stages, None));
+        let server = Rc::new(Server::new(surroundings, self.plugs, None));
         metrics::register(&boot.metrics, &server);
         boot.node.serve(BgpDispatcher(Rc::clone(&server)));
         boot.join();

@@ -271,6 +271,7 @@ const OF_BGP: &[Key] = &[
     table("confederation", &CONFEDERATION),
     tables("mrt", &MRT, "file"),
     tables("bmp", &BMP, "name"),
+    key("consistency-check", Bool, Is("false"), Reload, "check in the running router that each stage hands on what belongs together (see [stages](stages.md#checking-a-running-router))"),
     key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
 ];
 

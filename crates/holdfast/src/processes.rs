@@ -3,7 +3,7 @@
 
 use std::{pin::Pin, process::ExitCode};
 
-use holdfast_bgpd::MakeStages;
+use holdfast_bgpd::{MakeRewriters, MakeStages, Plugs};
 use holdfast_cli::Verb;
 use holdfast_config::{ProcessKeys, Schema};
 use holdfast_process::{Boot, DescriptorError, Process, Processes};
@@ -31,6 +31,8 @@ impl Runnable {
 pub struct Additions {
     /// Stages that are plugged into the pipeline of `bgp`.
     pub stages: Option<MakeStages>,
+    /// Stages that rewrite, with the slots that they are plugged into.
+    pub rewriters: Option<MakeRewriters>,
     /// Processes with sections of the configuration of their own.
     pub processes: Vec<Runnable>,
 }
@@ -48,14 +50,18 @@ impl Parts {
     /// # Errors
     /// Descriptors that contradict each other.
     pub(crate) fn new(additions: Additions) -> Result<Self, DescriptorError> {
-        let stages = additions.stages.unwrap_or(Vec::new);
+        let none = Plugs::default();
+        let plugs = Plugs {
+            stages: additions.stages.unwrap_or(none.stages),
+            rewriters: additions.rewriters.unwrap_or(none.rewriters),
+        };
         let own = [
             Runnable::new(&holdfast_fea::PROCESS, holdfast_fea::run),
             Runnable::new(&holdfast_ribd::PROCESS, holdfast_ribd::run),
             Runnable::new(&holdfast_ripd::PROCESS, holdfast_ripd::run),
             Runnable::new(&holdfast_transportd::PROCESS, holdfast_transportd::run),
             Runnable::new(&holdfast_rpkid::PROCESS, holdfast_rpkid::run),
-            Runnable::new(&holdfast_bgpd::PROCESS, move |boot| holdfast_bgpd::run_with(boot, stages)),
+            Runnable::new(&holdfast_bgpd::PROCESS, move |boot| holdfast_bgpd::run_with(boot, plugs)),
             Runnable::new(&holdfast_metrics::PROCESS, holdfast_metrics::run),
             Runnable::new(&holdfast_glass::PROCESS, holdfast_glass::run),
             Runnable::new(&holdfast_monitor::PROCESS, holdfast_monitor::run),

@@ -507,6 +507,7 @@ fn speaker(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<bgp_api::C
         med_missing_as_worst: bgp.decision.med_missing_as_worst,
         multipath_same_neighbor: !bgp.decision.multipath_relax,
         prefer_oldest: bgp.decision.prefer_oldest,
+        consistency_check: bgp.consistency_check,
         validates: !config.rpki.caches.is_empty(),
         vrfs: vrfs(config, table),
         // `transport` listens.

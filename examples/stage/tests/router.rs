@@ -1,4 +1,7 @@
-//! The example as the router that it is, beside BIRD. Needs root.
+//! The examples as the routers that they are, beside BIRD. Needs root.
+
+#[path = "router/marks.rs"]
+mod marks;
 
 use std::{path::Path, time::Duration};
 

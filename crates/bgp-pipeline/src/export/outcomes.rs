@@ -25,25 +25,31 @@ impl Outcome {
 /// The outcomes of one policy: few, but where it removes some of the values that a route has got, many.
 #[derive(Debug)]
 pub(super) struct Outcomes {
-    /// The first changes nothing.
+    /// The first changes nothing. So does the second where stages rewrite sets before: then [`UNCHANGED`] is no answer, and
+    /// each set is looked for under what it has become.
     pub(super) known: Vec<Edits>,
+    unchanged: u32,
     numbers: HashMap<Edits, u32>,
     /// Room for one evaluation.
     pub(super) edits: Edits,
 }
 
-impl Default for Outcomes {
-    fn default() -> Self {
-        Self { known: vec![Edits::default()], numbers: HashMap::new(), edits: Edits::default() }
-    }
-}
-
 impl Outcomes {
+    /// `rewrites`: whether stages rewrite sets before.
+    pub(super) fn new(rewrites: bool) -> Self {
+        Self {
+            known: vec![Edits::default(); 1 + usize::from(rewrites)],
+            unchanged: u32::from(UNCHANGED) + u32::from(rewrites),
+            numbers: HashMap::new(),
+            edits: Edits::default(),
+        }
+    }
+
     /// The number of what was found out last.
     #[inline]
     pub(super) fn number(&mut self) -> Outcome {
         if self.edits.is_empty() {
-            return Outcome(UNCHANGED.into());
+            return Outcome(self.unchanged);
         }
         if let Some(number) = self.numbers.get(&self.edits) {
             return Outcome(*number);

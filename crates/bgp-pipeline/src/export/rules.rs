@@ -15,6 +15,7 @@ use crate::{
     orf::{Orf, PrefixFilter},
     own_next_hop::OwnNextHops,
     path::{Path, SetId, SourceId},
+    rewriter::Receiver,
     sets::SetFlags,
     summary::Summaries,
 };
@@ -61,6 +62,8 @@ pub(crate) struct Export {
     pub(crate) summaries: Option<Summaries>,
     /// The set of a default route that takes the place of any in the table.
     pub(crate) default_route: Option<SetId>,
+    /// Who the receivers are for stages that rewrite before export; `None` where there are none.
+    pub(crate) offered: Option<Receiver>,
     /// By family, which prefixes the receivers want (RFC 5292); `None`: all.
     pub(super) wanted: [Option<Rc<PrefixFilter>>; 2],
 }
@@ -112,6 +115,7 @@ impl Export {
             viewer: (paths.own_view && external).then_some(Viewer { peer: index, asn: config.asn }),
             summaries: None,
             default_route: None,
+            offered: None,
             wanted: orf.each_ref().map(|orf| orf.as_ref().and_then(|orf| orf.filter())),
         };
         // Also without an address of our own to announce: the peer waits for End-of-RIB.
@@ -248,6 +252,8 @@ pub enum Withheld {
     OwnDefault,
     /// We have no address of our own to name as next hop.
     NoNextHop,
+    /// A stage refuses it.
+    ByStage,
     /// Its attributes fit into no message that the peer takes.
     TooLong,
 }
@@ -266,6 +272,7 @@ impl fmt::Display for Withheld {
             Self::Summarised => f.write_str("part of a summary-only aggregate"),
             Self::OwnDefault => f.write_str("the peer is told of a default route of our own"),
             Self::NoNextHop => f.write_str("no own address for the next hop"),
+            Self::ByStage => f.write_str("refused by a stage"),
             Self::TooLong => f.write_str("too long for a message to this peer"),
         }
     }

@@ -15,6 +15,7 @@ use crate::{
     next_hop::Concerned,
     path::{SetId, SourceId},
     peer_in::{self, Arrival},
+    rewriter::Slot,
 };
 
 impl Pipeline {
@@ -44,6 +45,9 @@ impl Pipeline {
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
         if peer.config.paths.role.is_some() {
             arrival.count_leaks(&self.core, identifiers, &mut peer.drops);
+        }
+        if self.core.rewriters.are_in(Slot::BeforeImport) {
+            arrival.rewrite(&mut self.core);
         }
         match session.places.take() {
             None => self.arrive(source, &arrival),

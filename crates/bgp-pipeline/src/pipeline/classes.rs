@@ -72,6 +72,7 @@ pub(super) fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) ->
         tag: 0,
         weight: 0,
         long_lived: false,
+        offered: false,
         states: ingress.validation.map(|_| States::default()),
         import: Policy::of(config.import.as_ref(), config.kind),
     })

@@ -11,6 +11,7 @@ use crate::{
     next_hop::NextHopId,
     path::SetId,
     peer_in::Drops,
+    rewriter::{Receiver, Slot},
     sets::Owner,
 };
 
@@ -105,6 +106,8 @@ impl Pipeline {
         let session = peer.session.as_ref()?;
         let mut export = Export::new(index, &peer.config, &session.facts, &session.orf, &self.core.speaker);
         let originates_default = peer.config.paths.default_originate;
+        let receiver = Receiver { asn: peer.config.asn, kind: peer.config.kind };
+        export.offered = self.core.rewriters.are_in(Slot::BeforeExport).then_some(receiver);
         export.summaries.clone_from(&self.aggregation.summaries);
         export.default_route = if originates_default { self.default_set() } else { None };
         Some(export)

@@ -17,6 +17,7 @@ mod policies;
 mod redistribution;
 mod refresh;
 mod restart;
+mod rewriting;
 mod seams;
 mod speaker;
 mod stages;

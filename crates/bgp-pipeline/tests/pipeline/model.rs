@@ -926,4 +926,31 @@ proptest! {
         while world.pipeline.work(1000) {}
         prop_assert!(world.pipeline.attribute_sets() <= world.kept_sets);
     }
+    /// The check of a running router begins and ends at any time, and finds nothing where nothing is wrong.
+    #[test]
+    fn a_check_that_begins_in_the_middle_finds_no_fault_in_a_sound_router(
+        tight in any::<bool>(),
+        max_paths in 1..4usize,
+        views in any::<[bool; FIRST_INTERNAL]>(),
+        ops in prop::collection::vec((op(), 0..20u8), 1..200),
+    ) {
+        let mut world = World::new(tight, max_paths, false, views);
+        (0..PEERS - 1).for_each(|peer| world.up(peer));
+        let mut found = 0;
+        for (op, toggle) in &ops {
+            // Another process begins with nothing.
+            found += if matches!(op, Op::Restart(..)) { world.pipeline.violations() } else { 0 };
+            match toggle {
+                0 => world.pipeline.check_consistency(false),
+                1..4 => world.pipeline.check_consistency(true),
+                _ => {}
+            }
+            world.run(op);
+        }
+        world.pipeline.check_consistency(true);
+        world.check();
+        let first = world.pipeline.poll_violation().map(|violation| violation.to_string());
+        prop_assert_eq!((found + world.pipeline.violations(), first), (0, None));
+        prop_assert!(world.pipeline.is_consistency_checked());
+    }
 }

@@ -15,6 +15,8 @@ pub(crate) enum About {
     Drops,
     /// Refreshes and filters that make no sense, of which it can send any number in one session.
     Refreshes,
+    /// What stages of somebody else's answer, and where the pipeline contradicts itself.
+    Stages,
 }
 
 /// How many lines are written about whom.
@@ -24,6 +26,7 @@ pub(crate) struct Lines {
     sessions: Limits,
     drops: Limits,
     refreshes: Limits,
+    stages: Limits,
 }
 
 impl Lines {
@@ -34,6 +37,7 @@ impl Lines {
             About::Sessions => &mut self.sessions,
             About::Drops => &mut self.drops,
             About::Refreshes => &mut self.refreshes,
+            About::Stages => &mut self.stages,
         };
         limits.may_write(name, now)
     }

@@ -199,7 +199,7 @@ impl Scene {
         node.serve(Keeper(finder.clone(), Rc::clone(&kept)));
         node.attach(far.into(), PeerIdentity::new("bgp")).expect("attached");
         let keeper = keeper::KeeperClient::new(Channel::connect(near.into()).expect("connected"));
-        let server = crate::serve(Boot::new(Node::new("bgp"), keeper), Vec::new);
+        let server = crate::serve(Boot::new(Node::new("bgp"), keeper), crate::Plugs::default());
         Self { finder, kept, server, nodes: vec![node] }
     }
 

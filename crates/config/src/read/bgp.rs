@@ -109,6 +109,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         bmp: monitor::bmp(section),
         cluster_id: section.optional::<RouterId>("cluster-id").map(|at| at.value),
         decision: DecisionRules::read(section),
+        consistency_check: section.or("consistency-check", false),
         confederation: context.ourselves.confederation,
     }
 }

@@ -48,6 +48,8 @@ pub struct Bgp {
     pub cluster_id: Option<RouterId>,
     /// What the decision makes of MEDs and of equal paths; the keys are those of `[bgp]`.
     pub decision: DecisionRules,
+    /// Whether the contract between stages of the pipeline is checked; `false` by default.
+    pub consistency_check: bool,
     /// `[bgp.confederation]`; `None`: our AS is a member of none.
     pub confederation: Option<Confederation>,
 }
