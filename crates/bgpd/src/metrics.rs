@@ -47,6 +47,10 @@ static TOO_LONG: Metric = Metric::counter(
     "Routes withdrawn instead of announced: their attributes fit no message of the receiver, or there is no next hop",
 );
 
+static CHECKED: Metric = Metric::gauge(
+    "holdfast_bgp_consistency_checked",
+    "Whether each change is checked, of the whole table (`consistency-check`)",
+);
 static VIOLATIONS: Metric = Metric::counter(
     "holdfast_bgp_consistency_violations",
     "Changes that did not follow from those before them, while `consistency-check` was on",
@@ -139,6 +143,7 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&MEMORY, &[], speaker.pipeline.memory().total() as u64);
     sheet.add(&GROUPS, &[], speaker.pipeline.update_groups() as u64);
     sheet.add(&TOO_LONG, &[], speaker.pipeline.too_long());
+    sheet.add(&CHECKED, &[], u64::from(speaker.pipeline.is_consistency_checked()));
     sheet.add(&VIOLATIONS, &[], speaker.pipeline.violations());
     let validation = &bgp.surroundings.validation;
     let (vrps, aspas) = validation.counts();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{peers::Bird, router::Router, topology::Star, wait};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{LIMIT, ROUTER};
 
@@ -77,11 +77,29 @@ fn until_marked(router: &Router, bird: &Bird, prefix: &str, marks: Option<&str>)
 fn until_tagged(router: &Router, prefix: &str, tag: u32) -> Result<()> {
     wait::until(prefix, LIMIT, || {
         let shown = router.show(&["route", prefix]).map_err(|error| format!("{error:#}"))?;
-        let has_it = |route: &serde_json::Value| route["tag"].as_u64().unwrap_or(0) == u64::from(tag);
+        let has_it = |route: &Value| route["tag"].as_u64().unwrap_or(0) == u64::from(tag);
         match shown[prefix].as_array().is_some_and(|routes| routes.iter().any(has_it)) {
             true => Ok(()),
             false => Err(shown.to_string()),
         }
+    })
+    .with_context(|| router.log_tail())
+}
+
+/// A metric of `bgp`.
+fn metric(router: &Router, name: &str) -> Result<String, String> {
+    let said = router.cli(&["call", "bgp/metrics.v1/Collect"]).map_err(|error| format!("{error:#}"))?;
+    let lines = said.lines().filter_map(|line| line.trim().strip_prefix("families:json="));
+    let families = lines.filter_map(|line| serde_json::from_str::<Vec<Value>>(line).ok()).flatten();
+    let family = families.into_iter().find(|family| family["name"] == name).ok_or(said.clone())?;
+    Ok(family["samples"][0]["integer"].to_string())
+}
+
+/// Waits until the check has the whole table, or is off.
+fn until_checked(router: &Router, wanted: &str) -> Result<()> {
+    wait::until("the check", LIMIT, || match metric(router, "holdfast_bgp_consistency_checked")? {
+        value if value == wanted => Ok(()),
+        value => Err(value),
     })
     .with_context(|| router.log_tail())
 }
@@ -102,6 +120,7 @@ fn a_route_is_marked_in_each_slot_and_a_check_of_the_running_router_finds_no_fau
     ensure!(checked != configuration);
     let said = router.reload_with_files(&checked, &Default::default())?;
     ensure!(!said.contains("session"), "{said}");
+    until_checked(&router, "1")?;
     first.reconfigure("routes.conf", &blackhole(NEXT))?;
     until_marked(&router, &second, THEIRS, None)?;
     until_marked(&router, &second, NEXT, Some(MARKED))?;
@@ -109,10 +128,14 @@ fn a_route_is_marked_in_each_slot_and_a_check_of_the_running_router_finds_no_fau
     // With the next process the check begins anew, and the sessions go on.
     router.kill("bgp")?;
     router.wait_running()?;
+    until_checked(&router, "1")?;
     first.reconfigure("routes.conf", &[blackhole(NEXT), blackhole(THEIRS)].concat())?;
     until_marked(&router, &second, THEIRS, Some(MARKED))?;
     until_marked(&router, &second, NEXT, Some(MARKED))?;
+    let found = metric(&router, "holdfast_bgp_consistency_violations").map_err(anyhow::Error::msg)?;
+    ensure!(found == "0", "{found}");
     router.reload_with_files(&configuration, &Default::default())?;
+    until_checked(&router, "0")?;
     first.reconfigure("routes.conf", "")?;
     until_marked(&router, &second, THEIRS, None)?;
     for bird in [&first, &second] {
