@@ -81,7 +81,7 @@ prefixes = ["10.0.0.0/8 le 24"]
 "#;
 
 /// Steps from the base and back, each.
-pub(super) const STEPS: [Step; 14] = [
+pub(super) const STEPS: [Step; 15] = [
     Step {
         name: "what is beside BGP",
         ended: &[],
@@ -492,6 +492,12 @@ interface = "n2"
         patch: "bgp = { hold-time = 60 }\n",
     },
     Step {
+        name: "another end of a connection, and bgp is replaced",
+        ended: &["one"],
+        comes_up: true,
+        patch: "[bgp]\nmax-paths = 4\n[[bgp.peer]]\nname = \"one\"\nlocal-address = \"10.0.1.1\"\n",
+    },
+    Step {
         name: "no BGP",
         ended: &["one", "two", "three", "inside", "guests", "secure"],
         comes_up: false,
@@ -508,7 +514,12 @@ pub(super) const LAST: [Step; 7] = [
         patch: "[[bgp.peer]]\nname = \"one\"\nnonstop = false\n",
     },
     Step { name: "bgp is replaced", ended: &["one"], comes_up: true, patch: "bgp = { max-paths = 4 }\n" },
-    Step { name: "none is to", ended: &[], comes_up: true, patch: "bgp = { nonstop = false }\n" },
+    Step {
+        name: "none is to, and bgp is replaced: those that were to go on",
+        ended: &["one"],
+        comes_up: true,
+        patch: "bgp = { nonstop = false, max-paths = 5 }\n",
+    },
     Step {
         name: "all are to, from their next session on",
         ended: &[],
