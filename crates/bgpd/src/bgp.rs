@@ -17,8 +17,8 @@ use tokio::{
 use tracing::{Instrument, warn};
 
 use crate::{
-    config::Range, connection::Key, depths::Depths, nonstop::Unprotected, redistribution::Redistribution,
-    sessions::Effect, speaker::Speaker, surroundings::Surroundings,
+    config::Range, connection::Key, context::Context, depths::Depths, nonstop::Unprotected,
+    redistribution::Redistribution, sessions::Effect, speaker::Speaker,
 };
 
 /// Connections asked for at a time: nearly as many calls as may be under way to the door, the rest is for others.
@@ -38,7 +38,7 @@ type Dial = fn(Rc<Bgp>, Key, String) -> AbortHandle;
 /// A speaker with the bells that wake its tasks.
 pub(crate) struct Bgp {
     pub(crate) speaker: RefCell<Speaker>,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) surroundings: Context,
     /// Starts the task that asks for a connection.
     dial: Dial,
     /// Tasks that end with the speaker.
@@ -76,7 +76,7 @@ pub(crate) struct Bgp {
 }
 
 impl Bgp {
-    pub(crate) fn new(speaker: Speaker, surroundings: Surroundings, dial: Dial) -> Rc<Self> {
+    pub(crate) fn new(speaker: Speaker, surroundings: Context, dial: Dial) -> Rc<Self> {
         Rc::new(Self {
             speaker: RefCell::new(speaker),
             surroundings,

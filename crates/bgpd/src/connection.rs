@@ -22,7 +22,7 @@ use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
     nonstop::{Held, Progress, ReplicationLog, Unprotected},
-    stream::{Handed, Offsets, Stream},
+    stream::{AcceptedConnection, Offsets, Stream},
 };
 
 /// Octets read at once; behind an unfinished message there is always room for this much.
@@ -90,7 +90,10 @@ pub(crate) enum Received {
 }
 
 impl Connection {
-    pub(crate) fn new(Handed { stream, local, remote, said }: Handed, now: Instant) -> Self {
+    pub(crate) fn new(
+        AcceptedConnection { stream, local, remote, said }: AcceptedConnection,
+        now: Instant,
+    ) -> Self {
         Self {
             stream: Rc::new(stream),
             local,

@@ -62,7 +62,7 @@ fn split(key: &str) -> (&str, Option<&str>) {
 
 /// The keeper, for one instance. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Custody {
+pub(crate) struct FdStore {
     keeper: KeeperClient,
     names: Names,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Left {
     pub(crate) sockets: BTreeMap<SessionId, OwnedFd>,
 }
 
-impl Custody {
+impl FdStore {
     /// For the default table, or a VRF.
     pub(crate) fn new(keeper: KeeperClient, vrf: Option<Rc<str>>) -> Self {
         Self { keeper, names: Names(vrf) }

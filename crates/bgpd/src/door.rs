@@ -27,7 +27,7 @@ use crate::{
     location::Location,
     seed::seed,
     speaker::Speaker,
-    stream::{Handed, LINGER, Stream},
+    stream::{AcceptedConnection, LINGER, Stream},
 };
 
 /// Pause before a door is asked again: the first, and the longest.
@@ -82,7 +82,7 @@ impl Bgp {
             return debug!(peer = said.peer, "a connection from nowhere");
         };
         let (name, replaced) = (said.peer.clone(), std::mem::take(&mut said.replaces));
-        let handed = match Stream::new(descriptor).and_then(|stream| Handed::new(said, stream)) {
+        let handed = match Stream::new(descriptor).and_then(|stream| AcceptedConnection::new(said, stream)) {
             Ok(handed) => handed,
             Err(error) => {
                 return debug!(peer = name, address = %location, "a connection is of no use: {error}");
@@ -96,7 +96,7 @@ impl Bgp {
     }
 
     /// Ends a connection that is nobody's here, and says so (RFC 4486 section 4). Why is in the log already.
-    fn refuse(self: &Rc<Self>, Handed { stream, said, .. }: Handed) {
+    fn refuse(self: &Rc<Self>, AcceptedConnection { stream, said, .. }: AcceptedConnection) {
         let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         let cease = Notification::cease(CeaseSubcode::ConnectionRejected).encode();
         let bgp = Rc::clone(self);
@@ -273,7 +273,7 @@ pub(crate) fn dial(bgp: Rc<Bgp>, key: Key, peer: String) -> AbortHandle {
 }
 
 /// A connection over whichever of the peer's transports comes about first; why there is none.
-async fn connect(bgp: &Bgp, peer: &str) -> Result<Handed, String> {
+async fn connect(bgp: &Bgp, peer: &str) -> Result<AcceptedConnection, String> {
     let _turn = bgp.dials.acquire().await.map_err(|error| error.to_string())?;
     bgp.depths.see_dials(bgp.dialled());
     let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -291,7 +291,7 @@ async fn connect(bgp: &Bgp, peer: &str) -> Result<Handed, String> {
         pause = (2 * pause).min(LONGEST_PAUSE);
     };
     let descriptor = descriptors.into_iter().next().ok_or("no descriptor came with the answer")?;
-    let handed = Stream::new(descriptor).and_then(|stream| Handed::new(said, stream));
+    let handed = Stream::new(descriptor).and_then(|stream| AcceptedConnection::new(said, stream));
     handed.map_err(|error| match error.kind() {
         // It was there.
         io::ErrorKind::NotConnected => "the peer ends the TCP connection at once".to_owned(),

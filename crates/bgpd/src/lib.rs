@@ -8,10 +8,12 @@ mod apply;
 mod bgp;
 mod config;
 mod connection;
+mod context;
 mod custody;
 mod depths;
 mod door;
 mod epoch;
+mod fairness;
 mod freeze;
 mod last_error;
 mod location;
@@ -34,12 +36,10 @@ mod sessions;
 mod show;
 mod speaker;
 mod stream;
-mod surroundings;
 mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod validation;
 mod vrf;
 mod watch;
@@ -52,11 +52,11 @@ use holdfast_process::{BUILD, Boot, End, Network, Process, Rights, User};
 use holdfast_xrl::Client;
 
 use crate::{
-    custody::Custody, quarantine::Quarantine, service::Server, surroundings::Surroundings, turns::Turns,
+    context::Context, custody::FdStore, fairness::Fairness, quarantine::Quarantine, service::Server,
     validation::Validation, vrf::Vrfs,
 };
 
-pub use surroundings::{MakeRewriters, MakeStages, Plugs};
+pub use context::{MakeRewriters, MakeStages, Plugs};
 
 /// What the process is.
 pub static PROCESS: Process = Process {
@@ -94,11 +94,11 @@ pub async fn run_with(boot: Boot, plugs: Plugs) -> anyhow::Result<()> {
 
 /// Serves `bgp.v1` from now on.
 fn serve(boot: Boot, plugs: Plugs) -> Rc<Server> {
-    let (boot, turns) = (Rc::new(boot), Rc::new(Turns::default()));
-    let validation = Rc::new(Validation::new(Custody::new(boot.keeper.clone(), None)));
+    let (boot, turns) = (Rc::new(boot), Rc::new(Fairness::default()));
+    let validation = Rc::new(Validation::new(FdStore::new(boot.keeper.clone(), None)));
     let build = std::env::var(BUILD).unwrap_or_default();
-    let quarantine = Rc::new(Quarantine::new(Custody::new(boot.keeper.clone(), None), build));
-    let surroundings = Surroundings::new(&boot, &turns, &validation, &quarantine);
+    let quarantine = Rc::new(Quarantine::new(FdStore::new(boot.keeper.clone(), None), build));
+    let surroundings = Context::new(&boot, &turns, &validation, &quarantine);
     let vrfs = Vrfs::new(Rc::clone(&boot), plugs, turns, validation, quarantine);
     let server = Rc::new(Server::new(surroundings, plugs, Some(vrfs)));
     metrics::register(&boot.metrics, &server);

@@ -24,7 +24,7 @@ use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 use tracing::{error, warn};
 
-use crate::custody::Custody;
+use crate::custody::FdStore;
 
 /// A stage in which the process has ended so often is left out.
 const MOST_DEATHS: u32 = 3;
@@ -40,7 +40,7 @@ const OCTETS: usize = HEADER + ROWS * ROW;
 
 /// What is known of the stages of this process, in all its tables.
 pub(crate) struct Quarantine {
-    custody: Custody,
+    custody: FdStore,
     /// What the process was started from: another build has other stages.
     build: String,
     record: RefCell<Option<Rc<RefCell<Record>>>>,
@@ -50,7 +50,7 @@ pub(crate) struct Quarantine {
 
 impl Quarantine {
     /// Nothing is known yet.
-    pub(crate) fn new(custody: Custody, build: String) -> Self {
+    pub(crate) fn new(custody: FdStore, build: String) -> Self {
         Self { custody, build, record: RefCell::default(), is_new: Cell::default() }
     }
 

@@ -31,7 +31,8 @@ use crate::{
     apply,
     bgp::Bgp,
     config::{Configuration, Neighbor, Peers, Policies, Range, Settings},
-    custody::Custody,
+    context::{Context, Plugs},
+    custody::FdStore,
     door, freeze,
     location::Location,
     neighbors,
@@ -44,7 +45,6 @@ use crate::{
     roster::{Present, Stopped},
     show,
     speaker::Speaker,
-    surroundings::{Plugs, Surroundings},
     takeover, tasks,
     vrf::Vrfs,
     watch,
@@ -62,7 +62,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 /// Serves `bgp.v1`: for the default table, or for a VRF.
 pub(crate) struct Server {
-    surroundings: Surroundings,
+    surroundings: Context,
     plugs: Plugs,
     /// The others, for the default table's.
     vrfs: Option<Vrfs>,
@@ -89,7 +89,7 @@ struct Running {
 }
 
 impl Server {
-    pub(crate) fn new(surroundings: Surroundings, plugs: Plugs, vrfs: Option<Vrfs>) -> Self {
+    pub(crate) fn new(surroundings: Context, plugs: Plugs, vrfs: Option<Vrfs>) -> Self {
         Self {
             surroundings,
             plugs,
@@ -189,7 +189,7 @@ impl Server {
     }
 
     /// Whose routes were here, and whether that is known; without memory for it the next process waits for everybody.
-    async fn present(custody: &Custody, before: Option<OwnedFd>) -> Option<(Present, bool)> {
+    async fn present(custody: &FdStore, before: Option<OwnedFd>) -> Option<(Present, bool)> {
         match before.map(Present::recover) {
             Some(Ok(Some(present))) => return Some((present, true)),
             Some(Err(error)) => {
@@ -218,7 +218,7 @@ impl Server {
     }
 
     /// Whom the operator keeps down.
-    async fn stopped(custody: &Custody) -> Result<Stopped, XrlError> {
+    async fn stopped(custody: &FdStore) -> Result<Stopped, XrlError> {
         match custody.stopped().await?.map(Stopped::recover) {
             Some(Ok(Some(stopped))) => return Ok(stopped),
             Some(Ok(None)) => warn!(event = "stops-unknown", "it is not known which peers were stopped"),

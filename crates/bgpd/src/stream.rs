@@ -186,7 +186,7 @@ pub(crate) fn tcp_offsets(socket: impl AsFd) -> io::Result<Offsets> {
 
 /// A connection as the door hands it over.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: Stream,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
@@ -194,7 +194,7 @@ pub(crate) struct Handed {
     pub(crate) said: transport::Connection,
 }
 
-impl Handed {
+impl AcceptedConnection {
     /// The connection that the door says this of.
     ///
     /// # Errors
@@ -290,7 +290,7 @@ mod tests {
             proof: "ü".repeat(MOST_PROOF),
             ..transport::Connection::default()
         };
-        let handed = Handed::new(said.clone(), pair().0).expect("complete");
+        let handed = AcceptedConnection::new(said.clone(), pair().0).expect("complete");
         assert_eq!(handed.remote.to_string(), "[fe80::2%3]:4433");
         assert_eq!(handed.local.to_string(), "[fe80::1%3]:179");
         assert_eq!((transport_name(&handed.said), handed.said.proof.len()), ("quic", MOST_PROOF));
@@ -299,7 +299,7 @@ mod tests {
             transport::Connection { remote_address: vec![1, 2, 3], ..said.clone() },
             transport::Connection { remote_port: 65_536, ..said.clone() },
         ] {
-            assert!(Handed::new(broken, pair().0).is_err());
+            assert!(AcceptedConnection::new(broken, pair().0).is_err());
         }
     }
 }

@@ -31,13 +31,13 @@ use crate::{
     bgp::Bgp,
     config::{Configuration, Neighbor},
     connection::Key,
-    custody::{self, Custody},
+    custody::{self, FdStore},
     location::Location,
     nonstop::{self, FORMATS, Names, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,
     seed::seed,
     sessions::slot::Takeover,
-    stream::{self, Handed, Offsets, Stream},
+    stream::{self, AcceptedConnection, Offsets, Stream},
 };
 
 /// Deaths in a row of processes that had not resumed all sessions, after which none is taken over any more.
@@ -91,7 +91,7 @@ impl Opened {
 }
 
 /// Takes the log from the keeper, or makes one. What cannot be used is given up, and said.
-pub(crate) async fn open(custody: &Custody, octets: u64) -> Result<Opened, XrlError> {
+pub(crate) async fn open(custody: &FdStore, octets: u64) -> Result<Opened, XrlError> {
     let started = Instant::now();
     let custody::Left { log, mut sockets } = custody.take().await?;
     let log = match log.and_then(recover) {
@@ -121,7 +121,7 @@ pub(crate) async fn open(custody: &Custody, octets: u64) -> Result<Opened, XrlEr
 }
 
 /// The log of the process before if there are sessions in it, where none is to outlive this one: they go on all the same.
-pub(crate) async fn open_last(custody: &Custody) -> Result<Option<Opened>, XrlError> {
+pub(crate) async fn open_last(custody: &FdStore) -> Result<Option<Opened>, XrlError> {
     if !custody.has_sessions().await? {
         custody.drop_sessions().await?;
         return Ok(None);
@@ -159,7 +159,7 @@ fn recover(descriptor: OwnedFd) -> Option<Rc<ReplicationLog>> {
     }
 }
 
-async fn create(custody: &Custody, octets: u64) -> Result<Rc<ReplicationLog>, XrlError> {
+async fn create(custody: &FdStore, octets: u64) -> Result<Rc<ReplicationLog>, XrlError> {
     let failed = |error: &dyn std::fmt::Display| XrlError::internal(format!("the replication log: {error}"));
     let size = usize::try_from(octets).map_err(|error| failed(&error))?;
     let memory = SharedMemory::create("holdfast-log", size).map_err(|error| failed(&error))?;
@@ -298,7 +298,7 @@ fn take(
     }
     let said = held.connection.unwrap_or_default();
     let copy = socket.as_fd().try_clone_to_owned();
-    let handed = copy.and_then(|copy| Handed::new(said, Stream::at(copy, offsets)?));
+    let handed = copy.and_then(|copy| AcceptedConnection::new(said, Stream::at(copy, offsets)?));
     let handed = match handed {
         Ok(handed) => handed,
         Err(error) => return Err((socket, name, error.to_string())),

@@ -26,10 +26,10 @@ use tokio::{
 use crate::{
     bgp::{Bgp, PACE, PATIENCE},
     connection::Key,
+    context::Context,
     door::{dial, part},
     speaker::{Read, Speaker, Write},
     stream::{LINGER, Stream},
-    surroundings::Surroundings,
 };
 
 /// Routes that a slice of background work looks at: 0.05 ms with the encoding that it causes, 0.2 ms in one of a
@@ -71,7 +71,7 @@ impl Bgp {
 }
 
 /// Starts the tasks of a speaker that it has all its life.
-pub(crate) fn start(speaker: Speaker, surroundings: Surroundings) -> Rc<Bgp> {
+pub(crate) fn start(speaker: Speaker, surroundings: Context) -> Rc<Bgp> {
     let bgp = Bgp::new(speaker, surroundings, dial);
     bgp.spawn_for_life(timer(Rc::clone(&bgp)));
     bgp.spawn_for_life(work(Rc::clone(&bgp)));

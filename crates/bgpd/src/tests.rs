@@ -37,7 +37,7 @@ use crate::{
     roster::Stopped,
     sessions::{Effect, slot::Slot},
     speaker::{Read, Speaker, Write},
-    stream::{Handed, Stream},
+    stream::{AcceptedConnection, Stream},
 };
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -111,7 +111,7 @@ impl Scene {
     }
 
     /// The door hands over a connection of the peer.
-    fn take(&mut self, index: PeerIndex, handed: Handed, far: impl Far + 'static) -> Line {
+    fn take(&mut self, index: PeerIndex, handed: AcceptedConnection, far: impl Far + 'static) -> Line {
         let key = self.speaker.accepted(index, handed, &[], self.now).expect("the connection is taken");
         Line { key, far: Box::new(far) }
     }
@@ -210,10 +210,10 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// Our end, as the door hands it over.
-fn handed(near: TcpStream) -> Handed {
+fn handed(near: TcpStream) -> AcceptedConnection {
     let near = near.into_std().expect("a socket");
     let stream = Stream::new(near.into()).expect("a stream");
-    Handed::new(transport::Connection::default(), stream).expect("it has addresses")
+    AcceptedConnection::new(transport::Connection::default(), stream).expect("it has addresses")
 }
 
 fn open() -> Vec<u8> {

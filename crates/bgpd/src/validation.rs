@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::{
     bgp::Bgp,
-    custody::Custody,
+    custody::FdStore,
     epoch::{self, Epochs, Full},
 };
 
@@ -52,7 +52,7 @@ pub(crate) struct Validation {
     /// What has been heard; stays while nobody validates.
     epoch: Cell<Option<u64>>,
     /// Who keeps it for the next process; nobody in tests.
-    custody: Option<Custody>,
+    custody: Option<FdStore>,
     /// What is kept, if it is.
     epochs: RefCell<Option<Epochs>>,
     /// What the process before has left, until somebody validates.
@@ -69,7 +69,7 @@ struct Running {
 }
 
 impl Validation {
-    pub(crate) fn new(custody: Custody) -> Self {
+    pub(crate) fn new(custody: FdStore) -> Self {
         Self { custody: Some(custody), ..Self::default() }
     }
 
@@ -234,7 +234,7 @@ impl Validation {
     /// Nothing is left for the next process.
     fn forget(&self) {
         if self.epochs.take().is_some() {
-            self.custody.iter().for_each(Custody::drop_rpki);
+            self.custody.iter().for_each(FdStore::drop_rpki);
         }
     }
 
@@ -259,7 +259,7 @@ impl Validation {
         }
     }
 
-    async fn put(&self, custody: &Custody, fresh: Option<Epochs>) {
+    async fn put(&self, custody: &FdStore, fresh: Option<Epochs>) {
         let Some(epochs) = fresh else { return };
         let put = async {
             let descriptor = epochs.descriptor().map_err(|error| error.to_string())?;

@@ -17,11 +17,12 @@ use tokio::task::JoinHandle;
 use tracing::info;
 
 use crate::{
-    custody, metrics,
+    context::{Context, Plugs},
+    custody,
+    fairness::Fairness,
+    metrics,
     quarantine::Quarantine,
     service::Server,
-    surroundings::{Plugs, Surroundings},
-    turns::Turns,
     validation::Validation,
 };
 
@@ -29,7 +30,7 @@ use crate::{
 pub(crate) struct Vrfs {
     boot: Rc<Boot>,
     plugs: Plugs,
-    turns: Rc<Turns>,
+    turns: Rc<Fairness>,
     validation: Rc<Validation>,
     quarantine: Rc<Quarantine>,
     speakers: RefCell<BTreeMap<String, Vrf>>,
@@ -48,7 +49,7 @@ impl Vrfs {
     pub(crate) fn new(
         boot: Rc<Boot>,
         plugs: Plugs,
-        turns: Rc<Turns>,
+        turns: Rc<Fairness>,
         validation: Rc<Validation>,
         quarantine: Rc<Quarantine>,
     ) -> Self {
@@ -88,7 +89,7 @@ impl Vrfs {
 
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
-        let surroundings = Surroundings::new(&boot, &self.turns, &self.validation, &self.quarantine);
+        let surroundings = Context::new(&boot, &self.turns, &self.validation, &self.quarantine);
         let server = Rc::new(Server::new(surroundings, self.plugs, None));
         metrics::register(&boot.metrics, &server);
         boot.node.serve(BgpDispatcher(Rc::clone(&server)));

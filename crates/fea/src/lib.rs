@@ -46,7 +46,7 @@ use holdfast_api::{
 };
 use holdfast_fib_linux::Monitor;
 use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, User, spawn_task};
-use holdfast_sockets::{Custody, SocketService};
+use holdfast_sockets::{FdStore, SocketService};
 use holdfast_xrl::Client;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
@@ -91,7 +91,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     metrics::register(&boot.metrics, engine);
     boot.node.serve(FeaDispatcher::new(service));
-    let custody = Custody::new(boot.keeper.clone(), boot.vrf.clone());
+    let custody = FdStore::new(boot.keeper.clone(), boot.vrf.clone());
     let sockets = SocketService::new(engine.place(), Some(custody));
     metrics::register_discovery(&boot.metrics, sockets.malformed());
     metrics::register_packets(&boot.metrics, sockets.packets());

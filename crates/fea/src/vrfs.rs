@@ -11,7 +11,7 @@ use holdfast_api::fea::v1::{Configuration, Vrf as ApiVrf};
 use holdfast_fib::TableId;
 use holdfast_fib_linux::ObjectIds;
 use holdfast_process::{Boot, spawn_task};
-use holdfast_sockets::{Custody, Place};
+use holdfast_sockets::{FdStore, Place};
 use holdfast_xrl::XrlError;
 use tokio::{
     sync::{Mutex, watch},
@@ -79,7 +79,7 @@ impl Vrfs {
             running.remove(name);
         }
         let stays = |vrf: &str| wanted.contains_key(vrf) && !gone.iter().any(|gone| gone == vrf);
-        Custody::keep_vrfs(&self.boot.keeper, stays).await?;
+        FdStore::keep_vrfs(&self.boot.keeper, stays).await?;
         self.main.release_unless(request.table).await?;
         for vrf in &request.vrfs {
             if let Some(running) = running.get(&vrf.name) {

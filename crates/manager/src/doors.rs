@@ -8,7 +8,7 @@ use holdfast_config::{
     schema::{Vrf, VrfPlace},
 };
 use holdfast_process::Boot;
-use holdfast_sockets::{Custody, Place, SocketService};
+use holdfast_sockets::{FdStore, Place, SocketService};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity, XrlError};
 
 use crate::{birth::MANAGER, whereabouts::site};
@@ -55,7 +55,7 @@ impl Doors {
             .collect();
         let is_wanted = |name: &str| config.vrfs.iter().any(|vrf| vrf.name == name);
         let stays = |name: &str| is_wanted(name) && !gone.iter().any(|gone| gone == name);
-        Custody::keep_vrfs(&self.boot.keeper, stays).await?;
+        FdStore::keep_vrfs(&self.boot.keeper, stays).await?;
         for vrf in &config.vrfs {
             let begin = || (vrf.place.clone(), self.begin(vrf));
             self.open.borrow_mut().entry(vrf.name.clone()).or_insert_with(begin);
@@ -68,12 +68,12 @@ impl Doors {
         let Some(node) = self.default.take() else { return Ok(()) };
         node.end();
         self.open.take();
-        Custody::keep_none(&self.boot.keeper).await
+        FdStore::keep_none(&self.boot.keeper).await
     }
 
     async fn begin_default(&self) -> Result<Node, XrlError> {
         let node = Node::new(OPENER);
-        let custody = Custody::new(self.boot.keeper.clone(), None);
+        let custody = FdStore::new(self.boot.keeper.clone(), None);
         node.serve(SocketDispatcher::new(SocketService::new(Place::Here, Some(custody))));
         let (near, far) = Link::pair();
         let identity = PeerIdentity::new(MANAGER).class(SOCKETS).class(OPENER).pid(std::process::id());
@@ -88,7 +88,7 @@ impl Doors {
             VrfPlace::Device { name, .. } => Place::Device(name.clone()),
             VrfPlace::Netns { name, .. } => Place::namespace(name.clone(), boot.keeper.clone()),
         };
-        let custody = Custody::new(boot.keeper.clone(), boot.vrf.clone());
+        let custody = FdStore::new(boot.keeper.clone(), boot.vrf.clone());
         boot.node.serve(SocketDispatcher::new(SocketService::new(place, Some(custody))));
         boot.join();
         boot

@@ -23,7 +23,7 @@ pub(crate) type Listening = (SocketAddr, bool);
 
 /// The keeper, for the listeners of one table. Clones are the same.
 #[derive(Clone)]
-pub struct Custody {
+pub struct FdStore {
     keeper: KeeperClient,
     vrf: Option<Rc<str>>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Left {
     pub(crate) keyed: BTreeSet<Prefix>,
 }
 
-impl Custody {
+impl FdStore {
     /// For the default table, or a VRF.
     pub fn new(keeper: KeeperClient, vrf: Option<Rc<str>>) -> Self {
         Self { keeper, vrf }

@@ -12,7 +12,7 @@
 //! A listener for peers answers nobody else: the kernel drops what comes from where nobody is expected, and what should be of
 //! a neighbour and has passed a router (GTSM, RFC 5082), before there is anything of it ([`filter`]).
 //!
-//! Listeners are in the keeper's custody as well ([`Custody`]), so that an address answers at all times, whoever of those who
+//! Listeners are in the keeper's custody as well ([`FdStore`]), so that an address answers at all times, whoever of those who
 //! open, accept and serve is dead.
 //!
 //! Routing protocols get sockets for datagrams ([`datagrams`]), and have their raw IP packets relayed ([`relay`]).
@@ -44,7 +44,7 @@ extern crate self as holdfast_sockets;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use custody::Custody;
+pub use custody::FdStore;
 pub use error::SocketError;
 pub use opener::{BACKLOG, Opener};
 pub use peer::{Peer, PeerError, Secret};

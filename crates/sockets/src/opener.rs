@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::{
     SocketError,
-    custody::{Custody, Left, Listening},
+    custody::{FdStore, Left, Listening},
     datagrams::Datagrams,
     error::Step,
     filter::{Filter, FilteredPeer, GTSM_TTL},
@@ -34,11 +34,11 @@ pub const BACKLOG: i32 = 1024;
 ///
 /// It keeps a copy of every listener, so that a change of the configuration reaches its keys, and so
 /// that a protocol that dies and comes back finds it still bound, with whoever has called meanwhile. The keeper has
-/// another, if there is a [`Custody`]: so the opener that comes after this one finds it, too.
+/// another, if there is a [`FdStore`]: so the opener that comes after this one finds it, too.
 #[derive(Default)]
 pub struct Opener {
     place: Place,
-    custody: Option<Custody>,
+    custody: Option<FdStore>,
     known: Known,
     listeners: Vec<Listener>,
 }
@@ -69,7 +69,7 @@ type Keys = BTreeMap<Prefix, Option<Secret>>;
 
 impl Opener {
     /// Without peers; its sockets will be there. What listens is in this custody, if one is given.
-    pub fn new(place: Place, custody: Option<Custody>) -> Self {
+    pub fn new(place: Place, custody: Option<FdStore>) -> Self {
         Self { place, custody, ..Self::default() }
     }
 
@@ -230,7 +230,7 @@ impl Listener {
     }
 
     /// Gives it what the peers need.
-    async fn prepare(&mut self, known: &Known, custody: Option<&Custody>) -> Result<(), SocketError> {
+    async fn prepare(&mut self, known: &Known, custody: Option<&FdStore>) -> Result<(), SocketError> {
         let wanted = self.keys_for(known);
         if let Some(custody) = custody {
             self.note(&wanted, custody).await;
@@ -247,7 +247,7 @@ impl Listener {
     }
 
     /// Has the keeper know for whom it may have keys. Without custody it listens all the same, as long as this process lives.
-    async fn note(&mut self, wanted: &Keys, custody: &Custody) {
+    async fn note(&mut self, wanted: &Keys, custody: &FdStore) {
         let networks = self.keys.keys().chain(wanted.keys()).copied().collect();
         if self.noted.as_ref() == Some(&networks) {
             return;

@@ -17,7 +17,7 @@ use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
 
 use crate::{
-    Counts, Custody, Link, Opener, Peer, Place, SocketError,
+    Counts, FdStore, Link, Opener, Peer, Place, SocketError,
     custody::Listening,
     datagrams::{self, Grant},
     neighbors::Neighbors,
@@ -39,7 +39,7 @@ pub struct SocketService {
 
 impl SocketService {
     /// With an opener to this place, which knows no peers yet; what listens there is in this custody, if one is given.
-    pub fn new(place: Place, custody: Option<Custody>) -> Self {
+    pub fn new(place: Place, custody: Option<FdStore>) -> Self {
         let neighbors = Rc::new(Neighbors::new(place.clone()));
         let relay = Relay::new(place.clone());
         Self { opener: Rc::new(Mutex::new(Opener::new(place, custody))), neighbors, relay, ..Self::default() }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_api::keeper::v1::{Empty, GetRequest, KeeperClient, Kept, ListReply, PutRequest};
-use holdfast_sockets::{Custody, Opener, Peer, Place};
+use holdfast_sockets::{FdStore, Opener, Peer, Place};
 use holdfast_xrl::{
     Channel, Client, Handler, IncomingCall, Node, PeerIdentity, Service, ServiceInfo, XrlError,
 };
@@ -28,7 +28,7 @@ type Held = BTreeMap<String, (OwnedFd, Option<String>)>;
 impl Keeper {
     /// An opener in another life of the same process.
     fn opener(&self) -> Opener {
-        Opener::new(Place::Here, Some(Custody::new(self.client(), None)))
+        Opener::new(Place::Here, Some(FdStore::new(self.client(), None)))
     }
 
     fn client(&self) -> KeeperClient {
@@ -180,7 +180,7 @@ async fn listeners_of_a_vrf_go_with_it_and_others_stay() {
         for key in [format!("plain-{address}@blue"), format!("plain-{address}@red"), "log@blue".to_owned()] {
             keeper.0.borrow_mut().insert(key, (copy.try_clone().expect("a copy"), None));
         }
-        Custody::keep_vrfs(&keeper.client(), |vrf| vrf == "red").await.expect("told");
+        FdStore::keep_vrfs(&keeper.client(), |vrf| vrf == "red").await.expect("told");
         let left = ["listener-".to_owned() + &address.to_string(), "log@blue".to_owned()];
         assert_eq!(keeper.keys(), [&left[..], &[format!("plain-{address}@red")]].concat());
     };

@@ -52,7 +52,7 @@ impl Parting {
 
 /// How many octets have passed, counted on the inner side.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct ByteCounters {
     /// Of the peer: written into the inner socket.
     pub received: Cell<u64>,
     /// For the peer: read from the inner socket.
@@ -65,7 +65,7 @@ pub struct Meter {
 pub async fn carry(
     connection: Connection,
     inner: UnixStream,
-    meter: Rc<Meter>,
+    meter: Rc<ByteCounters>,
     parting: Rc<Parting>,
 ) -> Closed {
     let Connection { stream, control, .. } = connection;

@@ -81,7 +81,7 @@ extern crate self as holdfast_transport;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use carry::{Meter, Parting, carry, hung_up};
+pub use carry::{ByteCounters, Parting, carry, hung_up};
 pub use side::Side;
 
 use std::{

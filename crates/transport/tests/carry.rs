@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use super::open::{Open, anybody};
-use holdfast_transport::{Closed, Connection, Listener, Meter, Parting, carry, memory::Network};
+use holdfast_transport::{ByteCounters, Closed, Connection, Listener, Parting, carry, memory::Network};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -17,7 +17,7 @@ struct Story {
     network: Network,
     peer: Connection,
     inner: UnixStream,
-    meter: Rc<Meter>,
+    meter: Rc<ByteCounters>,
     parting: Rc<Parting>,
     carrying: JoinHandle<Closed>,
 }
@@ -30,7 +30,7 @@ impl Story {
         let expected = anybody();
         let (peer, ours) = tokio::join!(network.connect(from, to, &expected), listener.accept());
         let (inner, other) = UnixStream::pair().expect("a pair");
-        let (meter, parting) = (Rc::new(Meter::default()), Rc::new(Parting::default()));
+        let (meter, parting) = (Rc::new(ByteCounters::default()), Rc::new(Parting::default()));
         let carrying = spawn_local(carry(ours.expect("accepted"), other, meter.clone(), parting.clone()));
         Self { network, peer: peer.expect("dialed"), inner, meter, parting, carrying }
     }

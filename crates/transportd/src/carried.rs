@@ -16,12 +16,12 @@ use std::{
 use holdfast_api::transport::v1 as api;
 use holdfast_process::spawn_task;
 use holdfast_sys::pair;
-use holdfast_transport::{Closed, Connection, Control, Meter, Parting, hung_up};
+use holdfast_transport::{ByteCounters, Closed, Connection, Control, Parting, hung_up};
 use tokio::net::UnixStream;
 use tracing::{Instrument, debug, warn};
 
 use crate::{
-    door::Door,
+    door::ConnectionBroker,
     peers::{describe, octets},
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Carried {
     /// As the protocol was told, but for a peer that has another name by now.
     connection: RefCell<api::Connection>,
     number: u64,
-    pub(crate) meter: Rc<Meter>,
+    pub(crate) meter: Rc<ByteCounters>,
     pub(crate) control: Rc<dyn Control>,
     /// How the protocol ends it.
     pub(crate) parting: Rc<Parting>,
@@ -149,7 +149,7 @@ impl Carried {
 /// # Errors
 /// There are no descriptors left. The connection is ended.
 pub(crate) fn carry(
-    door: &Rc<Door>,
+    door: &Rc<ConnectionBroker>,
     connection: Connection,
     interface: Option<&str>,
 ) -> io::Result<(api::Connection, OwnedFd)> {
@@ -166,7 +166,7 @@ pub(crate) fn carry(
         proof: identity.proof.clone(),
         ..describe(&identity.peer, identity.protocol, (identity.remote, identity.local), interface)
     };
-    let (meter, control) = (Rc::new(Meter::default()), Rc::clone(&connection.control));
+    let (meter, control) = (Rc::new(ByteCounters::default()), Rc::clone(&connection.control));
     let parting = Rc::<Parting>::default();
     let carried = Carried {
         connection: RefCell::new(described.clone()),
@@ -211,7 +211,7 @@ fn why(closed: &Closed) -> Option<String> {
 
 /// What the protocol has put in counts whether or not it was taken out at our end: a peer that does not read lets it stand
 /// there.
-fn passed(meter: &Meter, inner: impl AsFd) -> io::Result<api::MeterReply> {
+fn passed(meter: &ByteCounters, inner: impl AsFd) -> io::Result<api::MeterReply> {
     let waiting = pair::unread(inner)?;
     Ok(api::MeterReply { received: meter.received.get(), sent: meter.sent.get() + u64::from(waiting) })
 }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn what_the_protocol_has_put_in_counts_before_it_is_taken_out() {
         let (mut inner, mut theirs) = StdStream::pair().expect("sockets");
-        let meter = Meter::default();
+        let meter = ByteCounters::default();
         meter.received.set(7);
         theirs.write_all(&[1; 1019]).expect("room");
         let expected = Ok(api::MeterReply { received: 7, sent: 1019 });

@@ -13,7 +13,7 @@ use rustix::net::netdevice;
 
 use crate::{
     carried::carry,
-    door::Door,
+    door::ConnectionBroker,
     peers::{Peer, Source, describe},
     quic,
 };
@@ -24,7 +24,7 @@ use crate::{
 ///
 /// A peer of another role than the caller's is none.
 pub(crate) async fn connect(
-    door: &Rc<Door>,
+    door: &Rc<ConnectionBroker>,
     name: &str,
     role: &str,
 ) -> Result<(api::Connection, OwnedFd), XrlError> {
@@ -49,7 +49,7 @@ pub(crate) async fn connect(
 }
 
 async fn connect_over(
-    door: &Rc<Door>,
+    door: &Rc<ConnectionBroker>,
     peer: &Peer,
     protocol: Protocol,
 ) -> Result<(api::Connection, OwnedFd), Failure> {
@@ -78,7 +78,7 @@ async fn connect_over(
 
 /// The kernel's own socket, or one end of a pair that is carried.
 pub(crate) fn hand_out(
-    door: &Rc<Door>,
+    door: &Rc<ConnectionBroker>,
     connection: Connection,
     interface: Option<&str>,
 ) -> std::io::Result<(api::Connection, OwnedFd)> {
@@ -99,7 +99,7 @@ fn interface(socket: impl AsFd, remote: SocketAddr) -> Option<Box<str>> {
 }
 
 /// A socket that is connecting to a peer, from whoever opens sockets.
-pub(crate) async fn dial(door: &Door, name: &str) -> Result<OwnedFd, XrlError> {
+pub(crate) async fn dial(door: &ConnectionBroker, name: &str) -> Result<OwnedFd, XrlError> {
     let sockets = door.sockets().await?;
     let (_, fds) = sockets.dial(DialRequest { peer: name.to_owned() }).await?;
     fds.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Everything that there is for one table.
-pub(crate) struct Door {
+pub(crate) struct ConnectionBroker {
     resolver: Resolver,
     pub(crate) shared: Rc<Shared>,
     /// The class of whoever opens sockets for this table.
@@ -92,7 +92,7 @@ impl Drop for Open {
     }
 }
 
-impl Door {
+impl ConnectionBroker {
     /// Of the process, or of the instance that this is for. Nobody is let in before it is configured.
     pub(crate) fn open(boot: &Boot, shared: Rc<Shared>) -> Rc<Self> {
         Rc::new(Self {

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tracing::{debug, warn};
 
 use crate::{
-    door::Door,
+    door::ConnectionBroker,
     peers::{Peer, Peers, Place, Source, octets, told},
     watched::Watched,
 };
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     /// TCP, if it is a listener of TCP: TLS comes the same way.
     pub(crate) protocol: Protocol,
     pub(crate) address: SocketAddr,
-    door: Weak<Door>,
+    door: Weak<ConnectionBroker>,
     chain: RefCell<Chain>,
     pressure: RefCell<Option<Rc<Pressure>>>,
     socket: RefCell<Option<Watched>>,
@@ -95,7 +95,7 @@ impl Drop for Visit {
 
 impl Entry {
     /// One that does not listen yet.
-    pub(crate) fn new(door: &Rc<Door>, protocol: Protocol, address: SocketAddr) -> Rc<Self> {
+    pub(crate) fn new(door: &Rc<ConnectionBroker>, protocol: Protocol, address: SocketAddr) -> Rc<Self> {
         Rc::new(Self {
             protocol,
             address,
@@ -111,7 +111,7 @@ impl Entry {
     }
 
     /// Decides as is configured now, and counts on.
-    pub(crate) fn admit_by(self: &Rc<Self>, door: &Door) {
+    pub(crate) fn admit_by(self: &Rc<Self>, door: &ConnectionBroker) {
         let admission = door.admission();
         let entry = Rc::downgrade(self);
         let state = move |attempt: &dyn Attempt| match entry.upgrade() {

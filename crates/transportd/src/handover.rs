@@ -17,12 +17,12 @@ pub(crate) const MOST: usize = 256;
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
 /// A connection with its descriptor.
-pub(crate) type Handed = (Connection, OwnedFd);
+pub(crate) type AcceptedConnection = (Connection, OwnedFd);
 
 /// The first in is the first out.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
-    waiting: VecDeque<(Instant, Handed)>,
+    waiting: VecDeque<(Instant, AcceptedConnection)>,
     /// Those that were refused or closed.
     lost: u64,
     high: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Handover {
 
 impl Handover {
     /// One more waits, or is returned: there are too many.
-    pub(crate) fn offer(&mut self, handed: Handed, now: Instant) -> Option<Handed> {
+    pub(crate) fn offer(&mut self, handed: AcceptedConnection, now: Instant) -> Option<AcceptedConnection> {
         self.expire(now);
         if self.waiting.len() >= MOST {
             self.lost += 1;
@@ -42,7 +42,7 @@ impl Handover {
     }
 
     /// The one that has waited longest.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Handed> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<AcceptedConnection> {
         self.expire(now);
         self.waiting.pop_front().map(|(_, handed)| handed)
     }
@@ -76,7 +76,7 @@ impl Handover {
 mod tests {
     use super::*;
 
-    fn handed(peer: &str) -> Handed {
+    fn handed(peer: &str) -> AcceptedConnection {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
         (Connection { peer: peer.into(), ..Connection::default() }, socket.into())
     }

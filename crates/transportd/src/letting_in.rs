@@ -8,10 +8,11 @@ use tokio::time::sleep_until;
 use tracing::warn;
 
 use crate::{
-    carried::REJECTED, connect::hand_out, door::Door, entry::Entry, handover::Handed, peers::Peer, succession,
+    carried::REJECTED, connect::hand_out, door::ConnectionBroker, entry::Entry, handover::AcceptedConnection,
+    peers::Peer, succession,
 };
 
-impl Door {
+impl ConnectionBroker {
     /// Somebody has come in who has proven who it is, as far as that is still wanted.
     pub(crate) fn let_in(self: &Rc<Self>, entry: &Rc<Entry>, mut connection: holdfast_transport::Connection) {
         let permit = connection.permit.take();
@@ -35,7 +36,12 @@ impl Door {
     }
 
     /// Hands a connection over that is carried from now on, as others with the same peer may be.
-    fn beside_others(self: &Rc<Self>, entry: &Entry, handed: Handed, permit: Option<Box<dyn Permit>>) {
+    fn beside_others(
+        self: &Rc<Self>,
+        entry: &Entry,
+        handed: AcceptedConnection,
+        permit: Option<Box<dyn Permit>>,
+    ) {
         let earlier = self.carried.beside(&handed.0);
         if earlier.len() <= succession::MOST {
             let (door, protocol) = (Rc::clone(self), entry.protocol);
@@ -62,7 +68,7 @@ impl Door {
     }
 
     /// A connection that has come in waits to be taken.
-    pub(crate) fn hand_over(self: &Rc<Self>, handed: Handed, permit: Option<Box<dyn Permit>>) {
+    pub(crate) fn hand_over(self: &Rc<Self>, handed: AcceptedConnection, permit: Option<Box<dyn Permit>>) {
         let mut handover = self.handover.borrow_mut();
         let is_first = handover.next_deadline().is_none();
         let offered = handover.offer(handed, Instant::now());
@@ -85,7 +91,7 @@ fn settle(permit: Option<Box<dyn Permit>>, outcome: Outcome) {
 }
 
 /// Closes connections that nobody takes, until none is left.
-async fn expire(door: Rc<Door>) {
+async fn expire(door: Rc<ConnectionBroker>) {
     loop {
         let deadline = door.handover.borrow().next_deadline();
         let Some(deadline) = deadline else { return };

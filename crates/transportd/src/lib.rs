@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It decides who may come in, and nothing about what they say afterwards: a TCP socket is the protocol's as soon as it is
-//! handed over. It has no rights: whoever has them opens its sockets (`socket.v1`). Begin with [`Door`](door::Door), which is
+//! handed over. It has no rights: whoever has them opens its sockets (`socket.v1`). Begin with [`ConnectionBroker`](door::ConnectionBroker), which is
 //! what there is for one table; a VRF has one of its own ([`vrfs`]).
 //! One that carries connections when another build takes its place lives on for them ([`retired`]).
 
@@ -52,7 +52,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{door::Door, secrets::Secrets, service::DoorService, shared::Shared, vrfs::Vrfs};
+use crate::{door::ConnectionBroker, secrets::Secrets, service::DoorService, shared::Shared, vrfs::Vrfs};
 
 /// What was said last over connections that are carried has so long to be sent when the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -88,7 +88,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
         carried: watch::Sender::default(),
         retires: Notify::new(),
     });
-    let door = Door::open(&boot, Rc::clone(&shared));
+    let door = ConnectionBroker::open(&boot, Rc::clone(&shared));
     metrics::register(&boot.metrics, &door);
     let vrfs = Rc::new(Vrfs::new(Rc::clone(&boot), Rc::clone(&shared)));
     let service = DoorService::of_process(Rc::clone(&door), Rc::clone(&vrfs));

@@ -8,7 +8,7 @@ use holdfast_xrl::{Client, XrlError};
 use rustix::net::sockopt::socket_cookie;
 use tracing::{info, warn};
 
-use crate::{door::Door, entry::Entry, peers::octets, watched::Watched};
+use crate::{door::ConnectionBroker, entry::Entry, peers::octets, watched::Watched};
 
 /// Pause before a listener is asked for again that could not be had.
 const RETRY: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ struct Opened {
 /// Takes connections at one address. When whoever opened the listening socket is gone, its successor is asked for it: that
 /// one has the peers' keys from then on. With the same socket it goes on as if nothing had been; another one takes its place.
 /// So it does when the socket does not listen any more.
-pub(crate) async fn listen(door: Rc<Door>, entry: Rc<Entry>) {
+pub(crate) async fn listen(door: Rc<ConnectionBroker>, entry: Rc<Entry>) {
     let address = entry.address;
     loop {
         let Opened { mut sockets, mut listener, cookie } = open(&door, &entry).await;
@@ -45,7 +45,12 @@ pub(crate) async fn listen(door: Rc<Door>, entry: Rc<Entry>) {
 }
 
 /// Waits for a successor of whoever has opened the listening socket; `None`: that has another one, or none.
-async fn succeed(door: &Door, entry: &Entry, sockets: &SocketClient, cookie: u64) -> Option<SocketClient> {
+async fn succeed(
+    door: &ConnectionBroker,
+    entry: &Entry,
+    sockets: &SocketClient,
+    cookie: u64,
+) -> Option<SocketClient> {
     sockets.channel().closed().await;
     loop {
         let successor = door.wait_for_sockets().await.ok()?;
@@ -58,7 +63,7 @@ async fn succeed(door: &Door, entry: &Entry, sockets: &SocketClient, cookie: u64
 }
 
 /// Asks for the listening socket again and again until it is there.
-async fn open(door: &Door, entry: &Rc<Entry>) -> Opened {
+async fn open(door: &ConnectionBroker, entry: &Rc<Entry>) -> Opened {
     let address = entry.address;
     loop {
         match try_open(door, entry).await {
@@ -79,7 +84,7 @@ async fn open(door: &Door, entry: &Rc<Entry>) -> Opened {
     }
 }
 
-async fn try_open(door: &Door, entry: &Rc<Entry>) -> Result<Opened, String> {
+async fn try_open(door: &ConnectionBroker, entry: &Rc<Entry>) -> Result<Opened, String> {
     let sockets = door.sockets().await.map_err(|error| error.message().to_owned())?;
     let socket = ask(entry, &sockets).await?;
     let failed = |error: io::Error| error.to_string();
@@ -106,7 +111,7 @@ async fn ask(entry: &Entry, sockets: &SocketClient) -> Result<OwnedFd, String> {
 }
 
 /// Until the socket does not listen any more.
-async fn serve(door: &Rc<Door>, entry: &Rc<Entry>, listener: &mut TcpListener) {
+async fn serve(door: &Rc<ConnectionBroker>, entry: &Rc<Entry>, listener: &mut TcpListener) {
     loop {
         door.has_room().await;
         match listener.accept().await {

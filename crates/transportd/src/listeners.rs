@@ -5,12 +5,12 @@ use std::{net::SocketAddr, rc::Rc};
 use holdfast_transport::Protocol;
 
 use crate::{
-    door::{Door, Open},
+    door::{ConnectionBroker, Open},
     entry::Entry,
     listen, quic,
 };
 
-impl Door {
+impl ConnectionBroker {
     pub(crate) fn listen_at(self: &Rc<Self>, addresses: &[SocketAddr], quic: &[(Protocol, u16)]) {
         let mut wanted: Vec<_> = addresses.iter().map(|address| (Protocol::Tcp, *address)).collect();
         for &(protocol, port) in quic {

@@ -4,7 +4,7 @@ use std::rc::{Rc, Weak};
 
 use holdfast_process::metrics::{Metric, Metrics, Queue, Sheet};
 
-use crate::{door::Door, handover};
+use crate::{door::ConnectionBroker, handover};
 
 static DECISIONS: Metric = Metric::counter(
     "holdfast_transport_attempts",
@@ -38,8 +38,8 @@ static CARRIED: Metric = Metric::gauge(
 );
 
 /// From now on the numbers can be read.
-pub(crate) fn register(metrics: &Metrics, door: &Rc<Door>) {
-    let door: Weak<Door> = Rc::downgrade(door);
+pub(crate) fn register(metrics: &Metrics, door: &Rc<ConnectionBroker>) {
+    let door: Weak<ConnectionBroker> = Rc::downgrade(door);
     metrics.register(move |sheet| {
         if let Some(door) = door.upgrade() {
             read(sheet, &door);
@@ -47,7 +47,7 @@ pub(crate) fn register(metrics: &Metrics, door: &Rc<Door>) {
     });
 }
 
-fn read(sheet: &mut Sheet, door: &Door) {
+fn read(sheet: &mut Sheet, door: &ConnectionBroker) {
     let of_attempts = [&PASSED, &LET_IN, &FAILED, &UNDER_WAY, &REFUSED];
     for metric in [&DECISIONS, &DROPS, &HANDSHAKES, &NO_ATTEMPT].into_iter().chain(of_attempts) {
         sheet.declare(metric);

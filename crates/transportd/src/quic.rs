@@ -16,7 +16,7 @@ use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
 use crate::{
-    door::Door,
+    door::ConnectionBroker,
     entry::Entry,
     peers::{Peer, Peers, Place, octets},
     watched::Watched,
@@ -114,7 +114,7 @@ fn begin(
 }
 
 /// Takes connections at one address, for ever.
-pub(crate) async fn listen(door: Rc<Door>, entry: Rc<Entry>) {
+pub(crate) async fn listen(door: Rc<ConnectionBroker>, entry: Rc<Entry>) {
     let address = entry.address;
     loop {
         let Err(error) = serve(&door, &entry).await;
@@ -126,7 +126,7 @@ pub(crate) async fn listen(door: Rc<Door>, entry: Rc<Entry>) {
     }
 }
 
-async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infallible, String> {
+async fn serve(door: &Rc<ConnectionBroker>, entry: &Rc<Entry>) -> Result<std::convert::Infallible, String> {
     let (socket, watched) = udp(door, entry.address).await.map_err(|error| error.message().to_owned())?;
     let mut seeds = door.seeds();
     let now = seeds.borrow_and_update().clone();
@@ -157,7 +157,7 @@ async fn serve(door: &Rc<Door>, entry: &Rc<Entry>) -> Result<std::convert::Infal
 }
 
 /// A UDP socket from whoever opens sockets, at which the kernel drops what claims to be of a neighbour and is not.
-async fn udp(door: &Door, address: SocketAddr) -> Result<(UdpSocket, Watched), XrlError> {
+async fn udp(door: &ConnectionBroker, address: SocketAddr) -> Result<(UdpSocket, Watched), XrlError> {
     let request = UdpRequest {
         address: octets(address.ip()),
         afi: if address.is_ipv4() { 1 } else { 2 },
@@ -180,7 +180,11 @@ fn anywhere(family_of: IpAddr) -> SocketAddr {
 }
 
 /// A connection to a peer.
-pub(crate) async fn connect(door: &Rc<Door>, peer: &Peer, protocol: Protocol) -> Result<Connection, Failure> {
+pub(crate) async fn connect(
+    door: &Rc<ConnectionBroker>,
+    peer: &Peer,
+    protocol: Protocol,
+) -> Result<Connection, Failure> {
     let Place::At(source) = &peer.place else {
         return Err(Failure::Unsupported("only a peer with an address is dialled over QUIC".to_owned()));
     };
@@ -215,7 +219,11 @@ pub(crate) async fn connect(door: &Rc<Door>, peer: &Peer, protocol: Protocol) ->
     Ok(connection)
 }
 
-async fn dialer(door: &Door, protocol: Protocol, place: SocketAddr) -> Result<Rc<Dialer>, XrlError> {
+async fn dialer(
+    door: &ConnectionBroker,
+    protocol: Protocol,
+    place: SocketAddr,
+) -> Result<Rc<Dialer>, XrlError> {
     if let Some(dialer) = door.dialers.borrow().get(&(protocol, place)) {
         return Ok(Rc::clone(dialer));
     }
@@ -239,7 +247,7 @@ fn scoped(dialer: &Dialer, address: IpAddr, interface: Option<&str>, port: u16) 
 }
 
 /// Our address towards another, as the kernel would choose it now.
-async fn towards(door: &Door, remote: SocketAddr) -> io::Result<IpAddr> {
+async fn towards(door: &ConnectionBroker, remote: SocketAddr) -> io::Result<IpAddr> {
     let socket = udp(door, anywhere(remote.ip())).await;
     let (socket, _) = socket.map_err(|error| io::Error::other(error.message().to_owned()))?;
     socket.connect(remote)?;

@@ -14,13 +14,18 @@ use holdfast_api::{keeper::v1::Empty, transport::v1::TransportDispatcher};
 use holdfast_process::{Boot, OLD_TRANSPORT};
 use tracing::info;
 
-use crate::{door::Door, metrics, service::DoorService, shared::Shared, vrfs::Vrfs};
+use crate::{door::ConnectionBroker, metrics, service::DoorService, shared::Shared, vrfs::Vrfs};
 
 /// Until nothing is carried any more.
 ///
 /// # Errors
 /// The keeper does not know that a process can retire. This one has left everybody by then, and has to end.
-pub(crate) async fn live(boot: &Boot, shared: &Shared, door: &Rc<Door>, vrfs: &Vrfs) -> anyhow::Result<()> {
+pub(crate) async fn live(
+    boot: &Boot,
+    shared: &Shared,
+    door: &Rc<ConnectionBroker>,
+    vrfs: &Vrfs,
+) -> anyhow::Result<()> {
     let mut left = vec![leave(boot, door)];
     left.extend(vrfs.retire());
     shared.secrets.forget();
@@ -37,7 +42,7 @@ pub(crate) async fn live(boot: &Boot, shared: &Shared, door: &Rc<Door>, vrfs: &V
 }
 
 /// Has a door let nobody in any more; under which name it is found from now on.
-pub(crate) fn leave(boot: &Boot, door: &Rc<Door>) -> Boot {
+pub(crate) fn leave(boot: &Boot, door: &Rc<ConnectionBroker>) -> Boot {
     door.retire();
     let old = boot.retire(OLD_TRANSPORT);
     metrics::register(&old.metrics, door);

@@ -15,7 +15,7 @@ use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use crate::{
     carried::Carried,
     connect::{connect, dial},
-    door::Door,
+    door::ConnectionBroker,
     peers::listening,
     side, succession,
     vrfs::Vrfs,
@@ -23,24 +23,24 @@ use crate::{
 
 /// Serves `transport.v1`.
 pub(crate) struct DoorService {
-    door: Rc<Door>,
+    door: Rc<ConnectionBroker>,
     /// Those of the process, if this is its own service and not one of theirs.
     vrfs: Option<Rc<Vrfs>>,
 }
 
 impl DoorService {
     /// Over this door, that of a VRF.
-    pub(crate) fn of_vrf(door: Rc<Door>) -> Self {
+    pub(crate) fn of_vrf(door: Rc<ConnectionBroker>) -> Self {
         Self { door, vrfs: None }
     }
 
     /// Over the door of the default table; it is told of these as well.
-    pub(crate) fn of_process(door: Rc<Door>, vrfs: Rc<Vrfs>) -> Self {
+    pub(crate) fn of_process(door: Rc<ConnectionBroker>, vrfs: Rc<Vrfs>) -> Self {
         Self { door, vrfs: Some(vrfs) }
     }
 
     /// The door, which lets somebody in.
-    fn open(&self) -> Result<&Rc<Door>, XrlError> {
+    fn open(&self) -> Result<&Rc<ConnectionBroker>, XrlError> {
         match self.door.is_retired() {
             true => Err(XrlError::failed_precondition("another process has its place: it only carries on")),
             false => Ok(&self.door),

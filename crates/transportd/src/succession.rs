@@ -18,8 +18,8 @@ use tracing::{error, warn};
 
 use crate::{
     carried::Carried,
-    door::Door,
-    handover::{Handed, LONGEST},
+    door::ConnectionBroker,
+    handover::{AcceptedConnection, LONGEST},
 };
 
 /// Connections with one peer that are carried when it connects, at most: one that has more connects for nothing else.
@@ -27,9 +27,9 @@ pub(crate) const MOST: usize = 8;
 
 /// Hands a connection over, beside `earlier` ones or in their place.
 pub(crate) async fn hand_over(
-    door: Rc<Door>,
+    door: Rc<ConnectionBroker>,
     protocol: Protocol,
-    (mut connection, descriptor): Handed,
+    (mut connection, descriptor): AcceptedConnection,
     permit: Option<Box<dyn Permit>>,
     earlier: Vec<Rc<Carried>>,
 ) {
@@ -50,7 +50,7 @@ pub(crate) async fn hand_over(
 
 /// Those of a process that has retired, with the peer of a connection that has come in at its successor, that do not
 /// answer.
-pub(crate) async fn silent(door: &Rc<Door>, connection: &Connection) -> Vec<u64> {
+pub(crate) async fn silent(door: &Rc<ConnectionBroker>, connection: &Connection) -> Vec<u64> {
     let mut earlier = door.carried.beside(connection);
     earlier.truncate(MOST);
     let gone = gone(earlier).await;
@@ -62,7 +62,7 @@ pub(crate) async fn silent(door: &Rc<Door>, connection: &Connection) -> Vec<u64>
 }
 
 /// Asks one that has retired, if there is one.
-async fn silent_elsewhere(door: &Door, connection: &Connection) -> Vec<u64> {
+async fn silent_elsewhere(door: &ConnectionBroker, connection: &Connection) -> Vec<u64> {
     let asked = async { door.retired_one().await?.silent(connection.clone()).await };
     match timeout(LONGEST, asked).await {
         Ok(Ok(reply)) => reply.numbers,

@@ -6,7 +6,7 @@ use holdfast_api::transport::v1::TransportDispatcher;
 use holdfast_process::Boot;
 use tracing::info;
 
-use crate::{door::Door, metrics, retired, service::DoorService, shared::Shared};
+use crate::{door::ConnectionBroker, metrics, retired, service::DoorService, shared::Shared};
 
 /// The doors of VRFs.
 pub(crate) struct Vrfs {
@@ -18,7 +18,7 @@ pub(crate) struct Vrfs {
 /// Dropped, it leaves the Finder and listens no more. Connections that are carried for it go on until who has them ends
 /// them.
 struct Vrf {
-    door: Rc<Door>,
+    door: Rc<ConnectionBroker>,
     boot: Boot,
 }
 
@@ -53,7 +53,7 @@ impl Vrfs {
 
     fn begin(&self, vrf: &str) -> Vrf {
         let boot = self.boot.instance(vrf);
-        let door = Door::open(&boot, Rc::clone(&self.shared));
+        let door = ConnectionBroker::open(&boot, Rc::clone(&self.shared));
         metrics::register(&boot.metrics, &door);
         boot.node.serve(TransportDispatcher::new(DoorService::of_vrf(Rc::clone(&door))));
         boot.join();

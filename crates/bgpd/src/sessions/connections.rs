@@ -11,7 +11,7 @@ use super::{Effect, Sessions, slot::Slot};
 use crate::{
     connection::{Connection, Key},
     nonstop::Unprotected,
-    stream::Handed,
+    stream::AcceptedConnection,
 };
 
 impl Sessions {
@@ -47,7 +47,7 @@ impl Sessions {
     }
 
     /// Adds a connection that somebody has opened to us.
-    pub(crate) fn accept(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Key {
+    pub(crate) fn accept(&mut self, index: PeerIndex, handed: AcceptedConnection, now: Instant) -> Key {
         let id = ConnId(self.next_accepted);
         self.next_accepted = (self.next_accepted + 1) % ConnId::FIRST_DIALLED.0;
         self.add_connection((index, id), Connection::new(handed, now));

@@ -9,12 +9,12 @@ use super::Speaker;
 use crate::{
     connection::{Connection, Key},
     location::Location,
-    stream::Handed,
+    stream::AcceptedConnection,
 };
 
 impl Speaker {
     /// A connection that was asked for is there; whether it is still wanted.
-    pub(crate) fn connected(&mut self, key: Key, handed: Handed, now: Instant) -> bool {
+    pub(crate) fn connected(&mut self, key: Key, handed: AcceptedConnection, now: Instant) -> bool {
         let wanted = self.sessions.dialled(key);
         if wanted {
             self.sessions.add_connection(key, Connection::new(handed, now));
@@ -34,10 +34,10 @@ impl Speaker {
     pub(crate) fn accepted(
         &mut self,
         index: PeerIndex,
-        handed: Handed,
+        handed: AcceptedConnection,
         replaced: &[u64],
         now: Instant,
-    ) -> Result<Key, Box<Handed>> {
+    ) -> Result<Key, Box<AcceptedConnection>> {
         let key = self.accept(index, handed, now);
         for key in self.sessions.numbered(index, replaced) {
             self.lost(key, Some(io::ErrorKind::ConnectionReset), now);
@@ -46,7 +46,12 @@ impl Speaker {
         key
     }
 
-    fn accept(&mut self, index: PeerIndex, handed: Handed, now: Instant) -> Result<Key, Box<Handed>> {
+    fn accept(
+        &mut self,
+        index: PeerIndex,
+        handed: AcceptedConnection,
+        now: Instant,
+    ) -> Result<Key, Box<AcceptedConnection>> {
         let Some(slot) = self.sessions.slot(index) else { return Err(Box::new(handed)) };
         let address = handed.remote.ip().to_canonical();
         if matches!(slot.neighbor.location, Location::Neighbor(_))

@@ -16,7 +16,7 @@ use crate::{
     protection::Protection,
     seed::seed,
     sessions::slot::{Slot, Takeover},
-    stream::Handed,
+    stream::AcceptedConnection,
 };
 
 impl Speaker {
@@ -24,7 +24,7 @@ impl Speaker {
     pub(crate) fn resume(
         &mut self,
         (neighbor, dynamic): (Neighbor, bool),
-        handed: Handed,
+        handed: AcceptedConnection,
         (log, id): (&Rc<ReplicationLog>, SessionId),
         (frozen, names, end_of_rib, progress): (Frozen, Names, BTreeSet<Family>, Progress),
         now: Instant,

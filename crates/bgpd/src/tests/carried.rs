@@ -8,7 +8,7 @@ use super::*;
 use crate::stream::Offsets;
 
 /// Both ends of a connection, as the door says it.
-fn carried(number: u64) -> (Handed, UnixStream) {
+fn carried(number: u64) -> (AcceptedConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let said = transport::Connection {
         peer: "peer".into(),
@@ -23,7 +23,7 @@ fn carried(number: u64) -> (Handed, UnixStream) {
     };
     let near = near.into_std().expect("a socket");
     let stream = Stream::new(near.into()).expect("a stream");
-    (Handed::new(said, stream).expect("complete"), far)
+    (AcceptedConnection::new(said, stream).expect("complete"), far)
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use holdfast_transport::{Closed, Meter, carry};
+use holdfast_transport::{ByteCounters, Closed, carry};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     join,
@@ -22,7 +22,7 @@ async fn what_is_said_before_the_end_is_carried(backend: &dyn Backend) {
     let Pair { dialed, accepted, .. } = Pair::new(backend).await;
     let (mut r1, inner) = UnixStream::pair().expect("a pair");
     let (mut r2, other) = UnixStream::pair().expect("a pair");
-    let (sent, received) = (Rc::new(Meter::default()), Rc::new(Meter::default()));
+    let (sent, received) = (Rc::new(ByteCounters::default()), Rc::new(ByteCounters::default()));
     let carrying = spawn_local(carry(dialed, inner, sent.clone(), Rc::default()));
     let carried = spawn_local(carry(accepted, other, received.clone(), Rc::default()));
     let words: Vec<u8> = (0..1_000_003_u32).map(|number| (number % 251) as u8).collect();

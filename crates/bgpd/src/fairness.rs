@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, MutexGuard};
 /// Turns that all speakers of the process take: what one of them does at a time delays others no longer, however many
 /// there are.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Fairness {
     /// Held by the connection that reads.
     reading: Mutex<()>,
     /// How many wait for that whose wait counts.
@@ -18,7 +18,7 @@ pub(crate) struct Turns {
     pub(crate) working: Mutex<()>,
 }
 
-impl Turns {
+impl Fairness {
     /// The right to read, in the order of asking. `counts`: whoever has others wait for it may be ended for this one.
     pub(crate) async fn to_read(&self, counts: bool) -> MutexGuard<'_, ()> {
         let _queued = counts.then(|| Queued::new(&self.queue));

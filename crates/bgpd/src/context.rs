@@ -7,7 +7,7 @@ use holdfast_process::{Boot, Resolver, profile::Profile};
 use holdfast_xrl::{Client, XrlError, scoped};
 use tracing::Span;
 
-use crate::{custody::Custody, quarantine::Quarantine, turns::Turns, validation::Validation};
+use crate::{custody::FdStore, fairness::Fairness, quarantine::Quarantine, validation::Validation};
 
 /// Makes the stages that are plugged into a pipeline between ImportPolicy and Decision, in this order. Called when the
 /// process gets its first configuration, and for each VRF when that gets its first.
@@ -33,31 +33,31 @@ impl Default for Plugs {
 
 /// With whom a speaker works.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct Context {
     pub(crate) resolver: Resolver,
     vrf: Option<Rc<str>>,
-    pub(crate) custody: Custody,
+    pub(crate) custody: FdStore,
     pub(crate) profile: Profile,
     /// Names the VRF in each line of the log.
     pub(crate) span: Span,
-    pub(crate) turns: Rc<Turns>,
+    pub(crate) turns: Rc<Fairness>,
     /// That of all tables.
     pub(crate) validation: Rc<Validation>,
     /// That of all tables.
     pub(crate) quarantine: Rc<Quarantine>,
 }
 
-impl Surroundings {
+impl Context {
     pub(crate) fn new(
         boot: &Boot,
-        turns: &Rc<Turns>,
+        turns: &Rc<Fairness>,
         validation: &Rc<Validation>,
         quarantine: &Rc<Quarantine>,
     ) -> Self {
         Self {
             resolver: boot.resolver.clone(),
             vrf: boot.vrf.clone(),
-            custody: Custody::new(boot.keeper.clone(), boot.vrf.clone()),
+            custody: FdStore::new(boot.keeper.clone(), boot.vrf.clone()),
             profile: boot.profile.clone(),
             span: boot.span(),
             turns: Rc::clone(turns),
