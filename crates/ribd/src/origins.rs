@@ -111,9 +111,9 @@ fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
 }
 
 /// Ends the connections of protocols that are not configured any more, and withdraws their routes. They do not come back:
-/// the manager lets in who is configured. `bgp` is a process of the router, which the manager ends.
+/// the manager lets in who is configured, and has ended `bgp` where there is none.
 pub(crate) fn close_all_but(router: &Router, configured: &[String]) {
-    let ours = [BGP, CONNECTED, STATIC];
+    let ours = [CONNECTED, STATIC];
     let stays = |name: &str| ours.contains(&name) || configured.iter().any(|other| other == name);
     let origins = router.origins.borrow();
     let is_over = |speaker: &&Speaker| router.quietly(|rib| !stays(rib.origin_name(speaker.origin)));
