@@ -193,7 +193,6 @@ mod tests {
     fn every_key_of_a_table_by_itself_is_told_of() {
         let lines = |changed: &[(&str, &str)]| changes(&config(&[]), &config(changed));
         for (text, line) in [
-            ("[rib]\nenabled = false\n[bgp]", "[rib] changed"),
             ("[sandbox]\nmode = \"off\"\n[bgp]", "[sandbox] changed"),
             ("[sandbox]\nfirst-user = 0\n[bgp]", "[sandbox] changed"),
             ("[log]\nformat = \"json\"\n[bgp]", "[log] changed"),
