@@ -161,7 +161,7 @@ fn bad(good: &str, random: &mut Random) -> String {
     match random.below(5) {
         0 => format!("{good}\npasive = true\n"),
         1 => format!("{good}{STILL}"),
-        2 => good.replace("asn = 65000", "asn = 65009"),
+        2 => good.replace("asn = 65000", "asn = 0"),
         3 => good[..good.len() / 2].to_owned() + "\n[[[",
         _ => good.replace("import = \"accept-all\"", "import = \"nobody\""),
     }

@@ -154,6 +154,8 @@ impl Scene {
             "validationOutputFilters": { "prefixFilters": [], "bgpsecFilters": [] },
             "locallyAddedAssertions": { "prefixAssertions": [], "bgpsecAssertions": [] } }"#;
         files.insert("exceptions.json".into(), exceptions.into());
+        let described = "does = \"does nothing\"\ndoc = \"Nothing.\"\nprogram = \"/bin/true\"\n";
+        files.insert("described.toml".into(), described.into());
         let pin = shown.pin();
         let mut theirs = signer.files_of(&shown);
         theirs.insert("pin".into(), pin.clone());
