@@ -25,9 +25,6 @@ use crate::{
 /// Most handles of an origin: far more than a router has neighbours.
 const MAX_HANDLES: usize = 1 << 20;
 
-/// The origin that is a process of the router.
-const BGP: &str = "bgp";
-
 /// Where an origin's routes come from now.
 struct Speaker {
     origin: OriginId,
