@@ -264,8 +264,10 @@ fn what_the_router_is_made_of_changes_while_it_runs() -> Result<()> {
     until_installed(&star, prefix, true)?;
 
     reload(&router, &[&with("[log]\nformat = \"json\"\n")])?;
+    // The manager says something.
     let objects = || router.log().lines().filter(|line| line.starts_with("{\"timestamp\"")).count();
     wait::until("lines that are objects", LIMIT, || {
+        router.cli(&["reload"]).map_err(|error| error.to_string())?;
         if objects() > 0 { Ok(()) } else { Err(router.log_tail()) }
     })?;
     reload(&router, &[&with("")])?;

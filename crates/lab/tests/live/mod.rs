@@ -154,6 +154,8 @@ impl Scene {
             "validationOutputFilters": { "prefixFilters": [], "bgpsecFilters": [] },
             "locallyAddedAssertions": { "prefixAssertions": [], "bgpsecAssertions": [] } }"#;
         files.insert("exceptions.json".into(), exceptions.into());
+        let described = "does = \"does nothing\"\ndoc = \"Nothing.\"\nprogram = \"/bin/true\"\n";
+        files.insert("described.toml".into(), described.into());
         let pin = shown.pin();
         let mut theirs = signer.files_of(&shown);
         theirs.insert("pin".into(), pin.clone());
@@ -205,6 +207,7 @@ impl Scene {
         let error = String::from_utf8_lossy(&said.stderr).into_owned();
         let said: Json = serde_json::from_slice(&said.stdout).with_context(|| error)?;
         ensure!(said["restart"].as_array().is_some_and(Vec::is_empty), "{said}");
+        ensure!(said["changes"].as_array().is_some_and(|changes| !changes.is_empty()), "{text}");
         let names = said["sessions_ended"].as_array().context("a list")?;
         Ok(names.iter().filter_map(Json::as_str).map(str::to_owned).collect())
     }

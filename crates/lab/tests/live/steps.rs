@@ -140,6 +140,9 @@ name = "toy"
 distance = 121
 user = "root"
 group = "0"
+[[protocol]]
+name = "described"
+descriptor = "described.toml"
 [rpki]
 exceptions = ["exceptions.json"]
 [[rpki.cache]]
@@ -285,6 +288,7 @@ always-compare-med = true
 med-missing-as-worst = true
 multipath-relax = false
 prefer-oldest = true
+consistency-check = true
 graceful-shutdown = true
 damping = { half-life = 800, suppress = 5000, reuse = 700, max-suppress = 3500 }
 "#,

@@ -16,6 +16,10 @@ const MOST_NAMES: usize = 10;
 /// What is different, for people.
 pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
+    let identity = |config: &Config| (config.router.id, config.router.asn);
+    if identity(old) != identity(new) {
+        lines.push("[router] changed".to_owned());
+    }
     if old.router.hang_limit != new.router.hang_limit {
         lines.push("hang-limit changed".to_owned());
     }
@@ -28,6 +32,10 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
     );
     if old.log != new.log {
         lines.push("[log] changed".to_owned());
+    }
+    let confinement = |config: &Config| (config.sandbox.mode, config.sandbox.first_user);
+    if confinement(old) != confinement(new) {
+        lines.push("[sandbox] changed".to_owned());
     }
     if old.sandbox.limits != new.sandbox.limits {
         lines.push("[sandbox.limits] changed".to_owned());
@@ -56,24 +64,72 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
     });
     compare(&mut lines, "as-path-sets", &before.as_path_sets, &now.as_path_sets, |set| set.name.clone());
     compare(&mut lines, "policies", &before.policies, &now.policies, |policy| policy.name.clone());
-    if let (Some(old), Some(new)) = (&old.bgp, &new.bgp) {
-        let listeners = |bgp: &Bgp| (bgp.port, bgp.listen.clone(), bgp.quic_port, bgp.quic_s2n_port);
-        if listeners(old) != listeners(new) {
-            lines.push("listeners changed".to_owned());
-        }
-        compare(&mut lines, "networks", &old.networks, &new.networks, ToString::to_string);
-        compare(&mut lines, "aggregates", &old.aggregates, &new.aggregates, |it| it.prefix.to_string());
-        compare(&mut lines, "redistribution of", &old.redistribute, &new.redistribute, |it| {
-            in_vrf(it.from.clone(), it.vrf.as_deref())
-        });
-        if old.rib_policy != new.rib_policy {
-            lines.push("rib-policy changed".to_owned());
-        }
-        compare(&mut lines, "dumps", &old.mrt, &new.mrt, |mrt| mrt.file.clone());
-        compare(&mut lines, "collectors", &old.bmp, &new.bmp, |bmp| bmp.name.clone());
-        compare(&mut lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
+    match (&old.bgp, &new.bgp) {
+        (Some(old), Some(new)) => changes_of_bgp(&mut lines, old, new),
+        (None, Some(_)) => lines.push("[bgp] added".to_owned()),
+        (Some(_), None) => lines.push("[bgp] removed".to_owned()),
+        (None, None) => {}
     }
     lines
+}
+
+fn changes_of_bgp(lines: &mut Vec<String>, old: &Bgp, new: &Bgp) {
+    if has_other_settings(old, new) {
+        lines.push("[bgp] changed".to_owned());
+    }
+    let listeners = |bgp: &Bgp| (bgp.port, bgp.listen.clone(), bgp.quic_port, bgp.quic_s2n_port);
+    if listeners(old) != listeners(new) {
+        lines.push("listeners changed".to_owned());
+    }
+    compare(lines, "networks", &old.networks, &new.networks, ToString::to_string);
+    compare(lines, "aggregates", &old.aggregates, &new.aggregates, |it| it.prefix.to_string());
+    compare(lines, "redistribution of", &old.redistribute, &new.redistribute, |it| {
+        in_vrf(it.from.clone(), it.vrf.as_deref())
+    });
+    if old.rib_policy != new.rib_policy {
+        lines.push("rib-policy changed".to_owned());
+    }
+    compare(lines, "dumps", &old.mrt, &new.mrt, |mrt| mrt.file.clone());
+    compare(lines, "collectors", &old.bmp, &new.bmp, |bmp| bmp.name.clone());
+    compare(lines, "peers", &old.peers, &new.peers, |peer| peer.name.clone());
+}
+
+/// Whether something differs that has no line of its own. A key that is new has to be here, or there.
+fn has_other_settings(old: &Bgp, new: &Bgp) -> bool {
+    let Bgp {
+        as_sets,
+        local_preference,
+        max_paths,
+        nonstop,
+        nonstop_memory,
+        damping,
+        cluster_id,
+        decision,
+        consistency_check,
+        confederation,
+        port: _,
+        listen: _,
+        quic_port: _,
+        quic_s2n_port: _,
+        peers: _,
+        networks: _,
+        aggregates: _,
+        redistribute: _,
+        rib_policy: _,
+        mrt: _,
+        bmp: _,
+    } = old;
+    let is_same = *as_sets == new.as_sets
+        && *local_preference == new.local_preference
+        && *max_paths == new.max_paths
+        && *nonstop == new.nonstop
+        && *nonstop_memory == new.nonstop_memory
+        && *damping == new.damping
+        && *cluster_id == new.cluster_id
+        && *decision == new.decision
+        && *consistency_check == new.consistency_check
+        && *confederation == new.confederation;
+    !is_same
 }
 
 /// Of sections that belong to one process each.
@@ -161,6 +217,27 @@ mod tests {
         ];
         assert_eq!(changes(&config(&[]), &new), expected);
         assert!(changes(&config(&[]), &config(&[])).is_empty());
+    }
+
+    #[test]
+    fn what_has_no_name_is_told_by_its_table() {
+        let lines = |changed: &[(&str, &str)]| changes(&config(&[]), &config(changed));
+        for (text, line) in [
+            ("[sandbox]\nmode = \"off\"\n[bgp]", "[sandbox] changed"),
+            ("[sandbox]\nfirst-user = 0\n[bgp]", "[sandbox] changed"),
+            ("[log]\nformat = \"json\"\n[bgp]", "[log] changed"),
+            ("[bgp]\nas-sets = \"accept\"", "[bgp] changed"),
+            ("[bgp]\nalways-compare-med = true", "[bgp] changed"),
+            ("[bgp.confederation]\nid = 65100\n[bgp]", "[bgp] changed"),
+        ] {
+            assert_eq!(lines(&[("[bgp]", text)]), [line], "{text}");
+        }
+        assert_eq!(lines(&[("65000", "65009")]), ["[router] changed"]);
+        let least = "router = { id = \"10.0.0.1\", asn = 65000 }";
+        let none =
+            holdfast_config::parse(least, "test", holdfast_config::Schema::new([])).expect("no errors");
+        assert!(changes(&none, &config(&[])).contains(&"[bgp] added".to_owned()));
+        assert!(changes(&config(&[]), &none).contains(&"[bgp] removed".to_owned()));
     }
 
     #[test]
