@@ -7,8 +7,8 @@ use holdfast_bgp_wire::update::AsSets;
 use crate::{PeerIndex, own_next_hop::OwnNextHops, pipeline::Pipeline};
 
 impl Pipeline {
-    /// Whether paths with an AS_SET are taken, for what is received from now on: whoever changes it asks the peers for
-    /// everything again.
+    /// Whether paths with an AS_SET are taken. Those that are there and are taken no more go as [`Self::work`] comes by; those
+    /// that were refused are not here: whoever changes it asks the peers for everything again.
     pub fn set_as_sets(&mut self, as_sets: AsSets) {
         self.core.speaker.as_sets = as_sets;
         for index in (0..self.peers.len()).map(|number| PeerIndex(number as u16)) {

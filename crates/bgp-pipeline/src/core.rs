@@ -5,7 +5,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use holdfast_bgp_wire::attributes::community;
+use holdfast_bgp_wire::{attributes::community, update::AsSets};
 use holdfast_origin_validation::Authorizations;
 use holdfast_policy::{Edits, Program, Verdict as PolicyVerdict};
 use holdfast_types::{Asn, Family, Prefix};
@@ -291,6 +291,15 @@ impl Core {
         let source = self.sources.get(source);
         let sender = if source.peer.is_some() { source.asn } else { Asn(0) };
         accepts(program, &self.route(prefix, set).to(sender), &mut Edits::default())
+    }
+
+    /// Whether a set has an AS_SET that its source takes no more (RFC 9774). What comes from now on is withdrawn as it is read.
+    #[cold]
+    pub(crate) fn refuses(&self, source: SourceId, set: SetId) -> bool {
+        let [class, _] = self.sources.get(source).classes;
+        let rules = self.classes.get(class).rules;
+        rules.is_some_and(|rules| rules.as_sets == AsSets::Reject)
+            && self.sets.attributes(set).as_path().has_set()
     }
 
     /// The path's set under its source's present class, and with what validation says of it now, with one more user; `None`

@@ -310,7 +310,13 @@ fn acquire(
         core.next_hops.release(hop);
         set.ok_or(DropReason::Full)
     });
-    acquired.map_err(|reason| origin.drops.add(reason, Concerned::default())).ok()
+    let set = acquired.map_err(|reason| origin.drops.add(reason, Concerned::default())).ok()?;
+    // The process before may have taken what this one does not.
+    if core.refuses(origin.source, set) {
+        core.sets.release(set);
+        return None;
+    }
+    Some(set)
 }
 
 /// A record in its parts, as sound as those of an UPDATE.

@@ -128,6 +128,11 @@ impl<'a> AsPath<'a> {
         (last.kind == SegmentType::Sequence).then(|| last.asns().next_back())?
     }
 
+    /// Whether there is an AS_SET in it, or an AS_CONFED_SET.
+    pub fn has_set(self) -> bool {
+        self.segments().any(|segment| segment.kind.is_set())
+    }
+
     /// How often the number is in the path.
     pub fn occurrences(self, asn: Asn) -> usize {
         self.asns().filter(|other| *other == asn).count()

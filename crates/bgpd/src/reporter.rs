@@ -148,8 +148,8 @@ impl Reporter {
             warn!(
                 event = "no-refresh",
                 peer,
-                "does not know route refresh: what becomes of AS_SETs now holds \
-                for what it announces from now on"
+                "does not know route refresh: its paths with AS_SETs are taken when \
+                it announces them again"
             );
         }
     }

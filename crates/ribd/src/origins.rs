@@ -22,6 +22,9 @@ use crate::{
     wire::{self, Rows, Run, invalid},
 };
 
+/// The origin that is a process of the router.
+const BGP: &str = "bgp";
+
 /// Most handles of an origin: far more than a router has neighbours.
 const MAX_HANDLES: usize = 1 << 20;
 
@@ -104,17 +107,23 @@ fn end_with_channel(router: &Rc<Router>, cx: &CallContext, origin: OriginId) {
         });
         release(&router, speaker);
         info!(event = "origin-gone", origin = name, "origin gone: its routes are stale");
+        if !router.readiness.borrow().expects(&name) {
+            router.change(|rib| rib.retain_origins(|other| other != name, Instant::now()));
+        }
     });
 }
 
 /// Ends the connections of protocols that are not configured any more, and withdraws their routes. They do not come back:
-/// the manager lets in who is configured, and has ended `bgp` where there is none.
+/// the manager lets in who is configured. `bgp` is a process of the router, which the manager ends: only then its routes go.
 pub(crate) fn close_all_but(router: &Router, configured: &[String]) {
     let ours = [CONNECTED, STATIC];
-    let stays = |name: &str| ours.contains(&name) || configured.iter().any(|other| other == name);
     let origins = router.origins.borrow();
-    let is_over = |speaker: &&Speaker| router.quietly(|rib| !stays(rib.origin_name(speaker.origin)));
-    let over = origins.speakers.values().filter(is_over);
+    let name_of = |speaker: &Speaker| router.quietly(|rib| rib.origin_name(speaker.origin).to_owned());
+    let has_bgp = origins.speakers.values().any(|speaker| name_of(speaker) == BGP);
+    let stays = |name: &str| {
+        ours.contains(&name) || name == BGP && has_bgp || configured.iter().any(|other| other == name)
+    };
+    let over = origins.speakers.values().filter(|speaker| !stays(&name_of(speaker)));
     // Collected first: what ends with the channel is not ours to know.
     let over: Vec<Channel> = over.map(|speaker| speaker.channel.clone()).collect();
     drop(origins);

@@ -33,6 +33,11 @@ impl Readiness {
         Self { started, expected: None, has_interfaces: false }
     }
 
+    /// Whether an origin of this name is to come back, as far as is known.
+    pub(crate) fn expects(&self, name: &str) -> bool {
+        self.expected.as_ref().is_none_or(|expected| expected.origins.iter().any(|origin| origin == name))
+    }
+
     pub(crate) fn configured(&mut self, expected: Expected) {
         self.expected = Some(expected);
     }

@@ -27,7 +27,12 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
             self.tell_swept(prefix, path);
             return Some(self.gone(path));
         }
-        if (source.moving >= self.core.walk || self.core.validating_anew)
+        let is_moving = source.moving >= self.core.walk;
+        if is_moving && self.core.refuses(path.source, path.set) {
+            self.tell_swept(prefix, path);
+            return Some(self.gone(path));
+        }
+        if (is_moving || self.core.validating_anew)
             && let Some(moved) = self.moved(prefix, path)
         {
             return Some(moved);

@@ -11,9 +11,10 @@ use holdfast_bgp_wire::{
     Attributes, Origin,
     attributes::community,
     edit::{AttributesBuilder, Change, Edit, rewrite},
+    update::AsSets,
 };
 use holdfast_policy::{Action, Prepend, PrependAs};
-use holdfast_types::{Asn, BgpRole, Prefix};
+use holdfast_types::{Asn, BgpRole, Family, Prefix};
 
 use crate::tests::pipeline::{
     policies::changing,
@@ -482,4 +483,36 @@ fn packets_to_a_blackholed_prefix_are_dropped_and_the_route_stays_inside() {
         PathState::UnreachableNextHop,
         "an ordinary route, whose next hop is not known"
     );
+}
+
+#[test]
+fn as_sets_that_are_taken_no_more_are_withdrawn_also_where_they_come_again() {
+    // ORIGIN, AS_PATH "65101 {65077}" and NEXT_HOP.
+    let with_set = [
+        &[0x40, 1, 1, 0, 0x40, 2, 12, 2, 1, 0, 0, 0xfe, 0x4d, 1, 1, 0, 0, 0xfe, 0x35][..],
+        &[0x40, 3, 4, 10, 0, 1, 2],
+    ]
+    .concat();
+    let mut scene = Scene::new(always(), vec![ebgp(1)]);
+    let set = announcement(&with_set, &[prefix(P)]);
+    let plain = AttributesBuilder {
+        as_path: vec![Asn(65101)],
+        next_hop: Some(Ipv4Addr::new(10, 0, 1, 2)),
+        ..AttributesBuilder::new(Origin::Igp)
+    };
+    let other = announcement(&plain.build(), &[prefix("198.51.100.0/24")]);
+    let mut kept = |as_sets| {
+        scene.pipeline.set_as_sets(as_sets);
+        settle(&mut scene.pipeline, &mut []);
+        let before = scene.pipeline.table_size(Family::IPV4_UNICAST).0;
+        for update in [&set, &other] {
+            scene.pipeline.update(scene.sinks[0].0, update).expect("taken");
+        }
+        settle(&mut scene.pipeline, &mut []);
+        (before, scene.pipeline.table_size(Family::IPV4_UNICAST).0)
+    };
+    assert_eq!(kept(AsSets::Reject), (0, 1));
+    assert_eq!(kept(AsSets::Accept), (1, 2));
+    assert_eq!(kept(AsSets::Reject), (1, 1), "before it comes again, and then");
+    assert_eq!(kept(AsSets::Accept), (1, 2));
 }

@@ -105,8 +105,7 @@ impl Speaker {
         true
     }
 
-    /// Whether paths with an AS_SET are taken. Those that were refused are not kept, and those that were taken not marked,
-    /// so that every peer is asked for its routes again.
+    /// Whether paths with an AS_SET are taken.
     pub(crate) fn change_as_sets(&mut self, as_sets: AsSets, now: Instant) {
         if self.settings.as_sets == as_sets {
             return;
@@ -122,9 +121,11 @@ impl Speaker {
         }
     }
 
+    /// Those that were refused are not kept: a peer is asked for its routes again where they are taken now.
     pub(super) fn ask_for_as_sets(&mut self, index: PeerIndex, now: Instant) {
         let is_up = self.sessions.session_connection(index).is_some();
         if is_up
+            && self.settings.as_sets == AsSets::Accept
             && !self.ask_again(index)
             && let Some(slot) = self.sessions.slot(index)
         {
