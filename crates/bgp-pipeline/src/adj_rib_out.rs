@@ -376,7 +376,7 @@ impl<P: IpPrefix> Window<P> {
 
     /// The path is not announced any more, for so many prefixes. Returns the member that was not told of it, being its
     /// source.
-    #[inline]
+    #[inline(always)]
     fn retract(
         &mut self,
         core: &Core,

@@ -109,7 +109,8 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
     }
 
     /// As short: the only path to the prefix goes.
-    #[inline]
+    // Apart from its caller it costs a walk over a dead peer's routes 10 %.
+    #[inline(always)]
     pub(super) fn delete(&mut self, prefix: P, path: Path, edit: Edit) -> Option<u64> {
         if matches!(edit, Edit::Visit) {
             self.tell_swept(prefix.into(), path);

@@ -4,16 +4,27 @@ use holdfast_types::{IpPrefix, Prefix};
 
 use super::update::PrefixUpdate;
 use crate::{
+    PeerIndex,
     path::{Flags, Path},
     stage::Cause,
 };
 
 impl<P: IpPrefix> PrefixUpdate<'_, P> {
     /// A path is swept: of a session that lives (RFC 7313 section 4), those are told who know of it.
+    #[inline]
     pub(super) fn tell_swept(&mut self, prefix: Prefix, path: Path) {
         let source = self.core.sources.get(path.source);
-        let Some(peer) = source.peer.filter(|_| source.is_alive()) else { return };
-        self.core.swept.push((peer, prefix, source.place));
+        if source.is_alive()
+            && let Some(peer) = source.peer
+        {
+            self.tell_swept_by(peer, prefix, path);
+        }
+    }
+
+    #[cold]
+    fn tell_swept_by(&mut self, peer: PeerIndex, prefix: Prefix, path: Path) {
+        let place = self.core.sources.get(path.source).place;
+        self.core.swept.push((peer, prefix, place));
         if let Some(stages) = self.stages.as_deref_mut().filter(|stages| !stages.is_empty()) {
             stages.push_one(self.core, (Cause::Refresh, peer), prefix, path, Path::NONE);
         }
