@@ -504,6 +504,8 @@ fn bad(what: &str, value: &str) -> XrlError {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_config::schema::Transport;
+
     use super::*;
 
     #[test]
@@ -522,7 +524,10 @@ mod tests {
         let old = api::Peer { address: vec![10, 0, 0, 2], hold_time: 90, ..api::Peer::default() };
         let source = before::peer(&old).expect("a peer");
         let told = |session: &str, seconds| {
-            let source = Peer { hold_time: Duration::from_secs(seconds), ..source.clone() };
+            // Which an older manager did not say to bgp.
+            let (vrf, transports) = (Some("blue".to_owned()), vec![Transport::Tls]);
+            let hold_time = Duration::from_secs(seconds);
+            let source = Peer { hold_time, vrf, transports, ..source.clone() };
             let settings = serde_json::to_vec(&source).expect("JSON");
             let message = api::Peer { session: session.to_owned(), settings, ..api::Peer::default() };
             Neighbor::read(message, &policies).expect("a peer")
