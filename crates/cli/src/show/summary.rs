@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use holdfast_api::bgp::v1::{BgpClient, Empty, Summary, SummaryFamily, SummaryPeer};
@@ -91,8 +91,10 @@ fn peer_json(peer: &SummaryPeer) -> Value {
 
 /// When the session came up, in seconds of Unix time.
 pub(super) fn established_epoch(peer: &SummaryPeer) -> Option<u64> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-    (peer.state == ESTABLISHED).then(|| now.saturating_sub(peer.uptime_milliseconds / 1000))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    // Rounded once, at the end: rounded before, it would be another second with each call.
+    let since = now.saturating_sub(Duration::from_millis(peer.uptime_milliseconds));
+    (peer.state == ESTABLISHED).then_some(since.as_secs())
 }
 
 fn write(summary: &Summary, out: &mut dyn Write) -> std::io::Result<()> {
