@@ -447,23 +447,6 @@ fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {
     Ok(parameters)
 }
 
-/// 4 or 16 octets.
-pub(crate) fn address(octets: &[u8]) -> Option<IpAddr> {
-    match octets.len() {
-        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
-        16 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
-        _ => None,
-    }
-}
-
-/// The octets of an address.
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
 impl Policies {
     /// A policy, with the source of all.
     pub(crate) fn get(&self, name: &str) -> Result<(Program, PolicySource), XrlError> {

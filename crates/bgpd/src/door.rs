@@ -313,7 +313,7 @@ mod tests {
         let at = |address: &str, interface: &str| {
             let address = address.parse().expect("an address");
             let said = transport::Connection {
-                remote_address: crate::config::octets(address),
+                remote_address: holdfast_types::octets(address),
                 interface: interface.to_owned(),
                 ..transport::Connection::default()
             };

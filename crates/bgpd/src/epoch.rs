@@ -169,7 +169,7 @@ fn records(vrps: &[Vrp]) -> Records {
             Prefix::V4(_) => &mut ipv4,
             Prefix::V6(_) => &mut ipv6,
         };
-        columns.addresses.extend(crate::config::octets(vrp.prefix().address()));
+        columns.addresses.extend(holdfast_types::octets(vrp.prefix().address()));
         columns.lengths.push(vrp.prefix().length());
         columns.max_lengths.push(vrp.max_length());
         columns.asns.push(vrp.asn().0);

@@ -40,6 +40,7 @@ mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod told;
 mod validation;
 mod vrf;
 mod watch;
@@ -48,7 +49,7 @@ use std::rc::Rc;
 
 use holdfast_api::bgp::v1::{BgpClient, BgpDispatcher};
 
-use holdfast_process::{BUILD, Boot, End, Network, Process, Rights, User};
+use holdfast_process::{BUILD, Boot, End, Network, Process, Rights, Takes, User};
 use holdfast_xrl::Client;
 
 use crate::{
@@ -69,7 +70,7 @@ pub static PROCESS: Process = Process {
     feeds: &["rib"],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

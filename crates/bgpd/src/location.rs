@@ -9,8 +9,6 @@ use std::{
 
 use holdfast_config::schema::Remote;
 
-use crate::config;
-
 /// Where a peer is; no two peers are at the same place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Location {
@@ -35,7 +33,7 @@ impl Location {
 
     /// As messages say it: 4 or 16 octets, or none for the neighbour on the interface.
     pub(crate) fn read(address: &[u8], interface: &str) -> Option<Self> {
-        match (config::address(address), interface) {
+        match (holdfast_types::address(address), interface) {
             (Some(IpAddr::V6(address)), name) if !name.is_empty() => Some(Self::OnLink(address, name.into())),
             (Some(address), _) => Some(Self::Address(address)),
             (None, name) if address.is_empty() && !name.is_empty() => Some(Self::Neighbor(name.into())),
@@ -63,7 +61,7 @@ impl Location {
     /// The octets of the address, as in [`Self::read`].
     pub(crate) fn octets(&self) -> Vec<u8> {
         match self {
-            Self::Address(_) | Self::OnLink(..) => config::octets(self.address()),
+            Self::Address(_) | Self::OnLink(..) => holdfast_types::octets(self.address()),
             Self::Neighbor(_) => Vec::new(),
         }
     }

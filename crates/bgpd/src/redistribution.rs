@@ -156,7 +156,7 @@ fn rows(batch: &RouteBatch) -> Result<Vec<Prefix>, XrlError> {
     let width = if batch.afi == 1 { 4 } else { 16 };
     let rows = batch.addresses.chunks(width).zip(&batch.lengths);
     let prefixes: Option<Vec<Prefix>> =
-        rows.map(|(octets, &length)| Prefix::new(crate::config::address(octets)?, length)).collect();
+        rows.map(|(octets, &length)| Prefix::new(holdfast_types::address(octets)?, length)).collect();
     let fits = batch.lengths.len() == routes && batch.next_hops.len() == batch.runs.len();
     let prefixes = prefixes.filter(|prefixes| fits && prefixes.len() == routes);
     prefixes.ok_or_else(|| XrlError::internal("the rib has sent a batch that does not fit together"))

@@ -16,16 +16,11 @@ use holdfast_api::{
 };
 use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges, RibRun};
 use holdfast_process::profile::routes_of;
-use holdfast_types::{Family, Prefix};
+use holdfast_types::{Family, Prefix, octets};
 use holdfast_xrl::{ErrorKind, XrlError};
 use tracing::{debug, info, warn};
 
-use crate::{
-    bgp::Bgp,
-    config::{ORIGIN, octets},
-    sessions::Stale,
-    speaker::Speaker,
-};
+use crate::{bgp::Bgp, config::ORIGIN, sessions::Stale, speaker::Speaker};
 
 /// Routes in one batch.
 const BATCH: usize = 4096;

@@ -17,8 +17,6 @@ use holdfast_sys::{pair, tcp};
 use rustix::net::{AddressFamily, sockopt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::config;
-
 /// How long a connection that says goodbye may take to take it.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
@@ -219,7 +217,7 @@ impl AcceptedConnection {
 /// One end of a connection; `link` is the scope of link-local addresses.
 fn end(octets: &[u8], port: u32, link: u32) -> Option<SocketAddr> {
     let port = u16::try_from(port).ok()?;
-    Some(match config::address(octets)?.to_canonical() {
+    Some(match holdfast_types::address(octets)?.to_canonical() {
         IpAddr::V6(address) if address.is_unicast_link_local() => {
             SocketAddrV6::new(address, port, 0, link).into()
         }

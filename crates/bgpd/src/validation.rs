@@ -464,7 +464,7 @@ fn read_vrps(columns: &Vrps, octets: usize, vrps: &mut Vec<Vrp>) -> Result<(), X
     }
     let rest = columns.lengths.iter().zip(&columns.max_lengths).zip(&columns.asns);
     for (address, ((length, max_length), asn)) in columns.addresses.chunks_exact(octets).zip(rest) {
-        let address = crate::config::address(address).ok_or_else(bad)?;
+        let address = holdfast_types::address(address).ok_or_else(bad)?;
         let prefix = Prefix::new(address, *length).ok_or_else(bad)?;
         vrps.push(Vrp::new(prefix, *max_length, Asn(*asn)).map_err(|_| bad())?);
     }

@@ -21,10 +21,8 @@ use holdfast_api::bgp::v1::{
 };
 use holdfast_bgp_pipeline::{DumpedPath as TablePath, PeerIndex, Pipeline};
 use holdfast_bgp_wire::MessageType;
-use holdfast_types::Prefix;
+use holdfast_types::{Prefix, octets};
 use tokio::sync::Notify;
-
-use crate::config::octets;
 
 /// Octets that wait for one watcher.
 const MOST_OCTETS: usize = 8 << 20;

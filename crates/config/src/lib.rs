@@ -22,6 +22,7 @@ pub mod schema;
 mod session;
 mod size;
 mod suggest;
+pub mod whereabouts;
 
 // Tests of what the crate offers, in the executable of its unit tests.
 #[cfg(test)]

@@ -79,6 +79,33 @@ impl Config {
         })
     }
 
+    /// The processes that speak a routing protocol in this table, by name.
+    pub fn routing<'c>(
+        &'c self,
+        table: Option<&Vrf>,
+    ) -> impl Iterator<Item = (&'static str, &'c ProcessSection)> {
+        let vrf = table.map(|vrf| vrf.name.as_str());
+        let sections = self.sections.iter().filter(move |(_, section)| section.routes_in(vrf));
+        sections.map(|(process, section)| (*process, section))
+    }
+
+    /// The peers in this table.
+    pub fn peers<'c>(&'c self, table: Option<&'c Vrf>) -> impl Iterator<Item = &'c Peer> {
+        let peers = self.bgp.iter().flat_map(|bgp| &bgp.peers);
+        peers.filter(move |peer| is_in(peer.vrf.as_ref(), table))
+    }
+
+    /// The RPKI caches that are asked from this table: all from the default one.
+    pub fn caches(&self, table: Option<&Vrf>) -> &[Cache] {
+        if table.is_none() { &self.rpki.caches } else { &[] }
+    }
+
+    /// The names of the VRFs, which who has the default table is told; none for that of a VRF.
+    pub fn vrf_names(&self, table: Option<&Vrf>) -> Vec<String> {
+        let vrfs = if table.is_none() { self.vrfs.as_slice() } else { &[] };
+        vrfs.iter().map(|vrf| vrf.name.clone()).collect()
+    }
+
     /// What is allowed, and may not be what was meant; in words of the operator.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -106,6 +133,11 @@ impl Config {
         }
         notes
     }
+}
+
+/// Whether what is in this VRF is in this table; `None` is the default one in both places.
+pub fn is_in(vrf: Option<&String>, table: Option<&Vrf>) -> bool {
+    vrf == table.map(|table| &table.name)
 }
 
 /// Who the router is.

@@ -24,6 +24,7 @@ mod metrics;
 mod monitor;
 mod pace;
 mod service;
+mod told;
 mod vrfs;
 
 // Tests of what the crate offers, in the executable of its unit tests.
@@ -45,7 +46,7 @@ use holdfast_api::{
     socket::v1::{SocketClient, SocketDispatcher},
 };
 use holdfast_fib_linux::Monitor;
-use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, User, spawn_task};
+use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, Takes, User, spawn_task};
 use holdfast_sockets::{FdStore, SocketService};
 use holdfast_xrl::Client;
 use tokio::task::AbortHandle;
@@ -67,7 +68,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

@@ -19,12 +19,13 @@ mod request;
 mod server;
 mod service;
 mod time;
+mod told;
 mod words;
 
 use std::rc::Rc;
 
 use holdfast_api::glass::v1::{GlassClient, GlassDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, User};
+use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User};
 use holdfast_xrl::Client;
 
 use crate::{answer::Answerer, service::Glass};
@@ -40,7 +41,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

@@ -72,7 +72,7 @@ impl Parts {
         let keys = |process: &Process| ProcessKeys {
             name: process.name,
             does: process.does,
-            section: process.section,
+            section: process.section(),
             routing: process.routing,
         };
         let schema = Schema::new(processes.as_configured().map(keys));

@@ -168,7 +168,7 @@ fn defaults_are_those_of_the_reader() {
     let tried: BTreeSet<_> = found.iter().map(|variant| identity(variant.key)).collect();
     // Sections of one process each are read by their rows, and have the defaults of those.
     let processes = super::processes();
-    let own: Vec<_> = processes.as_configured().filter_map(|process| Some(process.section?.key)).collect();
+    let own: Vec<_> = processes.as_configured().filter_map(|process| Some(process.section()?.key)).collect();
     for (name, key) in all_keys("", super::schema().file()) {
         if own.iter().any(|section| name.split('.').next() == Some(section)) {
             continue;

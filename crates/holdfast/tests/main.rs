@@ -12,6 +12,8 @@ mod processes;
 mod properties;
 mod protocols;
 mod reached;
+mod reload;
+mod sandbox;
 mod spki_cache;
 
 use std::{

@@ -6,7 +6,7 @@ use holdfast_process::{Process, formats::Formats};
 
 /// Those that have no section for themselves: the others name what they need in their descriptors only.
 fn names<'a>(order: impl Iterator<Item = &'a Process>) -> Vec<&'static str> {
-    order.filter(|process| process.section.is_none()).map(|process| process.name).collect()
+    order.filter(|process| process.section().is_none()).map(|process| process.name).collect()
 }
 
 #[test]

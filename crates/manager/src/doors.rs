@@ -6,12 +6,13 @@ use holdfast_api::socket::v1::SocketDispatcher;
 use holdfast_config::{
     Config,
     schema::{Vrf, VrfPlace},
+    whereabouts::site,
 };
 use holdfast_process::Boot;
 use holdfast_sockets::{FdStore, Place, SocketService};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity, XrlError};
 
-use crate::{birth::MANAGER, whereabouts::site};
+use crate::birth::MANAGER;
 
 /// The class of whoever opens sockets.
 const SOCKETS: &str = "socket";

@@ -30,10 +30,7 @@ mod signal;
 mod stop;
 mod supervisor;
 mod tcp;
-#[cfg(test)]
-mod tests;
 mod upgrade;
-mod whereabouts;
 
 use std::{
     cell::{Cell, RefCell},
@@ -61,7 +58,12 @@ use crate::{
     seeds::Seeds,
     supervisor::{Action, Found, Supervisor},
 };
-pub use crate::{read::read_configuration, sandbox::sandbox};
+pub use crate::{
+    configure::Message,
+    read::read_configuration,
+    reload::{Ending, Messages, Plan},
+    sandbox::sandbox,
+};
 
 /// Connections that operators may have at a time: for one more the oldest is closed.
 const MOST_OPERATORS: usize = 256;

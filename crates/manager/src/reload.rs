@@ -1,13 +1,12 @@
 //! Another configuration for what runs: all of it or nothing, and only to those for whom it differs.
 //!
-//! Begin with [`carry::replace`]. What is to be done is found out first, and apart: whose sessions end is in [`sessions`],
-//! who is told what in [`messages`], and what people read of it in [`differences`].
+//! Begin with [`carry::replace`]. What is to be done is found out first, and apart ([`plan`]): who is told what is in
+//! [`messages`], and what people read of it in [`differences`]. Whose sessions end is in [`sessions`].
 
 mod carry;
 mod differences;
-#[cfg(test)]
-mod fixtures;
 mod messages;
+mod plan;
 mod sessions;
 
 use std::{path::Path, rc::Rc, sync::Arc};
@@ -18,11 +17,12 @@ use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
 pub(crate) use self::carry::{replace, tell};
+pub use self::{messages::Messages, plan::Plan, sessions::Ending};
 
 use self::{
-    carry::replaced,
-    differences::{REPLACED, changes, line},
-    sessions::Ending,
+    carry::running,
+    differences::{REPLACED, line},
+    plan::plan,
 };
 use crate::{apart::apart, manager::Manager, read};
 
@@ -79,8 +79,8 @@ pub(crate) async fn reload(manager: &Rc<Manager>) -> Result<ReloadReply, XrlErro
 pub(crate) async fn diff(manager: &Manager, request: DiffRequest) -> Result<DiffReply, XrlError> {
     let new = Candidate::parse(request.text, &request.file, &manager.file, manager.schema).await?.config;
     let old = manager.config();
-    let mut changes = changes(&old, &new);
-    changes.extend(line(REPLACED, &replaced(manager, &old, &new)));
+    let Plan { mut changes, replaced, .. } = plan(manager, &old, &new).await?;
+    changes.extend(line(REPLACED, &running(manager, replaced)));
     let ending = Ending::ask(manager, &old, &new).await.names();
     Ok(DiffReply { changes, ending, ..DiffReply::default() })
 }

@@ -1,13 +1,11 @@
 //! How each process is confined, as far as the configuration has a say.
 
-use std::{collections::BTreeSet, path::Path};
-
 use holdfast_api::{
     keeper::v1::Sandbox,
     manager::v1::{Limits, Process},
 };
 use holdfast_config::{Config, schema::SandboxMode};
-use holdfast_process::{Closed, Files, Processes, User, status};
+use holdfast_process::{Closed, Files, Processes, Takes, User, status};
 use tracing::{info, warn};
 
 /// How the process of this name is confined. The manager keeps the router's user, since the configuration is that user's.
@@ -25,18 +23,11 @@ pub fn sandbox(name: &str, config: &Config, processes: &Processes) -> Sandbox {
         user,
         memory_octets: limits.memory.map_or(0, holdfast_config::schema::Size::octets),
         cpu_percent: limits.cpu.unwrap_or(0),
-        directories: match process.map(|process| &process.rights.files) {
-            Some(Files::Output) => directories(config),
-            Some(Files::Handed | Files::Configuration(_) | Files::Program(_)) | None => Vec::new(),
+        directories: match process.map(|process| (&process.rights.files, process.takes)) {
+            Some((Files::Output, Takes::Picks(picks))) => (picks.directories)(config),
+            Some(_) | None => Vec::new(),
         },
     }
-}
-
-/// Where dumps are written.
-pub(crate) fn directories(config: &Config) -> Vec<String> {
-    let dumps = config.bgp.iter().flat_map(|bgp| &bgp.mrt);
-    let parents = dumps.filter_map(|mrt| Some(Path::new(&mrt.file).parent()?.to_str()?.to_owned()));
-    parents.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Says once what closes the processes.
@@ -64,49 +55,4 @@ pub(crate) fn tell(process: &mut Process, closed: Closed) {
         memory_octets: status.limits.memory.unwrap_or(0),
         cpu_percent: status.limits.cpu.unwrap_or(0),
     });
-}
-
-#[cfg(test)]
-mod tests {
-
-    use holdfast_config::ProcessKeys;
-
-    use super::*;
-
-    fn of(name: &str, section: &str) -> Sandbox {
-        let text = format!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n{section}");
-        let config = holdfast_config::parse(
-            &text,
-            "test",
-            holdfast_config::Schema::new([ProcessKeys {
-                name: "bgp",
-                does: "speaks BGP",
-                section: None,
-                routing: None,
-            }]),
-        )
-        .expect("no errors");
-        sandbox(name, &config, &crate::tests::processes())
-    }
-
-    #[test]
-    fn each_process_but_the_manager_has_a_user_of_its_own() {
-        let users = ["manager", "fea", "rib", "bgp", "metrics", "glass", "transport", "rpki", "monitor"];
-        let users = users.map(|name| of(name, "").user);
-        assert_eq!(users, [0, 60_700, 60_701, 60_702, 60_703, 60_704, 60_705, 60_706, 0]);
-        assert_eq!(of("bgp", "[sandbox]\nfirst-user = 900\n").user, 902);
-        assert_eq!(of("bgp", "[sandbox]\nfirst-user = 0\n").user, 0);
-    }
-
-    #[test]
-    fn limits_are_for_the_process_that_they_name() {
-        let file = "[sandbox.limits.bgp]\nmemory = \"2 GiB\"\ncpu = 150\n";
-        let limits = |name| (of(name, file).memory_octets, of(name, file).cpu_percent);
-        assert_eq!((limits("bgp"), limits("rib")), ((2 << 30, 150), (0, 0)));
-    }
-
-    #[test]
-    fn it_is_open_only_where_that_is_said() {
-        assert!(!of("bgp", "").open && of("bgp", "[sandbox]\nmode = \"off\"\n").open);
-    }
 }

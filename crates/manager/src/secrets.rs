@@ -1,16 +1,14 @@
 //! What only `transport` is told, and how: the private key, what keys of QUIC derive from, and where secrets are written.
 
 use std::{
-    fmt,
     fs::{File, OpenOptions},
     io::{self, Seek, Write},
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::Path,
-    sync::Arc,
 };
 
 use holdfast_api::transport::v1 as api;
-use holdfast_config::Config;
+use holdfast_process::Secrets;
 use holdfast_sys::file::open_with;
 use prost::Message;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -18,50 +16,19 @@ use tracing::warn;
 
 use crate::{manager::Manager, seeds::beside};
 
-/// As far as the configuration says it.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secrets {
-    private_key: Arc<[u8]>,
-    key_log: Option<String>,
-    /// Whether keys have to outlive the process.
-    seeds: bool,
-}
-
-impl fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secrets(..)")
-    }
-}
-
-impl Secrets {
-    pub(crate) fn of(config: &Config, seeds: bool) -> Self {
-        let tls = config.tls.as_ref();
-        Self {
-            private_key: tls.map(|tls| Arc::clone(&tls.key.contents)).unwrap_or_default(),
-            key_log: tls.and_then(|tls| tls.key_log.clone()),
-            seeds,
-        }
-    }
-
-    /// For who proves nothing to anybody any more.
-    pub(crate) fn seeds_only() -> Self {
-        Self { private_key: Arc::default(), key_log: None, seeds: true }
-    }
-
-    /// The descriptors of `Keep`: the sealed memory, and the file of the key log if there is one.
-    ///
-    /// # Errors
-    /// Those of the memory. Without its key log the router is as good as with it: that is said in the log.
-    pub(crate) fn descriptors(&self, manager: &Manager) -> io::Result<Vec<OwnedFd>> {
-        let log = self.key_log.as_ref().and_then(|name| key_log(&manager.file, name));
-        let secrets = api::Secrets {
-            private_key: self.private_key.to_vec(),
-            seeds: if self.seeds { beside::of(manager) } else { Vec::new() },
-            key_log: log.as_ref().and(self.key_log.clone()).unwrap_or_default(),
-        };
-        let memory = sealed(&secrets.encode_to_vec())?;
-        Ok(std::iter::once(memory).chain(log.map(OwnedFd::from)).collect())
-    }
+/// The descriptors of `Keep`: the sealed memory, and the file of the key log if there is one.
+///
+/// # Errors
+/// Those of the memory. Without its key log the router is as good as with it: that is said in the log.
+pub(crate) fn descriptors(secrets: &Secrets, manager: &Manager) -> io::Result<Vec<OwnedFd>> {
+    let log = secrets.key_log.as_ref().and_then(|name| key_log(&manager.file, name));
+    let secrets = api::Secrets {
+        private_key: secrets.private_key.to_vec(),
+        seeds: if secrets.seeds { beside::of(manager) } else { Vec::new() },
+        key_log: log.as_ref().and(secrets.key_log.clone()).unwrap_or_default(),
+    };
+    let memory = sealed(&secrets.encode_to_vec())?;
+    Ok(std::iter::once(memory).chain(log.map(OwnedFd::from)).collect())
 }
 
 /// Memory that nobody can change any more, not even who has made it.
@@ -127,16 +94,5 @@ mod tests {
         std::fs::remove_file(&log).expect("removed");
         assert!(key_log(&directory.join("router.toml"), &name).is_some(), "a file is made");
         std::fs::remove_file(&log).expect("removed");
-    }
-
-    #[test]
-    fn secrets_are_not_shown() {
-        let text = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[tls]\nkey = \"k\"\n";
-        let read = |_: &str, _: holdfast_config::Holds<'_>| Ok(vec![b"hunter2".to_vec()]);
-        let config = holdfast_config::parse_with(text, "test", holdfast_config::Schema::new([]), &read)
-            .expect("no errors");
-        let secrets = Secrets::of(&config, true);
-        assert_eq!(&*secrets.private_key, b"hunter2");
-        assert_eq!(format!("{secrets:?}"), "Secrets(..)");
     }
 }

@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use holdfast_api::transport::v1::TransportClient;
+use holdfast_api::transport::v1::{ListenRequest, TransportClient};
 use holdfast_config::{Config, schema::XrlClient};
 use holdfast_process::spawn_task;
+use holdfast_sockets::settings;
 use holdfast_xrl::{Secret, TcpClient, XrlError};
 use tokio::{net::TcpListener, task::AbortHandle};
 use tracing::warn;
 
-use crate::{configure::address::plain_listener, manager::Manager};
+use crate::{birth::MANAGER, manager::Manager};
 
 /// Pause before a listener is asked for again that could not be had.
 const RETRY: Duration = Duration::from_secs(2);
@@ -81,9 +82,21 @@ async fn listen(manager: Rc<Manager>, address: SocketAddr) {
     }
 }
 
+/// Whoever connects proves himself to XRL.
+fn listener(address: SocketAddr) -> ListenRequest {
+    let socket = settings::plain_listener(address, MANAGER);
+    ListenRequest {
+        address: socket.address,
+        afi: socket.afi,
+        port: socket.port,
+        plain: socket.plain,
+        role: socket.role,
+    }
+}
+
 async fn open(manager: &Manager, address: SocketAddr) -> Result<TcpListener, XrlError> {
     let transport: TransportClient = manager.resolver.wait_for("transport").await?;
-    let (_, descriptors) = transport.listen(plain_listener(address, "manager")).await?;
+    let (_, descriptors) = transport.listen(listener(address)).await?;
     let listener = descriptors.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))?;
     TcpListener::from_std(StdListener::from(listener)).map_err(|error| XrlError::internal(error.to_string()))
 }

@@ -15,11 +15,12 @@ mod collect;
 mod server;
 mod service;
 mod text;
+mod told;
 
 use std::rc::Rc;
 
 use holdfast_api::metrics::v1::{ExporterClient, ExporterDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, User};
+use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User};
 use holdfast_xrl::Client;
 
 use crate::{collect::Collector, service::Exporter};
@@ -35,7 +36,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

@@ -129,7 +129,7 @@ impl<T: Configured> ProcessServer for Served<T> {
         let settings = serde_json::from_slice(&request.settings);
         let settings = settings.map_err(|error| XrlError::invalid_argument(format!("settings: {error}")))?;
         self.process.configure(settings, &request.policies).await?;
-        Ok(Reply {})
+        Ok(Reply::default())
     }
 
     async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<Cleared, XrlError> {

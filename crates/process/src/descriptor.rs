@@ -10,7 +10,7 @@ use holdfast_config::{OwnSection, Routing};
 use holdfast_sandbox::Rights;
 use holdfast_xrl::ServiceInfo;
 
-use crate::OUTSIDERS;
+use crate::{OUTSIDERS, Takes};
 
 /// How a `transport` is called that has given its place up, and lives on for the connections that it carries: its
 /// name at the keeper, its class at the Finder.
@@ -41,9 +41,8 @@ pub struct Process {
     pub end: End,
     /// After how long without an answer it is hung, where that is another time than the router's.
     pub hang_limit: Option<HangLimit>,
-    /// Its section of the configuration, where it has one for itself: it runs if the section is there, and is told the
-    /// section as it is ([`Configured`](crate::Configured)).
-    pub section: Option<OwnSection>,
+    /// What it takes of the configuration.
+    pub takes: Takes,
     /// The routing protocol that it speaks, where it is one as those of others are: its role is `protocol`. It has a section,
     /// and speaks on the interfaces that are named there.
     pub routing: Option<Routing>,
@@ -116,6 +115,14 @@ impl Process {
     /// Its role, which says what it may call.
     pub fn role(&self) -> &'static str {
         if self.routing.is_some() { PROTOCOL } else { self.name }
+    }
+
+    /// Its section of the configuration, where it has one for itself.
+    pub fn section(&self) -> Option<OwnSection> {
+        match self.takes {
+            Takes::Section(section) => Some(section),
+            Takes::Picks(_) => None,
+        }
     }
 
     /// Classes under which it registers besides its name.
@@ -231,6 +238,7 @@ mod tests {
     use holdfast_sandbox::Network;
 
     use super::*;
+    use crate::Picks;
 
     const fn process(
         name: &'static str,
@@ -247,7 +255,7 @@ mod tests {
             after,
             feeds,
             end: End::Killed,
-            section: None,
+            takes: Takes::Picks(Picks::NOTHING),
             routing: None,
             shows: &[],
             hang_limit: None,

@@ -131,7 +131,7 @@ mod tests {
     use holdfast_api::bgp::v1::BgpClient;
 
     use super::*;
-    use crate::{End, Network, Process, Rights, User};
+    use crate::{End, Network, Picks, Process, Rights, Takes, User};
 
     static BGP: Process = Process {
         name: "bgp",
@@ -143,7 +143,7 @@ mod tests {
         feeds: &[],
         end: End::Killed,
         hang_limit: None,
-        section: None,
+        takes: Takes::Picks(Picks::NOTHING),
         routing: None,
         shows: &[],
         clears: &[],

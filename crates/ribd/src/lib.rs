@@ -21,6 +21,7 @@ mod router;
 mod service;
 mod statics;
 mod tasks;
+mod told;
 mod vrfs;
 mod wire;
 
@@ -34,7 +35,7 @@ mod tests;
 use std::{convert::Infallible, rc::Rc};
 
 use holdfast_api::rib::v1::{RibClient, RibDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, User, hash_key};
+use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User, hash_key};
 use holdfast_xrl::Client;
 
 use crate::{router::Router, service::Server, vrfs::Vrfs};
@@ -50,7 +51,7 @@ pub static PROCESS: Process = Process {
     feeds: &["fea"],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

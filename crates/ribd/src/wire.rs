@@ -13,18 +13,8 @@ pub(crate) fn invalid(text: impl ToString) -> XrlError {
 
 /// 4 or 16 octets.
 pub(crate) fn address(octets: &[u8]) -> Result<IpAddr, XrlError> {
-    if let Ok(v4) = <[u8; 4]>::try_from(octets) {
-        return Ok(v4.into());
-    }
-    let v6 = <[u8; 16]>::try_from(octets);
-    v6.map(IpAddr::from).map_err(|_| invalid(format!("an address has 4 or 16 octets, not {}", octets.len())))
-}
-
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
+    holdfast_types::address(octets)
+        .ok_or_else(|| invalid(format!("an address has 4 or 16 octets, not {}", octets.len())))
 }
 
 /// Next hops as an origin or the configuration gives them.
@@ -65,14 +55,14 @@ fn given_member(member: &Nexthop) -> NextHop {
         Some(InterfaceRef::Name(name)) => (0, name.to_string()),
         None => (0, String::new()),
     };
-    let gateway = member.gateway.map(octets).unwrap_or_default();
+    let gateway = member.gateway.map(holdfast_types::octets).unwrap_or_default();
     NextHop { gateway, interface_index, interface, weight: member.weight.into() }
 }
 
 /// Next hops as they are used.
 pub(crate) fn resolved(resolution: &Resolution) -> (NextHopKind, Vec<NextHop>) {
     let member = |member: &ResolvedNexthop| NextHop {
-        gateway: member.gateway.map(octets).unwrap_or_default(),
+        gateway: member.gateway.map(holdfast_types::octets).unwrap_or_default(),
         interface_index: member.interface,
         interface: String::new(),
         weight: member.weight.into(),

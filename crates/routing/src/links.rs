@@ -66,7 +66,7 @@ async fn follow_one(boot: &Boot, tell: &mut impl FnMut(&Links, bool)) -> XrlErro
 fn link(interface: Interface) -> Link {
     let addresses = interface.addresses.iter().filter_map(|address| {
         let length = u8::try_from(address.length).ok()?;
-        Some((crate::origin::address(&address.address)?, length))
+        Some((holdfast_types::address(&address.address)?, length))
     });
     Link {
         index: interface.index,

@@ -12,7 +12,7 @@ use holdfast_api::{
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
 use holdfast_process::Boot;
-use holdfast_types::Prefix;
+use holdfast_types::{Prefix, octets};
 use holdfast_xrl::{Client, XrlError};
 use tokio::sync::Notify;
 use tracing::info;
@@ -224,19 +224,6 @@ impl Handles {
         self.users.remove(&before);
         Some(before)
     }
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-/// An address of 4 or 16 octets.
-pub(crate) fn address(octets: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
 #[cfg(test)]

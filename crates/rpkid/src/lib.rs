@@ -17,11 +17,12 @@ mod metrics;
 mod readiness;
 mod rpki;
 mod service;
+mod told;
 
 use std::rc::Rc;
 
 use holdfast_api::rpki::v1::{RpkiClient, RpkiDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, User, spawn_task};
+use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User, spawn_task};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,7 +39,7 @@ pub static PROCESS: Process = Process {
     feeds: &["bgp"],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

@@ -35,6 +35,7 @@ mod place;
 mod raw;
 mod relay;
 mod service;
+pub mod settings;
 mod socket;
 
 // Tests of what the crate offers, in the executable of its unit tests.

@@ -31,6 +31,7 @@ mod service;
 mod shared;
 mod side;
 mod succession;
+mod told;
 mod vrfs;
 mod watched;
 
@@ -44,7 +45,7 @@ mod tests;
 use std::{rc::Rc, time::Duration};
 
 use holdfast_api::transport::v1::{TransportClient, TransportDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, User};
+use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User};
 use holdfast_xrl::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -68,7 +69,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    section: None,
+    takes: Takes::Picks(told::PICKS),
     routing: None,
     shows: &[],
     clears: &[],

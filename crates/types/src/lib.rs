@@ -4,6 +4,7 @@
 //! [`Prefix`] and its two typed forms [`Ipv4Prefix`] and [`Ipv6Prefix`]; tables are generic over
 //! [`IpPrefix`].
 
+mod address;
 mod asn;
 mod family;
 mod hash;
@@ -13,6 +14,7 @@ mod role;
 mod rpki;
 mod text;
 
+pub use address::{address, octets};
 pub use asn::{AS_TRANS, Asn, ParseAsnError, ParseRouterIdError, RouterId};
 pub use family::{Afi, Family, ParseFamilyError, Safi};
 pub use hash::{HashKey, KeyedHasher};

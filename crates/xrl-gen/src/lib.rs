@@ -85,6 +85,8 @@ impl Build {
         }
         let packages = sorted_packages(&set);
         let mut config = prost_build::Config::new();
+        // Equal messages have equal octets.
+        config.btree_map(["."]);
         config.out_dir(&self.out).service_generator(Box::new(stubs::Stubs::new(interfaces)));
         for (package, path) in &self.external {
             config.extern_path(format!(".{package}"), path.clone());

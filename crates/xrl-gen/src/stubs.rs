@@ -110,7 +110,22 @@ impl Stub<'_> {
         for (method, options) in self.methods() {
             code.push_str(&client_method(method, options));
         }
-        code + "}\n"
+        code + "}\n" + &self.configure()
+    }
+
+    /// For a service that takes a part of the configuration.
+    fn configure(&self) -> String {
+        let Some((method, _)) = self.methods().find(|(method, _)| method.proto_name == "Configure") else {
+            return String::new();
+        };
+        format!(
+            "impl ::holdfast_xrl::Configure for {}Client {{\n\
+             type Configuration = {};\n\
+             const METHOD: u32 = Self::{};\n}}\n",
+            self.service.name,
+            method.input_type,
+            constant(method)
+        )
     }
 
     /// The `ServiceInfo` expression.

@@ -29,6 +29,7 @@ use crate::calls::{Calls, Payload, WINDOW_CALLS, cost};
 use crate::component::v1 as component;
 use crate::counts;
 use crate::driver::{Driver, Ending};
+use crate::encoded::Encoded;
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS};
 use crate::link::{Family, Link};
 use crate::outbox::Outbox;
@@ -93,6 +94,11 @@ impl Channel {
         fds: Vec<OwnedFd>,
     ) -> Call<P> {
         Call::new(self.start(method, request, fds))
+    }
+
+    /// Calls a method with a request that is encoded already.
+    pub fn call_encoded<P: Message + Default>(&self, method: u32, request: Vec<u8>) -> Call<P> {
+        Call::new(self.start(method, &Encoded(request), Vec::new()))
     }
 
     /// Calls a method that returns descriptors.

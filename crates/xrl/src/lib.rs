@@ -24,6 +24,7 @@ mod calls;
 mod channel;
 mod counts;
 mod driver;
+mod encoded;
 mod error;
 mod finder;
 mod frame;
@@ -54,7 +55,9 @@ pub use identity::{Grant, Key, PeerIdentity};
 pub use link::{Family, Link};
 pub use node::{Node, scoped};
 pub use resolver::{Lifecycle, Resolver, Watch};
-pub use service::{CallContext, Client, Handler, IncomingCall, MethodInfo, ReplySink, Service, ServiceInfo};
+pub use service::{
+    CallContext, Client, Configure, Handler, IncomingCall, MethodInfo, ReplySink, Service, ServiceInfo,
+};
 pub use tcp::{Dialer, SHORTEST_SECRET, Secret, TcpClient};
 
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::use_self)]

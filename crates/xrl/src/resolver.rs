@@ -10,7 +10,9 @@ use tokio::sync::{Mutex, Notify};
 use crate::finder_api::v1 as finder;
 use crate::finder_api::v1::FinderClient;
 use crate::finder_api::v1::watch_event::Kind;
-use crate::{Channel, Client, Dialer, ErrorKind, Key, Link, Node, PeerIdentity, ReplyStream, XrlError};
+use crate::{
+    Channel, Client, Dialer, ErrorKind, Key, Link, Node, PeerIdentity, ReplyStream, ServiceInfo, XrlError,
+};
 
 /// Finds components and keeps the channels to them. Clones are the same resolver.
 ///
@@ -127,7 +129,7 @@ impl Resolver {
     /// `NotFound` when it does not run, `Denied` when this role may call nothing of it, `Unavailable` when there is
     /// no Finder.
     pub async fn client<C: Client>(&self, target: &str) -> Result<C, XrlError> {
-        self.find(target, false).await
+        self.channel(target, C::SERVICE, false).await.map(C::new)
     }
 
     /// As [`client`](Self::client), but waits for the Finder to be there and the target to run.
@@ -135,12 +137,7 @@ impl Resolver {
     /// # Errors
     /// `Denied` when this role may call nothing of it.
     pub async fn wait_for<C: Client>(&self, target: &str) -> Result<C, XrlError> {
-        loop {
-            match self.find(target, true).await {
-                Err(error) if is_finder_loss(&error) => self.wait_for_finder().await?,
-                found => return found,
-            }
-        }
+        self.channel(target, C::SERVICE, true).await.map(C::new)
     }
 
     /// Returns when there is a Finder. For an operator there is no other to wait for.
@@ -156,25 +153,41 @@ impl Resolver {
         Ok(())
     }
 
-    async fn find<C: Client>(&self, target: &str, wait: bool) -> Result<C, XrlError> {
-        let slot = (target.to_owned(), C::SERVICE.id);
+    /// The channel to a service of a class or instance, for a caller that does not know the service's types; `wait`: until
+    /// the Finder is there and the target runs.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client), or as [`wait_for`](Self::wait_for).
+    pub async fn channel(
+        &self,
+        target: &str,
+        service: &ServiceInfo,
+        wait: bool,
+    ) -> Result<Channel, XrlError> {
+        loop {
+            match self.find(target, service, wait).await {
+                Err(error) if wait && is_finder_loss(&error) => self.wait_for_finder().await?,
+                found => return found,
+            }
+        }
+    }
+
+    async fn find(&self, target: &str, service: &ServiceInfo, wait: bool) -> Result<Channel, XrlError> {
+        let slot = (target.to_owned(), service.id);
         if let Some(channel) = self.cached(&slot) {
-            return Ok(C::new(channel));
+            return Ok(channel);
         }
         // Thousands may ask at once: one opens the channel, the others find it here after that.
         let turn = Rc::clone(self.0.opening.borrow_mut().entry((slot.clone(), wait)).or_default());
         let _turn = turn.lock().await;
-        let channel = match self.cached(&slot) {
-            Some(channel) => channel,
-            None => {
-                let channel = self.open(target, C::SERVICE.name, &[], wait).await?;
-                let mut cache = self.0.cache.borrow_mut();
-                cache.retain(|_, channel| !channel.is_closed());
-                cache.insert(slot, channel.clone());
-                channel
-            }
-        };
-        Ok(C::new(channel))
+        if let Some(channel) = self.cached(&slot) {
+            return Ok(channel);
+        }
+        let channel = self.open(target, service.name, &[], wait).await?;
+        let mut cache = self.0.cache.borrow_mut();
+        cache.retain(|_, channel| !channel.is_closed());
+        cache.insert(slot, channel.clone());
+        Ok(channel)
     }
 
     fn cached(&self, slot: &Slot) -> Option<Channel> {

@@ -87,6 +87,16 @@ pub trait Client: Clone {
     fn channel(&self) -> &Channel;
 }
 
+/// A client of a service that takes a part of the configuration; implemented by generated clients of those that have the
+/// method `Configure`.
+pub trait Configure: Client {
+    /// The part.
+    type Configuration: Message;
+
+    /// Number of the method.
+    const METHOD: u32;
+}
+
 /// A call being carried out. Dropped when the caller cancels or the channel closes.
 pub type Handler = Pin<Box<dyn Future<Output = ()>>>;
 

@@ -11,7 +11,9 @@ use holdfast_policy::AsnRange;
 use holdfast_types::{Asn, BgpRole, Prefix};
 use holdfast_xrl::XrlError;
 
-use super::{address, bad};
+use holdfast_types::address;
+
+use super::bad;
 
 pub(super) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
     Ok(Peer {

@@ -6,10 +6,11 @@ use holdfast_api::bgp::v1::{self as api, WatchRequest, watch_event::What, watche
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::{DownReason, State};
 use holdfast_bgp_wire::Open;
+use holdfast_types::octets;
 
 use super::Reporter;
 use crate::{
-    config::{Settings, octets},
+    config::Settings,
     connection::Connection,
     location::Location,
     sessions::{Sessions, slot::Slot},

@@ -41,6 +41,13 @@ pub struct Bmp {
     pub statistics: Duration,
 }
 
+impl Bmp {
+    /// What those who connect it call it: no name of a BGP peer has a space.
+    pub fn peer_name(&self) -> String {
+        format!("collector {}", self.name)
+    }
+}
+
 /// What a collector is told of.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BmpTable {

@@ -54,3 +54,10 @@ pub struct Cache {
     /// What it has to prove over TLS: never nothing there.
     pub trust: Trust,
 }
+
+impl Cache {
+    /// What those who connect it call it: no name of a BGP peer has a space.
+    pub fn peer_name(&self) -> String {
+        format!("cache {}", self.name)
+    }
+}

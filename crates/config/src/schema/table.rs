@@ -64,6 +64,13 @@ pub struct Distances {
     pub processes: BTreeMap<&'static str, u8>,
 }
 
+impl Distances {
+    /// Of the routes between which BGP decides: connected ones, and its own from either kind of peer.
+    pub fn of_bgp(&self) -> [u8; 3] {
+        [self.connected, self.ebgp, self.ibgp]
+    }
+}
+
 impl Default for Distances {
     fn default() -> Self {
         Self { connected: 0, static_: 1, ebgp: 20, ibgp: 200, processes: BTreeMap::new() }

@@ -4,24 +4,25 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use holdfast_api::manager::v1::ReloadReply;
 use holdfast_config::Config;
-use holdfast_process::spawn_task;
+use holdfast_process::{Refit, spawn_task};
 use holdfast_xrl::XrlError;
 use rustix::process::Signal;
 use tracing::warn;
 
 use super::{
     Candidate,
-    differences::{REPLACED, changes, line},
-    messages::{Messages, what_to_tell},
-    sessions::{Ending, with_other_sockets},
+    differences::{REPLACED, line},
+    messages::Messages,
+    plan::{Plan, plan},
+    sessions::Ending,
 };
 use crate::{
-    birth::{MANAGER, is_replaced},
+    birth::MANAGER,
     births,
     configure::{self, CONFIGURE_LIMIT, Message},
     logging,
     manager::Manager,
-    outsiders, protocols, read,
+    protocols, read,
     replacement::{self, CARRIES, Replacement},
     sandbox::sandbox,
     tcp,
@@ -49,16 +50,16 @@ pub(crate) async fn replace(
         return Err(XrlError::failed_precondition("the router is being stopped"));
     }
     let change = Change { manager, old: manager.config(), new: candidate.config };
-    let (sockets, others) = what_to_tell(&manager.processes, &change.old, &change.new).await?;
-    change.prepare(sockets, put).await?;
+    let Plan { first, then, changes, replaced, refit } = plan(manager, &change.old, &change.new).await?;
+    change.prepare(first, put).await?;
     // As long as those can be asked who have them.
     let ending = Ending::ask(manager, &change.old, &change.new).await.names();
-    let mut reply = ReloadReply { changes: changes(&change.old, &change.new), problems: Vec::new() };
+    let mut reply = ReloadReply { changes, problems: Vec::new() };
     // Those that begin now have what the others are to be replaced for.
-    let replaced = replaced(manager, &change.old, &change.new);
+    let replaced = running(manager, replaced);
     reply.changes.extend(line(REPLACED, &replaced));
-    change.take(candidate.text, &mut reply.problems).await;
-    change.tell_others(others, &replaced, &mut reply).await;
+    change.take(candidate.text, refit, &mut reply.problems).await;
+    change.tell_others(then, &replaced, &mut reply).await;
     // `bgp` cannot say so itself when it ends.
     if change.ends("bgp") || replaced.contains(&"bgp") {
         reply.changes.extend(line("sessions ended", &ending));
@@ -72,11 +73,11 @@ impl Change<'_> {
     /// no room for them.
     async fn prepare(
         &self,
-        sockets: Messages,
+        first: Messages,
         put: impl FnOnce() -> Result<(), XrlError>,
     ) -> Result<(), XrlError> {
         let mut result = Ok(());
-        for (name, message) in sockets {
+        for (name, message) in first {
             let told = tell(self.manager, name, message).await;
             result = told.map(drop).map_err(|error| XrlError::failed_precondition(error.message()));
             if result.is_err() {
@@ -84,19 +85,19 @@ impl Change<'_> {
             }
         }
         let Err(error) = result.and_then(|()| put()) else { return Ok(()) };
-        for (name, message) in what_to_tell(&self.manager.processes, &self.new, &self.old).await?.0 {
+        for (name, message) in plan(self.manager, &self.new, &self.old).await?.first {
             tell(self.manager, name, message).await?;
         }
         Err(error)
     }
 
     /// From here on it is the configuration: whoever is born is told the new one.
-    async fn take(&self, text: String, problems: &mut Vec<String>) {
+    async fn take(&self, text: String, refit: Refit, problems: &mut Vec<String>) {
         let Self { manager, old, new } = self;
         if old.notes() != new.notes() {
             read::note(new);
         }
-        manager.refit.borrow_mut().extend(with_other_sockets(old, new));
+        manager.refit.borrow_mut().extend(refit);
         manager.config.replace(Arc::clone(new));
         manager.text.replace(text.into());
         manager.want(new).await;
@@ -186,12 +187,9 @@ impl Change<'_> {
     }
 }
 
-/// The processes that run and have to be others, in the order in which they are replaced; the manager itself is the last.
-pub(super) fn replaced(manager: &Manager, old: &Config, new: &Config) -> Vec<&'static str> {
-    let names = manager.processes.as_replaced().map(|process| process.name);
-    let names = names.chain(outsiders::names(new));
-    let running = names.filter(|name| manager.pid(name).is_some()).chain([MANAGER]);
-    running.filter(|name| is_replaced(name, old, new)).collect()
+/// Those of some processes that run.
+pub(super) fn running(manager: &Manager, names: Vec<&'static str>) -> Vec<&'static str> {
+    names.into_iter().filter(|name| *name == MANAGER || manager.pid(name).is_some()).collect()
 }
 
 /// Tells a process, if it is there; the sessions that ended. A process that refuses is told all that holds then again
@@ -205,7 +203,7 @@ pub(crate) async fn tell(
     if pid.is_none() && name != MANAGER {
         return Ok(Vec::new());
     }
-    let result = tokio::time::timeout(CONFIGURE_LIMIT, configure::tell(manager, message)).await;
+    let result = tokio::time::timeout(CONFIGURE_LIMIT, configure::tell(manager, name, message)).await;
     let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
     match (&result, pid) {
         (Ok(_), _) => manager.supervisor.borrow_mut().configured(name),

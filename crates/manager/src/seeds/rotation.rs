@@ -3,18 +3,13 @@
 use std::{rc::Rc, time::Instant};
 
 use holdfast_api::transport::v1::{Empty, TransportClient};
-use holdfast_process::OLD_TRANSPORT;
+use holdfast_process::{OLD_TRANSPORT, Secrets};
 use holdfast_xrl::XrlError;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use super::{OLD, beside::keep, fresh, say_not_kept, since_1970};
-use crate::{
-    configure::{self, Part},
-    manager::Manager,
-    reload,
-    secrets::Secrets,
-};
+use crate::{configure, manager::Manager, reload, replacement::CARRIES, secrets};
 
 /// Has others take their place whenever it is time, and tells `transport`; for ever.
 pub(crate) async fn rotate(manager: Rc<Manager>) {
@@ -52,9 +47,8 @@ fn renew(manager: &Manager) -> bool {
 /// Every door of `transport`, and whether all have taken them. One that refuses is told again, as after its birth.
 async fn tell(manager: &Rc<Manager>) -> bool {
     let mut all = true;
-    let parts = configure::parts("transport", &manager.config()).unwrap_or_default();
-    for message in parts.into_iter().filter(|message| matches!(message.part, Part::Keep(_))) {
-        if let Err(error) = reload::tell(manager, "transport", message).await {
+    for message in configure::all(manager, CARRIES).await.unwrap_or_default() {
+        if let Err(error) = reload::tell(manager, CARRIES, message).await {
             warn!(event = "seeds-refused", "transport does not take other keys of QUIC: {error}");
             all = false;
         }
@@ -69,7 +63,9 @@ async fn tell(manager: &Rc<Manager>) -> bool {
 
 /// One that has retired goes on making connection ids, for which its successor may have to answer.
 async fn tell_retired(manager: &Manager) -> Result<(), XrlError> {
-    let descriptors = Secrets::seeds_only().descriptors(manager);
+    // It proves nothing to anybody any more.
+    let seeds = Secrets { seeds: true, ..Secrets::default() };
+    let descriptors = secrets::descriptors(&seeds, manager);
     let descriptors =
         descriptors.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
     let transport: TransportClient = manager.resolver.client(OLD_TRANSPORT).await?;

@@ -1,13 +1,35 @@
 //! Configurations that differ in little.
 
 use holdfast_config::{Config, Schema};
+use holdfast_manager::{Ending, Messages, Plan};
+use holdfast_process::Refit;
 
-use super::{messages::Messages, sessions::Ending};
-use crate::configure::{Message, Part};
+use crate::processes;
+
+/// What has to be done.
+pub(super) fn plan(old: &Config, new: &Config) -> Plan {
+    Plan::new(&processes(), old, new, &Refit::new()).expect("a plan")
+}
+
+/// What differs, in lines for people.
+pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
+    plan(old, new).changes
+}
+
+/// The peers whose connections get other options.
+pub(super) fn refit(old: &Config, new: &Config) -> Vec<String> {
+    plan(old, new).refit.into_iter().collect()
+}
 
 /// Whose sessions end.
 pub(super) fn ending(old: &Config, new: &Config) -> Vec<String> {
-    Ending::new(old, new).names()
+    Ending::new(&processes(), old, new, []).names()
+}
+
+/// To whom something is told first, and to whom then.
+pub(super) fn told(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) {
+    let Plan { first, then, .. } = plan(old, new);
+    (whom(&first), whom(&then))
 }
 
 pub(super) const FILE: &str = r#"
@@ -86,17 +108,12 @@ pub(super) fn with_vrfs(changed: &[(&str, &str)]) -> Config {
     holdfast_config::parse(&text, "test", Schema::new([])).expect("no errors")
 }
 
-/// To whom something is told: class and VRF.
+/// To whom something is told: class and VRF; before it, that it is given its secrets.
 pub(super) fn whom(messages: &Messages) -> Vec<String> {
-    let part = |part: &Part| match part {
-        Part::Socket(_) => "socket",
-        Part::Keep(_) => "secrets",
-        Part::Transport(_) => "transport",
-        Part::Fea(_) => "fea",
-        Part::Rib(_) => "rib",
-        Part::Bgp(_) => "bgp",
-        Part::Metrics(_) | Part::Glass(_) | Part::Monitor(_) | Part::Rpki(_) | Part::Own(..) => "other",
-    };
-    let scoped = |message: &Message| holdfast_xrl::scoped(part(&message.part), message.vrf.as_deref());
-    messages.iter().map(|(_, message)| scoped(message)).collect()
+    let names = messages.iter().flat_map(|(_, message)| {
+        let whom = |class| holdfast_xrl::scoped(class, message.vrf.as_deref());
+        let secrets = message.told.secrets.as_ref().map(|_| whom("secrets"));
+        secrets.into_iter().chain([whom(message.told.service.class)])
+    });
+    names.collect()
 }

@@ -1,20 +1,103 @@
-//! What `transport` is told of a peer besides its address, and of admission.
+//! What the process takes of the configuration.
 
-use holdfast_api::transport::v1 as api;
+use std::sync::Arc;
+
+use holdfast_api::{
+    socket::v1 as socket_api,
+    transport::v1::{self as api, TransportClient},
+};
 use holdfast_config::{
     Config,
-    schema::{AdmissionSet, Bgp, DerFile, Peer, Rate, Retry, Transport, Trust, Vrf},
+    schema::{AdmissionSet, Bgp, Cache, DerFile, Peer, Rate, Retry, Transport, Trust, Vrf},
 };
-
-use super::{is_in, seconds};
+use holdfast_process::{Picks, Secrets, Told, seconds};
+use holdfast_sockets::settings;
+use holdfast_types::octets;
 
 /// QUIC waits so much longer for a sign of life than BGP does, in seconds: it is BGP that gives up, and says so.
 const BEYOND_HOLD_TIME: u32 = 30;
 /// How long it waits where BGP waits for ever: a day.
 const WITHOUT_HOLD_TIME: u32 = 86_400;
 
+pub(crate) const PICKS: Picks = Picks {
+    is_wanted: |config| {
+        let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
+        config.bgp.is_some() || answers || !config.rpki.caches.is_empty()
+    },
+    told: |config, table, _| {
+        Ok(vec![Told {
+            may_refuse: true,
+            names_vrfs: table.is_none(),
+            secrets: Some(secrets(config)),
+            ..Told::new::<TransportClient>(&configuration(config, table))
+        }])
+    },
+    ..Picks::NOTHING
+};
+
+fn secrets(config: &Config) -> Secrets {
+    let tls = config.tls.as_ref();
+    let mut peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    Secrets {
+        private_key: tls.map(|tls| Arc::clone(&tls.key.contents)).unwrap_or_default(),
+        key_log: tls.and_then(|tls| tls.key_log.clone()),
+        // Keys of QUIC have to outlive the process.
+        seeds: peers.any(|peer| peer.transports.iter().any(|transport| transport.is_quic())),
+    }
+}
+
+fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
+    let peers = config.peers(table).map(|peer| self::peer(peer, config));
+    let mut told = api::Configuration {
+        peers: peers.chain(config.caches(table).iter().map(cache)).collect(),
+        listen: settings::listen(config, table).into_iter().map(listener).collect(),
+        vrfs: config.vrf_names(table),
+        ..api::Configuration::default()
+    };
+    complete_all(&mut told, config, table);
+    told
+}
+
+fn listener(request: socket_api::ListenRequest) -> api::ListenRequest {
+    let socket_api::ListenRequest { address, afi, port, plain, role } = request;
+    api::ListenRequest { address, afi, port, plain, role }
+}
+
+/// The key of its TCP segments is for whoever opens sockets only.
+fn peer(peer: &Peer, config: &Config) -> api::Peer {
+    let socket = settings::peer(peer, config);
+    let mut told = api::Peer {
+        name: socket.name,
+        address: socket.address,
+        is_range: socket.is_range,
+        range_length: socket.range_length,
+        port: socket.port,
+        local_address: socket.local_address,
+        interface: socket.interface,
+        ttl_security: socket.ttl_security,
+        ttl: socket.ttl,
+        ..api::Peer::default()
+    };
+    complete(&mut told, peer);
+    told
+}
+
+/// A cache, which `rpki` is connected with and nobody else.
+fn cache(cache: &Cache) -> api::Peer {
+    api::Peer {
+        name: cache.peer_name(),
+        address: octets(cache.address),
+        port: cache.port.into(),
+        local_address: cache.local_address.map(octets).unwrap_or_default(),
+        transports: vec![protocol(cache.transport).into()],
+        trust: cache.transport.proves().then(|| trust(&cache.trust)),
+        role: "rpki".into(),
+        ..api::Peer::default()
+    }
+}
+
 /// Adds to a peer what it may use, and what it has to prove.
-pub(super) fn complete(told: &mut api::Peer, peer: &Peer) {
+fn complete(told: &mut api::Peer, peer: &Peer) {
     let proves = peer.transports.iter().any(|transport| transport.proves());
     told.transports = peer.transports.iter().map(|transport| protocol(*transport).into()).collect();
     told.trust = proves.then(|| trust(&peer.trust));
@@ -27,15 +110,11 @@ pub(super) fn complete(told: &mut api::Peer, peer: &Peer) {
 }
 
 /// Adds to what holds for a table what is not about single peers.
-pub(super) fn complete_all(told: &mut api::Configuration, config: &Config, table: Option<&Vrf>) {
+fn complete_all(told: &mut api::Configuration, config: &Config, table: Option<&Vrf>) {
     let certificates = config.tls.iter().filter_map(|tls| tls.certificate.as_ref());
-    let uses = |bgp: &Bgp, transport| {
-        let mut peers = bgp.peers.iter().filter(|peer| is_in(peer.vrf.as_ref(), table));
-        peers.any(|peer| peer.transports.contains(&transport))
-    };
     let port = |transport, port: fn(&Bgp) -> Option<u16>| {
-        let bgp = config.bgp.as_ref().filter(|bgp| uses(bgp, transport));
-        bgp.and_then(port).unwrap_or(0).into()
+        let is_used = config.peers(table).any(|peer| peer.transports.contains(&transport));
+        config.bgp.as_ref().filter(|_| is_used).and_then(port).unwrap_or(0).into()
     };
     told.quic_port = port(Transport::Quic, |bgp| Some(bgp.quic_port));
     told.quic_s2n_port = port(Transport::QuicS2n, |bgp| bgp.quic_s2n_port);
@@ -43,7 +122,7 @@ pub(super) fn complete_all(told: &mut api::Configuration, config: &Config, table
     told.admission = Some(admission(config));
 }
 
-pub(super) fn protocol(transport: Transport) -> api::Protocol {
+fn protocol(transport: Transport) -> api::Protocol {
     match transport {
         Transport::Tcp => api::Protocol::Tcp,
         Transport::Tls => api::Protocol::Tls,
@@ -52,7 +131,7 @@ pub(super) fn protocol(transport: Transport) -> api::Protocol {
     }
 }
 
-pub(super) fn trust(trust: &Trust) -> api::Trust {
+fn trust(trust: &Trust) -> api::Trust {
     let ders = |files: &[DerFile]| files.iter().flat_map(|file| file.contents.iter().cloned()).collect();
     api::Trust {
         authorities: ders(&trust.authorities),
@@ -89,17 +168,6 @@ fn admission(config: &Config) -> api::Admission {
     }
 }
 
-/// Networks of all sets, whose members are heard without being peers.
-pub(super) fn heard(config: &Config) -> Vec<String> {
-    config.admission.sets.iter().flat_map(|set| &set.prefixes).map(ToString::to_string).collect()
-}
-
-/// Whether keys have to outlive `transport`: those of QUIC do.
-pub(super) fn needs_seeds(config: &Config) -> bool {
-    let mut peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
-    peers.any(|peer| peer.transports.iter().any(|transport| transport.is_quic()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +192,17 @@ mod tests {
         complete(&mut told, &config.bgp.as_ref().expect("[bgp]").peers[0]);
         complete_all(&mut all, &config, None);
         (told, all)
+    }
+
+    #[test]
+    fn secrets_are_those_of_the_router_and_seeds_are_for_quic() {
+        let of = |bgp: &str| secrets(&config(bgp));
+        let none = of("");
+        assert_eq!((&*none.private_key, none.seeds), (b"key.pem".as_slice(), false));
+        let peer = "[bgp]\n[[bgp.peer]]\nname = \"a\"\naddress = \"10.0.1.2\"\nasn = 65001\n";
+        let over =
+            |transport: &str| of(&format!("{peer}transport = \"{transport}\"\ntls-pins = \"{PIN}\"\n"));
+        assert!(!over("tls").seeds && over("quic").seeds);
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Where peers are: what tells them apart, whatever they are called.
 
-use holdfast_config::{
+use crate::{
     Config,
     schema::{Peer, Remote, VrfPlace},
 };
 
 /// In which VRF, at which site, and at which address.
-pub(crate) type Whereabouts = (Option<(String, String, bool)>, Remote);
+pub type Whereabouts = (Option<(String, String, bool)>, Remote);
 
 /// The peers of a configuration, in its order.
-pub(crate) fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer)> {
+pub fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer)> {
     let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
     let site_of = |name: &String| {
         let vrf = config.vrfs.iter().find(|vrf| vrf.name == *name)?;
@@ -20,7 +20,7 @@ pub(crate) fn peers(config: &Config) -> impl Iterator<Item = (Whereabouts, &Peer
 }
 
 /// Where a VRF is: with another table it is still there.
-pub(crate) fn site(place: &VrfPlace) -> (&str, bool) {
+pub fn site(place: &VrfPlace) -> (&str, bool) {
     match place {
         VrfPlace::Device { name, .. } => (name, true),
         VrfPlace::Netns { name, .. } => (name, false),

@@ -2,8 +2,7 @@
 
 use holdfast_api::socket::v1 as api;
 use holdfast_config::schema::ProcessSection;
-
-use super::address::octets;
+use holdfast_types::octets;
 
 /// The datagrams of these processes in a table.
 pub(super) fn datagrams<'c>(

@@ -1,0 +1,160 @@
+//! What the process takes of the configuration.
+
+use std::collections::HashMap;
+
+use holdfast_api::bgp::v1::{self as api, BgpClient};
+use holdfast_config::{
+    Config,
+    schema::{Aggregate, AsSets, Bgp, Confederation, Damping, Peer, Redistribute, Size, Vrf, is_in},
+    session,
+    whereabouts::peers,
+};
+use holdfast_process::{Picks, Refit, Told, seconds};
+use holdfast_types::{Asn, Prefix, RouterId};
+use holdfast_xrl::XrlError;
+
+/// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
+const SYNC_LIMIT_SECONDS: u32 = 120;
+
+pub(crate) const PICKS: Picks = Picks {
+    is_wanted: |config| config.bgp.is_some(),
+    is_replaced: |old, new| birth(old) != birth(new) || has_other_rules(old, new),
+    told,
+    ..Picks::NOTHING
+};
+
+/// What is worked into every route.
+#[derive(PartialEq)]
+struct Birth<'c> {
+    /// What is in every OPEN, and what follows from our number.
+    router_id: RouterId,
+    asn: Asn,
+    confederation: Option<&'c Confederation>,
+    /// Whether next hops are resolved.
+    rib: bool,
+    /// Of connected routes, and of ours from either kind of peer.
+    distances: [u8; 3],
+    local_preference: u32,
+    max_paths: u8,
+    cluster_id: Option<RouterId>,
+    damping: Option<Damping>,
+    nonstop_memory: Size,
+}
+
+fn birth(config: &Config) -> Option<Birth<'_>> {
+    config.bgp.as_ref().map(|bgp| Birth {
+        router_id: config.router.id,
+        asn: config.router.asn,
+        confederation: bgp.confederation.as_ref(),
+        rib: config.rib.enabled,
+        distances: config.rib.distance.of_bgp(),
+        local_preference: bgp.local_preference,
+        max_paths: bgp.max_paths,
+        cluster_id: bgp.cluster_id,
+        damping: bgp.damping,
+        nonstop_memory: bgp.nonstop_memory,
+    })
+}
+
+/// Whether there is a peer for which what it is told follows from other rules: what it was told by those before is in the
+/// journal only, which the next process compares.
+fn has_other_rules(old: &Config, new: &Config) -> bool {
+    let rules = |peer: &Peer| (peer.paths.route_reflector_client, peer.paths.own_view);
+    let before: HashMap<_, &Peer> = peers(old).filter(|(_, peer)| !peer.rules.disabled).collect();
+    peers(new).any(|(at, peer)| before.get(&at).is_some_and(|before| rules(before) != rules(peer)))
+}
+
+fn told(config: &Config, table: Option<&Vrf>, refit: &Refit) -> Result<Vec<Told>, XrlError> {
+    let Some(bgp) = &config.bgp else { return Ok(Vec::new()) };
+    let names = config.peers(table).map(|peer| &peer.name);
+    let refit: Vec<String> = names.filter(|name| refit.contains(*name)).cloned().collect();
+    let configuration = api::Configuration { refit: refit.clone(), ..configuration(config, bgp, table)? };
+    Ok(vec![Told { refit, ..Told::new::<BgpClient>(&configuration) }])
+}
+
+fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api::Configuration, XrlError> {
+    let network = |prefix: &Prefix| api::Network { prefix: prefix.to_string() };
+    let networks = table.map_or(&bgp.networks, |vrf| &vrf.networks);
+    let aggregates = bgp.aggregates.iter().filter(|_| table.is_none());
+    let redistribute = bgp.redistribute.iter().filter(|wanted| is_in(wanted.vrf.as_ref(), table));
+    Ok(api::Configuration {
+        router_id: config.router.id.bits(),
+        asn: config.router.asn.0,
+        accept_as_sets: bgp.as_sets == AsSets::Accept,
+        max_paths: bgp.max_paths.into(),
+        rib: config.rib.enabled,
+        peers: config.peers(table).map(|peer| self::peer(peer, config)).collect::<Result<_, _>>()?,
+        networks: networks.iter().map(network).collect(),
+        aggregates: aggregates.map(aggregate).collect(),
+        policies: holdfast_process::policies(config)?,
+        ebgp_distance: config.rib.distance.ebgp.into(),
+        ibgp_distance: config.rib.distance.ibgp.into(),
+        sync_seconds: SYNC_LIMIT_SECONDS,
+        default_local_pref: bgp.local_preference,
+        // Of what a manager said before there was `refit`.
+        restart: Vec::new(),
+        refit: Vec::new(),
+        nonstop: bgp.nonstop,
+        redistribute: redistribute.map(redistribution).collect(),
+        rib_policy: bgp.rib_policy.clone().unwrap_or_default(),
+        nonstop_octets: if bgp.nonstop { bgp.nonstop_memory.octets() } else { 0 },
+        damping: bgp.damping.map(damping),
+        routes_kept: config.rib.enabled && config.fea.keep_routes,
+        cluster_id: bgp.cluster_id.map_or(0, RouterId::bits),
+        confederation_id: bgp.confederation.as_ref().map_or(0, |confederation| confederation.id.0),
+        confederation_members: bgp
+            .confederation
+            .iter()
+            .flat_map(|confederation| confederation.members.iter().map(|asn| asn.0))
+            .collect(),
+        always_compare_med: bgp.decision.always_compare_med,
+        med_missing_as_worst: bgp.decision.med_missing_as_worst,
+        multipath_same_neighbor: !bgp.decision.multipath_relax,
+        prefer_oldest: bgp.decision.prefer_oldest,
+        consistency_check: bgp.consistency_check,
+        validates: !config.rpki.caches.is_empty(),
+        vrfs: config.vrf_names(table),
+        // `transport` listens.
+        listen: Vec::new(),
+    })
+}
+
+fn aggregate(wanted: &Aggregate) -> api::Aggregate {
+    api::Aggregate {
+        prefix: wanted.prefix.to_string(),
+        summary_only: wanted.summary_only,
+        contributors: wanted.contributors.clone().unwrap_or_default(),
+        policy: wanted.policy.clone().unwrap_or_default(),
+    }
+}
+
+fn redistribution(wanted: &Redistribute) -> api::Redistribution {
+    api::Redistribution { from: wanted.from.clone(), policy: wanted.policy.clone() }
+}
+
+fn damping(damping: Damping) -> api::Damping {
+    api::Damping {
+        half_life_seconds: seconds(damping.half_life),
+        suppress: damping.suppress,
+        reuse: damping.reuse,
+        max_suppress_seconds: seconds(damping.max_suppress),
+    }
+}
+
+/// What `transport` alone may know is left out (`schema::Peer`).
+fn peer(peer: &Peer, config: &Config) -> Result<api::Peer, XrlError> {
+    let settings = serde_json::to_vec(peer);
+    Ok(api::Peer {
+        name: peer.name.clone(),
+        session: session(peer),
+        settings: settings.map_err(|error| XrlError::internal(format!("writing a peer: {error}")))?,
+        orf_prefixes: peer.orf_prefix_set.iter().flat_map(|name| prefixes(config, name)).collect(),
+        ..api::Peer::default()
+    })
+}
+
+/// What is in a prefix set.
+fn prefixes(config: &Config, name: &str) -> Vec<String> {
+    let set = config.policy.prefix_sets.iter().find(|set| set.name == name);
+    set.into_iter().flat_map(|set| &set.prefixes).map(ToString::to_string).collect()
+}

@@ -1,0 +1,37 @@
+//! What the process takes of the configuration.
+
+use holdfast_api::{
+    fea::v1::{self as api, FeaClient},
+    socket::v1::SocketClient,
+};
+use holdfast_config::{
+    Config,
+    schema::{Vrf, VrfPlace},
+};
+use holdfast_process::{Picks, Told};
+use holdfast_sockets::settings;
+
+pub(crate) const PICKS: Picks = Picks {
+    is_wanted: |config| config.rib.enabled,
+    told: |config, table, _| {
+        let sockets = Told::new::<SocketClient>(&settings::configuration(config, table));
+        // The kernel may have no room for keys and listeners.
+        let sockets = Told { may_refuse: true, ..sockets };
+        Ok(vec![sockets, Told::new::<FeaClient>(&configuration(config, table))])
+    },
+    ..Picks::NOTHING
+};
+
+fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
+    let number = table.map_or(config.fea.table, |vrf| place(vrf).table);
+    let vrfs = if table.is_none() { config.vrfs.iter().map(place).collect() } else { Vec::new() };
+    api::Configuration { backend: config.fea.backend.name().into(), table: number, vrfs }
+}
+
+fn place(vrf: &Vrf) -> api::Vrf {
+    let name = vrf.name.clone();
+    match vrf.place.clone() {
+        VrfPlace::Device { name: device, table } => api::Vrf { name, table, device, netns: String::new() },
+        VrfPlace::Netns { name: netns, table } => api::Vrf { name, table, device: String::new(), netns },
+    }
+}

@@ -1,0 +1,181 @@
+//! What a process takes of the configuration of its router.
+
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+
+use holdfast_config::{Config, OwnSection, schema::Vrf};
+use holdfast_xrl::{Configure, ServiceInfo, XrlError};
+use prost::Message as _;
+
+/// What a process takes of the configuration.
+#[derive(Copy, Clone, Debug)]
+pub enum Takes {
+    /// A section for itself: the process runs if the section is there, and is told the section as it is
+    /// ([`Configured`](crate::Configured)).
+    Section(OwnSection),
+    /// What it picks out of the whole.
+    Picks(Picks),
+}
+
+/// What a process picks out of the configuration. All functions go by their arguments alone.
+#[derive(Copy, Clone, Debug)]
+pub struct Picks {
+    /// Whether the configuration needs the process.
+    pub is_wanted: fn(&Config) -> bool,
+    /// Whether another configuration, the second, needs another process: what a process takes at its birth only differs.
+    pub is_replaced: fn(&Config, &Config) -> bool,
+    /// Directories that it may write in, if its rights say that it writes.
+    pub directories: fn(&Config) -> Vec<String>,
+    /// What it is told, in this order: for itself, which has the default table, or for the instance of a VRF.
+    pub told: Tell,
+}
+
+/// What is told of a configuration, for a table (`None`: the default one), with the peers that are to be refitted.
+///
+/// # Errors
+/// A part cannot be written.
+pub type Tell = fn(&Config, Option<&Vrf>, &Refit) -> Result<Vec<Told>, XrlError>;
+
+impl Picks {
+    /// Of a process that any configuration needs, and that is told nothing.
+    pub const NOTHING: Self = Self {
+        is_wanted: |_| true,
+        is_replaced: |_, _| false,
+        directories: |_| Vec::new(),
+        told: |_, _, _| Ok(Vec::new()),
+    };
+}
+
+/// Names of peers and ranges whose connections are to be given other options.
+pub type Refit = BTreeSet<String>;
+
+/// What a process is told of a configuration, for one table: the request of `Configure`. If two are equal, nothing has to be
+/// said.
+#[derive(Clone)]
+pub struct Told {
+    /// Whose `Configure` it is.
+    pub service: &'static ServiceInfo,
+    /// Number of the method.
+    pub method: u32,
+    /// The request, encoded.
+    pub request: Vec<u8>,
+    /// The process may refuse it: it is told before all others, and before the configuration is in effect.
+    pub may_refuse: bool,
+    /// It says which VRFs there are.
+    pub names_vrfs: bool,
+    /// What the process is given before, if it has secrets.
+    pub secrets: Option<Secrets>,
+    /// The peers of the request that are to be refitted.
+    pub refit: Vec<String>,
+}
+
+impl Told {
+    /// The request to this service.
+    pub fn new<C: Configure>(configuration: &C::Configuration) -> Self {
+        Self {
+            service: C::SERVICE,
+            method: C::METHOD,
+            request: configuration.encode_to_vec(),
+            may_refuse: false,
+            names_vrfs: false,
+            secrets: None,
+            refit: Vec::new(),
+        }
+    }
+
+    /// The request, if it is one to this service.
+    ///
+    /// # Errors
+    /// The octets are no such request.
+    pub fn request<C: Configure>(&self) -> Option<Result<C::Configuration, prost::DecodeError>>
+    where
+        C::Configuration: Default,
+    {
+        (self.service.id == C::SERVICE.id).then(|| C::Configuration::decode(&*self.request))
+    }
+}
+
+impl PartialEq for Told {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { service, method, request, may_refuse, names_vrfs, secrets, refit } = self;
+        (service.id, method, request) == (other.service.id, &other.method, &other.request)
+            && (may_refuse, names_vrfs) == (&other.may_refuse, &other.names_vrfs)
+            && (secrets, refit) == (&other.secrets, &other.refit)
+    }
+}
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The request may hold keys.
+        f.debug_struct("Told").field("service", &self.service.name).finish_non_exhaustive()
+    }
+}
+
+/// What only the process that connects may know, as far as the configuration says it.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secrets {
+    /// Private key of the router's certificate (PKCS #8, DER); empty: it has none.
+    pub private_key: Arc<[u8]>,
+    /// File to which the secrets of sessions are written, as the configuration names it.
+    pub key_log: Option<String>,
+    /// Whether keys of QUIC have to outlive the process.
+    pub seeds: bool,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(..)")
+    }
+}
+
+/// The policies of a configuration as they travel, as JSON.
+///
+/// # Errors
+/// Of serde.
+pub fn policies(config: &Config) -> Result<String, XrlError> {
+    serde_json::to_string(&config.policy)
+        .map_err(|error| XrlError::internal(format!("writing the policies: {error}")))
+}
+
+/// A time as it travels, in whole seconds.
+pub fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::{
+        fea::v1::FeaClient,
+        rib::v1::{Configuration, RibClient},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_by_its_own_service_only() {
+        let configuration = Configuration { vrfs: vec!["blue".into()], ..Configuration::default() };
+        let told = Told::new::<RibClient>(&configuration);
+        assert_eq!(told.request::<RibClient>(), Some(Ok(configuration)));
+        assert!(told.request::<FeaClient>().is_none());
+    }
+
+    #[test]
+    fn secrets_and_requests_are_not_shown() {
+        let secrets = Secrets { private_key: b"hunter2".as_slice().into(), ..Secrets::default() };
+        let told = Told { secrets: Some(secrets), ..Told::new::<RibClient>(&Configuration::default()) };
+        assert_eq!(format!("{told:?}"), "Told { service: \"rib.v1.Rib\", .. }");
+        assert_eq!(format!("{:?}", told.secrets), "Some(Secrets(..))");
+    }
+
+    #[test]
+    fn other_secrets_or_peers_to_refit_are_something_else_to_say() {
+        let told = Told::new::<RibClient>(&Configuration::default());
+        assert_eq!(told, told.clone());
+        for other in [
+            Told { secrets: Some(Secrets::default()), ..told.clone() },
+            Told { refit: vec!["a".into()], ..told.clone() },
+            Told::new::<RibClient>(&Configuration { stale_seconds: 1, ..Configuration::default() }),
+        ] {
+            assert_ne!(told, other);
+        }
+    }
+}
