@@ -448,3 +448,38 @@ fn a_program_of_somebody_else_has_routes_of_its_own_in_each_vrf() -> Result<()> 
     }
     router.stop()
 }
+
+/// The user of `hello`, and whether seccomp closes it.
+fn confinement(router: &Router) -> Result<(u32, bool)> {
+    let status = fs::read_to_string(format!("/proc/{}/status", router.pid("hello")?.as_raw_nonzero()))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field")?;
+        line.split_whitespace().next().context("a value")?.parse::<u32>().context("a number")
+    };
+    Ok((field("Uid:")?, field("Seccomp:")? == 2))
+}
+
+#[test]
+fn a_reload_closes_the_programs_of_others_and_opens_none() -> Result<()> {
+    let (_installed, files) = Installed::hello()?;
+    let star = Star::new(1)?;
+    let section = configuration("near", NEAR);
+    let with = |sandbox: &str| format!("{section}[sandbox]\n{sandbox}\n");
+    let router = Router::start_with_files(&star.router, &with("mode = \"off\""), &files)?;
+    let pid = router.pid("hello")?;
+    ensure!(confinement(&router)? == (60_987, false));
+    let said = router.reload_with_files(&with("mode = \"enforce\""), &files)?;
+    ensure!(said.contains("processes replaced") && said.contains("hello"), "{said}");
+    until_another(&router, pid)?;
+    ensure!(confinement(&router)? == (60_987, true));
+    router.stop()?;
+
+    // A manager cannot open what was closed when the router was started, nor choose other users.
+    let router = Router::start_with_files(&star.router, &section, &files)?;
+    router.reload_with_files(&with("mode = \"off\"\nfirst-user = 61000"), &files)?;
+    router.wait_running()?;
+    ensure!(confinement(&router)? == (60_987, true));
+    let of_ours = fs::read_to_string(format!("/proc/{}/status", router.pid("rib")?.as_raw_nonzero()))?;
+    ensure!(of_ours.contains("Uid:\t61001\t"), "{of_ours}");
+    router.stop()
+}
