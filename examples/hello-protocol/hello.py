@@ -24,83 +24,58 @@ MOST_NEIGHBORS, MOST_NETWORKS, LONGEST = 256, 64, 4096
 RETRY = 1.0
 
 
-class Hello:
-    def __init__(self, api):
-        self.api, self.born = api, Born(api)
-        self.name = self.born.name
-        self.router = self.rib = self.origin = None
-        self.settings, self.sockets, self.handles = None, {}, {}
+class Table:
+    """The protocol in one table: the default one, or that of a VRF, where `rib` and `fea` have another name."""
+
+    def __init__(self, hello, vrf):
+        self.hello, self.api, self.vrf = hello, hello.api, vrf
+        self.rib = self.opener = self.origin = None
+        self.sockets, self.handles = {}, {}
         # (interface, address) to what was heard; prefix to (address, interface, cost) as the rib knows it.
         self.neighbors, self.routes = {}, {}
-        self.next_hello = self.next_try = 0.0
         self.sync_at = None
 
-    # What others call.
+    def interfaces(self):
+        """Those of the section that are in this table, by name."""
+        named = self.hello.settings.get("interface", [])
+        return {entry["name"]: entry for entry in named if entry.get("vrf") == self.vrf}
 
-    def configure(self, request):
-        """The section, which the router has checked. What it changes is done by the loop."""
-        self.settings = json.loads(request.settings)
-        self.next_hello = self.next_try = 0.0
-        return self.api.type("process.v1.Configured")()
-
-    def show(self, request):
-        rows = {
-            "": self.show_neighbors,
-            "neighbors": self.show_neighbors,
-            "networks": self.show_networks,
-        }.get(request.command)
-        if rows is None:
-            raise XrlError("not found", f"there is no `{request.command}` to show; there is: neighbors, networks")
-        return [self.api.type("process.v1.Rows")(rows=[json.dumps(row).encode() for row in rows()])]
-
-    def show_neighbors(self):
-        for (interface, address), heard in sorted(self.neighbors.items()):
-            yield {"neighbor": heard["word"], "address": address, "interface": interface, "hellos": heard["hellos"]}
-
-    def show_networks(self):
-        for prefix, (address, interface, cost) in sorted(self.routes.items()):
-            yield {"network": prefix, "address": address, "interface": interface, "cost": cost}
-
-    def clear(self, request):
-        if request.command not in ("", "counters"):
-            raise XrlError("not found", f"there is no `{request.command}` to clear; there is: counters")
-        for heard in self.neighbors.values():
-            heard["hellos"] = 0
-        return self.api.type("process.v1.Cleared")(cleared=[f"counters of {len(self.neighbors)} neighbors"])
-
-    # Those whom it calls.
-
-    def join(self):
-        router = self.born.router()
-        methods = {"Configure": self.configure, "Show": self.show, "Clear": self.clear}
-        router.register(self.name, f"{self.name}-{os.getpid()}", {"process.v1.Process": methods}, sole=True)
-        self.router = router
+    def resolve(self, target, service):
+        """What serves this table."""
+        return self.hello.router.resolve(f"{target}@{self.vrf}" if self.vrf else target, service)
 
     def attach(self):
         """Becomes an origin of routes. What an earlier life left stays until its neighbours could be heard again."""
-        self.rib = self.router.resolve("rib", "rib.v1.Rib", wait=True)
-        self.origin = self.rib.call("AddOrigin", name=self.name).origin
+        self.rib = self.resolve("rib", "rib.v1.Rib")
+        self.origin = self.rib.call("AddOrigin", name=self.hello.name).origin
         self.handles, known = {}, self.routes
         self.routes = {}
         self.tell(known)
-        self.sync_at = time.monotonic() + MISSED * self.settings["interval"]
+        self.sync_at = time.monotonic() + MISSED * self.hello.settings["interval"]
 
     def open_sockets(self):
-        """One on each interface of the section, in the group; who is not named any more is closed."""
-        wanted = {entry["name"]: entry for entry in self.settings.get("interface", [])}
+        """One on each interface, in the group; who is not named any more is closed."""
+        wanted = self.interfaces()
         for name in [name for name in self.sockets if name not in wanted]:
             self.sockets.pop(name).close()
         for name in [name for name in wanted if name not in self.sockets]:
-            fea = self.router.resolve("socket", "socket.v1.Socket")
-            call = fea.start("Group", interface=name, port=PORT, afi=1)
+            # One connection for all: those that a protocol may have are few.
+            if self.opener is None or self.opener.ended:
+                self.opener = self.resolve("socket", "socket.v1.Socket")
+            call = self.opener.start("Group", interface=name, port=PORT, afi=1)
             call.result()
             self.sockets[name] = socket.socket(fileno=call.fds[0])
-            fea.close()
 
-    # The protocol.
+    def close(self):
+        """The section names nothing here any more; the rib withdraws the routes of who is gone."""
+        for sock in self.sockets.values():
+            sock.close()
+        for channel in filter(None, [self.rib, self.opener]):
+            channel.close()
 
     def say_hello(self):
-        hello = {"word": self.settings["word"], "networks": self.settings["networks"]}
+        settings = self.hello.settings
+        hello = {"word": settings["word"], "networks": settings["networks"]}
         for name, sock in self.sockets.items():
             try:
                 sock.sendto(json.dumps(hello).encode(), (GROUP, PORT))
@@ -124,8 +99,8 @@ class Hello:
 
     def best(self):
         """Where each network is reached now: the cheapest interface, then the lowest address."""
-        costs = {entry["name"]: entry["cost"] for entry in self.settings.get("interface", [])}
-        dead = time.monotonic() - MISSED * self.settings["interval"]
+        costs = {name: entry["cost"] for name, entry in self.interfaces().items()}
+        dead = time.monotonic() - MISSED * self.hello.settings["interval"]
         self.neighbors = {key: heard for key, heard in self.neighbors.items() if heard["at"] > dead and key[0] in costs}
         ways = {}
         for (interface, address), heard in self.neighbors.items():
@@ -165,20 +140,13 @@ class Hello:
             define.append(self.api.type("routes.v1.NextHopSet")(handle=number, members=[hop]))
         return self.handles[address, interface]
 
-    def turn(self):
+    def turn(self, now, is_retry, is_hello):
         """What is due."""
-        if self.router is None or self.router.finder.ended:
-            until_connected(self.join)
-        if self.settings is None:
-            return
-        now = time.monotonic()
-        if now >= self.next_try:
-            self.next_try = now + RETRY
+        if is_retry:
             self.open_sockets()
             if self.rib is None or self.rib.ended:
                 self.attach()
-        if now >= self.next_hello:
-            self.next_hello = now + self.settings["interval"]
+        if is_hello:
             self.say_hello()
         if self.rib and not self.rib.ended:
             self.tell(self.best())
@@ -186,20 +154,103 @@ class Hello:
                 self.rib.call("EndOfSync", origin=self.origin)
                 self.sync_at = None
 
+
+class Hello:
+    def __init__(self, api):
+        self.api, self.born = api, Born(api)
+        self.name = self.born.name
+        self.router = self.settings = None
+        # By VRF; the default table is None.
+        self.tables = {}
+        self.next_hello = self.next_try = 0.0
+
+    # What others call.
+
+    def configure(self, request):
+        """The section, which the router has checked. What it changes is done by the loop."""
+        self.settings = json.loads(request.settings)
+        wanted = {None, *(entry.get("vrf") for entry in self.settings.get("interface", []))}
+        for vrf in [vrf for vrf in self.tables if vrf not in wanted]:
+            self.tables.pop(vrf).close()
+        for vrf in wanted - self.tables.keys():
+            self.tables[vrf] = Table(self, vrf)
+        self.next_hello = self.next_try = 0.0
+        return self.api.type("process.v1.Configured")()
+
+    def show(self, request):
+        rows = {
+            "": self.show_neighbors,
+            "neighbors": self.show_neighbors,
+            "networks": self.show_networks,
+        }.get(request.command)
+        if rows is None:
+            raise XrlError("not found", f"there is no `{request.command}` to show; there is: neighbors, networks")
+        shown = [row | ({"vrf": vrf} if vrf else {}) for vrf, table in self.by_vrf() for row in rows(table)]
+        return [self.api.type("process.v1.Rows")(rows=[json.dumps(row).encode() for row in shown])]
+
+    def by_vrf(self):
+        return sorted(self.tables.items(), key=lambda item: item[0] or "")
+
+    def show_neighbors(self, table):
+        for (interface, address), heard in sorted(table.neighbors.items()):
+            yield {"neighbor": heard["word"], "address": address, "interface": interface, "hellos": heard["hellos"]}
+
+    def show_networks(self, table):
+        for prefix, (address, interface, cost) in sorted(table.routes.items()):
+            yield {"network": prefix, "address": address, "interface": interface, "cost": cost}
+
+    def clear(self, request):
+        if request.command not in ("", "counters"):
+            raise XrlError("not found", f"there is no `{request.command}` to clear; there is: counters")
+        heard = [heard for table in self.tables.values() for heard in table.neighbors.values()]
+        for one in heard:
+            one["hellos"] = 0
+        return self.api.type("process.v1.Cleared")(cleared=[f"counters of {len(heard)} neighbors"])
+
+    # Its loop.
+
+    def join(self):
+        router = self.born.router()
+        methods = {"Configure": self.configure, "Show": self.show, "Clear": self.clear}
+        router.register(self.name, f"{self.name}-{os.getpid()}", {"process.v1.Process": methods}, sole=True)
+        self.router = router
+
+    def turn(self):
+        """What is due."""
+        if self.router is None or self.router.finder.ended:
+            until_connected(self.join)
+        if self.settings is None:
+            return
+        now = time.monotonic()
+        is_retry, is_hello = now >= self.next_try, now >= self.next_hello
+        if is_retry:
+            self.next_try = now + RETRY
+        if is_hello:
+            self.next_hello = now + self.settings["interval"]
+        for vrf, table in self.by_vrf():
+            try:
+                table.turn(now, is_retry, is_hello)
+            except XrlError as error:
+                # Whoever it was is back in a moment; other tables do not wait for that.
+                print(f"{self.name}{f'@{vrf}' if vrf else ''}: {error}", flush=True)
+
     def run(self):
         while not self.born.keeper.ended:
             try:
                 self.turn()
             except XrlError as error:
-                # Whoever it was is back in a moment.
                 print(f"{self.name}: {error}", flush=True)
             due = min(self.next_hello, self.next_try) - time.monotonic() if self.settings else RETRY
-            named = {sock: name for name, sock in self.sockets.items()}
-            channels = [self.born.keeper, self.rib, *([self.router.finder, *self.router.callers] if self.router else [])]
+            tables = self.tables.values()
+            named = {sock: (table, name) for table in tables for name, sock in table.sockets.items()}
+            channels = [self.born.keeper, *(table.rib for table in tables), *(table.opener for table in tables)]
+            channels += [self.router.finder, *self.router.callers] if self.router else []
             ready = wait([*filter(None, channels), *named], max(due, 0.05))
             for sock in ready:
-                if sock in named:
-                    self.hear(named[sock], sock)
+                # One that was closed meanwhile is nobody's.
+                if sock in named and sock.fileno() >= 0:
+                    table, name = named[sock]
+                    table.hear(name, sock)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
     routes::v1::RouteBatch,
 };
-use holdfast_fib::{Fib, FibError, TableId};
+use holdfast_fib::{Fib, FibError, Refused, TableId};
 use holdfast_fib_linux::Monitor;
 use holdfast_process::{
     Boot,
@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) losses: watch::Sender<Loss>,
     /// How often the backend has refused something.
     refused: watch::Sender<u64>,
+    /// Rings when what it refuses now may be another.
+    pub(crate) refusals: watch::Sender<()>,
     pub(crate) interfaces: Interfaces,
     pub(crate) applying: Applying,
     arriving: Point,
@@ -71,6 +73,8 @@ struct Wanted {
 struct Backend {
     fib: Box<dyn Fib>,
     table: TableId,
+    /// Of what it refuses, as far as they were rung for.
+    changes: u64,
 }
 
 /// The last loss of routes, if no sync has begun since.
@@ -101,6 +105,7 @@ impl Engine {
             pace: RefCell::default(),
             losses: watch::Sender::default(),
             refused: watch::Sender::default(),
+            refusals: watch::Sender::default(),
             interfaces: Interfaces::new(part),
             applying: Applying::default(),
             arriving: boot.profile.point(&FEA_IN),
@@ -155,7 +160,7 @@ impl Engine {
         self.span.in_scope(|| {
             info!(event = "fea-configured", backend = fib.name(), table = table.0, "configured");
         });
-        *self.backend.borrow_mut() = Some(Backend { fib, table });
+        *self.backend.borrow_mut() = Some(Backend { fib, table, changes: 0 });
         self.configured.send_replace(true);
         Ok(())
     }
@@ -304,11 +309,17 @@ impl Engine {
             deleted: report.counters.deleted,
             errors: report.counters.errors,
             last_errors: report.last_errors().map(error).collect(),
+            routes_refused: report.refused.routes().len() as u64,
+            next_hops_refused: report.refused.handles().len() as u64,
         }
     }
 
-    /// Says what the backend refuses, for ever: the last of what was refused since the line before. The rib does not know
-    /// of it, and shows such a route as any other.
+    /// What the kernel does not have now, though it was told so.
+    pub(crate) fn refused(&self) -> Refused {
+        self.backend.borrow().as_ref().map_or_else(Refused::default, |it| it.fib.report().refused.clone())
+    }
+
+    /// Says what the backend refuses, for ever: the last of what was refused since the line before.
     pub(crate) async fn say_refusals(&self) -> Infallible {
         let (mut refusals, mut said) = (self.refused.subscribe(), 0);
         loop {
@@ -387,8 +398,12 @@ impl Engine {
         let backend =
             backend.as_mut().ok_or_else(|| XrlError::failed_precondition("the fea is shut down"))?;
         let done = act(backend).map_err(|error| XrlError::unavailable(error.to_string()));
-        let refused = backend.fib.report().counters.errors;
+        let report = backend.fib.report();
+        let (refused, changes) = (report.counters.errors, report.refused.changes());
         self.refused.send_if_modified(|known| std::mem::replace(known, refused) != refused);
+        if std::mem::replace(&mut backend.changes, changes) != changes {
+            self.refusals.send_replace(());
+        }
         if let Some(reason) = backend.fib.take_loss() {
             self.span.in_scope(|| warn!(event = "kernel-loss", reason, "the kernel has lost routes"));
             self.lose(&reason);
@@ -400,6 +415,8 @@ impl Engine {
         self.losses.send_modify(|loss| {
             *loss = Loss { number: loss.number + 1, reason: Some(reason.to_owned()) };
         });
+        // Of another backend.
+        self.refusals.send_replace(());
     }
 }
 

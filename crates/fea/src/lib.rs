@@ -8,6 +8,7 @@
 //!  kernel ── link and address notices ──> monitor ─┬─> Interfaces ──> streams to the rib (each knows what it has said)
 //!                                                  └─> Fib::interface_changed ──> losses ──> rib syncs again
 //!  rib ── SyncBegin, Apply …, SyncEnd ──> turn (one after the other) ──> Fib ──> kernel
+//!  rib <── Refusals (what the kernel does not have, as differences) ─────────┘
 //! ```
 //!
 //! A VRF is another engine in this process, with a monitor and an opener of its own ([`vrfs`]), which the Finder knows as
@@ -23,6 +24,7 @@ mod kernel;
 mod metrics;
 mod monitor;
 mod pace;
+mod refusals;
 mod service;
 mod told;
 mod vrfs;

@@ -15,6 +15,14 @@ static ADDED: Metric = Metric::counter("holdfast_fea_routes_added", "Routes adde
 static DELETED: Metric = Metric::counter("holdfast_fea_routes_deleted", "Routes deleted");
 static ERRORS: Metric =
     Metric::counter("holdfast_fea_errors", "Routes and next hops that the forwarding plane refused");
+static ROUTES_REFUSED: Metric = Metric::gauge(
+    "holdfast_fea_routes_refused",
+    "Routes that the forwarding plane refuses now, but for those whose next hops it refuses; 16384 and more are 16384",
+);
+static NEXT_HOPS_REFUSED: Metric = Metric::gauge(
+    "holdfast_fea_nexthops_refused",
+    "Sets of next hops that the forwarding plane refuses now, with all their routes",
+);
 static LOSSES: Metric = Metric::counter(
     "holdfast_fea_losses",
     "How often the kernel may have lost routes, after which it is told all of them again",
@@ -99,6 +107,8 @@ fn read(sheet: &mut Sheet, engine: &Engine) {
         (&ADDED, status.added),
         (&DELETED, status.deleted),
         (&ERRORS, status.errors),
+        (&ROUTES_REFUSED, status.routes_refused),
+        (&NEXT_HOPS_REFUSED, status.next_hops_refused),
         (&LOSSES, engine.losses.borrow().number),
         (&INTERFACES, engine.interfaces.shown().len() as u64),
     ] {

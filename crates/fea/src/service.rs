@@ -4,14 +4,20 @@ use std::rc::Rc;
 
 use holdfast_api::{
     fea::v1::{
-        Configuration, Empty, FeaServer, InterfaceEvent, Loss, ShowInterfacesReply, ShutdownRequest, Status,
-        SyncBeginReply,
+        Configuration, Empty, FeaServer, InterfaceEvent, Loss, RefusalEvent, ShowInterfacesReply,
+        ShutdownRequest, Status, SyncBeginReply,
     },
     routes::v1::RouteBatch,
 };
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
+use tokio::time::sleep;
 
-use crate::{engine::Engine, interfaces, vrfs::Vrfs};
+use crate::{
+    engine::Engine,
+    interfaces,
+    refusals::{self, Told},
+    vrfs::Vrfs,
+};
 
 /// Serves `fea.v1`.
 pub struct FeaService {
@@ -104,6 +110,26 @@ impl FeaServer for FeaService {
             if losses.changed().await.is_err() {
                 return Ok(());
             }
+        }
+    }
+
+    async fn refusals(
+        &self,
+        _cx: &CallContext,
+        _request: Empty,
+        mut replies: ReplySink<RefusalEvent>,
+    ) -> Result<(), XrlError> {
+        let mut changes = self.engine.refusals.subscribe();
+        let mut told = Told::default();
+        loop {
+            changes.mark_unchanged();
+            for message in told.news(self.engine.refused()) {
+                replies.send(message).await?;
+            }
+            if changes.changed().await.is_err() {
+                return Ok(());
+            }
+            sleep(refusals::PAUSE).await;
         }
     }
 

@@ -1,16 +1,18 @@
 //! The services of the process as the rib and the manager see them, over the kernel of a network namespace:
 //! needs root and `ip` of iproute2.
 
-use std::{process::Command, rc::Rc, thread, time::Duration};
+use std::{collections::BTreeSet, process::Command, rc::Rc, thread, time::Duration};
 
 use holdfast_api::{
     fea::v1::{
-        Configuration, Empty, FeaClient, FeaDispatcher, Interface, InterfaceEvent, ShutdownRequest, Status,
+        Configuration, Empty, FeaClient, FeaDispatcher, Interface, InterfaceEvent, RefusalEvent,
+        ShutdownRequest, Status,
     },
     keeper::v1::KeeperClient,
     routes::v1::{NextHop, NextHopSet, RouteBatch},
 };
 use holdfast_fea::{Engine, FeaService, follow};
+use holdfast_fib::REFUSED_KEPT;
 use holdfast_fib_linux::Monitor;
 use holdfast_process::Boot;
 use holdfast_xrl::{Channel, Client, ErrorKind, Link, Node, PeerIdentity, ReplyStream};
@@ -252,5 +254,69 @@ fn another_backend_asks_for_everything_again() {
         let request = Configuration { backend: "abacus".into(), table: 0, ..Configuration::default() };
         let error = fea.manager.configure(request).await.expect_err("no such backend");
         assert!(error.message().contains("`abacus` is no backend"));
+    });
+}
+
+/// So many routes from 20.0.0.0/24 on, by a handle; by none they are withdrawn.
+fn many(count: u32, handle: u32) -> RouteBatch {
+    RouteBatch {
+        afi: 1,
+        addresses: (0..count).flat_map(|number| (0x1400_0000 + (number << 8)).to_be_bytes()).collect(),
+        lengths: vec![24; count as usize],
+        runs: vec![count],
+        next_hops: vec![handle],
+        ..RouteBatch::default()
+    }
+}
+
+#[test]
+fn what_is_refused_is_said_until_it_is_over_and_who_does_not_listen_holds_nothing_up() {
+    let kept = REFUSED_KEPT as u32;
+    in_a_namespace(move |fea| async move {
+        fea.configure("linux").await;
+        fea.sync(RouteBatch::default()).await;
+        let (mut deaf, mut listening) = (fea.rib.refusals(Empty {}), fea.rib.refusals(Empty {}));
+        let mut known = BTreeSet::new();
+        // Nobody has defined the handle.
+        let applied = timeout(Duration::from_secs(30), fea.rib.apply(many(kept + 1, 9))).await;
+        applied.expect("the reader that does not read is not waited for").expect("applied");
+        let hear = async |stream: &mut ReplyStream<RefusalEvent>, known: &mut BTreeSet<String>| {
+            let event = timeout(Duration::from_secs(30), stream.next()).await.expect("is said");
+            let event = event.expect("the stream lives").expect("it has no end");
+            event.routes_over.iter().for_each(|route| assert!(known.remove(route), "{route}"));
+            known.extend(event.routes);
+            (event.next_hops, event.incomplete)
+        };
+        let mut is_incomplete = false;
+        while known.len() < REFUSED_KEPT || !is_incomplete {
+            is_incomplete = hear(&mut listening, &mut known).await.1;
+        }
+        assert_eq!(fea.status().await.routes_refused, u64::from(kept));
+
+        // Half of that is over: there may be some that nobody remembers, so everything is to be said again.
+        let mut losses = fea.rib.losses(Empty {});
+        fea.rib.apply(many(kept / 2, 0)).await.expect("applied");
+        let loss = timeout(Duration::from_secs(30), losses.next()).await.expect("is said").expect("lives");
+        assert!(loss.is_some_and(|loss| loss.reason.contains("more routes were refused")));
+        while known.len() > REFUSED_KEPT / 2 {
+            assert!(!hear(&mut listening, &mut known).await.1);
+        }
+        fea.sync(RouteBatch::default()).await;
+        while !known.is_empty() {
+            hear(&mut listening, &mut known).await;
+        }
+
+        // Next hops, which are no route's own affair.
+        let member = NextHop { gateway: vec![99, 0, 0, 1], interface: "eth0".into(), ..NextHop::default() };
+        let off_link = NextHopSet { handle: 4, kind: 0, members: vec![member] };
+        fea.rib.apply(RouteBatch { define: vec![off_link], ..many(3, 4) }).await.expect("applied");
+        assert_eq!(hear(&mut listening, &mut known).await, (vec![4], false));
+        assert!(known.is_empty());
+
+        // Who listens at last is told until it knows the same.
+        let (mut late, mut handles) = (BTreeSet::new(), Vec::new());
+        while handles != [4] || !late.is_empty() {
+            handles.extend(hear(&mut deaf, &mut late).await.0);
+        }
     });
 }

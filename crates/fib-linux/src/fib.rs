@@ -90,7 +90,16 @@ impl LinuxFib {
         if let Some(loss) = defined.loss {
             self.loss = Some(loss);
         }
+        self.report.refused.set_handle(handle, self.objects.is_refused(handle));
+        if defined.compared {
+            self.note_refused();
+        }
         self.report.counters.next_hops = self.objects.len() as u64;
+    }
+
+    /// Notes which handles the kernel has nothing for, after a comparison with it.
+    fn note_refused(&mut self) {
+        self.objects.refused().for_each(|(handle, refused)| self.report.refused.set_handle(handle, refused));
     }
 
     /// Puts the objects back in step with the kernel's. What is still refused has been reported before.
@@ -100,6 +109,7 @@ impl LinuxFib {
         if let Some(loss) = self.objects.retry(&mut self.requests)? {
             self.loss = Some(loss);
         }
+        self.note_refused();
         Ok(())
     }
 
@@ -116,10 +126,13 @@ impl LinuxFib {
         self.learn(&writes, again.len());
         let last = self.write(&again)?;
         for write in last {
-            self.report.refuse(write.prefix.to_string(), "another program changes the same route".into());
+            self.report.refuse_route(write.prefix, "another program changes the same route".into());
         }
         if self.suspicious {
             self.repair()?;
+        }
+        if self.report.refused.take_is_drained() {
+            self.loss = Some("more routes were refused than are remembered".into());
         }
         Ok(())
     }
@@ -135,14 +148,20 @@ impl LinuxFib {
         };
         let target = match self.objects.target(handle) {
             Ok(target) => target,
-            Err(reason) => {
+            // All routes of the handle are.
+            Err(reason) if self.objects.is_refused(handle) => {
                 self.report.refuse(prefix.to_string(), reason);
+                return None;
+            }
+            Err(reason) => {
+                self.report.refuse_route(prefix, reason);
                 return None;
             }
         };
         let expect = match self.sync.as_mut().map(|sync| sync.leftover.take(prefix)) {
             Some(Some(before)) if before == target => {
                 self.report.counters.kept += 1;
+                self.report.refused.settle(prefix);
                 return None;
             }
             Some(Some(_)) => Expect::Present,
@@ -179,12 +198,13 @@ impl LinuxFib {
 
     /// Counts what was done.
     fn count(&mut self, writes: &[Write], refused: &[(usize, Refusal)]) {
-        let counters = &mut self.report.counters;
+        let Report { counters, refused: known, .. } = &mut self.report;
         let mut refused = refused.iter().map(|(index, _)| *index).peekable();
         for (index, write) in writes.iter().enumerate() {
             if refused.next_if_eq(&index).is_some() {
                 continue;
             }
+            known.settle(write.prefix);
             match write.action {
                 Action::Put(_, expect) => {
                     counters.added += 1;
@@ -204,16 +224,21 @@ impl LinuxFib {
         for (index, refusal) in refused {
             let Some(write) = writes.get(index) else { continue };
             match (write.action, refusal.errno) {
-                (Action::Delete { .. }, Errno::SRCH | Errno::NOENT) => {}
+                (Action::Delete { .. }, Errno::SRCH | Errno::NOENT) => {
+                    self.report.refused.settle(write.prefix);
+                }
                 (Action::Put(target, expect @ Expect::Absent), Errno::EXIST)
                 | (Action::Put(target, expect @ Expect::Present), Errno::NOENT) => {
                     again.push((index, Write { action: Action::Put(target, expect.other()), ..*write }));
                 }
                 (Action::Put(Target::Group(_), _), Errno::INVAL) => {
                     self.suspicious = true;
+                    self.report.refuse_route(write.prefix, refusal.to_string());
+                }
+                (Action::Put(..), _) => self.report.refuse_route(write.prefix, refusal.to_string()),
+                (Action::Delete { .. }, _) => {
                     self.report.refuse(write.prefix.to_string(), refusal.to_string());
                 }
-                _ => self.report.refuse(write.prefix.to_string(), refusal.to_string()),
             }
         }
         without_superseded(writes, again)
@@ -235,6 +260,7 @@ impl LinuxFib {
         if some.is_empty() {
             self.sync = None;
             self.objects.end_sync(&mut self.requests)?;
+            self.note_refused();
             return Ok(false);
         }
         let writes = some.into_iter().map(delete_write);
@@ -272,6 +298,7 @@ impl LinuxFib {
         }
         self.report.counters.routes = 0;
         self.report.counters.next_hops = 0;
+        self.report.refused.clear();
         Ok(())
     }
 }
@@ -309,6 +336,7 @@ impl Fib for LinuxFib {
     fn undefine(&mut self, handle: Handle) -> Result<(), FibError> {
         let in_sync = self.sync.is_some();
         self.objects.undefine(&mut self.requests, handle, in_sync).map_err(failed)?;
+        self.report.refused.set_handle(handle, false);
         self.report.counters.next_hops = self.objects.len() as u64;
         Ok(())
     }
@@ -321,6 +349,7 @@ impl Fib for LinuxFib {
     fn sync_begin(&mut self) -> Result<(), FibError> {
         self.loss = None;
         self.objects.begin_sync(&mut self.requests).map_err(failed)?;
+        self.report.refused.clear();
         self.dump.begin().map_err(failed)?;
         self.sync = Some(Sync { leftover: Leftover::default(), phase: Phase::Dump });
         Ok(())
@@ -346,6 +375,7 @@ impl Fib for LinuxFib {
         if self.objects.leads_through(index) {
             // The kernel has deleted that without a word.
             self.objects.compare(&mut self.requests).map_err(failed)?;
+            self.note_refused();
         }
         Ok(())
     }

@@ -106,6 +106,8 @@ pub(crate) struct Defined {
     pub(crate) refused: Option<String>,
     /// Why routes that use the handle are not as wanted and have to be written again.
     pub(crate) loss: Option<String>,
+    /// Other handles may have lost what they had.
+    pub(crate) compared: bool,
 }
 
 /// One attempt to define a handle.
@@ -142,6 +144,16 @@ impl Objects {
         self.entries.len()
     }
 
+    /// Every handle, and whether the kernel has nothing for it.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (Handle, bool)> {
+        self.entries.iter().map(|(handle, entry)| (*handle, entry.is_refused()))
+    }
+
+    /// Whether the kernel has nothing for the handle.
+    pub(crate) fn is_refused(&self, handle: Handle) -> bool {
+        self.entries.get(&handle).is_some_and(Entry::is_refused)
+    }
+
     /// Where routes of the handle lead.
     ///
     /// # Errors
@@ -171,7 +183,7 @@ impl Objects {
         // The kernel may have deleted an object behind our back: look, and try once more.
         self.compare(kernel)?;
         let last = self.attempt(kernel, handle, wanted, Attempt::Last)?;
-        Ok(Defined { refused: last.refused, loss: last.loss.or(first.loss) })
+        Ok(Defined { refused: last.refused, loss: last.loss.or(first.loss), compared: true })
     }
 
     fn attempt(
@@ -502,6 +514,10 @@ impl Objects {
 }
 
 impl Entry {
+    fn is_refused(&self) -> bool {
+        matches!(self.installed, Installed::Nothing(_))
+    }
+
     fn is_complete(&self) -> bool {
         match (&self.wanted, &self.installed) {
             (NextHops::Forward(members), Installed::Group(group)) => group.ways == ways(members),

@@ -9,10 +9,12 @@
 
 mod memory;
 mod none;
+mod refused;
 mod report;
 
 pub use memory::MemoryFib;
 pub use none::NoneFib;
+pub use refused::{REFUSED_KEPT, Refused};
 pub use report::{Counters, ERRORS_KEPT, Report, RouteError};
 
 use std::{fmt, net::IpAddr};
@@ -157,6 +159,6 @@ pub trait Fib {
     /// When the backend as a whole fails.
     fn clear(&mut self) -> Result<(), FibError>;
 
-    /// What was done and refused so far.
+    /// What was done and refused so far, and what is refused now.
     fn report(&self) -> &Report;
 }

@@ -52,16 +52,17 @@ impl MemoryFib {
         let key = change.prefix;
         match change.next_hops {
             Some(handle) if !self.handles.contains_key(&handle) => {
-                self.report
-                    .refuse(change.prefix.to_string(), format!("next hops {} are not defined", handle.0));
+                self.report.refuse_route(key, format!("next hops {} are not defined", handle.0));
             }
             Some(handle) => {
                 self.leftover.remove(&key);
                 self.routes.insert(key, handle);
+                self.report.refused.settle(key);
                 self.report.counters.added += 1;
             }
             None => {
                 let known = self.leftover.remove(&key).is_some() | self.routes.remove(&key).is_some();
+                self.report.refused.settle(key);
                 self.report.counters.deleted += u64::from(known);
             }
         }
@@ -103,6 +104,7 @@ impl Fib for MemoryFib {
         self.leftover = self.routes();
         self.routes.clear();
         self.handles.clear();
+        self.report.refused.clear();
         self.count();
         Ok(())
     }
@@ -134,6 +136,7 @@ impl Fib for MemoryFib {
         self.handles.clear();
         self.routes.clear();
         self.leftover.clear();
+        self.report.refused.clear();
         self.count();
         Ok(())
     }
@@ -170,6 +173,9 @@ mod tests {
         let mut fib = MemoryFib::new();
         apply(&mut fib, "10.0.0.0/8", Some(9));
         assert_eq!((fib.report().counters.routes, fib.report().counters.errors), (0, 1));
+        assert!(fib.report().refused.routes().contains(&prefix("10.0.0.0/8")));
+        apply(&mut fib, "10.0.0.0/8", None);
+        assert!(fib.report().refused.routes().is_empty());
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use std::collections::VecDeque;
 
+use holdfast_types::Prefix;
+
+use crate::Refused;
+
 /// How many refused routes a [`Report`] remembers.
 pub const ERRORS_KEPT: usize = 16;
 
@@ -31,15 +35,23 @@ pub struct RouteError {
     pub error: String,
 }
 
-/// Counters, and the last refusals.
+/// Counters, the last refusals, and what is refused now.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Totals.
     pub counters: Counters,
+    /// What is refused now.
+    pub refused: Refused,
     last_errors: VecDeque<RouteError>,
 }
 
 impl Report {
+    /// A route is refused for itself.
+    pub fn refuse_route(&mut self, prefix: Prefix, error: String) {
+        self.refused.refuse(prefix);
+        self.refuse(prefix.to_string(), error);
+    }
+
     /// Counts a refusal and remembers it in the place of the oldest of [`ERRORS_KEPT`].
     pub fn refuse(&mut self, what: String, error: String) {
         self.counters.errors += 1;

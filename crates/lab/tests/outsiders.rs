@@ -8,6 +8,7 @@
 //! ```
 
 mod described;
+mod raw;
 
 use std::{
     fs,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     netns::Namespace,
     peers::{Bird, Frr, Programs},
@@ -484,12 +484,40 @@ fn an_interface_that_is_made_again_under_its_number_hears_multicasts() -> Result
     Ok(())
 }
 
+/// Until `show route` has these flags for a route, and so does its JSON (`failed`, as FRR says).
+fn until_shown(router: &Router, prefix: &str, flags: &str) -> Result<()> {
+    wait::until("the flags of a route", LIMIT, || {
+        let text = router.cli(&["show", "route", prefix]).map_err(|error| error.to_string())?;
+        let shown = router.show(&["route", prefix]).map_err(|error| error.to_string())?;
+        let route = &shown[prefix][0];
+        let in_json = (route["installed"] == true, route["failed"] == true);
+        let in_text = text.lines().any(|line| line.starts_with(&format!("{flags}  {prefix}")));
+        if in_text && in_json == (flags.contains('*'), flags.contains('r')) {
+            Ok(())
+        } else {
+            Err(format!("{text}{shown}"))
+        }
+    })
+    .with_context(|| router.log_tail())
+}
+
 #[test]
-fn a_next_hop_that_the_kernel_refuses_is_logged_and_counted() -> Result<()> {
+fn what_the_kernel_refuses_is_shown_as_rejected_until_it_is_over() -> Result<()> {
     let us = alone("77")?;
+    let disable_ipv6 = |value: &'static str| {
+        us.run(move || std::fs::write("/proc/sys/net/ipv6/conf/n1/disable_ipv6", value))
+    };
+    // Of no network of its interface; and of a family that the interface has not.
+    disable_ipv6("1")??;
     let configuration = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n\
-        [[static]]\nprefix = \"20.0.0.0/24\"\nnext-hop = \"192.0.2.9\"\ninterface = \"n1\"\n";
+        [[static]]\nprefix = \"20.0.0.0/24\"\nnext-hop = \"192.0.2.9\"\ninterface = \"n1\"\n\
+        [[static]]\nprefix = \"2001:db8:20::/48\"\nnext-hop = \"fe80::9\"\ninterface = \"n1\"\n\
+        [[static]]\nprefix = \"20.0.1.0/24\"\nblackhole = true\n";
     let router = Router::start(&us, configuration)?;
+    until_shown(&router, "20.0.1.0/24", ">*")?;
+    until_shown(&router, "20.0.0.0/24", ">r")?;
+    until_shown(&router, "2001:db8:20::/48", ">r")?;
+    until_kernel(&us, "20.0.0.0/24", None)?;
     wait::until("a line about it", LIMIT, || {
         let log = router.log();
         let line = log.lines().find(|line| line.contains("routes-refused"));
@@ -501,5 +529,21 @@ fn a_next_hop_that_the_kernel_refuses_is_logged_and_counted() -> Result<()> {
     })?;
     let counters = router.cli(&["show", "counters", "holdfast_fea_errors"])?;
     ensure!(!counters.trim_end().ends_with(" 0"), "{counters}");
+
+    // Each is healed by itself.
+    us.ip(&["address", "add", "192.0.2.1/24", "dev", "n1"])?;
+    until_shown(&router, "20.0.0.0/24", ">*")?;
+    until_kernel(&us, "20.0.0.0/24", Some("via 192.0.2.9 dev n1"))?;
+    until_shown(&router, "2001:db8:20::/48", ">r")?;
+    // The next process is told so anew, and the next one says so.
+    for process in ["rib", "fea"] {
+        router.kill(process)?;
+        router.wait_running()?;
+        until_shown(&router, "20.0.0.0/24", ">*")?;
+        until_shown(&router, "2001:db8:20::/48", ">r")?;
+    }
+    disable_ipv6("0")??;
+    until_shown(&router, "2001:db8:20::/48", ">*")?;
+    until_kernel(&us, "2001:db8:20::/48", Some("via fe80::9 dev n1"))?;
     router.stop()
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use holdfast_types::Prefix;
 
-use crate::{nexthop::Resolution, nexthops::NexthopSetId, reader::Reader, store::Store};
+use crate::{nexthop::Resolution, nexthops::NexthopSetId, reader::Reader, rejected::Rejected, store::Store};
 
 /// Handles given up and not yet told. Past this the engine starts over, which voids them all.
 const MAX_RELEASED: usize = 65_536;
@@ -49,6 +49,8 @@ pub(crate) struct Fib {
     pub(crate) discards: bool,
     /// The end of a sync has to wait: not everything is known yet.
     pub(crate) is_held: bool,
+    /// What the engine does not have though it was sent it.
+    pub(crate) rejected: Rejected,
     /// Sets that lead elsewhere since their definition was sent.
     changed: Vec<NexthopSetId>,
     released: VecDeque<Released>,

@@ -60,11 +60,25 @@ impl Rib {
             let handle = set.and_then(|set| self.fib.handle(&mut self.store, set, &mut batch));
             batch.routes.push((prefix, handle));
         }
+        self.offer_again(&mut batch, max);
         batch.end = step.is_complete && self.end_fib_sync();
         self.fib.undefine(&mut batch);
         self.trim();
         let silent = step.is_complete && batch.is_empty();
         (!silent).then_some(batch)
+    }
+
+    /// Adds routes that are offered once more. A walk offers all of them anyway.
+    fn offer_again(&mut self, batch: &mut FibBatch, max: usize) {
+        let is_synced = self.fib.reader.as_ref().is_some_and(|reader| reader.is_synced);
+        while is_synced && batch.routes.len() < max {
+            let Some(prefix) = self.fib.rejected.next_again() else { return };
+            let set = self.offered_again(prefix);
+            let handle = set.and_then(|set| self.fib.handle(&mut self.store, set, batch));
+            if handle.is_some() {
+                batch.routes.push((prefix, handle));
+            }
+        }
     }
 
     fn end_fib_sync(&mut self) -> bool {

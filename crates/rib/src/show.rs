@@ -30,8 +30,10 @@ pub struct ShownRoute {
     pub tag: u32,
     /// Whether it wins its prefix.
     pub selected: bool,
-    /// Whether the forwarding engine gets it.
+    /// Whether the forwarding engine gets it, and does not say that the kernel refuses it.
     pub installed: bool,
+    /// Whether the forwarding engine gets it, and says that the kernel refuses it.
+    pub rejected: bool,
     /// Left by a life of the origin that has ended.
     pub stale: bool,
     /// Next hops as the origin gave them.
@@ -76,6 +78,8 @@ pub struct Status {
     pub pending: u64,
     /// Whether the forwarding engine has been given everything once.
     pub fib_synced: bool,
+    /// More routes are rejected than are shown as rejected.
+    pub rejected_incomplete: bool,
     /// Bytes of tables and what rows refer to.
     pub memory: usize,
 }
@@ -141,6 +145,8 @@ impl Rib {
         let path = self.store.path(id);
         let origin = self.store.origin(path.origin);
         let set = self.store.sets.get(path.nexthops);
+        let sent = selected && !self.fib.discards && origin.is_some_and(|origin| origin.config.install);
+        let rejected = sent && self.is_rejected(prefix, path.nexthops);
         ShownRoute {
             prefix,
             origin: path.origin,
@@ -148,7 +154,8 @@ impl Rib {
             metric: path.metric,
             tag: path.tag,
             selected,
-            installed: selected && !self.fib.discards && origin.is_some_and(|origin| origin.config.install),
+            installed: sent && !rejected,
+            rejected,
             stale: origin.is_some_and(|origin| origin.is_stale(path.generation)),
             nexthops: set.map_or(NexthopSet::Unreachable, |set| set.nexthops.clone()),
             resolution: set.map(|set| set.resolution.clone()).unwrap_or_default(),
@@ -186,6 +193,7 @@ impl Rib {
             nexthop_sets: self.store.sets.len() as u64,
             pending: self.fib.reader.as_ref().map_or(0, |reader| reader.lag(&self.tables)),
             fib_synced: self.fib.is_synced(),
+            rejected_incomplete: self.fib.rejected.is_incomplete,
             memory: self.tables.memory() + self.store.memory(),
         }
     }

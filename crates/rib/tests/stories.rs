@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use holdfast_rib::{
-    Awaited, ClientId, FibBatch, Interface, InterfaceAddress, MAX_ORIGINS, MAX_REGISTRATIONS, NexthopSet,
-    OriginConfig, OriginError, OriginId, OriginKind, RedistFilter, Resolution, Rib, RibConfig, RibError,
-    RouteAction,
+    Awaited, ClientId, FibBatch, Interface, InterfaceAddress, MAX_ORIGINS, MAX_REGISTRATIONS, MAX_REJECTED,
+    NexthopSet, OriginConfig, OriginError, OriginId, OriginKind, RedistFilter, Rejections, Resolution, Rib,
+    RibConfig, RibError, RouteAction,
 };
 use holdfast_types::{HashKey, Prefix};
 
@@ -294,4 +294,56 @@ fn next_hops_of_another_origin_cannot_be_used() {
     assert_eq!(setup.rib.origin_routes(setup.bgp, [change]), Err(RibError::UnknownNexthops));
     setup.rib.release_nexthops(nexthops);
     assert_eq!(setup.rib.origin_routes(setup.ospf, [change]), Err(RibError::UnknownNexthops));
+}
+
+#[test]
+fn what_the_engine_rejects_is_shown_and_offered_again_and_nothing_else_depends_on_it() {
+    let mut setup = setup(10_000);
+    announce_many(&mut setup, 3);
+    announce(&mut setup.rib, setup.bgp, "30.0.0.0/8", via("10.0.0.9"), 0);
+    setup.rib.fib_attach();
+    let batches = drain(&mut setup.rib);
+    let routes = batches.iter().flat_map(|batch| &batch.routes);
+    let handle = routes.filter(|route| route.0 == prefix("30.0.0.0/8")).find_map(|route| route.1);
+    let shown = |rib: &Rib| {
+        let shown: Vec<_> = rib.routes_after(None, 100);
+        let bgp = shown.into_iter().filter(|route| route.origin == setup.bgp);
+        bgp.map(|route| (route.installed, route.rejected)).collect::<Vec<_>>()
+    };
+    let (there, not_there) = ((true, false), (false, true));
+    assert_eq!(shown(&setup.rib), [there; 4]);
+    let rejections = |rejected| Rejections {
+        handles: vec![(handle.expect("sent"), rejected)],
+        routes: vec![(prefix("20.0.1.0/24"), rejected), (prefix("99.0.0.0/8"), rejected)],
+        incomplete: rejected,
+    };
+    setup.rib.fib_rejects(rejections(true));
+    assert_eq!(shown(&setup.rib), [there, not_there, there, not_there]);
+    assert!(setup.rib.status().rejected_incomplete);
+    assert_eq!(drain(&mut setup.rib), [], "nobody is told");
+
+    // Not those of a handle: the engine has nothing to write them with. And not what is no route.
+    assert!(setup.rib.fib_offer_again());
+    let again: Vec<_> = drain(&mut setup.rib).into_iter().flat_map(|batch| batch.routes).collect();
+    assert_eq!(again.iter().map(|route| route.0).collect::<Vec<_>>(), [prefix("20.0.1.0/24")]);
+
+    setup.rib.fib_rejects(rejections(false));
+    assert_eq!(shown(&setup.rib), [there; 4]);
+    assert!(!setup.rib.status().rejected_incomplete && !setup.rib.fib_offer_again());
+
+    setup.rib.fib_rejects(rejections(true));
+    setup.rib.fib_forget_rejected();
+    assert_eq!(shown(&setup.rib), [there; 4], "another engine has not said so");
+}
+
+#[test]
+fn rejected_routes_that_are_remembered_are_bounded() {
+    let mut rib = setup(10).rib;
+    let numbered = |number: usize| Prefix::new(std::net::Ipv4Addr::from(number as u32).into(), 32);
+    let routes = (0..=MAX_REJECTED).filter_map(numbered).map(|prefix| (prefix, true)).collect();
+    rib.fib_rejects(Rejections { routes, ..Rejections::default() });
+    assert!(rib.status().rejected_incomplete);
+    let known = vec![(numbered(0).expect("a prefix"), true)];
+    rib.fib_rejects(Rejections { routes: known, ..Rejections::default() });
+    assert!(!rib.status().rejected_incomplete, "one that it knows needs no room");
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     convert::Infallible,
+    future::pending,
     time::Duration,
 };
 
@@ -12,8 +13,11 @@ use holdfast_api::{
 };
 use holdfast_process::{Boot, profile::routes_of};
 use holdfast_rib::{FibBatch, Interface, InterfaceAddress, Rib};
-use holdfast_xrl::{Call, XrlError};
-use tokio::{sync::Notify, time::sleep};
+use holdfast_xrl::{Call, ErrorKind, XrlError};
+use tokio::{
+    sync::Notify,
+    time::{Instant, MissedTickBehavior, interval_at, sleep},
+};
 use tracing::{info, warn};
 
 use crate::{router::Router, wire};
@@ -22,6 +26,8 @@ use crate::{router::Router, wire};
 pub(crate) const BATCH: usize = 4096;
 /// Batches that the engine has not yet acknowledged.
 pub(crate) const WINDOW: usize = 8;
+/// Pause after which routes that the kernel refuses are offered again.
+const OFFER_AGAIN: Duration = Duration::from_secs(30);
 /// Pause between two attempts to talk to an engine.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -51,6 +57,7 @@ async fn serve(router: &Router, boot: &Boot) -> XrlError {
     tokio::select! {
         error = interfaces(router, &client, &interfaces_known) => error,
         error = losses(router, &client) => error,
+        error = refusals(router, &client) => error,
         error = async {
             // Without interfaces every next hop would seem unreachable.
             interfaces_known.notified().await;
@@ -134,6 +141,40 @@ async fn losses(router: &Router, client: &FeaClient) -> XrlError {
             }
             Ok(None) => return XrlError::unavailable("the fea ended its losses"),
             Err(error) => return error,
+        }
+    }
+}
+
+/// What the kernel refuses is shown, and offered again from time to time: it may have been short of something. What follows
+/// from interfaces the engine notices itself.
+async fn refusals(router: &Router, client: &FeaClient) -> XrlError {
+    router.change(Rib::fib_forget_rejected);
+    let mut stream = client.refusals(Empty {});
+    let mut was_incomplete = false;
+    let mut again = interval_at(Instant::now() + OFFER_AGAIN, OFFER_AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            said = stream.next() => match said {
+                Ok(Some(refusals)) => {
+                    router.change(|rib| rib.fib_rejects(wire::rejections(&refusals)));
+                    let is_incomplete = router.quietly(|rib| rib.status().rejected_incomplete);
+                    if is_incomplete && !was_incomplete {
+                        let text = "more routes are refused by the kernel than are shown as rejected";
+                        warn!(event = "rejected-incomplete", "{text}");
+                    }
+                    was_incomplete = is_incomplete;
+                }
+                Ok(None) => return XrlError::unavailable("the fea ended its refusals"),
+                // An earlier build, which does not say.
+                Err(error) if error.kind() == ErrorKind::NotFound => return pending().await,
+                Err(error) => return error,
+            },
+            _ = again.tick() => {
+                if router.quietly(Rib::fib_offer_again) {
+                    router.ring();
+                }
+            }
         }
     }
 }

@@ -201,6 +201,7 @@ impl RibServer for Server {
             pending: status.pending + self.router.in_flight.get() as u64,
             fea_synced: status.fib_synced,
             memory_bytes: status.memory as u64,
+            rejected_incomplete: status.rejected_incomplete,
         })
     }
 }
@@ -337,5 +338,6 @@ fn shown(rib: &Rib, route: &holdfast_rib::ShownRoute) -> ShownRoute {
         next_hops,
         resolved,
         tag: route.tag,
+        rejected: route.rejected,
     }
 }

@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
-use holdfast_api::routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch};
-use holdfast_rib::{InterfaceRef, Nexthop, NexthopSet, Resolution, ResolvedNexthop};
+use holdfast_api::{
+    fea::v1::RefusalEvent,
+    routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
+};
+use holdfast_rib::{InterfaceRef, Nexthop, NexthopSet, Rejections, Resolution, ResolvedNexthop};
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
@@ -71,6 +74,21 @@ pub(crate) fn resolved(resolution: &Resolution) -> (NextHopKind, Vec<NextHop>) {
         Resolution::Forward(members) => (NextHopKind::Forward, members.iter().map(member).collect()),
         Resolution::Blackhole => (NextHopKind::Blackhole, Vec::new()),
         Resolution::Unresolved | Resolution::Unreachable => (NextHopKind::Unreachable, Vec::new()),
+    }
+}
+
+/// What is no prefix is left out.
+pub(crate) fn rejections(said: &RefusalEvent) -> Rejections {
+    let handles =
+        |handles: &[u32], rejected| handles.iter().map(move |handle| (*handle, rejected)).collect::<Vec<_>>();
+    let routes = |routes: &[String], rejected| {
+        let prefixes = routes.iter().filter_map(|text| text.parse().ok());
+        prefixes.map(|prefix: Prefix| (prefix, rejected)).collect::<Vec<_>>()
+    };
+    Rejections {
+        handles: [handles(&said.next_hops_over, false), handles(&said.next_hops, true)].concat(),
+        routes: [routes(&said.routes_over, false), routes(&said.routes, true)].concat(),
+        incomplete: said.incomplete,
     }
 }
 

@@ -111,6 +111,7 @@ fn to_json(route: &ShownRoute, vrf: Option<&str>) -> Value {
         ("selected", route.selected),
         ("destSelected", route.selected),
         ("installed", route.installed),
+        ("failed", route.rejected),
         ("stale", route.stale),
     ];
     for (key, _) in flags.into_iter().filter(|(_, set)| *set) {
@@ -185,7 +186,7 @@ async fn write_text(
     mut prefixes: Prefixes,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    writeln!(out, "> selected, * installed, s stale\n")?;
+    writeln!(out, "> selected, * installed, r rejected by the kernel, s stale\n")?;
     writeln!(out, "    {:<18} {:<10} {:>12}  Next hop", "Prefix", "Protocol", "Dist/Metric")?;
     let (mut count, mut next) = (0, first);
     while let Some(routes) = next {
@@ -198,7 +199,8 @@ async fn write_text(
 
 fn write_route(route: &ShownRoute, out: &mut dyn Write) -> io::Result<()> {
     let flag = |set: bool, letter: char| if set { letter } else { ' ' };
-    let flags = [flag(route.selected, '>'), flag(route.installed, '*'), flag(route.stale, 's')];
+    let kernel = if route.rejected { 'r' } else { flag(route.installed, '*') };
+    let flags = [flag(route.selected, '>'), kernel, flag(route.stale, 's')];
     let preference = format!("{}/{}", route.distance, route.metric);
     let tag = if route.tag == 0 { String::new() } else { format!(", tag {}", route.tag) };
     let mut ways = ways(route).into_iter();

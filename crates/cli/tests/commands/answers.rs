@@ -490,11 +490,18 @@ impl RibServer for Rib {
             },
             route("198.51.100.0/24", "bgp", vec![gateway.clone()], vec![neighbor]),
         ];
-        let second = vec![ShownRoute {
-            selected: false,
-            installed: false,
-            ..route("198.51.100.0/24", "static", vec![gateway], vec![])
-        }];
+        let second = vec![
+            ShownRoute {
+                selected: false,
+                installed: false,
+                ..route("198.51.100.0/24", "static", vec![gateway.clone()], vec![])
+            },
+            ShownRoute {
+                installed: false,
+                rejected: true,
+                ..route("203.0.113.0/24", "static", vec![gateway.clone()], vec![gateway])
+            },
+        ];
         for routes in [first, second] {
             replies.send(ShownRoutes { routes }).await?;
         }
@@ -535,6 +542,15 @@ impl FeaServer for Fea {
     }
 
     async fn losses(&self, _: &CallContext, _: fea::Empty, _: ReplySink<fea::Loss>) -> Result<(), XrlError> {
+        unasked()
+    }
+
+    async fn refusals(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+        _: ReplySink<fea::RefusalEvent>,
+    ) -> Result<(), XrlError> {
         unasked()
     }
 

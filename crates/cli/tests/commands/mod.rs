@@ -322,7 +322,8 @@ fn the_routing_table_shows_protocols_and_resolved_next_hops() {
     let text = router.text("show route");
     assert!(text.contains(">*  10.1.0.0/24        connected           0/0  connected, eth0"), "{text}");
     assert!(text.contains("10.9.0.1 (recursive)\n") && text.contains("  10.1.0.2 via eth0\n"), "{text}");
-    assert!(text.contains("blackhole") && text.ends_with("\n3 prefixes\n"), "{text}");
+    assert!(text.contains("blackhole") && text.ends_with("\n4 prefixes\n"), "{text}");
+    assert!(text.contains("\n>r  203.0.113.0/24") && text.contains("r rejected"), "{text}");
     let table = router.json("show route");
     let recursive = &table["198.51.100.0/24"];
     assert_eq!(
@@ -338,6 +339,10 @@ fn the_routing_table_shows_protocols_and_resolved_next_hops() {
     assert!(recursive[1].get("selected").is_none());
     assert_eq!(table["10.1.0.0/24"][0]["nexthops"][0]["directlyConnected"], true);
     assert_eq!(table["192.0.2.0/24"][0]["nexthops"][0]["blackhole"], true);
+    let rejected = &table["203.0.113.0/24"][0];
+    assert_eq!((&rejected["selected"], &rejected["failed"]), (&json!(true), &json!(true)));
+    assert!(rejected.get("installed").is_none() && rejected["nexthops"][0].get("fib").is_none());
+    assert!(recursive[0].get("failed").is_none());
     assert_eq!(router.fails("show route 203.0.113.9"), (1, "there is no route to 203.0.113.9".into()));
 }
 

@@ -2,7 +2,9 @@
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops};
 
-use crate::tests::kernel::{Watch, add, define, delete, in_a_namespace, ip, kernel_routes, main_table, via};
+use crate::tests::kernel::{
+    Watch, add, define, delete, errors, in_a_namespace, index, ip, kernel_routes, main_table, via,
+};
 
 fn objects() -> usize {
     ip("nexthop show proto 75").lines().count()
@@ -106,7 +108,7 @@ fn a_member_that_is_refused_does_not_spoil_the_others() {
             "{error:?}"
         );
         ip("addr add 99.0.0.9/24 dev eth1");
-        fib.interface_changed(crate::tests::kernel::index("eth1"), true).expect("netlink works");
+        fib.interface_changed(index("eth1"), true).expect("netlink works");
         assert!(kernel_routes("-4", 254)[0].contains("via 99.0.0.1 dev eth1"));
         assert_eq!(fib.take_loss(), None, "its routes were there all the time");
     });
@@ -125,5 +127,43 @@ fn next_hops_that_cannot_change_in_place_keep_their_routes_until_they_are_writte
         assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via inet6 fd00::2 dev eth0"]);
         add(&mut fib, "20.0.0.0/24", 1);
         assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.1.0.2 dev eth1"]);
+    });
+}
+
+#[test]
+fn what_is_refused_now_is_known_until_it_is_over() {
+    in_a_namespace(|| {
+        let mut fib = main_table();
+        let prefix = |text: &str| text.parse::<holdfast_types::Prefix>().expect("prefix");
+        // A gateway that is on no network.
+        define(&mut fib, 1, &[via("99.0.0.1", "eth1")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        let refused = fib.report().refused.clone();
+        assert!(refused.handles().contains(&Handle(1)), "{:?}", errors(&fib));
+        assert!(refused.routes().is_empty(), "its routes are those of the handle");
+        ip("addr add 99.0.0.9/24 dev eth1");
+        fib.interface_changed(index("eth1"), true).expect("netlink works");
+        assert!(
+            fib.report().refused.handles().is_empty() && fib.report().refused.changes() > refused.changes()
+        );
+        assert!(fib.take_loss().is_some(), "its routes have to be written again");
+
+        // One that IPv6 cannot use, for two routes of IPv6.
+        define(&mut fib, 2, &[via("10.0.0.2", "eth0")]);
+        add(&mut fib, "2001:db8:1::/48", 2);
+        add(&mut fib, "2001:db8:2::/48", 2);
+        let refused: Vec<_> = fib.report().refused.routes().iter().copied().collect();
+        assert_eq!(refused, [prefix("2001:db8:1::/48"), prefix("2001:db8:2::/48")], "{:?}", errors(&fib));
+        define(&mut fib, 3, &[via("fd00::2", "eth0")]);
+        add(&mut fib, "2001:db8:1::/48", 3);
+        delete(&mut fib, "2001:db8:2::/48");
+        assert!(fib.report().refused.routes().is_empty());
+
+        // The interface goes, with what the kernel had for the handle.
+        ip("link set eth0 down");
+        fib.interface_changed(index("eth0"), false).expect("netlink works");
+        assert!(fib.report().refused.handles().contains(&Handle(3)));
+        fib.sync_begin().expect("netlink works");
+        assert!(fib.report().refused.handles().is_empty(), "handles are forgotten");
     });
 }

@@ -8,27 +8,35 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write,
+    net::{Ipv4Addr, UdpSocket},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     kernel::Monitor,
-    netns::output,
+    netns::{Namespace, output},
     router::{Files, Router, binary},
     topology::Star,
+    vrf::{Scene, TABLES},
     wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
+use socket2::SockRef;
 
 use super::{LIMIT, examples, in_kernel, python, until_kernel};
 
 /// What is installed of a protocol, outside of this repository, and of the router's directories.
-struct Installed(PathBuf);
+pub(super) struct Installed(PathBuf);
 
 impl Installed {
     fn new() -> Result<Self> {
@@ -46,12 +54,16 @@ impl Installed {
         Ok(file.to_str().context("a path of text")?.to_owned())
     }
 
-    /// `hello.py` with what it needs, and its descriptor.
-    fn hello() -> Result<(Self, Files)> {
+    /// Where it is.
+    pub(super) fn place(&self) -> Result<&str> {
+        self.0.to_str().context("a path of text")
+    }
+
+    /// A program in Python with what it needs.
+    pub(super) fn of(program: &Path) -> Result<Self> {
         let installed = Self::new()?;
-        for name in ["hello-protocol/hello.py", "python/holdfast_xrl.py"] {
-            let from = examples().join(name);
-            fs::copy(&from, installed.0.join(from.file_name().context("a name")?))?;
+        for from in [program, &examples().join("python/holdfast_xrl.py")] {
+            fs::copy(from, installed.0.join(from.file_name().context("a name")?))?;
         }
         // It may start no compiler.
         let compile = "import sys, holdfast_xrl as xrl\n\
@@ -59,7 +71,13 @@ impl Installed {
         let mut command = Command::new(python());
         command.args(["-c", compile]).arg(examples().join("../api")).arg(installed.0.join("interfaces.fds"));
         output(command.current_dir(&installed.0))?;
-        let place = installed.0.to_str().context("a path of text")?;
+        Ok(installed)
+    }
+
+    /// `hello.py`, and its descriptor.
+    fn hello() -> Result<(Self, Files)> {
+        let installed = Self::of(&examples().join("hello-protocol/hello.py"))?;
+        let place = installed.place()?;
         let descriptor = fs::read_to_string(examples().join("hello-protocol/hello.toml"))?;
         let descriptor = descriptor.replace("/opt/hello", place).replace("/usr/bin/python3", &python());
         Ok((installed, Files::from([("hello.toml".to_owned(), descriptor)])))
@@ -356,4 +374,112 @@ fn a_program_of_somebody_else_outlives_an_upgrade() -> Result<()> {
     ensure!(process(&near)?["last_end"] == "hung");
     until_word(&near, "far")?;
     near.stop()
+}
+
+/// A host that says hello from 10.0.1.2 with a network, until it is told to end; whether it has heard the router.
+fn greeter(
+    host: &Namespace,
+    word: &str,
+    network: &str,
+) -> Result<(Arc<AtomicBool>, JoinHandle<Result<bool>>)> {
+    let hello = json!({ "word": word, "networks": [network] }).to_string();
+    let ends = Arc::<AtomicBool>::default();
+    let is_over = Arc::clone(&ends);
+    let thread = host.spawn(move || {
+        let (group, ours) = (Ipv4Addr::new(224, 0, 0, 120), Ipv4Addr::new(10, 0, 1, 2));
+        let socket = UdpSocket::bind(("0.0.0.0", 5355))?;
+        socket.join_multicast_v4(&group, &ours)?;
+        socket.set_multicast_loop_v4(false)?;
+        SockRef::from(&socket).set_multicast_if_v4(&ours)?;
+        socket.set_read_timeout(Some(Duration::from_millis(200)))?;
+        let mut has_heard = false;
+        while !is_over.load(Ordering::Relaxed) {
+            socket.send_to(hello.as_bytes(), (group, 5355))?;
+            let mut datagram = [0; 512];
+            let heard = socket.recv_from(&mut datagram);
+            has_heard |= heard.is_ok_and(|(octets, from)| {
+                from.ip() == Ipv4Addr::new(10, 0, 1, 1)
+                    && String::from_utf8_lossy(&datagram[..octets]).contains("near")
+            });
+        }
+        Ok(has_heard)
+    })?;
+    Ok((ends, thread))
+}
+
+#[test]
+fn a_program_of_somebody_else_has_routes_of_its_own_in_each_vrf() -> Result<()> {
+    let (_installed, files) = Installed::hello()?;
+    let scene = Scene::new()?;
+    let networks = ["20.0.0.0/24", "20.0.1.0/24", "20.0.2.0/24"];
+    let configuration = |tables: &[&str]| {
+        let mut rest = format!("{DESCRIBED}[hello]\nword = \"near\"\ninterval = 1\nnetworks = []\n");
+        for table in tables {
+            let vrf = if *table == "main" { String::new() } else { format!("vrf = \"{table}\"\n") };
+            rest += &format!("[[hello.interface]]\nname = \"{}\"\n{vrf}", scene.interface(table));
+        }
+        scene.configuration(true, &rest)
+    };
+    let router = Router::start_with_files(&scene.host, &configuration(&TABLES), &files)?;
+    let mut greeters = Vec::new();
+    for ((host, table), network) in scene.neighbors.iter().zip(TABLES).zip(networks) {
+        greeters.push(greeter(host, table, network)?);
+    }
+    let all: [(&str, &[&str]); 3] = std::array::from_fn(|at| (TABLES[at], &networks[at..=at]));
+    scene.until_routes(&all).with_context(|| router.log_tail())?;
+    let shown = router.show(&["hello", "networks"])?;
+    let vrfs: Vec<_> = shown.as_array().context("rows")?.iter().map(|row| row["vrf"].as_str()).collect();
+    ensure!(vrfs == [None, Some("blue"), Some("red")], "{shown}");
+    let route = router.cli(&["show", "route", "--vrf", "red", networks[2]])?;
+    ensure!(route.contains("hello") && route.contains("130/1"), "{route}");
+
+    // It dies, and comes back to all of them.
+    let pid = router.pid("hello")?;
+    router.kill("hello")?;
+    until_another(&router, pid)?;
+    scene.until_routes(&all)?;
+
+    // What is named in a VRF no more is gone there, and nowhere else.
+    router.reload_with_files(&configuration(&TABLES[..2]), &files)?;
+    scene.until_routes(&[all[0], all[1], ("red", &[])]).with_context(|| router.log_tail())?;
+    for (ends, thread) in greeters {
+        ends.store(true, Ordering::Relaxed);
+        ensure!(thread.join().map_err(|_| anyhow::anyhow!("it panicked"))??, "the router says hello there");
+    }
+    router.stop()
+}
+
+/// The user of `hello`, and whether seccomp closes it.
+fn confinement(router: &Router) -> Result<(u32, bool)> {
+    let status = fs::read_to_string(format!("/proc/{}/status", router.pid("hello")?.as_raw_nonzero()))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field")?;
+        line.split_whitespace().next().context("a value")?.parse::<u32>().context("a number")
+    };
+    Ok((field("Uid:")?, field("Seccomp:")? == 2))
+}
+
+#[test]
+fn a_reload_closes_the_programs_of_others_and_opens_none() -> Result<()> {
+    let (_installed, files) = Installed::hello()?;
+    let star = Star::new(1)?;
+    let section = configuration("near", NEAR);
+    let with = |sandbox: &str| format!("{section}[sandbox]\n{sandbox}\n");
+    let router = Router::start_with_files(&star.router, &with("mode = \"off\""), &files)?;
+    let pid = router.pid("hello")?;
+    ensure!(confinement(&router)? == (60_987, false));
+    let said = router.reload_with_files(&with("mode = \"enforce\""), &files)?;
+    ensure!(said.contains("processes replaced") && said.contains("hello"), "{said}");
+    until_another(&router, pid)?;
+    ensure!(confinement(&router)? == (60_987, true));
+    router.stop()?;
+
+    // A manager cannot open what was closed when the router was started, nor choose other users.
+    let router = Router::start_with_files(&star.router, &section, &files)?;
+    router.reload_with_files(&with("mode = \"off\"\nfirst-user = 61000"), &files)?;
+    router.wait_running()?;
+    ensure!(confinement(&router)? == (60_987, true));
+    let of_ours = fs::read_to_string(format!("/proc/{}/status", router.pid("rib")?.as_raw_nonzero()))?;
+    ensure!(of_ours.contains("Uid:\t61001\t"), "{of_ours}");
+    router.stop()
 }

@@ -21,7 +21,7 @@ use holdfast_xrl::{
     CallContext, Channel, Client, ErrorKind, Finder, Link, Node, PeerIdentity, ReplySink, Resolver, XrlError,
 };
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, Semaphore, mpsc},
     task::{LocalSet, spawn_local, yield_now},
     time::{sleep, timeout},
 };
@@ -37,13 +37,15 @@ struct Engine {
     discards: Cell<bool>,
     /// It may have lost routes.
     losses: Notify,
+    /// What it says next of routes that it does not have. `None`: it knows no such method.
+    refusals: RefCell<Option<mpsc::UnboundedReceiver<fea::RefusalEvent>>>,
 }
 
 impl Default for Engine {
     fn default() -> Self {
         let (routes, handles, syncs) = Default::default();
-        let (discards, losses) = Default::default();
-        Self { routes, handles, syncs, gate: Semaphore::new(1), discards, losses }
+        let (discards, losses, refusals) = Default::default();
+        Self { routes, handles, syncs, gate: Semaphore::new(1), discards, losses, refusals }
     }
 }
 
@@ -121,6 +123,20 @@ impl fea::FeaServer for Engine {
             self.losses.notified().await;
             replies.send(fea::Loss { reason: "the test says so".into() }).await?;
         }
+    }
+
+    async fn refusals(
+        &self,
+        _: &CallContext,
+        _: fea::Empty,
+        mut replies: ReplySink<fea::RefusalEvent>,
+    ) -> Result<(), XrlError> {
+        let said = self.refusals.take();
+        let mut said = said.ok_or_else(|| XrlError::not_found("an engine of before"))?;
+        while let Some(refusals) = said.recv().await {
+            replies.send(refusals).await?;
+        }
+        pending().await
     }
 
     async fn show_interfaces(
@@ -498,5 +514,63 @@ fn what_an_origin_may_not_do_is_refused() {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         }
         assert!(bgp.announce(1).await.is_ok());
+    });
+}
+
+#[test]
+fn a_route_that_the_kernel_refuses_is_shown_as_rejected_until_that_is_over() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let node = Node::named("fea", "fea-1");
+        let (say, said) = mpsc::unbounded_channel();
+        let engine = Rc::new(Engine { refusals: RefCell::new(Some(said)), ..Engine::default() });
+        node.serve(fea::FeaDispatcher(Rc::clone(&engine)));
+        let _ = join(&finder, &node).await;
+        configure(&finder, vec![static_route("192.0.2.0/24")]).await;
+        let bgp = Origin::start(&finder, "bgp-1").await;
+        bgp.announce(2).await.expect("taken");
+        bgp.end_of_sync().await;
+        until("all routes installed", || engine.count() == 3 && engine.syncs.borrow().1 == 1).await;
+        let resolver = caller(&finder, "operator");
+        let operator: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let until_shown = async |address: [u8; 4], wanted: (bool, bool)| {
+            let look = async || {
+                let address = rib::RegisterRequest { address: address.to_vec() };
+                let found = operator.lookup(address).await.expect("alive").routes;
+                (found[0].installed, found[0].rejected)
+            };
+            for _ in 0..1000 {
+                if look().await == wanted {
+                    return;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+            panic!("{address:?} is never shown as {wanted:?}");
+        };
+        let handle = engine.routes.borrow()[&(vec![192, 0, 2, 0], 24)];
+        let routes = vec!["20.1.0.0/16".into(), "no prefix".into()];
+        say.send(fea::RefusalEvent { next_hops: vec![handle], routes, ..Default::default() }).expect("heard");
+        until_shown([192, 0, 2, 1], (false, true)).await;
+        until_shown([20, 1, 0, 1], (false, true)).await;
+        until_shown([20, 0, 0, 1], (true, false)).await;
+        let over = fea::RefusalEvent {
+            next_hops_over: vec![handle],
+            routes_over: vec!["20.1.0.0/16".into()],
+            ..Default::default()
+        };
+        say.send(over).expect("heard");
+        until_shown([192, 0, 2, 1], (true, false)).await;
+        until_shown([20, 1, 0, 1], (true, false)).await;
+        assert_eq!(*engine.syncs.borrow(), (1, 1));
+
+        // The next engine has not said so.
+        say.send(fea::RefusalEvent { routes: vec!["20.1.0.0/16".into()], ..Default::default() })
+            .expect("heard");
+        until_shown([20, 1, 0, 1], (false, true)).await;
+        node.close();
+        let (_node, next) = start_engine(&finder, "fea-2").await;
+        until("the next engine has everything", || next.syncs.borrow().1 == 1).await;
+        until_shown([20, 1, 0, 1], (true, false)).await;
     });
 }

@@ -1,0 +1,114 @@
+//! What a reader of the refusals has been told, and what it is told next.
+//!
+//! A reader is told differences between what holds now and what it knows. So whatever changes back and forth while it does
+//! not read costs nothing, and one that never reads holds nothing up.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use holdfast_api::fea::v1::RefusalEvent;
+use holdfast_fib::{Handle, Refused};
+use holdfast_types::Prefix;
+
+/// Entries in one message.
+const MOST: usize = 4096;
+/// Pause between two looks: what changes meanwhile is told together.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a reader knows. Bounded as [`Refused`] is.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    handles: BTreeSet<Handle>,
+    routes: BTreeSet<Prefix>,
+    is_incomplete: bool,
+}
+
+impl Told {
+    /// The messages that tell it what holds now; it is taken to know that then. None: it knows.
+    pub(crate) fn news(&mut self, now: Refused) -> Vec<RefusalEvent> {
+        let is_incomplete = now.is_incomplete();
+        let mut news = News { messages: Vec::new(), rows: MOST, is_incomplete };
+        for handle in self.handles.difference(now.handles()) {
+            news.message().next_hops_over.push(handle.0);
+        }
+        for handle in now.handles().difference(&self.handles) {
+            news.message().next_hops.push(handle.0);
+        }
+        for prefix in self.routes.difference(now.routes()) {
+            news.message().routes_over.push(prefix.to_string());
+        }
+        for prefix in now.routes().difference(&self.routes) {
+            news.message().routes.push(prefix.to_string());
+        }
+        if news.messages.is_empty() && is_incomplete != self.is_incomplete {
+            news.message();
+        }
+        let (handles, routes) = now.into_parts();
+        *self = Self { handles, routes, is_incomplete };
+        news.messages
+    }
+}
+
+struct News {
+    messages: Vec<RefusalEvent>,
+    /// In the last of the messages.
+    rows: usize,
+    is_incomplete: bool,
+}
+
+impl News {
+    /// One with room for a row more.
+    fn message(&mut self) -> &mut RefusalEvent {
+        if self.rows == MOST {
+            self.messages.push(RefusalEvent { incomplete: self.is_incomplete, ..RefusalEvent::default() });
+            self.rows = 0;
+        }
+        self.rows += 1;
+        let last = self.messages.len() - 1;
+        &mut self.messages[last]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_fib::REFUSED_KEPT;
+    use holdfast_types::{IpPrefix, Ipv4Prefix};
+
+    use super::*;
+
+    fn prefix(number: usize) -> Prefix {
+        Prefix::V4(Ipv4Prefix::from_bits((number as u128) << 104, 24))
+    }
+
+    #[test]
+    fn a_reader_is_told_differences_and_nothing_of_what_changed_back() {
+        let (mut told, mut now) = (Told::default(), Refused::default());
+        assert_eq!(told.news(now.clone()), []);
+        now.refuse(prefix(1));
+        now.set_handle(Handle(7), true);
+        let all = RefusalEvent {
+            next_hops: vec![7],
+            routes: vec![prefix(1).to_string()],
+            ..RefusalEvent::default()
+        };
+        assert_eq!(told.news(now.clone()), [all]);
+        now.clear();
+        now.refuse(prefix(1));
+        now.refuse(prefix(2));
+        now.settle(prefix(2));
+        let over = RefusalEvent { next_hops_over: vec![7], ..RefusalEvent::default() };
+        assert_eq!(told.news(now), [over]);
+        let over = RefusalEvent { routes_over: vec![prefix(1).to_string()], ..RefusalEvent::default() };
+        assert_eq!(told.news(Refused::default()), [over]);
+    }
+
+    #[test]
+    fn many_are_told_in_several_messages_and_that_more_are_not_remembered() {
+        let (mut told, mut now) = (Told::default(), Refused::default());
+        (0..REFUSED_KEPT).for_each(|number| now.refuse(prefix(number)));
+        let rows: Vec<_> = told.news(now.clone()).iter().map(|it| (it.routes.len(), it.incomplete)).collect();
+        assert_eq!(rows, [(MOST, false); REFUSED_KEPT / MOST]);
+        now.refuse(prefix(REFUSED_KEPT));
+        let more = RefusalEvent { incomplete: true, ..RefusalEvent::default() };
+        assert_eq!(told.news(now), [more]);
+    }
+}
