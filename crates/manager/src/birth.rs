@@ -39,12 +39,14 @@ struct Birth {
 }
 
 fn birth(process: &str, config: &Config) -> Birth {
+    let descriptor = outsiders::descriptor(process, config);
+    // The manager keeps the router's, and the keeper knows those of programs of others.
+    let is_given = process != MANAGER && descriptor.is_none();
     Birth {
         sandbox: config.sandbox.mode,
-        // It keeps the router's.
-        first_user: if process == MANAGER { 0 } else { config.sandbox.first_user },
+        first_user: if is_given { config.sandbox.first_user } else { 0 },
         limits: config.sandbox.limits_of(process),
-        descriptor: outsiders::descriptor(process, config),
+        descriptor,
     }
 }
 
