@@ -127,26 +127,32 @@ impl Flag {
     }
 }
 
-/// The same where another part of the file says what is the default; until then it is `false`.
-pub(crate) struct Inherited(pub(crate) &'static str);
+/// The same as the first where another part of the file says what is the default; until then it is that of the first.
+pub(crate) struct Inherited<K>(pub(crate) K, pub(crate) &'static str);
 
-impl Inherited {
-    pub(crate) const fn of(&self) -> Type {
-        Type::Bool
-    }
+macro_rules! inherited {
+    ($($kind:ty: $value:ty),*) => {$(
+        impl Inherited<$kind> {
+            pub(crate) const fn of(&self) -> Type {
+                self.0.of()
+            }
 
-    pub(crate) const fn default(&self) -> Default {
-        Default::Else(self.0)
-    }
+            pub(crate) const fn default(&self) -> Default {
+                Default::Else(self.1)
+            }
 
-    pub(crate) fn value(&self) -> bool {
-        false
-    }
+            pub(crate) fn value(&self) -> $value {
+                self.0.value()
+            }
 
-    pub(crate) fn read(&self, section: &Section<'_>, key: &'static str) -> bool {
-        section.or(key, false)
-    }
+            pub(crate) fn read(&self, section: &Section<'_>, key: &'static str) -> $value {
+                self.0.read(section, key)
+            }
+        }
+    )*};
 }
+
+inherited!(Flag: bool, Seconds: Duration);
 
 /// See [`number!`].
 pub(crate) struct Number {

@@ -18,8 +18,8 @@ use crate::{
     input::{At, Names, Problem, Section, Value},
     keyed::Word,
     schema::{
-        AddPath, Aggregate, AsSets, Bgp, DecisionRules, LimitAction, Peer, PeerAsn, PeerRules, PrefixLimit,
-        Redistribute, Remote, Secret, Size,
+        AddPath, Aggregate, AsSets, Bgp, DecisionRules, LimitAction, Orf, Peer, PeerAsn, PeerRules,
+        PrefixLimit, Redistribute, Remote, Secret, SessionRules, Size,
     },
 };
 
@@ -70,7 +70,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         vrfs: known.vrfs,
         prefix_sets: known.prefix_sets,
         hold_time: hold_time(section, Duration::from_secs(90)),
-        connect_retry: connect_retry(section, Duration::from_secs(5)),
+        connect_retry: Duration::from_secs(section.number("connect-retry", 1..=u16::MAX, 5).into()),
         nonstop: section.or("nonstop", true),
         damping: section.has("damping"),
         ourselves: paths::Ourselves {
@@ -181,11 +181,6 @@ fn hold_time(section: &Section<'_>, default: Duration) -> Duration {
     seconds(at)
 }
 
-fn connect_retry(section: &Section<'_>, default: Duration) -> Duration {
-    let default = u16::try_from(default.as_secs()).unwrap_or(u16::MAX);
-    Duration::from_secs(section.number("connect-retry", 1..=u16::MAX, default).into())
-}
-
 fn networks(section: &Section<'_>) -> Vec<Prefix> {
     let mut names = Names::new(section.report, "network");
     let mut networks = Vec::new();
@@ -282,14 +277,12 @@ fn peer(
     let remote = remote(section, vrf.as_deref(), remotes, context);
     let asn = asn(section, remote.as_ref());
     let local_address = local_address(section, remote.as_ref());
-    let passive = passive(section, remote.as_ref());
     let families = families(section, remote.as_ref());
     let import = policy(section, "import", context);
     let export = policy(section, "export", context);
     let md5 = md5(section, remote.as_ref());
     let (transports, trust) = tls::peer(section, remote.as_ref(), &context.door);
     let hold_time = hold_time(section, context.hold_time);
-    let connect_retry = connect_retry(section, context.connect_retry);
     let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
     let next_hop_ipv6 = next_hop_ipv6(section);
     let paths = paths::peer(section, &context.ourselves, asn.as_ref(), context.graceful_shutdown);
@@ -297,10 +290,11 @@ fn peer(
     let damping = damping_of_peer(section, context);
     let group = section.optional("group").map(|at| at.value);
     let limits = limits(section);
+    let session = session(section, remote.as_ref(), context);
     let rules = PeerRules::read(section);
     one_or_several_hops(section, &rules);
     shutdown_text(section, &rules);
-    let orf_prefix_set = orf_prefix_set(section, &rules, context);
+    let orf_prefix_set = orf_prefix_set(section, session.orf, context);
     let add_path = section.section("add-path", "[bgp.peer.add-path]").map(|section| AddPath::read(&section));
     Some(Peer {
         name: name?,
@@ -308,7 +302,6 @@ fn peer(
         remote: remote?,
         local_address,
         asn: asn?,
-        passive,
         families,
         import,
         export,
@@ -316,10 +309,10 @@ fn peer(
         trust,
         md5,
         hold_time,
-        connect_retry,
         next_hop_ipv4,
         next_hop_ipv6,
         paths,
+        session,
         rules,
         add_path: add_path.unwrap_or_default(),
         nonstop,
@@ -366,10 +359,10 @@ fn shutdown_text(section: &Section<'_>, rules: &PeerRules) {
 }
 
 /// What a filter of ours is made of.
-fn orf_prefix_set(section: &Section<'_>, rules: &PeerRules, context: &Context<'_>) -> Option<String> {
+fn orf_prefix_set(section: &Section<'_>, orf: Orf, context: &Context<'_>) -> Option<String> {
     let set = section.optional::<String>("orf-prefix-set");
     set.iter().for_each(|at| context.prefix_sets.refer(at));
-    match (rules.orf.sends(), &set) {
+    match (orf.sends(), &set) {
         (true, None) if !section.has("orf-prefix-set") => {
             let problem = Problem::new("nothing says which prefixes the neighbour is to send");
             section.add("orf", problem.expected("`orf-prefix-set`, the name of a [[prefix-set]]"));
@@ -575,14 +568,23 @@ fn next_hop_ipv6(section: &Section<'_>) -> Option<Ipv6Addr> {
     Some(address)
 }
 
-fn passive(section: &Section<'_>, remote: Option<&Remote>) -> bool {
-    let passive = section.optional::<bool>("passive");
-    let is_range = matches!(remote, Some(Remote::Range(_)));
-    if let (true, Some(At { value: false, span })) = (is_range, &passive) {
-        let problem = Problem::new("with a `listen-range` there is no address to connect to");
-        section.report.add(span, problem.hint("remove `passive`"));
+fn session(section: &Section<'_>, remote: Option<&Remote>, context: &Context<'_>) -> SessionRules {
+    let mut rules = SessionRules::read(section);
+    if !section.has("connect-retry") {
+        rules.connect_retry = context.connect_retry;
     }
-    is_range || passive.is_some_and(|at| at.value)
+    if matches!(remote, Some(Remote::Range(_))) {
+        if section.has("passive") && !rules.passive {
+            let problem = Problem::new("with a `listen-range` there is no address to connect to");
+            section.add("passive", problem.hint("remove `passive`"));
+        }
+        rules.passive = true;
+    }
+    if rules.role_strict && !section.has("role") {
+        let problem = Problem::new("`role-strict` has no effect without `role`");
+        section.add("role-strict", problem.hint("say what we are to the neighbour, or remove it"));
+    }
+    rules
 }
 
 fn nonstop(section: &Section<'_>, context: &Context<'_>) -> bool {
