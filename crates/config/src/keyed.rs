@@ -13,16 +13,19 @@ use crate::{
 };
 
 /// Makes a struct of keys. Of each: its name in the file, its field and type, how it is read ([`Flag`] and what follows it
-/// here), when a change takes effect, what it means.
+/// here), when a change takes effect, what it means. Behind `+` are fields that need more to be read, with what they are until
+/// then; they do not travel.
 macro_rules! keys {
     ($(#[$meta:meta])* pub struct $name:ident {
         $($key:literal $field:ident: $type:ty = $kind:expr, $effect:ident, $doc:literal;)*
+        $(+ $(#[$more_meta:meta])* $more:ident: $more_type:ty = $usual:expr;)*
     }) => {
         $(#[$meta])*
         #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
         #[serde(default)]
         pub struct $name {
             $(#[doc = concat!("`", $key, "`: ", $doc)] #[serde(rename = $key)] pub $field: $type,)*
+            $($(#[$more_meta])* #[serde(skip)] pub $more: $more_type,)*
         }
 
         impl $name {
@@ -36,13 +39,13 @@ macro_rules! keys {
 
             /// What a section says, with the defaults of what it does not say.
             pub(crate) fn read(section: &$crate::input::Section<'_>) -> Self {
-                Self { $($field: $kind.read(section, $key)),* }
+                Self { $($field: $kind.read(section, $key),)* $($more: $usual,)* }
             }
         }
 
         impl std::default::Default for $name {
             fn default() -> Self {
-                Self { $($field: $kind.value()),* }
+                Self { $($field: $kind.value(),)* $($more: $usual,)* }
             }
         }
     };

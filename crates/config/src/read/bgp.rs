@@ -18,13 +18,10 @@ use crate::{
     input::{At, Names, Problem, Section, Value},
     keyed::Word,
     schema::{
-        AddPath, Aggregate, AsSets, Bgp, DecisionRules, LimitAction, Orf, Peer, PeerAsn, PeerRules,
-        PrefixLimit, Redistribute, Remote, Secret, SessionRules, Size,
+        AddPath, Aggregate, Bgp, DecisionRules, LimitAction, Orf, Peer, PeerAsn, PeerRules, PrefixLimit,
+        Redistribute, Remote, Secret, SessionRules,
     },
 };
-
-/// RFC 4271 section 8 and IANA.
-const PORT: u16 = 179;
 
 /// What BGP needs to know of the rest of the file.
 #[derive(Clone, Copy)]
@@ -65,13 +62,15 @@ struct Context<'a> {
 }
 
 pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
+    let bgp = Bgp::read(section);
+    quic_ports(section, &bgp);
     let context = Context {
         policies: known.policies,
         vrfs: known.vrfs,
         prefix_sets: known.prefix_sets,
         hold_time: hold_time(section, Duration::from_secs(90)),
         connect_retry: Duration::from_secs(section.number("connect-retry", 1..=u16::MAX, 5).into()),
-        nonstop: section.or("nonstop", true),
+        nonstop: bgp.nonstop,
         damping: section.has("damping"),
         ourselves: paths::Ourselves {
             asn: known.asn,
@@ -88,17 +87,8 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         },
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
-    let (quic_port, quic_s2n_port) = quic_ports(section);
     Bgp {
-        as_sets: section.word("as-sets", AsSets::WORDS, AsSets::default()),
-        port: section.number("port", 1..=u16::MAX, PORT),
         listen: listen.into_iter().map(|at| at.value).collect(),
-        quic_port,
-        quic_s2n_port,
-        local_preference: section.or("local-preference", 100),
-        max_paths: section.number("max-paths", 1..=64, 1),
-        nonstop: context.nonstop,
-        nonstop_memory: section.number("nonstop-memory", Size::MIB..=Size::gib(64), Size::gib(1)),
         damping: section.section("damping", "[bgp.damping]").map(|section| damping::read(&section)),
         peers: peers(section, &context),
         networks: networks(section),
@@ -109,20 +99,17 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         bmp: monitor::bmp(section),
         cluster_id: section.optional::<RouterId>("cluster-id").map(|at| at.value),
         decision: DecisionRules::read(section),
-        consistency_check: section.or("consistency-check", false),
         confederation: context.ourselves.confederation,
+        ..bgp
     }
 }
 
 /// Each library has a socket of its own.
-fn quic_ports(section: &Section<'_>) -> (u16, Option<u16>) {
-    let quic = section.number("quic-port", 1..=u16::MAX, PORT);
-    let s2n = section.has("quic-s2n-port").then(|| section.number("quic-s2n-port", 1..=u16::MAX, u16::MAX));
-    if s2n == Some(quic) {
-        let problem = Problem::new(format!("UDP port {quic} is that of `quic` already"));
+fn quic_ports(section: &Section<'_>, bgp: &Bgp) {
+    if bgp.quic_s2n_port == Some(bgp.quic_port) {
+        let problem = Problem::new(format!("UDP port {} is that of `quic` already", bgp.quic_port));
         section.add("quic-s2n-port", problem.expected("another port"));
     }
-    (quic, s2n)
 }
 
 fn rib_policy(section: &Section<'_>, known: Known<'_>) -> Option<String> {
