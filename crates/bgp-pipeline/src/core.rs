@@ -5,7 +5,11 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use holdfast_bgp_wire::{attributes::community, update::AsSets};
+use holdfast_bgp_wire::{
+    Attributes,
+    attributes::community,
+    update::{AsSets, Rules},
+};
 use holdfast_origin_validation::Authorizations;
 use holdfast_policy::{Edits, Program, Verdict as PolicyVerdict};
 use holdfast_types::{Asn, Family, Prefix};
@@ -293,13 +297,12 @@ impl Core {
         accepts(program, &self.route(prefix, set).to(sender), &mut Edits::default())
     }
 
-    /// Whether a set has an AS_SET that its source takes no more (RFC 9774). What comes from now on is withdrawn as it is read.
+    /// Whether a set has an AS_SET that its source takes no more. What comes from now on is withdrawn as it is read.
     #[cold]
     pub(crate) fn refuses(&self, source: SourceId, set: SetId) -> bool {
         let [class, _] = self.sources.get(source).classes;
         let rules = self.classes.get(class).rules;
-        rules.is_some_and(|rules| rules.as_sets == AsSets::Reject)
-            && self.sets.attributes(set).as_path().has_set()
+        rules.is_some_and(|rules| refuses(&rules, self.sets.attributes(set)))
     }
 
     /// The path's set under its source's present class, and with what validation says of it now, with one more user; `None`
@@ -348,6 +351,11 @@ impl Core {
         let imported = self.imported(prefix, path).map(number);
         [RouteNumber::of(path), imported, imported.filter(|_| !path.is_suppressed())]
     }
+}
+
+/// Whether attributes have an AS_SET that these rules do not take (RFC 9774).
+pub(crate) fn refuses(rules: &Rules, attributes: Attributes<'_>) -> bool {
+    rules.as_sets == AsSets::Reject && attributes.as_path().has_set()
 }
 
 /// Asks a policy about a route; what it would change is left in `edits`.

@@ -22,7 +22,7 @@ use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use crate::{
     DropReason, PeerIndex, Pipeline,
     class::ClassId,
-    core::Core,
+    core::{Core, refuses},
     journal::format::Unreadable,
     next_hop::Gateway,
     orf,
@@ -285,38 +285,48 @@ fn read<'a>(
     let mut arrival = Arrival::default();
     match routes {
         Routes::Nlri(nlri) => {
-            let set = acquire(core, classic, attributes, classic_gateway(attributes, origin.facts), origin);
+            let set = acquire(
+                core,
+                (classic, &rules),
+                attributes,
+                classic_gateway(attributes, origin.facts),
+                origin,
+            );
             arrival.nlri = (nlri, set);
         }
         Routes::Reach(reach) => {
-            let set = acquire(core, multiprotocol, attributes, mp_gateway(reach, origin.facts), origin);
+            let set =
+                acquire(core, (multiprotocol, &rules), attributes, mp_gateway(reach, origin.facts), origin);
             arrival.reach = Some((reach, set));
         }
     }
     Ok((arrival, place))
 }
 
+/// The set with these attributes, with one more user. Those of a class that are stored are such as its rules take: nothing
+/// else is asked of them.
 fn acquire(
     core: &mut Core,
-    class: ClassId,
+    (class, rules): (ClassId, &Rules),
     attributes: &[u8],
     gateway: Option<Gateway>,
     origin: &mut Origin<'_>,
 ) -> Option<SetId> {
     let acquired = gateway.ok_or(DropReason::OwnNextHop).and_then(|gateway| {
         let hop = core.next_hops.acquire(gateway);
-        let owner = Owner::of(core.sources.get(origin.source).peer);
-        let set = core.acquire(owner, class, hop, attributes);
+        let set = match core.sets.find(class, hop, attributes) {
+            Ok(set) => Ok(Some(set)),
+            // The process before may have taken what this one does not.
+            Err(_) if refuses(rules, Attributes(attributes)) => Ok(None),
+            Err(absent) => {
+                let owner = Owner::of(core.sources.get(origin.source).peer);
+                core.add(owner, absent, attributes).map(Some).ok_or(DropReason::Full)
+            }
+        };
         core.next_hops.release(hop);
-        set.ok_or(DropReason::Full)
+        set
     });
-    let set = acquired.map_err(|reason| origin.drops.add(reason, Concerned::default())).ok()?;
-    // The process before may have taken what this one does not.
-    if core.refuses(origin.source, set) {
-        core.sets.release(set);
-        return None;
-    }
-    Some(set)
+    acquired.map_err(|reason| origin.drops.add(reason, Concerned::default())).ok().flatten()
 }
 
 /// A record in its parts, as sound as those of an UPDATE.

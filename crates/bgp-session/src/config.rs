@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_config::schema::{AddPath, SessionRules};
 use holdfast_types::{Asn, BgpRole, Family, RouterId};
 
 /// The session parameters of one peer. Plain data: checked by whoever reads the configuration; values
@@ -14,15 +15,9 @@ pub struct PeerConfig {
     pub router_id: RouterId,
     /// Which AS numbers the peer may have.
     pub peer_asn: PeerAsn,
-    /// Wait for the peer to connect; never dial. Default: false.
-    pub passive: bool,
     /// The hold time we propose, in seconds: 0 (no KEEPALIVEs, no hold timer) or at least 3; 1 and 2
     /// count as 3. Default: 90 (RFC 4271 section 10).
     pub hold_time: u16,
-    /// Time between two attempts to connect, and the longest a single one may take, before jitter; at
-    /// least one second. Default: 5 s. RFC 4271 suggests 120 s, which makes a restart needlessly slow;
-    /// attempts that fail after the connection are held back by `idle_hold`.
-    pub connect_retry: Duration,
     /// The families we want to exchange, each sent as a multiprotocol capability.
     pub families: Vec<Family>,
     /// Offer the extended message capability (RFC 8654). Default: true.
@@ -30,28 +25,10 @@ pub struct PeerConfig {
     /// Offer IPv6 next hops for IPv4 unicast (RFC 8950), which a session over IPv6 needs to carry
     /// IPv4. Ignored without that family. Default: false.
     pub extended_next_hop: bool,
-    /// What is done about restarts of either side (RFC 4724). Default: [`Graceful::Off`].
-    pub graceful_restart: Graceful,
-    /// With [`Graceful::Full`]: how long we need to come back, below 4096 s. Default: 120 s.
-    pub restart_time: Duration,
-    /// The longest that routes of a peer stay while it is away, and again that they wait for its End-of-RIB when it is
-    /// back. Default: 360 s.
-    pub stale_time: Duration,
-    /// How long routes of a peer may stay when its restart time is over, as the last resort; and ours there (RFC 9494).
-    /// Below 2^24 s. Default: zero, which leaves it out.
-    pub long_lived: Duration,
     /// We have restarted: the peer need not wait for our End-of-RIB. Default: false.
     pub restarting: bool,
     /// What we forwarded before a restart is forwarded still; after the first session it is in any case. Default: false.
     pub forwarding: bool,
-    /// Offer to receive several paths of a prefix, in all families (RFC 7911). Default: false.
-    pub receive_paths: bool,
-    /// Offer to send them. Default: false.
-    pub send_paths: bool,
-    /// Offer to be told by the peer which prefixes it wants, in all families (RFC 5291, RFC 5292). Default: false.
-    pub receive_orf: bool,
-    /// Offer to tell the peer. Default: false.
-    pub send_orf: bool,
     /// Send capabilities at all; without, the session is IPv4 unicast with two-octet AS numbers.
     /// Default: true. A peer that refuses them is tried without in any case (RFC 5492 section 3).
     pub capabilities: bool,
@@ -63,8 +40,10 @@ pub struct PeerConfig {
     pub send_hold: Option<Duration>,
     /// What we are to a peer of another AS (RFC 9234). Default: none.
     pub role: Option<BgpRole>,
-    /// With `role`: the peer has to say what it is to us. Default: false.
-    pub role_strict: bool,
+    /// What else an operator says of the session, as in the file.
+    pub rules: SessionRules,
+    /// Several paths of a prefix, in all families (RFC 7911), as in the file.
+    pub add_path: AddPath,
 }
 
 /// RFC 4271 section 6.2: a hold time of one or two seconds is refused.
@@ -77,27 +56,18 @@ impl PeerConfig {
             local_asn,
             router_id,
             peer_asn,
-            passive: false,
             hold_time: 90,
-            connect_retry: Duration::from_secs(5),
             families: vec![Family::IPV4_UNICAST],
             extended_message: true,
             extended_next_hop: false,
-            graceful_restart: Graceful::Off,
-            restart_time: Duration::from_secs(120),
-            stale_time: Duration::from_secs(360),
-            long_lived: Duration::ZERO,
             restarting: false,
             forwarding: false,
-            receive_paths: false,
-            send_paths: false,
-            receive_orf: false,
-            send_orf: false,
             capabilities: true,
             idle_hold: IdleHold::default(),
             send_hold: None,
             role: None,
-            role_strict: false,
+            rules: SessionRules::default(),
+            add_path: AddPath::default(),
         }
     }
 
@@ -108,17 +78,6 @@ impl PeerConfig {
             seconds => seconds.max(MIN_HOLD_TIME),
         }
     }
-}
-
-/// Our part in graceful restart (RFC 4724).
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Graceful {
-    /// End-of-RIB is sent, and asked for; nothing else.
-    Off,
-    /// Routes of a peer that restarts stay (section 4.2).
-    Helper,
-    /// And the peer is asked to do so for us (section 4.1).
-    Full,
 }
 
 /// Which AS numbers a peer may have.

@@ -69,12 +69,14 @@ extern crate self as holdfast_bgp_session;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use config::{Graceful, IdleHold, PeerAsn, PeerConfig};
+pub use holdfast_config::schema::{AddPath, GracefulRestart, Orf, SendPaths, SessionRules};
+
+pub use config::{IdleHold, PeerAsn, PeerConfig};
 pub use facts::{Counters, History, Messages, Noted, State};
 pub use frozen::{Frozen, ThawError, Unreadable};
 pub use input::{ConnId, Disposition, Input, StopReason};
 pub use limit::{Counted, Crossing, Level, LimitAction, LimitWatch, PrefixLimit};
-pub use negotiation::{GracefulRestart, Negotiated};
+pub use negotiation::{Negotiated, Restart};
 pub use output::{DownReason, Output, Role, SessionEvent};
 pub use peer::Peer;
 pub use timer::Timer;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use holdfast_bgp_wire::{
     Capability, GracefulFamily, LongLivedFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, OrfCapability,
 };
+use holdfast_config::schema::GracefulRestart;
 use holdfast_types::{Afi, Asn, BgpRole, Family, RouterId};
 
-use crate::{PeerConfig, config::Graceful};
+use crate::PeerConfig;
 
 /// What holds for a session once both OPENs are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Negotiated {
     /// It says where an answer begins and ends, and is told so (RFC 7313).
     pub enhanced_refresh: bool,
     /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
-    pub graceful_restart: Option<GracefulRestart>,
+    pub graceful_restart: Option<Restart>,
     /// Families of which the peer has us keep routes for so long as the last resort (RFC 9494); `None`: one of us does not
     /// know of that.
     pub long_lived: Option<Vec<LongLivedFamily>>,
@@ -59,7 +60,7 @@ pub struct Negotiated {
 
 /// The graceful restart capability of the peer (RFC 4724 section 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GracefulRestart {
+pub struct Restart {
     /// It has restarted: do not wait for its End-of-RIB before sending ours.
     pub restarting: bool,
     /// It keeps routes after a NOTIFICATION, too (RFC 8538).
@@ -174,7 +175,7 @@ impl<'a> Offer<'a> {
             enhanced_refresh: !self.plain && peer_has(Capability::EnhancedRouteRefresh),
             graceful_restart: graceful_restart(&open.capabilities),
             long_lived: self.is_long_lived().then(|| long_lived(&open.capabilities)).flatten(),
-            offered_retention: config.graceful_restart != Graceful::Off && !self.plain,
+            offered_retention: config.rules.graceful_restart != GracefulRestart::Off && !self.plain,
             offered_enhanced_refresh: !self.plain,
             orf_received,
             orf_sent,
@@ -221,11 +222,11 @@ impl<'a> Offer<'a> {
     fn graceful_restart(&self) -> Capability {
         let config = self.config;
         let entry = |family: &Family| GracefulFamily { family: *family, forwarding: config.forwarding };
-        let full = config.graceful_restart == Graceful::Full;
+        let full = config.rules.graceful_restart == GracefulRestart::Full;
         Capability::GracefulRestart {
             restarting: full && config.restarting,
-            notification: config.graceful_restart != Graceful::Off,
-            time: if full { config.restart_time.as_secs().min(4095) as u16 } else { 0 },
+            notification: config.rules.graceful_restart != GracefulRestart::Off,
+            time: if full { config.rules.restart_time.as_secs().min(4095) as u16 } else { 0 },
             families: if full { config.families.iter().map(entry).collect() } else { Vec::new() },
         }
     }
@@ -240,25 +241,27 @@ impl<'a> Offer<'a> {
         let mut said = said.peekable();
         match said.peek() {
             Some(_) => said.all(|role| BgpRole::from_octet(role) == Some(ours.opposite())),
-            None => !self.config.role_strict,
+            None => !self.config.rules.role_strict,
         }
     }
 
     fn is_long_lived(&self) -> bool {
         let config = self.config;
-        !self.plain && config.graceful_restart != Graceful::Off && !config.long_lived.is_zero()
+        !self.plain
+            && config.rules.graceful_restart != GracefulRestart::Off
+            && !config.rules.long_lived_stale_time.is_zero()
     }
 
     /// RFC 9494 section 4.1: without a family it asks for the routes of others that stay.
     fn long_lived(&self) -> Option<Capability> {
         const LONGEST: u64 = (1 << 24) - 1;
         let config = self.config;
-        let time = config.long_lived.as_secs().min(LONGEST) as u32;
+        let time = config.rules.long_lived_stale_time.as_secs().min(LONGEST) as u32;
         let entry =
             |family: &Family| LongLivedFamily { family: *family, forwarding: config.forwarding, time };
-        let families = match config.graceful_restart {
-            Graceful::Full => config.families.iter().map(entry).collect(),
-            Graceful::Off | Graceful::Helper => Vec::new(),
+        let families = match config.rules.graceful_restart {
+            GracefulRestart::Full => config.families.iter().map(entry).collect(),
+            GracefulRestart::Off | GracefulRestart::Helper => Vec::new(),
         };
         self.is_long_lived().then_some(Capability::LongLivedGracefulRestart(families))
     }
@@ -270,7 +273,8 @@ impl<'a> Offer<'a> {
     /// Send/Receive of the ADD-PATH capability (RFC 7911 section 4); 0: none.
     fn add_path(&self) -> u8 {
         let mode = |wanted, mode| if wanted && !self.plain { mode } else { 0 };
-        mode(self.config.receive_paths, add_path::RECEIVE) | mode(self.config.send_paths, add_path::SEND)
+        mode(self.config.add_path.receive, add_path::RECEIVE)
+            | mode(self.config.add_path.send.is_some(), add_path::SEND)
     }
 
     /// The families in which we offer one direction and the peer the other.
@@ -298,7 +302,7 @@ impl<'a> Offer<'a> {
     /// Send/Receive of the ORF capability (RFC 5291 section 5); 0: none.
     fn orf(&self) -> u8 {
         let mode = |wanted, mode| if wanted && !self.plain { mode } else { 0 };
-        mode(self.config.receive_orf, orf::RECEIVE) | mode(self.config.send_orf, orf::SEND)
+        mode(self.config.rules.orf.receives(), orf::RECEIVE) | mode(self.config.rules.orf.sends(), orf::SEND)
     }
 
     /// The families in which we offer one direction of the address prefix ORF and the peer the other.
@@ -368,9 +372,9 @@ fn long_lived(capabilities: &[Capability]) -> Option<Vec<LongLivedFamily>> {
 }
 
 /// RFC 4724 section 3: of several, the last counts.
-fn graceful_restart(capabilities: &[Capability]) -> Option<GracefulRestart> {
+fn graceful_restart(capabilities: &[Capability]) -> Option<Restart> {
     capabilities.iter().rev().find_map(|capability| match capability {
-        Capability::GracefulRestart { restarting, notification, time, families } => Some(GracefulRestart {
+        Capability::GracefulRestart { restarting, notification, time, families } => Some(Restart {
             restarting: *restarting,
             notification: *notification,
             time: Duration::from_secs((*time).into()),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_wire::{Capability, CeaseSubcode, MAX_LEN, MessageType, Notification};
+use holdfast_config::schema::SessionRules;
 use holdfast_types::Family;
 
 use crate::{
@@ -119,15 +120,13 @@ impl Peer {
         &self.config
     }
 
-    /// Takes what of another configuration no OPEN says; a session that is up stays. Whether we dial counts at once, the
-    /// time between attempts from the next one on, that for stale routes when the peer restarts next, and whether it has to say
-    /// its role with its next OPEN.
-    pub fn change_local(&mut self, other: &PeerConfig, now: Instant) {
-        let PeerConfig { passive, connect_retry, stale_time, role_strict, .. } = *other;
-        (self.config.passive, self.config.connect_retry) = (passive, connect_retry);
-        (self.config.stale_time, self.config.role_strict) = (stale_time, role_strict);
+    /// Takes the rules of another configuration, of which no OPEN says anything else; a session that is up stays. Whether
+    /// we dial counts at once, the time between attempts from the next one on, that for stale routes when the peer restarts
+    /// next, and whether it has to say its role with its next OPEN.
+    pub fn change_rules(&mut self, rules: SessionRules, now: Instant) {
+        self.config.rules = rules;
         let is_alone = self.connections.iter().all(Option::is_none);
-        if passive && is_alone {
+        if self.config.rules.passive && is_alone {
             self.timers.stop(Timer::ConnectRetry);
         } else if self.deadline(Timer::ConnectRetry).is_none() {
             self.heard(now);
@@ -242,7 +241,7 @@ impl Peer {
         if agreed.graceful_restart.is_some() && !self.refreshes.has_ended(family) {
             return self.out.log(SessionEvent::RefreshTooEarly(family));
         }
-        self.refreshes.begin(family, self.config.stale_time, now);
+        self.refreshes.begin(family, self.config.rules.stale_time, now);
         self.out.push(Output::MarkStale(family));
     }
 
@@ -291,7 +290,7 @@ impl Peer {
     fn dial(&mut self, now: Instant) {
         self.restart_connect_retry(now);
         let free = self.connections.iter().position(Option::is_none);
-        let Some(slot) = free.filter(|_| !self.config.passive) else { return };
+        let Some(slot) = free.filter(|_| !self.config.rules.passive) else { return };
         let (id, plain) = (self.next_dialled, self.plain);
         self.next_dialled = ConnId(id.0.wrapping_add(1)).max(ConnId::FIRST_DIALLED);
         self.connections[slot] = Some(Connection::dial(id, plain, &mut self.parts(now).1));
@@ -299,8 +298,8 @@ impl Peer {
 
     /// Until the next attempt, which also bounds the present one. A passive peer makes none.
     fn restart_connect_retry(&mut self, now: Instant) {
-        if !self.config.passive {
-            let after = self.jitter.apply(self.config.connect_retry.max(MIN_CONNECT_RETRY));
+        if !self.config.rules.passive {
+            let after = self.jitter.apply(self.config.rules.connect_retry.max(MIN_CONNECT_RETRY));
             self.timers.start(Timer::ConnectRetry, now, after);
         }
     }

@@ -9,9 +9,10 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_config::schema::GracefulRestart;
 use holdfast_types::Family;
 
-use crate::{DownReason, Negotiated, PeerConfig, config::Graceful};
+use crate::{DownReason, Negotiated, PeerConfig};
 
 /// The families of which routes stay.
 #[derive(Clone, Debug, Default)]
@@ -46,17 +47,17 @@ impl Retention {
     ) -> Vec<Family> {
         self.0.clear();
         let Some(theirs) = agreed.graceful_restart.as_ref() else { return Vec::new() };
-        if config.graceful_restart == Graceful::Off || !survives(agreed, reason) {
+        if config.rules.graceful_restart == GracefulRestart::Off || !survives(agreed, reason) {
             return Vec::new();
         }
         let kept = |family: &Family| {
             let long = agreed.long_lived.iter().flatten().find(|entry| entry.family == *family);
             let long = long.map_or(Duration::ZERO, |entry| Duration::from_secs(entry.time.into()));
-            let long_lived = long.min(config.long_lived);
+            let long_lived = long.min(config.rules.long_lived_stale_time);
             // RFC 9494 section 4.2: of a family that only the newer capability names, the restart time is zero.
             let named = theirs.families.iter().any(|entry| entry.family == *family);
             // RFC 8538 section 4.1: the stale timer bounds what the peer asks for.
-            let time = if named { theirs.time.min(config.stale_time) } else { Duration::ZERO };
+            let time = if named { theirs.time.min(config.rules.stale_time) } else { Duration::ZERO };
             let until = now.checked_add(time);
             (named || !long_lived.is_zero()).then_some(Kept { family: *family, until, long_lived })
         };

@@ -12,7 +12,7 @@ use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline as pipeline;
 use holdfast_bgp_session as session;
 use holdfast_bgp_wire::{OrfEntry, update::AsSets};
-use holdfast_config::schema::{self, GracefulRestart, LimitAction, Peer, PeerAsn, PrefixLimit, Remote};
+use holdfast_config::schema::{self, LimitAction, Peer, PeerAsn, PrefixLimit, Remote};
 use holdfast_damping::Parameters;
 use holdfast_policy::{Library, PolicySource, PrefixRange, Program};
 use holdfast_types::{Asn, HashKey, Prefix, RouterId};
@@ -303,27 +303,13 @@ impl Neighbor {
 
     /// What the session needs.
     pub(crate) fn session(&self, settings: &Settings) -> session::PeerConfig {
-        let Peer { rules, paths, add_path, .. } = &self.source;
         session::PeerConfig {
-            passive: self.source.passive,
             hold_time: u16::try_from(self.source.hold_time.as_secs()).unwrap_or(u16::MAX),
-            connect_retry: self.source.connect_retry.max(Duration::from_secs(1)),
             families: self.source.families.clone(),
             extended_next_hop: self.location.address().is_ipv6(),
-            graceful_restart: match rules.graceful_restart {
-                GracefulRestart::Off => session::Graceful::Off,
-                GracefulRestart::Helper => session::Graceful::Helper,
-                GracefulRestart::Full => session::Graceful::Full,
-            },
-            restart_time: rules.restart_time,
-            stale_time: rules.stale_time,
-            long_lived: rules.long_lived_stale_time,
-            receive_paths: add_path.receive,
-            send_paths: add_path.send.is_some(),
-            receive_orf: rules.orf.receives(),
-            send_orf: rules.orf.sends(),
-            role: paths.role,
-            role_strict: paths.role_strict,
+            role: self.source.paths.role,
+            rules: self.source.session.clone(),
+            add_path: self.source.add_path.clone(),
             ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
         }
     }

@@ -227,13 +227,13 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .map(|(_, reason)| reason.to_string())
             .unwrap_or_default(),
         ttl_security: source.rules.ttl_security,
-        passive: slot.session.config().passive,
+        passive: slot.session.config().rules.passive,
         last_read_milliseconds: connection.map_or(0, |connection| ago(connection.last_read)),
         last_write_milliseconds: connection.map_or(0, |connection| ago(connection.last_write)),
         in_listen_range: slot.dynamic,
         group: source.group.clone().unwrap_or_default(),
         paths: None,
-        options: source.paths.options(),
+        options: source.options(),
         refreshing: slot.session.refreshing().map(|family| family.to_string()).collect(),
         filters: filters(speaker, index),
         filter_entries_sent: negotiated

@@ -13,16 +13,19 @@ use crate::{
 };
 
 /// Makes a struct of keys. Of each: its name in the file, its field and type, how it is read ([`Flag`] and what follows it
-/// here), when a change takes effect, what it means.
+/// here), when a change takes effect, what it means. Behind `+` are fields that need more to be read, with what they are until
+/// then; they do not travel.
 macro_rules! keys {
     ($(#[$meta:meta])* pub struct $name:ident {
         $($key:literal $field:ident: $type:ty = $kind:expr, $effect:ident, $doc:literal;)*
+        $(+ $(#[$more_meta:meta])* $more:ident: $more_type:ty = $usual:expr;)*
     }) => {
         $(#[$meta])*
         #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
         #[serde(default)]
         pub struct $name {
             $(#[doc = concat!("`", $key, "`: ", $doc)] #[serde(rename = $key)] pub $field: $type,)*
+            $($(#[$more_meta])* #[serde(skip)] pub $more: $more_type,)*
         }
 
         impl $name {
@@ -36,13 +39,13 @@ macro_rules! keys {
 
             /// What a section says, with the defaults of what it does not say.
             pub(crate) fn read(section: &$crate::input::Section<'_>) -> Self {
-                Self { $($field: $kind.read(section, $key)),* }
+                Self { $($field: $kind.read(section, $key),)* $($more: $usual,)* }
             }
         }
 
         impl std::default::Default for $name {
             fn default() -> Self {
-                Self { $($field: $kind.value()),* }
+                Self { $($field: $kind.value(),)* $($more: $usual,)* }
             }
         }
     };
@@ -127,26 +130,32 @@ impl Flag {
     }
 }
 
-/// The same where another part of the file says what is the default; until then it is `false`.
-pub(crate) struct Inherited(pub(crate) &'static str);
+/// The same as the first where another part of the file says what is the default; until then it is that of the first.
+pub(crate) struct Inherited<K>(pub(crate) K, pub(crate) &'static str);
 
-impl Inherited {
-    pub(crate) const fn of(&self) -> Type {
-        Type::Bool
-    }
+macro_rules! inherited {
+    ($($kind:ty: $value:ty),*) => {$(
+        impl Inherited<$kind> {
+            pub(crate) const fn of(&self) -> Type {
+                self.0.of()
+            }
 
-    pub(crate) const fn default(&self) -> Default {
-        Default::Else(self.0)
-    }
+            pub(crate) const fn default(&self) -> Default {
+                Default::Else(self.1)
+            }
 
-    pub(crate) fn value(&self) -> bool {
-        false
-    }
+            pub(crate) fn value(&self) -> $value {
+                self.0.value()
+            }
 
-    pub(crate) fn read(&self, section: &Section<'_>, key: &'static str) -> bool {
-        section.or(key, false)
-    }
+            pub(crate) fn read(&self, section: &Section<'_>, key: &'static str) -> $value {
+                self.0.read(section, key)
+            }
+        }
+    )*};
 }
+
+inherited!(Flag: bool, Seconds: Duration);
 
 /// See [`number!`].
 pub(crate) struct Number {

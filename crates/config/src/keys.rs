@@ -1,13 +1,14 @@
-//! Every key of a configuration, one line each. Whoever adds a key adds its line here, and reads it in `read`:
-//! a key that is only in one of the two places is refused. [`Schema`](crate::Schema) adds what follows from which processes
-//! there are.
+//! Every key of a configuration, one line each. A key that needs nothing else of the file is said once, in `schema`
+//! ([`keys!`](crate::keyed)). Any other has its line here and is read in `read`: one that is only in one of the two places is
+//! refused. [`Schema`](crate::Schema) adds what follows from which processes there are.
 
 mod peer;
 pub(crate) mod types;
 
 pub(crate) use self::peer::{ADD_PATH, PEER};
 use self::types::*;
-use crate::schema::bgp::{Damping, DecisionRules};
+use crate::keyed::Word as _;
+use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, XrlRole};
 use crate::describe::{
     joined, key, table, tables,
     Default::{Else, Is, Required},
@@ -16,6 +17,7 @@ use crate::describe::{
     Type::{self, Asn, Bool, Either, Like, List, Moded, Name, Number, Templates, Text, Word},
 };
 
+pub(crate) const LEVEL: Type = Word(LogLevel::NAMES);
 const RANGE_OF_LENGTHS: Type = Either(&[Number(0, 128), Type::Table(&LENGTHS)]);
 const RANGE_OF_NUMBERS: Type = Either(&[U32, Type::Table(&RANGE)]);
 
@@ -57,7 +59,7 @@ static XRL_CLIENT: Table = Table {
     doc: "Somebody who may connect over TCP.",
     keys: &[
         key("name", NAME, Required, Reload, "a letter, then up to 63 letters, digits, `-`, `_`, `.`; unique; with the role `protocol` that of a `[[protocol]]`"),
-        key("role", Word(&["operator", "protocol"]), Is("\"operator\""), Reload, "what it may call"),
+        key("role", Word(XrlRole::NAMES), Is(XrlRole::DEFAULT), Reload, "what it may call"),
         key("key", Text("16 octets or more", "a secret of your own"), Else("this or `key-file`"), Reload, "what it has to know"),
         key("key-file", Text("path", "alice.key"), Else("this or `key`"), Reload, "a file with the key, in the directory of this file or below; white space at its ends does not count"),
     ],
@@ -74,10 +76,7 @@ static ROUTER: Table = Table {
 
 pub(crate) static LOG: Table = Table {
     doc: "How events are written, on standard error.",
-    keys: &[
-        key("format", Word(&["text", "json"]), Is("\"text\""), Reload, "`\"json\"`: one object a line"),
-        key("level", LEVEL, Is("\"info\""), Reload, "the least important that is written"),
-    ],
+    keys: Log::KEYS,
 };
 
 static METRICS: Table = Table {
@@ -92,46 +91,31 @@ static GLASS: Table = Table {
 
 static FEA: Table = Table {
     doc: "The forwarding engine abstraction.",
-    keys: &[
-        key("backend", Word(&["linux", "none"]), Is("\"linux\""), Reload, "`\"linux\"`: the kernel's tables; `\"none\"`: routes are selected and announced, and nothing is installed"),
-        key("keep-routes", Bool, Is("false"), Reload, "a router that stops leaves its routes in the kernel"),
-        key("table", Number(1, u32::MAX as u64), Is("254"), Reload, "number of the kernel's routing table; 254 is main"),
-    ],
+    keys: Fea::KEYS,
 };
 
 pub(crate) static RIB: Table = Table {
     doc: "The routing information base.",
-    keys: &[
-        key("enabled", Bool, Is("true"), Reload, "`false`: neither `rib` nor `fea` run; BGP selects and announces only, and every next hop counts as reachable"),
-        key("stale-time", SECONDS, Is("300"), Reload, "seconds that the routes of a protocol that died stay while it is not back"),
-        table("distance", &DISTANCES),
-    ],
+    keys: &RIB_ROWS,
 };
+static RIB_ROWS: [Key; Rib::KEYS.len() + OF_RIB.len()] = joined(&[Rib::KEYS, OF_RIB]);
+const OF_RIB: &[Key] = &[
+    table("distance", &DISTANCES),
+];
 
 static DISTANCES: Table = Table {
     doc: "Of several protocols with a route for one prefix the lowest wins; 255 means never used.",
-    keys: &[
-        key("connected", DISTANCE, Is("0"), Reload, "networks of our own addresses"),
-        key("static", DISTANCE, Is("1"), Reload, "static routes"),
-        key("ebgp", DISTANCE, Is("20"), Reload, "learned from another AS"),
-        key("ibgp", DISTANCE, Is("200"), Reload, "learned inside our AS"),
-    ],
+    keys: Distances::KEYS,
 };
 
 pub(crate) static SANDBOX: Table = Table {
     doc: "How far the router's processes are confined: see [sandbox](sandbox.md).",
-    keys: &[
-        key("mode", Word(&["enforce", "off"]), Is("\"enforce\""), Reload, "`\"enforce\"`: Landlock and seccomp, as far as the kernel has them; `\"off\"`: neither"),
-        key("first-user", Number(0, 0x7fff_0000), Is("60700"), Reload, "the first of the users that processes become when the router is started as root; 0: they keep the router's"),
-    ],
+    keys: Sandbox::KEYS,
 };
 
 pub(crate) static LIMITS: Table = Table {
     doc: "What a process may use; `[sandbox.limits.bgp]`, for one.",
-    keys: &[
-        key("memory", SIZE, Else("three quarters of the machine's, where a cgroup counts it"), Reload, "one that wants more dies, and is started again"),
-        key("cpu", Number(1, 100_000), Else("all"), Reload, "processor time in percent of one processor; only where a cgroup counts it"),
-    ],
+    keys: ProcessLimits::KEYS,
 };
 
 static TLS: Table = Table {
@@ -145,18 +129,15 @@ static TLS: Table = Table {
 
 static ADMISSION: Table = Table {
     doc: "What becomes of attempts to connect, before anything is kept of them (see [admission](admission.md)).",
-    keys: &[
-        key("retry", Word(&["under-load", "always", "never"]), Is("\"under-load\""), Reload, "when a source has to prove its address first (QUIC)"),
-        key("load-handshakes", Number(1, 16_384), Is("64"), Reload, "handshakes under way from which on there is load; up to `most-handshakes`"),
-        key("load-attempts", ATTEMPTS, Is("500"), Reload, "attempts in a second from which on there is load"),
-        table("unvalidated", &UNVALIDATED),
-        table("by-address", &BY_ADDRESS),
-        key("most-handshakes", Number(1, 16_384), Is("1024"), Reload, "handshakes under way at most"),
-        key("priority-alpn", List(&Text("name of a protocol", "qbgp")), Else("none"), Reload, "protocols (ALPN) that go first under load; 16 at most"),
-        key("log-per-second", Number(1, 1000), Is("5"), Reload, "lines in the log about refusals"),
-        tables("set", &ADMISSION_SET, "name"),
-    ],
+    keys: &ADMISSION_ROWS,
 };
+static ADMISSION_ROWS: [Key; Admission::KEYS.len() + OF_ADMISSION.len()] = joined(&[Admission::KEYS, OF_ADMISSION]);
+const OF_ADMISSION: &[Key] = &[
+    table("unvalidated", &UNVALIDATED),
+    table("by-address", &BY_ADDRESS),
+    key("priority-alpn", List(&Text("name of a protocol", "qbgp")), Else("none"), Reload, "protocols (ALPN) that go first under load; 16 at most"),
+    tables("set", &ADMISSION_SET, "name"),
+];
 
 static UNVALIDATED: Table = Table {
     doc: "Attempts that are looked at while nothing is proven of their address.",
@@ -246,20 +227,13 @@ static RPKI_CACHE: Table = Table {
 };
 
 static BGP: Table = Table { doc: "BGP; without this table no `bgp` process runs.", keys: &BGP_ROWS };
-static BGP_ROWS: [Key; OF_BGP.len() + DecisionRules::KEYS.len()] = joined(&[OF_BGP, DecisionRules::KEYS]);
+static BGP_ROWS: [Key; Bgp::KEYS.len() + OF_BGP.len() + DecisionRules::KEYS.len()] =
+    joined(&[Bgp::KEYS, OF_BGP, DecisionRules::KEYS]);
 
 const OF_BGP: &[Key] = &[
-    key("as-sets", Word(&["reject", "accept"]), Is("\"reject\""), Reload, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken"),
-    key("port", PORT, Is("179"), Reload, "where to listen"),
     key("listen", List(&ADDRESS), Else("all of both families"), Reload, "our addresses to listen on"),
-    key("quic-port", PORT, Is("179"), Reload, "where to listen for QUIC (UDP), if a peer has `\"quic\"` among its `transport`"),
-    key("quic-s2n-port", PORT, Else("none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own"),
     key("hold-time", SECONDS, Is("90"), Session, "seconds, 0 (no keepalives) or 3 and more; for peers without one of their own"),
     key("connect-retry", PORT, Is("5"), Reload, "seconds between attempts to connect; for peers without one of their own"),
-    key("local-preference", U32, Is("100"), Reload, "of routes that neither the peer nor a policy gives one"),
-    key("max-paths", Number(1, 64), Is("1"), Reload, "equally good paths used at once"),
-    key("nonstop", Bool, Is("true"), Reload, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out"),
-    key("nonstop-memory", SIZE, Is("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them"),
     table("damping", &DAMPING),
     tables("peer", &PEER, "name"),
     key("group", Templates(&PEER, "bgp.peer"), Else("none"), Reload, "what several peers have in common: those that name it as their `group` take from it what they do not say themselves; anything but `address`, `listen-range` and `group`"),
@@ -271,7 +245,6 @@ const OF_BGP: &[Key] = &[
     table("confederation", &CONFEDERATION),
     tables("mrt", &MRT, "file"),
     tables("bmp", &BMP, "name"),
-    key("consistency-check", Bool, Is("false"), Reload, "check in the running router that each stage hands on what belongs together (see [stages](stages.md#checking-a-running-router))"),
     key("rib-policy", POLICY, Else("all of them"), Reload, "policy for what the RIB, and so the kernel, is given of the best routes; it sets the tag, and with `med` the metric"),
 ];
 
@@ -285,13 +258,12 @@ static CONFEDERATION: Table = Table {
 
 static MRT: Table = Table {
     doc: "Dumps on disk (see [monitoring](monitoring.md)).",
-    keys: &[
-        key("what", Word(&["updates", "table"]), Is("\"updates\""), Reload, "`\"updates\"`: messages received and changes of state; `\"table\"`: all routes, as received"),
-        key("file", Text("absolute path", "/var/lib/holdfast/updates.%Y%m%d.%H%M%S.mrt"), Required, Reload, "in its last part, fields of the time (UTC): `%Y` `%m` `%d` `%H` `%M` `%S` `%s` `%%`; unique"),
-        key("interval", Number(1, 86_400), Is("900"), Reload, "seconds between tables, or until the next file"),
-        key("max-size", SIZE, Else("none"), Reload, "of a file of messages: then the next one begins"),
-    ],
+    keys: &MRT_ROWS,
 };
+static MRT_ROWS: [Key; Mrt::KEYS.len() + OF_MRT.len()] = joined(&[Mrt::KEYS, OF_MRT]);
+const OF_MRT: &[Key] = &[
+    key("file", Text("absolute path", "/var/lib/holdfast/updates.%Y%m%d.%H%M%S.mrt"), Required, Reload, "in its last part, fields of the time (UTC): `%Y` `%m` `%d` `%H` `%M` `%S` `%s` `%%`; unique"),
+];
 
 static BMP: Table = Table {
     doc: "A collector that is told by BMP (see [monitoring](monitoring.md)).",
@@ -299,7 +271,7 @@ static BMP: Table = Table {
         key("name", NAME, Required, Reload, "unique"),
         key("address", ADDRESS, Required, Reload, "where it listens; unique"),
         key("port", PORT, Is("11019"), Reload, "where it listens"),
-        key("send", List(&Word(&["pre-policy", "adj-rib-out", "loc-rib"])), Is("[\"pre-policy\"]"), Reload, "what peers send, before import policy; what they are told; the best routes"),
+        key("send", List(&Word(BmpTable::NAMES)), Is("[\"pre-policy\"]"), Reload, "what peers send, before import policy; what they are told; the best routes"),
         key("statistics", Number(0, 86_400), Is("60"), Reload, "seconds between statistics reports; 0: none"),
     ],
 };

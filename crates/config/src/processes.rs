@@ -139,7 +139,7 @@ impl Schema {
     fn of(all: &'static [ProcessKeys]) -> Self {
         let levels = all.iter().map(|process| {
             let doc = format!("of the process that {}", process.does);
-            describe::key(process.name, keys::types::LEVEL, Else("`level`"), Effect::Reload, doc.leak())
+            describe::key(process.name, keys::LEVEL, Else("`level`"), Effect::Reload, doc.leak())
         });
         // Nobody would start the keeper again when it has used up its memory.
         let limits = all.iter().skip(1).map(|process| describe::table(process.name, &keys::LIMITS));

@@ -25,10 +25,11 @@ use crate::{
     Config, Schema,
     files::Files,
     input::{At, Names, Problem, Report, Section},
+    keyed::Word as _,
     read::protocol::{Described, Surroundings},
     schema::{
-        Admission, Backend, Distances, Fea, Glass, Log, LogFormat, LogLevel, Metrics, ProcessLimits, Rib,
-        Router, Rpki, Sandbox, SandboxMode, Size, StaticRoute, StaticTarget,
+        Admission, Distances, Fea, Glass, Log, LogLevel, Metrics, ProcessLimits, Rib, Router, Rpki, Sandbox,
+        StaticRoute, StaticTarget,
     },
 };
 
@@ -47,12 +48,12 @@ pub(crate) fn config<'a>(
     root.pass(described.names.iter().cloned());
     let (policy, policies, prefix_sets) = policy::read(&root);
     let router = router(&root);
-    let log = root.section("log", "[log]").map_or(default_log(), |section| log(&section, schema));
+    let log = root.section("log", "[log]").map_or(Log::default(), |section| log(&section, schema));
     let metrics =
         root.section("metrics", "[metrics]").map(|section| Metrics { listen: listen(&section, 9179) });
     let glass = root.section("glass", "[glass]").map(|section| Glass { listen: listen(&section, 29184) });
-    let fea = root.section("fea", "[fea]").map_or(default_fea(), |section| fea(&section));
-    let rib = root.section("rib", "[rib]").map_or(default_rib(schema), |section| rib(&section, schema));
+    let fea = root.section("fea", "[fea]").map_or(Fea::default(), |section| Fea::read(&section));
+    let rib = rib(root.section("rib", "[rib]").as_ref(), schema);
     let mut sandbox =
         root.section("sandbox", "[sandbox]").map_or(Sandbox::default(), |section| sandbox(&section, schema));
     described.limit(&mut sandbox, schema);
@@ -133,33 +134,16 @@ fn usable(section: &Section<'_>, asn: &At<Asn>) {
     }
 }
 
-fn default_log() -> Log {
-    Log { format: LogFormat::Text, level: LogLevel::Info, processes: Vec::new() }
-}
-
 fn log(section: &Section<'_>, schema: Schema) -> Log {
-    use LogLevel::{Debug, Error, Info, Trace, Warn};
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let levels = [Error, Warn, Info, Debug, Trace].map(|level| (level.name(), level));
-    let default = default_log();
-    Log {
-        format: section.word("format", &formats, default.format),
-        level: section.word("level", &levels, default.level),
-        processes: section
-            .section("process", "[log.process]")
-            .map(|s| log_levels(&s, &levels, schema))
-            .unwrap_or_default(),
-    }
+    let levels = section.section("process", "[log.process]").map(|section| log_levels(&section, schema));
+    Log { processes: levels.unwrap_or_default(), ..Log::read(section) }
 }
 
-fn log_levels(
-    section: &Section<'_>,
-    levels: &[(&'static str, LogLevel)],
-    schema: Schema,
-) -> Vec<(&'static str, LogLevel)> {
+fn log_levels(section: &Section<'_>, schema: Schema) -> Vec<(&'static str, LogLevel)> {
     // What a key that is there does not say is never used.
-    let level =
-        |name: &'static str| section.has(name).then(|| (name, section.word(name, levels, LogLevel::Info)));
+    let level = |name: &'static str| {
+        section.has(name).then(|| (name, section.word(name, LogLevel::WORDS, LogLevel::default())))
+    };
     schema.processes().iter().copied().filter_map(level).collect()
 }
 
@@ -175,78 +159,32 @@ fn listen(section: &Section<'_>, port: u16) -> SocketAddr {
 /// RT_TABLE_MAIN.
 const MAIN: u32 = 254;
 
-fn default_fea() -> Fea {
-    Fea { backend: Backend::Linux, keep_routes: false, table: MAIN }
-}
-
-fn fea(section: &Section<'_>) -> Fea {
-    let backends = [Backend::Linux, Backend::None].map(|backend| (backend.name(), backend));
-    let default = default_fea();
-    Fea {
-        backend: section.word("backend", &backends, default.backend),
-        keep_routes: section.or("keep-routes", default.keep_routes),
-        table: section.number("table", 1..=u32::MAX, default.table),
-    }
-}
-
-fn default_rib(schema: Schema) -> Rib {
-    let processes = schema.routing().map(|(name, routing)| (name, routing.distance)).collect();
-    let distance = Distances { processes, ..Distances::default() };
-    Rib { enabled: true, stale_time: Duration::from_secs(300), distance }
-}
-
-fn rib(section: &Section<'_>, schema: Schema) -> Rib {
-    let default = default_rib(schema);
-    Rib {
-        enabled: section.or("enabled", default.enabled),
-        stale_time: section.optional::<u16>("stale-time").map_or(default.stale_time, seconds),
-        distance: section
-            .section("distance", "[rib.distance]")
-            .map_or(default.distance.clone(), |s| distances(&s, default.distance)),
-    }
+fn rib(section: Option<&Section<'_>>, schema: Schema) -> Rib {
+    let below = section.and_then(|section| section.section("distance", "[rib.distance]"));
+    let below = below.as_ref();
+    let distance = |name, usual| below.map_or(usual, |section| section.or(name, usual));
+    let processes =
+        schema.routing().map(|(name, routing)| (name, distance(name, routing.distance))).collect();
+    let distance = Distances { processes, ..below.map(Distances::read).unwrap_or_default() };
+    Rib { distance, ..section.map(Rib::read).unwrap_or_default() }
 }
 
 fn seconds(at: At<u16>) -> Duration {
     Duration::from_secs(at.value.into())
 }
 
-fn distances(section: &Section<'_>, default: Distances) -> Distances {
-    let of = |(name, distance)| (name, section.or(name, distance));
-    Distances {
-        processes: default.processes.into_iter().map(of).collect(),
-        connected: section.or("connected", default.connected),
-        static_: section.or("static", default.static_),
-        ebgp: section.or("ebgp", default.ebgp),
-        ibgp: section.or("ibgp", default.ibgp),
-    }
-}
-
 fn sandbox(section: &Section<'_>, schema: Schema) -> Sandbox {
-    /// Users of their own have numbers up to here, which leaves out what is special: nobody, and -1 in 16 and 32 bits.
-    const LAST: u32 = 0x7fff_0000;
-    let modes = [SandboxMode::Enforce, SandboxMode::Off].map(|mode| (mode.name(), mode));
-    let default = Sandbox::default();
-    Sandbox {
-        mode: section.word("mode", &modes, default.mode),
-        first_user: section.number("first-user", 0..=LAST, default.first_user),
-        limits: section.section("limits", "[sandbox.limits]").map_or(default.limits, |s| limits(&s, schema)),
-    }
+    let limits = section.section("limits", "[sandbox.limits]").map(|section| limits(&section, schema));
+    Sandbox { limits: limits.unwrap_or_default(), ..Sandbox::read(section) }
 }
 
 fn limits(section: &Section<'_>, schema: Schema) -> Vec<(&'static str, ProcessLimits)> {
     // The keeper has none.
     let limits = schema.processes().iter().skip(1).filter_map(|name| {
         let section = section.section(name, "[sandbox.limits] of a process")?;
-        Some((*name, process_limits(&section)))
+        Some((*name, ProcessLimits::read(&section)))
     });
     limits.collect()
-}
-
-fn process_limits(section: &Section<'_>) -> ProcessLimits {
-    /// Of 1000 processors.
-    const MOST: u32 = 100_000;
-    let cpu = section.has("cpu").then(|| section.number("cpu", 1..=MOST, MOST));
-    ProcessLimits { memory: section.optional::<Size>("memory").map(|at| at.value), cpu }
 }
 
 fn statics(root: &Section<'_>, rib_enabled: bool, vrfs: &Names<'_>) -> Vec<StaticRoute> {

@@ -18,7 +18,7 @@ pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry
 pub use self::monitor::{Bmp, BmpTable, Mrt, MrtKind};
 pub use self::peer::{
     AddPath, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
-    PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths,
+    PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths, SessionRules,
 };
 pub use self::process::{
     Log, LogFormat, LogLevel, ProcessLimits, ProcessSection, Sandbox, SandboxMode, Xrl, XrlClient, XrlRole,

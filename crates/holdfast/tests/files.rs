@@ -40,13 +40,13 @@ fn the_example_says_what_its_comments_say() {
     assert_eq!(transit.remote, Remote::Address("10.1.0.2".parse().expect("an address")));
     assert_eq!(transit.import.as_deref(), Some("from-transit"));
     assert_eq!(transit.md5.as_ref().map(Secret::expose), Some("secret"));
-    assert!(transit.rules.ttl_security && !transit.passive && transit.families.len() == 2);
+    assert!(transit.rules.ttl_security && !transit.session.passive && transit.families.len() == 2);
     assert_eq!(transit.hold_time.as_secs(), 90);
     let range = &bgp.peers[2];
     assert!(
         matches!((&range.remote, &range.asn), (Remote::Range(_), PeerAsn::OneOf(asns)) if asns.len() == 2)
     );
-    assert!(range.passive && range.rules.disabled, "a range only waits");
+    assert!(range.session.passive && range.rules.disabled, "a range only waits");
     assert!(transit.nonstop && !range.nonstop, "what [bgp] says, unless the peer has its own");
     assert_eq!(bgp.networks.len(), 1);
 }

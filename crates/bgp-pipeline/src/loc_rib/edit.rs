@@ -17,6 +17,15 @@ pub(super) enum Edit {
 }
 
 impl Edit {
+    /// Whether it says what is there already.
+    #[inline]
+    pub(super) fn repeats(self, path: Path) -> bool {
+        match self {
+            Self::Put(new) => new.source == path.source && path.is_repeated_by(new),
+            Self::Remove(_) | Self::Suppress(..) | Self::Visit => false,
+        }
+    }
+
     /// Whose path it concerns; `None`: all.
     pub(super) fn source(self) -> Option<SourceId> {
         match self {

@@ -44,7 +44,11 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
                 Edit::Remove(_) | Edit::Suppress(..) | Edit::Visit => None,
             },
             Some(word) => match PathLists::only(word) {
-                Some(only) if self.goes(only, edit) => self.delete(prefix, only, edit),
+                Some(only) if self.goes(only, edit) => self.delete(prefix, only),
+                Some(only) if edit.repeats(only) => {
+                    self.core.sets.release(only.set);
+                    Some(word)
+                }
                 Some(only) if edit.source().is_none_or(|source| source == only.source) => {
                     self.revise_only(prefix, only, edit)
                 }
@@ -98,23 +102,23 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         }
     }
 
-    /// Whether that is the path's end.
+    /// Whether that is the path's end, of which nobody is told but those to whom it was announced.
     #[inline]
     pub(super) fn goes(&self, path: Path, edit: Edit) -> bool {
         match edit {
             Edit::Put(_) | Edit::Suppress(..) => false,
             Edit::Remove(source) => path.source == source,
-            Edit::Visit => self.core.sources.get(path.source).drops(self.family, path),
+            Edit::Visit => {
+                let source = self.core.sources.get(path.source);
+                !source.is_alive() && source.drops(self.family, path)
+            }
         }
     }
 
     /// As short: the only path to the prefix goes.
     // Apart from its caller it costs a walk over a dead peer's routes 10 %.
     #[inline(always)]
-    pub(super) fn delete(&mut self, prefix: P, path: Path, edit: Edit) -> Option<u64> {
-        if matches!(edit, Edit::Visit) {
-            self.tell_swept(prefix.into(), path);
-        }
+    pub(super) fn delete(&mut self, prefix: P, path: Path) -> Option<u64> {
         self.core.sets.release(path.set);
         self.exchange(prefix.into(), path, Path::NONE);
         if path.is_best() {

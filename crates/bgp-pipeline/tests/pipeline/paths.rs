@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    DropReason, LocalAsnMode, NextHopMode, NextHopRule, OriginateAttributes, PathRules, PathState,
-    PeerConfig, PeerIndex, PeerKind, Pipeline, PrivateAsnRule, RibChanges, SpeakerConfig,
+    DropReason, FreezePlace, LocalAsnMode, NextHopMode, NextHopRule, OriginateAttributes, PathRules,
+    PathState, PeerConfig, PeerIndex, PeerKind, Pipeline, PrivateAsnRule, RibChanges, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     Attributes, Origin,
@@ -485,16 +485,32 @@ fn packets_to_a_blackholed_prefix_are_dropped_and_the_route_stays_inside() {
     );
 }
 
+/// ORIGIN, AS_PATH "65101 {65077}" and NEXT_HOP.
+const WITH_SET: [u8; 26] =
+    [0x40, 1, 1, 0, 0x40, 2, 12, 2, 1, 0, 0, 0xfe, 0x4d, 1, 1, 0, 0, 0xfe, 0x35, 0x40, 3, 4, 10, 0, 1, 2];
+
+#[test]
+fn as_sets_that_another_process_took_are_refused_however_they_come() {
+    let mut before = Scene::new(SpeakerConfig { as_sets: AsSets::Accept, ..always() }, vec![ebgp(1)]);
+    before.announce(1, &WITH_SET);
+    let mut records = Vec::new();
+    let mut sink = |_, record: &[u8]| records.push(record.to_vec());
+    before.pipeline.freeze_routes(FreezePlace::default(), 100, |_| true, &mut sink);
+    assert_eq!(records.len(), 1);
+    let mut after = Scene::new(always(), vec![ebgp(1)]);
+    let peer = after.sinks[0].0;
+    for _ in 0..2 {
+        after.pipeline.thaw_routes(peer, &records[0]).expect("a record");
+        assert_eq!(after.pipeline.table_size(Family::IPV4_UNICAST).0, 0);
+        after.announce(1, &WITH_SET);
+        assert_eq!(after.pipeline.table_size(Family::IPV4_UNICAST).0, 0);
+    }
+}
+
 #[test]
 fn as_sets_that_are_taken_no_more_are_withdrawn_also_where_they_come_again() {
-    // ORIGIN, AS_PATH "65101 {65077}" and NEXT_HOP.
-    let with_set = [
-        &[0x40, 1, 1, 0, 0x40, 2, 12, 2, 1, 0, 0, 0xfe, 0x4d, 1, 1, 0, 0, 0xfe, 0x35][..],
-        &[0x40, 3, 4, 10, 0, 1, 2],
-    ]
-    .concat();
     let mut scene = Scene::new(always(), vec![ebgp(1)]);
-    let set = announcement(&with_set, &[prefix(P)]);
+    let set = announcement(&WITH_SET, &[prefix(P)]);
     let plain = AttributesBuilder {
         as_path: vec![Asn(65101)],
         next_hop: Some(Ipv4Addr::new(10, 0, 1, 2)),

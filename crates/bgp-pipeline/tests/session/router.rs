@@ -14,7 +14,9 @@ use holdfast_bgp_pipeline::{
     CheckStage, Event, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths, SessionFacts,
     SpeakerConfig,
 };
-use holdfast_bgp_session::{ConnId, Disposition, Graceful, Input, Negotiated, Output, Peer, PeerAsn, State};
+use holdfast_bgp_session::{
+    AddPath, ConnId, Disposition, Input, Negotiated, Output, Peer, PeerAsn, SessionRules, State,
+};
 use holdfast_bgp_wire::{
     Capability, GracefulFamily, HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MessageType, Notification, Open,
     OrfMessage, RouteRefresh, UpdateEncoder, next_message,
@@ -423,12 +425,10 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         send_paths: SendPaths::All,
     });
     let config = holdfast_bgp_session::PeerConfig {
-        passive: true,
         families: Family::ALL.to_vec(),
         extended_next_hop: wild.v6_next_hops,
-        graceful_restart: Graceful::Helper,
-        receive_paths: true,
-        send_paths: true,
+        rules: SessionRules { passive: true, ..SessionRules::default() },
+        add_path: AddPath { receive: true, send: Some(holdfast_bgp_session::SendPaths::All) },
         ..holdfast_bgp_session::PeerConfig::new(OUR_AS, id(1), PeerAsn::Exact(asn))
     };
     let mut peer = Peer::new(config, number.into(), now);

@@ -81,7 +81,7 @@ impl Peer {
         self.history.established += 1;
         // What this session brings is forwarded when it is lost, too: the next OPEN says so (RFC 8538 section 4).
         self.config.forwarding = true;
-        let gone = self.retention.peer_is_back(&negotiated, self.config.stale_time, now);
+        let gone = self.retention.peer_is_back(&negotiated, self.config.rules.stale_time, now);
         self.out.push(Output::Established(id, Box::new(negotiated)));
         gone.into_iter().for_each(|family| self.out.push(Output::Forget(family)));
         self.out.log(SessionEvent::Established(role));

@@ -79,7 +79,7 @@ impl Peer {
     /// RFC 5492 section 3: the next OPEN goes without capabilities; if that one was refused too, with them
     /// again. Only IPv4 unicast works without, and no role can be told.
     fn change_capabilities(&mut self, refused: &Connection) {
-        let needed = self.config.role.is_some() && self.config.role_strict;
+        let needed = self.config.role.is_some() && self.config.rules.role_strict;
         if self.config.capabilities && !needed && self.config.families.contains(&Family::IPV4_UNICAST) {
             self.plain = !refused.plain;
             if self.plain {
@@ -147,7 +147,7 @@ impl Peer {
 
     fn pause_after(&mut self, failures: u32) -> Duration {
         let pause = self.jitter.apply(self.config.idle_hold.pause(failures));
-        if self.config.passive { pause / 2 } else { pause }
+        if self.config.rules.passive { pause / 2 } else { pause }
     }
 
     fn hold(&mut self, pause: Duration, now: Instant) {

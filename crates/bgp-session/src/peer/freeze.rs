@@ -54,7 +54,8 @@ impl Peer {
         let Frozen { id, role, plain, peer_open, .. } = frozen;
         let open = Open::parse(&peer_open).map_err(|_| ThawError::Changed)?;
         // A role that it has to say it says with its next OPEN.
-        let lenient = PeerConfig { role_strict: false, ..config.clone() };
+        let mut lenient = config.clone();
+        lenient.rules.role_strict = false;
         let mut negotiated = Offer::new(&lenient, plain).negotiate(open).map_err(|_| ThawError::Changed)?;
         // Whatever is configured now: the peer knows what the OPEN has said.
         negotiated.offered_retention = frozen.offered_retention;

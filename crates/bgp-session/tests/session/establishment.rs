@@ -2,18 +2,18 @@
 
 use std::{cell::Cell, time::Duration};
 
-use holdfast_bgp_session::{Input, Output, PeerAsn, PeerConfig, Role, State, Timer};
+use holdfast_bgp_session::{Input, Output, PeerAsn, PeerConfig, Role, SessionRules, State, Timer};
 use holdfast_bgp_wire::MessageType;
 use holdfast_types::Asn;
 
 use crate::tests::session::{
-    solo::{DIALLED, OUR_ASN, PEER_ASN, Solo, config, router_id},
+    solo::{DIALLED, OUR_ASN, PEER_ASN, Solo, config, config_of, passive, ruled},
     world::World,
 };
 
 /// AS 65001 with router 1, and AS 65002 with router 2.
 pub(crate) fn pair() -> [PeerConfig; 2] {
-    [config(), PeerConfig::new(PEER_ASN, router_id(2), PeerAsn::Exact(OUR_ASN))]
+    [config(), config_of(PEER_ASN, 2, OUR_ASN)]
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -71,15 +71,14 @@ fn when_both_have_the_same_router_id_the_connection_of_the_higher_as_is_kept() {
 #[test]
 fn a_passive_peer_never_dials_and_is_found() {
     let [a, b] = pair();
-    let world = World::up([a, PeerConfig { passive: true, ..b }]);
+    let world = World::up([a, ruled(b, passive)]);
     assert!(world.times(1, |output| matches!(output, Output::Connect(_))).is_empty());
     assert_eq!(world.live_wires(), 1);
 }
 
 #[test]
 fn two_passive_peers_wait_for_ever_without_a_timer() {
-    let passive = pair().map(|config| PeerConfig { passive: true, ..config });
-    let mut world = World::new(passive);
+    let mut world = World::new(pair().map(|config| ruled(config, passive)));
     world.input(0, Input::Start);
     world.input(1, Input::Start);
     world.run(secs(86_400));
@@ -142,7 +141,7 @@ fn a_hold_time_of_zero_on_one_side_stops_all_timers_of_both() {
 #[test]
 fn a_peer_that_refuses_connections_is_dialled_at_jittered_intervals_until_it_listens() {
     let [a, b] = pair();
-    let mut world = World::new([a, PeerConfig { passive: true, ..b }]);
+    let mut world = World::new([a, ruled(b, passive)]);
     world.deaf[1] = true;
     world.input(0, Input::Start);
     world.input(1, Input::Start);
@@ -159,7 +158,7 @@ fn a_peer_that_refuses_connections_is_dialled_at_jittered_intervals_until_it_lis
 #[test]
 fn a_sign_of_life_ends_the_wait_between_two_attempts_and_nothing_else() {
     let [a, b] = pair();
-    let mut world = World::new([a, PeerConfig { passive: true, ..b }]);
+    let mut world = World::new([a, ruled(b, passive)]);
     let dials = |world: &World| world.times(0, |output| matches!(output, Output::Connect(_))).len();
     world.input(0, Input::Heard);
     assert_eq!(dials(&world), 0, "it is stopped");
@@ -192,22 +191,22 @@ fn dialling_that_is_not_answered_is_given_up_and_begun_anew() {
 
 #[test]
 fn what_no_open_says_changes_while_the_session_is_up_and_while_it_waits() {
-    let other = |passive, seconds| PeerConfig { passive, connect_retry: secs(seconds), ..config() };
+    let other = |passive, seconds| SessionRules { passive, connect_retry: secs(seconds), ..config().rules };
     let mut solo = Solo::in_state(State::Established);
-    solo.peer.change_local(&other(true, 60), solo.now);
+    solo.peer.change_rules(other(true, 60), solo.now);
     assert_eq!((solo.peer.state(), solo.peer.poll_output()), (State::Established, None));
-    assert!(solo.peer.config().passive);
+    assert!(solo.peer.config().rules.passive);
 
     // Who waits, and may dial, does so at once; who may not any more stops waiting.
     let mut solo = Solo::in_state(State::Active);
-    solo.peer.change_local(&other(true, 60), solo.now);
+    solo.peer.change_rules(other(true, 60), solo.now);
     assert_eq!((solo.peer.poll_output(), solo.peer.deadline(Timer::ConnectRetry)), (None, None));
-    solo.peer.change_local(&other(false, 60), solo.now);
+    solo.peer.change_rules(other(false, 60), solo.now);
     assert_eq!(solo.peer.state(), State::Connect);
     assert!(solo.peer.deadline(Timer::ConnectRetry).is_some_and(|due| due - solo.now >= secs(45)));
 
     // A stopped one stays so.
-    let mut idle = Solo::new(other(true, 5));
-    idle.peer.change_local(&other(false, 5), idle.now);
+    let mut idle = Solo::new(PeerConfig { rules: other(true, 5), ..config() });
+    idle.peer.change_rules(other(false, 5), idle.now);
     assert_eq!((idle.peer.state(), idle.peer.poll_output()), (State::Idle, None));
 }

@@ -11,7 +11,7 @@ use holdfast_types::{Asn, Family};
 
 use crate::tests::session::{
     establishment::pair,
-    solo::{ACCEPTED, DIALLED, Solo, config, peer_open, sent_notification, sent_open},
+    solo::{ACCEPTED, DIALLED, Solo, config, passive, peer_open, ruled, sent_notification, sent_open},
     world::World,
 };
 
@@ -110,7 +110,7 @@ fn shutdown_tells_the_peer_why_and_lasts_until_start() {
 fn after_a_reset_both_are_back_within_seconds_whoever_dials() {
     for passive in [[false, false], [true, false], [false, true]] {
         let [mut a, mut b] = pair();
-        [a.passive, b.passive] = passive;
+        [a.rules.passive, b.rules.passive] = passive;
         let mut world = World::up([a, b]);
         let at = world.now;
         world.input(0, Input::Stop(StopReason::AdminReset(String::new())));
@@ -166,7 +166,7 @@ fn each_session_that_ends_by_what_the_peer_makes_us_keep_is_tried_after_a_longer
 #[test]
 fn attempts_that_keep_failing_are_held_back_longer_and_longer() {
     let [a, b] = pair();
-    let mut world = World::new([a, PeerConfig { passive: true, peer_asn: PeerAsn::Exact(Asn(7)), ..b }]);
+    let mut world = World::new([a, PeerConfig { peer_asn: PeerAsn::Exact(Asn(7)), ..ruled(b, passive) }]);
     world.input(0, Input::Start);
     world.input(1, Input::Start);
     world.run(secs(3600));
@@ -202,12 +202,18 @@ fn a_session_that_lasted_clears_the_count_of_failures_and_a_short_one_does_not()
 #[test]
 fn the_longest_pause_is_bounded_and_settings_of_zero_make_no_busy_loop() {
     let none = IdleHold { initial: Duration::ZERO, max: Duration::ZERO, forgiven_after: Duration::ZERO };
-    let mut solo = Solo::new(PeerConfig { idle_hold: none, connect_retry: Duration::ZERO, ..config() });
+    let mut solo = Solo::new(PeerConfig {
+        idle_hold: none,
+        ..ruled(config(), |rules| rules.connect_retry = Duration::ZERO)
+    });
     solo.feed(Input::Start);
     let dials = solo.pass(secs(60)).iter().filter(|output| matches!(output, Output::Connect(_))).count();
     assert!((59..=81).contains(&dials), "{dials}");
     let endless = IdleHold { initial: Duration::MAX, max: Duration::MAX, ..IdleHold::default() };
-    let mut solo = Solo::new(PeerConfig { idle_hold: endless, connect_retry: Duration::MAX, ..config() });
+    let mut solo = Solo::new(PeerConfig {
+        idle_hold: endless,
+        ..ruled(config(), |rules| rules.connect_retry = Duration::MAX)
+    });
     solo.advance_to(State::OpenConfirm);
     solo.feed(Input::Closed(DIALLED, None));
     assert_eq!(solo.peer.poll_timeout(), None, "after the end of time");

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_session::{
-    Disposition, Frozen, Graceful, Input, Messages, Output, Peer, PeerAsn, PeerConfig, Role, State,
-    StopReason, ThawError, Timer, Unreadable,
+    AddPath, Disposition, Frozen, GracefulRestart, Input, Messages, Orf, Output, Peer, PeerAsn, PeerConfig,
+    Role, SendPaths, State, StopReason, ThawError, Timer, Unreadable,
 };
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Open};
 use holdfast_types::{Asn, Family};
@@ -12,7 +12,7 @@ use proptest::{collection::vec, prelude::*};
 
 use crate::tests::session::{
     invariants::{Judge, Op, any_config, any_op},
-    solo::{DIALLED, PEER_ASN, Solo, config, peer_open},
+    solo::{DIALLED, PEER_ASN, Solo, config, passive, peer_open, ruled},
 };
 
 fn secs(seconds: u64) -> Duration {
@@ -122,7 +122,7 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
     let configured = PeerConfig {
         families: Family::ALL.to_vec(),
         extended_next_hop: true,
-        receive_paths: true,
+        add_path: AddPath { receive: true, send: None },
         peer_asn: PeerAsn::External,
         ..config()
     };
@@ -137,7 +137,7 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
         configured.clone(),
         // Proposals that come to the same: the peer's hold time is 90 s.
         PeerConfig { hold_time: 180, ..configured.clone() },
-        PeerConfig { passive: true, peer_asn: PeerAsn::Exact(PEER_ASN), ..configured.clone() },
+        PeerConfig { peer_asn: PeerAsn::Exact(PEER_ASN), ..ruled(configured.clone(), passive) },
     ];
     for same in same {
         assert!(thawed(&solo, same.clone(), secs(1)).is_ok(), "{same:?}");
@@ -150,8 +150,8 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
         PeerConfig { families: vec![Family::IPV4_UNICAST], ..configured.clone() },
         PeerConfig { extended_message: false, ..configured.clone() },
         PeerConfig { extended_next_hop: false, ..configured.clone() },
-        PeerConfig { receive_paths: false, ..configured.clone() },
-        PeerConfig { send_paths: true, ..configured.clone() },
+        PeerConfig { add_path: AddPath::default(), ..configured.clone() },
+        PeerConfig { add_path: AddPath { receive: true, send: Some(SendPaths::All) }, ..configured.clone() },
     ];
     for other in other {
         assert_eq!(thawed(&solo, other.clone(), secs(1)).err(), Some(ThawError::Changed), "{other:?}");
@@ -160,13 +160,14 @@ fn a_session_that_would_be_another_under_the_configuration_of_now_is_not_thawed(
 
 #[test]
 fn what_our_open_has_said_of_restarts_holds_whatever_is_configured_now() {
-    let mode = |graceful_restart| PeerConfig { graceful_restart, ..config() };
+    let mode = |graceful_restart| ruled(config(), |rules| rules.graceful_restart = graceful_restart);
     let offers = |solo: &Solo| solo.peer.negotiated().is_some_and(|negotiated| negotiated.offered_retention);
-    let solo = up(mode(Graceful::Off), &peer_open());
-    let helper = thawed(&solo, mode(Graceful::Helper), secs(1)).expect("the peer is asked for nothing");
+    let solo = up(mode(GracefulRestart::Off), &peer_open());
+    let helper =
+        thawed(&solo, mode(GracefulRestart::Helper), secs(1)).expect("the peer is asked for nothing");
     assert!(!offers(&helper), "the peer does not know");
-    let solo = up(mode(Graceful::Helper), &peer_open());
-    assert!(offers(&thawed(&solo, mode(Graceful::Off), secs(1)).expect("it has heard")));
+    let solo = up(mode(GracefulRestart::Helper), &peer_open());
+    assert!(offers(&thawed(&solo, mode(GracefulRestart::Off), secs(1)).expect("it has heard")));
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn a_session_of_the_form_before_goes_on_without_what_was_not_offered_then() {
         assert_eq!(Frozen::from_bytes(&before[..len]), Err(Unreadable::Malformed), "{len} octets");
     }
     // The peer has not agreed on filters with that OPEN, so they change nothing.
-    assert!(thaw(read(&before), PeerConfig { receive_orf: true, ..config() }).is_ok());
+    assert!(thaw(read(&before), ruled(config(), |rules| rules.orf = Orf::Receive)).is_ok());
 }
 
 /// Not those that let time pass, which is counted anew.

@@ -9,7 +9,7 @@ use holdfast_bgp_wire::{Capability, HEADER_LEN, MessageType, Notification, Open}
 use holdfast_types::Family;
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use crate::tests::session::solo::{Solo, config, graceful_open, peer_open, router_id, sent};
+use crate::tests::session::solo::{Solo, config, graceful_open, peer_open, router_id, ruled, sent};
 
 /// What may happen. An `Index` picks one of the connections.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub(crate) fn any_op() -> impl Strategy<Value = Op> {
 
 pub(crate) fn any_config() -> impl Strategy<Value = PeerConfig> {
     (any::<bool>(), prop_oneof![Just(0), Just(3), Just(90)], 1_u32..4).prop_map(|(passive, hold_time, id)| {
-        PeerConfig { passive, hold_time, router_id: router_id(id), ..config() }
+        PeerConfig { hold_time, router_id: router_id(id), ..ruled(config(), |rules| rules.passive = passive) }
     })
 }
 
@@ -226,7 +226,7 @@ impl Judge {
     fn see(&mut self, output: &Output) {
         match output {
             Output::Connect(id) => {
-                assert!(!self.solo.peer.config().passive, "a passive peer never dials");
+                assert!(!self.solo.peer.config().rules.passive, "a passive peer never dials");
                 let twice = self.known.insert(*id, Known { dialling: true, notified: false });
                 assert!(id.is_dialled() && twice.is_none());
             }
@@ -283,7 +283,7 @@ impl Judge {
         );
         assert_eq!(runs(Timer::Keepalive), in_session && timed);
         assert_eq!(runs(Timer::SendHold), state == State::Established && timed);
-        let dials = matches!(state, State::Connect | State::Active) && !peer.config().passive;
+        let dials = matches!(state, State::Connect | State::Active) && !peer.config().rules.passive;
         assert_eq!(runs(Timer::ConnectRetry), dials, "connect retry in {state}");
         assert!(!runs(Timer::IdleHold) || state == State::Idle);
     }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use holdfast_bgp_session::{Negotiated, Output, PeerAsn, PeerConfig, SessionEvent, State};
+use holdfast_bgp_session::{
+    AddPath, Negotiated, Output, PeerAsn, PeerConfig, SendPaths, SessionEvent, State,
+};
 use holdfast_bgp_wire::{Capability, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
 use holdfast_types::{Afi, Asn, BgpRole, Family};
 
 use crate::tests::session::solo::{
-    DIALLED, OUR_ASN, PEER_ASN, Solo, config, graceful_open, peer_open, router_id, sent_notification,
+    DIALLED, OUR_ASN, PEER_ASN, Solo, config, graceful_open, peer_open, router_id, ruled, sent_notification,
     sent_open,
 };
 
@@ -188,7 +190,8 @@ fn path_identifiers_need_one_who_sends_and_one_who_receives() {
         (true, true, &[(V4, 7)], &[], &[]),
     ];
     for (receive_paths, send_paths, theirs, received, sent) in rows {
-        let ours = PeerConfig { receive_paths, send_paths, ..both_families() };
+        let send = send_paths.then_some(SendPaths::All);
+        let ours = PeerConfig { add_path: AddPath { receive: receive_paths, send }, ..both_families() };
         let offer = [
             Capability::Multiprotocol(V4),
             Capability::Multiprotocol(V6),
@@ -197,7 +200,8 @@ fn path_identifiers_need_one_who_sends_and_one_who_receives() {
         let both = negotiated(ours, &with(&offer));
         assert_eq!((&*both.identifiers_received, &*both.identifiers_sent), (received, sent), "{theirs:?}");
     }
-    let mut solo = Solo::new(PeerConfig { receive_paths: true, ..both_families() });
+    let mut solo =
+        Solo::new(PeerConfig { add_path: AddPath { receive: true, send: None }, ..both_families() });
     solo.advance_to(State::Connect);
     let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
     let offered = open.capabilities.iter().find(|capability| matches!(capability, Capability::AddPath(_)));
@@ -224,7 +228,10 @@ fn everything_the_peer_said_is_kept_for_display() {
 /// RFC 9234 section 4.2.
 #[test]
 fn a_role_is_told_and_the_peers_has_to_fit() {
-    let ours = |role_strict| PeerConfig { role: Some(BgpRole::Provider), role_strict, ..config() };
+    let ours = |role_strict| PeerConfig {
+        role: Some(BgpRole::Provider),
+        ..ruled(config(), |rules| rules.role_strict = role_strict)
+    };
     let mut solo = Solo::new(ours(false));
     solo.advance_to(State::Connect);
     let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
@@ -261,7 +268,10 @@ fn a_role_is_told_and_the_peers_has_to_fit() {
 #[test]
 fn a_role_that_has_to_be_told_is_not_given_up_with_the_capabilities() {
     for (role_strict, plain) in [(false, true), (true, false)] {
-        let mut solo = Solo::new(PeerConfig { role: Some(BgpRole::Provider), role_strict, ..config() });
+        let mut solo = Solo::new(PeerConfig {
+            role: Some(BgpRole::Provider),
+            ..ruled(config(), |rules| rules.role_strict = role_strict)
+        });
         solo.advance_to(State::OpenSent);
         let outputs = solo.feed_notification(DIALLED, &Notification::unsupported_optional_parameter());
         let tried = outputs.contains(&Output::Log(SessionEvent::WithoutCapabilities));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use holdfast_bgp_session::{Input, Output, PeerConfig, SessionEvent, State};
+use holdfast_bgp_session::{Input, Orf, Output, PeerConfig, SessionEvent, State};
 use holdfast_bgp_wire::{Capability, Open, OrfCapability};
 use holdfast_types::Family;
 
-use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, config, graceful_open, peer_open};
+use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, config, graceful_open, peer_open, ruled};
 
 const V4: Family = Family::IPV4_UNICAST;
 const V6: Family = Family::IPV6_UNICAST;
@@ -54,7 +54,7 @@ fn without_the_capability_nothing_of_it_is_done() {
 #[test]
 fn a_refresh_that_does_not_end_is_not_waited_for_longer_than_for_end_of_rib() {
     let config = PeerConfig { send_hold: Some(Duration::ZERO), ..config() };
-    let longest = config.stale_time;
+    let longest = config.rules.stale_time;
     let mut solo = session(config, &with(peer_open(), Capability::EnhancedRouteRefresh));
     solo.feed(Input::BeginRefresh(V4));
     // The later beginning counts.
@@ -95,8 +95,8 @@ fn what_begins_before_end_of_rib_of_a_peer_that_sends_it_is_ignored() {
 
 #[test]
 fn filters_go_where_one_would_send_them_and_the_other_takes_them() {
-    let agreed = |(receive_orf, send_orf): (bool, bool), kind, mode| {
-        let config = PeerConfig { receive_orf, send_orf, families: vec![V4, V6], ..config() };
+    let agreed = |orf, kind, mode| {
+        let config = PeerConfig { families: vec![V4, V6], ..ruled(config(), |rules| rules.orf = orf) };
         let entry = OrfCapability { family: V4, kind, mode };
         let open = with(peer_open(), Capability::OutboundRouteFiltering(vec![entry]));
         let open = with(open, Capability::Multiprotocol(V6));
@@ -104,11 +104,11 @@ fn filters_go_where_one_would_send_them_and_the_other_takes_them() {
         let agreed = solo.peer.negotiated().expect("a session");
         (agreed.orf_received.clone(), agreed.orf_sent.clone())
     };
-    assert_eq!(agreed((true, true), 64, 3), (vec![V4], vec![V4]));
-    assert_eq!(agreed((true, true), 64, 2), (vec![V4], vec![]));
-    assert_eq!(agreed((true, true), 64, 1), (vec![], vec![V4]));
-    assert_eq!(agreed((true, false), 64, 3), (vec![V4], vec![]));
-    assert_eq!(agreed((false, true), 64, 3), (vec![], vec![V4]));
-    assert_eq!(agreed((false, false), 64, 3), (vec![], vec![]));
-    assert_eq!(agreed((true, true), 128, 3), (vec![], vec![]), "of another type");
+    assert_eq!(agreed(Orf::Both, 64, 3), (vec![V4], vec![V4]));
+    assert_eq!(agreed(Orf::Both, 64, 2), (vec![V4], vec![]));
+    assert_eq!(agreed(Orf::Both, 64, 1), (vec![], vec![V4]));
+    assert_eq!(agreed(Orf::Receive, 64, 3), (vec![V4], vec![]));
+    assert_eq!(agreed(Orf::Send, 64, 3), (vec![], vec![V4]));
+    assert_eq!(agreed(Orf::Off, 64, 3), (vec![], vec![]));
+    assert_eq!(agreed(Orf::Both, 128, 3), (vec![], vec![]), "of another type");
 }

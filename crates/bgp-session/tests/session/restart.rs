@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use holdfast_bgp_session::{DownReason, Graceful, Input, Output, PeerConfig, State, StopReason};
+use holdfast_bgp_session::{
+    DownReason, GracefulRestart, Input, Output, PeerConfig, SessionRules, State, StopReason,
+};
 use holdfast_bgp_wire::{Capability, CeaseSubcode, GracefulFamily, LongLivedFamily, Notification, Open};
 use holdfast_types::Family;
 
-use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, config, peer_open, sent_notification, sent_open};
+use crate::tests::session::solo::{
+    ACCEPTED, DIALLED, Solo, config, peer_open, ruled, sent_notification, sent_open,
+};
 
 const V4: Family = Family::IPV4_UNICAST;
 const TIME: Duration = Duration::from_secs(120);
@@ -25,7 +29,7 @@ fn open(notification: bool, forwarding: bool) -> Open {
 }
 
 fn helper(notification: bool) -> Solo {
-    let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Helper, ..config() });
+    let mut solo = Solo::new(ruled(config(), helping));
     solo.advance_to(State::OpenSent);
     solo.feed_open(DIALLED, &open(notification, true));
     solo.feed_keepalive(DIALLED);
@@ -57,6 +61,14 @@ fn back(solo: &mut Solo, open: &Open) -> Vec<Output> {
     outputs
 }
 
+fn helping(rules: &mut SessionRules) {
+    rules.graceful_restart = GracefulRestart::Helper;
+}
+
+fn full(rules: &mut SessionRules) {
+    rules.graceful_restart = GracefulRestart::Full;
+}
+
 #[test]
 fn routes_stay_for_the_restart_time() {
     let mut solo = helper(false);
@@ -71,7 +83,9 @@ fn where_both_know_of_it_they_stay_longer_as_the_last_resort() {
     let long = Duration::from_secs(600);
     for (ours, theirs, stays) in [(1000, 600, true), (600, 5000, true), (0, 600, false), (600, 0, false)] {
         let long_lived = Duration::from_secs(ours);
-        let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Helper, long_lived, ..config() });
+        let mut solo = Solo::new(ruled(config(), |rules| {
+            (rules.graceful_restart, rules.long_lived_stale_time) = (GracefulRestart::Helper, long_lived)
+        }));
         solo.advance_to(State::OpenSent);
         let mut open = open(false, true);
         let entry = LongLivedFamily { family: V4, forwarding: true, time: theirs };
@@ -171,8 +185,7 @@ fn without_a_part_in_it_nothing_stays() {
 
 #[test]
 fn who_restarts_says_so_until_it_is_over() {
-    let ours =
-        PeerConfig { graceful_restart: Graceful::Full, restarting: true, forwarding: true, ..config() };
+    let ours = PeerConfig { restarting: true, forwarding: true, ..ruled(config(), full) };
     let mut solo = Solo::new(ours);
     solo.feed(Input::Start);
     let said = |restarting| Capability::GracefulRestart {
@@ -189,7 +202,7 @@ fn who_restarts_says_so_until_it_is_over() {
 
 #[test]
 fn what_was_forwarded_in_a_session_is_forwarded_when_it_is_back() {
-    let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Full, ..config() });
+    let mut solo = Solo::new(ruled(config(), full));
     solo.advance_to(State::OpenSent);
     let forwards = |solo: &Solo| {
         solo.peer.offered().iter().any(|capability| match capability {
@@ -207,7 +220,9 @@ fn what_was_forwarded_in_a_session_is_forwarded_when_it_is_back() {
 #[test]
 fn the_stale_timer_bounds_what_the_peer_asks_for() {
     let stale_time = TIME / 2;
-    let mut solo = Solo::new(PeerConfig { graceful_restart: Graceful::Helper, stale_time, ..config() });
+    let mut solo = Solo::new(ruled(config(), |rules| {
+        (rules.graceful_restart, rules.stale_time) = (GracefulRestart::Helper, stale_time)
+    }));
     solo.advance_to(State::OpenSent);
     solo.feed_open(DIALLED, &open(false, true));
     solo.feed_keepalive(DIALLED);

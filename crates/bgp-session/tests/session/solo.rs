@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_bgp_session::{ConnId, Disposition, Input, Output, Peer, PeerAsn, PeerConfig, State, Timer};
+use holdfast_bgp_session::{
+    ConnId, Disposition, GracefulRestart, Input, Output, Peer, PeerAsn, PeerConfig, SessionRules, State,
+    Timer,
+};
 use holdfast_bgp_wire::{
     Capability, GracefulFamily, HEADER_LEN, MAX_LEN, MessageType, Notification, Open, next_message,
 };
@@ -22,7 +25,23 @@ pub(crate) fn router_id(bits: u32) -> RouterId {
 
 /// AS 65001, router 0.0.0.1, for a peer of AS 65002.
 pub(crate) fn config() -> PeerConfig {
-    PeerConfig::new(OUR_ASN, router_id(1), PeerAsn::Exact(PEER_ASN))
+    config_of(OUR_ASN, 1, PEER_ASN)
+}
+
+/// A router that does nothing about restarts.
+pub(crate) fn config_of(asn: Asn, router: u32, peer: Asn) -> PeerConfig {
+    let config = PeerConfig::new(asn, router_id(router), PeerAsn::Exact(peer));
+    ruled(config, |rules| rules.graceful_restart = GracefulRestart::Off)
+}
+
+/// The same with other rules.
+pub(crate) fn ruled(mut config: PeerConfig, rule: impl FnOnce(&mut SessionRules)) -> PeerConfig {
+    rule(&mut config.rules);
+    config
+}
+
+pub(crate) fn passive(rules: &mut SessionRules) {
+    rules.passive = true;
 }
 
 /// What the peer's OPEN says: AS 65002, router 0.0.0.2, IPv4 unicast.
@@ -58,7 +77,7 @@ impl Solo {
 
     /// A peer in this state, on [`DIALLED`] where there is a connection; in Active as a passive one is.
     pub(crate) fn in_state(state: State) -> Self {
-        let mut solo = Self::new(PeerConfig { passive: state == State::Active, ..config() });
+        let mut solo = Self::new(ruled(config(), |rules| rules.passive = state == State::Active));
         solo.advance_to(state);
         solo
     }

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use holdfast_api::bgp::v1 as api;
 use holdfast_config::schema::{
     AddPath, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
-    PeerRules, PrefixLimit, PrivateAsnRule, Remote, SendPaths, Size, Trust,
+    PeerRules, PrefixLimit, PrivateAsnRule, Remote, SendPaths, SessionRules, Size, Trust,
 };
 use holdfast_policy::AsnRange;
 use holdfast_types::{Asn, BgpRole, Prefix};
@@ -22,7 +22,6 @@ pub(super) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
         remote: remote(old).ok_or_else(|| bad("address of peer", &old.name))?,
         local_address: address(&old.local_address),
         asn: asn(old).ok_or_else(|| bad("AS numbers of", &old.name))?,
-        passive: old.passive || old.is_range,
         families: old.families.iter().filter_map(|name| name.parse().ok()).collect(),
         import: some(&old.import),
         export: some(&old.export),
@@ -30,10 +29,10 @@ pub(super) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
         trust: Trust::default(),
         md5: None,
         hold_time: seconds(old.hold_time),
-        connect_retry: seconds(old.connect_retry_seconds),
         next_hop_ipv4: <[u8; 4]>::try_from(old.next_hop_v4.as_slice()).ok().map(Into::into),
         next_hop_ipv6: <[u8; 16]>::try_from(old.next_hop_v6.as_slice()).ok().map(Into::into),
         paths: paths(old)?,
+        session: session(old),
         rules: rules(old),
         add_path: AddPath {
             receive: old.receive_paths,
@@ -86,10 +85,13 @@ fn asn(old: &api::Peer) -> Option<PeerAsn> {
     }
 }
 
-fn rules(old: &api::Peer) -> PeerRules {
-    PeerRules {
-        description: some(&old.description),
-        ttl_security: old.ttl_security,
+fn session(old: &api::Peer) -> SessionRules {
+    // Newer keys are not said.
+    let role_strict = old.paths.is_some_and(|rules| rules.role_strict);
+    let usual = SessionRules { role_strict, ..SessionRules::default() };
+    SessionRules {
+        passive: old.passive || old.is_range,
+        connect_retry: seconds(old.connect_retry_seconds),
         graceful_restart: match old.graceful_restart.as_str() {
             "helper" => GracefulRestart::Helper,
             "full" => GracefulRestart::Full,
@@ -98,17 +100,25 @@ fn rules(old: &api::Peer) -> PeerRules {
         restart_time: seconds(old.restart_seconds),
         long_lived_stale_time: seconds(old.long_lived_stale_seconds),
         stale_time: seconds(old.stale_seconds),
-        // There, 0 is any number.
-        max_octets: Size::of_octets(if old.max_octets == 0 { u64::MAX } else { old.max_octets }),
-        max_cost: u8::try_from(old.max_cost).ok().filter(|percent| *percent > 0),
-        disabled: old.disabled,
-        shutdown_text: some(&old.shutdown_text),
         orf: match old.orf.as_str() {
             "receive" => Orf::Receive,
             "send" => Orf::Send,
             "both" => Orf::Both,
             _ => Orf::Off,
         },
+        ..usual
+    }
+}
+
+fn rules(old: &api::Peer) -> PeerRules {
+    PeerRules {
+        description: some(&old.description),
+        ttl_security: old.ttl_security,
+        // There, 0 is any number.
+        max_octets: Size::of_octets(if old.max_octets == 0 { u64::MAX } else { old.max_octets }),
+        max_cost: u8::try_from(old.max_cost).ok().filter(|percent| *percent > 0),
+        disabled: old.disabled,
+        shutdown_text: some(&old.shutdown_text),
         ..PeerRules::default()
     }
 }
@@ -142,8 +152,9 @@ fn paths(old: &api::Peer) -> Result<PathRules, XrlError> {
         Some(None) => return Err(bad("role of", &old.name)),
         known => known.flatten(),
     };
+    // Newer keys are not said.
+    let usual = PathRules { enforce_first_as: old.enforce_first_as, ..PathRules::default() };
     Ok(PathRules {
-        enforce_first_as: old.enforce_first_as,
         next_hop: match rules.next_hop() {
             api::NextHopRule::Auto => NextHopRule::Auto,
             api::NextHopRule::Ourselves => NextHopRule::Ourselves,
@@ -167,12 +178,12 @@ fn paths(old: &api::Peer) -> Result<PathRules, XrlError> {
         },
         as_override: rules.as_override,
         role,
-        role_strict: rules.role_strict,
         graceful_shutdown: rules.graceful_shutdown,
         blackhole: rules.blackhole,
         default_originate: old.default_originate,
         origin_validation: !rules.unvalidated,
         accept_validity: rules.accept_validity,
         announce_validity: rules.announce_validity,
+        ..usual
     })
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use holdfast_bgp_session as session;
+use holdfast_config::schema::GracefulRestart;
 use tracing::info;
 
 use super::{Sessions, slot::Slot};
@@ -43,7 +44,7 @@ impl Sessions {
     /// What a new session of a peer begins with.
     pub(crate) fn session_config(&self, neighbor: &Neighbor, settings: &Settings) -> session::PeerConfig {
         let config = neighbor.session(settings);
-        let helped = config.graceful_restart == session::Graceful::Full;
+        let helped = config.rules.graceful_restart == GracefulRestart::Full;
         session::PeerConfig {
             restarting: helped && self.next_look.is_some(),
             forwarding: self.routes_kept,

@@ -66,7 +66,7 @@ impl Speaker {
         let Some(slot) = self.sessions.slot_mut(index) else { return };
         let before = std::mem::replace(&mut slot.neighbor, neighbor);
         let asn = slot.session.negotiated().map(|negotiated| negotiated.asn);
-        slot.session.change_local(&slot.neighbor.session(&self.settings), now);
+        slot.session.change_rules(slot.neighbor.source.session.clone(), now);
         if let Some((id, _)) = slot.session.connection()
             && let Some((slot, connection)) = self.sessions.both_mut((index, id))
             && !slot.neighbor.source.nonstop

@@ -97,7 +97,7 @@ async fn what_the_door_has_not_taken_holds_background_work_up() {
 /// A peer that we connect to, and the attempt.
 fn connecting(scene: &mut Scene) -> Key {
     let mut source = scene.slot().neighbor.source.clone();
-    source.passive = false;
+    source.session.passive = false;
     let location = Location::Address(Ipv4Addr::new(10, 0, 0, 3).into());
     let neighbor = Neighbor { name: "active".into(), source, ..scene.range.at(location) };
     scene.speaker.add_peer(neighbor, false, 3, scene.now);

@@ -27,8 +27,8 @@ fn restarted(mode: GracefulRestart) -> Scene {
     };
     let configured = scene.slot().neighbor.clone();
     let mut source = configured.source;
-    source.rules.graceful_restart = mode;
-    source.rules.restart_time = Duration::from_secs(120);
+    source.session.graceful_restart = mode;
+    source.session.restart_time = Duration::from_secs(120);
     let neighbor = super::as_told(&source);
     scene.speaker = Speaker::new(settings, Pipeline::new(speaker), super::stopped(), scene.now);
     scene.speaker.sessions.set_routes_kept(true);

@@ -9,11 +9,11 @@ use crate::{
         Key, Table,
         Type::{Asn, Bool, Either, List, Name, Number, Text, Word},
     },
-    schema::peer::{AddPath, PathRules, PeerRules},
+    schema::peer::{AddPath, PathRules, PeerRules, SessionRules},
 };
 
-const KEYS: usize = OWN.len() + PeerRules::KEYS.len() + PathRules::KEYS.len();
-static ROWS: [Key; KEYS] = joined(&[OWN, PeerRules::KEYS, PathRules::KEYS]);
+const KEYS: usize = OWN.len() + SessionRules::KEYS.len() + PeerRules::KEYS.len() + PathRules::KEYS.len();
+static ROWS: [Key; KEYS] = joined(&[OWN, SessionRules::KEYS, PeerRules::KEYS, PathRules::KEYS]);
 
 pub(crate) static PEER: Table = Table { doc: "A BGP neighbour, or a range of them.", keys: &ROWS };
 
@@ -43,7 +43,6 @@ const OWN: &[Key] = &[
     key("listen-range", PREFIX, Else("this, `address` or `interface`"), Session, "from which any number of neighbours (at most 4096) may connect to us"),
     key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`, or an `interface` without `address`"),
     key("local-address", ADDRESS, Else("the kernel's choice"), Session, "our end of the session, of the neighbour's family"),
-    key("passive", Bool, Is("false"), Reload, "wait for the neighbour to connect; always so with a `listen-range`"),
     key("families", List(&FAMILY), Else("the one of the neighbour's address; both with `interface`"), Session, "offered to the neighbour"),
     key("next-hop-ipv4", Text("IPv4 address", "10.0.0.1"), Else("none (see [bgp](bgp.md))"), Reload, "our next hop for IPv4 prefixes where the session runs over IPv6"),
     key("next-hop-ipv6", Text("IPv6 address", "2001:db8::1"), Else("none"), Reload, "our next hop for IPv6 prefixes where the session runs over IPv4"),
@@ -60,7 +59,6 @@ const OWN: &[Key] = &[
     key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),
     tables("limit", &LIMIT, "family"),
     key("hold-time", SECONDS, Else("that of `[bgp]`"), Session, "seconds, 0 or 3 and more; the lower of both sides' counts"),
-    key("connect-retry", PORT, Else("that of `[bgp]`"), Reload, "seconds between attempts to connect"),
     key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
     key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
     table("add-path", &ADD_PATH),

@@ -16,7 +16,6 @@ pub(crate) const NAME: Type = Text("name", "transit-1");
 pub(crate) const POLICY: Type = Name("policy", &["accept-all", "reject-all"]);
 pub(crate) const FAMILY: Type = Word(&["ipv4-unicast", "ipv6-unicast"]);
 pub(crate) const ORIGIN: Type = Word(&["igp", "egp", "incomplete"]);
-pub(crate) const LEVEL: Type = Word(&["error", "warn", "info", "debug", "trace"]);
 pub(crate) const OUTCOME: Type = Word(&["accept", "reject", "next"]);
 pub(crate) const ASN_OR_RANGE: Type = Either(&[Asn, Text("range", "64512-65534")]);
 pub(crate) const PIN: Type = Text("fingerprint", "2b:05:…");

@@ -4,30 +4,21 @@ use holdfast_types::Prefix;
 
 use crate::{
     input::{Names, Problem, Section},
-    schema::{Admission, AdmissionSet, Rate, Retry},
+    schema::{Admission, AdmissionSet, Rate},
 };
 
-/// More attempts in a second come through no socket.
-const MOST_ATTEMPTS: u32 = 10_000_000;
-/// Handshakes that there are descriptors and memory for, at each listener: one over TLS is a connection of the kernel's.
-const MOST_HANDSHAKES: u32 = 16_384;
 /// Names of protocols that each attempt is compared with.
 const MOST_ALPN: usize = 16;
 
 pub(super) fn read(section: &Section<'_>) -> Admission {
-    let default = Admission::default();
-    let words = [("under-load", Retry::UnderLoad), ("always", Retry::Always), ("never", Retry::Never)];
-    let rate = |key, name, default: Rate| section.section(key, name).map_or(default, |s| rate(&s, default));
+    let usual = Admission::default();
+    let rate = |key, name, usual: Rate| section.section(key, name).map_or(usual, |s| rate(&s, usual));
     let admission = Admission {
-        retry: section.word("retry", &words, default.retry),
-        load_handshakes: section.number("load-handshakes", 1..=MOST_HANDSHAKES, default.load_handshakes),
-        load_attempts: section.number("load-attempts", 1..=MOST_ATTEMPTS, default.load_attempts),
-        unvalidated: rate("unvalidated", "[admission.unvalidated]", default.unvalidated),
-        by_address: rate("by-address", "[admission.by-address]", default.by_address),
-        most_handshakes: section.number("most-handshakes", 1..=MOST_HANDSHAKES, default.most_handshakes),
+        unvalidated: rate("unvalidated", "[admission.unvalidated]", usual.unvalidated),
+        by_address: rate("by-address", "[admission.by-address]", usual.by_address),
         priority_alpn: priority_alpn(section),
-        log_per_second: section.number("log-per-second", 1..=1000, default.log_per_second),
         sets: sets(section),
+        ..Admission::read(section)
     };
     if admission.load_handshakes > admission.most_handshakes {
         let key = if section.has("load-handshakes") { "load-handshakes" } else { "most-handshakes" };
@@ -39,6 +30,9 @@ pub(super) fn read(section: &Section<'_>) -> Admission {
     }
     admission
 }
+
+/// More attempts in a second come through no socket.
+const MOST_ATTEMPTS: u32 = 10_000_000;
 
 fn rate(section: &Section<'_>, default: Rate) -> Rate {
     Rate {

@@ -18,13 +18,10 @@ use crate::{
     input::{At, Names, Problem, Section, Value},
     keyed::Word,
     schema::{
-        AddPath, Aggregate, AsSets, Bgp, DecisionRules, LimitAction, Peer, PeerAsn, PeerRules, PrefixLimit,
-        Redistribute, Remote, Secret, Size,
+        AddPath, Aggregate, Bgp, DecisionRules, LimitAction, Orf, Peer, PeerAsn, PeerRules, PrefixLimit,
+        Redistribute, Remote, Secret, SessionRules,
     },
 };
-
-/// RFC 4271 section 8 and IANA.
-const PORT: u16 = 179;
 
 /// What BGP needs to know of the rest of the file.
 #[derive(Clone, Copy)]
@@ -65,13 +62,15 @@ struct Context<'a> {
 }
 
 pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
+    let bgp = Bgp::read(section);
+    quic_ports(section, &bgp);
     let context = Context {
         policies: known.policies,
         vrfs: known.vrfs,
         prefix_sets: known.prefix_sets,
         hold_time: hold_time(section, Duration::from_secs(90)),
-        connect_retry: connect_retry(section, Duration::from_secs(5)),
-        nonstop: section.or("nonstop", true),
+        connect_retry: Duration::from_secs(section.number("connect-retry", 1..=u16::MAX, 5).into()),
+        nonstop: bgp.nonstop,
         damping: section.has("damping"),
         ourselves: paths::Ourselves {
             asn: known.asn,
@@ -88,17 +87,8 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         },
     };
     let listen = section.list::<IpAddr>("listen").unwrap_or_default();
-    let (quic_port, quic_s2n_port) = quic_ports(section);
     Bgp {
-        as_sets: section.word("as-sets", AsSets::WORDS, AsSets::default()),
-        port: section.number("port", 1..=u16::MAX, PORT),
         listen: listen.into_iter().map(|at| at.value).collect(),
-        quic_port,
-        quic_s2n_port,
-        local_preference: section.or("local-preference", 100),
-        max_paths: section.number("max-paths", 1..=64, 1),
-        nonstop: context.nonstop,
-        nonstop_memory: section.number("nonstop-memory", Size::MIB..=Size::gib(64), Size::gib(1)),
         damping: section.section("damping", "[bgp.damping]").map(|section| damping::read(&section)),
         peers: peers(section, &context),
         networks: networks(section),
@@ -109,20 +99,17 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         bmp: monitor::bmp(section),
         cluster_id: section.optional::<RouterId>("cluster-id").map(|at| at.value),
         decision: DecisionRules::read(section),
-        consistency_check: section.or("consistency-check", false),
         confederation: context.ourselves.confederation,
+        ..bgp
     }
 }
 
 /// Each library has a socket of its own.
-fn quic_ports(section: &Section<'_>) -> (u16, Option<u16>) {
-    let quic = section.number("quic-port", 1..=u16::MAX, PORT);
-    let s2n = section.has("quic-s2n-port").then(|| section.number("quic-s2n-port", 1..=u16::MAX, u16::MAX));
-    if s2n == Some(quic) {
-        let problem = Problem::new(format!("UDP port {quic} is that of `quic` already"));
+fn quic_ports(section: &Section<'_>, bgp: &Bgp) {
+    if bgp.quic_s2n_port == Some(bgp.quic_port) {
+        let problem = Problem::new(format!("UDP port {} is that of `quic` already", bgp.quic_port));
         section.add("quic-s2n-port", problem.expected("another port"));
     }
-    (quic, s2n)
 }
 
 fn rib_policy(section: &Section<'_>, known: Known<'_>) -> Option<String> {
@@ -179,11 +166,6 @@ fn hold_time(section: &Section<'_>, default: Duration) -> Duration {
         section.report.add(&at.span, problem.expected("0 (no keepalives), or 3 to 65535"));
     }
     seconds(at)
-}
-
-fn connect_retry(section: &Section<'_>, default: Duration) -> Duration {
-    let default = u16::try_from(default.as_secs()).unwrap_or(u16::MAX);
-    Duration::from_secs(section.number("connect-retry", 1..=u16::MAX, default).into())
 }
 
 fn networks(section: &Section<'_>) -> Vec<Prefix> {
@@ -282,14 +264,12 @@ fn peer(
     let remote = remote(section, vrf.as_deref(), remotes, context);
     let asn = asn(section, remote.as_ref());
     let local_address = local_address(section, remote.as_ref());
-    let passive = passive(section, remote.as_ref());
     let families = families(section, remote.as_ref());
     let import = policy(section, "import", context);
     let export = policy(section, "export", context);
     let md5 = md5(section, remote.as_ref());
     let (transports, trust) = tls::peer(section, remote.as_ref(), &context.door);
     let hold_time = hold_time(section, context.hold_time);
-    let connect_retry = connect_retry(section, context.connect_retry);
     let next_hop_ipv4 = own_address(section, "next-hop-ipv4");
     let next_hop_ipv6 = next_hop_ipv6(section);
     let paths = paths::peer(section, &context.ourselves, asn.as_ref(), context.graceful_shutdown);
@@ -297,10 +277,11 @@ fn peer(
     let damping = damping_of_peer(section, context);
     let group = section.optional("group").map(|at| at.value);
     let limits = limits(section);
+    let session = session(section, remote.as_ref(), context);
     let rules = PeerRules::read(section);
     one_or_several_hops(section, &rules);
     shutdown_text(section, &rules);
-    let orf_prefix_set = orf_prefix_set(section, &rules, context);
+    let orf_prefix_set = orf_prefix_set(section, session.orf, context);
     let add_path = section.section("add-path", "[bgp.peer.add-path]").map(|section| AddPath::read(&section));
     Some(Peer {
         name: name?,
@@ -308,7 +289,6 @@ fn peer(
         remote: remote?,
         local_address,
         asn: asn?,
-        passive,
         families,
         import,
         export,
@@ -316,10 +296,10 @@ fn peer(
         trust,
         md5,
         hold_time,
-        connect_retry,
         next_hop_ipv4,
         next_hop_ipv6,
         paths,
+        session,
         rules,
         add_path: add_path.unwrap_or_default(),
         nonstop,
@@ -366,10 +346,10 @@ fn shutdown_text(section: &Section<'_>, rules: &PeerRules) {
 }
 
 /// What a filter of ours is made of.
-fn orf_prefix_set(section: &Section<'_>, rules: &PeerRules, context: &Context<'_>) -> Option<String> {
+fn orf_prefix_set(section: &Section<'_>, orf: Orf, context: &Context<'_>) -> Option<String> {
     let set = section.optional::<String>("orf-prefix-set");
     set.iter().for_each(|at| context.prefix_sets.refer(at));
-    match (rules.orf.sends(), &set) {
+    match (orf.sends(), &set) {
         (true, None) if !section.has("orf-prefix-set") => {
             let problem = Problem::new("nothing says which prefixes the neighbour is to send");
             section.add("orf", problem.expected("`orf-prefix-set`, the name of a [[prefix-set]]"));
@@ -575,14 +555,23 @@ fn next_hop_ipv6(section: &Section<'_>) -> Option<Ipv6Addr> {
     Some(address)
 }
 
-fn passive(section: &Section<'_>, remote: Option<&Remote>) -> bool {
-    let passive = section.optional::<bool>("passive");
-    let is_range = matches!(remote, Some(Remote::Range(_)));
-    if let (true, Some(At { value: false, span })) = (is_range, &passive) {
-        let problem = Problem::new("with a `listen-range` there is no address to connect to");
-        section.report.add(span, problem.hint("remove `passive`"));
+fn session(section: &Section<'_>, remote: Option<&Remote>, context: &Context<'_>) -> SessionRules {
+    let mut rules = SessionRules::read(section);
+    if !section.has("connect-retry") {
+        rules.connect_retry = context.connect_retry;
     }
-    is_range || passive.is_some_and(|at| at.value)
+    if matches!(remote, Some(Remote::Range(_))) {
+        if section.has("passive") && !rules.passive {
+            let problem = Problem::new("with a `listen-range` there is no address to connect to");
+            section.add("passive", problem.hint("remove `passive`"));
+        }
+        rules.passive = true;
+    }
+    if rules.role_strict && !section.has("role") {
+        let problem = Problem::new("`role-strict` has no effect without `role`");
+        section.add("role-strict", problem.hint("say what we are to the neighbour, or remove it"));
+    }
+    rules
 }
 
 fn nonstop(section: &Section<'_>, context: &Context<'_>) -> bool {

@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::Path, time::Duration};
 use super::{is_link_local, unicast};
 use crate::{
     input::{At, Names, Problem, Section},
-    schema::{Bmp, BmpTable, Mrt, MrtKind, Size},
+    schema::{Bmp, BmpTable, Mrt, MrtKind},
 };
 
 /// Fields of strftime(3) that a name may have.
@@ -17,23 +17,15 @@ pub(super) fn mrt(bgp: &Section<'_>) -> Vec<Mrt> {
 }
 
 fn dump(section: &Section<'_>, files: &mut Names<'_>) -> Option<Mrt> {
-    let kinds = [("updates", MrtKind::Updates), ("table", MrtKind::Table)];
-    let what = section.word("what", &kinds, MrtKind::Updates);
-    let interval = section.number("interval", 1..=86_400_u32, 900);
-    let max_size = section.optional::<Size>("max-size");
-    if let (MrtKind::Table, Some(at)) = (what, &max_size) {
+    let dump = Mrt::read(section);
+    if dump.what == MrtKind::Table && dump.max_size.is_some() {
         let problem = Problem::new("a table is one file, however large");
-        section.report.add(&at.span, problem.hint("remove `max-size`"));
+        section.add("max-size", problem.hint("remove `max-size`"));
     }
     let file = section.required::<String>("file")?;
     files.declare(&file);
     file_name(section, &file);
-    Some(Mrt {
-        what,
-        file: file.value,
-        interval: Duration::from_secs(interval.into()),
-        max_size: max_size.map(|at| at.value),
-    })
+    Some(Mrt { file: file.value, ..dump })
 }
 
 /// An absolute path, whose last part may have fields.

@@ -50,10 +50,6 @@ pub(super) fn peer(
         rules.graceful_shutdown = graceful_shutdown;
     }
     local_asn(section, &rules, ours, asn);
-    if rules.role_strict && !section.has("role") {
-        let problem = Problem::new("`role-strict` has no effect without `role`");
-        section.add("role-strict", problem.hint("say what we are to the neighbour, or remove it"));
-    }
     let states = [("accept-validity", rules.accept_validity), ("announce-validity", rules.announce_validity)];
     for (key, _) in
         states.into_iter().filter(|(_, set)| *set && asn.is_some() && (!inside || is_member(ours, asn)))

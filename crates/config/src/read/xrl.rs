@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use crate::{
     input::{At, Names, Problem, Section},
+    keyed::Word as _,
     schema::{Protocol, Secret, Xrl, XrlClient, XrlRole},
 };
 
@@ -31,8 +32,7 @@ fn client(section: &Section<'_>, names: &mut Names<'_>, protocols: &[Protocol]) 
     let name = section.required::<String>("name");
     name.iter().for_each(|name| plain(section, name));
     name.iter().for_each(|name| names.declare(name));
-    let roles = [("operator", XrlRole::Operator), ("protocol", XrlRole::Protocol)];
-    let role = section.word("role", &roles, XrlRole::Operator);
+    let role = section.word("role", XrlRole::WORDS, XrlRole::default());
     if let (Some(name), XrlRole::Protocol) = (&name, role)
         && !protocols.iter().any(|protocol| protocol.name == name.value)
     {

@@ -2,56 +2,49 @@
 
 use super::{Bmp, Mrt, Peer, Size};
 use holdfast_types::{Asn, Prefix, RouterId};
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::keyed::{Flag, keys, number, seconds, words};
+use crate::keyed::{Flag, MaybeNumber, Most, OneOf, keys, number, seconds, words};
 
-/// BGP.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Bgp {
-    /// What becomes of routes with an AS_SET (RFC 9774); refused by default.
-    pub as_sets: AsSets,
-    /// The port to listen on; 179 by default.
-    pub port: u16,
-    /// Addresses to listen on; none means all of both families.
-    pub listen: Vec<IpAddr>,
-    /// The UDP port for QUIC by the library noq; 179 by default. Only where a peer uses it.
-    pub quic_port: u16,
-    /// The UDP port for QUIC by the library s2n-quic, another one; never `None` where a peer uses it.
-    pub quic_s2n_port: Option<u16>,
-    /// LOCAL_PREF of a route that policy gives none; 100 by default.
-    pub local_preference: u32,
-    /// How many equally good paths may be used at once; 1 by default.
-    pub max_paths: u8,
-    /// Whether sessions outlive the `bgp` process; `true` by default.
-    pub nonstop: bool,
-    /// Room for what a next life of `bgp` needs of them; 1 GiB by default.
-    pub nonstop_memory: Size,
-    /// `[bgp.damping]`; `None`: no route is damped.
-    pub damping: Option<Damping>,
-    /// `[[bgp.peer]]`; names are unique, and addresses in each VRF.
-    pub peers: Vec<Peer>,
-    /// `[[bgp.network]]`: prefixes we originate, each once.
-    pub networks: Vec<Prefix>,
-    /// `[[bgp.aggregate]]`: each prefix once.
-    pub aggregates: Vec<Aggregate>,
-    /// `[[bgp.redistribute]]`: routes of other protocols that we originate; in each VRF each protocol once.
-    pub redistribute: Vec<Redistribute>,
-    /// Policy for what the rib is given of our best routes; `None`: all of them.
-    pub rib_policy: Option<String>,
-    /// `[[bgp.mrt]]`: dumps; files are unique.
-    pub mrt: Vec<Mrt>,
-    /// `[[bgp.bmp]]`: collectors; names and addresses are unique.
-    pub bmp: Vec<Bmp>,
-    /// Our cluster as a route reflector (RFC 4456); `None`: the router's id.
-    pub cluster_id: Option<RouterId>,
-    /// What the decision makes of MEDs and of equal paths; the keys are those of `[bgp]`.
-    pub decision: DecisionRules,
-    /// Whether the contract between stages of the pipeline is checked; `false` by default.
-    pub consistency_check: bool,
-    /// `[bgp.confederation]`; `None`: our AS is a member of none.
-    pub confederation: Option<Confederation>,
+keys! {
+    /// BGP.
+    pub struct Bgp {
+        "as-sets" as_sets: AsSets = OneOf::<AsSets>(PhantomData), Reload, "`\"reject\"`: routes with an AS_SET count as withdrawn (RFC 9774); `\"accept\"`: taken";
+        "port" port: u16 = number!(1..=65535, 179), Reload, "where to listen";
+        "quic-port" quic_port: u16 = number!(1..=65535, 179), Reload, "where to listen for QUIC (UDP), if a peer has `\"quic\"` among its `transport`";
+        "quic-s2n-port" quic_s2n_port: Option<u16> = MaybeNumber(1, 65535, "none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own";
+        "local-preference" local_preference: u32 = number!(0..=4294967295, 100), Reload, "of routes that neither the peer nor a policy gives one";
+        "max-paths" max_paths: u8 = number!(1..=64, 1), Reload, "equally good paths used at once";
+        "nonstop" nonstop: bool = Flag(true), Reload, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out";
+        "nonstop-memory" nonstop_memory: Size = Most("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them";
+        "consistency-check" consistency_check: bool = Flag(false), Reload, "check in the running router that each stage hands on what belongs together (see [stages](stages.md#checking-a-running-router))";
+        + /// Addresses to listen on; none means all of both families.
+        listen: Vec<IpAddr> = Vec::new();
+        + /// `[bgp.damping]`; `None`: no route is damped.
+        damping: Option<Damping> = None;
+        + /// `[[bgp.peer]]`; names are unique, and addresses in each VRF.
+        peers: Vec<Peer> = Vec::new();
+        + /// `[[bgp.network]]`: prefixes we originate, each once.
+        networks: Vec<Prefix> = Vec::new();
+        + /// `[[bgp.aggregate]]`: each prefix once.
+        aggregates: Vec<Aggregate> = Vec::new();
+        + /// `[[bgp.redistribute]]`: routes of other protocols that we originate; in each VRF each protocol once.
+        redistribute: Vec<Redistribute> = Vec::new();
+        + /// Policy for what the rib is given of our best routes; `None`: all of them.
+        rib_policy: Option<String> = None;
+        + /// `[[bgp.mrt]]`: dumps; files are unique.
+        mrt: Vec<Mrt> = Vec::new();
+        + /// `[[bgp.bmp]]`: collectors; names and addresses are unique.
+        bmp: Vec<Bmp> = Vec::new();
+        + /// Our cluster as a route reflector (RFC 4456); `None`: the router's id.
+        cluster_id: Option<RouterId> = None;
+        + /// What the decision makes of MEDs and of equal paths; the keys are those of `[bgp]`.
+        decision: DecisionRules = DecisionRules::default();
+        + /// `[bgp.confederation]`; `None`: our AS is a member of none.
+        confederation: Option<Confederation> = None;
+    }
 }
 
 keys! {

@@ -1,10 +1,10 @@
 //! Who is let in, over which transport, and with which proof.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, marker::PhantomData, str::FromStr, sync::Arc};
 
 use holdfast_types::Prefix;
 
-use crate::keyed::words;
+use crate::keyed::{OneOf, keys, number, words};
 
 /// What we show over TLS and QUIC.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,54 +135,36 @@ impl FromStr for Pin {
     }
 }
 
-/// What stands before every listener where peers are expected.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Admission {
-    /// When a source has to prove its address first; under load by default.
-    pub retry: Retry,
-    /// Handshakes under way from which on there is load; 64 by default.
-    pub load_handshakes: u32,
-    /// Attempts in a second from which on there is load; 500 by default.
-    pub load_attempts: u32,
-    /// Attempts that are looked at while nothing is proven of their address; 2,000 in a second by default, 4,000 at once.
-    pub unvalidated: Rate,
-    /// Attempts from one address, or one /64, that is proven; 20 in a second by default, 40 at once.
-    pub by_address: Rate,
-    /// Handshakes under way at most; 1,024 by default.
-    pub most_handshakes: u32,
-    /// ALPN names that go first under load.
-    pub priority_alpn: Vec<String>,
-    /// Lines in the log about refusals, in a second; 5 by default.
-    pub log_per_second: u32,
-    /// `[[admission.set]]`: who may try besides the configured peers; names are unique.
-    pub sets: Vec<AdmissionSet>,
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Self {
-            retry: Retry::UnderLoad,
-            load_handshakes: 64,
-            load_attempts: 500,
-            unvalidated: Rate { per_second: 2000, burst: 4000 },
-            by_address: Rate { per_second: 20, burst: 40 },
-            most_handshakes: 1024,
-            priority_alpn: Vec::new(),
-            log_per_second: 5,
-            sets: Vec::new(),
-        }
+keys! {
+    /// What stands before every listener where peers are expected.
+    pub struct Admission {
+        "retry" retry: Retry = OneOf::<Retry>(PhantomData), Reload, "when a source has to prove its address first (QUIC)";
+        "load-handshakes" load_handshakes: u32 = number!(1..=16384, 64), Reload, "handshakes under way from which on there is load; up to `most-handshakes`";
+        "load-attempts" load_attempts: u32 = number!(1..=10000000, 500), Reload, "attempts in a second from which on there is load";
+        // As many as there are descriptors and memory for at each listener: one over TLS is a connection of the kernel's.
+        "most-handshakes" most_handshakes: u32 = number!(1..=16384, 1024), Reload, "handshakes under way at most";
+        "log-per-second" log_per_second: u32 = number!(1..=1000, 5), Reload, "lines in the log about refusals";
+        + /// Attempts that are looked at while nothing is proven of their address.
+        unvalidated: Rate = Rate { per_second: 2000, burst: 4000 };
+        + /// Attempts from one address, or one /64, that is proven.
+        by_address: Rate = Rate { per_second: 20, burst: 40 };
+        + /// ALPN names that go first under load.
+        priority_alpn: Vec<String> = Vec::new();
+        + /// `[[admission.set]]`: who may try besides the configured peers; names are unique.
+        sets: Vec<AdmissionSet> = Vec::new();
     }
 }
 
-/// When a source has to prove its address before anything else (RFC 9000 section 8.1.2).
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Retry {
-    /// `under-load`
-    UnderLoad,
-    /// `always`
-    Always,
-    /// `never`
-    Never,
+words! {
+    /// When a source has to prove its address before anything else (RFC 9000 section 8.1.2).
+    pub enum Retry = UnderLoad "under-load" {
+        /// While there is load.
+        UnderLoad = "under-load",
+        /// Each.
+        Always = "always",
+        /// None.
+        Never = "never",
+    }
 }
 
 /// A bucket of tokens.

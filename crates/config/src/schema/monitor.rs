@@ -1,29 +1,32 @@
 //! Who is told what BGP hears and says: dumps and collectors.
 
 use super::Size;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Dumps on disk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mrt {
-    /// `updates` by default.
-    pub what: MrtKind,
-    /// An absolute path, with fields of strftime(3) in its last part.
-    pub file: String,
-    /// Between tables, or until the next file; 15 minutes by default.
-    pub interval: Duration,
-    /// Of a file of messages; `None`: as large as it gets.
-    pub max_size: Option<Size>,
+use crate::keyed::{Maybe, OneOf, keys, seconds, words};
+use crate::keys::types::SIZE;
+
+keys! {
+    /// Dumps on disk.
+    pub struct Mrt {
+        "what" what: MrtKind = OneOf::<MrtKind>(PhantomData), Reload, "`\"updates\"`: messages received and changes of state; `\"table\"`: all routes, as received";
+        "interval" interval: Duration = seconds!(1..=86400, 900), Reload, "seconds between tables, or until the next file";
+        "max-size" max_size: Option<Size> = Maybe(SIZE, "none"), Reload, "of a file of messages: then the next one begins";
+        + /// An absolute path, with fields of strftime(3) in its last part.
+        file: String = String::new();
+    }
 }
 
-/// What a dump has in it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum MrtKind {
-    /// Messages received, and changes of state.
-    Updates,
-    /// All routes, as received.
-    Table,
+words! {
+    /// What a dump has in it.
+    pub enum MrtKind = Updates "updates" {
+        /// Messages received, and changes of state.
+        Updates = "updates",
+        /// All routes, as received.
+        Table = "table",
+    }
 }
 
 /// A collector that is told by BMP.
@@ -48,27 +51,19 @@ impl Bmp {
     }
 }
 
-/// What a collector is told of.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum BmpTable {
-    /// What peers send, before import policy.
-    PrePolicy,
-    /// What peers are told.
-    AdjRibOut,
-    /// The best routes.
-    LocRib,
+words! {
+    /// What a collector is told of.
+    pub enum BmpTable = PrePolicy "pre-policy" {
+        /// What peers send, before import policy.
+        PrePolicy = "pre-policy",
+        /// What peers are told.
+        AdjRibOut = "adj-rib-out",
+        /// The best routes.
+        LocRib = "loc-rib",
+    }
 }
 
 impl BmpTable {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::PrePolicy, Self::AdjRibOut, Self::LocRib];
-
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PrePolicy => "pre-policy",
-            Self::AdjRibOut => "adj-rib-out",
-            Self::LocRib => "loc-rib",
-        }
-    }
 }

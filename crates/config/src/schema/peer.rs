@@ -3,6 +3,7 @@
 mod paths;
 mod place;
 mod rules;
+mod session;
 
 use super::{Transport, Trust};
 use holdfast_policy::AsnRange;
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 pub use self::{
     paths::{LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule},
-    rules::{AddPath, GracefulRestart, Orf, PeerRules, SendPaths},
+    rules::PeerRules,
+    session::{AddPath, GracefulRestart, Orf, SendPaths, SessionRules},
 };
 use crate::keyed::words;
 
@@ -35,8 +37,6 @@ pub struct Peer {
     pub local_address: Option<IpAddr>,
     /// Whose session it may be. A single number unless it is a `listen-range`, or an `interface` without address.
     pub asn: PeerAsn,
-    /// Whether we only wait for the peer's connection. Always so for a `listen-range`.
-    pub passive: bool,
     /// Offered in OPEN; the remote's own unicast family by default, both for a neighbour on an `interface`. Never empty.
     pub families: Vec<Family>,
     /// Policy for what we learn. `None`: nothing passes from another AS (RFC 8212).
@@ -54,9 +54,6 @@ pub struct Peer {
     pub md5: Option<Secret>,
     /// Hold time that we offer: 0, or 3 s and more; 90 s by default.
     pub hold_time: Duration,
-    /// Time between attempts to connect; 5 s by default (RFC 4271 section 10 suggests 120 s, which makes
-    /// restarts needlessly slow).
-    pub connect_retry: Duration,
     /// Our address that we announce as next hop for IPv4 prefixes where the session runs over IPv6.
     pub next_hop_ipv4: Option<Ipv4Addr>,
     /// Our address that we announce as next hop for IPv6 prefixes where the session runs over IPv4.
@@ -64,6 +61,9 @@ pub struct Peer {
     /// What becomes of paths from and to it besides policy; the keys are the peer's own.
     #[serde(flatten)]
     pub paths: PathRules,
+    /// What its session is like; the keys are the peer's own. Always passive for a `listen-range`.
+    #[serde(flatten)]
+    pub session: SessionRules,
     /// What else it says that needs nothing else of the file; the keys are the peer's own.
     #[serde(flatten)]
     pub rules: PeerRules,
@@ -85,6 +85,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// What differs from the default of how its paths are judged, in the words of the file, and whether it has to say its role.
+    pub fn options(&self) -> Vec<String> {
+        let strict = self.session.role_strict.then(|| "role-strict".to_owned());
+        self.paths.options().into_iter().chain(strict).collect()
+    }
+
     /// Whether it is one neighbour, and others prove as much as it does.
     pub(super) fn could_be_several(&self) -> bool {
         !matches!(self.remote, Remote::Range(_)) && self.trust.could_be_several()

@@ -2,7 +2,11 @@
 
 use super::{Routing, Secret, Size};
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
+
+use crate::keyed::{Maybe, MaybeNumber, OneOf, keys, number, words};
+use crate::keys::types::SIZE;
 
 /// A section that belongs to one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,80 +49,50 @@ pub struct XrlClient {
     pub key_file: Option<String>,
 }
 
-/// What a client over TCP is.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum XrlRole {
-    /// Like who opens the operator's socket.
-    Operator,
-    /// Like who opens the socket of the `[[protocol]]` of its name.
-    Protocol,
-}
-
-impl XrlRole {
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Operator => "operator",
-            Self::Protocol => "protocol",
-        }
+words! {
+    /// What a client over TCP is.
+    pub enum XrlRole = Operator "operator" {
+        /// Like who opens the operator's socket.
+        Operator = "operator",
+        /// Like who opens the socket of the `[[protocol]]` of its name.
+        Protocol = "protocol",
     }
 }
 
-/// How events are written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Log {
-    /// `text` (default) or `json`.
-    pub format: LogFormat,
-    /// The least important level that is written; `info` by default.
-    pub level: LogLevel,
-    /// `[log.process]`: the levels of single processes.
-    pub processes: Vec<(&'static str, LogLevel)>,
-}
-
-/// Form of a log line.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-impl LogFormat {
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        }
+keys! {
+    /// How events are written.
+    pub struct Log {
+        "format" format: LogFormat = OneOf::<LogFormat>(PhantomData), Reload, "`\"json\"`: one object a line";
+        "level" level: LogLevel = OneOf::<LogLevel>(PhantomData), Reload, "the least important that is written";
+        + /// `[log.process]`: the levels of single processes.
+        processes: Vec<(&'static str, LogLevel)> = Vec::new();
     }
 }
 
-/// Importance of a log line, most important first.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum LogLevel {
-    /// Something failed.
-    Error,
-    /// Something unexpected that was dealt with.
-    Warn,
-    /// Changes of state, as of a session.
-    Info,
-    /// Single events.
-    Debug,
-    /// Single steps.
-    Trace,
+words! {
+    /// Form of a log line.
+    pub enum LogFormat = Text "text" {
+        /// For people.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
+    }
 }
 
-impl LogLevel {
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
+words! {
+    /// Importance of a log line, most important first.
+    #[derive(PartialOrd, Ord)]
+    pub enum LogLevel = Info "info" {
+        /// Something failed.
+        Error = "error",
+        /// Something unexpected that was dealt with.
+        Warn = "warn",
+        /// Changes of state, as of a session.
+        Info = "info",
+        /// Single events.
+        Debug = "debug",
+        /// Single steps.
+        Trace = "trace",
     }
 }
 
@@ -130,25 +104,24 @@ impl Log {
     }
 }
 
-/// How far the router's processes are confined.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sandbox {
-    /// `enforce` (default) or `off`: whether Landlock and seccomp are used where the kernel has them.
-    pub mode: SandboxMode,
-    /// The first of the users that processes become when the router is started as root; 60700 by default. 0: none, they
-    /// keep the router's.
-    pub first_user: u32,
-    /// `[sandbox.limits.NAME]`: the name of a process, once, and what it may use.
-    pub limits: Vec<(&'static str, ProcessLimits)>,
+keys! {
+    /// How far the router's processes are confined.
+    pub struct Sandbox {
+        "mode" mode: SandboxMode = OneOf::<SandboxMode>(PhantomData), Reload, "`\"enforce\"`: Landlock and seccomp, as far as the kernel has them; `\"off\"`: neither";
+        // Users of their own have numbers up to here, which leaves out what is special: nobody, and -1 in 16 and 32 bits.
+        "first-user" first_user: u32 = number!(0..=0x7fff_0000, 60700), Reload, "the first of the users that processes become when the router is started as root; 0: they keep the router's";
+        + /// `[sandbox.limits.NAME]`: the name of a process, once, and what it may use.
+        limits: Vec<(&'static str, ProcessLimits)> = Vec::new();
+    }
 }
 
-/// What a process may use.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct ProcessLimits {
-    /// Memory; three quarters of the machine's by default, where a cgroup counts it.
-    pub memory: Option<Size>,
-    /// Processor time in percent of one processor; all by default.
-    pub cpu: Option<u32>,
+keys! {
+    /// What a process may use.
+    #[derive(Copy)]
+    pub struct ProcessLimits {
+        "memory" memory: Option<Size> = Maybe(SIZE, "three quarters of the machine's, where a cgroup counts it"), Reload, "one that wants more dies, and is started again";
+        "cpu" cpu: Option<u32> = MaybeNumber(1, 100_000, "all"), Reload, "processor time in percent of one processor; only where a cgroup counts it";
+    }
 }
 
 impl Sandbox {
@@ -161,27 +134,12 @@ impl Sandbox {
     }
 }
 
-/// Whether processes are confined.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum SandboxMode {
-    /// By everything that the kernel has.
-    Enforce,
-    /// By capabilities and users only: to find out whether the sandbox is what stands in the way.
-    Off,
-}
-
-impl SandboxMode {
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Off => "off",
-        }
-    }
-}
-
-impl Default for Sandbox {
-    fn default() -> Self {
-        Self { mode: SandboxMode::Enforce, first_user: 60_700, limits: Vec::new() }
+words! {
+    /// Whether processes are confined.
+    pub enum SandboxMode = Enforce "enforce" {
+        /// By everything that the kernel has.
+        Enforce = "enforce",
+        /// By capabilities and users only: to find out whether the sandbox is what stands in the way.
+        Off = "off",
     }
 }

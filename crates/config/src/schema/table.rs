@@ -2,78 +2,60 @@
 
 use holdfast_types::Prefix;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::Descriptor;
+use crate::keyed::{Flag, OneOf, keys, number, seconds, words};
 
-/// The forwarding engine abstraction.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Fea {
-    /// What is forwarding: `linux` (default) or `none`.
-    pub backend: Backend,
-    /// Whether the kernel keeps our routes when the router stops; `false` by default.
-    pub keep_routes: bool,
-    /// The kernel's routing table; 254, `main`, by default.
-    pub table: u32,
-}
-
-/// A forwarding plane.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Backend {
-    /// The Linux kernel, through netlink.
-    Linux,
-    /// Nothing: routes are selected and announced, and counted here.
-    None,
-}
-
-impl Backend {
-    /// The word in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Linux => "linux",
-            Self::None => "none",
-        }
+keys! {
+    /// The forwarding engine abstraction.
+    #[derive(Copy)]
+    pub struct Fea {
+        "backend" backend: Backend = OneOf::<Backend>(PhantomData), Reload, "`\"linux\"`: the kernel's tables; `\"none\"`: routes are selected and announced, and nothing is installed";
+        "keep-routes" keep_routes: bool = Flag(false), Reload, "a router that stops leaves its routes in the kernel";
+        "table" table: u32 = number!(1..=4294967295, 254), Reload, "number of the kernel's routing table; 254 is main";
     }
 }
 
-/// The routing information base.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rib {
-    /// `false`: select and announce only; there is no `rib` and no `fea`. `true` by default.
-    pub enabled: bool,
-    /// How long the routes of a protocol that died stay while it is not back; 300 s by default.
-    pub stale_time: Duration,
-    /// `[rib.distance]`
-    pub distance: Distances,
+words! {
+    /// A forwarding plane.
+    pub enum Backend = Linux "linux" {
+        /// The Linux kernel, through netlink.
+        Linux = "linux",
+        /// Nothing: routes are selected and announced, and counted here.
+        None = "none",
+    }
 }
 
-/// Administrative distances: of several protocols with a route for one prefix the lowest wins.
-/// 255 means: never used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Distances {
-    /// Networks of our own addresses; 0 by default.
-    pub connected: u8,
-    /// Static routes; 1 by default.
-    pub static_: u8,
-    /// Learned from another AS; 20 by default.
-    pub ebgp: u8,
-    /// Learned inside our AS; 200 by default.
-    pub ibgp: u8,
-    /// Of processes that speak a routing protocol, by name.
-    pub processes: BTreeMap<&'static str, u8>,
+keys! {
+    /// The routing information base.
+    pub struct Rib {
+        "enabled" enabled: bool = Flag(true), Reload, "`false`: neither `rib` nor `fea` run; BGP selects and announces only, and every next hop counts as reachable";
+        "stale-time" stale_time: Duration = seconds!(0..=65535, 300), Reload, "seconds that the routes of a protocol that died stay while it is not back";
+        + /// `[rib.distance]`
+        distance: Distances = Distances::default();
+    }
+}
+
+keys! {
+    /// Administrative distances: of several protocols with a route for one prefix the lowest wins.
+    /// 255 means: never used.
+    pub struct Distances {
+        "connected" connected: u8 = number!(0..=255, 0), Reload, "networks of our own addresses";
+        "static" static_: u8 = number!(0..=255, 1), Reload, "static routes";
+        "ebgp" ebgp: u8 = number!(0..=255, 20), Reload, "learned from another AS";
+        "ibgp" ibgp: u8 = number!(0..=255, 200), Reload, "learned inside our AS";
+        + /// Of processes that speak a routing protocol, by name.
+        processes: BTreeMap<&'static str, u8> = BTreeMap::new();
+    }
 }
 
 impl Distances {
     /// Of the routes between which BGP decides: connected ones, and its own from either kind of peer.
     pub fn of_bgp(&self) -> [u8; 3] {
         [self.connected, self.ebgp, self.ibgp]
-    }
-}
-
-impl Default for Distances {
-    fn default() -> Self {
-        Self { connected: 0, static_: 1, ebgp: 20, ibgp: 200, processes: BTreeMap::new() }
     }
 }
 

@@ -266,10 +266,33 @@ impl Scene {
     fn step(&mut self, step: &Step, from: &Table, fill: &dyn Fn(&str) -> String) -> Result<Table> {
         let patch: Table = fill(step.patch).parse().with_context(|| step.name.to_owned())?;
         let to = patched(from, &patch);
-        let foretold = self.go(step.name, to.clone(), step.comes_up)?;
-        let expected: BTreeSet<String> = step.ended.iter().map(|name| (*name).to_owned()).collect();
-        ensure!(foretold == expected, "{}: {foretold:?} instead of {expected:?}", step.name);
+        self.go_as(step.name, to.clone(), step.ended, step.comes_up)?;
         Ok(to)
+    }
+
+    /// Goes over to another configuration, in which these sessions are to end.
+    fn go_as(&mut self, name: &str, to: Table, ended: &[&str], comes_up: bool) -> Result<()> {
+        let foretold = self.go(name, to, comes_up)?;
+        let expected: BTreeSet<String> = ended.iter().map(|name| (*name).to_owned()).collect();
+        ensure!(foretold == expected, "{name}: {foretold:?} instead of {expected:?}");
+        Ok(())
+    }
+
+    /// Turns the boolean keys that no step changes: those together that are to end no session, and each other one alone. A
+    /// key that needs another one is refused here: it wants a step.
+    fn turn_flags(&mut self, base: &Table, by_hand: &BTreeSet<String>) -> Result<()> {
+        let flags = self.rows.flags().into_iter().filter(|flag| !by_hand.contains(&flag.row));
+        let (ending, others): (Vec<_>, Vec<_>) = flags.partition(|flag| flag.ends);
+        let all = others.iter().try_fold(base.clone(), |to, flag| flag.turned(&to))?;
+        self.go_as("all that ends no session", all, &[], true)?;
+        for flag in ending {
+            self.go(&format!("back, before {}", flag.row), base.clone(), true)?;
+            let everybody: Vec<_> = self.peers.keys().copied().collect();
+            let ended: &[&str] = if flag.of_peer { &["one"] } else { &everybody };
+            self.go_as(&flag.row, flag.turned(base)?, ended, true)?;
+        }
+        self.go("back from boolean keys", base.clone(), true)?;
+        Ok(())
     }
 }
 
@@ -291,6 +314,12 @@ fn of_every_key_those_sessions_end_that_were_foretold() -> Result<()> {
         scene.go(&format!("back from: {}", step.name), base.clone(), true)?;
         println!("{}: {:.1} s", step.name, begun.elapsed().as_secs_f64());
     }
+    let mut by_hand = BTreeSet::new();
+    for step in STEPS.iter().chain(&LAST) {
+        let patch = fill(step.patch).parse()?;
+        by_hand.extend(scene.rows.changed(&base, &patched(&base, &patch)));
+    }
+    scene.turn_flags(&base, &by_hand)?;
     let mut at = base;
     for step in &LAST {
         at = scene.step(step, &at, &fill)?;

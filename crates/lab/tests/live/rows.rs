@@ -15,6 +15,19 @@ pub(super) struct Rows {
     ends: BTreeMap<String, bool>,
 }
 
+/// A row of `true` or `false`.
+pub(super) struct Flag {
+    /// In full.
+    pub(super) row: String,
+    /// Of a peer, not of `[bgp]`.
+    pub(super) of_peer: bool,
+    pub(super) key: String,
+    /// `false`, too, where another key says what it is.
+    pub(super) default: bool,
+    /// Whether a change ends sessions.
+    pub(super) ends: bool,
+}
+
 impl Rows {
     pub(super) fn read() -> Result<Self> {
         let schema: Json = serde_json::from_str(SCHEMA)?;
@@ -29,6 +42,27 @@ impl Rows {
 
     pub(super) fn ends(&self, row: &str) -> Result<bool> {
         self.ends.get(row).copied().with_context(|| format!("no row {row}"))
+    }
+
+    /// The boolean rows of `[bgp]` and of a peer.
+    pub(super) fn flags(&self) -> Vec<Flag> {
+        let bgp = &self.schema["properties"]["bgp"];
+        let tables = [("bgp", bgp), ("bgp.peer", &bgp["properties"]["peer"])];
+        let keys = tables.iter().flat_map(|(table, schema)| {
+            properties(schema).into_iter().map(move |(key, schema)| (*table, key, schema))
+        });
+        let flags = keys.filter(|(_, _, schema)| schema["type"] == "boolean");
+        let flags = flags.map(|(table, key, schema)| {
+            let row = format!("{table}.{key}");
+            Flag {
+                of_peer: table != "bgp",
+                key: key.clone(),
+                default: schema["default"] == true,
+                ends: self.ends.get(&row) == Some(&true),
+                row,
+            }
+        });
+        flags.collect()
     }
 
     /// The rows that differ; of a table that comes or goes, all that it has.

@@ -1,6 +1,9 @@
 //! From one configuration to the next: each step says what is different, and whose sessions that ends.
 
+use anyhow::Result;
 use toml::{Table, Value};
+
+use super::rows::Flag;
 
 /// A value that takes a key away.
 const GONE: &str = "(gone)";
@@ -80,7 +83,8 @@ name = "few"
 prefixes = ["10.0.0.0/8 le 24"]
 "#;
 
-/// Steps from the base and back, each.
+/// Steps from the base and back, each. Keys of `[bgp]` and of a peer that are `true` or `false` and need nothing else
+/// are not here: they are turned as their rows say ([`Flag`](super::rows::Flag)).
 pub(super) const STEPS: [Step; 15] = [
     Step {
         name: "what is beside BGP",
@@ -284,12 +288,6 @@ local-preference = 101
 max-paths = 4
 nonstop-memory = "64 MiB"
 cluster-id = "10.0.0.9"
-always-compare-med = true
-med-missing-as-worst = true
-multipath-relax = false
-prefer-oldest = true
-consistency-check = true
-graceful-shutdown = true
 damping = { half-life = 800, suppress = 5000, reuse = 700, max-suppress = 3500 }
 "#,
     },
@@ -308,14 +306,12 @@ name = "one"
 description = "a router"
 port = 1179
 quic-port = 1180
-passive = true
 import = "reject-all"
 export = "reject-all"
 multihop = 5
 stale-time = 100
 shutdown-text = "back at 5"
 connect-retry = 2
-enforce-first-as = false
 max-octets = "256 MiB"
 max-cost = 95
 damping = false
@@ -332,16 +328,10 @@ action = "restart"
 restart-after = 60
 [[bgp.peer]]
 name = "two"
-ttl-security = true
 next-hop = "self"
 role-strict = true
 allow-own-asn = 1
 remove-private-asns = "all"
-as-override = true
-graceful-shutdown = true
-blackhole = true
-default-originate = true
-origin-validation = false
 [[bgp.peer]]
 name = "three"
 md5 = "secret"
@@ -549,6 +539,18 @@ pub(super) const LAST: [Step; 7] = [
         patch: "[[bgp.peer]]\nname = \"one\"\ndisabled = true\n[[bgp.peer]]\nname = \"three\"\nrenamed = \"four\"\n",
     },
 ];
+
+impl Flag {
+    /// A configuration in which it is not what it is by default.
+    pub(super) fn turned(&self, table: &Table) -> Result<Table> {
+        let line = format!("{} = {}", self.key, !self.default);
+        let patch = match self.of_peer {
+            true => format!("[[bgp.peer]]\nname = \"one\"\n{line}"),
+            false => format!("[bgp]\n{line}"),
+        };
+        Ok(patched(table, &patch.parse()?))
+    }
+}
 
 /// A table with what a patch says.
 pub(super) fn patched(table: &Table, patch: &Table) -> Table {

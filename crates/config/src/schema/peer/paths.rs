@@ -25,8 +25,7 @@ keys! {
         "remove-private-asns" remove_private_asns: PrivateAsnRule = OneOf::<PrivateAsnRule>(PhantomData), Reload, "private AS numbers (RFC 6996) in paths to it, but for its own: `\"all\"`: are left out; `\"replace\"`: become ours";
         "as-override" as_override: bool = Flag(false), Reload, "our AS number takes the place of its own in paths to it";
         "role" role: Option<BgpRole> = Maybe(ROLES, "none"), Session, "what we are to it (RFC 9234)";
-        "role-strict" role_strict: bool = Flag(false), Reload, "no session with a neighbour that does not say its role";
-        "graceful-shutdown" graceful_shutdown: bool = Inherited("that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance";
+        "graceful-shutdown" graceful_shutdown: bool = Inherited(Flag(false), "that of `[bgp]`"), Reload, "its routes are the last choice, and ours are marked for it (RFC 8326): before maintenance";
         "blackhole" blackhole: bool = Flag(false), Reload, "packets to prefixes that it marks with BLACKHOLE are dropped (RFC 7999), as far as `import` takes them";
         "default-originate" default_originate: bool = Flag(false), Reload, "it is told of a default route of ours, in each family of the session, whatever the table and `export` say";
         "origin-validation" origin_validation: bool = Flag(true), Reload, "its routes are validated by what the RPKI says, where `[rpki]` has a cache (RFC 8481)";
