@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use holdfast_xrl::{CallContext, Channel, Client, Link, Node, PeerIdentity, ReplySink, XrlError};
 
@@ -24,6 +25,8 @@ pub(crate) struct Exerciser {
     pub(crate) hanging: Rc<Cell<u64>>,
     /// Items of `Count` that have been sent.
     pub(crate) counted: Cell<u64>,
+    /// How long `Echo` keeps everybody else waiting.
+    pub(crate) takes: Cell<Duration>,
 }
 
 struct Hanging(Rc<Cell<u64>>);
@@ -37,6 +40,7 @@ impl Drop for Hanging {
 impl ExerciseServer for Exerciser {
     async fn echo(&self, _: &CallContext, request: Note) -> Result<Note, XrlError> {
         self.calls.set(self.calls.get() + 1);
+        std::thread::sleep(self.takes.get());
         Ok(request)
     }
 
