@@ -163,7 +163,7 @@ pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
 pub(crate) fn run(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        tokio::time::timeout(std::time::Duration::from_secs(20), story).await.expect("in time");
+        tokio::time::timeout(Duration::from_secs(20), story).await.expect("in time");
     });
 }
 
@@ -172,7 +172,7 @@ pub(crate) async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
-    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 /// Whether both ends of a pipe are held by nobody else.
