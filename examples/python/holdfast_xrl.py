@@ -113,8 +113,8 @@ def find_api():
 
 
 def load(path):
-    """The interfaces in a folder; or in a file that was compiled from one, for who may start no compiler:
-    `protoc --include_imports --descriptor_set_out=FILE -I api …`."""
+    """The interfaces in a folder; or in a file that `holdfast_xrl.py FILE` has compiled from one, for who may start no
+    compiler."""
     if not os.path.isfile(path):
         return compile_protos(path)
     with open(path, "rb") as file:
@@ -410,3 +410,10 @@ def until_connected(connect, pause=0.2):
             return connect()
         except (OSError, XrlError):
             time.sleep(pause)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: holdfast_xrl.py FILE (compiles the interfaces into this file)")
+    with open(sys.argv[1], "wb") as compiled:
+        compiled.write(compile_protos(find_api()).SerializeToString())

@@ -105,6 +105,9 @@ pub const WRONG_INPUT: u8 = 64;
 
 impl From<XrlError> for Failure {
     fn from(error: XrlError) -> Self {
+        // Whoever was asked may be a program of anybody: it does not speak to the terminal.
+        let plain = error.message().chars().filter(|c| !c.is_control() || *c == '\n').collect::<String>();
+        let error = XrlError::new(error.kind(), plain);
         match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Unavailable | ErrorKind::Timeout => {
                 Self::NoAnswer(error.message().to_owned())

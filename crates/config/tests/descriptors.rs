@@ -109,6 +109,23 @@ fn a_section_has_the_rows_of_its_descriptor() {
 }
 
 #[test]
+fn every_interface_that_a_section_names_is_one_for_its_sockets() {
+    let more = "\n[[key]]\nname = \"passive\"\ntype = \"interface\"\nlist = true\ndefault = [\"eth8\"]\ndoc = \"more\"\n\
+        [[key]]\nname = \"uplink\"\ntype = \"interface\"\ndoc = \"one\"\n\
+        [[key]]\nname = \"downlink\"\ntype = \"interface\"\ndoc = \"another\"\n";
+    let interfaces = |section: &str| {
+        let config =
+            with_descriptor(&format!("{ROUTER}[toy]\nword = \"x\"\n{section}"), &format!("{TOY}{more}"));
+        let interfaces = config.expect("no errors").sections["toy"].interfaces.clone();
+        Vec::from_iter(interfaces)
+    };
+    let here = |names: &[&str]| names.iter().map(|name| (None, (*name).to_owned())).collect::<Vec<_>>();
+    assert_eq!(interfaces(""), here(&["eth8"]));
+    assert_eq!(interfaces("passive = [\"eth1\", \"eth2\"]\n"), here(&["eth1", "eth2"]));
+    assert_eq!(interfaces("passive = []\nuplink = \"eth3\"\ndownlink = \"eth4\"\n"), here(&["eth3", "eth4"]));
+}
+
+#[test]
 fn what_the_router_says_of_processes_it_says_of_a_protocol() {
     let more = "[rib.distance]\ntoy = 90\n[log.process]\ntoy = \"debug\"\n[sandbox.limits.toy]\ncpu = 20\n\
         [bgp]\n[[bgp.redistribute]]\nfrom = \"toy\"\npolicy = \"accept-all\"\n";

@@ -34,15 +34,18 @@ impl Build {
         Ok(Self { binary, name })
     }
 
-    /// Starts `holdfast ARGUMENTS`; its process id and our end of the channel that it has as standard input.
+    /// Starts `holdfast ARGUMENTS`; its process id and our end of the channel that it has as standard input. `output` is
+    /// its standard output, if not that of the keeper.
     pub(crate) fn start(
         &self,
         arguments: &[std::ffi::OsString],
         environment: &[(String, String)],
+        output: Option<OwnedFd>,
     ) -> Result<(u32, OwnedFd)> {
         let (ours, theirs) = pair()?;
         let mut command = self.binary.command();
         command.args(arguments).env_remove(SOCKET).envs(environment.iter().map(|(key, value)| (key, value)));
+        command.stdout(output.map_or_else(Stdio::inherit, Stdio::from));
         // A group of its own: an interrupt typed at the terminal is for the keeper only.
         let child = {
             use std::os::unix::process::CommandExt;

@@ -104,6 +104,7 @@ impl Handed {
                 error!(event = "descriptor-closed", owner = kept.owner, key = kept.key, "closed: too many");
             }
         }
+        keeper.follow_outputs()?;
         if let Some(limit) = self.state.hang_limit_milliseconds {
             keeper.limit_hangs(Duration::from_millis(limit));
         }

@@ -12,6 +12,7 @@ mod hang;
 mod metrics;
 mod namespace;
 mod options;
+mod output;
 mod outsiders;
 mod parcel;
 mod progress;

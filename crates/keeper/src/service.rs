@@ -29,6 +29,7 @@ use crate::{
     hang::{DEFAULT_LIMIT, Hangs},
     metrics, namespace,
     options::Options,
+    output::Output,
     outsiders::Outsider,
     store::{Full, Kept, LONGEST_NOTE, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
@@ -185,7 +186,7 @@ impl Keeper {
         }
         let build = Rc::clone(&self.build.borrow());
         let environment = vec![(BUILD.to_owned(), build.name.clone())];
-        let (pid, channel) = self.start(name, &arguments, sandbox, environment)?;
+        let (pid, channel) = self.start(name, &arguments, sandbox, environment, None)?;
         let child = self.attach(name, pid, channel, build.name.clone())?;
         Ok((pid, child))
     }
@@ -195,8 +196,10 @@ impl Keeper {
         let Outsider { descriptor, sandbox, hang_limit } = outsider;
         let arguments = [OUTSIDER.into(), name.into()];
         let environment = vec![(DESCRIPTOR.to_owned(), descriptor)];
-        let (pid, channel) = self.start(name, &arguments, sandbox, environment)?;
+        let (output, theirs) = Output::new()?;
+        let (pid, channel) = self.start(name, &arguments, sandbox, environment, Some(theirs))?;
         let child = self.attach(name, pid, channel, String::new())?;
+        output.follow(self, name, pid)?;
         hang_limit.iter().for_each(|limit| self.hangs.borrow_mut().set_limit_of(pid, *limit));
         Ok((pid, child))
     }
@@ -208,6 +211,7 @@ impl Keeper {
         arguments: &[OsString],
         sandbox: api::Sandbox,
         more: Vec<(String, String)>,
+        output: Option<OwnedFd>,
     ) -> Result<(u32, OwnedFd)> {
         let limits = limits(&sandbox);
         let mut settings = settings(sandbox);
@@ -217,7 +221,7 @@ impl Keeper {
         let mut environment = self.environment();
         environment.push((ENVIRONMENT.to_owned(), settings.to_text()));
         environment.extend(more);
-        let (pid, channel) = self.build.borrow().start(arguments, &environment)?;
+        let (pid, channel) = self.build.borrow().start(arguments, &environment, output)?;
         if let Some(Err(error)) = self.cgroup.get().map(|cgroup| cgroup.limit(name, pid, limits)) {
             warn!(event = "limits-missing", process = name, pid, "its limits are not in force: {error}");
         }
@@ -271,6 +275,7 @@ impl Keeper {
                 self.store.borrow_mut().owner_died(&child.name, Instant::now());
             }
             self.hangs.borrow_mut().died(pid);
+            self.forget_output(pid);
             if child.name == "manager" {
                 warn!(event = "process-ended", process = "manager", pid, "manager ended: {ended}");
                 self.manager.replace(None);

@@ -28,8 +28,11 @@ pub(crate) async fn births(manager: Rc<Manager>) {
     }
 }
 
-/// Tells a process its configuration, again and again while it lives and refuses.
+/// Tells a process its configuration, again and again while it lives and refuses. One at a time does so.
 pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32) {
+    if !manager.supervisor.borrow_mut().begins_to_tell(name, pid) {
+        return;
+    }
     // It did not answer before.
     let mut is_doubtful = false;
     loop {
@@ -38,6 +41,7 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
             return;
         }
         match result {
+            Ok(()) if manager.supervisor.borrow_mut().has_told(name, pid) => {}
             Ok(()) => {
                 info!(event = "process-running", process = name, pid, "running");
                 manager.supervisor.borrow_mut().configured(name);

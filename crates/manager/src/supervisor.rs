@@ -72,9 +72,19 @@ pub(crate) struct Process {
     pub(crate) detail: String,
     /// What it was started from.
     pub(crate) build: String,
+    /// It is told its configuration until it takes it.
+    telling: Option<Telling>,
     /// The one that runs, or the last one, has taken its configuration.
     came_up: bool,
     back_off: BackOff,
+}
+
+/// A process is told its configuration.
+#[derive(Debug)]
+struct Telling {
+    pid: u32,
+    /// There may be another one since this attempt began.
+    again: bool,
 }
 
 /// A process that was there before this manager.
@@ -228,6 +238,37 @@ impl Supervisor {
         Some(Action::Configure(process.name))
     }
 
+    /// Whether somebody has to begin to tell this process its configuration. If somebody does so already, that one goes on
+    /// with what is the configuration then.
+    pub(crate) fn begins_to_tell(&mut self, name: &str, pid: u32) -> bool {
+        let Some(process) = self.find(name) else { return false };
+        match &mut process.telling {
+            Some(telling) if telling.pid == pid => {
+                telling.again = true;
+                false
+            }
+            telling => {
+                *telling = Some(Telling { pid, again: false });
+                true
+            }
+        }
+    }
+
+    /// Who has told it is done, and whether it has to be told once more.
+    pub(crate) fn has_told(&mut self, name: &str, pid: u32) -> bool {
+        let Some(process) = self.find(name) else { return false };
+        match &mut process.telling {
+            Some(telling) if telling.pid == pid => {
+                let again = std::mem::take(&mut telling.again);
+                if !again {
+                    process.telling = None;
+                }
+                again
+            }
+            _ => false,
+        }
+    }
+
     /// It has taken its configuration.
     pub(crate) fn configured(&mut self, name: &str) {
         if let Some(process) = self.find(name)
@@ -330,12 +371,14 @@ impl Process {
             quarantined: Vec::new(),
             detail: String::new(),
             build: String::new(),
+            telling: None,
             came_up: false,
             back_off: BackOff::default(),
         }
     }
 
     fn start_again(&mut self, came_up: bool, now: Instant) {
+        self.telling = None;
         self.state = State::BackingOff { until: now + self.back_off.died(came_up, now) };
     }
 }
@@ -494,6 +537,20 @@ mod tests {
         assert_eq!(state(&supervisor), State::Running { pid: 7, since: now });
         supervisor.ended("bgp", 7, "signal 9", now);
         assert_eq!(supervisor.reconfigure("bgp"), None, "it will be told at its birth");
+    }
+
+    #[test]
+    fn a_process_that_takes_nothing_is_told_by_one_however_often_its_configuration_changes() {
+        let now = Instant::now();
+        let mut supervisor = running(now);
+        assert!(supervisor.begins_to_tell("bgp", 7));
+        assert!(!supervisor.begins_to_tell("bgp", 7) && !supervisor.begins_to_tell("bgp", 7));
+        assert!(supervisor.has_told("bgp", 7), "what is the configuration now");
+        assert!(!supervisor.has_told("bgp", 7));
+        assert!(supervisor.begins_to_tell("bgp", 7), "that was all");
+        assert!(supervisor.begins_to_tell("bgp", 8), "the next one in its place");
+        assert!(!supervisor.has_told("bgp", 7), "who told the one before has nothing more to do");
+        assert!(!supervisor.begins_to_tell("bgp", 8));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! It begins as the router's own binary, which knows how a process gives its rights up. It reads the descriptor again, whoever
 //! has sent it, becomes the user of the protocol, closes files and system calls, and executes the program in its own place.
-//! Standard input is the channel to the keeper.
+//! Standard input is the channel to the keeper, and standard output a pipe to it. What goes wrong before the program is
+//! there is a line of the router's log; the program itself has the pipe in the place of that.
 
 use std::{
     convert::Infallible,
@@ -65,5 +66,9 @@ fn execute(name: &str) -> Result<Infallible> {
     command.args(&descriptor.arguments).env_clear().envs(environment);
     command.env(NAME, name).env("PATH", PATH).env("LANG", "C.UTF-8");
     sandbox.close()?;
-    Err(command.exec()).with_context(|| format!("executing {}", descriptor.program.display()))
+    let log = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 0)?;
+    rustix::stdio::dup2_stderr(std::io::stdout())?;
+    let error = command.exec();
+    rustix::stdio::dup2_stderr(log)?;
+    Err(error).with_context(|| format!("executing {}", descriptor.program.display()))
 }

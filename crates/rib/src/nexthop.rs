@@ -63,6 +63,14 @@ impl NexthopSet {
         }
     }
 
+    /// How many it shares its routes among, at least one.
+    pub(crate) fn members(&self) -> usize {
+        match self {
+            Self::Forward(members) => members.len().max(1),
+            Self::Blackhole | Self::Unreachable => 1,
+        }
+    }
+
     /// The gateways whose way out has to be found.
     pub(crate) fn unresolved_gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let members = match self {

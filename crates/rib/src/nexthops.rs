@@ -46,11 +46,13 @@ pub(crate) struct Sets {
     free: Vec<u32>,
     index: HashTable<u32>,
     key: HashKey,
+    /// Members of the sets of each origin.
+    members: Vec<usize>,
 }
 
 impl Sets {
     pub(crate) fn new(key: HashKey) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), key }
+        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), key, members: Vec::new() }
     }
 
     pub(crate) fn get(&self, id: NexthopSetId) -> Option<&Set> {
@@ -71,6 +73,11 @@ impl Sets {
 
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Members of all sets of an origin.
+    pub(crate) fn members_of(&self, origin: OriginId) -> usize {
+        self.members.get(usize::from(origin.0)).copied().unwrap_or(0)
     }
 
     pub(crate) fn is_usable(&self, id: NexthopSetId) -> bool {
@@ -160,6 +167,10 @@ impl Sets {
             set.map_or(0, |set| hasher.hash_one((set.origin, &set.nexthops)))
         };
         self.index.insert_unique(hash(&id), id, hash);
+        let Some(Some(set)) = self.slots.get(id as usize) else { return };
+        let (origin, members) = (usize::from(set.origin.0), set.nexthops.members());
+        self.members.resize(self.members.len().max(origin + 1), 0);
+        self.members[origin] += members;
     }
 
     fn remove_from_index(&mut self, id: u32) {
@@ -167,6 +178,7 @@ impl Sets {
         let hash = self.key.hash_one((set.origin, &set.nexthops));
         if let Ok(entry) = self.index.find_entry(hash, |&other| other == id) {
             entry.remove();
+            self.members[usize::from(set.origin.0)] -= set.nexthops.members();
         }
     }
 

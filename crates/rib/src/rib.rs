@@ -191,21 +191,31 @@ impl Rib {
         id
     }
 
-    /// The set has this content from now on, for every route that uses it, stale ones included.
-    pub fn change_nexthops(&mut self, id: NexthopSetId, mut nexthops: NexthopSet) {
-        nexthops.truncate();
-        let Some(old) = self.store.sets.change(id, nexthops.clone()) else { return };
-        old.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
-        nexthops.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
-        self.tracker.dirty_sets.push(id);
-        if self.is_internal(id) {
-            // What is reached through routes with this set may be reached otherwise now.
+    /// These sets have this content from now on, for every route that uses them, stale ones included. What follows from it is
+    /// worked out once for all of them.
+    pub fn change_nexthops(&mut self, changes: impl IntoIterator<Item = (NexthopSetId, NexthopSet)>) {
+        let mut is_internal = false;
+        for (id, mut nexthops) in changes {
+            nexthops.truncate();
+            let Some(old) = self.store.sets.change(id, nexthops.clone()) else { continue };
+            old.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
+            nexthops.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
+            self.tracker.dirty_sets.push(id);
+            is_internal |= self.is_internal(id);
+            if !self.subscriptions.is_empty() {
+                self.flip(id);
+            }
+        }
+        if is_internal {
+            // What is reached through routes with these sets may be reached otherwise now.
             self.tracker.mark_all();
         }
-        if !self.subscriptions.is_empty() {
-            self.flip(id);
-        }
         self.settle();
+    }
+
+    /// How many next hops the sets of an origin have: those that it names, and those that its routes use.
+    pub fn nexthops_of(&self, origin: OriginId) -> usize {
+        self.store.sets.members_of(origin)
     }
 
     fn is_internal(&self, id: NexthopSetId) -> bool {

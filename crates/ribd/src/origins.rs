@@ -27,6 +27,11 @@ const BGP: &str = "bgp";
 
 /// Most handles of an origin: far more than a router has neighbours.
 const MAX_HANDLES: usize = 1 << 20;
+/// Most next hops of a routing protocol, which may be anybody's: whenever one of them changes, all are looked at. Those of
+/// a batch count beside those that it has.
+const MAX_NEXT_HOPS: usize = 16_384;
+/// Most routes of a batch, which is carried out in one turn.
+const MAX_ROUTES: usize = 16_384;
 
 /// Where an origin's routes come from now.
 struct Speaker {
@@ -145,6 +150,9 @@ pub(crate) fn routes(
 ) -> Result<(), XrlError> {
     let mut origins = router.origins.borrow_mut();
     let speaker = origins.speaker(cx, origin)?;
+    if batch.lengths.len() > MAX_ROUTES {
+        return Err(invalid(format!("a batch has {MAX_ROUTES} routes at most, not {}", batch.lengths.len())));
+    }
     router.change(|rib| {
         define(rib, speaker, batch)?;
         match batch.afi {
@@ -159,15 +167,21 @@ pub(crate) fn routes(
 }
 
 fn define(rib: &mut Rib, speaker: &mut Speaker, batch: &RouteBatch) -> Result<(), XrlError> {
+    let more: usize = batch.define.iter().map(|set| set.members.len().max(1)).sum();
+    if !speaker.says_distance && more > 0 && rib.nexthops_of(speaker.origin) + more > MAX_NEXT_HOPS {
+        return Err(invalid(format!("a protocol has {MAX_NEXT_HOPS} next hops at most")));
+    }
+    let mut changes = Vec::new();
     for set in &batch.define {
         let nexthops = wire::nexthops(set.kind, &set.members)?;
         match speaker.handles.get(&set.handle) {
-            Some(&id) => rib.change_nexthops(id, nexthops),
+            Some(&id) => changes.push((id, nexthops)),
             None if set.handle == 0 => return Err(invalid("handle 0 cannot be defined")),
             None if speaker.handles.len() == MAX_HANDLES => return Err(invalid("too many handles")),
             None => drop(speaker.handles.insert(set.handle, rib.nexthops(speaker.origin, nexthops))),
         }
     }
+    rib.change_nexthops(changes);
     Ok(())
 }
 

@@ -1,11 +1,15 @@
 //! The task of a channel: reads, hands over what arrives, writes.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::task::{spawn_local, yield_now};
 
 use crate::XrlError;
 use crate::channel::{Shared, closed_here};
@@ -50,6 +54,9 @@ impl From<Ending> for XrlError {
 
 /// Reads this often before other tasks have their turn.
 const READS_PER_TURN: usize = 8;
+/// What arrives is carried out for so long before other tasks have their turn. What is carried out is said by the peer: many
+/// small calls may fit in one read, and each may be a long one.
+const TURN: Duration = Duration::from_millis(2);
 
 /// The task of a channel.
 pub(crate) struct Driver {
@@ -58,6 +65,8 @@ pub(crate) struct Driver {
     decoder: FrameDecoder,
     /// Descriptors that have arrived and whose frames have not.
     fds: VecDeque<OwnedFd>,
+    /// The turn is over.
+    pauses: Rc<Cell<bool>>,
 }
 
 impl Future for Driver {
@@ -82,11 +91,20 @@ impl Future for Driver {
 
 impl Driver {
     pub(crate) fn new(shared: Rc<Shared>, link: Link) -> Self {
-        Self { shared, link, decoder: FrameDecoder::default(), fds: VecDeque::new() }
+        Self { shared, link, decoder: FrameDecoder::default(), fds: VecDeque::new(), pauses: Rc::default() }
     }
 
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
+        if self.pauses.get() {
+            return Ok(());
+        }
+        let end = Instant::now() + TURN;
+        // What the turn before has left.
+        let mut has_time = self.take_frames(end)?;
         for _ in 0..READS_PER_TURN {
+            if !has_time {
+                break;
+            }
             let Poll::Ready(len) = self.link.poll_recv(cx, self.decoder.space(), &mut self.fds) else {
                 return Ok(());
             };
@@ -97,13 +115,26 @@ impl Driver {
                     self.decoder.filled(len);
                 }
             }
-            self.take_frames()?;
+            has_time = self.take_frames(end)?;
         }
-        cx.waker().wake_by_ref();
+        self.pause(cx);
         Ok(())
     }
 
-    fn take_frames(&mut self) -> Result<(), Ending> {
+    /// Reads on when the others have had their turn, and when what else arrives has been heard of. An answer that wakes this
+    /// task before is only written.
+    fn pause(&self, cx: &Context<'_>) {
+        self.pauses.set(true);
+        let (pauses, driver) = (Rc::clone(&self.pauses), cx.waker().clone());
+        spawn_local(async move {
+            yield_now().await;
+            pauses.set(false);
+            driver.wake();
+        });
+    }
+
+    /// Whether there was time for all that has arrived.
+    fn take_frames(&mut self, end: Instant) -> Result<bool, Ending> {
         loop {
             let frame = self.decoder.next_frame();
             let Some((header, body)) = frame.map_err(|error| XrlError::internal(error.to_string()))? else {
@@ -115,11 +146,14 @@ impl Driver {
             }
             let fds = if count == 0 { Vec::new() } else { self.fds.drain(..count).collect() };
             self.shared.receive(header, body, fds)?;
+            if Instant::now() >= end {
+                return Ok(false);
+            }
         }
         if self.fds.len() > MAX_FDS {
             return Err(XrlError::internal("descriptors came without frames").into());
         }
-        Ok(())
+        Ok(true)
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {

@@ -76,7 +76,9 @@ pub(crate) fn settle(
         }
         _ => Vec::new(),
     };
-    let line = Line::command().after_help(listed(&known)).try_get_matches_from(words.iter())?;
+    let usage = format!("holdfast {} [OPTIONS] <PROCESS> [COMMAND]", verb.word());
+    let line = Line::command().override_usage(usage).after_help(listed(&known));
+    let line = line.try_get_matches_from(words.iter())?;
     let line = Line::from_arg_matches(&line)?;
     options.json |= line.json;
     options.runtime_dir = line.runtime_dir.unwrap_or_else(|| options.runtime_dir.clone());
@@ -290,6 +292,7 @@ mod tests {
             let help = settle(Verb::Show, &mut words, schema(), &commands, &mut options).expect_err("help");
             assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0));
             let help = help.to_string();
+            assert!(help.contains("Usage: holdfast show [OPTIONS] <PROCESS> [COMMAND]\n"), "{help}");
             assert!(help.ends_with("Commands:\n  routes      the routes\n  interfaces  where\n"), "{help}");
         }
         let mut words: Vec<_> = ["rip", "-h"].map(str::to_owned).into();

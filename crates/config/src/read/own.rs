@@ -47,13 +47,15 @@ pub(super) fn section(
 
 /// The interfaces that a table and those below it name, each with the VRF that stands beside it.
 fn gather(table: &Table, values: &Map<String, Value>, found: &mut BTreeSet<(Option<String>, String)>) {
-    let text = |is: fn(&Type) -> bool| {
-        let key = table.keys.iter().find(|key| is(&key.value))?;
-        Some(values.get(key.name)?.as_str()?.to_owned())
-    };
-    if let Some(interface) = text(|of| matches!(of, Type::Form(Form::Interface))) {
-        found.insert((text(|of| matches!(of, Type::Name("vrf", _))), interface));
-    }
+    let is_vrf = |of: &Type| matches!(of, Type::Name("vrf", _));
+    let vrf = table.keys.iter().find(|key| is_vrf(&key.value)).and_then(|key| values.get(key.name)?.as_str());
+    let named = table.keys.iter().filter_map(|key| match (&key.value, values.get(key.name)?) {
+        (Type::Form(Form::Interface), name) => Some(std::slice::from_ref(name)),
+        (Type::List(Type::Form(Form::Interface)), Value::Array(names)) => Some(names.as_slice()),
+        _ => None,
+    });
+    let interfaces = named.flatten().filter_map(Value::as_str);
+    found.extend(interfaces.map(|interface| (vrf.map(str::to_owned), interface.to_owned())));
     for key in table.keys {
         let (Some(below), Some(value)) = (key.value.table(), values.get(key.name)) else { continue };
         match value {

@@ -26,6 +26,7 @@ fn every_key_of_a_table_by_itself_is_told_of() {
         ("[sandbox]\nfirst-user = 0\n[bgp]", "[sandbox] changed"),
         ("[log]\nformat = \"json\"\n[bgp]", "[log] changed"),
         ("[bgp]\nas-sets = \"accept\"", "[bgp] changed"),
+        ("[bgp]\nconsistency-check = true", "[bgp] changed"),
         ("[bgp]\nalways-compare-med = true", "[bgp] changed"),
         ("[bgp.confederation]\nid = 65100\n[bgp]", "[bgp] changed"),
     ] {

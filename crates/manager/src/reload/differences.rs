@@ -96,10 +96,32 @@ fn changes_of_bgp(lines: &mut Vec<String>, old: &Bgp, new: &Bgp) {
 
 /// What of `[bgp]` has no line of its own.
 fn settings(bgp: &Bgp) -> impl PartialEq + '_ {
-    let Bgp { as_sets, local_preference, max_paths, nonstop, nonstop_memory, damping, cluster_id, .. } = bgp;
-    let (decision, confederation) = (&bgp.decision, &bgp.confederation);
+    // Without `..`: a field that is new has to go to one side or the other.
+    let Bgp {
+        as_sets,
+        local_preference,
+        max_paths,
+        nonstop,
+        nonstop_memory,
+        damping,
+        cluster_id,
+        decision,
+        consistency_check,
+        confederation,
+        port: _,
+        listen: _,
+        quic_port: _,
+        quic_s2n_port: _,
+        peers: _,
+        networks: _,
+        aggregates: _,
+        redistribute: _,
+        rib_policy: _,
+        mrt: _,
+        bmp: _,
+    } = bgp;
     let paths = (as_sets, local_preference, max_paths, cluster_id, decision, confederation);
-    (paths, nonstop, nonstop_memory, damping)
+    (paths, nonstop, nonstop_memory, damping, consistency_check)
 }
 
 /// Of sections that belong to one process each.

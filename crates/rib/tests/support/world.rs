@@ -134,7 +134,7 @@ impl World {
         let side = &self.origins[origin];
         if let Some(&(id, handle)) = side.handles.get(&handle).filter(|_| side.deadline.is_none()) {
             self.finish_work();
-            self.rib.change_nexthops(id, nexthops.clone());
+            self.rib.change_nexthops([(id, nexthops.clone())]);
             self.model.handles[handle] = nexthops;
         }
     }

@@ -456,6 +456,50 @@ fn a_protocol_of_somebody_else_speaks_in_its_own_name_only() {
 }
 
 #[test]
+fn a_protocol_of_somebody_else_cannot_keep_the_table_busy() {
+    run(async {
+        let finder = Finder::new();
+        start_rib(&finder).await;
+        let (near, far) = Link::pair();
+        finder
+            .attach_link(far, PeerIdentity { classes: vec!["igp".into()], ..PeerIdentity::new("protocol") });
+        let resolver = Resolver::over(Channel::over(near));
+        let rib: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        let request = rib::AddOriginRequest { name: "igp".into(), distance: 120, external: false };
+        let origin = rib.add_origin(request).await.expect("its own name").origin;
+        let tell = |batch| rib.routes(rib::OriginRoutes { origin, batch: Some(batch) });
+        let sets = |sets: u32, network: u8| {
+            let set = |handle: u32| {
+                let [_, _, high, low] = handle.to_be_bytes();
+                let gateway = NextHop { gateway: vec![10, network, high, low], ..Default::default() };
+                NextHopSet { handle, kind: 0, members: vec![gateway] }
+            };
+            RouteBatch { afi: 1, define: (1..=sets).map(set).collect(), ..Default::default() }
+        };
+        // Work in proportion to their square would take minutes.
+        tell(sets(8000, 1)).await.expect("far more than it has neighbours");
+        tell(sets(8000, 2)).await.expect("all of them lead elsewhere");
+        let error = tell(sets(8385, 3)).await.expect_err("too many next hops");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let undefine = RouteBatch { afi: 1, undefine: (1..=8000).collect(), ..Default::default() };
+        tell(undefine).await.expect("they are given up");
+        tell(sets(16_000, 4)).await.expect("there is room again");
+
+        let routes = |routes: usize| RouteBatch {
+            afi: 1,
+            addresses: (0..routes).flat_map(|route| (0x1400_0000 + route as u32).to_be_bytes()).collect(),
+            lengths: vec![32; routes],
+            runs: vec![routes as u32],
+            next_hops: vec![1],
+            ..Default::default()
+        };
+        tell(routes(16_384)).await.expect("as many as a batch has");
+        let error = tell(routes(16_385)).await.expect_err("too many routes");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    });
+}
+
+#[test]
 fn a_protocol_that_is_not_configured_any_more_is_cut_off() {
     run(async {
         let finder = Finder::new();

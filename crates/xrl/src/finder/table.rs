@@ -2,8 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use prost::Message;
+
 use crate::finder_api::v1::{Instance, Method, Service};
 use crate::{PeerIdentity, XrlError};
+
+/// Longest name of an instance, in octets.
+const LONGEST_NAME: usize = 128;
+/// Octets of what is kept of an instance: some hundred methods.
+const MOST_OCTETS: usize = 64 << 10;
 
 /// The channel of a registered component.
 pub(crate) type Owner = usize;
@@ -57,6 +64,7 @@ impl Table {
             }
         }
         is_named_after_its_class(&instance)?;
+        is_modest(&instance)?;
         let taken = |(other, known): &(Owner, Instance)| *other != owner && stands_for(known, &instance);
         if self.entries.iter().any(taken) {
             return Err(XrlError::failed_precondition(format!("the name \"{}\" is taken", instance.name)));
@@ -221,6 +229,19 @@ fn is_named_after_its_class(instance: &Instance) -> Result<(), XrlError> {
     }
 }
 
+/// Whether its name may be shown to anybody, and what it says of itself kept: a protocol may be anybody's.
+fn is_modest(instance: &Instance) -> Result<(), XrlError> {
+    let unfit = |c: char| c.is_control() || c.is_whitespace();
+    if instance.name.len() > LONGEST_NAME || instance.name.contains(unfit) {
+        let text = format!("a name has {LONGEST_NAME} octets at most, without blanks and control characters");
+        return Err(XrlError::invalid_argument(text));
+    }
+    if instance.encoded_len() > MOST_OCTETS {
+        return Err(XrlError::invalid_argument(format!("a registration has {MOST_OCTETS} octets at most")));
+    }
+    Ok(())
+}
+
 /// Whether somebody is found already under the name of another, as an instance or as a class.
 fn stands_for(known: &Instance, other: &Instance) -> bool {
     let is_class = other.name != other.class && classes(known).any(|class| class == other.name);
@@ -281,6 +302,23 @@ mod tests {
             .register(1, instance("bgp-1", "bgp", "transport"), &PeerIdentity::new("bgp"))
             .expect_err("denied");
         assert_eq!(error.message(), "role \"bgp\" may not register as class \"transport\"");
+    }
+
+    #[test]
+    fn what_is_too_long_or_could_not_be_shown_is_not_registered() {
+        let mut table = Table::default();
+        let igp = PeerIdentity::new("protocol").class("igp");
+        let long = format!("igp-{}", "x".repeat(LONGEST_NAME));
+        for name in ["igp-\u{1b}[31m", "igp-1\n", "igp-a b", &long] {
+            let error = table.register(1, instance(name, "igp", ""), &igp).expect_err("not to be shown");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        }
+        let mut large = instance("igp-1", "igp", "");
+        let service = large.services[0].clone();
+        large.services.resize(MOST_OCTETS / service.encoded_len() + 1, service);
+        let error = table.register(1, large, &igp).expect_err("too large");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        table.register(1, instance("igp-1", "igp", ""), &igp).expect("registers");
     }
 
     #[test]

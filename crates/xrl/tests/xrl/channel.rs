@@ -1,5 +1,6 @@
 //! Calls, streams, windows, cancelling, descriptors.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use holdfast_xrl::{
@@ -19,6 +20,30 @@ fn ten_thousand_calls_are_under_way_at_once_and_each_gets_its_answer() {
                 assert_eq!(call.await.expect("an echo").number, number as u64);
             }
             assert_eq!(exerciser.calls.get(), 10_000);
+        });
+    }
+}
+
+#[test]
+fn calls_that_take_long_do_not_keep_other_channels_waiting() {
+    for family in FAMILIES {
+        run(async {
+            let (node, exerciser) = node();
+            exerciser.takes.set(Duration::from_millis(2));
+            let (busy, other) = (family.client(&node, "busy"), family.client(&node, "other"));
+            (0..500).for_each(|number| busy.echo(note(number)).detach());
+            let asked = other.echo(note(0));
+            let counter = Rc::clone(&exerciser);
+            // Among the tasks of the channels: what runs the tasks has its turn after many of theirs.
+            let before = tokio::task::spawn_local(async move {
+                asked.await.expect("an echo");
+                counter.calls.get()
+            });
+            let before = before.await.expect("no panic");
+            assert!(before < 50, "{before} calls of another channel came first over {family:?}");
+            exerciser.takes.set(Duration::ZERO);
+            busy.echo(note(0)).await.expect("what was left over is carried out, too");
+            assert_eq!(exerciser.calls.get(), 502);
         });
     }
 }
@@ -66,8 +91,8 @@ fn a_peer_that_stops_reading_holds_callers_back_and_takes_no_memory() {
     run(async {
         let (near, far) = sockets();
         let client = ExerciseClient::new(Channel::connect(near).expect("a channel"));
-        let sent = std::rc::Rc::new(std::cell::Cell::new(0));
-        let (sender, counter) = (client.clone(), std::rc::Rc::clone(&sent));
+        let sent = Rc::new(std::cell::Cell::new(0));
+        let (sender, counter) = (client.clone(), Rc::clone(&sent));
         tokio::task::spawn_local(async move {
             while sender.channel().ready().await.is_ok() {
                 sender.echo(Note { data: vec![0; 100_000], ..Note::default() }).detach();

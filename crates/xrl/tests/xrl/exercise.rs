@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use holdfast_xrl::{CallContext, Channel, Client, Link, Node, PeerIdentity, ReplySink, XrlError};
 
@@ -24,6 +25,8 @@ pub(crate) struct Exerciser {
     pub(crate) hanging: Rc<Cell<u64>>,
     /// Items of `Count` that have been sent.
     pub(crate) counted: Cell<u64>,
+    /// How long `Echo` keeps everybody else waiting.
+    pub(crate) takes: Cell<Duration>,
 }
 
 struct Hanging(Rc<Cell<u64>>);
@@ -37,6 +40,7 @@ impl Drop for Hanging {
 impl ExerciseServer for Exerciser {
     async fn echo(&self, _: &CallContext, request: Note) -> Result<Note, XrlError> {
         self.calls.set(self.calls.get() + 1);
+        std::thread::sleep(self.takes.get());
         Ok(request)
     }
 
@@ -159,7 +163,7 @@ pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
 pub(crate) fn run(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        tokio::time::timeout(std::time::Duration::from_secs(20), story).await.expect("in time");
+        tokio::time::timeout(Duration::from_secs(20), story).await.expect("in time");
     });
 }
 
@@ -168,7 +172,7 @@ pub(crate) async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
-    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 /// Whether both ends of a pipe are held by nobody else.
