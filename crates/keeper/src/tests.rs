@@ -21,7 +21,8 @@ use holdfast_api::keeper::v1::{
     PutRequest, Sandbox, SocketKind, SocketRequest, SpawnRequest, State, UnlistenRequest,
 };
 use holdfast_process::{
-    End, HangLimit, Network, Process, Processes, Rights, User, formats::KEEPER_STATE, spawn_task,
+    End, HangLimit, Network, Picks, Process, Processes, Rights, Takes, User, formats::KEEPER_STATE,
+    spawn_task,
 };
 use holdfast_xrl::{
     Channel, Client, ErrorKind, Node, PeerIdentity,
@@ -62,7 +63,7 @@ fn processes() -> Processes {
             after: &[],
             feeds: &[],
             end: End::Killed,
-            section: None,
+            takes: Takes::Picks(Picks::NOTHING),
             routing: None,
             hang_limit: None,
             shows: &[],
@@ -418,7 +419,7 @@ fn a_process_has_the_hang_limit_of_its_descriptor() {
         feeds: &[],
         end: End::Killed,
         hang_limit: Some(HangLimit::Exactly(Duration::from_millis(400))),
-        section: None,
+        takes: Takes::Picks(Picks::NOTHING),
         routing: None,
         shows: &[],
         clears: &[],

@@ -11,7 +11,7 @@ use holdfast_config::{
     describe::{Default, Effect, Table, Type, key},
 };
 use holdfast_process::{
-    Boot, Command, Configured, End, Network, Part, Process, Rights, User, serve_configured,
+    Boot, Command, Configured, End, Network, Part, Process, Rights, Takes, User, serve_configured,
 };
 use holdfast_xrl::XrlError;
 use serde::{Deserialize, Serialize};
