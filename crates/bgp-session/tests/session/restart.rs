@@ -84,7 +84,7 @@ fn where_both_know_of_it_they_stay_longer_as_the_last_resort() {
     for (ours, theirs, stays) in [(1000, 600, true), (600, 5000, true), (0, 600, false), (600, 0, false)] {
         let long_lived = Duration::from_secs(ours);
         let mut solo = Solo::new(ruled(config(), |rules| {
-            (rules.graceful_restart, rules.long_lived_stale_time) = (GracefulRestart::Helper, long_lived)
+            (rules.graceful_restart, rules.long_lived_stale_time) = (GracefulRestart::Helper, long_lived);
         }));
         solo.advance_to(State::OpenSent);
         let mut open = open(false, true);
@@ -221,7 +221,7 @@ fn what_was_forwarded_in_a_session_is_forwarded_when_it_is_back() {
 fn the_stale_timer_bounds_what_the_peer_asks_for() {
     let stale_time = TIME / 2;
     let mut solo = Solo::new(ruled(config(), |rules| {
-        (rules.graceful_restart, rules.stale_time) = (GracefulRestart::Helper, stale_time)
+        (rules.graceful_restart, rules.stale_time) = (GracefulRestart::Helper, stale_time);
     }));
     solo.advance_to(State::OpenSent);
     solo.feed_open(DIALLED, &open(false, true));
