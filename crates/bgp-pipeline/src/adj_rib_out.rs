@@ -398,8 +398,8 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// Where a path belongs; `None` if it is not announced. Often it is where the one before it belonged: they came
-    /// in one UPDATE.
-    #[inline]
+    /// in one UPDATE. A withdrawal has none: to call for that costs 4 % of a sweep.
+    #[inline(always)]
     fn place(
         &mut self,
         core: &mut Core,
@@ -419,6 +419,7 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
+    #[inline(never)]
     fn find_place(
         &mut self,
         core: &mut Core,

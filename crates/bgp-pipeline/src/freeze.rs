@@ -12,6 +12,8 @@
 //!    the NLRI field of an UPDATE (IPv4), or the value of MP_REACH_NLRI
 //! ```
 
+use std::net::Ipv4Addr;
+
 use holdfast_bgp_wire::{
     Attributes, MpReach, NextHop,
     nlri::{self, Identified, Nlri as _},
@@ -27,7 +29,7 @@ use crate::{
     next_hop::Gateway,
     orf,
     path::{Path, SetId, SourceId},
-    peer_in::{Arrival, Concerned, Origin, classic_gateway, mp_gateway},
+    peer_in::{Arrival, Concerned, Origin, gateway, mp_gateway},
     pipeline::Peer,
     sets::Owner,
     source::MOST_PATHS,
@@ -284,14 +286,9 @@ fn read<'a>(
     let Record { attributes, place, routes } = Record::read(record, &rules).ok_or(Unreadable)?;
     let mut arrival = Arrival::default();
     match routes {
-        Routes::Nlri(nlri) => {
-            let set = acquire(
-                core,
-                (classic, &rules),
-                attributes,
-                classic_gateway(attributes, origin.facts),
-                origin,
-            );
+        Routes::Nlri(nlri, next_hop) => {
+            let gateway = gateway(next_hop.into(), origin.facts);
+            let set = acquire(core, (classic, &rules), attributes, gateway, origin);
             arrival.nlri = (nlri, set);
         }
         Routes::Reach(reach) => {
@@ -337,7 +334,8 @@ struct Record<'a> {
 }
 
 enum Routes<'a> {
-    Nlri(&'a [u8]),
+    /// With their next hop.
+    Nlri(&'a [u8], Ipv4Addr),
     Reach(MpReach<'a>),
 }
 
@@ -360,8 +358,7 @@ impl<'a> Record<'a> {
             0 if identified == rules.identifiers.of(Family::IPV4_UNICAST)
                 && has_prefixes(routes, identified) =>
             {
-                Attributes(attributes).next_hop()?;
-                Routes::Nlri(routes)
+                Routes::Nlri(routes, Attributes(attributes).next_hop()?)
             }
             1 => {
                 let reach = MpReach::parse(routes, rules).ok().filter(is_frozen)?;

@@ -369,7 +369,7 @@ impl Arrival<'_> {
 }
 
 /// NEXT_HOP; `None` if it is ourselves, or missing.
-pub(crate) fn classic_gateway(attributes: &[u8], facts: &SessionFacts) -> Option<Gateway> {
+fn classic_gateway(attributes: &[u8], facts: &SessionFacts) -> Option<Gateway> {
     let address = Attributes(attributes).next_hop()?;
     gateway(IpAddr::V4(address), facts)
 }
@@ -385,7 +385,7 @@ pub(crate) fn mp_gateway(reach: MpReach<'_>, facts: &SessionFacts) -> Option<Gat
 }
 
 /// A link-local address means nothing without its interface.
-fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
+pub(crate) fn gateway(address: IpAddr, facts: &SessionFacts) -> Option<Gateway> {
     let ours = match address {
         IpAddr::V4(address) => facts.next_hop_v4 == Some(address),
         IpAddr::V6(address) => [facts.next_hop_v6, facts.link_local].contains(&Some(address)),

@@ -494,7 +494,7 @@ impl AttributeSets {
     }
 
     /// The set that import policy makes of this one, if it was asked, takes it, and looks at nothing else.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accepted(&self, set: SetId) -> Option<SetId> {
         let verdict = self.records.get(set.0).verdict;
         // Unknown is 0, the other two are the greatest.
