@@ -1,8 +1,12 @@
 //! `holdfast check`.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
 
-use holdfast_config::{Descriptor, Diagnostics, Holds, List, Schema};
+use holdfast_config::{Descriptor, Diagnostics, Holds, LONGEST_DESCRIPTOR, List, Schema};
 use holdfast_tls::files;
 
 use crate::{Failure, json};
@@ -14,7 +18,7 @@ pub(crate) fn check(
     as_json: bool,
     out: &mut dyn io::Write,
 ) -> Result<(), Failure> {
-    let text = text(file)?;
+    let text = text(file, u64::MAX)?;
     let directory = file.parent().unwrap_or(Path::new(""));
     let named = |name: &str, holds: Holds<'_>| match directory.join(name) {
         file if is_below(&file, directory) => named(&file, holds),
@@ -27,17 +31,22 @@ pub(crate) fn check(
 
 /// Checks a descriptor of a protocol.
 pub(crate) fn descriptor(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
-    let text = text(file)?;
+    // One octet more is too long already.
+    let text = text(file, LONGEST_DESCRIPTOR as u64 + 1)?;
     let descriptor = Descriptor::parse(&text, &file.display().to_string());
     // What only the router may refuse is a note: whoever writes a descriptor need not be who runs the router.
     let notes = || files::trusted_text(file).err().map(|why| format!("the router would refuse it: {why}"));
     answer(file, descriptor.map(|_| notes().into_iter().collect()), as_json, out)
 }
 
-fn text(file: &Path) -> Result<String, Failure> {
-    let read = fs::read(file).map_err(|error| Failure::Unreadable { file: file.to_owned(), error });
+/// What a file says, up to so many octets.
+fn text(file: &Path, most: u64) -> Result<String, Failure> {
+    let mut read = Vec::new();
+    let opened = fs::File::open(file);
+    let result = opened.and_then(|opened| opened.take(most).read_to_end(&mut read));
+    result.map_err(|error| Failure::Unreadable { file: file.to_owned(), error })?;
     // Not UTF-8 is a fault of the text, with a place: what is no character becomes one that TOML refuses.
-    Ok(String::from_utf8_lossy(&read?).replace(char::REPLACEMENT_CHARACTER, "\u{0}"))
+    Ok(String::from_utf8_lossy(&read).replace(char::REPLACEMENT_CHARACTER, "\u{0}"))
 }
 
 /// Says what is wrong with a file, or what there is to note.

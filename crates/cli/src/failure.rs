@@ -159,3 +159,18 @@ impl Failure {
         ExitCode::from(code)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_somebody_else_does_not_speak_to_the_terminal() {
+        for (error, said) in [
+            (XrlError::internal("a\u{1b}[31mb\nc\u{7}"), "a[31mb\nc"),
+            (XrlError::unavailable("\u{9b}2J"), "the router does not answer: 2J"),
+        ] {
+            assert_eq!(Failure::from(error).to_string(), said);
+        }
+    }
+}

@@ -74,10 +74,11 @@ impl Descriptor {
         if let Some(known) = KNOWN.find(text) {
             return Ok(known);
         }
-        let (root, faults) = DeTable::parse_recoverable(text);
+        let is_too_long = text.len() > LONGEST_DESCRIPTOR;
+        let (root, faults) = DeTable::parse_recoverable(if is_too_long { "" } else { text });
         let report = Report::new(text, file);
         faults.iter().for_each(|fault| report.syntax(fault));
-        if text.len() > LONGEST_DESCRIPTOR {
+        if is_too_long {
             let problem = Problem::new("this is too long for a descriptor");
             report.add(&(0..0), problem.expected(format!("{LONGEST_DESCRIPTOR} octets at most")));
         }

@@ -10,6 +10,15 @@ use rustix::process::Signal;
 /// How long a program may take to end that is not wanted any more.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
+/// Whoever changes the configuration waits no longer for such a program: others wait behind, with changes of the router's own
+/// processes. It is told its configuration on and on all the same.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a change of the configuration waits for a process for which it may take so long.
+pub(crate) fn patience(name: &str, config: &Config, limit: Duration) -> Duration {
+    descriptor(name, config).map_or(limit, |_| limit.min(PATIENCE))
+}
+
 /// Their names, in the order of the file.
 pub(crate) fn names(config: &Config) -> impl Iterator<Item = &'static str> {
     config.described().map(|(name, _)| name)
@@ -41,4 +50,23 @@ pub(crate) fn end_for_good(keeper: KeeperClient, pid: u32) {
         // Most have ended by now, which the keeper says.
         let _ = keeper.signal(SignalRequest { pid, signal, reason: String::new() }).await;
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_config::{Holds, Schema, parse_with};
+
+    use super::*;
+
+    #[test]
+    fn nobody_waits_long_for_a_program_of_somebody_else() {
+        let igp = "does = \"d\"\ndoc = \"d\"\nprogram = \"/bin/true\"\n";
+        let read = |_: &str, _: Holds<'_>| Ok(vec![igp.as_bytes().to_vec()]);
+        let text = "router = { id = \"10.0.0.1\", asn = 65000 }\n\
+            [[protocol]]\nname = \"igp\"\ndescriptor = \"igp.toml\"\n[igp]\n";
+        let config = parse_with(text, "test", Schema::new([]), &read).expect("no errors");
+        let (long, short) = (Duration::from_secs(60), Duration::from_secs(1));
+        assert_eq!((patience("igp", &config, long), patience("igp", &config, short)), (PATIENCE, short));
+        assert_eq!(patience("bgp", &config, long), long);
+    }
 }

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use crate::{
     manager::Manager,
+    outsiders,
     supervisor::{Process, State},
 };
 
@@ -107,7 +108,8 @@ impl<'a> Replacement<'a> {
             let now = self.look(|process| format!("it is {}; {}", process.state.word(), process.detail));
             Err(now.unwrap_or_default())
         };
-        tokio::time::timeout(RUN_LIMIT, runs).await.unwrap_or_else(late)
+        let limit = outsiders::patience(self.name, &self.manager.config(), RUN_LIMIT);
+        tokio::time::timeout(limit, runs).await.unwrap_or_else(late)
     }
 
     fn look<T>(&self, what: impl FnOnce(&Process) -> T) -> Option<T> {

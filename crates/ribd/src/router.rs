@@ -28,6 +28,8 @@ pub(crate) struct Router {
     pub(crate) readiness: RefCell<Readiness>,
     /// Administrative distances by the name of the origin, as configured.
     pub(crate) distances: RefCell<BTreeMap<String, u8>>,
+    /// The routing protocols that have subscribed to routes, each as often as it has.
+    pub(crate) subscribers: RefCell<Vec<String>>,
     /// Routes that the forwarding engine has been sent and has not acknowledged.
     pub(crate) in_flight: Cell<usize>,
     /// The forwarding engine has lost routes since the last sync began.
@@ -51,6 +53,7 @@ impl Router {
             origins: RefCell::default(),
             readiness: RefCell::new(Readiness::new(Instant::now())),
             distances: RefCell::default(),
+            subscribers: RefCell::default(),
             in_flight: Cell::new(0),
             lost: Cell::new(false),
             depths: Depths::default(),

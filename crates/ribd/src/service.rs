@@ -11,9 +11,9 @@ use holdfast_api::{
     routes::v1::RouteBatch,
 };
 use holdfast_process::{PROTOCOL, profile::routes_of};
-use holdfast_rib::{RedistBatch, RedistFilter, Rib, SubscriptionId};
+use holdfast_rib::{MAX_SUBSCRIPTIONS, RedistBatch, RedistFilter, Rib, SubscriptionId};
 use holdfast_types::{Family, Prefix};
-use holdfast_xrl::{CallContext, ReplySink, XrlError};
+use holdfast_xrl::{CallContext, PeerIdentity, ReplySink, XrlError};
 
 use crate::{
     origins, readiness,
@@ -126,13 +126,13 @@ impl RibServer for Server {
 
     async fn redistribute(
         &self,
-        _: &CallContext,
+        cx: &CallContext,
         request: RedistributeRequest,
         mut replies: ReplySink<Redistributed>,
     ) -> Result<(), XrlError> {
         let filter = RedistFilter { origins: request.origins, family: family(request.afi)? };
         let wanted = filter.origins.clone();
-        let subscription = Subscription::new(&self.router, filter)?;
+        let subscription = Subscription::new(&self.router, cx.peer(), filter)?;
         let (mut bell, mut has_begun, mut handles) = (self.router.bell(), false, Handles::default());
         // Everything has been said, but not yet that it has.
         let mut is_complete = false;
@@ -228,22 +228,43 @@ fn family(afi: u32) -> Result<Option<Family>, XrlError> {
     }
 }
 
+/// Subscriptions of one routing protocol, which may be anybody's.
+const MOST_OF_PROTOCOL: usize = 4;
+/// Those of all routing protocols together: the others are for processes of the router.
+const MOST_OF_PROTOCOLS: usize = MAX_SUBSCRIPTIONS - 8;
+
 /// Ends with the call.
 struct Subscription {
     router: Rc<Router>,
     id: SubscriptionId,
+    /// The routing protocol whose it is.
+    protocol: Option<String>,
 }
 
 impl Subscription {
-    fn new(router: &Rc<Router>, filter: RedistFilter) -> Result<Self, XrlError> {
+    fn new(router: &Rc<Router>, peer: &PeerIdentity, filter: RedistFilter) -> Result<Self, XrlError> {
+        let protocol = (peer.role == PROTOCOL).then(|| peer.classes.first().cloned().unwrap_or_default());
+        if let Some(protocol) = &protocol {
+            let subscribers = router.subscribers.borrow();
+            let own = subscribers.iter().filter(|other| *other == protocol).count();
+            if own >= MOST_OF_PROTOCOL || subscribers.len() >= MOST_OF_PROTOCOLS {
+                let bound = format!("{MOST_OF_PROTOCOL}, and all together {MOST_OF_PROTOCOLS}");
+                return Err(XrlError::unavailable(format!("a protocol has {bound} subscriptions to routes")));
+            }
+        }
         let id = router.change(|rib| rib.redist_subscribe(filter));
         let id = id.map_err(|error| XrlError::unavailable(error.to_string()))?;
-        Ok(Self { router: Rc::clone(router), id })
+        router.subscribers.borrow_mut().extend(protocol.clone());
+        Ok(Self { router: Rc::clone(router), id, protocol })
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        let mut subscribers = self.router.subscribers.borrow_mut();
+        let place = subscribers.iter().position(|other| Some(other) == self.protocol.as_ref());
+        place.into_iter().for_each(|place| drop(subscribers.swap_remove(place)));
+        drop(subscribers);
         self.router.change(|rib| rib.redist_unsubscribe(self.id));
     }
 }

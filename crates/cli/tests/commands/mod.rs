@@ -550,6 +550,9 @@ fn a_descriptor_is_checked_alone() {
     assert!(done.is_ok() && text.starts_with("note: the router would refuse it: others"), "{text}");
     let wrong = check(&right.replace("program", "porgram"), 0o644).0.expect_err("is wrong").to_string();
     assert!(wrong.contains("toy.toml:3:1") && wrong.contains("did you mean `program`?"), "{wrong}");
+    let endless = Line::parse("check --descriptor /dev/zero").expect("parses");
+    let endless = endless.run_on(holdfast_config::Schema::new([]), &mut Vec::new()).expect_err("has no end");
+    assert!(endless.to_string().contains("this is too long for a descriptor"), "{endless}");
     assert!(Line::parse("check").is_err() && Line::parse("check -c a --descriptor b").is_err());
 }
 

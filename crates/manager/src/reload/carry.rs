@@ -22,7 +22,7 @@ use crate::{
     configure::{self, CONFIGURE_LIMIT, Message},
     logging,
     manager::Manager,
-    protocols, read,
+    outsiders, protocols, read,
     replacement::{self, CARRIES, Replacement},
     sandbox::sandbox,
     tcp,
@@ -203,7 +203,8 @@ pub(crate) async fn tell(
     if pid.is_none() && name != MANAGER {
         return Ok(Vec::new());
     }
-    let result = tokio::time::timeout(CONFIGURE_LIMIT, configure::tell(manager, name, message)).await;
+    let limit = outsiders::patience(name, &manager.config(), CONFIGURE_LIMIT);
+    let result = tokio::time::timeout(limit, configure::tell(manager, name, message)).await;
     let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
     match (&result, pid) {
         (Ok(_), _) => manager.supervisor.borrow_mut().configured(name),

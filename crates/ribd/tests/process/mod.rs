@@ -18,7 +18,8 @@ use holdfast_api::{
 };
 use holdfast_process::Boot;
 use holdfast_xrl::{
-    CallContext, Channel, Client, ErrorKind, Finder, Link, Node, PeerIdentity, ReplySink, Resolver, XrlError,
+    CallContext, Channel, Client, ErrorKind, Finder, Link, Node, PeerIdentity, ReplySink, ReplyStream,
+    Resolver, XrlError,
 };
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
@@ -496,6 +497,21 @@ fn a_protocol_of_somebody_else_cannot_keep_the_table_busy() {
         tell(routes(16_384)).await.expect("as many as a batch has");
         let error = tell(routes(16_385)).await.expect_err("too many routes");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+
+        // Who is let in waits: nobody has said yet that everything is known.
+        let is_refused = async |subscription: &mut ReplyStream<rib::Redistributed>| {
+            timeout(Duration::from_millis(200), subscription.next()).await.is_ok_and(|reply| reply.is_err())
+        };
+        let subscribe = || rib.redistribute(rib::RedistributeRequest::default());
+        let mut subscribed: Vec<_> = (0..4).map(|_| subscribe()).collect();
+        for subscription in &mut subscribed {
+            assert!(!is_refused(subscription).await);
+        }
+        assert!(is_refused(&mut subscribe()).await, "others have to have some, too");
+        subscribed.pop();
+        // Its end is noticed after the next call has been.
+        sleep(Duration::from_millis(100)).await;
+        assert!(!is_refused(&mut subscribe()).await, "there is room again");
     });
 }
 
