@@ -218,6 +218,11 @@ impl Rib {
         self.store.sets.members_of(origin)
     }
 
+    /// How many routes an origin has, stale ones included.
+    pub fn routes_by(&self, origin: OriginId) -> u64 {
+        self.store.origin(origin).map_or(0, |origin| origin.routes)
+    }
+
     fn is_internal(&self, id: NexthopSetId) -> bool {
         let origin = self.store.sets.get(id).and_then(|set| self.store.origin(set.origin));
         origin.is_some_and(Origin::is_internal)

@@ -30,6 +30,9 @@ const MAX_HANDLES: usize = 1 << 20;
 /// Most next hops of a routing protocol, which may be anybody's: whenever one of them changes, all are looked at. Those of
 /// a batch count beside those that it has.
 const MAX_NEXT_HOPS: usize = 16_384;
+/// Most routes of a routing protocol in a table: as many as the whole Internet has. Each costs memory here, in `fea` and in the
+/// kernel.
+const MAX_ROUTES_OF_PROTOCOL: u64 = 1 << 20;
 /// Most routes of a batch, which is carried out in one turn.
 const MAX_ROUTES: usize = 16_384;
 
@@ -154,6 +157,13 @@ pub(crate) fn routes(
         return Err(invalid(format!("a batch has {MAX_ROUTES} routes at most, not {}", batch.lengths.len())));
     }
     router.change(|rib| {
+        // Who is full may still withdraw.
+        let has_room = speaker.says_distance || rib.routes_by(speaker.origin) < MAX_ROUTES_OF_PROTOCOL;
+        if !has_room && batch.next_hops.iter().any(|handle| *handle != 0) {
+            return Err(XrlError::failed_precondition(format!(
+                "a protocol has {MAX_ROUTES_OF_PROTOCOL} routes at most"
+            )));
+        }
         define(rib, speaker, batch)?;
         match batch.afi {
             1 => change::<4>(rib, speaker, batch)?,

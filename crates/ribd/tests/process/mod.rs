@@ -486,17 +486,25 @@ fn a_protocol_of_somebody_else_cannot_keep_the_table_busy() {
         tell(undefine).await.expect("they are given up");
         tell(sets(16_000, 4)).await.expect("there is room again");
 
-        let routes = |routes: usize| RouteBatch {
+        let routes = |first: usize, routes: usize, handle: u32| RouteBatch {
             afi: 1,
-            addresses: (0..routes).flat_map(|route| (0x1400_0000 + route as u32).to_be_bytes()).collect(),
+            addresses: (first..first + routes)
+                .flat_map(|route| (0x1400_0000 + route as u32).to_be_bytes())
+                .collect(),
             lengths: vec![32; routes],
             runs: vec![routes as u32],
-            next_hops: vec![1],
+            next_hops: vec![handle],
             ..Default::default()
         };
-        tell(routes(16_384)).await.expect("as many as a batch has");
-        let error = tell(routes(16_385)).await.expect_err("too many routes");
+        let error = tell(routes(0, 16_385, 1)).await.expect_err("too many routes");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        for batch in 0..64 {
+            tell(routes(batch * 16_384, 16_384, 1)).await.expect("as many as a batch has");
+        }
+        let error = tell(routes(1 << 20, 1, 1)).await.expect_err("the table is full");
+        assert_eq!(error.kind(), ErrorKind::FailedPrecondition);
+        tell(routes(7, 1, 0)).await.expect("it may withdraw");
+        tell(routes(1 << 20, 1, 1)).await.expect("there is room for one");
 
         // Who is let in waits: nobody has said yet that everything is known.
         let is_refused = async |subscription: &mut ReplyStream<rib::Redistributed>| {
