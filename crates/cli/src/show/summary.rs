@@ -92,9 +92,12 @@ fn peer_json(peer: &SummaryPeer) -> Value {
 /// When the session came up, in seconds of Unix time.
 pub(super) fn established_epoch(peer: &SummaryPeer) -> Option<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    // Rounded once, at the end: rounded before, it would be another second with each call.
-    let since = now.saturating_sub(Duration::from_millis(peer.uptime_milliseconds));
-    (peer.state == ESTABLISHED).then_some(since.as_secs())
+    (peer.state == ESTABLISHED).then(|| second_of_start(now, peer.uptime_milliseconds))
+}
+
+/// Rounded once, at the end: rounded before, it would be another second with each call.
+fn second_of_start(now: Duration, uptime_milliseconds: u64) -> u64 {
+    now.saturating_sub(Duration::from_millis(uptime_milliseconds)).as_secs()
 }
 
 fn write(summary: &Summary, out: &mut dyn Write) -> std::io::Result<()> {
@@ -149,5 +152,19 @@ fn description(peer: &SummaryPeer) -> String {
         (text, "") => text.to_owned(),
         ("", why) => format!("({why})"),
         (text, why) => format!("{text} ({why})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_in_which_a_session_came_up_is_the_same_at_any_time() {
+        // It came up at 8.9 s.
+        for (now, uptime) in [(9_000, 100), (9_850, 950), (10_000, 1_100), (10_899, 1_999)] {
+            assert_eq!(second_of_start(Duration::from_millis(now), uptime), 8, "{now}");
+        }
+        assert_eq!(second_of_start(Duration::ZERO, 7), 0, "a clock that has been put back");
     }
 }
