@@ -34,24 +34,27 @@ const READ: usize = 16 << 10;
 /// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Our end of the pipe of a program.
-pub(crate) struct Output(OwnedFd);
+/// Our end of the pipe of a program, and its copy for the next keeper.
+pub(crate) struct Output {
+    ours: pipe::Receiver,
+    copy: OwnedFd,
+}
 
 impl Output {
     /// With the end of a program that is about to be started.
     pub(crate) fn new() -> Result<(Self, OwnedFd)> {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).context("a pipe for what it prints")?;
-        Ok((Self(ours), theirs))
+        let copy = ours.try_clone()?;
+        Ok((Self { ours: pipe::Receiver::from_owned_fd(ours)?, copy }, theirs))
     }
 
     /// The program runs: what it prints is logged from now on, also by the next keeper.
-    pub(crate) fn follow(self, keeper: &Keeper, name: &str, pid: u32) -> Result<()> {
-        let copy = self.0.as_fd().try_clone_to_owned()?;
+    pub(crate) fn follow(self, keeper: &Keeper, name: &str, pid: u32) {
         let note = Some(name.to_owned());
-        let kept = Kept { descriptor: copy, on_death: OnDeath::Close, deadline: None, note };
+        let kept = Kept { descriptor: self.copy, on_death: OnDeath::Close, deadline: None, note };
         // Programs are fewer than descriptors that an owner may have.
         let _ = keeper.store.borrow_mut().put(OWNER, &pid.to_string(), kept);
-        log(name.to_owned(), pid, self.0)
+        log(name.to_owned(), pid, self.ours);
     }
 }
 
@@ -61,7 +64,8 @@ impl Keeper {
         let store = self.store.borrow();
         for (.., key, kept) in store.iter().filter(|(owner, ..)| *owner == OWNER) {
             if let (Ok(pid), Some(name)) = (key.parse(), &kept.note) {
-                log(name.clone(), pid, kept.descriptor.as_fd().try_clone_to_owned()?)?;
+                let copy = kept.descriptor.as_fd().try_clone_to_owned()?;
+                log(name.clone(), pid, pipe::Receiver::from_owned_fd(copy)?);
             }
         }
         Ok(())
@@ -74,8 +78,7 @@ impl Keeper {
 }
 
 /// Logs what comes out of a pipe, until its other end is closed.
-fn log(name: String, pid: u32, output: OwnedFd) -> Result<()> {
-    let mut output = pipe::Receiver::from_owned_fd(output)?;
+fn log(name: String, pid: u32, mut output: pipe::Receiver) {
     spawn_task(async move {
         let (mut lines, mut read) = (Lines::new(Instant::now()), vec![0; READ]);
         while let Ok(length @ 1..) = output.read(&mut read).await {
@@ -84,7 +87,6 @@ fn log(name: String, pid: u32, output: OwnedFd) -> Result<()> {
         }
         lines.end(Instant::now(), |line| write(&name, pid, line));
     });
-    Ok(())
 }
 
 fn write(name: &str, pid: u32, line: Line<'_>) {

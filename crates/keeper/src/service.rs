@@ -199,7 +199,7 @@ impl Keeper {
         let (output, theirs) = Output::new()?;
         let (pid, channel) = self.start(name, &arguments, sandbox, environment, Some(theirs))?;
         let child = self.attach(name, pid, channel, String::new())?;
-        output.follow(self, name, pid)?;
+        output.follow(self, name, pid);
         hang_limit.iter().for_each(|limit| self.hangs.borrow_mut().set_limit_of(pid, *limit));
         Ok((pid, child))
     }
