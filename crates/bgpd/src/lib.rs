@@ -15,6 +15,7 @@ mod door;
 mod epoch;
 mod fairness;
 mod freeze;
+mod from_config;
 mod last_error;
 mod location;
 mod metrics;
@@ -40,7 +41,6 @@ mod takeover;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod told;
 mod validation;
 mod vrf;
 mod watch;
@@ -49,7 +49,7 @@ use std::rc::Rc;
 
 use holdfast_api::bgp::v1::{BgpClient, BgpDispatcher};
 
-use holdfast_process::{BUILD, Boot, End, Network, Process, Rights, Takes, User};
+use holdfast_process::{BUILD, Boot, End, Network, Process, Reads, Rights, User};
 use holdfast_xrl::Client;
 
 use crate::{
@@ -70,7 +70,7 @@ pub static PROCESS: Process = Process {
     feeds: &["rib"],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

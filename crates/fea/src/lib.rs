@@ -19,6 +19,7 @@
 
 mod batch;
 mod engine;
+mod from_config;
 mod interfaces;
 mod kernel;
 mod metrics;
@@ -26,7 +27,6 @@ mod monitor;
 mod pace;
 mod refusals;
 mod service;
-mod told;
 mod vrfs;
 
 // Tests of what the crate offers, in the executable of its unit tests.
@@ -48,7 +48,7 @@ use holdfast_api::{
     socket::v1::{SocketClient, SocketDispatcher},
 };
 use holdfast_fib_linux::Monitor;
-use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, Takes, User, spawn_task};
+use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User, spawn_task};
 use holdfast_sockets::{FdStore, SocketService};
 use holdfast_xrl::Client;
 use tokio::task::AbortHandle;
@@ -70,7 +70,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

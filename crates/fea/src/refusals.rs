@@ -16,13 +16,13 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a reader knows. Bounded as [`Refused`] is.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Known {
     handles: BTreeSet<Handle>,
     routes: BTreeSet<Prefix>,
     is_incomplete: bool,
 }
 
-impl Told {
+impl Known {
     /// The messages that tell it what holds now; it is taken to know that then. None: it knows.
     pub(crate) fn news(&mut self, now: Refused) -> Vec<RefusalEvent> {
         let is_incomplete = now.is_incomplete();
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn a_reader_is_told_differences_and_nothing_of_what_changed_back() {
-        let (mut told, mut now) = (Told::default(), Refused::default());
-        assert_eq!(told.news(now.clone()), []);
+        let (mut known, mut now) = (Known::default(), Refused::default());
+        assert_eq!(known.news(now.clone()), []);
         now.refuse(prefix(1));
         now.set_handle(Handle(7), true);
         let all = RefusalEvent {
@@ -90,25 +90,26 @@ mod tests {
             routes: vec![prefix(1).to_string()],
             ..RefusalEvent::default()
         };
-        assert_eq!(told.news(now.clone()), [all]);
+        assert_eq!(known.news(now.clone()), [all]);
         now.clear();
         now.refuse(prefix(1));
         now.refuse(prefix(2));
         now.settle(prefix(2));
         let over = RefusalEvent { next_hops_over: vec![7], ..RefusalEvent::default() };
-        assert_eq!(told.news(now), [over]);
+        assert_eq!(known.news(now), [over]);
         let over = RefusalEvent { routes_over: vec![prefix(1).to_string()], ..RefusalEvent::default() };
-        assert_eq!(told.news(Refused::default()), [over]);
+        assert_eq!(known.news(Refused::default()), [over]);
     }
 
     #[test]
     fn many_are_told_in_several_messages_and_that_more_are_not_remembered() {
-        let (mut told, mut now) = (Told::default(), Refused::default());
+        let (mut known, mut now) = (Known::default(), Refused::default());
         (0..REFUSED_KEPT).for_each(|number| now.refuse(prefix(number)));
-        let rows: Vec<_> = told.news(now.clone()).iter().map(|it| (it.routes.len(), it.incomplete)).collect();
+        let rows: Vec<_> =
+            known.news(now.clone()).iter().map(|it| (it.routes.len(), it.incomplete)).collect();
         assert_eq!(rows, [(MOST, false); REFUSED_KEPT / MOST]);
         now.refuse(prefix(REFUSED_KEPT));
         let more = RefusalEvent { incomplete: true, ..RefusalEvent::default() };
-        assert_eq!(told.news(now), [more]);
+        assert_eq!(known.news(now), [more]);
     }
 }

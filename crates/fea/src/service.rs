@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::{
     engine::Engine,
     interfaces,
-    refusals::{self, Told},
+    refusals::{self, Known},
     vrfs::Vrfs,
 };
 
@@ -120,10 +120,10 @@ impl FeaServer for FeaService {
         mut replies: ReplySink<RefusalEvent>,
     ) -> Result<(), XrlError> {
         let mut changes = self.engine.refusals.subscribe();
-        let mut told = Told::default();
+        let mut known = Known::default();
         loop {
             changes.mark_unchanged();
-            for message in told.news(self.engine.refused()) {
+            for message in known.news(self.engine.refused()) {
                 replies.send(message).await?;
             }
             if changes.changed().await.is_err() {

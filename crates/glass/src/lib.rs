@@ -13,19 +13,19 @@
 
 mod answer;
 mod chunks;
+mod from_config;
 mod kept;
 mod patient;
 mod request;
 mod server;
 mod service;
 mod time;
-mod told;
 mod words;
 
 use std::rc::Rc;
 
 use holdfast_api::glass::v1::{GlassClient, GlassDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User};
+use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User};
 use holdfast_xrl::Client;
 
 use crate::{answer::Answerer, service::Glass};
@@ -41,7 +41,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

@@ -21,7 +21,7 @@ use holdfast_api::keeper::v1::{
     PutRequest, Sandbox, SocketKind, SocketRequest, SpawnRequest, State, UnlistenRequest,
 };
 use holdfast_process::{
-    End, HangLimit, Network, Picks, Process, Processes, Rights, Takes, User, formats::KEEPER_STATE,
+    ConfigReader, End, HangLimit, Network, Process, Processes, Reads, Rights, User, formats::KEEPER_STATE,
     spawn_task,
 };
 use holdfast_xrl::{
@@ -63,7 +63,7 @@ fn processes() -> Processes {
             after: &[],
             feeds: &[],
             end: End::Killed,
-            takes: Takes::Picks(Picks::NOTHING),
+            reads: Reads::Config(ConfigReader::NOTHING),
             routing: None,
             hang_limit: None,
             shows: &[],
@@ -419,7 +419,7 @@ fn a_process_has_the_hang_limit_of_its_descriptor() {
         feeds: &[],
         end: End::Killed,
         hang_limit: Some(HangLimit::Exactly(Duration::from_millis(400))),
-        takes: Takes::Picks(Picks::NOTHING),
+        reads: Reads::Config(ConfigReader::NOTHING),
         routing: None,
         shows: &[],
         clears: &[],

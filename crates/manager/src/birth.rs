@@ -7,7 +7,7 @@ use holdfast_config::{
     Config, Descriptor,
     schema::{ProcessLimits, SandboxMode},
 };
-use holdfast_process::{Processes, Takes};
+use holdfast_process::{Processes, Reads};
 
 use crate::outsiders;
 
@@ -21,9 +21,9 @@ pub(crate) fn wanted(processes: &Processes, config: &Config) -> Vec<&'static str
 }
 
 fn is_wanted(processes: &Processes, process: &str, config: &Config) -> bool {
-    match processes.named(process).map(|process| process.takes) {
-        Some(Takes::Picks(picks)) => (picks.is_wanted)(config),
-        Some(Takes::Section(_)) | None => process == MANAGER || config.sections.contains_key(process),
+    match processes.named(process).map(|process| process.reads) {
+        Some(Reads::Config(reader)) => (reader.is_wanted)(config),
+        Some(Reads::Section(_)) | None => process == MANAGER || config.sections.contains_key(process),
     }
 }
 
@@ -52,9 +52,9 @@ fn birth(process: &str, config: &Config) -> Birth {
 
 /// Whether a process has to be another one for another configuration, and is wanted by both.
 pub(crate) fn is_replaced(processes: &Processes, process: &str, old: &Config, new: &Config) -> bool {
-    let takes_other = || match processes.named(process).map(|process| process.takes) {
-        Some(Takes::Picks(picks)) => (picks.is_replaced)(old, new),
-        Some(Takes::Section(_)) | None => false,
+    let takes_other = || match processes.named(process).map(|process| process.reads) {
+        Some(Reads::Config(reader)) => (reader.is_replaced)(old, new),
+        Some(Reads::Section(_)) | None => false,
     };
     [old, new].iter().all(|config| is_wanted(processes, process, config))
         && (birth(process, old) != birth(process, new) || takes_other())

@@ -11,7 +11,7 @@ use holdfast_config::{
     Config,
     schema::{ProcessSection, Vrf},
 };
-use holdfast_process::{Processes, Refit, Takes, Told, policies};
+use holdfast_process::{ConfigureRequest, Processes, Reads, Refit, policies};
 use holdfast_sockets::settings;
 use holdfast_xrl::{Client, XrlError, scoped};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub struct Message {
     /// For the instance of this VRF; `None`: for the process itself.
     pub vrf: Option<String>,
     /// The request.
-    pub told: Told,
+    pub request: ConfigureRequest,
 }
 
 /// What the process of this name is told, in this order: first, for itself, which VRFs there are, and then for each what
@@ -41,30 +41,30 @@ pub(crate) fn messages(
     let mut messages = Vec::new();
     for table in std::iter::once(None).chain(config.vrfs.iter().map(Some)) {
         let vrf = table.map(|vrf| vrf.name.clone());
-        let told = told(processes, process, config, table, refit)?.into_iter();
-        messages.extend(told.map(|told| Message { vrf: vrf.clone(), told }));
+        let requests = requests(processes, process, config, table, refit)?.into_iter();
+        messages.extend(requests.map(|request| Message { vrf: vrf.clone(), request }));
     }
     Ok(messages)
 }
 
 /// The same for one table: that of a VRF, or the default one.
-fn told(
+fn requests(
     processes: &Processes,
     process: &str,
     config: &Config,
     table: Option<&Vrf>,
     refit: &Refit,
-) -> Result<Vec<Told>, XrlError> {
+) -> Result<Vec<ConfigureRequest>, XrlError> {
     if process == MANAGER {
-        let sockets = || Told {
+        let sockets = || ConfigureRequest {
             may_refuse: true,
-            ..Told::new::<SocketClient>(&settings::configuration(config, table))
+            ..ConfigureRequest::new::<SocketClient>(&settings::configuration(config, table))
         };
         return Ok(if config.rib.enabled { Vec::new() } else { vec![sockets()] });
     }
-    match processes.named(process).map(|process| process.takes) {
-        Some(Takes::Picks(picks)) => (picks.told)(config, table, refit),
-        Some(Takes::Section(_)) | None => {
+    match processes.named(process).map(|process| process.reads) {
+        Some(Reads::Config(reader)) => (reader.requests)(config, table, refit),
+        Some(Reads::Section(_)) | None => {
             let section = config.sections.get(process).filter(|_| table.is_none());
             section.map(|section| own(config, section)).into_iter().collect()
         }
@@ -72,10 +72,10 @@ fn told(
 }
 
 /// A section for one process, as it is; a routing protocol filters routes, too.
-fn own(config: &Config, section: &ProcessSection) -> Result<Told, XrlError> {
+fn own(config: &Config, section: &ProcessSection) -> Result<ConfigureRequest, XrlError> {
     let settings = Value::from(section.values.clone()).to_string().into_bytes();
     let policies = section.routing.map(|_| policies(config)).transpose()?.unwrap_or_default();
-    Ok(Told::new::<ProcessClient>(&Configuration { settings, policies }))
+    Ok(ConfigureRequest::new::<ProcessClient>(&Configuration { settings, policies }))
 }
 
 /// Tells a process; the sessions that ended by it.
@@ -84,7 +84,7 @@ pub(crate) async fn tell(
     process: &str,
     message: Message,
 ) -> Result<Vec<String>, XrlError> {
-    let Told { service, method, request, secrets, refit, .. } = message.told;
+    let ConfigureRequest { service, method, octets, secrets, refit, .. } = message.request;
     let class = if service.class.is_empty() { process } else { service.class };
     let vrf = message.vrf.as_deref();
     // A process begins the instance of a VRF when it is told of it: that may not be there yet.
@@ -96,7 +96,7 @@ pub(crate) async fn tell(
         TransportClient::new(channel.clone()).keep(Empty {}, descriptors).await?;
     }
     // What others answer has no fields.
-    let reply: Configured = channel.call_encoded(method, request).await?;
+    let reply: Configured = channel.call_encoded(method, octets).await?;
     manager.refit.borrow_mut().retain(|name| !refit.contains(name));
     if vrf.is_none() {
         manager.supervisor.borrow_mut().leaves_out(process, reply.quarantined);

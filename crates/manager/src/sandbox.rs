@@ -5,7 +5,7 @@ use holdfast_api::{
     manager::v1::{Limits, Process},
 };
 use holdfast_config::{Config, schema::SandboxMode};
-use holdfast_process::{Closed, Files, Processes, Takes, User, status};
+use holdfast_process::{Closed, Files, Processes, Reads, User, status};
 use tracing::{info, warn};
 
 /// How the process of this name is confined. The manager keeps the router's user, since the configuration is that user's.
@@ -23,8 +23,8 @@ pub fn sandbox(name: &str, config: &Config, processes: &Processes) -> Sandbox {
         user,
         memory_octets: limits.memory.map_or(0, holdfast_config::schema::Size::octets),
         cpu_percent: limits.cpu.unwrap_or(0),
-        directories: match process.map(|process| (&process.rights.files, process.takes)) {
-            Some((Files::Output, Takes::Picks(picks))) => (picks.directories)(config),
+        directories: match process.map(|process| (&process.rights.files, process.reads)) {
+            Some((Files::Output, Reads::Config(reader))) => (reader.directories)(config),
             Some(_) | None => Vec::new(),
         },
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_api::transport::v1::{ListenRequest, TransportClient};
+use holdfast_api::transport::v1::TransportClient;
 use holdfast_config::{Config, schema::XrlClient};
 use holdfast_process::spawn_task;
 use holdfast_sockets::settings;
@@ -82,21 +82,10 @@ async fn listen(manager: Rc<Manager>, address: SocketAddr) {
     }
 }
 
-/// Whoever connects proves himself to XRL.
-fn listener(address: SocketAddr) -> ListenRequest {
-    let socket = settings::plain_listener(address, MANAGER);
-    ListenRequest {
-        address: socket.address,
-        afi: socket.afi,
-        port: socket.port,
-        plain: socket.plain,
-        role: socket.role,
-    }
-}
-
 async fn open(manager: &Manager, address: SocketAddr) -> Result<TcpListener, XrlError> {
     let transport: TransportClient = manager.resolver.wait_for("transport").await?;
-    let (_, descriptors) = transport.listen(listener(address)).await?;
+    let listener = settings::of_transport(settings::plain_listener(address, MANAGER));
+    let (_, descriptors) = transport.listen(listener).await?;
     let listener = descriptors.into_iter().next().ok_or_else(|| XrlError::internal("no descriptor came"))?;
     TcpListener::from_std(StdListener::from(listener)).map_err(|error| XrlError::internal(error.to_string()))
 }

@@ -12,15 +12,15 @@
 //! each ends after one answer or a time limit, also when the other side reads slowly.
 
 mod collect;
+mod from_config;
 mod server;
 mod service;
 mod text;
-mod told;
 
 use std::rc::Rc;
 
 use holdfast_api::metrics::v1::{ExporterClient, ExporterDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User};
+use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User};
 use holdfast_xrl::Client;
 
 use crate::{collect::Collector, service::Exporter};
@@ -36,7 +36,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

@@ -12,15 +12,15 @@
 mod date;
 mod dump;
 mod file;
+mod from_config;
 mod routes;
 mod service;
 mod station;
-mod told;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_api::monitor::v1::{MonitorClient, MonitorDispatcher};
-use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Rights, Takes, User};
+use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,7 +38,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Asked,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

@@ -10,7 +10,7 @@ use holdfast_config::{OwnSection, Routing};
 use holdfast_sandbox::Rights;
 use holdfast_xrl::ServiceInfo;
 
-use crate::{OUTSIDERS, Takes};
+use crate::{OUTSIDERS, Reads};
 
 /// How a `transport` is called that has given its place up, and lives on for the connections that it carries: its
 /// name at the keeper, its class at the Finder.
@@ -41,8 +41,8 @@ pub struct Process {
     pub end: End,
     /// After how long without an answer it is hung, where that is another time than the router's.
     pub hang_limit: Option<HangLimit>,
-    /// What it takes of the configuration.
-    pub takes: Takes,
+    /// What it reads of the configuration.
+    pub reads: Reads,
     /// The routing protocol that it speaks, where it is one as those of others are: its role is `protocol`. It has a section,
     /// and speaks on the interfaces that are named there.
     pub routing: Option<Routing>,
@@ -119,9 +119,9 @@ impl Process {
 
     /// Its section of the configuration, where it has one for itself.
     pub fn section(&self) -> Option<OwnSection> {
-        match self.takes {
-            Takes::Section(section) => Some(section),
-            Takes::Picks(_) => None,
+        match self.reads {
+            Reads::Section(section) => Some(section),
+            Reads::Config(_) => None,
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
     use holdfast_sandbox::Network;
 
     use super::*;
-    use crate::Picks;
+    use crate::ConfigReader;
 
     const fn process(
         name: &'static str,
@@ -255,7 +255,7 @@ mod tests {
             after,
             feeds,
             end: End::Killed,
-            takes: Takes::Picks(Picks::NOTHING),
+            reads: Reads::Config(ConfigReader::NOTHING),
             routing: None,
             shows: &[],
             hang_limit: None,

@@ -131,7 +131,7 @@ mod tests {
     use holdfast_api::bgp::v1::BgpClient;
 
     use super::*;
-    use crate::{End, Network, Picks, Process, Rights, Takes, User};
+    use crate::{ConfigReader, End, Network, Process, Reads, Rights, User};
 
     static BGP: Process = Process {
         name: "bgp",
@@ -143,7 +143,7 @@ mod tests {
         feeds: &[],
         end: End::Killed,
         hang_limit: None,
-        takes: Takes::Picks(Picks::NOTHING),
+        reads: Reads::Config(ConfigReader::NOTHING),
         routing: None,
         shows: &[],
         clears: &[],

@@ -40,7 +40,7 @@ pub mod log;
 pub mod metrics;
 mod outsider;
 pub mod profile;
-mod takes;
+mod reads;
 
 pub use binary::{Binary, BinaryError};
 pub use configured::{Configured, Part, ROWS, serve_configured};
@@ -55,7 +55,7 @@ pub use listening::Listening;
 use metrics::Metrics;
 pub use outsider::{DESCRIPTOR, OUTSIDER, OUTSIDERS, become_outsider};
 use profile::{Profile, ProfileService};
-pub use takes::{Picks, Refit, Secrets, Takes, Tell, Told, policies, seconds};
+pub use reads::{ConfigReader, ConfigureRequest, MakeRequests, Reads, Refit, Secrets, policies, seconds};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";

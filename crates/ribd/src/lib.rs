@@ -14,6 +14,7 @@
 
 mod depths;
 mod fea;
+mod from_config;
 mod metrics;
 mod origins;
 mod readiness;
@@ -21,7 +22,6 @@ mod router;
 mod service;
 mod statics;
 mod tasks;
-mod told;
 mod vrfs;
 mod wire;
 
@@ -35,7 +35,7 @@ mod tests;
 use std::{convert::Infallible, rc::Rc};
 
 use holdfast_api::rib::v1::{RibClient, RibDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User, hash_key};
+use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, hash_key};
 use holdfast_xrl::Client;
 
 use crate::{router::Router, service::Server, vrfs::Vrfs};
@@ -51,7 +51,7 @@ pub static PROCESS: Process = Process {
     feeds: &["fea"],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

@@ -25,7 +25,7 @@ use std::{
 use holdfast_config::{Datagrams, OwnSection, Routing};
 use holdfast_policy::Library;
 use holdfast_process::{
-    Boot, Command, Configured, End, Network, Part, Process, Rights, Takes, User, serve_configured,
+    Boot, Command, Configured, End, Network, Part, Process, Reads, Rights, User, serve_configured,
 };
 use holdfast_xrl::XrlError;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,7 +46,7 @@ pub static PROCESS: Process = Process {
     feeds: &["rib"],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Section(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
+    reads: Reads::Section(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
     routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS, raw: &[] }),
     shows: &[
         Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },

@@ -12,17 +12,17 @@
 
 mod columns;
 mod connection;
+mod from_config;
 mod log;
 mod metrics;
 mod readiness;
 mod rpki;
 mod service;
-mod told;
 
 use std::rc::Rc;
 
 use holdfast_api::rpki::v1::{RpkiClient, RpkiDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User, spawn_task};
+use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, spawn_task};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,7 +39,7 @@ pub static PROCESS: Process = Process {
     feeds: &["bgp"],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

@@ -4,7 +4,7 @@ mod packets;
 
 use std::net::{IpAddr, SocketAddr};
 
-use holdfast_api::socket::v1 as api;
+use holdfast_api::{socket::v1 as api, transport::v1 as transport_api};
 use holdfast_config::{
     Config,
     schema::{Bgp, Bmp, Cache, Peer, PeerAsn, Remote, Vrf},
@@ -48,6 +48,12 @@ pub fn plain_listener(address: SocketAddr, role: &str) -> api::ListenRequest {
         plain: true,
         role: role.into(),
     }
+}
+
+/// The same request for `transport`.
+pub fn of_transport(request: api::ListenRequest) -> transport_api::ListenRequest {
+    let api::ListenRequest { address, afi, port, plain, role } = request;
+    transport_api::ListenRequest { address, afi, port, plain, role }
 }
 
 /// Where BGP listens: the addresses that are configured are those of the default table.
@@ -108,7 +114,7 @@ fn collector(bmp: &Bmp) -> api::Peer {
 }
 
 /// The bare socket to a cache.
-fn cache(cache: &Cache) -> api::Peer {
+pub fn cache(cache: &Cache) -> api::Peer {
     api::Peer {
         name: cache.peer_name(),
         address: octets(cache.address),

@@ -17,6 +17,7 @@ mod carried;
 mod connect;
 mod door;
 mod entry;
+mod from_config;
 mod handover;
 mod letting_in;
 mod listen;
@@ -31,7 +32,6 @@ mod service;
 mod shared;
 mod side;
 mod succession;
-mod told;
 mod vrfs;
 mod watched;
 
@@ -45,7 +45,7 @@ mod tests;
 use std::{rc::Rc, time::Duration};
 
 use holdfast_api::transport::v1::{TransportClient, TransportDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Rights, Takes, User};
+use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User};
 use holdfast_xrl::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -69,7 +69,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Picks(told::PICKS),
+    reads: Reads::Config(from_config::READER),
     routing: None,
     shows: &[],
     clears: &[],

@@ -11,7 +11,7 @@ use holdfast_config::{
     describe::{Default, Effect, Table, Type, key},
 };
 use holdfast_process::{
-    Boot, Command, Configured, End, Network, Part, Process, Rights, Takes, User, serve_configured,
+    Boot, Command, Configured, End, Network, Part, Process, Reads, Rights, User, serve_configured,
 };
 use holdfast_xrl::XrlError;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub static PROCESS: Process = Process {
     feeds: &[],
     end: End::Killed,
     hang_limit: None,
-    takes: Takes::Section(OwnSection { key: "echo", table: &SECTION, check: None }),
+    reads: Reads::Section(OwnSection { key: "echo", table: &SECTION, check: None }),
     routing: None,
     shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
     clears: &[Command { name: "answers", doc: "begins to count the answers anew" }],

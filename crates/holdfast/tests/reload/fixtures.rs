@@ -112,8 +112,8 @@ pub(super) fn with_vrfs(changed: &[(&str, &str)]) -> Config {
 pub(super) fn whom(messages: &Messages) -> Vec<String> {
     let names = messages.iter().flat_map(|(_, message)| {
         let whom = |class| holdfast_xrl::scoped(class, message.vrf.as_deref());
-        let secrets = message.told.secrets.as_ref().map(|_| whom("secrets"));
-        secrets.into_iter().chain([whom(message.told.service.class)])
+        let secrets = message.request.secrets.as_ref().map(|_| whom("secrets"));
+        secrets.into_iter().chain([whom(message.request.service.class)])
     });
     names.collect()
 }

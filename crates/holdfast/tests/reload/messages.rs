@@ -33,24 +33,24 @@ fn what_is_in_a_vrf_is_told_to_its_instances_only() {
     let Plan { first, then, .. } = plan(&nothing, &config);
     let mut found = Vec::new();
     let messages = first.into_iter().chain(then).filter(|(name, _)| NAMES.contains(name));
-    for Message { vrf, told } in messages.map(|(_, message)| message) {
+    for Message { vrf, request } in messages.map(|(_, message)| message) {
         let vrf = vrf.unwrap_or_default();
-        if let Some(told) = told.request::<SocketClient>() {
+        if let Some(told) = request.read::<SocketClient>() {
             found.push(format!("socket@{vrf} {}", told.expect("readable").peers.len()));
-        } else if let Some(told) = told.request::<TransportClient>() {
+        } else if let Some(told) = request.read::<TransportClient>() {
             let told = told.expect("readable");
             found.push(format!("transport@{vrf} {} {}", told.peers.len(), told.vrfs.join("+")));
-        } else if let Some(told) = told.request::<FeaClient>() {
+        } else if let Some(told) = request.read::<FeaClient>() {
             let told = told.expect("readable");
             found.push(format!("fea@{vrf} {} {}", told.table, told.vrfs.len()));
-        } else if let Some(told) = told.request::<RibClient>() {
+        } else if let Some(told) = request.read::<RibClient>() {
             let told = told.expect("readable");
             found.push(format!("rib@{vrf} {} {}", told.statics.len(), told.vrfs.join("+")));
-        } else if let Some(told) = told.request::<BgpClient>() {
+        } else if let Some(told) = request.read::<BgpClient>() {
             let told = told.expect("readable");
             found.push(format!("bgp@{vrf} {} {}", told.peers.len(), told.vrfs.join("+")));
         } else {
-            panic!("{told:?}");
+            panic!("{request:?}");
         }
     }
     let expected = [
@@ -139,7 +139,7 @@ fn a_vrf_that_moves_while_the_certificate_changes_is_told_of_no_earlier_one() {
     };
     let (old, new) = (with("a", "netns = \"red\""), with("b", "table = 9\ndevice = \"red\""));
     let Plan { first, then, .. } = plan(&old, &new);
-    let told = first.iter().chain(&then).filter_map(|(_, message)| message.told.request::<TransportClient>());
+    let told = first.iter().chain(&then).filter_map(|(_, message)| message.request.read::<TransportClient>());
     let told: Vec<_> = told.map(|told| told.expect("readable").certificates).collect();
     let certificate = new.tls.expect("[tls]").certificate.expect("a certificate").contents;
     assert!(!told.is_empty() && told.iter().all(|told| told[..] == certificate[..]));

@@ -7,7 +7,7 @@ use holdfast_config::{
     schema::Peer,
 };
 use holdfast_manager::Ending;
-use holdfast_process::{Refit, Takes};
+use holdfast_process::{Reads, Refit};
 
 use super::fixtures::{FILE, changes, config, ending, plan, refit, secure, told};
 use crate::processes;
@@ -15,9 +15,9 @@ use crate::processes;
 /// What `bgp` is told of the default table.
 fn configuration(config: &Config, refit: &Refit) -> Configuration {
     let processes = processes();
-    let Some(Takes::Picks(picks)) = processes.named("bgp").map(|bgp| bgp.takes) else { panic!("no `bgp`") };
-    let told = (picks.told)(config, None, refit).expect("readable");
-    told[0].request::<BgpClient>().expect("a request to it").expect("readable")
+    let Some(Reads::Config(reader)) = processes.named("bgp").map(|bgp| bgp.reads) else { panic!("no `bgp`") };
+    let requests = (reader.requests)(config, None, refit).expect("readable");
+    requests[0].read::<BgpClient>().expect("a request to it").expect("readable")
 }
 
 /// Another value than the default, in TOML; `None` for what is not a single value.

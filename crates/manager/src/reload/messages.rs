@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use holdfast_api::socket::v1::SocketClient;
 use holdfast_config::{Config, schema::Vrf, whereabouts::site};
 use holdfast_process::{Processes, Refit};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{Client, XrlError};
 
 use crate::{
     birth::MANAGER,
@@ -34,14 +35,14 @@ pub(super) fn by_turn(
         old.vrfs.iter().all(|vrf| is_there(&vrf.name) && new.vrfs.iter().any(|other| other.name == vrf.name));
     // Where another process is to open the sockets, it is there only then.
     let openers_stay = old.rib.enabled == new.rib.enabled;
-    let is_first = |name: &str, Message { vrf, told }: &Message| {
-        told.may_refuse
+    let is_first = |Message { vrf, request }: &Message| {
+        request.may_refuse
             && vrf.as_ref().is_none_or(is_there)
-            && (vrfs_stay || !told.names_vrfs)
-            && (openers_stay || ![MANAGER, "fea"].contains(&name))
+            && (vrfs_stay || !request.names_vrfs)
+            && (openers_stay || request.service.id != SocketClient::SERVICE.id)
     };
     let coming = differing(processes, &staying, new, refit)?.into_iter();
-    let (first, then): (Messages, Messages) = coming.partition(|(name, message)| is_first(name, message));
+    let (first, then): (Messages, Messages) = coming.partition(|(_, message)| is_first(message));
     let going = differing(processes, old, &staying, &Refit::new())?.into_iter();
     Ok((first, going.chain(then).collect()))
 }
@@ -78,9 +79,9 @@ fn differing(processes: &Processes, old: &Config, new: &Config, refit: &Refit) -
                 continue;
             }
             let same = before.iter().find(|before| before.vrf == message.vrf);
-            if same.is_some_and(|same| same.told.secrets == message.told.secrets) {
+            if same.is_some_and(|same| same.request.secrets == message.request.secrets) {
                 // It has them.
-                message.told.secrets = None;
+                message.request.secrets = None;
             }
             differing.push((name, message));
         }

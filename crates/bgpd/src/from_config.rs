@@ -1,4 +1,4 @@
-//! What the process takes of the configuration.
+//! What the process reads of the configuration.
 
 use std::collections::HashMap;
 
@@ -9,18 +9,18 @@ use holdfast_config::{
     session,
     whereabouts::peers,
 };
-use holdfast_process::{Picks, Refit, Told, seconds};
+use holdfast_process::{ConfigReader, ConfigureRequest, Refit, seconds};
 use holdfast_types::{Asn, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
 
-pub(crate) const PICKS: Picks = Picks {
+pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.bgp.is_some(),
     is_replaced: |old, new| birth(old) != birth(new) || has_other_rules(old, new),
-    told,
-    ..Picks::NOTHING
+    requests,
+    ..ConfigReader::NOTHING
 };
 
 /// What is worked into every route.
@@ -64,12 +64,12 @@ fn has_other_rules(old: &Config, new: &Config) -> bool {
     peers(new).any(|(at, peer)| before.get(&at).is_some_and(|before| rules(before) != rules(peer)))
 }
 
-fn told(config: &Config, table: Option<&Vrf>, refit: &Refit) -> Result<Vec<Told>, XrlError> {
+fn requests(config: &Config, table: Option<&Vrf>, refit: &Refit) -> Result<Vec<ConfigureRequest>, XrlError> {
     let Some(bgp) = &config.bgp else { return Ok(Vec::new()) };
     let names = config.peers(table).map(|peer| &peer.name);
     let refit: Vec<String> = names.filter(|name| refit.contains(*name)).cloned().collect();
     let configuration = api::Configuration { refit: refit.clone(), ..configuration(config, bgp, table)? };
-    Ok(vec![Told { refit, ..Told::new::<BgpClient>(&configuration) }])
+    Ok(vec![ConfigureRequest { refit, ..ConfigureRequest::new::<BgpClient>(&configuration) }])
 }
 
 fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api::Configuration, XrlError> {

@@ -1,18 +1,18 @@
-//! What the process takes of the configuration.
+//! What the process reads of the configuration.
 
 use std::{net::SocketAddr, time::Duration};
 
 use holdfast_api::rpki::v1::{self as api, RpkiClient};
 use holdfast_config::schema::{Cache, ExceptionsFile, Rpki};
-use holdfast_process::{Picks, Told, seconds};
+use holdfast_process::{ConfigReader, ConfigureRequest, seconds};
 
-pub(crate) const PICKS: Picks = Picks {
+pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| !config.rpki.caches.is_empty(),
-    told: |config, table, _| {
-        let told = table.is_none().then(|| Told::new::<RpkiClient>(&caches(&config.rpki)));
+    requests: |config, table, _| {
+        let told = table.is_none().then(|| ConfigureRequest::new::<RpkiClient>(&caches(&config.rpki)));
         Ok(told.into_iter().collect())
     },
-    ..Picks::NOTHING
+    ..ConfigReader::NOTHING
 };
 
 /// Which caches there are, and local exceptions.

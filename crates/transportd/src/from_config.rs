@@ -1,4 +1,4 @@
-//! What the process takes of the configuration.
+//! What the process reads of the configuration.
 
 use std::sync::Arc;
 
@@ -10,29 +10,28 @@ use holdfast_config::{
     Config,
     schema::{AdmissionSet, Bgp, Cache, DerFile, Peer, Rate, Retry, Transport, Trust, Vrf},
 };
-use holdfast_process::{Picks, Secrets, Told, seconds};
+use holdfast_process::{ConfigReader, ConfigureRequest, Secrets, seconds};
 use holdfast_sockets::settings;
-use holdfast_types::octets;
 
 /// QUIC waits so much longer for a sign of life than BGP does, in seconds: it is BGP that gives up, and says so.
 const BEYOND_HOLD_TIME: u32 = 30;
 /// How long it waits where BGP waits for ever: a day.
 const WITHOUT_HOLD_TIME: u32 = 86_400;
 
-pub(crate) const PICKS: Picks = Picks {
+pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| {
         let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
         config.bgp.is_some() || answers || !config.rpki.caches.is_empty()
     },
-    told: |config, table, _| {
-        Ok(vec![Told {
+    requests: |config, table, _| {
+        Ok(vec![ConfigureRequest {
             may_refuse: true,
             names_vrfs: table.is_none(),
             secrets: Some(secrets(config)),
-            ..Told::new::<TransportClient>(&configuration(config, table))
+            ..ConfigureRequest::new::<TransportClient>(&configuration(config, table))
         }])
     },
-    ..Picks::NOTHING
+    ..ConfigReader::NOTHING
 };
 
 fn secrets(config: &Config) -> Secrets {
@@ -50,7 +49,7 @@ fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     let peers = config.peers(table).map(|peer| self::peer(peer, config));
     let mut told = api::Configuration {
         peers: peers.chain(config.caches(table).iter().map(cache)).collect(),
-        listen: settings::listen(config, table).into_iter().map(listener).collect(),
+        listen: settings::listen(config, table).into_iter().map(settings::of_transport).collect(),
         vrfs: config.vrf_names(table),
         ..api::Configuration::default()
     };
@@ -58,15 +57,9 @@ fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     told
 }
 
-fn listener(request: socket_api::ListenRequest) -> api::ListenRequest {
-    let socket_api::ListenRequest { address, afi, port, plain, role } = request;
-    api::ListenRequest { address, afi, port, plain, role }
-}
-
 /// The key of its TCP segments is for whoever opens sockets only.
-fn peer(peer: &Peer, config: &Config) -> api::Peer {
-    let socket = settings::peer(peer, config);
-    let mut told = api::Peer {
+fn addressed(socket: socket_api::Peer) -> api::Peer {
+    api::Peer {
         name: socket.name,
         address: socket.address,
         is_range: socket.is_range,
@@ -77,7 +70,11 @@ fn peer(peer: &Peer, config: &Config) -> api::Peer {
         ttl_security: socket.ttl_security,
         ttl: socket.ttl,
         ..api::Peer::default()
-    };
+    }
+}
+
+fn peer(peer: &Peer, config: &Config) -> api::Peer {
+    let mut told = addressed(settings::peer(peer, config));
     complete(&mut told, peer);
     told
 }
@@ -85,14 +82,10 @@ fn peer(peer: &Peer, config: &Config) -> api::Peer {
 /// A cache, which `rpki` is connected with and nobody else.
 fn cache(cache: &Cache) -> api::Peer {
     api::Peer {
-        name: cache.peer_name(),
-        address: octets(cache.address),
-        port: cache.port.into(),
-        local_address: cache.local_address.map(octets).unwrap_or_default(),
         transports: vec![protocol(cache.transport).into()],
         trust: cache.transport.proves().then(|| trust(&cache.trust)),
         role: "rpki".into(),
-        ..api::Peer::default()
+        ..addressed(settings::cache(cache))
     }
 }
 

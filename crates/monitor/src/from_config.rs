@@ -1,4 +1,4 @@
-//! What the process takes of the configuration.
+//! What the process reads of the configuration.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,16 +7,16 @@ use holdfast_config::{
     Config,
     schema::{Bgp, Bmp, BmpTable, Mrt, MrtKind, Size},
 };
-use holdfast_process::{Picks, Told, seconds};
+use holdfast_process::{ConfigReader, ConfigureRequest, seconds};
 
-pub(crate) const PICKS: Picks = Picks {
+pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.bgp.as_ref().is_some_and(|bgp| !bgp.mrt.is_empty() || !bgp.bmp.is_empty()),
     // It is told at its birth where it may write.
     is_replaced: |old, new| directories(old) != directories(new),
     directories,
-    told: |config, table, _| {
+    requests: |config, table, _| {
         let bgp = config.bgp.iter().filter(|_| table.is_none());
-        Ok(bgp.map(|bgp| Told::new::<MonitorClient>(&configuration(config, bgp))).collect())
+        Ok(bgp.map(|bgp| ConfigureRequest::new::<MonitorClient>(&configuration(config, bgp))).collect())
     },
 };
 

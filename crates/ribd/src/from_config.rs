@@ -1,4 +1,4 @@
-//! What the process takes of the configuration.
+//! What the process reads of the configuration.
 
 use holdfast_api::{
     rib::v1::{self as api, RibClient},
@@ -8,18 +8,18 @@ use holdfast_config::{
     Config,
     schema::{Protocol, StaticRoute, StaticTarget, Vrf, is_in},
 };
-use holdfast_process::{Picks, Told, seconds};
+use holdfast_process::{ConfigReader, ConfigureRequest, seconds};
 use holdfast_types::octets;
 
-pub(crate) const PICKS: Picks = Picks {
+pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.rib.enabled,
     // Distances are worked into every route.
     is_replaced: |old, new| {
         let (old, new) = (&old.rib.distance, &new.rib.distance);
         old.of_bgp() != new.of_bgp() || old.processes != new.processes
     },
-    told: |config, table, _| Ok(vec![Told::new::<RibClient>(&configuration(config, table))]),
-    ..Picks::NOTHING
+    requests: |config, table, _| Ok(vec![ConfigureRequest::new::<RibClient>(&configuration(config, table))]),
+    ..ConfigReader::NOTHING
 };
 
 fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {

@@ -1,4 +1,4 @@
-//! What the process takes of the configuration.
+//! What the process reads of the configuration.
 
 use holdfast_api::{
     fea::v1::{self as api, FeaClient},
@@ -8,18 +8,18 @@ use holdfast_config::{
     Config,
     schema::{Vrf, VrfPlace},
 };
-use holdfast_process::{Picks, Told};
+use holdfast_process::{ConfigReader, ConfigureRequest};
 use holdfast_sockets::settings;
 
-pub(crate) const PICKS: Picks = Picks {
+pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.rib.enabled,
-    told: |config, table, _| {
-        let sockets = Told::new::<SocketClient>(&settings::configuration(config, table));
+    requests: |config, table, _| {
+        let sockets = ConfigureRequest::new::<SocketClient>(&settings::configuration(config, table));
         // The kernel may have no room for keys and listeners.
-        let sockets = Told { may_refuse: true, ..sockets };
-        Ok(vec![sockets, Told::new::<FeaClient>(&configuration(config, table))])
+        let sockets = ConfigureRequest { may_refuse: true, ..sockets };
+        Ok(vec![sockets, ConfigureRequest::new::<FeaClient>(&configuration(config, table))])
     },
-    ..Picks::NOTHING
+    ..ConfigReader::NOTHING
 };
 
 fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {

@@ -1,4 +1,4 @@
-//! What a process takes of the configuration of its router.
+//! What a process reads of the configuration of its router, and the requests that tell it.
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
@@ -6,19 +6,19 @@ use holdfast_config::{Config, OwnSection, schema::Vrf};
 use holdfast_xrl::{Configure, ServiceInfo, XrlError};
 use prost::Message as _;
 
-/// What a process takes of the configuration.
+/// What a process reads of the configuration.
 #[derive(Copy, Clone, Debug)]
-pub enum Takes {
+pub enum Reads {
     /// A section for itself: the process runs if the section is there, and is told the section as it is
     /// ([`Configured`](crate::Configured)).
     Section(OwnSection),
-    /// What it picks out of the whole.
-    Picks(Picks),
+    /// Parts of the whole.
+    Config(ConfigReader),
 }
 
-/// What a process picks out of the configuration. All functions go by their arguments alone.
+/// How a process reads its parts of the configuration. All functions go by their arguments alone.
 #[derive(Copy, Clone, Debug)]
-pub struct Picks {
+pub struct ConfigReader {
     /// Whether the configuration needs the process.
     pub is_wanted: fn(&Config) -> bool,
     /// Whether another configuration, the second, needs another process: what a process takes at its birth only differs.
@@ -26,38 +26,38 @@ pub struct Picks {
     /// Directories that it may write in, if its rights say that it writes.
     pub directories: fn(&Config) -> Vec<String>,
     /// What it is told, in this order: for itself, which has the default table, or for the instance of a VRF.
-    pub told: Tell,
+    pub requests: MakeRequests,
 }
 
-/// What is told of a configuration, for a table (`None`: the default one), with the peers that are to be refitted.
+/// The requests of a configuration, for a table (`None`: the default one), with the peers that are to be refitted.
 ///
 /// # Errors
 /// A part cannot be written.
-pub type Tell = fn(&Config, Option<&Vrf>, &Refit) -> Result<Vec<Told>, XrlError>;
+pub type MakeRequests = fn(&Config, Option<&Vrf>, &Refit) -> Result<Vec<ConfigureRequest>, XrlError>;
 
-impl Picks {
+impl ConfigReader {
     /// Of a process that any configuration needs, and that is told nothing.
     pub const NOTHING: Self = Self {
         is_wanted: |_| true,
         is_replaced: |_, _| false,
         directories: |_| Vec::new(),
-        told: |_, _, _| Ok(Vec::new()),
+        requests: |_, _, _| Ok(Vec::new()),
     };
 }
 
 /// Names of peers and ranges whose connections are to be given other options.
 pub type Refit = BTreeSet<String>;
 
-/// What a process is told of a configuration, for one table: the request of `Configure`. If two are equal, nothing has to be
-/// said.
+/// A request of `Configure`: what a process is told of a configuration, for one table. If those of two configurations are
+/// equal, nothing has to be told.
 #[derive(Clone)]
-pub struct Told {
+pub struct ConfigureRequest {
     /// Whose `Configure` it is.
     pub service: &'static ServiceInfo,
     /// Number of the method.
     pub method: u32,
-    /// The request, encoded.
-    pub request: Vec<u8>,
+    /// The message, encoded.
+    pub octets: Vec<u8>,
     /// The process may refuse it: it is told before all others, and before the configuration is in effect.
     pub may_refuse: bool,
     /// It says which VRFs there are.
@@ -68,13 +68,13 @@ pub struct Told {
     pub refit: Vec<String>,
 }
 
-impl Told {
+impl ConfigureRequest {
     /// The request to this service.
     pub fn new<C: Configure>(configuration: &C::Configuration) -> Self {
         Self {
             service: C::SERVICE,
             method: C::METHOD,
-            request: configuration.encode_to_vec(),
+            octets: configuration.encode_to_vec(),
             may_refuse: false,
             names_vrfs: false,
             secrets: None,
@@ -82,31 +82,31 @@ impl Told {
         }
     }
 
-    /// The request, if it is one to this service.
+    /// The message, if it is one to this service.
     ///
     /// # Errors
-    /// The octets are no such request.
-    pub fn request<C: Configure>(&self) -> Option<Result<C::Configuration, prost::DecodeError>>
+    /// The octets are no such message.
+    pub fn read<C: Configure>(&self) -> Option<Result<C::Configuration, prost::DecodeError>>
     where
         C::Configuration: Default,
     {
-        (self.service.id == C::SERVICE.id).then(|| C::Configuration::decode(&*self.request))
+        (self.service.id == C::SERVICE.id).then(|| C::Configuration::decode(&*self.octets))
     }
 }
 
-impl PartialEq for Told {
+impl PartialEq for ConfigureRequest {
     fn eq(&self, other: &Self) -> bool {
-        let Self { service, method, request, may_refuse, names_vrfs, secrets, refit } = self;
-        (service.id, method, request) == (other.service.id, &other.method, &other.request)
+        let Self { service, method, octets, may_refuse, names_vrfs, secrets, refit } = self;
+        (service.id, method, octets) == (other.service.id, &other.method, &other.octets)
             && (may_refuse, names_vrfs) == (&other.may_refuse, &other.names_vrfs)
             && (secrets, refit) == (&other.secrets, &other.refit)
     }
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for ConfigureRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The request may hold keys.
-        f.debug_struct("Told").field("service", &self.service.name).finish_non_exhaustive()
+        // The message may hold keys.
+        f.debug_struct("ConfigureRequest").field("service", &self.service.name).finish_non_exhaustive()
     }
 }
 
@@ -153,29 +153,35 @@ mod tests {
     #[test]
     fn a_request_is_read_by_its_own_service_only() {
         let configuration = Configuration { vrfs: vec!["blue".into()], ..Configuration::default() };
-        let told = Told::new::<RibClient>(&configuration);
-        assert_eq!(told.request::<RibClient>(), Some(Ok(configuration)));
-        assert!(told.request::<FeaClient>().is_none());
+        let request = ConfigureRequest::new::<RibClient>(&configuration);
+        assert_eq!(request.read::<RibClient>(), Some(Ok(configuration)));
+        assert!(request.read::<FeaClient>().is_none());
     }
 
     #[test]
     fn secrets_and_requests_are_not_shown() {
         let secrets = Secrets { private_key: b"hunter2".as_slice().into(), ..Secrets::default() };
-        let told = Told { secrets: Some(secrets), ..Told::new::<RibClient>(&Configuration::default()) };
-        assert_eq!(format!("{told:?}"), "Told { service: \"rib.v1.Rib\", .. }");
-        assert_eq!(format!("{:?}", told.secrets), "Some(Secrets(..))");
+        let request = ConfigureRequest {
+            secrets: Some(secrets),
+            ..ConfigureRequest::new::<RibClient>(&Configuration::default())
+        };
+        assert_eq!(format!("{request:?}"), "ConfigureRequest { service: \"rib.v1.Rib\", .. }");
+        assert_eq!(format!("{:?}", request.secrets), "Some(Secrets(..))");
     }
 
     #[test]
     fn other_secrets_or_peers_to_refit_are_something_else_to_say() {
-        let told = Told::new::<RibClient>(&Configuration::default());
-        assert_eq!(told, told.clone());
+        let request = ConfigureRequest::new::<RibClient>(&Configuration::default());
+        assert_eq!(request, request.clone());
         for other in [
-            Told { secrets: Some(Secrets::default()), ..told.clone() },
-            Told { refit: vec!["a".into()], ..told.clone() },
-            Told::new::<RibClient>(&Configuration { stale_seconds: 1, ..Configuration::default() }),
+            ConfigureRequest { secrets: Some(Secrets::default()), ..request.clone() },
+            ConfigureRequest { refit: vec!["a".into()], ..request.clone() },
+            ConfigureRequest::new::<RibClient>(&Configuration {
+                stale_seconds: 1,
+                ..Configuration::default()
+            }),
         ] {
-            assert_ne!(told, other);
+            assert_ne!(request, other);
         }
     }
 }
