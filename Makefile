@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test unit drills bench bench-quick bench-figures bench-ring bench-bgpsec bench-accept install install-library clean
+.PHONY: help demo test unit drills bench bench-quick bench-curve bench-figures bench-ring bench-bgpsec bench-accept install install-library clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -12,6 +12,7 @@ help:
 	@echo "make drills  hours: long kill drills and attacks, 100,000 cases of each property, today's routers, cargo-deny"
 	@echo "make bench-quick   the important rows against BIRD and FRR, about 3 minutes (needs root)"
 	@echo "make bench         all rows against every router that can be installed, about an hour"
+	@echo "make bench-curve   what a route and a peer cost against their number, plots in target/curve, about 20 minutes (needs root)"
 	@echo "make install       binary, unit, manual pages, completions, schema, library; PREFIX and DESTDIR as usual"
 	@echo "make install-library  of that, the library for programs in C alone: shared, static, header, manual page, pkg-config"
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
@@ -44,6 +45,11 @@ bench:
 	@scripts/install-deps bench
 	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench run --json target/bench.json $(BENCH)
+
+bench-curve:
+	@scripts/install-deps bench-quick
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
+	target/release/holdfast-bench curve --svg target/curve $(BENCH)
 
 bench-figures:
 	@scripts/install-deps bench-quick

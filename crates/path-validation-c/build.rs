@@ -1,7 +1,7 @@
 //! The name by which programs find the shared library.
 
 /// Grows when a program that was linked with an earlier library would not run with this one.
-const ABI: u32 = 0;
+const ABI: u32 = 1;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -52,6 +52,17 @@ impl Cgroup {
         Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).map(|text| kilobytes(&text, "Pss:")).sum())
     }
 
+    /// The same of each process, by the name that it gives itself.
+    pub(crate) fn memory_of_each(&self) -> Result<Vec<(String, u64)>> {
+        let of = |pid: &String| {
+            let folder = Path::new("/proc").join(pid);
+            let rollup = fs::read_to_string(folder.join("smaps_rollup"))?;
+            let name = fs::read_to_string(folder.join("comm"))?;
+            std::io::Result::Ok((name.trim().to_owned(), kilobytes(&rollup, "Pss:")))
+        };
+        Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).collect())
+    }
+
     /// Moves a process in, with all its threads.
     pub(crate) fn take(&self, pid: u32) -> Result<()> {
         fs::write(self.door(), pid.to_string()).with_context(|| format!("moving process {pid}"))

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use holdfast_types::Asn;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +18,16 @@ use crate::cgroup::Cgroup;
 
 /// The AS number of every router under test.
 pub(crate) const ASN: u32 = 65_500;
-/// The AS number of the first peer; the others follow, as many as are private.
-pub(crate) const FIRST_PEER: u32 = 64_512;
+/// The AS number of the first peer; the others follow.
+const FIRST_PEER: u32 = 64_512;
+/// The AS numbers of peers for which there is no private one of two octets.
+const MORE_PEERS: u32 = 4_200_000_000;
+
+/// The AS number of a peer.
+pub(crate) fn peer_asn(number: usize) -> Asn {
+    let number = number as u32;
+    Asn(if number < ASN - FIRST_PEER { FIRST_PEER + number } else { MORE_PEERS + number })
+}
 
 /// A description, as in its file. Texts are minijinja templates over [`Setup`].
 #[derive(Clone, Debug, Deserialize)]
@@ -51,6 +60,9 @@ pub(crate) struct Daemon {
     /// Ways of running it that are measured each on its own.
     #[serde(default)]
     variant: Vec<Variant>,
+    /// Of the variant.
+    #[serde(skip)]
+    missing: Option<String>,
     /// What the files can be made to say: see [`Feature`].
     #[serde(default)]
     features: Vec<Feature>,
@@ -64,6 +76,9 @@ struct Variant {
     title: String,
     #[serde(default)]
     lookup: Option<String>,
+    /// Why it is not there when it is not, if that is not for want of the package.
+    #[serde(default)]
+    missing: Option<String>,
     /// Beyond those of the daemon.
     #[serde(default)]
     features: Vec<Feature>,
@@ -79,12 +94,18 @@ pub(crate) enum Feature {
     Policy,
     /// Another export policy while it runs.
     PolicyChange,
-    /// Thousands of peers and prefix-set entries.
+    /// Thousands of peers, and of prefix-set entries.
     Scale,
     /// Go on with its sessions after a death of the process that holds them.
     Nonstop,
     /// Keep up with a feeder that changes all routes again and again.
     Churn,
+    /// Pass routes on as the server of a thousand clients.
+    RouteServer,
+    /// And choose for each client among those that it may have.
+    OwnView,
+    /// Hundreds of tables with peers of their own.
+    Vrfs,
 }
 
 /// What the templates are filled with.
@@ -101,6 +122,14 @@ pub(crate) struct Setup {
     pub(crate) policy: Option<Policy>,
     /// Added to every route that is announced.
     pub(crate) export_community: Option<(u32, u32)>,
+    /// Peers from this number on are told of no route.
+    pub(crate) untold: Option<usize>,
+    /// All peers are clients of a route server.
+    pub(crate) route_server: bool,
+    /// Each of them is told of the best route that it may have.
+    pub(crate) own_view: bool,
+    /// So many VRFs, each at the router's end of a link.
+    pub(crate) vrfs: usize,
     /// Sets that peers' policies refer to by number, modulo how many there are.
     pub(crate) prefix_sets: Vec<Vec<String>>,
 }
@@ -112,6 +141,8 @@ pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) local: IpAddr,
     pub(crate) asn: u32,
+    /// The number of the VRF that it is in.
+    pub(crate) vrf: Option<usize>,
 }
 
 /// A policy as operators have them, on import from every peer.
@@ -157,8 +188,8 @@ impl Daemon {
         }
         let of = |variant: Variant| {
             let features = [&daemon.features[..], &variant.features].concat();
-            let Variant { name, title, lookup, .. } = variant;
-            Self { name, title, lookup, features, ..daemon.clone() }
+            let Variant { name, title, lookup, missing, .. } = variant;
+            Self { name, title, lookup, missing, features, ..daemon.clone() }
         };
         Ok(variants.into_iter().map(of).collect())
     }
@@ -175,9 +206,10 @@ impl Daemon {
 
     /// What is missing when it is not installed.
     pub(crate) fn missing(&self) -> String {
-        match &self.package {
-            Some(package) => format!("Debian package {package} is not installed"),
-            None => "it is not built: cargo build --release -p holdfast-holdfast".to_owned(),
+        match (&self.missing, &self.package) {
+            (Some(missing), _) => missing.clone(),
+            (_, Some(package)) => format!("Debian package {package} is not installed"),
+            (_, None) => "it is not built: cargo build --release -p holdfast-holdfast".to_owned(),
         }
     }
 
@@ -197,7 +229,9 @@ impl Daemon {
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         let setup = minijinja::Value::from_serialize(setup);
-        let context = minijinja::context! { name => self.name, prefix, ..setup };
+        // What is not there cannot be run from there either.
+        let current = std::env::var("HOLDFAST_PEERS").unwrap_or_else(|_| "/nonexistent".to_owned());
+        let context = minijinja::context! { name => self.name, prefix, current, ..setup };
         Ok(environment.render_str(template, context)?)
     }
 
@@ -325,7 +359,8 @@ mod tests {
             number,
             address: [10, 0, number as u8, 2].into(),
             local: [10, 0, number as u8, 1].into(),
-            asn: FIRST_PEER + number as u32,
+            asn: peer_asn(number).0,
+            vrf: None,
         };
         let plain = Setup {
             asn: ASN,
@@ -346,6 +381,13 @@ mod tests {
             Setup { ipv6: true, ..plain.clone() },
             Setup { kernel: true, export_community: Some((65_000, 77)), ..plain.clone() },
             Setup { policy: Some(policy), ..plain.clone() },
+            Setup { untold: Some(1), ..plain.clone() },
+            Setup { route_server: true, own_view: true, ..plain.clone() },
+            Setup {
+                vrfs: 3,
+                peers: (0..3).map(|number| Peer { vrf: Some(number), ..peer(number) }).collect(),
+                ..plain.clone()
+            },
             Setup {
                 prefix_sets: vec![vec!["192.0.2.0/24".to_owned()], vec!["10.0.0.0/8".to_owned()]],
                 ..plain

@@ -23,8 +23,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_bgp_pipeline::{
-    FreezePlace, Identifiers, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths,
-    SessionFacts, SpeakerConfig,
+    FamilySet, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths, SessionFacts,
+    SpeakerConfig, ThawedSets,
 };
 use holdfast_bgp_wire::{
     MAX_LEN,
@@ -83,7 +83,7 @@ struct Kernel {
     run: fn() -> Result<usize>,
 }
 
-const KERNELS: [Kernel; 20] = [
+const KERNELS: [Kernel; 21] = [
     Kernel { name: "decode", what: "frame, split, cut, read NLRI; per route", run: decode },
     Kernel { name: "check", what: "RFC 7606 check and canonical form; per set", run: check_sets },
     Kernel { name: "receive", what: "UPDATE to log, everything new; per route", run: receive },
@@ -98,6 +98,7 @@ const KERNELS: [Kernel; 20] = [
     Kernel { name: "freeze", what: "all routes of four peers to records; per route", run: freeze },
     Kernel { name: "thaw", what: "records to log, everything new; per route", run: thaw },
     Kernel { name: "rib", what: "rib: batch in, batch to the fea out; per route", run: rib },
+    Kernel { name: "rib-ipv6", what: "the same, IPv6; per route", run: rib_ipv6 },
     Kernel {
         name: "validate",
         what: "origin of a route by 25,000 VRPs; per route",
@@ -324,8 +325,9 @@ impl Speaker {
             four_octet_as: true,
             max_message_len: MAX_LEN,
             extended_next_hop: false,
-            identifiers_received: Identifiers::NONE,
-            identifiers_sent: Identifiers::NONE,
+            bgpsec_received: None,
+            identifiers_received: FamilySet::NONE,
+            identifiers_sent: FamilySet::NONE,
             router_id: RouterId::new(0x0a00_0100 + u32::from(number)).context("not zero")?,
             peer_address: address(number),
             next_hop_v4: Some(Ipv4Addr::new(10, 0, number, 1)),
@@ -505,7 +507,7 @@ fn freeze() -> Result<usize> {
         speaker.pull();
     }
     let mut octets = 0;
-    measured(|| walk(&speaker.pipeline, |record| octets += black_box(record).len()));
+    measured(|| walk(&mut speaker, |record| octets += black_box(record).len()));
     ensure!(octets > 0, "nothing was frozen");
     Ok(ROUTES * usize::from(FEEDERS))
 }
@@ -514,36 +516,44 @@ fn thaw() -> Result<usize> {
     let mut before = Speaker::new(1, Family::IPV4_UNICAST)?;
     before.update(1, &announcement(&ipv4(1), 1)?)?;
     let mut records = Vec::new();
-    walk(&before.pipeline, |record| records.push(record.to_vec()));
+    walk(&mut before, |record| records.push(record.to_vec()));
     let mut speaker = Speaker::new(2, Family::IPV4_UNICAST)?;
-    let peer = speaker.peers[0];
-    for portion in records.chunks(SLICE) {
-        measured(|| -> Result<()> {
-            for record in portion {
-                speaker.pipeline.thaw_routes(peer, record)?;
-            }
-            Ok(())
-        })?;
+    let (peer, mut sets) = (speaker.peers[0], ThawedSets::new(HashKey::new([1, 0])));
+    for record in records {
+        measured(|| speaker.pipeline.thaw_routes(peer, &record, &mut sets))?;
         speaker.pull();
     }
+    measured(|| while speaker.pipeline.thawed(&mut sets, SLICE) {});
     Ok(ROUTES)
 }
 
 /// Freezes all routes.
-fn walk(pipeline: &Pipeline, mut sink: impl FnMut(&[u8])) {
-    let mut place = Some(FreezePlace::default());
-    while let Some(from) = place {
-        place = pipeline.freeze_routes(from, BATCH, |_| true, &mut |_, record| sink(record));
-    }
+fn walk(speaker: &mut Speaker, mut sink: impl FnMut(&[u8])) {
+    let mut walk = speaker.pipeline.freeze(speaker.peers.iter().copied());
+    let mut sink = |_, record: &[u8]| {
+        sink(record);
+        true
+    };
+    while speaker.pipeline.freeze_routes(&mut walk, BATCH, &mut sink) {}
 }
 
 fn rib() -> Result<usize> {
-    let table = ipv4(1);
+    rib_of(&ipv4(1), [10, 0, 0, 254].into(), [10, 0, 0, 1].into())
+}
+
+fn rib_ipv6() -> Result<usize> {
+    let gateway = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 2);
+    rib_of(&Synthetic::ipv6(1, ROUTES).build(), local_v6(1).into(), gateway.into())
+}
+
+/// The table by way of a gateway on a link where our address is `ours`.
+fn rib_of(table: &Table, ours: IpAddr, gateway: IpAddr) -> Result<usize> {
     let mut rib = Rib::new(RibConfig::new(HashKey::new([1, 0])));
     let origin = rib.add_origin("bgp", OriginConfig::external(20), Instant::now())?;
-    let address = InterfaceAddress { address: [10, 0, 0, 254].into(), length: 24 };
+    let length = if ours.is_ipv4() { 24 } else { 64 };
+    let address = InterfaceAddress { address: ours, length };
     rib.interface_changed(Interface { index: 1, name: "eth0".into(), up: true, addresses: vec![address] });
-    let nexthops = rib.nexthops(origin, NexthopSet::via([10, 0, 0, 1].into()));
+    let nexthops = rib.nexthops(origin, NexthopSet::via(gateway));
     let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0, source: 0 };
     let prefixes: Vec<_> = table.routes.iter().map(|(prefix, _)| *prefix).collect();
     rib.fib_attach();
@@ -558,5 +568,6 @@ fn rib() -> Result<usize> {
         Ok(())
     })?;
     ensure!(told >= ROUTES, "{told} routes were told to the fea");
+    eprintln!("{} bytes in all", rib.status().memory);
     Ok(ROUTES)
 }

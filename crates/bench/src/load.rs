@@ -1,8 +1,8 @@
 //! Feeders and sinks: all sessions on one thread, as cheap as can be, so that the router is what is measured.
 //!
-//! What feeders say is made before ([`crate::feed`]), what sinks hear is kept and looked at after
-//! ([`crate::verify`]); meanwhile prefixes are counted. KEEPALIVEs go out on time, and how long the router was
-//! silent is noted.
+//! What feeders say is made before ([`crate::feed`]). Of what sinks hear prefixes are counted, and what verification
+//! needs is summed up ([`crate::hearing`]), which is compared after ([`crate::verify`]). KEEPALIVEs go out on time, and how
+//! long the router was silent is noted.
 
 use std::{
     io::{self, Read, Write},
@@ -25,7 +25,11 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType},
 };
 
-use crate::{feed, net::Place};
+use crate::{
+    feed,
+    hearing::{Digest, Hearing},
+    net::Place,
+};
 
 /// TCP port of BGP.
 const PORT: u16 = 179;
@@ -43,6 +47,10 @@ pub(crate) struct Load {
     keepalive_interval: Duration,
     /// Room for one read.
     room: Box<[u8]>,
+    digest: Digest,
+    /// When it was looked for what comes, and the longest time in which it was not since [`Load::time`].
+    watched: Instant,
+    pub(crate) unwatched: Duration,
 }
 
 /// One of them.
@@ -53,11 +61,10 @@ pub(crate) struct Session {
     outgoing: Vec<(Arc<[u8]>, usize)>,
     wants_out: bool,
     dropped: bool,
-    /// All octets that came, or just the end of them.
-    pub(crate) received: Vec<u8>,
-    framed: usize,
-    /// Keep what comes, for verification.
-    pub(crate) keep: bool,
+    /// The beginning of a message whose rest is to come.
+    partial: Vec<u8>,
+    /// What is made of UPDATEs, for verification.
+    pub(crate) hearing: Hearing,
     /// Prefixes announced, counted again whenever they are.
     pub(crate) announced: u64,
     /// Prefixes withdrawn.
@@ -67,25 +74,35 @@ pub(crate) struct Session {
     last_heard: Instant,
     /// The longest time in which the router said nothing.
     pub(crate) silence: Duration,
+    /// The times from one message to the next, where they are noted.
+    pauses: Option<Vec<Duration>>,
     /// NLRI octets of a prefix that is waited for, and when it was announced.
     watch: Option<Box<[u8]>>,
     pub(crate) seen: Option<Instant>,
 }
 
 impl Load {
-    /// Connects all, one after the other, from within their host; each waits for the router to be there. `hold` is
-    /// the hold time in seconds.
-    pub(crate) fn establish(places: &[Place], first_asn: u32, hold: u16, limit: Duration) -> Result<Self> {
+    /// Connects all, one after the other, from within their host; each waits for the router to be there. `asn` says the AS
+    /// number of each, `hold` is the hold time in seconds.
+    pub(crate) fn establish(
+        places: &[Place],
+        asn: impl Fn(usize) -> Asn,
+        hold: u16,
+        limit: Duration,
+    ) -> Result<Self> {
         let mut load = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sessions: Vec::new(),
             next_keepalives: Instant::now(),
             keepalive_interval: Duration::from_secs(u64::from(hold / 3).max(1)),
             room: vec![0; CHUNK].into(),
+            digest: Digest::default(),
+            watched: Instant::now(),
+            unwatched: Duration::ZERO,
         };
         let start = Instant::now();
         for (number, place) in places.iter().enumerate() {
-            let asn = Asn(first_asn + number as u32);
+            let asn = asn(number);
             let session = loop {
                 match Session::establish(place, asn, hold) {
                     Ok(session) => break session,
@@ -119,14 +136,17 @@ impl Load {
         }
         let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
         let mut events = Vec::with_capacity(64);
+        self.unwatched = self.unwatched.max(self.watched.elapsed());
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+        self.watched = Instant::now();
         for Event { flags, data } in events {
             let number = data.u64() as usize;
             if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                self.sessions[number].read(&mut self.room).with_context(|| format!("session {number}"))?;
+                let read = self.sessions[number].read(&mut self.room, &mut self.digest);
+                read.with_context(|| format!("session {number}"))?;
             }
         }
         Ok(())
@@ -189,6 +209,20 @@ impl Load {
         Ok(session.stream.shutdown(std::net::Shutdown::Both)?)
     }
 
+    /// From now on the times from one message of these sessions to the next are noted.
+    pub(crate) fn time(&mut self, sessions: Range<usize>) {
+        self.sessions[sessions].iter_mut().for_each(|session| session.pauses = Some(Vec::new()));
+        self.unwatched = Duration::ZERO;
+    }
+
+    /// Those times, and how long it has been since the last message where that is longer than this.
+    pub(crate) fn pauses(&self, sessions: Range<usize>, due: Duration) -> impl Iterator<Item = Duration> {
+        self.sessions[sessions].iter().flat_map(move |session| {
+            let lasting = Some(session.last_heard.elapsed()).filter(|pause| *pause > due);
+            session.pauses.iter().flatten().copied().chain(lasting)
+        })
+    }
+
     /// The longest silence of the router towards anyone, one that lasts included.
     pub(crate) fn silence(&self, sessions: Range<usize>) -> Duration {
         let longest = |session: &Session| session.silence.max(session.last_heard.elapsed());
@@ -222,18 +256,19 @@ impl Session {
             outgoing: Vec::new(),
             wants_out: false,
             dropped: false,
-            received,
-            framed: 0,
-            keep: true,
+            partial: Vec::new(),
+            hearing: Hearing::Count,
             announced: 0,
             withdrawn: 0,
             last_update: now,
             last_heard: now,
             silence: Duration::ZERO,
+            pauses: None,
             watch: None,
             seen: None,
         };
-        session.take(now)?;
+        // What came behind the KEEPALIVE.
+        session.hear(&received, now, &mut Digest::default())?;
         Ok(session)
     }
 
@@ -255,6 +290,11 @@ impl Session {
         Ok(now)
     }
 
+    /// Whether what it hears is added up.
+    pub(crate) fn is_summed(&self) -> bool {
+        matches!(self.hearing, Hearing::Sum(_))
+    }
+
     /// Notes when this prefix is announced (or withdrawn).
     pub(crate) fn watch(&mut self, nlri: Box<[u8]>) {
         (self.watch, self.seen) = (Some(nlri), None);
@@ -262,8 +302,7 @@ impl Session {
 
     /// Forgets what came so far.
     pub(crate) fn forget(&mut self) {
-        self.received.drain(..self.framed);
-        self.framed = 0;
+        self.hearing = self.hearing.anew();
         (self.announced, self.withdrawn) = (0, 0);
     }
 
@@ -282,23 +321,38 @@ impl Session {
         Ok(())
     }
 
-    fn read(&mut self, room: &mut [u8]) -> Result<()> {
+    fn read(&mut self, room: &mut [u8], digest: &mut Digest) -> Result<()> {
         match self.stream.read(room) {
             Ok(0) => bail!("the router has closed it"),
-            Ok(count) => {
-                self.received.extend_from_slice(&room[..count]);
-                self.take(Instant::now())
-            }
+            Ok(count) => self.hear(&room[..count], Instant::now(), digest),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn take(&mut self, now: Instant) -> Result<()> {
+    fn hear(&mut self, octets: &[u8], now: Instant, digest: &mut Digest) -> Result<()> {
         self.silence = self.silence.max(now - self.last_heard);
+        if let Some(pauses) = &mut self.pauses {
+            pauses.push(now - self.last_heard);
+        }
         self.last_heard = now;
-        while let Some(message) = next_message(&self.received[self.framed..], MAX_LEN)? {
-            let length = message.wire.len();
+        if self.partial.is_empty() {
+            let taken = self.take(octets, now, digest)?;
+            self.partial.extend_from_slice(&octets[taken..]);
+            return Ok(());
+        }
+        let mut all = std::mem::take(&mut self.partial);
+        all.extend_from_slice(octets);
+        let taken = self.take(&all, now, digest)?;
+        all.drain(..taken);
+        self.partial = all;
+        Ok(())
+    }
+
+    /// Takes the whole messages; how many octets they were.
+    fn take(&mut self, octets: &[u8], now: Instant, digest: &mut Digest) -> Result<usize> {
+        let mut taken = 0;
+        while let Some(message) = next_message(&octets[taken..], MAX_LEN)? {
             match message.kind {
                 MessageType::Update => {
                     let counted = count(message.body, self.watch.as_deref()).context("a broken UPDATE")?;
@@ -308,17 +362,14 @@ impl Session {
                     if counted.watched {
                         self.seen.get_or_insert(now);
                     }
+                    self.hearing.take(message.wire, message.body, digest)?;
                 }
                 MessageType::Notification => bail!("NOTIFICATION {:?}", Notification::parse(message.body)),
                 MessageType::Open | MessageType::KeepAlive | MessageType::RouteRefresh => {}
             }
-            self.framed += length;
+            taken += message.wire.len();
         }
-        if !self.keep {
-            self.received.drain(..self.framed);
-            self.framed = 0;
-        }
-        Ok(())
+        Ok(taken)
     }
 }
 
@@ -361,15 +412,12 @@ struct Counted {
 fn count(body: &[u8], watch: Option<&[u8]>) -> Option<Counted> {
     let mut counted = Counted::default();
     let (withdrawn, rest) = field(body)?;
-    let (mut attributes, nlri) = field(rest)?;
+    let (attributes, nlri) = field(rest)?;
     counted.withdrawn += prefixes(withdrawn, watch, &mut counted.watched)?;
     counted.announced += prefixes(nlri, watch, &mut counted.watched)?;
     if nlri.is_empty() {
-        while let Some((&[flags, code], rest)) = attributes.split_first_chunk() {
-            let (value, rest) = match flags & 0x10 {
-                0 => rest.get(1..)?.split_at_checked(usize::from(rest[0]))?,
-                _ => field(rest)?,
-            };
+        for (code, value) in attributes_of(attributes) {
+            let value = value?;
             match code {
                 // AFI, SAFI, length of the next hop, next hop, a reserved octet.
                 14 => {
@@ -379,14 +427,26 @@ fn count(body: &[u8], watch: Option<&[u8]>) -> Option<Counted> {
                 15 => counted.withdrawn += prefixes(value.get(3..)?, watch, &mut counted.watched)?,
                 _ => {}
             }
-            attributes = rest;
         }
     }
     Some(counted)
 }
 
+/// Codes and values of the attributes of an UPDATE in order; it ends with one whose value is not all there.
+pub(crate) fn attributes_of(mut rest: &[u8]) -> impl Iterator<Item = (u8, Option<&[u8]>)> {
+    std::iter::from_fn(move || {
+        let (&[flags, code], after) = rest.split_first_chunk()?;
+        let split = match flags & 0x10 {
+            0 => after.split_first().and_then(|(&length, after)| after.split_at_checked(length.into())),
+            _ => field(after),
+        };
+        rest = split.map_or(&[], |(_, rest)| rest);
+        Some((code, split.map(|(value, _)| value)))
+    })
+}
+
 /// A two-octet length, that many octets, and the rest.
-fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
 }

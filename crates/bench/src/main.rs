@@ -11,14 +11,17 @@
 mod admission;
 mod bgpsec;
 mod cgroup;
+mod curve;
 mod daemon;
 mod feed;
 mod figures;
+mod hearing;
 mod kernels;
 mod load;
 mod machine;
 mod net;
 mod plot;
+mod raw;
 mod report;
 mod ring;
 mod rows;
@@ -36,7 +39,7 @@ use clap::Parser;
 
 use daemon::Daemon;
 use report::{Report, RouterReport, RowReport};
-use rows::{Row, Tables};
+use rows::{Outcome, Row, Tables};
 
 /// Measures routers side by side. Needs root, control groups of version 2, and the routers' packages.
 #[derive(Debug, Parser)]
@@ -50,6 +53,8 @@ enum Arguments {
     },
     /// Measures.
     Run(RunArguments),
+    /// Measures and plots what a route and a peer cost against how many there are.
+    Curve(curve::Arguments),
     /// Measures and plots the figures of the XORP paper.
     Figures(figures::Arguments),
     /// Measures what it costs to turn somebody away, and who is served meanwhile; on the loopback, without rights.
@@ -105,12 +110,22 @@ struct RunArguments {
     /// The important rows, Holdfast, BIRD and FRR only, one run each.
     #[arg(long)]
     quick: bool,
+    /// Makes the rows bigger that can be: some need several GB and many minutes.
+    #[arg(long)]
+    long: bool,
+    /// Repeats runs in which others disturbed the machine, three times at most, and leaves out those that they go on
+    /// disturbing.
+    #[arg(long)]
+    publish: bool,
     /// Runs of each; figures are medians.
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Also writes everything here; of several the last counts, as `make bench` names one.
     #[arg(long, value_name = "FILE", overrides_with = "json")]
     json: Option<PathBuf>,
+    /// Sinks keep all octets: slower, but a failure says what is wrong with which route.
+    #[arg(long)]
+    explain: bool,
     /// Descriptions of further routers.
     #[arg(long = "daemon", value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -123,6 +138,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse() {
         Arguments::List { files } => list(&files),
         Arguments::Run(arguments) => run(&arguments),
+        Arguments::Curve(arguments) => curve::run(&arguments),
         Arguments::Figures(arguments) => figures::run(&arguments),
         Arguments::Admission(arguments) => admission::run(&arguments),
         Arguments::Ring(arguments) => ring::run(&arguments),
@@ -150,8 +166,8 @@ fn main() -> ExitCode {
 
 fn list(files: &[PathBuf]) -> Result<()> {
     println!("rows (* also in the quick run):");
-    for row in rows::all() {
-        println!("  {:12}{} {}", row.name, if row.quick { '*' } else { ' ' }, row.title);
+    for row in rows::all(false) {
+        println!("  {:19}{} {}", row.name, if row.quick { '*' } else { ' ' }, row.title);
     }
     println!("routers:");
     for daemon in Daemon::all(files)? {
@@ -163,6 +179,10 @@ fn list(files: &[PathBuf]) -> Result<()> {
 
 fn run(arguments: &RunArguments) -> Result<()> {
     cgroup::sweep()?;
+    machine::allow_files();
+    if arguments.explain {
+        hearing::explain();
+    }
     let rows = chosen_rows(arguments)?;
     let routers = chosen_routers(arguments)?;
     let machine = machine::description();
@@ -172,7 +192,8 @@ fn run(arguments: &RunArguments) -> Result<()> {
     let tables = Tables::default();
     let mut failures = 0;
     for row in rows {
-        let row = measure(&row, &routers, if arguments.quick { 1 } else { arguments.runs }, &tables);
+        let runs = if arguments.quick { 1 } else { arguments.runs };
+        let row = measure(&row, &routers, Runs { count: runs, publish: arguments.publish }, &tables);
         print!("{}", row.table());
         failures += row.routers.iter().filter(|router| router.ours && router.failure.is_some()).count();
         report.rows.push(row);
@@ -185,7 +206,7 @@ fn run(arguments: &RunArguments) -> Result<()> {
 }
 
 fn chosen_rows(arguments: &RunArguments) -> Result<Vec<Row>> {
-    let all = rows::all();
+    let all = rows::all(arguments.long);
     for name in &arguments.rows {
         ensure!(all.iter().any(|row| row.name == name), "there is no row {name}: see holdfast-bench list");
     }
@@ -225,8 +246,33 @@ fn chosen_routers(arguments: &RunArguments) -> Result<Vec<(Daemon, String)>> {
     Ok(chosen)
 }
 
+/// How often everything is measured.
+#[derive(Copy, Clone)]
+struct Runs {
+    count: usize,
+    /// Nothing that others have disturbed is taken.
+    publish: bool,
+}
+
+/// How often a run is repeated for that.
+const REPEATS: usize = 3;
+
+impl Runs {
+    /// Runs it once, or until others leave it alone; `None` if they do not.
+    fn outcome(self, mut run: impl FnMut() -> Result<Outcome>) -> Result<Option<Outcome>> {
+        for _ in 0..=REPEATS {
+            let outcome = run()?;
+            if !(self.publish && outcome.noisy) {
+                return Ok(Some(outcome));
+            }
+            eprintln!("  others had {:.0} % of the machine", 100.0 * (outcome.others + outcome.stolen));
+        }
+        Ok(None)
+    }
+}
+
 /// All routers in turn, again and again, so that what the machine does besides hits all alike.
-fn measure(row: &Row, routers: &[(Daemon, String)], runs: usize, tables: &Tables) -> RowReport {
+fn measure(row: &Row, routers: &[(Daemon, String)], runs: Runs, tables: &Tables) -> RowReport {
     let able = routers.iter().filter(|(router, _)| router.can(&row.work.features()));
     let mut reports: Vec<(&Daemon, RouterReport)> = able
         .map(|(router, version)| {
@@ -236,16 +282,18 @@ fn measure(row: &Row, routers: &[(Daemon, String)], runs: usize, tables: &Tables
                 version: version.clone(),
                 ours: router.is_ours(),
                 runs: Vec::new(),
+                left_out: 0,
                 failure: None,
             };
             (router, report)
         })
         .collect();
-    for number in 1..=runs {
+    for number in 1..=runs.count {
         for (router, report) in &mut reports {
-            eprintln!("{}: {} ({number} of {runs})", row.name, router.title);
-            match row.work.run(router, tables) {
-                Ok(outcome) => report.runs.push(outcome),
+            eprintln!("{}: {} ({number} of {})", row.name, router.title, runs.count);
+            match runs.outcome(|| row.work.run(router, tables)) {
+                Ok(Some(outcome)) => report.runs.push(outcome),
+                Ok(None) => report.left_out += 1,
                 Err(error) => report.failure = Some(format!("{error:#}")),
             }
         }
@@ -260,6 +308,21 @@ fn measure(row: &Row, routers: &[(Daemon, String)], runs: usize, tables: &Tables
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_published_was_left_alone() {
+        let run = |publish, noise: [bool; 5]| {
+            let mut tried = 0;
+            let outcome = Runs { count: 1, publish }.outcome(|| {
+                tried += 1;
+                Ok(Outcome { noisy: noise[tried - 1], ..Outcome::default() })
+            });
+            (outcome.expect("no run fails").map(|outcome| outcome.noisy), tried)
+        };
+        assert_eq!(run(false, [true; 5]), (Some(true), 1));
+        assert_eq!(run(true, [true, true, false, false, false]), (Some(false), 3));
+        assert_eq!(run(true, [true; 5]), (None, 4));
+    }
 
     #[test]
     fn another_file_can_be_named_than_make_does() {

@@ -1,7 +1,8 @@
 //! Two hosts, one for the router under test and one for all its peers, joined by a link for each peer or one for many.
 
 use std::{
-    io::Write,
+    fmt::Write as _,
+    io::Write as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::{Command, Stdio},
 };
@@ -10,8 +11,22 @@ use anyhow::{Context, Result, ensure};
 use holdfast_lab::netns::Namespace;
 use holdfast_types::Afi;
 
-/// Peers that have a link of their own; the rest share one.
+/// Peers that have a link of their own, of [`Links::Few`].
 const OWN_LINKS: usize = 16;
+/// The peers' end of the link that many share.
+const MAC: &str = "02:00:00:00:00:02";
+
+/// Which links there are.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Links {
+    /// The first sixteen peers have one of their own, the rest share one.
+    Few,
+    /// All share one, as the members of an exchange do.
+    One,
+    /// One for each peer of the first half, which its counterpart in the second half shares. The router's end of the first
+    /// is called `l0`, and so on.
+    Pairs,
+}
 
 /// Where a peer is and what it talks to.
 #[derive(Copy, Clone, Debug)]
@@ -32,75 +47,72 @@ pub(crate) struct Net {
 
 impl Net {
     /// For so many peers, each with an address of this kind.
-    pub(crate) fn new(peers: usize, afi: Afi) -> Result<Self> {
+    pub(crate) fn new(peers: usize, afi: Afi, links: Links) -> Result<Self> {
         let (router, load) = (Namespace::new("router")?, Namespace::new("load")?);
-        let own = peers.min(OWN_LINKS);
-        let mut commands = [String::new(), String::new()];
-        let mut places = Vec::new();
-        for number in 0..own {
-            let place = of_own(number, afi);
-            link(&router, &load, number)?;
-            for (host, address) in [place.router, place.peer].into_iter().enumerate() {
-                commands[host] += &address_command(address, number);
+        let (mut joining, mut near, mut far) = (String::new(), String::new(), String::new());
+        let (mut places, mut joined) = (Vec::new(), 0);
+        for number in 0..peers {
+            let (link, host) = match links {
+                Links::Few => (number.min(OWN_LINKS), number.saturating_sub(OWN_LINKS)),
+                Links::One => (0, number),
+                Links::Pairs => (number % (peers / 2), number / (peers / 2)),
+            };
+            let is_shared = links == Links::One || links == Links::Few && link == OWN_LINKS;
+            let place = if is_shared { on_shared(host, afi) } else { on_own(link, host, afi) };
+            if link == joined {
+                joined += 1;
+                let [here, there] = [router.name(), load.name()];
+                writeln!(
+                    joining,
+                    "link add l{link} netns {here} type veth peer name l{link} netns {there} address {MAC}"
+                )?;
+                near += &address_command(place.router, link, is_shared);
+                near += &format!("link set l{link} up\n");
+                far += &format!("link set l{link} up\n");
+            }
+            far += &address_command(place.peer, link, is_shared);
+            if is_shared {
+                // The kernel has room for a thousand neighbours that it finds by itself, on all hosts together.
+                writeln!(near, "neighbour add {} lladdr {MAC} dev l{link} nud permanent", place.peer)?;
             }
             places.push(place);
         }
-        if peers > own {
-            link(&router, &load, own)?;
-            for number in 0..peers - own {
-                let place = of_shared(number, afi);
-                if number == 0 {
-                    commands[0] += &address_command(place.router, own);
-                }
-                commands[1] += &address_command(place.peer, own);
-                places.push(place);
-            }
-        }
-        for (host, commands) in [&router, &load].into_iter().zip(commands) {
-            batch(host, &commands)?;
-        }
+        batch(&[], &joining)?;
+        batch(&["-n", router.name()], &near)?;
+        batch(&["-n", load.name()], &far)?;
         Ok(Self { router, load, places })
     }
 }
 
-fn of_own(number: usize, afi: Afi) -> Place {
-    let number = number as u16 + 1;
-    let address = |host| match afi == Afi::IPV4 {
-        true => IpAddr::V4(Ipv4Addr::new(10, 100, number as u8, host)),
-        false => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, host.into())),
+/// Peer `host` on a link with room for few.
+fn on_own(link: usize, host: usize, afi: Afi) -> Place {
+    let address = |host: usize| match afi == Afi::IPV4 {
+        true => IpAddr::V4(Ipv4Addr::new(10, 110 + (link / 250) as u8, (link % 250) as u8, host as u8)),
+        false => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, link as u16 + 1, 0, 0, 0, 0, host as u16)),
     };
-    Place { router: address(1), peer: address(2) }
+    Place { router: address(1), peer: address(2 + host) }
 }
 
-fn of_shared(number: usize, afi: Afi) -> Place {
+fn on_shared(host: usize, afi: Afi) -> Place {
     let address = |high: usize, low: usize| match afi == Afi::IPV4 {
         true => IpAddr::V4(Ipv4Addr::new(10, 101, high as u8, low as u8)),
         false => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, high as u16, low as u16)),
     };
-    Place { router: address(0, 1), peer: address(number / 200 + 1, number % 200 + 1) }
+    Place { router: address(0, 1), peer: address(host / 200 + 1, host % 200 + 1) }
 }
 
-fn link(router: &Namespace, load: &Namespace, number: usize) -> Result<()> {
-    let name = format!("l{number}");
-    let (near, far) = (router.name(), load.name());
-    holdfast_lab::netns::ip(&[
-        "link", "add", &name, "netns", near, "type", "veth", "peer", "name", &name, "netns", far,
-    ])?;
-    Ok(())
-}
-
-fn address_command(address: IpAddr, link: usize) -> String {
-    // The shared link is one network of all its addresses; a link of one's own has room for two.
-    let (length, flags) = match (address, link < OWN_LINKS) {
-        (IpAddr::V4(_), true) => (24, ""),
-        (IpAddr::V4(_), false) => (16, ""),
+fn address_command(address: IpAddr, link: usize, is_shared: bool) -> String {
+    // The shared link is one network of all its addresses; another has room for few.
+    let (length, flags) = match (address, is_shared) {
+        (IpAddr::V4(_), false) => (24, ""),
+        (IpAddr::V4(_), true) => (16, ""),
         (IpAddr::V6(_), _) => (64, " nodad"),
     };
-    format!("address add {address}/{length} dev l{link}{flags}\nlink set l{link} up\n")
+    format!("address add {address}/{length} dev l{link}{flags}\n")
 }
 
-fn batch(host: &Namespace, commands: &str) -> Result<()> {
-    let mut ip = Command::new("ip").args(["-n", host.name(), "-batch", "-"]).stdin(Stdio::piped()).spawn()?;
+fn batch(arguments: &[&str], commands: &str) -> Result<()> {
+    let mut ip = Command::new("ip").args(arguments).args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
     ip.stdin.take().context("ip takes no commands")?.write_all(commands.as_bytes())?;
     let status = ip.wait()?;
     ensure!(status.success(), "ip -batch ended with {status}");

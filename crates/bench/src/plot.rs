@@ -22,6 +22,8 @@ pub(crate) struct Plot {
     pub(crate) style: Style,
     /// Whether the vertical scale is logarithmic.
     pub(crate) logarithmic: bool,
+    /// Whether the horizontal one is.
+    pub(crate) x_logarithmic: bool,
     pub(crate) series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -124,14 +126,22 @@ impl Plot {
         let all = || self.series.iter().flat_map(|(_, points)| points);
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::MIN_POSITIVE, f64::max);
         let (right, high) = (most(&mut all().map(|at| at.0)), most(&mut all().map(|at| at.1)));
+        let left = all().map(|at| at.0).fold(right, f64::min);
         let low = all().map(|at| at.1).fold(high, f64::min);
         let values = match self.logarithmic {
-            true => (10f64.powf(low.log10().floor()), 10f64.powf(high.log10().ceil())),
+            true => powers(low, high),
             false => (0.0, (high / step(high)).ceil() * step(high)),
         };
-        let x = Axis { values: (0.0, right), places: (LEFT, RIGHT), logarithmic: false };
+        let reach = if self.x_logarithmic { powers(left, right) } else { (0.0, right) };
+        let x = Axis { values: reach, places: (LEFT, RIGHT), logarithmic: self.x_logarithmic };
         (x, Axis { values, places: (BOTTOM, TOP), logarithmic: self.logarithmic })
     }
+}
+
+/// The powers of ten around such values, two at least.
+fn powers(low: f64, high: f64) -> (f64, f64) {
+    let (from, to) = (low.log10().floor(), high.log10().ceil());
+    (10f64.powf(from), 10f64.powf(to.max(from + 1.0)))
 }
 
 /// A round number of which some five make up the range.
@@ -161,7 +171,7 @@ mod tests {
         let points = vec![(0.0, 0.3), (10.0, 470_000.0)];
         let series = vec![("Unix".to_owned(), points)];
         let title = "calls".to_owned();
-        Plot { title, x_label: "x", y_label: "y", style, logarithmic, series }
+        Plot { title, x_label: "x", y_label: "y", style, logarithmic, x_logarithmic: false, series }
     }
 
     #[test]
@@ -173,6 +183,15 @@ mod tests {
         let (_, y) = plot(true, Style::Marked).axes();
         assert_eq!(texts(y), ["0.1", "1", "10", "100", "1k", "10k", "100k", "1M"]);
         assert_eq!((y.place(0.1), y.place(1e6)), (BOTTOM, TOP));
+    }
+
+    #[test]
+    fn a_logarithmic_scale_has_room_for_one_value() {
+        let series = vec![("Unix".to_owned(), vec![(1000.0, 1.0)])];
+        let plot = Plot { series, x_logarithmic: true, ..plot(true, Style::Marked) };
+        let (x, y) = plot.axes();
+        assert_eq!((x.values, y.values), ((1000.0, 10_000.0), (1.0, 10.0)));
+        assert_eq!((x.place(1000.0), x.place(10_000.0)), (LEFT, RIGHT));
     }
 
     #[test]

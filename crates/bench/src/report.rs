@@ -32,6 +32,8 @@ pub(crate) struct RouterReport {
     #[serde(skip)]
     pub(crate) ours: bool,
     pub(crate) runs: Vec<Outcome>,
+    /// Runs that were not taken because others disturbed them, however often they were repeated.
+    pub(crate) left_out: usize,
     /// Why there is no figure, or fewer runs than wanted.
     pub(crate) failure: Option<String>,
 }
@@ -78,7 +80,9 @@ impl RowReport {
             let name = format!("{} {}", router.title, short(&router.version));
             let _ = write!(text, "{name:36}");
             if figures.is_empty() {
-                let _ = writeln!(text, " {}", router.failure.as_deref().unwrap_or("not run"));
+                let noisy = router.left_out > 0;
+                let why = if noisy { "left out: others disturbed every run" } else { "not run" };
+                let _ = writeln!(text, " {}", router.failure.as_deref().unwrap_or(why));
                 continue;
             }
             for metric in &metrics {
@@ -87,7 +91,11 @@ impl RowReport {
                     None => write!(text, " {:>14}", "-"),
                 };
             }
-            let _ = writeln!(text, " {:>11.0} %", 100.0 * router.busiest());
+            let noisy = if router.runs.iter().any(|run| run.noisy) { " noisy" } else { "" };
+            let _ = writeln!(text, " {:>11.0} %{noisy}", 100.0 * router.busiest());
+            if router.left_out > 0 {
+                let _ = writeln!(text, "    {} runs are left out: others disturbed them", router.left_out);
+            }
             if let Some(failure) = &router.failure {
                 let _ = writeln!(text, "    a run failed: {failure}");
             }
@@ -143,24 +151,31 @@ mod tests {
             version: "thing version 2.0.12-x".to_owned(),
             ours,
             runs: values.iter().map(run).collect(),
+            left_out: 0,
             failure: values.is_empty().then(|| "no session".to_owned()),
         }
     }
 
     #[test]
     fn a_row_shows_medians_and_the_ratio_to_the_best_peer() {
-        let routers = vec![
+        let mut routers = vec![
             router("Ours", true, &[0.3, 0.2, 9.0]),
             router("One", false, &[0.6]),
             router("Two", false, &[1.2]),
             router("Three", false, &[]),
+            router("Four", false, &[]),
         ];
+        routers[1].runs[0].noisy = true;
+        (routers[2].left_out, routers[4].left_out, routers[4].failure) = (2, 3, None);
         let table = RowReport { name: "x", title: "A row".to_owned(), routers }.table();
         let lines: Vec<String> =
             table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(lines[3], "Ours 2.0.12 0.30 0 %");
-        assert_eq!(lines[6], "Three 2.0.12 no session");
-        assert_eq!(lines[7], "Ours / best peer 0.50 x");
+        assert_eq!(lines[4], "One 2.0.12 0.60 0 % noisy");
+        assert_eq!(lines[6], "2 runs are left out: others disturbed them");
+        assert_eq!(lines[7], "Three 2.0.12 no session");
+        assert_eq!(lines[8], "Four 2.0.12 left out: others disturbed every run");
+        assert_eq!(lines[9], "Ours / best peer 0.50 x");
     }
 
     #[test]

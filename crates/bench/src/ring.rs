@@ -204,7 +204,6 @@ fn measure(transport: Transport, signer: &Signer, feeds: &Feeds) -> Result<Outco
     ring.record(2 * feeds.count())?;
     let (cpu, clock, start) = (ring.cgroup.cpu()?, Clock::now()?, Instant::now());
     for (session, octets) in ring.load.sessions.iter_mut().zip(&feeds.octets) {
-        session.keep = false;
         session.send(Arc::clone(octets));
     }
     ring.load
@@ -315,6 +314,7 @@ fn plot(outcomes: &[(Transport, Vec<Outcome>)]) -> Plot {
         y_label: "% of the routes",
         style: Style::Line,
         logarithmic: false,
+        x_logarithmic: false,
         series: outcomes.iter().map(|(transport, of)| (transport.title().into(), line(of))).collect(),
     }
 }

@@ -3,16 +3,19 @@
 //! `cargo run --release -p holdfast-bgp-pipeline --example route_path [routes] [part]`: one million synthetic
 //! IPv4 routes, seven to an attribute set, prefixes all over the table. The figures beside ours are those of
 //! the one-thread model that the layout was measured with, without sockets, on a machine like the author's.
-//! With a part (`one`, `single`, `ipv6`, `feeders`, `sinks`) only that one runs, as for counting instructions.
+//! With a part (`one`, `single`, `ipv6`, `feeders`, `sinks`, `resume`) only that one runs, as for counting instructions.
 //! `single` has a set of its own for every route; `ipv6` a fifth of the number, in sizes as on the Internet.
 
 use std::{
+    cell::RefCell,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
 use holdfast_bgp_pipeline::{
-    Identifiers, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths, SessionFacts, SpeakerConfig,
+    AdjRibOutSnapshot, FamilySet, Journal, JournalEntry, PathRules, PeerConfig, PeerIndex, PeerKind,
+    Pipeline, SendPaths, SessionFacts, SpeakerConfig, ThawedSets,
 };
 use holdfast_bgp_wire::{
     HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder, next_message,
@@ -45,6 +48,9 @@ fn main() {
     }
     if wanted("sinks") {
         many_sinks(&prefixes[..routes / 5]);
+    }
+    if wanted("resume") {
+        go_on(&prefixes);
     }
 }
 
@@ -145,6 +151,87 @@ fn many_sinks(prefixes: &[Ipv4Prefix]) {
     row("pull, all ten", output, prefixes.len(), "19 and copying");
 }
 
+/// The sessions of another process go on: its routes are taken in again, from UPDATEs and from records, and what a peer was
+/// told is compared.
+fn go_on(prefixes: &[Ipv4Prefix]) {
+    println!("{} routes, {PER_SET} to a set, of another process, which has told one peer", prefixes.len());
+    let feed = feed(prefixes, 1, PER_SET);
+    let journal = Entries::default();
+    let mut pipeline = pipeline();
+    pipeline.keep_journal(Box::new(journal.clone()));
+    let (from, to) = (up(&mut pipeline, 1), up(&mut pipeline, 2));
+    run(&mut pipeline, from, &feed, &[from, to]);
+    let mut records = Vec::new();
+    let mut sink = |_, record: &[u8]| {
+        records.push(record.to_vec());
+        true
+    };
+    let mut walk = pipeline.freeze([from]);
+    while pipeline.freeze_routes(&mut walk, 4096, &mut sink) {}
+    let passed = pipeline.journal_place(to);
+    for frozen in [false, true] {
+        let mut pipeline = self::pipeline();
+        pipeline.keep_journal(Box::new(journal.clone()));
+        let peers = [1, 2].map(|n| {
+            let peer = pipeline.add_peer(config(n));
+            pipeline.peer_resumed(peer, facts(n)).unwrap_or_else(|error| println!("  refused: {error}"));
+            peer
+        });
+        let start = cpu_time();
+        let mut rest = &*feed;
+        if frozen {
+            let mut sets = ThawedSets::new(HashKey::new([0x5eed, 1]));
+            for record in &records {
+                let thawed = pipeline.thaw_routes(peers[0], record, &mut sets);
+                thawed.unwrap_or_else(|error| println!("  {error}"));
+            }
+            while pipeline.thawed(&mut sets, 4096) {}
+        } else {
+            while let Ok(Some(message)) = next_message(rest, MAX_LEN) {
+                rest = &rest[message.wire.len()..];
+                pipeline.update(peers[0], message.body).unwrap_or_else(|error| println!("  {error}"));
+            }
+        }
+        row(if frozen { "thaw" } else { "update" }, cpu_time() - start, prefixes.len(), "");
+        let start = cpu_time();
+        let mut told = AdjRibOutSnapshot::new(HashKey::new([0x5eed, 0]));
+        for entry in journal.0.borrow().iter() {
+            told.entry(entry).unwrap_or_else(|error| println!("  {error}"));
+        }
+        row("read the journal", cpu_time() - start, prefixes.len(), "");
+        let start = cpu_time();
+        pipeline.resume(&peers, told, passed);
+        let (mut messages, mut slices) = (0, Vec::new());
+        while pipeline.pending(peers[1]) {
+            let wall = Instant::now();
+            messages += usize::from(pipeline.pull(peers[1]).is_some());
+            slices.push(wall.elapsed());
+        }
+        row("compare", cpu_time() - start, prefixes.len(), "");
+        println!(
+            "  {messages} messages are told; {} slices, longest {:?}",
+            slices.len(),
+            slices.iter().max()
+        );
+    }
+}
+
+/// A journal in memory, of one stream.
+#[derive(Clone, Debug, Default)]
+struct Entries(Rc<RefCell<Vec<Vec<u8>>>>);
+
+impl Journal for Entries {
+    fn append(&mut self, _: JournalEntry, entry: &[u8]) -> JournalEntry {
+        let mut entries = self.0.borrow_mut();
+        entries.push(entry.to_vec());
+        JournalEntry(entries.len() as u64)
+    }
+
+    fn key(&self) -> [u8; 16] {
+        [7; 16]
+    }
+}
+
 /// Feeds in portions; the receivers are served after each.
 fn run(pipeline: &mut Pipeline, from: PeerIndex, feed: &[u8], to: &[PeerIndex]) -> (Duration, Duration) {
     let (mut input, mut output) = (Duration::ZERO, Duration::ZERO);
@@ -184,9 +271,9 @@ fn pipeline() -> Pipeline {
     Pipeline::new(SpeakerConfig::new(Asn(65000), router_id, HashKey::new([0x5eed, 0])))
 }
 
-fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
+fn config(n: u8) -> PeerConfig {
     let address = IpAddr::from([10, 0, n, 2]);
-    let peer = pipeline.add_peer(PeerConfig {
+    PeerConfig {
         name: format!("peer-{n}"),
         address,
         asn: Asn(65000 + u32::from(n)),
@@ -195,8 +282,11 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         export: Some(Program::accept_all()),
         paths: PathRules::default(),
         send_paths: SendPaths::All,
-    });
-    let facts = SessionFacts {
+    }
+}
+
+fn facts(n: u8) -> SessionFacts {
+    SessionFacts {
         families: Family::ALL.to_vec(),
         four_octet_as: true,
         max_message_len: MAX_LEN,
@@ -204,18 +294,23 @@ fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
         orf_received: Vec::new(),
         long_lived: false,
         extended_next_hop: false,
-        identifiers_received: Identifiers::NONE,
-        identifiers_sent: Identifiers::NONE,
+        bgpsec_received: None,
+        identifiers_received: FamilySet::NONE,
+        identifiers_sent: FamilySet::NONE,
         router_id: RouterId::new(0x0a00_0100 + u32::from(n)).unwrap_or_else(|| unreachable!("not zero")),
-        peer_address: address,
+        peer_address: IpAddr::from([10, 0, n, 2]),
         next_hop_v4: Some(Ipv4Addr::new(10, 0, n, 1)),
         next_hop_v6: Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
         link_local: None,
         interface: 0,
-        number: 0,
+        number: u32::from(n),
         first_identifier: 0,
-    };
-    if let Err(error) = pipeline.peer_up(peer, facts) {
+    }
+}
+
+fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
+    let peer = pipeline.add_peer(config(n));
+    if let Err(error) = pipeline.peer_up(peer, facts(n)) {
         println!("  {error}");
     }
     peer

@@ -29,6 +29,7 @@ use crate::{
     core::Core,
     export::rules::ExportDecision,
     fanout::Change,
+    hashes::Asked,
     journal::format::{Announced as ToldAs, OURS_AGAIN, PeerNumber},
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
@@ -285,6 +286,13 @@ impl<P: IpPrefix> Window<P> {
         best: Path,
     ) {
         let prefix = route.prefix;
+        if let Some((told, also_except)) = &told
+            && also_except.is_empty()
+            && recipients.keep_hashes::<P>(core)
+            && self.is_as_told(core, recipients, (prefix, best), *told)
+        {
+            return;
+        }
         let change = Change { prefix, old: Path::NONE, new: best };
         let now = self.place(core, marks, recipients, prefix, (best, Side::Current));
         if core.seams.are_watched() {
@@ -317,6 +325,52 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
+    /// Whether a route is what was told of it, where [hashes are kept](Recipients::keep_hashes): most often nothing has
+    /// changed. Counts it then.
+    #[inline]
+    pub(crate) fn is_as_told(
+        &mut self,
+        core: &mut Core,
+        recipients: &Recipients<'_>,
+        (prefix, best): (P, Path),
+        ToldAs { hash, source }: ToldAs,
+    ) -> bool {
+        if !best.is_some() || best.source == SourceId::DEFAULT {
+            return false;
+        }
+        let Some(asked) = recipients.asked::<P>(core, best) else { return false };
+        let known = core.sets.hashes.get(best.set, asked);
+        let now = known.or_else(|| self.hash_set(core, recipients, (prefix, best), asked));
+        let is_same =
+            now == Some(hash) && is_same_source(source, recipients.source_number(core, best.source));
+        if is_same {
+            self.tally.announce(recipients.member(core, best.source), 1);
+        }
+        is_same
+    }
+
+    /// What stands for the attributes of a set as announced, which is kept; `None` where it is not announced, or not in the
+    /// same way for all prefixes.
+    #[inline(never)]
+    fn hash_set(
+        &mut self,
+        core: &mut Core,
+        recipients: &Recipients<'_>,
+        (prefix, best): (P, Path),
+        asked: Asked,
+    ) -> Option<u64> {
+        let judged = recipients.current.judge(core, prefix, best)?;
+        if !recipients.current.remembers::<P>(core, best) {
+            return None;
+        }
+        let (hasher, _) = recipients.journal?;
+        let (named, _) = attributes::<P>(core, recipients, (judged, Side::Current), &mut self.attributes)?;
+        let hash = hasher.hash(&self.attributes, named);
+        let numbers = core.sets.numbers();
+        core.sets.hashes.put(best.set, asked, hash, numbers);
+        Some(hash)
+    }
+
     /// A route that nobody may have any more, of which is known who was told.
     pub(crate) fn withdraw_known(
         &mut self,
@@ -345,7 +399,8 @@ impl<P: IpPrefix> Window<P> {
     fn hash(&mut self, core: &Core, recipients: &Recipients<'_>, chain: u32) -> Option<u64> {
         let chain = &mut self.chains[chain as usize];
         if chain.hash.is_none() {
-            let (named, _) = attributes::<P>(core, recipients, chain, &mut self.attributes)?;
+            let made = (chain.judged, chain.side);
+            let (named, _) = attributes::<P>(core, recipients, made, &mut self.attributes)?;
             chain.hash = recipients.journal.map(|(hasher, _)| hasher.hash(&self.attributes, named));
         }
         chain.hash
@@ -447,11 +502,25 @@ impl<P: IpPrefix> Window<P> {
     /// A prefix that nobody may have any more, whatever was announced; not counted. Where several paths are told, that
     /// of the source.
     pub(crate) fn withdraw(&mut self, core: &Core, recipients: &Recipients<'_>, source: SourceId, prefix: P) {
+        let identifier = core.sources.get(source).identifier;
+        self.withdraw_told(core, recipients, source, Identified { identifier, prefix });
+    }
+
+    /// The same of a path under the identifier that it was told under, which its source has no more if it is buried.
+    pub(crate) fn withdraw_told(
+        &mut self,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        source: SourceId,
+        route: Identified<P>,
+    ) {
         for seam in [Seam::FanoutToExport, Seam::ExportToAdjRibOut] {
-            core.seams.pass(seam, recipients.lane::<P>(source), prefix, Old::Unknown, None);
+            core.seams.pass(seam, recipients.lane::<P>(source), route.prefix, Old::Unknown, None);
         }
-        let change = Change { prefix, old: Path::NONE, new: Path::NONE };
-        self.retire(core, recipients, Target::All, source, &[change]);
+        match recipients.tells_each::<P>() {
+            true => self.withdrawn_paths.push((Target::All, route)),
+            false => self.withdrawn.push(route.prefix),
+        }
     }
 
     /// The chain of routes that are announced in this way.

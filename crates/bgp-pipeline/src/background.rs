@@ -15,8 +15,9 @@ use std::{
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 use crate::{
-    Direction, Event, PeerIndex, Pipeline, cursor::Cursor, path::SourceId, places::Remains, sets::Stamp,
-    stage::Release, table::Table, update_group::stream::Stream, validation::Unapplied,
+    Direction, Event, PeerIndex, Pipeline, cursor::Cursor, fanout::Change, path::SourceId, places::Remains,
+    sets::Stamp, source::Sources, stage::Release, table::Table, update_group::stream::Stream,
+    validation::Unapplied,
 };
 
 /// How many times in a row a receiver that makes no progress may hold up a walk.
@@ -124,6 +125,7 @@ impl Pipeline {
         self.background.waiting = self.is_walking() && self.is_held_up();
         let walking = self.walk_slice(budget);
         let validating = self.validation_slice(budget);
+        let verifying = self.signatures_slice(budget);
         self.aggregate();
         let counting = self.count_aggregates(budget);
         let checking = self.check_slice(budget);
@@ -134,6 +136,7 @@ impl Pipeline {
             || left
             || walking
             || validating
+            || verifying
             || counting
             || checking
             || self.has_aggregates_to_count()
@@ -141,7 +144,7 @@ impl Pipeline {
 
     /// When [`Self::work`] has something to do without anything else happening: [`Self::set_now`] and call it then.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.stages.poll_timeout()
+        self.stages.poll_timeout().into_iter().chain(self.signatures_timeout()).min()
     }
 
     /// Whether background work is held up by receivers that have not acknowledged what they were sent.
@@ -169,10 +172,13 @@ impl Pipeline {
     }
 
     /// Whether what the RIB and the peers are told will stay as it is until something happens outside: every next hop
-    /// has its answer, and no walk over the tables is under way or has to follow.
+    /// has its answer, the first routes with signatures have their verdicts, and no walk over the tables is under way or has to follow.
     pub fn is_settled(&self) -> bool {
         let is_idle = !self.is_walking() && self.background.filters.is_empty();
-        is_idle && !self.is_aggregating() && self.core.next_hops.are_answered()
+        is_idle
+            && !self.is_aggregating()
+            && self.core.next_hops.are_answered()
+            && !self.core.signatures.are_awaited()
     }
 
     /// Whether routes have yet to be looked at again, all or some.
@@ -352,8 +358,8 @@ impl Pipeline {
         }
         let [v4, v6] = self.passed();
         let [lost_v4, lost_v6] = self.lost();
-        self.v4.shorten(v4, lost_v4);
-        self.v6.shorten(v6, lost_v6);
+        self.v4.shorten(&self.core.sources, v4, lost_v4);
+        self.v6.shorten(&self.core.sources, v6, lost_v6);
         self.give_up_slow_peers();
         let length = self.v4.rib.log.len() + self.v6.rib.log.len();
         self.background.trim_at = TRIM_ABOVE.max(2 * length).min(self.core.speaker.limits.log);
@@ -415,18 +421,21 @@ fn place<P>(cursor: &Cursor<P>) -> Option<u64> {
 impl<P: IpPrefix> Table<P> {
     /// Drops changes before a position. Readers that have lost them have to withdraw what is not there any
     /// more: `lost` says whether there are any of the best paths, and of each.
-    fn shorten(&mut self, to: u64, lost: [bool; 2]) {
+    fn shorten(&mut self, sources: &Sources, to: u64, lost: [bool; 2]) {
         self.forget_gone(lost.map(|some_lost| !some_lost));
         let [some_best, some_each] = lost;
         if !some_best && !some_each {
             return self.rib.log.trim(to);
         }
         while self.rib.log.start() < to {
-            let Some(change) = self.rib.log.pop() else { return };
-            match change.is_each() {
-                _ if change.new.is_some() => {}
-                true if some_each => _ = self.gone_paths.insert((change.prefix, change.new.source)),
-                false if some_best => _ = self.gone.insert(change.prefix),
+            let Some(Change { prefix, new, .. }) = self.rib.log.pop() else { return };
+            match new.is_each() {
+                _ if new.is_some() => {}
+                true if some_each => {
+                    let identifier = sources.get(new.source).identifier;
+                    self.gone_paths.insert((prefix, new.source, identifier));
+                }
+                false if some_best => _ = self.gone.insert(prefix),
                 true | false => {}
             }
         }

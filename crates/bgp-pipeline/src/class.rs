@@ -6,11 +6,11 @@
 //! follows moves the peer's paths from sets of the old class to sets of the new one.
 
 use holdfast_bgp_wire::update::Rules;
-use holdfast_policy::{Program, ProgramId, Protocol};
+use holdfast_policy::{PathSecurity, Program, ProgramId, Protocol};
 use holdfast_types::{Asn, BgpRole};
 
 use crate::PeerKind;
-use crate::validity::{Rule, States};
+use crate::validity::{Demand, Rule, States};
 
 /// What import or export policy a peer has.
 #[derive(Clone, Debug)]
@@ -92,6 +92,9 @@ pub(crate) struct Ingress {
     pub(crate) validation: Option<Rule>,
 }
 
+/// What is added to the LOCAL_PREF of valid routes where these are preferred.
+const VALID_IS_BETTER: u32 = 10;
+
 /// How to understand a set.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Class {
@@ -117,6 +120,26 @@ pub(crate) struct Class {
     /// A stage behind the decision has made it: no path in the table has it.
     pub(crate) offered: bool,
     pub(crate) import: Policy,
+}
+
+impl Class {
+    /// The LOCAL_PREF of its routes where their signatures have a part in it: `bgpsec-validation = "prefer"`.
+    pub(crate) fn preferred(&self, local_pref: u32) -> Option<u32> {
+        let rule = self.ingress.validation.and_then(|rule| rule.signatures)?;
+        match self.states?.signatures {
+            _ if rule.demand != Demand::Prefers => None,
+            PathSecurity::Valid => Some(local_pref.saturating_add(VALID_IS_BETTER)),
+            PathSecurity::NotValid => Some(0),
+            PathSecurity::Unsigned | PathSecurity::Unverified => None,
+        }
+    }
+
+    /// Whether its routes are not used, as their signatures are not known to be good.
+    pub(crate) fn lacks_signatures(&self) -> bool {
+        let rule = self.ingress.validation.and_then(|rule| rule.signatures);
+        let state = self.states.map_or(PathSecurity::Unsigned, |states| states.signatures);
+        rule.is_some_and(|rule| rule.demand == Demand::Requires) && state != PathSecurity::Valid
+    }
 }
 
 /// The classes in use. Few: a session has two, and most sessions share theirs.

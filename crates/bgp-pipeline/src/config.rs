@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use holdfast_bgp_wire::update::{AsSets, Identifiers};
+use holdfast_bgp_wire::update::{AsSets, FamilySet, Secured};
 use holdfast_config::schema::{DecisionRules, PathRules};
 use holdfast_policy::Program;
 use holdfast_types::{Asn, Family, HashKey, RouterId};
@@ -173,10 +173,12 @@ pub struct SessionFacts {
     pub enhanced_refresh: bool,
     /// The peer knows what to do with routes that are the last resort (RFC 9494).
     pub long_lived: bool,
+    /// Where the peer sends BGPsec_PATH (RFC 8205), and what is looked at there before any signature; `None`: nowhere.
+    pub bgpsec_received: Option<Secured>,
     /// Where the peer's prefixes have path identifiers (RFC 7911): it may send several paths of each.
-    pub identifiers_received: Identifiers,
+    pub identifiers_received: FamilySet,
     /// Where it takes such prefixes from us.
-    pub identifiers_sent: Identifiers,
+    pub identifiers_sent: FamilySet,
     /// Where it may say which prefixes it wants to be told (RFC 5291): it is told nothing before it has asked.
     pub orf_received: Vec<Family>,
     /// The peer's BGP identifier.

@@ -19,11 +19,13 @@ use crate::{
     class::{Class, ClassId, Classes, Policy},
     next_hop::{NextHopId, NextHops},
     path::{Flags, Path, PathCounts, SetId, SourceId},
+    question::Asked,
     rewrite,
     rewriter::Rewriters,
     route::RouteView,
     seam::{Old, RouteNumber, Seam, Seams, StreamKey},
     sets::{Absent, AttributeSets, Identity, Owner, SetFlags, Verdict},
+    signatures::SignatureTable,
     source::Sources,
 };
 
@@ -53,11 +55,14 @@ pub(crate) struct Core {
     pub(crate) swept: Vec<(PeerIndex, Prefix, u8)>,
     /// What the RPKI says, where somebody asks it.
     pub(crate) authorizations: Option<Rc<RefCell<Authorizations>>>,
+    /// What was asked about the UPDATE that is being taken in.
+    pub(crate) asked: Option<Asked>,
     /// Whether the walk under way finds out again what validation says of routes.
     pub(crate) validating_anew: bool,
     /// Whether routes of our own that an earlier process has told peers of may still come.
     pub(crate) ours_are_awaited: bool,
     pub(crate) rewriters: Rewriters,
+    pub(crate) signatures: SignatureTable,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -83,9 +88,11 @@ impl Core {
             seams: Seams::default(),
             swept: Vec::new(),
             authorizations: None,
+            asked: None,
             validating_anew: false,
             ours_are_awaited: false,
             rewriters: Rewriters::default(),
+            signatures: SignatureTable::new(speaker.hash_key),
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,
@@ -131,7 +138,15 @@ impl Core {
         }
         match self.sets.verdict(set) {
             Verdict::Accepted(derived) => Some(derived),
-            Verdict::PerRoute => self.evaluate_route(prefix, set),
+            Verdict::PerRoute => {
+                if let Some(known) = self.sets.of_routes.get(prefix, set) {
+                    return known;
+                }
+                let effective = self.evaluate_route(prefix, set);
+                let numbers = self.sets.numbers();
+                self.sets.of_routes.put(prefix, set, effective, numbers);
+                effective
+            }
             Verdict::Rejected | Verdict::Unknown => None,
         }
     }
@@ -182,7 +197,11 @@ impl Core {
             return Verdict::Rejected;
         }
         let Self { sets, classes, next_hops, edits, .. } = self;
-        match &classes.get(sets.class(set)).import {
+        let class = classes.get(sets.class(set));
+        if class.lacks_signatures() {
+            return Verdict::Rejected;
+        }
+        match &class.import {
             Policy::AcceptAll => edits.clear(),
             Policy::Missing => return Verdict::Rejected,
             Policy::Program(program) if program.reads_prefix() => return Verdict::PerRoute,
@@ -312,19 +331,42 @@ impl Core {
             // They have classes of their own, one by one.
             return self.revalidated_own(prefix, path);
         }
-        let class = self.sets.class(path.set);
-        let multiprotocol = self.classes.get(class).multiprotocol;
-        let present = self.sources.get(path.source).classes[usize::from(multiprotocol)];
-        let wanted = self.class_of(prefix, path.set, present);
-        if wanted == class { None } else { self.under_class(path.set, wanted) }
+        let wanted = self.class_of(path.source, prefix, path.set, self.own_class(path.source, path.set));
+        if wanted == self.sets.class(path.set) { None } else { self.under_class(path.set, wanted) }
     }
 
     /// The set with the same attributes in another class, with one more user.
     pub(crate) fn under_class(&mut self, set: SetId, class: ClassId) -> Option<SetId> {
+        self.in_class(set, class, |core, absent, bytes| core.add(core.sets.owner(set), absent, bytes))
+    }
+
+    /// The same where the classes differ in nothing but what validation says: what was found out about one set holds for the
+    /// other.
+    pub(crate) fn with_states(&mut self, set: SetId, class: ClassId) -> Option<SetId> {
+        // What is known of signatures may say how good a set is.
+        if self.classes.get(class).ingress.validation.is_some_and(|rule| rule.signatures.is_some()) {
+            return self.under_class(set, class);
+        }
+        self.in_class(set, class, |core, absent, bytes| {
+            let Self { sets, classes, next_hops, .. } = core;
+            sets.add_like(set, absent, bytes, classes, next_hops)
+        })
+    }
+
+    fn in_class(
+        &mut self,
+        set: SetId,
+        class: ClassId,
+        add: impl FnOnce(&mut Self, Absent, &[u8]) -> Option<SetId>,
+    ) -> Option<SetId> {
+        let absent = match self.sets.find_in(class, set) {
+            Ok(found) => return Some(found),
+            Err(absent) => absent,
+        };
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         bytes.extend_from_slice(self.sets.bytes(set));
-        let moved = self.acquire(self.sets.owner(set), class, self.sets.next_hop(set), &bytes);
+        let moved = add(self, absent, &bytes);
         self.bytes = bytes;
         moved
     }
@@ -361,4 +403,39 @@ pub(crate) fn refuses(rules: &Rules, attributes: Attributes<'_>) -> bool {
 /// Asks a policy about a route; what it would change is left in `edits`.
 fn accepts(program: &Program, route: &RouteView<'_>, edits: &mut Edits) -> bool {
     program.evaluate(route, edits) == PolicyVerdict::Accept
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::{HashKey, RouterId};
+
+    use super::*;
+    use crate::{hashes::Asked, verdicts::GroupNumber};
+
+    #[test]
+    fn nothing_that_was_said_of_a_set_is_said_of_the_next_one_with_its_number() {
+        let router_id = RouterId::new(1).expect("not zero");
+        let mut core = Core::new(SpeakerConfig::new(Asn(65_500), router_id, HashKey::new([7, 0])));
+        let prefix: Prefix = "10.0.0.0/8".parse().expect("a prefix");
+        let asked = Asked { group: GroupNumber::FIRST, family: 0, originator: None };
+        let acquire = |core: &mut Core, origin: u8| {
+            let set = core.acquire(Owner::OURS, ClassId::OURS, NextHopId::LOCAL, &[0x40, 1, 1, origin]);
+            set.expect("room")
+        };
+        let one = acquire(&mut core, 0);
+        let numbers = core.sets.numbers();
+        core.sets.of_routes.put(prefix, one, None, numbers);
+        core.sets.hashes.put(one, asked, 7, numbers);
+        assert_eq!(
+            (core.sets.of_routes.get(prefix, one), core.sets.hashes.get(one, asked)),
+            (Some(None), Some(7))
+        );
+        core.sets.release(one);
+        let Core { sets, classes, next_hops, .. } = &mut core;
+        sets.collect([0; 2], [0; 2], 10, classes, next_hops);
+        assert_eq!(sets.len(), 0);
+        let other = acquire(&mut core, 1);
+        assert_eq!(other, one, "the number is given again");
+        assert_eq!((core.sets.of_routes.get(prefix, one), core.sets.hashes.get(one, asked)), (None, None));
+    }
 }

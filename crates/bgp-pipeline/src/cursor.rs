@@ -9,13 +9,16 @@ use holdfast_types::IpPrefix;
 
 use crate::{
     Limits,
-    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side},
+    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, Window},
     core::Core,
     fanout::Change,
     path::{Path, PathCounts, SourceId},
     table::Table,
-    told::{Known, ToldFamily},
+    told::{Known, Routes, ToldFamily},
 };
+
+/// Prefixes of which what is compared is touched ahead of that, so that cache misses overlap.
+const AHEAD: usize = 64;
 
 /// Why the table is walked for a stream, and so what its members have of prefixes that the walk has not
 /// reached yet.
@@ -167,12 +170,12 @@ impl<P: IpPrefix> Cursor<P> {
 
     /// Whether nothing is left to read.
     pub(crate) fn is_at_end(&self, end: u64) -> bool {
-        !self.lost && self.walk.is_none() && self.position == end && !self.has_left()
+        !self.lost && self.walk.is_none() && self.position == end && !self.has_missed()
     }
 
-    /// Whether something of what was told is to be withdrawn.
-    fn has_left(&self) -> bool {
-        self.told.as_ref().is_some_and(|told| told.is_left())
+    /// Whether routes of our own that were told have not come again, and are to be withdrawn.
+    fn has_missed(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.has_missed())
     }
 
     /// Whether the members have what follows from the table and nothing else.
@@ -180,21 +183,81 @@ impl<P: IpPrefix> Cursor<P> {
         self.told.is_none()
     }
 
-    /// Takes out what an earlier process has told the members of a route.
-    pub(crate) fn take_told(&mut self, route: Identified<P>) -> Option<Known> {
-        self.told.as_mut()?.take(route)
+    /// The walk comes by a prefix: takes out what an earlier process has told the members of it. What was told of those
+    /// before and is still there is withdrawn.
+    pub(crate) fn meet(
+        &mut self,
+        window: &mut Window<P>,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        prefix: P,
+    ) -> Routes {
+        self.pass(window, core, recipients, Some(prefix));
+        self.told.as_mut().map(|told| told.take(prefix)).unwrap_or_default()
     }
 
-    /// The same of the paths of a prefix that are not taken out yet, but for those of our own that may still come.
-    pub(crate) fn take_rest(&mut self, core: &Core, prefix: P) -> Vec<(Identified<P>, Known)> {
-        let Some(told) = &mut self.told else { return Vec::new() };
-        told.take_rest(prefix, core.ours_are_awaited)
+    /// What was told of prefixes before this one (`None`: of all that are in order) is withdrawn, but for our own routes that
+    /// may still come.
+    #[inline]
+    fn pass(&mut self, window: &mut Window<P>, core: &Core, recipients: &Recipients<'_>, before: Option<P>) {
+        let Some(told) = &mut self.told else { return };
+        told.pass(before, core.ours_are_awaited, |route, known| {
+            window.withdraw_known(recipients, known, route);
+        });
+    }
+
+    /// The same for what is left of what [`Self::meet`] has taken out.
+    pub(crate) fn leave(
+        &mut self,
+        window: &mut Window<P>,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        (prefix, rest): (P, Routes),
+    ) {
+        let Some(told) = &mut self.told else { return };
+        told.leave(prefix, rest, core.ours_are_awaited, |route, known| {
+            window.withdraw_known(recipients, known, route);
+        });
+    }
+
+    /// What was told of a route: among those that were met of its prefix, or awaited.
+    pub(crate) fn take_told(&mut self, met: &mut Routes, route: Identified<P>) -> Option<Known> {
+        let at = met.iter().position(|(identifier, _)| *identifier == route.identifier);
+        at.map(|at| met.swap_remove(at).1).or_else(|| self.take_awaited(route))
+    }
+
+    /// Takes out what was told of a route of our own that was awaited.
+    pub(crate) fn take_awaited(&mut self, route: Identified<P>) -> Option<Known> {
+        self.told.as_mut()?.take_awaited(route)
+    }
+
+    /// The walk tells a prefix whatever was told of it, which is forgotten, but for paths that are not there.
+    pub(crate) fn forget_met(
+        &mut self,
+        window: &mut Window<P>,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        (prefix, sources): (P, impl Iterator<Item = SourceId>),
+    ) {
+        if self.told.is_none() {
+            return;
+        }
+        let mut met = self.meet(window, core, recipients, prefix);
+        for source in sources {
+            self.take_told(&mut met, recipients.route(core, prefix, source));
+        }
+        self.leave(window, core, recipients, (prefix, met));
     }
 
     /// Routes of our own that have not come again do not come.
     pub(crate) fn await_no_more(&mut self) {
         self.told.iter_mut().for_each(|told| told.await_no_more());
         self.forget_told();
+    }
+
+    /// Up to which prefix a page may go that is compared with what was told; `None`: up to any.
+    pub(crate) fn limit(&self) -> Option<P> {
+        self.told.as_ref()?.limit()
     }
 
     /// What was told is not needed any more when nothing of it is left.
@@ -255,8 +318,8 @@ impl<P: IpPrefix> Table<P> {
             Advance::Some
         } else {
             match cursor.walk {
-                None if cursor.has_left() => {
-                    self.withdraw_left(cursor, recipients, encoding);
+                None if cursor.has_missed() => {
+                    self.withdraw_missed(cursor, recipients, encoding);
                     cursor.forget_told();
                     Advance::Some
                 }
@@ -336,7 +399,7 @@ impl<P: IpPrefix> Table<P> {
             }
             // A walk has come by while it was not there: only now is what was told of it compared.
             let route = recipients.route(core, prefix, change.new.source);
-            if let Some(told) = cursor.take_told(route) {
+            if let Some(told) = cursor.take_awaited(route) {
                 self.window.resume(core, marks, recipients, route, Some(told), change.new);
                 continue;
             }
@@ -389,9 +452,9 @@ impl<P: IpPrefix> Table<P> {
         encoding: &Encoding<'_>,
     ) -> Option<P> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let from = after.map_or(Unbounded, |after| Excluded((after, SourceId::LAST)));
+        let from = after.map_or(Unbounded, |after| Excluded((after, SourceId::LAST, u32::MAX)));
         let mut last = None;
-        for (count, &(prefix, source)) in self.gone_paths.range((from, Unbounded)).enumerate() {
+        for (count, &(prefix, source, identifier)) in self.gone_paths.range((from, Unbounded)).enumerate() {
             let is_next = last != Some(prefix);
             // All of a prefix at once: that is where the walk goes on.
             if count >= encoding.limits.window && is_next {
@@ -406,25 +469,29 @@ impl<P: IpPrefix> Table<P> {
                         !recipients.select(Side::Current, prefix, standing.unwrap_or(Path::NONE)).is_some()
                     }
                 }
-                _ => self.rib.path_of(prefix, source).standing() == 0,
+                // A path of another source that has the number now is not the one that was told.
+                _ => {
+                    let is_buried = encoding.core.sources.get(source).identifier != identifier;
+                    is_buried || self.rib.path_of(prefix, source).standing() == 0
+                }
             };
             if is_gone {
-                self.window.withdraw(encoding.core, recipients, source, prefix);
+                let told = Identified { identifier, prefix };
+                self.window.withdraw_told(encoding.core, recipients, source, told);
             }
         }
         last
     }
 
-    /// The prefixes that an earlier process has announced, and that are not there any more.
-    fn withdraw_left(
+    /// Routes of our own that an earlier process has announced, and that do not come any more.
+    fn withdraw_missed(
         &mut self,
         cursor: &mut Cursor<P>,
         recipients: &Recipients<'_>,
         encoding: &Encoding<'_>,
     ) {
         let Some(told) = &mut cursor.told else { return };
-        let ours_are_awaited = encoding.core.ours_are_awaited;
-        for (route, known) in told.take_some(encoding.limits.window, ours_are_awaited) {
+        for (route, known) in told.take_missed(encoding.limits.window) {
             self.window.withdraw_known(recipients, &known, route);
         }
     }
@@ -436,6 +503,9 @@ impl<P: IpPrefix> Table<P> {
         recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
     ) -> Advance {
+        if cursor.told.as_mut().is_some_and(|told| !told.prepare()) {
+            return Advance::Some;
+        }
         let export = &recipients.current.export;
         let (last, done) = match (export.viewer, export.paths::<P>()) {
             (Some(_), _) => self.walk_for_view(walk, cursor, recipients, encoding),
@@ -449,11 +519,17 @@ impl<P: IpPrefix> Table<P> {
                 cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
                 Advance::Some
             }
-            None if cursor.has_left() => {
-                self.withdraw_left(cursor, recipients, encoding);
+            // What is in order was told of prefixes that are not there; the walk goes on behind them.
+            None if cursor.told.as_ref().is_some_and(|told| told.is_left()) => {
+                let after = cursor.limit().or(walk.after);
+                cursor.pass(&mut self.window, encoding.core, recipients, None);
+                cursor.walk = Some(Walk { after, ..walk });
                 Advance::Some
             }
             None => {
+                if walk.kind == WalkKind::Resume {
+                    encoding.core.sets.hashes.clear();
+                }
                 let refresh = cursor.end_walk();
                 let had_end_of_rib = cursor.told.as_ref().is_some_and(|told| told.end_of_rib);
                 cursor.forget_told();
@@ -480,31 +556,32 @@ impl<P: IpPrefix> Table<P> {
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, others } = encoding;
         let Self { rib, window, .. } = self;
-        let page = rib.page_of_each(core, walk.after, limits.window, others[usize::from(P::WIDTH != 32)]);
+        let others = others[usize::from(P::WIDTH != 32)];
+        let page = rib.page_of_each(core, (walk.after, cursor.limit()), limits.window, others);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
         let default = recipients.default_route.filter(|_| walk.after.is_none());
         let default = default.map(|path| Change { prefix: P::from_bits(0, 0), old: path, new: path });
+        let first = page.behind(default);
         if walk.kind == WalkKind::Resume {
             window.tally.restarted = walk.after.is_none();
-            let paths = page.by_prefix().map(|(prefix, paths)| (Some(prefix), paths));
-            // What else was told of its prefix is for the page, or for the end of the walk.
-            let default = default.as_slice();
-            for (whole, paths) in std::iter::once((None, default)).chain(paths) {
-                for &Change { prefix, new, .. } in paths {
+            for (prefix, paths) in page.by_prefix(&first) {
+                let mut met = cursor.meet(window, core, recipients, prefix);
+                for &Change { new, .. } in paths {
                     let route = recipients.route(core, prefix, new.source);
-                    let told = cursor.take_told(route);
+                    let told = cursor.take_told(&mut met, route);
                     let new = recipients.select(Side::Current, prefix, new);
                     window.resume(core, marks, recipients, route, told, new);
                 }
-                for (route, known) in whole.map(|prefix| cursor.take_rest(core, prefix)).unwrap_or_default() {
-                    window.withdraw_known(recipients, &known, route);
-                }
+                cursor.leave(window, core, recipients, (prefix, met));
             }
             return page.extent();
         }
+        for (prefix, paths) in page.by_prefix(&first) {
+            let sources = paths.iter().map(|change| change.new.source);
+            cursor.forget_met(window, core, recipients, (prefix, sources));
+        }
         for Change { prefix, old, new } in default.into_iter().chain(page.paths.iter().copied()) {
-            cursor.take_told(recipients.route(core, prefix, new.source));
             let (before, old) = match walk.kind {
                 WalkKind::Dump => (Before::Announced(Side::Current), old.absent()),
                 WalkKind::Refresh => {
@@ -533,7 +610,7 @@ impl<P: IpPrefix> Table<P> {
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, .. } = encoding;
         let Self { rib, window, .. } = self;
-        let mut page = rib.page(walk.after, limits.window);
+        let mut page = rib.page_up_to(cursor.limit(), walk.after, limits.window);
         let default = P::from_bits(0, 0);
         let is_missing = page.first().is_none_or(|(first, _)| *first != default);
         if walk.after.is_none() && is_missing && recipients.default_route.is_some() {
@@ -548,16 +625,35 @@ impl<P: IpPrefix> Table<P> {
             WalkKind::Policy | WalkKind::Filter => Before::Announced(Side::Previous),
             WalkKind::Lost => Before::Unknown,
             WalkKind::Resume => {
-                for (prefix, best) in page {
+                let keep_hashes = recipients.keep_hashes::<P>(core);
+                for (at, &(prefix, best)) in page.iter().enumerate() {
+                    if at.is_multiple_of(AHEAD) {
+                        let sets = page[at..].iter().take(AHEAD).map(|(_, best)| best.set);
+                        sets.for_each(|set| core.sets.hashes.touch(set, recipients.current.number));
+                        cursor.told.iter().for_each(|told| told.touch(AHEAD));
+                    }
                     let best = select(Side::Current, (prefix, best));
-                    let told = cursor.take_told(route(prefix));
+                    cursor.pass(window, core, recipients, Some(prefix));
+                    if keep_hashes
+                        && let Some(told) = &mut cursor.told
+                        && let Some(sole) = told.sole(prefix)
+                        && window.is_as_told(core, recipients, (prefix, best), sole)
+                    {
+                        told.skip();
+                        continue;
+                    }
+                    let mut met = cursor.meet(window, core, recipients, prefix);
+                    let told = cursor.take_told(&mut met, route(prefix));
                     window.resume(core, marks, recipients, route(prefix), told, best);
+                    cursor.leave(window, core, recipients, (prefix, met));
                 }
                 return end;
             }
         };
+        for (prefix, best) in &page {
+            cursor.forget_met(window, core, recipients, (*prefix, std::iter::once(best.source)));
+        }
         let found = |(prefix, best)| {
-            cursor.take_told(route(prefix));
             let old = match walk.kind {
                 WalkKind::Refresh => select(Side::Current, (prefix, best)),
                 WalkKind::Policy | WalkKind::Filter => select(Side::Previous, (prefix, best)),

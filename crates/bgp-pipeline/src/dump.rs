@@ -25,7 +25,8 @@ pub enum DumpView {
 pub struct DumpedPath {
     /// Who sent it; `None` for our own routes.
     pub peer: Option<PeerIndex>,
-    /// Attributes in canonical bytes: four-octet AS numbers, no MP_REACH_NLRI.
+    /// Attributes in canonical bytes: four-octet AS numbers, no MP_REACH_NLRI. Where there is BGPsec_PATH, there is no AS_PATH
+    /// that it stands for.
     pub bytes: Vec<u8>,
     /// As received, or as import policy has set it; `None` for our own routes.
     pub next_hop: Option<IpAddr>,
@@ -113,7 +114,7 @@ impl Core {
         };
         Some(DumpedPath {
             peer: self.sources.get(path.source).peer,
-            bytes: self.sets.bytes(set).to_vec(),
+            bytes: self.attributes_as_received(set),
             next_hop: self.next_hops.gateway(self.sets.next_hop(set)).map(|gateway| gateway.address),
             identifier: None,
         })

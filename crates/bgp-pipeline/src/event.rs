@@ -46,6 +46,11 @@ pub enum Event {
         /// Which.
         direction: Direction,
     },
+    /// So many signatures of the peer were bad that no more of its are verified for now.
+    TooManyBadSignatures {
+        /// The sender.
+        peer: PeerIndex,
+    },
     /// A stage that rewrites has answered with what cannot be a route's attributes; routes with them do not pass.
     BadAnswer {
         /// Its name.

@@ -71,10 +71,7 @@ impl Group {
         if self.is_summarised(core, prefix.into(), path) {
             return None;
         }
-        let originator = match self.export.kind {
-            PeerKind::Ibgp => self.originator(core, path)?,
-            PeerKind::Ebgp | PeerKind::ConfedEbgp => None,
-        };
+        let originator = self.originator_of(core, path)?;
         match core.sets.exported.get(path.set, self.number) {
             Some(REFUSED) => None,
             Some(UNCHANGED) if self.export.has_own_next_hop(P::WIDTH == 32) => {
@@ -99,6 +96,15 @@ impl Group {
         let Some(summaries) = &self.export.summaries else { return false };
         let is_asked = self.export.viewer.is_none() || path.standing() == 1;
         is_asked && summaries.keep_back(core, prefix, path)
+    }
+
+    /// By whom a path to these peers came if it is reflected. `None` if it is not for them.
+    #[inline]
+    pub(crate) fn originator_of(&self, core: &Core, path: Path) -> Option<Option<RouterId>> {
+        match self.export.kind {
+            PeerKind::Ibgp => self.originator(core, path),
+            PeerKind::Ebgp | PeerKind::ConfedEbgp => Some(None),
+        }
     }
 
     /// Of a path to internal peers: by whom it came if it is reflected. `None` if it is not for them.
@@ -173,10 +179,20 @@ impl Group {
 
     /// Whether what was said of a path holds for every prefix.
     pub(crate) fn remembers<P: IpPrefix>(&self, core: &Core, path: Path) -> bool {
+        !self.looks_at_prefixes::<P>() && core.sets.exported.get(path.set, self.number).is_some()
+    }
+
+    /// Whether something besides policies does.
+    fn looks_at_prefixes<P: IpPrefix>(&self) -> bool {
         let summaries = self.export.summaries.as_ref();
-        !summaries.is_some_and(Summaries::has_any::<P>)
-            && self.export.wanted[usize::from(P::WIDTH != 32)].is_none()
-            && core.sets.exported.get(path.set, self.number).is_some()
+        summaries.is_some_and(Summaries::has_any::<P>)
+            || self.export.wanted[usize::from(P::WIDTH != 32)].is_some()
+    }
+
+    /// Whether what it makes of a set that [it remembers](Self::remembers) is the same for every prefix as long as the set
+    /// lives: no stage is asked, which may contradict itself.
+    pub(crate) fn keeps_hashes<P: IpPrefix>(&self) -> bool {
+        self.export.offered.is_none() && !self.looks_at_prefixes::<P>()
     }
 
     /// What the policies are asked about in the place of a set after import: what stages make of it.

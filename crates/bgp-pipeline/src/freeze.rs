@@ -2,25 +2,18 @@
 //!
 //! A walk over the tables, in slices, writes for each session which routes it has brought; another process takes the
 //! records in as if they were UPDATEs, but need not check them. What was decided is not written: it is decided again.
-//!
-//! ```text
-//!  1 version
-//!  1 where the prefixes are: 0 in an NLRI field, 1 in MP_REACH_NLRI; 2 more where they have path identifiers, and 4 more
-//!    where the place of the paths follows (records of earlier versions have none)
-//!  2 octets of attributes, and these in canonical form
-//!  1 the place, if there is one
-//!    the NLRI field of an UPDATE (IPv4), or the value of MP_REACH_NLRI
-//! ```
 
-use std::net::Ipv4Addr;
+mod earlier;
+mod entry;
 
-use holdfast_bgp_wire::{
-    Attributes, MpReach, NextHop,
-    nlri::{self, Identified, Nlri as _},
-    update::Rules,
-};
-use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use std::collections::HashMap;
 
+use holdfast_bgp_wire::{Attributes, nlri::Identified, update::Rules};
+use holdfast_policy::PathSecurity;
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use smallvec::SmallVec;
+
+use self::entry::{Definition, Entries, Entry, Header, Identity, Writer};
 use crate::{
     DropReason, PeerIndex, Pipeline,
     class::ClassId,
@@ -28,190 +21,342 @@ use crate::{
     journal::format::Unreadable,
     next_hop::Gateway,
     orf,
-    path::{Path, SetId, SourceId},
-    peer_in::{Arrival, Concerned, Origin, gateway, mp_gateway},
-    pipeline::Peer,
+    path::{Path, SetId},
+    peer_in::{Concerned, Origin, gateway},
+    pipeline::{Peer, Session},
+    places,
     sets::Owner,
-    source::MOST_PATHS,
-    table::Table,
+    stage::Stages,
+    table::{AHEAD, Table},
 };
 
-/// The form of records of routes.
-const VERSION: u8 = 1;
-/// Prefixes have path identifiers.
-const IDENTIFIED: u8 = 2;
-/// It is said at which of the session's places the paths are: under which identifier they are announced depends on it.
-const PLACED: u8 = 4;
+/// A walk over the tables that writes what some sessions have brought.
+#[derive(Debug)]
+pub struct Freezing {
+    place: Option<Place>,
+    /// By number of the peer; `None`: not of this walk.
+    sessions: Vec<Option<Writer>>,
+    defined: Defined,
+}
 
-/// Where a walk that freezes routes goes on; the beginning by default.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct FreezePlace(Place);
-
+/// Where the walk goes on: after this prefix.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// After this prefix.
     Ipv4(Option<Ipv4Prefix>),
     Ipv6(Option<Ipv6Prefix>),
 }
 
-impl Default for Place {
-    fn default() -> Self {
-        Self::Ipv4(None)
+impl Freezing {
+    /// A session is not of this walk any more.
+    fn leave(&mut self, peer: PeerIndex) {
+        self.sessions[peer.index()] = None;
+    }
+
+    fn write_out(&mut self, sink: &mut dyn FnMut(PeerIndex, &[u8]) -> bool) {
+        for number in 0..self.sessions.len() {
+            let peer = PeerIndex(number as u16);
+            if let Some(writer) = &mut self.sessions[number]
+                && !writer.write_out(|record| sink(peer, record))
+            {
+                self.leave(peer);
+            }
+        }
+    }
+}
+
+/// Which sets the records of a walk define: each once for each session.
+#[derive(Debug)]
+struct Defined {
+    /// A bit for each set that the session has in its records which brought it first.
+    by_owner: Vec<u64>,
+    /// Further sessions with it, in order.
+    by_others: HashMap<SetId, SmallVec<[PeerIndex; 4]>, HashKey>,
+}
+
+impl Defined {
+    /// Whether this is the first time for this session.
+    #[inline]
+    fn add(&mut self, core: &Core, set: SetId, peer: PeerIndex) -> bool {
+        if core.sets.owner(set) != Owner::of(Some(peer)) {
+            let sessions = self.by_others.entry(set).or_default();
+            let place = sessions.binary_search(&peer);
+            if let Err(at) = place {
+                sessions.insert(at, peer);
+            }
+            return place.is_err();
+        }
+        let (word, bit) = (set.index() / 64, 1 << (set.index() % 64));
+        if self.by_owner.len() <= word {
+            self.by_owner.resize(core.sets.numbers() / 64 + 1, 0);
+        }
+        let is_new = self.by_owner[word] & bit == 0;
+        self.by_owner[word] |= bit;
+        is_new
+    }
+
+    /// The number is that of another set now.
+    fn forget(&mut self, set: SetId) {
+        if let Some(word) = self.by_owner.get_mut(set.index() / 64) {
+            *word &= !(1 << (set.index() % 64));
+        }
+        self.by_others.remove(&set);
+    }
+
+    fn forget_all(&mut self) {
+        self.by_owner.fill(0);
+        self.by_others.clear();
     }
 }
 
 impl Pipeline {
-    /// A slice of a walk over the tables: hands a record to `sink` for every attribute set of every wanted peer, with
-    /// the prefixes of the slice that have it. Returns where to go on, `None` at the end. `budget` counts the paths
-    /// that are looked at, 0.1 us each; the more, the more of them share a record.
+    /// Begins a walk that writes what these sessions have brought. One at a time.
+    pub fn freeze(&mut self, sessions: impl IntoIterator<Item = PeerIndex>) -> Freezing {
+        self.core.sets.watch_births(true);
+        let mut writers: Vec<Option<Writer>> = Vec::new();
+        for peer in sessions {
+            if writers.len() <= peer.index() {
+                writers.resize_with(peer.index() + 1, || None);
+            }
+            let session = self.session(peer);
+            let is_secured = session.is_some_and(|session| session.facts.bgpsec_received.is_some());
+            writers[peer.index()] = Some(Writer::new(is_secured));
+        }
+        let by_others = HashMap::with_hasher(self.core.sets.key());
+        let defined = Defined { by_owner: Vec::new(), by_others };
+        Freezing { place: Some(Place::Ipv4(None)), sessions: writers, defined }
+    }
+
+    /// A slice of the walk: hands records of a few thousand octets to `sink`, which says whether the session is still
+    /// to be written. Returns whether there is more: not so when no session is. `budget` counts the paths that are looked at, 0.1 us each.
     ///
     /// Routes that come, change or go between slices may or may not be in the records: whoever takes them in has to be
     /// given all UPDATEs since the beginning of the walk afterwards.
     pub fn freeze_routes(
-        &self,
-        from: FreezePlace,
+        &mut self,
+        walk: &mut Freezing,
         budget: usize,
-        wanted: impl Fn(PeerIndex) -> bool,
-        sink: &mut dyn FnMut(PeerIndex, &[u8]),
-    ) -> Option<FreezePlace> {
-        let next = match from.0 {
-            Place::Ipv4(after) => {
-                let next = self.v4.freeze(&self.core, &self.peers, after, budget, wanted, sink);
+        sink: &mut dyn FnMut(PeerIndex, &[u8]) -> bool,
+    ) -> bool {
+        match self.core.sets.take_births() {
+            Some(sets) => sets.for_each(|set| walk.defined.forget(set)),
+            None => walk.defined.forget_all(),
+        }
+        walk.place = match walk.place {
+            Some(Place::Ipv4(after)) => {
+                let next = self.v4.freeze(&self.core, &self.peers, after, budget, walk, sink);
+                if next.is_none() {
+                    // Records are of one family.
+                    walk.write_out(sink);
+                }
                 Some(next.map_or(Place::Ipv6(None), |next| Place::Ipv4(Some(next))))
             }
-            Place::Ipv6(after) => {
-                let next = self.v6.freeze(&self.core, &self.peers, after, budget, wanted, sink);
+            Some(Place::Ipv6(after)) => {
+                let next = self.v6.freeze(&self.core, &self.peers, after, budget, walk, sink);
                 next.map(|next| Place::Ipv6(Some(next)))
             }
+            None => None,
         };
-        next.map(FreezePlace)
+        if walk.place.is_none() {
+            walk.write_out(sink);
+        }
+        if walk.sessions.iter().all(Option::is_none) {
+            walk.place = None;
+        }
+        if walk.place.is_none() {
+            self.core.sets.watch_births(false);
+        }
+        walk.place.is_some()
     }
 
     /// Takes in a record that [`Self::freeze_routes`] or [`Self::freeze_orf`] has written, here or in another process, for a session that is
-    /// up. What follows is as for an UPDATE: import policy, next hops, decision. Routes whose next hop is our own
+    /// up; `sets` is empty before the first record of a session. What follows is as for an UPDATE: import policy, next hops, decision. Routes whose next hop is our own
     /// address by now are withdrawn, and those of families that are not negotiated any more ignored; [`Self::drops`]
     /// counts both.
     ///
     /// # Errors
     /// It is no such record; nothing of it is taken.
-    pub fn thaw_routes(&mut self, index: PeerIndex, record: &[u8]) -> Result<(), Unreadable> {
-        if let Some((&orf::RECORD, record)) = record.split_first() {
-            return self.thaw_orf(index, record);
+    pub fn thaw_routes(
+        &mut self,
+        index: PeerIndex,
+        record: &[u8],
+        sets: &mut ThawedSets,
+    ) -> Result<(), Unreadable> {
+        let (&version, rest) = record.split_first().ok_or(Unreadable)?;
+        match version {
+            orf::RECORD => self.thaw_orf(index, rest),
+            earlier::VERSION => self.thaw_earlier(index, record),
+            entry::VERSION => {
+                let thawed = self.thaw_entries(index, rest, sets);
+                self.trim_if_long();
+                thawed
+            }
+            _ => Err(Unreadable),
         }
-        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
-        let Some(session) = &mut peer.session else { return Ok(()) };
-        let (source, places) = (session.source, session.places.take());
-        let mut origin = Origin { source, facts: &session.facts, drops: &mut peer.drops };
-        let read = read(&mut self.core, record, &mut origin);
-        let Ok((mut arrival, place)) = read else {
-            session.places = places;
-            return Err(Unreadable);
-        };
-        arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
-        match places {
-            None => self.arrive(source, &arrival),
-            Some(mut places) => {
-                if let Some(place) = place {
-                    places.put_arriving(&mut self.core, &arrival, place);
-                }
-                self.arrive_identified(index, places, &arrival);
+    }
+
+    /// The last record of a session was taken in, or the session has ended: gives back up to `budget` of its sets.
+    /// Returns whether there are more.
+    pub fn thawed(&mut self, sets: &mut ThawedSets, budget: usize) -> bool {
+        for _ in 0..budget {
+            match sets.held.pop() {
+                Some(set) => self.core.sets.release(set),
+                None => break,
             }
         }
-        arrival.release(&mut self.core);
-        self.trim_if_long();
+        !sets.held.is_empty()
+    }
+
+    fn thaw_entries(
+        &mut self,
+        index: PeerIndex,
+        record: &[u8],
+        sets: &mut ThawedSets,
+    ) -> Result<(), Unreadable> {
+        let (header, entries) = Header::read(record).ok_or(Unreadable)?;
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
+        let (core, stages) = (&mut self.core, &mut self.stages);
+        match header.is_ipv6 {
+            false => self.v4.thaw(core, stages, peer, (header, entries), sets),
+            true => self.v6.thaw(core, stages, peer, (header, entries), sets),
+        }
+    }
+}
+
+impl<P: IpPrefix> Table<P> {
+    fn thaw(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        peer: &mut Peer,
+        (header, octets): (Header, &[u8]),
+        sets: &mut ThawedSets,
+    ) -> Result<(), Unreadable> {
+        let entries: Option<Vec<Entry<'_, P>>> = Entries::new(header, octets).collect();
+        let entries = entries.filter(|entries| have_sets(entries, sets)).ok_or(Unreadable)?;
+        let Some(session) = &mut peer.session else { return Ok(()) };
+        let source = session.source;
+        let Some(rules) = core.classes.get(core.sources.get(source).classes[0]).rules else { return Ok(()) };
+        if header.is_identified != rules.identifiers.of(P::UNICAST)
+            || header.is_secured != rules.bgpsec.is_some()
+        {
+            return Err(Unreadable);
+        }
+        if !session.facts.families.contains(&P::UNICAST) {
+            peer.drops.add(DropReason::Family(P::UNICAST), Concerned::default());
+            return Ok(());
+        }
+        let (mut prefixes, mut identifiers, mut runs) = (Vec::new(), Vec::new(), Vec::<Run>::new());
+        for Entry { prefix, identifier, set } in entries {
+            if let Some(named) = set {
+                if let Some(definition) = named.definition {
+                    let mut origin = Origin { source, facts: &session.facts, drops: &mut peer.drops };
+                    let set = define(core, &rules, definition, &mut origin);
+                    sets.define(named.number, Thawed { set, signatures: definition.signatures });
+                }
+                if let Some(Thawed { set, signatures }) = sets.get(named.number) {
+                    runs.push(Run { set, signatures, place: named.place, end: 0 });
+                }
+            }
+            prefixes.push(prefix);
+            identifiers.push(identifier);
+            if let Some(run) = runs.last_mut() {
+                run.end = prefixes.len();
+            }
+        }
+        let mut start = 0;
+        let mut fetched = 0;
+        for Run { set, signatures, place, end } in runs {
+            core.signatures.thawing = signatures;
+            if fetched < end {
+                fetched = (end + AHEAD).min(prefixes.len());
+                self.rib.table.prefetch(&prefixes[start..fetched]);
+            }
+            match &mut session.places {
+                Some(places) if header.is_identified => {
+                    let paths: Vec<Identified<P>> = prefixes[start..end]
+                        .iter()
+                        .zip(&identifiers[start..end])
+                        .map(|(&prefix, &identifier)| Identified { identifier, prefix })
+                        .collect();
+                    places.put_all(core, &paths, place);
+                    places::arrive(self, core, stages, places, &paths, set, &mut peer.drops);
+                }
+                Some(_) | None => self.arrive(core, stages, source, &prefixes[start..end], set),
+            }
+            start = end;
+        }
+        core.signatures.thawing = PathSecurity::Unverified;
         Ok(())
     }
 }
 
-/// Routes of a slice that share a record: of one session, with one set.
-struct Group {
-    peer: PeerIndex,
-    set: SetId,
-    /// What tells groups apart: the path but for its flags.
-    key: u64,
-    /// Indices into [`Slice::prefixes`].
-    first: u32,
-    last: u32,
+/// Routes that follow each other with the same set, at the same place of their session: up to this one.
+#[derive(Copy, Clone, Debug)]
+struct Run {
+    /// `None`: they are withdrawn.
+    set: Option<SetId>,
+    signatures: PathSecurity,
+    place: u8,
+    end: usize,
 }
 
-/// What a slice of the walk has found.
-struct Slice<P> {
-    groups: Vec<Group>,
-    /// The group that was last found under each hash of a key. Of two under the same, one begins anew now and then:
-    /// that costs a record.
-    last: Vec<u32>,
-    /// 64 less the bits of a hash.
-    shift: u32,
-    /// Each with the next of its group; the last has itself.
-    prefixes: Vec<(P, u32)>,
+/// The set, with one more user; `None`: its routes are withdrawn.
+fn define(
+    core: &mut Core,
+    rules: &Rules,
+    definition: Definition<'_>,
+    origin: &mut Origin<'_>,
+) -> Option<SetId> {
+    let [classic, multiprotocol] = core.sources.get(origin.source).classes;
+    let (class, address) = match definition.next_hop {
+        None => (classic, Attributes(definition.attributes).next_hop()?.into()),
+        Some(address) => (multiprotocol, address),
+    };
+    acquire(core, (class, rules), definition.attributes, gateway(address, origin.facts), origin)
 }
 
-/// Paths in a slice for which there is room from the start.
-const EXPECTED: usize = 1 << 12;
+/// Sets that the records of a session have defined, by the numbers that these have for them. Each is held until
+/// [`Pipeline::thawed`] gives it back.
+#[derive(Debug)]
+pub struct ThawedSets {
+    by_number: HashMap<u32, Thawed, HashKey>,
+    held: Vec<SetId>,
+}
 
-impl<P: IpPrefix> Slice<P> {
-    fn new(budget: usize) -> Self {
-        let expected = budget.min(EXPECTED);
-        // So many that most groups are alone.
-        let hashes = 4 * budget.clamp(EXPECTED, 16 * EXPECTED).next_power_of_two();
-        Self {
-            groups: Vec::with_capacity(expected),
-            last: vec![u32::MAX; hashes],
-            shift: 64 - hashes.ilog2(),
-            prefixes: Vec::with_capacity(expected),
+/// A set, and what is known of the signatures of all its routes.
+#[derive(Copy, Clone, Debug)]
+struct Thawed {
+    /// `None`: its routes are not taken.
+    set: Option<SetId>,
+    signatures: PathSecurity,
+}
+
+impl ThawedSets {
+    /// None; `key` is that of the numbers' hashes.
+    pub fn new(key: HashKey) -> Self {
+        Self { by_number: HashMap::with_hasher(key), held: Vec::new() }
+    }
+
+    fn define(&mut self, number: u32, thawed: Thawed) {
+        self.held.extend(thawed.set);
+        self.by_number.insert(number, thawed);
+    }
+
+    /// `None`: it was not defined.
+    fn get(&self, number: u32) -> Option<Thawed> {
+        self.by_number.get(&number).copied()
+    }
+}
+
+/// Whether the sets of all entries are defined, before or among these.
+fn have_sets<P>(entries: &[Entry<'_, P>], sets: &ThawedSets) -> bool {
+    let mut defined = Vec::new();
+    entries.iter().filter_map(|entry| entry.set).all(|named| {
+        if named.definition.is_some() {
+            defined.push(named.number);
         }
-    }
-
-    #[inline(always)]
-    fn add(&mut self, prefix: P, path: Path, peer: PeerIndex) {
-        let at = self.prefixes.len() as u32;
-        self.prefixes.push((prefix, at));
-        let key = u64::from(path.source.0) << 32 | u64::from(path.set.0);
-        // The numbers are our own: nobody can choose them badly.
-        let last = &mut self.last[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize];
-        match self.groups.get_mut(*last as usize) {
-            Some(group) if group.key == key => {
-                self.prefixes[group.last as usize].1 = at;
-                group.last = at;
-            }
-            Some(_) | None => {
-                *last = self.groups.len() as u32;
-                self.groups.push(Group { peer, set: path.set, key, first: at, last: at });
-            }
-        }
-    }
-
-    fn write(&self, core: &Core, peers: &[Option<Peer>], sink: &mut dyn FnMut(PeerIndex, &[u8])) {
-        let mut record = Vec::new();
-        for group in &self.groups {
-            record.clear();
-            let session = peers[group.peer.index()].as_ref().and_then(|peer| peer.session.as_ref());
-            let places = session.and_then(|session| session.places.as_ref());
-            let places = places.filter(|places| places.families.of(P::UNICAST));
-            let place = core.sources.get(SourceId((group.key >> 32) as u16)).place;
-            if !begin::<P>(core, group.set, places.map(|_| place), &mut record) {
-                continue;
-            }
-            match places {
-                None => self.prefixes_of(group).for_each(|prefix| prefix.push(&mut record)),
-                Some(places) => self.prefixes_of(group).for_each(|prefix| {
-                    let identifier = places.identifier(prefix.into(), place).unwrap_or_default();
-                    Identified { identifier, prefix }.push(&mut record);
-                }),
-            }
-            sink(group.peer, &record);
-        }
-    }
-
-    fn prefixes_of(&self, group: &Group) -> impl Iterator<Item = P> {
-        let mut at = Some(group.first);
-        std::iter::from_fn(move || {
-            let here = at?;
-            let (prefix, next) = self.prefixes[here as usize];
-            at = (next != here).then_some(next);
-            Some(prefix)
-        })
-    }
+        named.definition.is_some() || sets.get(named.number).is_some() || defined.contains(&named.number)
+    })
 }
 
 impl<P: IpPrefix> Table<P> {
@@ -221,83 +366,68 @@ impl<P: IpPrefix> Table<P> {
         peers: &[Option<Peer>],
         after: Option<P>,
         budget: usize,
-        wanted: impl Fn(PeerIndex) -> bool,
-        sink: &mut dyn FnMut(PeerIndex, &[u8]),
+        walk: &mut Freezing,
+        sink: &mut dyn FnMut(PeerIndex, &[u8]) -> bool,
     ) -> Option<P> {
-        let (mut slice, mut looked_at) = (Slice::new(budget), 0);
-        let next = self.rib.table.scan(after, |prefix, word| {
+        let mut looked_at = 0;
+        self.rib.table.scan(after, |prefix, word| {
             self.rib.lists.for_each(word, |path| {
                 looked_at += 1;
                 let source = core.sources.get(path.source);
                 if let Some(peer) = source.peer
                     && source.is_alive()
                     && !source.drops(self.rib.family, path)
-                    && wanted(peer)
+                    && let Some(Some(writer)) = walk.sessions.get_mut(peer.index())
                 {
-                    slice.add(prefix, path, peer);
+                    let session = peers[peer.index()].as_ref().and_then(|peer| peer.session.as_ref());
+                    if let Some(session) = session {
+                        write(core, (prefix, path), (peer, session), writer, &mut walk.defined);
+                    }
+                    if writer.is_long() && !writer.write_out(|record| sink(peer, record)) {
+                        walk.leave(peer);
+                    }
                 }
             });
             looked_at < budget
-        });
-        slice.write(core, peers, sink);
-        next
+        })
     }
 }
 
-/// Writes a record up to its prefixes; `false` for a set that no session brought.
-fn begin<P: IpPrefix>(core: &Core, set: SetId, place: Option<u8>, record: &mut Vec<u8>) -> bool {
-    let Some(gateway) = core.next_hops.gateway(core.sets.next_hop(set)) else { return false };
-    let (attributes, multiprotocol) =
-        (core.sets.bytes(set), core.classes.get(core.sets.class(set)).multiprotocol);
-    // A set has at most 65,535 octets.
-    let [high, low] = (attributes.len() as u16).to_be_bytes();
-    let kind = u8::from(multiprotocol) | if place.is_some() { IDENTIFIED | PLACED } else { 0 };
-    record.extend_from_slice(&[VERSION, kind, high, low]);
-    record.extend_from_slice(attributes);
-    record.extend(place);
-    if multiprotocol {
-        begin_reach::<P>(gateway, record);
-    }
-    true
-}
-
-/// The value of MP_REACH_NLRI up to its prefixes (RFC 4760 section 3), with the address that routes are resolved by.
-fn begin_reach<P: IpPrefix>(gateway: Gateway, record: &mut Vec<u8>) {
-    let next_hop = match gateway.address {
-        std::net::IpAddr::V4(address) => NextHop::V4(address),
-        std::net::IpAddr::V6(global) => NextHop::V6 { global, link_local: None },
+/// Writes one path, unless it is of a set that no session brought.
+#[inline]
+fn write<P: IpPrefix>(
+    core: &Core,
+    (prefix, path): (P, Path),
+    (peer, session): (PeerIndex, &Session),
+    writer: &mut Writer,
+    defined: &mut Defined,
+) {
+    // What waits for its verdict is what the peer has announced last.
+    let next = if core.signatures.is_used { core.signatures.next(path.source, prefix.into()) } else { None };
+    let set = next.unwrap_or(path.set);
+    let definition = match defined.add(core, set, peer) {
+        false => None,
+        true => match definition(core, set) {
+            Some(definition) => Some(definition),
+            None => return defined.forget(set),
+        },
     };
-    let [high, low] = P::UNICAST.afi.0.to_be_bytes();
-    record.extend_from_slice(&[high, low, P::UNICAST.safi.0, next_hop.octets()]);
-    next_hop.push(record);
-    // Reserved.
-    record.push(0);
+    let places = session.places.as_ref().filter(|places| places.families.of(P::UNICAST));
+    let identity = places.map(|places| {
+        let place = core.sources.get(path.source).place;
+        Identity { identifier: places.identifier(prefix.into(), place).unwrap_or_default(), place }
+    });
+    writer.push(prefix, identity, set, definition);
 }
 
-/// Reads a record; with one user of its set, as [`Reader::read`](crate::peer_in::Reader::read) does. And at which place its
-/// paths are.
-fn read<'a>(
-    core: &mut Core,
-    record: &'a [u8],
-    origin: &mut Origin<'_>,
-) -> Result<(Arrival<'a>, Option<u8>), Unreadable> {
-    let [classic, multiprotocol] = core.sources.get(origin.source).classes;
-    let Some(rules) = core.classes.get(classic).rules else { return Ok(Default::default()) };
-    let Record { attributes, place, routes } = Record::read(record, &rules).ok_or(Unreadable)?;
-    let mut arrival = Arrival::default();
-    match routes {
-        Routes::Nlri(nlri, next_hop) => {
-            let gateway = gateway(next_hop.into(), origin.facts);
-            let set = acquire(core, (classic, &rules), attributes, gateway, origin);
-            arrival.nlri = (nlri, set);
-        }
-        Routes::Reach(reach) => {
-            let set =
-                acquire(core, (multiprotocol, &rules), attributes, mp_gateway(reach, origin.facts), origin);
-            arrival.reach = Some((reach, set));
-        }
-    }
-    Ok((arrival, place))
+fn definition(core: &Core, set: SetId) -> Option<Definition<'_>> {
+    let gateway = core.next_hops.gateway(core.sets.next_hop(set))?;
+    let class = core.classes.get(core.sets.class(set));
+    Some(Definition {
+        attributes: core.sets.bytes(set),
+        next_hop: class.multiprotocol.then_some(gateway.address),
+        signatures: class.states.unwrap_or_default().signatures,
+    })
 }
 
 /// The set with these attributes, with one more user. Those of a class that are stored are such as its rules take: nothing
@@ -324,72 +454,4 @@ fn acquire(
         set
     });
     acquired.map_err(|reason| origin.drops.add(reason, Concerned::default())).ok().flatten()
-}
-
-/// A record in its parts, as sound as those of an UPDATE.
-struct Record<'a> {
-    attributes: &'a [u8],
-    place: Option<u8>,
-    routes: Routes<'a>,
-}
-
-enum Routes<'a> {
-    /// With their next hop.
-    Nlri(&'a [u8], Ipv4Addr),
-    Reach(MpReach<'a>),
-}
-
-impl<'a> Record<'a> {
-    fn read(record: &'a [u8], rules: &Rules) -> Option<Self> {
-        let (&[version, kind, high, low], rest) = record.split_first_chunk()?;
-        let (attributes, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
-        if version != VERSION || !is_ascending(attributes) {
-            return None;
-        }
-        let identified = kind & IDENTIFIED != 0;
-        let (place, routes) = match kind & PLACED {
-            0 => (None, rest),
-            _ => rest.split_first().map(|(place, routes)| (Some(*place), routes))?,
-        };
-        if place.is_some_and(|place| !identified || usize::from(place) >= MOST_PATHS) {
-            return None;
-        }
-        let routes = match kind & !(IDENTIFIED | PLACED) {
-            0 if identified == rules.identifiers.of(Family::IPV4_UNICAST)
-                && has_prefixes(routes, identified) =>
-            {
-                Routes::Nlri(routes, Attributes(attributes).next_hop()?)
-            }
-            1 => {
-                let reach = MpReach::parse(routes, rules).ok().filter(is_frozen)?;
-                (identified == rules.identifiers.of(reach.family)).then_some(Routes::Reach(reach))?
-            }
-            _ => return None,
-        };
-        Some(Self { attributes, place, routes })
-    }
-}
-
-/// Whether the list can be read, and has something.
-fn has_prefixes(nlri: &[u8], identified: bool) -> bool {
-    let count = match identified {
-        true => nlri::count_identified::<Ipv4Prefix>(nlri),
-        false => nlri::count::<Ipv4Prefix>(nlri),
-    };
-    count.is_ok_and(|count| count > 0)
-}
-
-/// Whether it has a next hop and a prefix.
-fn is_frozen(reach: &MpReach<'_>) -> bool {
-    reach.next_hop.is_some() && !reach.nlri.is_empty()
-}
-
-/// Whether these are whole attributes, ordered as in canonical form.
-fn is_ascending(attributes: &[u8]) -> bool {
-    let (mut octets, mut last) = (0, None);
-    let ascending = Attributes(attributes).iter().all(|attribute| {
-        octets += attribute.wire.len();
-        last.replace(attribute.code) < Some(attribute.code)
-    });
-    ascending && octets == attributes.len()
 }

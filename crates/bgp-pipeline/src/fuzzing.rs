@@ -15,10 +15,10 @@ pub fn told(data: &[u8]) {
             return;
         }
     }
-    let count = told.len();
+    let count = told.count();
     let (mut rewrite, mut entries) = (told.rewrite(), Vec::new());
     while rewrite.work(&mut entries).is_some() {}
     let mut again = AdjRibOutSnapshot::new(HashKey::new([1, 2]));
     entries.iter().for_each(|entry| again.entry(entry).expect("what we write"));
-    assert_eq!(again.len(), count);
+    assert_eq!(again.count(), count);
 }

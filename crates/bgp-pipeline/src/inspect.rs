@@ -13,6 +13,10 @@ use crate::{
 
 /// What a path takes in the tables: its word, and its share of what leads there.
 const ROUTE_OCTETS: u64 = 16;
+/// What a path takes in a snapshot, by family, and a set beside its attributes: measured.
+const FROZEN_IPV4: u64 = 5;
+const FROZEN_IPV6: u64 = 6;
+const FROZEN_SET: u64 = 4;
 
 /// What a peer has and gets, in one family.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +36,7 @@ pub struct FamilyCounts {
 /// Bytes held, by part.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Prefix tables, path lists, path identifiers as received, and change logs.
+    /// Prefix tables, path lists, path identifiers as received, what is known of signatures, and change logs.
     pub tables: usize,
     /// Attribute sets and next hops.
     pub attributes: usize,
@@ -103,7 +107,17 @@ impl Pipeline {
     pub fn kept_octets(&self, index: PeerIndex) -> u64 {
         let families = [Family::IPV4_UNICAST, Family::IPV6_UNICAST].map(|family| self.counts(index, family));
         let routes: u64 = families.iter().map(|counts| counts.routes.received + counts.stale).sum();
-        self.core.sets.kept(Owner::of(Some(index))) + routes * ROUTE_OCTETS
+        self.core.sets.kept(Owner::of(Some(index))).octets() + routes * ROUTE_OCTETS
+    }
+
+    /// About as many octets as the records of [`freeze`](Self::freeze) would have for a session. Sets that others have
+    /// brought before are not counted.
+    pub fn frozen_octets(&self, index: PeerIndex) -> u64 {
+        let routes = |family| self.counts(index, family).routes.received;
+        let entries = [(Family::IPV4_UNICAST, FROZEN_IPV4), (Family::IPV6_UNICAST, FROZEN_IPV6)]
+            .map(|(family, octets)| routes(family) * octets);
+        let kept = self.core.sets.kept(Owner::of(Some(index)));
+        entries.into_iter().sum::<u64>() + kept.attributes + kept.sets * FROZEN_SET
     }
 
     /// What was wrong in the peer's UPDATEs since it was added.
@@ -193,7 +207,10 @@ impl Pipeline {
     /// Bytes held, slack included.
     pub fn memory(&self) -> Memory {
         Memory {
-            tables: self.v4.memory() + self.v6.memory() + self.memory_of_places(),
+            tables: self.v4.memory()
+                + self.v6.memory()
+                + self.memory_of_places()
+                + self.core.signatures.memory(),
             attributes: self.core.sets.memory() + self.core.next_hops.memory(),
             output: self.streams.memory() + self.marks.memory(),
         }

@@ -45,6 +45,7 @@ mod event;
 mod export;
 mod fanout;
 mod freeze;
+mod hashes;
 mod inspect;
 mod journal;
 mod loc_rib;
@@ -58,6 +59,7 @@ mod peer_set;
 mod pipeline;
 mod places;
 mod policy;
+mod question;
 mod redistribution;
 mod rewrite;
 mod rewriter;
@@ -65,9 +67,11 @@ mod rewriting;
 mod rib_out;
 mod rib_policy;
 mod route;
+mod route_verdicts;
 mod seam;
 mod sets;
 mod show;
+mod signatures;
 mod slab;
 mod source;
 mod stage;
@@ -78,6 +82,7 @@ mod update_group;
 mod validation;
 mod validity;
 mod verdicts;
+mod verifying;
 mod view;
 
 // Tests of what the crate offers, in the executable of its unit tests.
@@ -97,10 +102,12 @@ pub use decision::{LOCAL_WEIGHT, Step};
 pub use dump::{DumpPage, DumpView, DumpedPath};
 pub use event::{Event, Reachability};
 pub use export::rules::Withheld;
-pub use freeze::FreezePlace;
-pub use holdfast_bgp_wire::update::{AsSets, Identifiers};
+pub use freeze::{Freezing, ThawedSets};
+pub use holdfast_bgp_wire::update::{AsSets, FamilySet, Secured};
 /// What is configured about paths, as it is configured.
-pub use holdfast_config::schema::{DecisionRules, LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule};
+pub use holdfast_config::schema::{
+    BgpsecValidation, DecisionRules, LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule,
+};
 pub use inspect::{FamilyCounts, Memory};
 pub use journal::{Journal, JournalEntry, format::Unreadable};
 pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
@@ -114,6 +121,10 @@ pub use rewriter::{Answer, Offered, Receiver, Replacement, Rewriter, Slot};
 pub use rib_out::{RibChanges, RibRun};
 pub use seam::{Observer, Old, RouteEvent, RouteNumber, Seam, StreamKey};
 pub use show::{PathState, PathView};
+pub use signatures::{
+    FAILED_HOPS, FAILED_HOPS_A_SECOND, Fault as SignatureFault, FaultReason as SignatureFaultReason, HOLD,
+    SignatureCounts, SignatureJob, SignatureVerdict, SignatureView,
+};
 pub use source::{MOST_PATHS, RouteCounts};
 pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
 pub use told::{AdjRibOutSnapshot, Rewrite};

@@ -147,6 +147,13 @@ impl<P: IpPrefix> LocRib<P> {
         core.next_hops_moving = moving;
     }
 
+    /// Looks at one prefix again, of one of whose paths something else is known now.
+    pub(crate) fn validate_one(&mut self, core: &mut Core, stages: &mut Stages, prefix: P) {
+        let before = std::mem::replace(&mut core.validating_anew, true);
+        self.visit_one(core, stages, prefix);
+        core.validating_anew = before;
+    }
+
     fn visit_one(&mut self, core: &mut Core, stages: &mut Stages, prefix: P) {
         let (table, mut desk) = self.open(core, Some(stages));
         let mosts = desk.mosts();
@@ -198,29 +205,35 @@ impl<P: IpPrefix> LocRib<P> {
 
     /// Up to `max` prefixes after one (or from the first) in address order, with their best paths.
     pub(crate) fn page(&self, after: Option<P>, max: usize) -> Vec<(P, Path)> {
-        let best = |(prefix, word)| (prefix, self.lists.best(word));
-        match after {
-            Some(after) => self.table.iter_from(after, false).take(max).map(best).collect(),
-            None => self.table.iter().take(max).map(best).collect(),
-        }
+        self.page_up_to(None, after, max)
     }
 
-    /// Prefixes after one (or from the first) until they have `max` paths, with each as it was told and as it is to be told
-    /// now; and the last of them. Changes come into the log for `others`, who were told of these prefixes before.
+    /// The same of those up to `last`.
+    pub(crate) fn page_up_to(&self, last: Option<P>, after: Option<P>, max: usize) -> Vec<(P, Path)> {
+        let mut page = Vec::new();
+        self.table.scan(after, |prefix, word| {
+            let is_wanted = page.len() < max && last.is_none_or(|last| prefix <= last);
+            if is_wanted {
+                page.push((prefix, self.lists.best(word)));
+            }
+            is_wanted
+        });
+        page
+    }
+
+    /// Prefixes after one (or from the first), and up to `last`, until they have `max` paths, with each as it was told and as
+    /// it is to be told now. Changes come into the log for `others`, who were told of these prefixes before.
     pub(crate) fn page_of_each(
         &mut self,
         core: &mut Core,
-        after: Option<P>,
+        (after, last): (Option<P>, Option<P>),
         max: usize,
         others: PathCounts,
     ) -> EachPage<P> {
-        let prefixes: Vec<P> = match after {
-            Some(after) => self.table.iter_from(after, false).take(max).map(|(prefix, _)| prefix).collect(),
-            None => self.table.iter().take(max).map(|(prefix, _)| prefix).collect(),
-        };
+        let prefixes = self.page_up_to(last, after, max);
         let (table, mut desk) = self.open(core, None);
         let mut page = EachPage { paths: Vec::new(), prefixes: Vec::new() };
-        for prefix in prefixes {
+        for (prefix, _) in prefixes {
             if page.paths.len() >= max {
                 break;
             }

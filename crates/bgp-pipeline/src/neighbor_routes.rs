@@ -343,7 +343,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Identifiers, NextHopMode, PathRules, PeerConfig, PeerKind, SendPaths, SessionFacts, SpeakerConfig,
+        FamilySet, NextHopMode, PathRules, PeerConfig, PeerKind, SendPaths, SessionFacts, SpeakerConfig,
     };
 
     fn up(pipeline: &mut Pipeline, n: u8, export: Program) -> PeerIndex {
@@ -374,8 +374,9 @@ mod tests {
             interface: 0,
             number: 0,
             first_identifier: 0,
-            identifiers_received: Identifiers::NONE,
-            identifiers_sent: Identifiers::NONE,
+            bgpsec_received: None,
+            identifiers_received: FamilySet::NONE,
+            identifiers_sent: FamilySet::NONE,
         };
         pipeline.peer_up(peer, facts).expect("room");
         peer

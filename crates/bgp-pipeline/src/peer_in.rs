@@ -7,8 +7,8 @@ use std::{collections::VecDeque, fmt, net::IpAddr};
 
 use holdfast_bgp_wire::{
     Attributes, Fault, MpReach, MpUnreach, NextHop, Notification,
-    nlri::{NlriError, count, count_identified, identified, prefixes},
-    update::{self, Checked, Cut, Identifiers, Mp, Rules, Sections, Verdict},
+    nlri::{count, count_identified, identified, prefixes},
+    update::{self, Checked, Cut, FamilySet, Mp, Rules, Sections, Verdict},
 };
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
@@ -19,6 +19,7 @@ use crate::{
     next_hop::Gateway,
     path::{SetId, SourceId},
     sets::{Absent, Owner, SetFlags},
+    signatures::has_secure_path,
 };
 
 /// Why something in an UPDATE was not taken as it is.
@@ -141,7 +142,7 @@ pub(crate) struct Concerned {
 
 impl Concerned {
     /// Those of a list, in the families that we can read.
-    fn of(family: Family, nlri: &[u8], identifiers: Identifiers) -> Self {
+    fn of(family: Family, nlri: &[u8], identifiers: FamilySet) -> Self {
         match family {
             Family::IPV4_UNICAST => Self::of_list::<Ipv4Prefix>(nlri, identifiers),
             Family::IPV6_UNICAST => Self::of_list::<Ipv6Prefix>(nlri, identifiers),
@@ -149,14 +150,12 @@ impl Concerned {
         }
     }
 
-    fn of_list<P: IpPrefix>(nlri: &[u8], identifiers: Identifiers) -> Self {
-        let (first, routes): (Option<Result<P, NlriError>>, _) = match identifiers.of(P::UNICAST) {
-            false => (prefixes(nlri).next(), count::<P>(nlri)),
-            true => {
-                (identified(nlri).next().map(|it| it.map(|path| path.prefix)), count_identified::<P>(nlri))
-            }
+    fn of_list<P: IpPrefix>(nlri: &[u8], identifiers: FamilySet) -> Self {
+        let routes = match identifiers.of(P::UNICAST) {
+            false => count::<P>(nlri),
+            true => count_identified::<P>(nlri),
         };
-        Self { prefix: first.and_then(Result::ok).map(Into::into), routes: routes.unwrap_or(0) }
+        Self { prefix: first_of_list::<P>(nlri, identifiers), routes: routes.unwrap_or(0) }
     }
 
     /// One route.
@@ -167,6 +166,23 @@ impl Concerned {
     fn and(self, other: Self) -> Self {
         Self { prefix: self.prefix.or(other.prefix), routes: self.routes + other.routes }
     }
+}
+
+/// The first prefix of a list, in the families that we can read.
+fn first_of(family: Family, nlri: &[u8], identifiers: FamilySet) -> Option<Prefix> {
+    match family {
+        Family::IPV4_UNICAST => first_of_list::<Ipv4Prefix>(nlri, identifiers),
+        Family::IPV6_UNICAST => first_of_list::<Ipv6Prefix>(nlri, identifiers),
+        _ => None,
+    }
+}
+
+fn first_of_list<P: IpPrefix>(nlri: &[u8], identifiers: FamilySet) -> Option<Prefix> {
+    let first = match identifiers.of(P::UNICAST) {
+        false => prefixes::<P>(nlri).next()?.ok()?,
+        true => identified::<P>(nlri).next()?.ok()?.prefix,
+    };
+    Some(first.into())
 }
 
 /// What an UPDATE says, with one user of each set.
@@ -187,8 +203,8 @@ pub(crate) struct Arrival<'a> {
 pub(crate) struct Reader {
     rest: Vec<u8>,
     checked: Checked,
-    /// The set of `rest` that was looked for last, in vain.
-    absent: Option<Absent>,
+    /// The set of `rest` that was looked for last, in vain, and the source's own class for it.
+    absent: Option<(ClassId, Absent)>,
 }
 
 /// The session that an UPDATE came on.
@@ -212,7 +228,12 @@ impl Reader {
         let classes = [classic, multiprotocol];
         let cut = update::cut(sections.attributes, &mut self.rest);
         self.absent = None;
-        if let Some(cut) = cut.filter(|_| rules.four_octet_as)
+        // Its canonical octets have two paths.
+        let is_signed = rules.bgpsec.is_some() && has_secure_path(Attributes(&self.rest));
+        let repeats = |cut: Cut<'_>| is_signed && cut.repeats(sections.nlri, &rules);
+        let nlri = if cut.is_some_and(repeats) { &[] } else { sections.nlri };
+        let sections = Sections { nlri, ..sections };
+        if let Some(cut) = cut.filter(|_| rules.four_octet_as && !is_signed)
             && let Some(arrival) = self.read_known(core, sections, cut, &rules, classes, origin)?
         {
             return Ok(arrival);
@@ -235,19 +256,23 @@ impl Reader {
         if sections.nlri.is_empty() && reach.is_none() && !self.rest.is_empty() {
             return Ok(None);
         }
-        let mut find = |class, gateway| {
+        let mut find = |own, gateway, (family, nlri): (Family, &[u8])| {
             let hop = core.next_hops.find(gateway?)?;
+            let first = || first_of(family, nlri, rules.identifiers);
+            let class = core.class_on_arrival(own, &self.rest, first);
             let found = core.sets.find(class, hop, &self.rest);
-            self.absent = found.err();
+            self.absent = found.err().map(|absent| (own, absent));
             found.ok()
         };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if !sections.nlri.is_empty() {
-            let set = find(classes[0], classic_gateway(&self.rest, origin.facts));
+            let nlri = (Family::IPV4_UNICAST, sections.nlri);
+            let set = find(classes[0], classic_gateway(&self.rest, origin.facts), nlri);
             arrival.nlri = (sections.nlri, set);
         }
         if let Some(reach) = reach {
-            arrival.reach = Some((reach, find(classes[1], mp_gateway(reach, origin.facts))));
+            let nlri = (reach.family, reach.nlri);
+            arrival.reach = Some((reach, find(classes[1], mp_gateway(reach, origin.facts), nlri)));
         }
         let nlri_unknown = !sections.nlri.is_empty() && arrival.nlri.1.is_none();
         let reach_unknown = arrival.reach.is_some_and(|(_, set)| set.is_none());
@@ -287,31 +312,37 @@ impl Reader {
         // Whatever is wrong with routes that are ignored is nobody's concern.
         let reach = reach.filter(|reach| !refused(reach.family, reach.nlri, origin.facts, origin.drops));
         let owner = Owner::of(core.sources.get(origin.source).peer);
-        let mut acquire =
-            |class, gateway: &dyn Fn() -> Result<Gateway, DropReason>, concerned: &dyn Fn() -> _| {
-                let acquired = match (fault, absent) {
-                    (Some(reason), _) => Err(reason),
-                    // Looked for with these bytes and the next hop of this UPDATE, which depends on the class only.
-                    (None, Some(absent)) if absent.class == class => {
-                        core.add(owner, absent, bytes).ok_or(DropReason::Full)
-                    }
-                    (None, Some(_) | None) => gateway().and_then(|gateway| {
-                        let hop = core.next_hops.acquire(gateway);
-                        let set = core.acquire(owner, class, hop, bytes);
-                        core.next_hops.release(hop);
-                        set.ok_or(DropReason::Full)
-                    }),
-                };
-                acquired.map_err(|reason| origin.drops.add(reason, concerned())).ok()
+        let mut acquire = |own,
+                           gateway: &dyn Fn() -> Result<Gateway, DropReason>,
+                           concerned: &dyn Fn() -> _,
+                           nlri: (Family, &[u8])| {
+            let acquired = match (fault, absent) {
+                (Some(reason), _) => Err(reason),
+                // Looked for with these bytes and the next hop of this UPDATE, which depends on the class only.
+                (None, Some((of, absent))) if of == own => {
+                    core.add(owner, absent, bytes).ok_or(DropReason::Full)
+                }
+                (None, Some(_) | None) => gateway().and_then(|gateway| {
+                    let first = || first_of(nlri.0, nlri.1, rules.identifiers);
+                    let class = core.class_on_arrival(own, bytes, first);
+                    let hop = core.next_hops.acquire(gateway);
+                    let set = core.acquire(owner, class, hop, bytes);
+                    core.next_hops.release(hop);
+                    set.ok_or(DropReason::Full)
+                }),
             };
+            acquired.map_err(|reason| origin.drops.add(reason, concerned())).ok()
+        };
         let mut arrival = Arrival { withdrawn: sections.withdrawn, unreach, ..Arrival::default() };
         if has_nlri {
             let gateway = || classic_gateway(bytes, origin.facts).ok_or(DropReason::OwnNextHop);
-            arrival.nlri = (sections.nlri, acquire(classes[0], &gateway, &classic));
+            let nlri = (Family::IPV4_UNICAST, sections.nlri);
+            arrival.nlri = (sections.nlri, acquire(classes[0], &gateway, &classic, nlri));
         }
         if let Some(reach) = reach {
             let gateway = || mp_gateway(reach, origin.facts).ok_or_else(|| no_gateway(reach, origin.facts));
-            arrival.reach = Some((reach, acquire(classes[1], &gateway, &mp)));
+            let nlri = (reach.family, reach.nlri);
+            arrival.reach = Some((reach, acquire(classes[1], &gateway, &mp, nlri)));
         }
         Ok(arrival)
     }
@@ -328,7 +359,7 @@ impl Arrival<'_> {
     }
 
     /// Counts what somebody has told us who must not. The routes are kept, so that an operator sees them.
-    pub(crate) fn count_leaks(&self, core: &Core, identifiers: Identifiers, drops: &mut Drops) {
+    pub(crate) fn count_leaks(&self, core: &Core, identifiers: FamilySet, drops: &mut Drops) {
         let of = |family, nlri| Concerned::of(family, nlri, identifiers);
         let nlri = self.nlri.1.map(|set| (set, of(Family::IPV4_UNICAST, self.nlri.0)));
         let reach = self.reach.and_then(|(reach, set)| Some((set?, of(reach.family, reach.nlri))));

@@ -137,6 +137,7 @@ impl Pipeline {
     /// Tells the stages what time it is; to be called before whatever happens then.
     pub fn set_now(&mut self, now: Instant) {
         self.stages.set_now(now);
+        self.core.signatures.set_now(now);
     }
 
     /// Has an observer see every change between stages: for tests, which give it a [`crate::CheckStage`]. Only

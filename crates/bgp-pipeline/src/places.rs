@@ -2,14 +2,14 @@
 //!
 //! A path record has no room for a path identifier. So a session that may send several paths of a prefix has several
 //! sources, its *places*; the first is that of any session. Which identifier is at which place of a prefix is kept
-//! here. Identifiers may be as many as there are paths in all: a source for each would be too many.
+//! here. FamilySet may be as many as there are paths in all: a source for each would be too many.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{HashMap, hash_map::Entry};
 use holdfast_bgp_wire::{
     nlri::{self, Identified},
-    update::Identifiers,
+    update::FamilySet,
 };
 use holdfast_types::{Family, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 use smallvec::SmallVec;
@@ -35,7 +35,7 @@ const SHARDS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct PathIdTable {
     /// Where its prefixes have identifiers.
-    pub(crate) families: Identifiers,
+    pub(crate) families: FamilySet,
     /// By place; the first is the session's own. More are added as they are needed.
     sources: Vec<SourceId>,
     key: HashKey,
@@ -146,7 +146,7 @@ impl Taken {
 }
 
 impl PathIdTable {
-    pub(crate) fn new(families: Identifiers, source: SourceId, key: HashKey) -> Self {
+    pub(crate) fn new(families: FamilySet, source: SourceId, key: HashKey) -> Self {
         let shards = std::iter::repeat_with(|| Shard::new(key)).take(SHARDS).collect();
         Self { families, sources: vec![source], key, shards }
     }
@@ -199,17 +199,22 @@ impl PathIdTable {
         let families = self.families;
         for (family, nlri) in lists.into_iter().flatten().filter(|(family, _)| families.of(*family)) {
             match family {
-                Family::IPV4_UNICAST => self.put_all::<Ipv4Prefix>(core, nlri, place),
-                _ => self.put_all::<Ipv6Prefix>(core, nlri, place),
+                Family::IPV4_UNICAST => self.put_list::<Ipv4Prefix>(core, nlri, place),
+                _ => self.put_list::<Ipv6Prefix>(core, nlri, place),
             }
         }
     }
 
-    fn put_all<P: IpPrefix>(&mut self, core: &mut Core, nlri: &[u8], place: u8) {
+    fn put_list<P: IpPrefix>(&mut self, core: &mut Core, nlri: &[u8], place: u8) {
         let mut paths: Vec<Identified<P>> = Vec::new();
         // Checked when the record was read.
         let _ = nlri::read_identified(nlri, &mut paths);
-        for Identified { identifier, prefix } in paths {
+        self.put_all(core, &paths, place);
+    }
+
+    /// These paths are at this place, where they were in another process.
+    pub(crate) fn put_all<P: IpPrefix>(&mut self, core: &mut Core, paths: &[Identified<P>], place: u8) {
+        for &Identified { identifier, prefix } in paths {
             self.put(core, identifier, prefix.into(), place);
         }
     }
@@ -349,26 +354,33 @@ impl Pipeline {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let (core, stages) = (&mut self.core, &mut self.stages);
         match family {
-            Family::IPV4_UNICAST => arrive(&mut self.v4, core, stages, places, nlri, set, &mut peer.drops),
-            _ => arrive(&mut self.v6, core, stages, places, nlri, set, &mut peer.drops),
+            Family::IPV4_UNICAST => {
+                arrive(&mut self.v4, core, stages, places, &read(nlri), set, &mut peer.drops);
+            }
+            _ => arrive(&mut self.v6, core, stages, places, &read(nlri), set, &mut peer.drops),
         }
     }
 }
 
-fn arrive<P: IpPrefix>(
+fn read<P: IpPrefix>(nlri: &[u8]) -> Vec<Identified<P>> {
+    let mut paths = Vec::new();
+    // Checked when the UPDATE was split.
+    let _ = nlri::read_identified(nlri, &mut paths);
+    paths
+}
+
+/// Paths of one session arrive with this set, or without one are withdrawn.
+pub(crate) fn arrive<P: IpPrefix>(
     table: &mut Table<P>,
     core: &mut Core,
     stages: &mut Stages,
     places: &mut PathIdTable,
-    nlri: &[u8],
+    paths: &[Identified<P>],
     set: Option<SetId>,
     drops: &mut Drops,
 ) {
-    let mut paths = Vec::new();
-    // Checked when the UPDATE was split.
-    let _ = nlri::read_identified(nlri, &mut paths);
     let refuse = |prefix, reason| drops.add(reason, Concerned::one(prefix));
-    let sorted = places.sort::<P>(core, &paths, set.is_some(), refuse);
+    let sorted = places.sort::<P>(core, paths, set.is_some(), refuse);
     let has_several = sorted.first().map(|path| path.0) != sorted.last().map(|path| path.0);
     if has_several {
         table.rib.gather();

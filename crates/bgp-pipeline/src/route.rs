@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use holdfast_bgp_wire::{
-    as_path::{AsPath, SegmentType},
+    as_path::{AsPath, Segment, SegmentType},
     attributes::Attributes,
 };
-use holdfast_policy::{Origin, PathElement, PathValidity, Protocol, Route, Validity};
+use holdfast_policy::{Origin, PathElement, PathSecurity, PathValidity, Protocol, Route, Validity};
 use holdfast_types::{Asn, Prefix};
 
 use crate::{class::Classes, next_hop::NextHops, path::SetId, sets::AttributeSets, validity::States};
@@ -56,14 +56,23 @@ impl<'a> RouteView<'a> {
 
 /// A path as policies see it.
 pub(crate) fn elements(path: AsPath<'_>) -> impl Iterator<Item = PathElement> {
-    path.segments().flat_map(|segment| {
-        segment.asns().map(move |asn| match segment.kind {
-            SegmentType::Sequence => PathElement::Sequence(asn),
-            SegmentType::Set => PathElement::Set(asn),
-            SegmentType::ConfedSequence => PathElement::ConfedSequence(asn),
-            SegmentType::ConfedSet => PathElement::ConfedSet(asn),
-        })
-    })
+    path.segments().flat_map(|segment| segment.asns().map(move |asn| element(segment.kind, asn)))
+}
+
+/// The last of them, without going through all.
+pub(crate) fn last_element(path: AsPath<'_>) -> Option<PathElement> {
+    let last_of = |segment: Segment<'_>| Some(element(segment.kind, segment.asns().next_back()?));
+    path.segments().filter_map(last_of).last()
+}
+
+#[inline]
+fn element(kind: SegmentType, asn: Asn) -> PathElement {
+    match kind {
+        SegmentType::Sequence => PathElement::Sequence(asn),
+        SegmentType::Set => PathElement::Set(asn),
+        SegmentType::ConfedSequence => PathElement::ConfedSequence(asn),
+        SegmentType::ConfedSet => PathElement::ConfedSet(asn),
+    }
 }
 
 impl Route for RouteView<'_> {
@@ -130,6 +139,10 @@ impl Route for RouteView<'_> {
 
     fn aspa(&self) -> PathValidity {
         self.states.path
+    }
+
+    fn bgpsec(&self) -> PathSecurity {
+        self.states.signatures
     }
 
     /// That of another protocol's route, which its MED is; what the way to a BGP next hop costs may change at any time.

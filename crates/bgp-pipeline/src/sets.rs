@@ -7,12 +7,14 @@
 //! Path records count as users. A set without users stays until every reader of the change log has passed
 //! the changes that may name it ([`AttributeSets::collect`]).
 
+mod births;
+mod index;
+
 use std::{
     collections::{HashMap, VecDeque},
-    hash::BuildHasher,
+    hash::{BuildHasher, Hasher},
 };
 
-use hashbrown::HashTable;
 use holdfast_bgp_wire::{
     as_path::{AsPath, Segment},
     attribute::{Attribute, code},
@@ -23,12 +25,18 @@ use holdfast_policy::Edits;
 use holdfast_prefix_table::{Handle, Pool};
 use holdfast_types::{Asn, BgpRole, HashKey, RouterId};
 
+use self::{
+    births::Births,
+    index::{Index, Indexed},
+};
 use crate::{
     PeerIndex,
     class::{Class, ClassId, Classes, Ingress},
+    hashes::Hashes,
     next_hop::{NextHopId, NextHops},
     path::SetId,
     rewriter::Receiver,
+    route_verdicts::RouteVerdicts,
     slab::Slab,
     verdicts::Verdicts,
 };
@@ -177,7 +185,22 @@ impl Owner {
     }
 }
 
-/// 36 octets.
+/// What the sets take which a peer brought first.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Kept {
+    pub(crate) sets: u64,
+    /// Of their attributes.
+    pub(crate) attributes: u64,
+}
+
+impl Kept {
+    /// Octets of all that is stored for them.
+    pub(crate) fn octets(self) -> u64 {
+        self.attributes + self.sets * RECORD_OCTETS
+    }
+}
+
+/// 32 octets.
 #[derive(Debug)]
 struct Record {
     /// The [`Preference`], in its parts.
@@ -186,7 +209,6 @@ struct Record {
     length: u16,
     bytes: Handle,
     users: u32,
-    hash: u32,
     next_hop: NextHopId,
     /// [`Verdict`] in one word: 0 unknown, `u32::MAX` rejected, one less per route.
     verdict: u32,
@@ -196,7 +218,7 @@ struct Record {
 }
 
 /// What a set takes beside its attributes: its record, and its place in the index.
-const RECORD_OCTETS: u64 = size_of::<Record>() as u64 + 8;
+const RECORD_OCTETS: u64 = size_of::<Record>() as u64 + 12;
 
 const REJECTED: u32 = u32::MAX;
 const PER_ROUTE: u32 = u32::MAX - 1;
@@ -287,8 +309,13 @@ pub(crate) struct AttributeSets {
     offered: HashMap<SetId, Vec<(Asker, Option<SetId>)>, HashKey>,
     /// What export policies say of the sets.
     pub(crate) exported: Verdicts,
-    /// Octets of the sets of each peer.
-    kept: Vec<u64>,
+    /// What they are hashed to where they are announced, while that is asked.
+    pub(crate) hashes: Hashes,
+    /// What the sets of each peer take.
+    kept: Vec<Kept>,
+    births: Births,
+    /// What was said of routes with sets of which the verdict is [`Verdict::PerRoute`].
+    pub(crate) of_routes: RouteVerdicts,
 }
 
 impl AttributeSets {
@@ -298,7 +325,6 @@ impl AttributeSets {
             rank: 0,
             bytes: Handle::from_bits(0),
             users: 1,
-            hash: 0,
             next_hop: NextHopId::LOCAL,
             verdict: REJECTED,
             length: 0,
@@ -319,7 +345,10 @@ impl AttributeSets {
             variants: HashMap::with_hasher(key),
             offered: HashMap::with_hasher(key),
             exported: Verdicts::default(),
+            hashes: Hashes::default(),
             kept: Vec::new(),
+            births: Births::default(),
+            of_routes: RouteVerdicts::default(),
         }
     }
 
@@ -330,19 +359,36 @@ impl AttributeSets {
         next_hop: NextHopId,
         bytes: &[u8],
     ) -> Result<SetId, Absent> {
-        let hash = self.key.hash_one((class, next_hop, bytes)) as u32;
-        let same = |&other: &u32| {
-            let record = self.records.get(other);
-            (record.hash, record.class, record.next_hop) == (hash, class, next_hop)
-                && self.bytes(SetId(other)) == bytes
-        };
-        match self.index.shard(hash).find(spread(hash), same) {
-            Some(&set) => {
-                self.retain(SetId(set), 1);
-                Ok(SetId(set))
-            }
-            None => Err(Absent { class, next_hop, hash }),
-        }
+        let absent = Absent { class, next_hop, hash: self.hash(class, next_hop, bytes) };
+        let found = self.look_for(absent, bytes).ok_or(absent)?;
+        self.retain(found, 1);
+        Ok(found)
+    }
+
+    /// The same for the attributes and the next hop of a set that is there.
+    pub(crate) fn find_in(&mut self, class: ClassId, like: SetId) -> Result<SetId, Absent> {
+        let (next_hop, bytes) = (self.next_hop(like), self.bytes(like));
+        let absent = Absent { class, next_hop, hash: self.hash(class, next_hop, bytes) };
+        let found = self.look_for(absent, bytes).ok_or(absent)?;
+        self.retain(found, 1);
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn look_for(&self, Absent { class, next_hop, hash }: Absent, bytes: &[u8]) -> Option<SetId> {
+        self.index.find(hash, |set| {
+            let record = self.records.get(set.0);
+            (record.class, record.next_hop) == (class, next_hop) && self.bytes(set) == bytes
+        })
+    }
+
+    /// Of the bytes, by the key; class and next hop, which are numbers of ours, only set apart those with the same bytes.
+    #[inline]
+    fn hash(&self, class: ClassId, next_hop: NextHopId, bytes: &[u8]) -> u32 {
+        let mut hasher = self.key.build_hasher();
+        hasher.write(bytes);
+        let apart = u32::from(class.0).wrapping_mul(0x9e37_79b1) ^ next_hop.0.wrapping_mul(0x85eb_ca6b);
+        hasher.finish() as u32 ^ apart
     }
 
     /// The set with these canonical bytes, with one more user; `owner` brought it if it is new. `None` when the pool holds all
@@ -366,19 +412,45 @@ impl AttributeSets {
     pub(crate) fn add(
         &mut self,
         owner: Owner,
-        Absent { class, next_hop, hash }: Absent,
+        absent: Absent,
         bytes: &[u8],
         classes: &mut Classes,
         next_hops: &mut NextHops,
     ) -> Option<SetId> {
+        let merits = self.describe(classes.get(absent.class), bytes);
+        self.store(owner, absent, bytes, merits, classes, next_hops)
+    }
+
+    /// The same with these attributes of another set, whose class says the same of all that is found out about a set.
+    pub(crate) fn add_like(
+        &mut self,
+        other: SetId,
+        absent: Absent,
+        bytes: &[u8],
+        classes: &mut Classes,
+        next_hops: &mut NextHops,
+    ) -> Option<SetId> {
+        let (preference, mut flags) = self.merits(other);
+        flags.set(SetFlags::IDLE.and(SetFlags::AGAIN), false);
+        self.store(self.owner(other), absent, bytes, (preference, flags), classes, next_hops)
+    }
+
+    #[inline(always)]
+    fn store(
+        &mut self,
+        owner: Owner,
+        Absent { class, next_hop, hash }: Absent,
+        bytes: &[u8],
+        (Preference { local_pref, rank }, flags): (Preference, SetFlags),
+        classes: &mut Classes,
+        next_hops: &mut NextHops,
+    ) -> Option<SetId> {
         let length = u16::try_from(bytes.len()).ok()?;
-        let (Preference { local_pref, rank }, flags) = self.describe(classes.get(class), bytes);
         let record = Record {
             local_pref,
             rank,
             bytes: self.pool.try_store(bytes)?,
             users: 1,
-            hash,
             next_hop,
             verdict: 0,
             length,
@@ -387,20 +459,38 @@ impl AttributeSets {
             owner,
         };
         if let Some(kept) = self.kept_by(owner) {
-            *kept += u64::from(length) + RECORD_OCTETS;
+            kept.sets += 1;
+            kept.attributes += u64::from(length);
         }
         classes.retain(class);
         next_hops.retain(next_hop);
         let set = SetId(self.records.add(record));
-        self.index.insert(set.0, hash, &self.records);
+        self.index.insert(Indexed { hash, set });
+        self.births.note(set);
+        self.of_routes.born(set);
         Some(set)
+    }
+
+    /// Begins, or ends, to note which numbers are given to new sets.
+    pub(crate) fn watch_births(&mut self, are_watched: bool) {
+        self.births.watch(are_watched);
+    }
+
+    /// Numbers given to new sets since this was last asked; `None`: there were too many.
+    pub(crate) fn take_births(&mut self) -> Option<std::vec::Drain<'_, SetId>> {
+        self.births.take()
+    }
+
+    /// That of all hashes.
+    pub(crate) fn key(&self) -> HashKey {
+        self.key
     }
 
     fn describe(&self, class: &Class, bytes: &[u8]) -> (Preference, SetFlags) {
         let (identity, ingress) = (self.identity, &class.ingress);
         let (mut flags, mut local_pref, mut origin) = (SetFlags(0), identity.local_pref, 2);
         let mut path = AsPath::default();
-        let (mut only_to_customer, mut graceful_shutdown) = (None, false);
+        let (mut only_to_customer, mut graceful_shutdown, mut is_signed) = (None, false, false);
         for Attribute { code, value, .. } in Attributes(bytes).iter() {
             match code {
                 code::ORIGIN => origin = value.first().map_or(2, |origin| *origin),
@@ -411,6 +501,7 @@ impl AttributeSets {
                 }
                 code::ORIGINATOR_ID => flags.add_reflection(value, identity.router_id.bits()),
                 code::CLUSTER_LIST => flags.add_reflection(value, identity.cluster_id),
+                code::BGPSEC_PATH => is_signed = true,
                 code::ONLY_TO_CUSTOMER => only_to_customer = number(value).map(Asn),
                 // RFC 8097 section 2: what another AS says of validity is dropped.
                 code::EXTENDED_COMMUNITIES if ingress.external => {
@@ -423,6 +514,10 @@ impl AttributeSets {
                 _ => {}
             }
         }
+        if let Some(preferred) = class.preferred(local_pref) {
+            local_pref = preferred;
+            flags.set(SetFlags::AMENDED, true);
+        }
         // RFC 8326 section 4.2: from another AS, or for the whole session.
         if ingress.graceful_shutdown || graceful_shutdown && ingress.external {
             local_pref = 0;
@@ -430,7 +525,10 @@ impl AttributeSets {
         }
         flags.set(SetFlags::AS_LOOP, loops(path, identity, ingress));
         flags.set(SetFlags::WEIGHTED, class.weight != 0);
-        let enforced = class.enforce_first_as;
+        // Who may leave itself out of a signed path has signed it (RFC 8205 section 5.2, check 2).
+        let secured = class.rules.and_then(|rules| rules.bgpsec).filter(|_| is_signed);
+        let leaves_out = secured.is_some_and(|secured| secured.ingress.pcount_zero);
+        let enforced = class.enforce_first_as && !leaves_out;
         flags.set(SetFlags::WRONG_FIRST_AS, enforced && path.first_as() != Some(class.peer_asn));
         flags.set(SetFlags::ONLY_TO_CUSTOMER, only_to_customer.is_some());
         flags.set(SetFlags::ROUTE_LEAK, ingress.is_leak(only_to_customer, class.peer_asn));
@@ -622,34 +720,37 @@ impl AttributeSets {
         let record = self.records.get(set.0);
         classes.release(record.class);
         next_hops.release(record.next_hop);
-        let (bytes, hash) = (record.bytes, record.hash);
-        let (owner, octets) = (record.owner, u64::from(record.length) + RECORD_OCTETS);
+        let (bytes, hash) = (record.bytes, self.hash(record.class, record.next_hop, self.bytes(set)));
+        let (owner, length) = (record.owner, record.length);
         if let Some(kept) = self.kept_by(owner) {
-            *kept -= octets;
+            kept.sets -= 1;
+            kept.attributes -= u64::from(length);
         }
-        self.index.remove(set.0, hash, &self.records);
+        self.index.remove(Indexed { hash, set });
         self.pool.free(bytes);
         self.records.remove(set.0);
         self.exported.forget(set, self.records.numbers());
+        self.of_routes.fit(self.records.numbers());
+        self.hashes.forget(set);
         if self.idle.is_empty() && self.idle.capacity() > IDLE_ROOM {
             self.idle = VecDeque::new();
         }
     }
 
-    fn kept_by(&mut self, owner: Owner) -> Option<&mut u64> {
+    fn kept_by(&mut self, owner: Owner) -> Option<&mut Kept> {
         if owner == Owner::OURS {
             return None;
         }
         let at = usize::from(owner.0);
         if self.kept.len() <= at {
-            self.kept.resize(at + 1, 0);
+            self.kept.resize(at + 1, Kept::default());
         }
         Some(&mut self.kept[at])
     }
 
-    /// Octets that the sets take which this one brought first.
-    pub(crate) fn kept(&self, owner: Owner) -> u64 {
-        self.kept.get(usize::from(owner.0)).copied().unwrap_or(0)
+    /// What the sets take which this one brought first.
+    pub(crate) fn kept(&self, owner: Owner) -> Kept {
+        self.kept.get(usize::from(owner.0)).copied().unwrap_or_default()
     }
 
     /// Who brought a set.
@@ -673,59 +774,9 @@ impl AttributeSets {
             + self.index.memory()
             + self.idle.capacity() * size_of::<(SetId, Stamp)>()
             + self.exported.memory()
+            + self.of_routes.memory()
+            + self.hashes.memory()
     }
-}
-
-/// From hashes to sets: many hash tables that grow each on its own, so that no set waits until all are hashed again.
-#[derive(Debug)]
-struct Index {
-    shards: Vec<HashTable<u32>>,
-}
-
-/// With a million sets the longest pause is to hash 4,000 again.
-const SHARDS: usize = 256;
-
-impl Index {
-    fn new() -> Self {
-        Self { shards: vec![HashTable::new(); SHARDS] }
-    }
-
-    #[inline]
-    fn shard(&self, hash: u32) -> &HashTable<u32> {
-        &self.shards[shard(hash)]
-    }
-
-    fn insert(&mut self, set: u32, hash: u32, records: &Slab<Record>) {
-        let hash_of = |&other: &u32| spread(records.get(other).hash);
-        self.shards[shard(hash)].insert_unique(spread(hash), set, hash_of);
-    }
-
-    /// Forgets a set that is still in `records`, and gives memory back that a burst has left.
-    fn remove(&mut self, set: u32, hash: u32, records: &Slab<Record>) {
-        let shard = &mut self.shards[shard(hash)];
-        if let Ok(entry) = shard.find_entry(spread(hash), |&other| other == set) {
-            entry.remove();
-        }
-        if shard.len() < shard.capacity() / 4 {
-            shard.shrink_to(2 * shard.len(), |&other| spread(records.get(other).hash));
-        }
-    }
-
-    fn memory(&self) -> usize {
-        let shards: usize = self.shards.iter().map(HashTable::allocation_size).sum();
-        SHARDS * size_of::<HashTable<u32>>() + shards
-    }
-}
-
-/// Bits that the tables use neither for the bucket, unless they are huge, nor for the tag.
-#[inline]
-fn shard(hash: u32) -> usize {
-    (hash >> 16) as usize % SHARDS
-}
-
-/// The table takes its control bits from the top of 64.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
 }
 
 fn number(value: &[u8]) -> Option<u32> {

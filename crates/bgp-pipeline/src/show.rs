@@ -14,6 +14,7 @@ use crate::{
     export::rules::Withheld,
     path::{Flags, Path, SourceId},
     sets::SetFlags,
+    signatures::SignatureView,
     stage::Stages,
     table::Table,
     validity::States,
@@ -36,6 +37,8 @@ pub enum PathState {
     WrongFirstAs,
     /// The peer must not tell us of it (RFC 9234 section 5).
     RouteLeak,
+    /// Only routes with good signatures are used, and its are not known to be.
+    NotValid,
     /// No import policy is configured (RFC 8212).
     NoPolicy,
     /// A term of the import policy refuses it.
@@ -69,6 +72,7 @@ impl fmt::Display for PathState {
             Self::ReflectionLoop => f.write_str("we are its originator or in its cluster list"),
             Self::WrongFirstAs => f.write_str("the path does not begin with the peer's AS"),
             Self::RouteLeak => f.write_str("a route leak (RFC 9234)"),
+            Self::NotValid => f.write_str("not valid by BGPsec, which is required"),
             Self::NoPolicy => f.write_str("no import policy is configured (RFC 8212)"),
             Self::Rejected { policy, term } => write!(f, "refused by policy {policy}, term {term}"),
             Self::RefusedByStage => f.write_str("refused by a stage"),
@@ -122,6 +126,8 @@ pub struct PathView {
     pub is_accepted: bool,
     /// What validation says of it; `None` where it is not asked.
     pub states: Option<States>,
+    /// What is known of its signatures, where it has some that are looked at.
+    pub signatures: Option<SignatureView>,
     /// Whether it is best, used, or why not.
     pub state: PathState,
 }
@@ -217,6 +223,7 @@ impl Core {
             is_stale: !source.is_alive(),
             is_accepted,
             states: self.classes.get(self.sets.class(path.set)).states,
+            signatures: self.signature_view(path.source, prefix),
             is_best: path.is_best(),
             state,
         }
@@ -256,7 +263,11 @@ impl Core {
     }
 
     fn refusal(&self, prefix: Prefix, path: Path) -> PathState {
-        let program = match &self.classes.get(self.sets.class(path.set)).import {
+        let class = self.classes.get(self.sets.class(path.set));
+        if class.lacks_signatures() {
+            return PathState::NotValid;
+        }
+        let program = match &class.import {
             Policy::Program(program) => program,
             Policy::AcceptAll if self.is_rewritten(path.set) => return PathState::RefusedByStage,
             Policy::AcceptAll | Policy::Missing => return PathState::NoPolicy,

@@ -1,4 +1,4 @@
-//! Records by number, in pages: growing copies nothing, and empty pages are given back.
+//! Records by number, in pages: growing copies nothing but the first one, and empty pages are given back.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,8 @@ impl<T> Slab<T> {
                 usize::from(at)
             }
             None => {
-                if page.records.is_empty() {
+                // The first page grows: most of a thousand tables may be small.
+                if page.records.is_empty() && number > 0 {
                     page.records.reserve_exact(PAGE);
                 }
                 page.records.push(record);

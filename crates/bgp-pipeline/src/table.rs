@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_bgp_wire::Attributes;
 use holdfast_policy::Validity;
 use holdfast_types::{HashKey, IpPrefix};
+use smallvec::SmallVec;
 
 use crate::{
     PeerIndex,
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Prefixes whose memory is touched ahead of the work on them.
-const AHEAD: usize = 64;
+pub(crate) const AHEAD: usize = 64;
 /// Below this many it is not worth it.
 const FEW: usize = 8;
 
@@ -38,13 +39,14 @@ pub(crate) struct Table<P> {
     pub(crate) rib: LocRib<P>,
     /// Prefixes withdrawn by changes that some update group lost; they may be back.
     pub(crate) gone: BTreeSet<P>,
-    /// The same of each path, for groups that are sent several.
-    pub(crate) gone_paths: BTreeSet<(P, SourceId)>,
+    /// The same of each path, for groups that are sent several, with the identifier that it was told under: a reader that
+    /// has lost its place keeps no source from being buried, and another one may have the number when it withdraws.
+    pub(crate) gone_paths: BTreeSet<(P, SourceId, u32)>,
     pub(crate) window: Window<P>,
     pub(crate) aggregates: Aggregates<P>,
     changes: Vec<RouteChange>,
-    /// Prefixes of an UPDATE with what validation says of them, and those of which it says the same.
-    room: (Vec<(P, Validity)>, Vec<P>),
+    /// What validation says of the prefixes of an UPDATE, and those of which it says the same.
+    room: (Vec<Validity>, Vec<P>),
 }
 
 impl<P: IpPrefix> Table<P> {
@@ -73,22 +75,40 @@ impl<P: IpPrefix> Table<P> {
         let Some((set, question)) = set.and_then(|set| Some((set, core.question(source, set)?))) else {
             return self.arrive_as(core, stages, source, prefixes, set);
         };
-        let (mut asked, mut alike) = std::mem::take(&mut self.room);
-        asked.clear();
-        asked.extend(prefixes.iter().map(|prefix| (*prefix, question.ask((*prefix).into()))));
-        while let Some(&(_, validity)) = asked.first() {
-            alike.clear();
-            alike.extend(asked.extract_if(.., |(_, other)| *other == validity).map(|(prefix, _)| prefix));
-            let set = core.validated(source, set, question.states(validity));
-            self.arrive_as(core, stages, source, &alike, set);
+        if let Some(rule) = core.signature_rule(set) {
+            for prefix in prefixes {
+                let states = question.states(question.ask((*prefix).into()));
+                self.arrive_signed(core, stages, (source, *prefix), set, (rule, states));
+            }
+            return;
+        }
+        let (mut answers, mut alike) = std::mem::take(&mut self.room);
+        question.ask_each(prefixes, &mut answers);
+        let mut said = SmallVec::<[Validity; 3]>::new();
+        for validity in &answers {
+            if !said.contains(validity) {
+                said.push(*validity);
+            }
+        }
+        for validity in &said {
+            let of_these = if said.len() == 1 {
+                prefixes
+            } else {
+                let answered = prefixes.iter().zip(&answers).filter(|(_, answer)| *answer == validity);
+                alike.clear();
+                alike.extend(answered.map(|(prefix, _)| *prefix));
+                alike.as_slice()
+            };
+            let set = core.validated(source, set, question.states(*validity));
+            self.arrive_as(core, stages, source, of_these, set);
             set.into_iter().for_each(|set| core.sets.release(set));
         }
-        self.room = (asked, alike);
+        self.room = (answers, alike);
     }
 
     /// The same with a set that says what validation says. Import policy is asked here, once for all of them unless it looks at
     /// the prefix.
-    fn arrive_as(
+    pub(crate) fn arrive_as(
         &mut self,
         core: &mut Core,
         stages: &mut Stages,

@@ -1,30 +1,56 @@
 //! What the peers of one group have been told, read from the journal: where their next process goes on from.
 
-use hashbrown::{HashMap, hash_map, hash_map::Entry};
-use holdfast_bgp_wire::nlri::Identified;
+mod mentions;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+use std::{hint::black_box, rc::Rc};
+
+use hashbrown::HashMap;
+use holdfast_bgp_wire::nlri::{self, Identified};
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix};
 use smallvec::SmallVec;
 
-use crate::journal::format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Recorder, Scope, Unreadable};
+use self::mentions::{Mention, Mentions};
+pub use self::rewrite::Rewrite;
+use crate::journal::format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Scope, Unreadable};
 
 /// What is known of a route, and who besides the source was not told.
 pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
 
-/// What the paths of a prefix were announced with, by their identifiers.
-type Paths = SmallVec<[(u32, Announced); 2]>;
+/// What is known of the routes of a prefix, by their identifiers.
+pub(crate) type Routes = SmallVec<[(u32, Known); 1]>;
+
+/// What an item of the journal says of the prefixes that it names.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Said {
+    identifier: u32,
+    change: Change,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Change {
+    Announced(Announced),
+    Withdrawn,
+    /// From this peer alone: between two chunks, when the source of a route changes.
+    WithdrawnFrom(PeerNumber),
+}
 
 /// One family's part of [`AdjRibOutSnapshot`]. A route is a prefix, with the path identifier under which it was announced:
 /// 0 for none.
+///
+/// Whoever walks the table in address order takes out what was told of each prefix as it comes by.
 #[derive(Clone, Debug)]
 pub(crate) struct ToldFamily<P> {
-    /// Announced without identifiers.
-    routes: HashMap<P, Announced, HashKey>,
-    /// Announced with them; never without a path.
-    paths: HashMap<P, Paths, HashKey>,
-    /// Those of our own that are not there yet: they are withdrawn when it is known that they do not come.
-    awaited: HashMap<Identified<P>, Announced, HashKey>,
-    /// Further peers that have not been told: between two chunks, when the source of a route changes.
-    also_except: HashMap<Identified<P>, SmallVec<[PeerNumber; 2]>, HashKey>,
+    mentions: Mentions<P>,
+    /// What mentions name.
+    said: Rc<Vec<Said>>,
+    /// Those of our own that are not there yet, of prefixes that the walk has met: they are withdrawn when it is known that
+    /// they do not come.
+    awaited: HashMap<Identified<P>, Known, HashKey>,
+    /// That is known.
+    awaits: bool,
     /// End-of-RIB was sent.
     pub(crate) end_of_rib: bool,
 }
@@ -32,104 +58,135 @@ pub(crate) struct ToldFamily<P> {
 impl<P: IpPrefix> ToldFamily<P> {
     fn new(key: HashKey) -> Self {
         Self {
-            routes: HashMap::with_hasher(key),
-            paths: HashMap::with_hasher(key),
+            mentions: Mentions::new(),
+            said: Rc::default(),
             awaited: HashMap::with_hasher(key),
-            also_except: HashMap::with_hasher(key),
+            awaits: true,
             end_of_rib: false,
         }
     }
 
-    fn len(&self) -> usize {
-        self.routes.len() + self.paths.values().map(SmallVec::len).sum::<usize>()
+    /// One slice of putting into order what a walk meets next; whether that is done.
+    pub(crate) fn prepare(&mut self) -> bool {
+        self.mentions.prepare()
     }
 
-    fn get(&self, route: Identified<P>) -> Option<&Announced> {
-        if route.identifier == 0 {
-            return self.routes.get(&route.prefix);
-        }
-        let paths = self.paths.get(&route.prefix)?;
-        paths.iter().find(|(identifier, _)| *identifier == route.identifier).map(|(_, told)| told)
+    /// Up to which prefix what was told has been put into order; `None`: all of it has been.
+    pub(crate) fn limit(&self) -> Option<P> {
+        self.mentions.limit()
     }
 
-    fn insert(&mut self, route: Identified<P>, told: Announced) {
-        if route.identifier == 0 {
-            self.routes.insert(route.prefix, told);
-            return;
-        }
-        let paths = self.paths.entry(route.prefix).or_default();
-        match paths.iter_mut().find(|(identifier, _)| *identifier == route.identifier) {
-            Some((_, known)) => *known = told,
-            None => paths.push((route.identifier, told)),
-        }
-    }
-
-    fn remove(&mut self, route: Identified<P>) -> Option<Announced> {
-        if route.identifier == 0 {
-            return self.routes.remove(&route.prefix);
-        }
-        let Entry::Occupied(mut paths) = self.paths.entry(route.prefix) else { return None };
-        let at = paths.get().iter().position(|(identifier, _)| *identifier == route.identifier)?;
-        let (_, told) = paths.get_mut().swap_remove(at);
-        if paths.get().is_empty() {
-            paths.remove();
-        }
-        Some(told)
-    }
-
-    /// With those besides the source that were not told.
-    fn known(&mut self, route: Identified<P>, told: Announced) -> Known {
-        (told, self.also_except.remove(&route).unwrap_or_default())
-    }
-
-    /// Takes out what is known of a route.
-    pub(crate) fn take(&mut self, route: Identified<P>) -> Option<Known> {
-        let told = self.remove(route).or_else(|| self.awaited.remove(&route))?;
-        Some(self.known(route, told))
-    }
-
-    /// Takes out all paths of a prefix that were announced with identifiers, but for our own if those are awaited.
-    pub(crate) fn take_rest(&mut self, prefix: P, ours_are_awaited: bool) -> Vec<(Identified<P>, Known)> {
-        let mut taken = Vec::new();
-        for (identifier, told) in self.paths.remove(&prefix).unwrap_or_default() {
-            let route = Identified { identifier, prefix };
-            self.take_or_await(route, told, ours_are_awaited, &mut taken);
-        }
-        taken
-    }
-
-    fn take_or_await(
+    /// Takes out what was told of prefixes before this one (`None`: of all that are in order), which are not there. Of
+    /// our own routes those stay that are awaited.
+    #[inline]
+    pub(crate) fn pass(
         &mut self,
-        route: Identified<P>,
-        told: Announced,
+        before: Option<P>,
         ours_are_awaited: bool,
-        taken: &mut Vec<(Identified<P>, Known)>,
+        mut gone: impl FnMut(Identified<P>, &Known),
     ) {
-        if ours_are_awaited && told.source == OURS_AGAIN {
-            self.awaited.insert(route, told);
-        } else {
-            taken.push((route, self.known(route, told)));
+        while let Some(prefix) = self.mentions.first()
+            && before.is_none_or(|before| prefix < before)
+        {
+            let routes = self.take_first();
+            self.leave(prefix, routes, ours_are_awaited, &mut gone);
         }
+    }
+
+    /// What remains of the routes of a prefix is gone, but for our own if those are awaited.
+    pub(crate) fn leave(
+        &mut self,
+        prefix: P,
+        routes: Routes,
+        ours_are_awaited: bool,
+        mut gone: impl FnMut(Identified<P>, &Known),
+    ) {
+        for (identifier, known) in routes {
+            let route = Identified { identifier, prefix };
+            match ours_are_awaited && known.0.source == OURS_AGAIN {
+                true => drop(self.awaited.insert(route, known)),
+                false => gone(route, &known),
+            }
+        }
+    }
+
+    /// What was told of a prefix, if that is one route, without an identifier, that nobody but its source was not told of.
+    /// What was told of those before has been taken out.
+    #[inline]
+    pub(crate) fn sole(&self, prefix: P) -> Option<Announced> {
+        let first = self.mentions.first().filter(|first| *first == prefix);
+        match self.said[first.and_then(|_| self.mentions.sole())? as usize] {
+            Said { identifier: 0, change: Change::Announced(told) } => Some(told),
+            Said { .. } => None,
+        }
+    }
+
+    /// Takes out what [`Self::sole`] has shown.
+    #[inline]
+    pub(crate) fn skip(&mut self) {
+        self.mentions.skip();
+    }
+
+    /// Touches what is said of so many mentions that come next.
+    #[inline]
+    pub(crate) fn touch(&self, mentions: usize) {
+        for mention in self.mentions.next(mentions) {
+            black_box(self.said[mention.item as usize].identifier);
+        }
+    }
+
+    /// Takes out what was told of a prefix. What was told of those before has been taken out.
+    pub(crate) fn take(&mut self, prefix: P) -> Routes {
+        match self.mentions.first() == Some(prefix) {
+            true => self.take_first(),
+            false => Routes::new(),
+        }
+    }
+
+    fn take_first(&mut self) -> Routes {
+        let mut routes = Routes::new();
+        for mention in self.mentions.take() {
+            let Said { identifier, change } = self.said[mention.item as usize];
+            let at = routes.iter().position(|(other, _)| *other == identifier);
+            match (change, at) {
+                (Change::Announced(told), Some(at)) => routes[at].1 = (told, SmallVec::new()),
+                (Change::Announced(told), None) => routes.push((identifier, (told, SmallVec::new()))),
+                (Change::Withdrawn, Some(at)) => drop(routes.swap_remove(at)),
+                (Change::WithdrawnFrom(peer), Some(at)) => {
+                    let (told, also_except) = &mut routes[at].1;
+                    if told.source != peer {
+                        also_except.push(peer);
+                    }
+                }
+                (Change::Withdrawn | Change::WithdrawnFrom(_), None) => {}
+            }
+        }
+        routes
+    }
+
+    /// Takes out a route of our own that was awaited.
+    #[inline]
+    pub(crate) fn take_awaited(&mut self, route: Identified<P>) -> Option<Known> {
+        if self.awaited.is_empty() { None } else { self.awaited.remove(&route) }
     }
 
     /// Whether there is something that the walk has not met.
     pub(crate) fn is_left(&self) -> bool {
-        !self.routes.is_empty() || !self.paths.is_empty()
+        !self.mentions.is_empty()
     }
 
-    /// Takes out what is left of some prefixes, but for routes of our own if those are awaited.
-    pub(crate) fn take_some(&mut self, most: usize, ours_are_awaited: bool) -> Vec<(Identified<P>, Known)> {
-        let mut taken = Vec::new();
-        let some: Vec<P> = self.routes.keys().take(most).copied().collect();
-        for prefix in some {
-            let Some(told) = self.routes.remove(&prefix) else { continue };
-            self.take_or_await(Identified { identifier: 0, prefix }, told, ours_are_awaited, &mut taken);
-        }
-        let some: Vec<P> = self.paths.keys().take(most).copied().collect();
-        taken.extend(some.into_iter().flat_map(|prefix| self.take_rest(prefix, ours_are_awaited)));
-        if !self.is_left() {
-            self.routes.shrink_to_fit();
-            self.paths.shrink_to_fit();
+    /// Whether there are routes of our own that do not come.
+    pub(crate) fn has_missed(&self) -> bool {
+        !self.awaits && !self.awaited.is_empty()
+    }
+
+    /// Takes some of them out.
+    pub(crate) fn take_missed(&mut self, most: usize) -> Vec<(Identified<P>, Known)> {
+        let some: Vec<_> = self.awaited.keys().take(most).copied().collect();
+        let taken =
+            some.into_iter().filter_map(|route| Some((route, self.awaited.remove(&route)?))).collect();
+        if self.awaited.is_empty() {
+            self.awaited.shrink_to_fit();
         }
         taken
     }
@@ -141,43 +198,64 @@ impl<P: IpPrefix> ToldFamily<P> {
 
     /// They do not come.
     pub(crate) fn await_no_more(&mut self) {
-        let key = *self.awaited.hasher();
-        let awaited = std::mem::replace(&mut self.awaited, HashMap::with_hasher(key));
-        awaited.into_iter().for_each(|(route, told)| self.insert(route, told));
+        self.awaits = false;
     }
 
-    fn withdrawn(&mut self, whom: Scope, routes: impl Iterator<Item = Identified<P>>) {
-        for route in routes {
-            match whom {
-                Scope::All => {
-                    self.remove(route);
-                    self.also_except.remove(&route);
+    /// Routes that were announced: whatever else was said of them meanwhile is looked at.
+    fn count(&self) -> usize {
+        let (mut told, mut count) = (self.clone(), 0);
+        while told.is_left() {
+            if told.prepare() {
+                told.pass(None, false, |_, _| count += 1);
+            }
+        }
+        count
+    }
+
+    /// Notes what is said of prefixes.
+    fn note(&mut self, said: Said, prefixes: impl Iterator<Item = P>) -> Result<(), Unreadable> {
+        if self.said.last() != Some(&said) {
+            Rc::make_mut(&mut self.said).push(said);
+        }
+        let item = u32::try_from(self.said.len() - 1).map_err(|_| Unreadable)?;
+        prefixes.for_each(|prefix| self.mentions.push(Mention { prefix, item }));
+        Ok(())
+    }
+
+    fn item(&mut self, whom: Scope, item: Item<'_>) -> Result<(), Unreadable> {
+        let withdrawn = match whom {
+            Scope::All => Change::Withdrawn,
+            Scope::Only(peer) => Change::WithdrawnFrom(peer),
+        };
+        match item {
+            Item::Withdrawn(nlri) => self.read(Said { identifier: 0, change: withdrawn }, nlri),
+            Item::PathsWithdrawn(nlri) => {
+                for path in nlri::identified::<P>(nlri) {
+                    let Identified { identifier, prefix } = path.map_err(|_| Unreadable)?;
+                    self.note(Said { identifier, change: withdrawn }, std::iter::once(prefix))?;
                 }
-                Scope::Only(peer) => self.except(route, peer),
+                Ok(())
+            }
+            Item::Announced(..) if whom != Scope::All => Err(Unreadable),
+            Item::Announced(told, identifier, nlri) => {
+                self.read(Said { identifier, change: Change::Announced(told) }, nlri)
+            }
+            Item::EndOfRib => {
+                self.end_of_rib = true;
+                Ok(())
             }
         }
     }
 
-    fn except(&mut self, route: Identified<P>, peer: PeerNumber) {
-        if self.get(route).is_some_and(|told| told.source != peer) {
-            self.also_except.entry(route).or_default().push(peer);
-        }
+    fn read(&mut self, said: Said, nlri: &[u8]) -> Result<(), Unreadable> {
+        let mut readable = true;
+        let prefixes = nlri::prefixes::<P>(nlri).map_while(|prefix| {
+            readable &= prefix.is_ok();
+            prefix.ok()
+        });
+        self.note(said, prefixes)?;
+        readable.then_some(()).ok_or(Unreadable)
     }
-
-    fn announced(&mut self, told: Announced, identifier: u32, prefixes: Vec<P>) {
-        let route = |prefix| Identified { identifier, prefix };
-        if !self.also_except.is_empty() {
-            prefixes.iter().for_each(|prefix| drop(self.also_except.remove(&route(*prefix))));
-        }
-        match identifier {
-            0 => self.routes.extend(prefixes.into_iter().map(|prefix| (prefix, told))),
-            _ => prefixes.into_iter().for_each(|prefix| self.insert(route(prefix), told)),
-        }
-    }
-}
-
-fn plain<P>(prefixes: Vec<P>) -> impl Iterator<Item = Identified<P>> {
-    prefixes.into_iter().map(|prefix| Identified { identifier: 0, prefix })
 }
 
 /// What the members of a group have been told, up to one entry of the journal.
@@ -201,138 +279,21 @@ impl AdjRibOutSnapshot {
         let (whom, items) = format::read(entry)?;
         for item in items {
             match item? {
-                Item::Withdrawn4(prefixes) => self.v4.withdrawn(whom, plain(prefixes)),
-                Item::Withdrawn6(prefixes) => self.v6.withdrawn(whom, plain(prefixes)),
-                Item::PathsWithdrawn4(paths) => self.v4.withdrawn(whom, paths.into_iter()),
-                Item::PathsWithdrawn6(paths) => self.v6.withdrawn(whom, paths.into_iter()),
-                Item::Announced4(..) | Item::Announced6(..) if whom != Scope::All => return Err(Unreadable),
-                Item::Announced4(told, identifier, prefixes) => {
-                    self.v4.announced(told, identifier, prefixes);
-                }
-                Item::Announced6(told, identifier, prefixes) => {
-                    self.v6.announced(told, identifier, prefixes);
-                }
-                Item::EndOfRib(0) => self.v4.end_of_rib = true,
-                Item::EndOfRib(_) => self.v6.end_of_rib = true,
+                (0, item) => self.v4.item(whom, item)?,
+                (_, item) => self.v6.item(whom, item)?,
             }
         }
         Ok(())
     }
 
-    /// Routes announced: of a prefix, as many as it has paths.
-    pub fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
-    }
-
-    /// Whether nothing was announced.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Routes announced: of a prefix, as many as it has paths. It takes as long as all that was said of them is, and is not
+    /// for who serves others.
+    pub fn count(&self) -> usize {
+        self.v4.count() + self.v6.count()
     }
 
     /// Writes it as few entries, which say the same as all those that were taken in.
     pub fn rewrite(self) -> Rewrite {
-        Rewrite { v4: RewriteFamily::new(self.v4), v6: RewriteFamily::new(self.v6) }
-    }
-}
-
-/// Entries that say what a [`AdjRibOutSnapshot`] knows, made in slices.
-#[derive(Debug)]
-pub struct Rewrite {
-    v4: RewriteFamily<Ipv4Prefix>,
-    v6: RewriteFamily<Ipv6Prefix>,
-}
-
-impl Rewrite {
-    /// One slice; `None` when all is written. What it appends to `entries` are whole entries, in order.
-    pub fn work(&mut self, entries: &mut Vec<Vec<u8>>) -> Option<()> {
-        self.v4.work(entries).or_else(|| self.v6.work(entries))
-    }
-}
-
-/// Routes that are sorted at once, and looked at in one slice.
-const SLICE: usize = 4096;
-/// So that there are few in each.
-const BUCKETS: usize = 256;
-/// Prefixes in one item of an entry.
-const MOST_TOGETHER: usize = 1024;
-/// Octets after which an entry ends.
-const LONG_ENTRY: usize = 16 << 10;
-
-#[derive(Debug)]
-struct RewriteFamily<P> {
-    routes: hash_map::IntoIter<P, Announced>,
-    paths: hash_map::IntoIter<P, Paths>,
-    /// By hash: routes that were announced together stand together.
-    buckets: Vec<Vec<(Identified<P>, Announced)>>,
-    also_except: HashMap<Identified<P>, SmallVec<[PeerNumber; 2]>, HashKey>,
-    end_of_rib: bool,
-}
-
-impl<P: IpPrefix> RewriteFamily<P> {
-    fn new(told: ToldFamily<P>) -> Self {
-        let buckets = if told.is_left() { BUCKETS } else { 0 };
-        Self {
-            routes: told.routes.into_iter(),
-            paths: told.paths.into_iter(),
-            buckets: vec![Vec::new(); buckets],
-            also_except: told.also_except,
-            end_of_rib: told.end_of_rib,
-        }
-    }
-
-    fn work(&mut self, entries: &mut Vec<Vec<u8>>) -> Option<()> {
-        if self.routes.len() > 0 || self.paths.len() > 0 {
-            for (prefix, announced) in self.routes.by_ref().take(SLICE) {
-                let route = Identified { identifier: 0, prefix };
-                self.buckets[announced.hash as usize % BUCKETS].push((route, announced));
-            }
-            for (prefix, paths) in self.paths.by_ref().take(SLICE) {
-                for (identifier, announced) in paths {
-                    let route = Identified { identifier, prefix };
-                    self.buckets[announced.hash as usize % BUCKETS].push((route, announced));
-                }
-            }
-            return Some(());
-        }
-        if let Some(mut bucket) = self.buckets.pop() {
-            bucket.sort_unstable_by_key(|(route, told)| (told.source, told.hash, route.identifier));
-            write_announced(&bucket, entries);
-            return Some(());
-        }
-        let except = self.also_except.drain();
-        for (route, peer) in
-            except.flat_map(|(route, peers)| peers.into_iter().map(move |peer| (route, peer)))
-        {
-            let mut recorder = Recorder::default();
-            match route.identifier {
-                0 => recorder.withdrawn([route.prefix].into_iter()),
-                _ => recorder.paths_withdrawn([route].into_iter()),
-            }
-            entries.push(format::entry(Scope::Only(peer), &recorder.items));
-        }
-        if std::mem::take(&mut self.end_of_rib) {
-            let mut recorder = Recorder::default();
-            recorder.end_of_rib::<P>();
-            entries.push(format::entry(Scope::All, &recorder.items));
-        }
-        None
-    }
-}
-
-/// Routes that were announced together stand together.
-fn write_announced<P: IpPrefix>(routes: &[(Identified<P>, Announced)], entries: &mut Vec<Vec<u8>>) {
-    let mut recorder = Recorder::default();
-    let are_alike = |(a, told): &(Identified<P>, Announced), (b, other): &(Identified<P>, Announced)| {
-        (a.identifier, told) == (b.identifier, other)
-    };
-    let parts = routes.chunk_by(are_alike).flat_map(|part| part.chunks(MOST_TOGETHER));
-    for part in parts {
-        let (route, told) = part[0];
-        recorder.announced(told, route.identifier, part.iter().map(|(route, _)| route.prefix));
-        let is_last = part.as_ptr_range().end == routes.as_ptr_range().end;
-        if is_last || recorder.items.len() > LONG_ENTRY {
-            entries.push(format::entry(Scope::All, &recorder.items));
-            recorder.items.clear();
-        }
+        Rewrite::new(self)
     }
 }

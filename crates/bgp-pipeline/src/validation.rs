@@ -7,46 +7,31 @@
 
 use std::{cell::RefCell, collections::BTreeSet, ops::Bound, rc::Rc};
 
-use holdfast_bgp_wire::edit::validation_state;
+use holdfast_bgp_wire::{Attributes, edit::validation_state};
 use holdfast_origin_validation::{Affected, Authorizations, origin};
-use holdfast_policy::Validity;
-use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+use holdfast_policy::{PathSecurity, Validity};
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    PeerIndex, Pipeline,
+    PeerConfig, PeerIndex, Pipeline,
     class::{Class, ClassId, Ingress},
     core::Core,
     path::{Path, SetId, SourceId},
-    route::elements,
+    question::{Asked, Question},
+    rewriter::Slot,
+    route::{elements, last_element},
+    signatures::has_secure_path,
     validity::{Rule, States},
 };
-
-/// What is asked about prefixes that have one set.
-#[derive(Clone, Debug)]
-pub(crate) struct Question {
-    /// Where it is asked who originates what, and who does. Else the answer is the same for all.
-    origin: Option<(Rc<RefCell<Authorizations>>, Option<Asn>)>,
-    /// The answer where that is not asked, and what is known of the path.
-    known: States,
-}
-
-impl Question {
-    /// With this answer.
-    pub(crate) fn states(&self, validity: Validity) -> States {
-        States { validity, ..self.known }
-    }
-
-    pub(crate) fn ask(&self, prefix: Prefix) -> Validity {
-        match &self.origin {
-            Some((authorizations, origin)) => authorizations.borrow().vrps.validate(prefix, *origin),
-            None => self.known.validity,
-        }
-    }
-}
 
 impl Core {
     /// What is to be asked about routes of a source with this set; `None`: nothing.
     pub(crate) fn question(&self, source: SourceId, set: SetId) -> Option<Question> {
+        if let Some(asked) = self.asked.as_ref().filter(|_| !source.is_ours())
+            && asked.own == self.own_class(source, set)
+        {
+            return Some(asked.question.clone());
+        }
         let class = self.classes.get(self.sets.class(set));
         let rule = match source {
             SourceId::LOCAL | SourceId::REDISTRIBUTED => {
@@ -54,42 +39,63 @@ impl Core {
             }
             _ => class.ingress.validation,
         };
-        rule.map(|rule| self.question_by(rule, (class.peer_asn, class.ingress.external), set))
+        rule.map(|rule| self.question_by(rule, class, self.sets.attributes(set)))
     }
 
-    /// The same by a rule, of a peer that has this AS, and may be outside.
-    fn question_by(&self, rule: Rule, (peer, external): (Asn, bool), set: SetId) -> Question {
-        let attributes = self.sets.attributes(set);
-        let mut question = Question { origin: None, known: States::default() };
+    /// The class of what has just come from a source whose own class this is, with these attributes: by what validation says
+    /// of its first prefix. That is most often what it says of all, and no set is made to be left at once.
+    #[inline]
+    pub(crate) fn class_on_arrival(
+        &mut self,
+        own: ClassId,
+        attributes: &[u8],
+        first: impl FnOnce() -> Option<Prefix>,
+    ) -> ClassId {
+        match self.classes.get(own).ingress.validation {
+            // A stage may make other attributes of these.
+            Some(rule) if !self.rewriters.are_in(Slot::BeforeImport) => match first() {
+                Some(first) => self.class_by_first(rule, own, attributes, first),
+                None => own,
+            },
+            Some(_) | None => own,
+        }
+    }
+
+    fn class_by_first(&mut self, rule: Rule, own: ClassId, attributes: &[u8], first: Prefix) -> ClassId {
+        let mut question = self.question_by(rule, self.classes.get(own), Attributes(attributes));
+        let validity = question.ask(first);
+        question.first = Some((first, validity));
+        let mut states = question.states(validity);
+        if rule.signatures.is_some() && has_secure_path(Attributes(attributes)) {
+            // Most often that is so; what is known of the route is asked when its source is known.
+            states.signatures = PathSecurity::Unverified;
+        }
+        self.asked = Some(Asked { own, question });
+        self.classes.variant(own, states)
+    }
+
+    /// The same by a rule, of a peer whose class this is.
+    fn question_by(&self, rule: Rule, class: &Class, attributes: Attributes<'_>) -> Question {
+        let mut question = Question { origin: None, known: States::default(), first: None };
         let Some(shared) = self.authorizations.as_ref().filter(|_| rule.origins) else {
-            question.known.validity = self.conveyed(rule, set);
+            question.known.validity = conveyed(rule, attributes);
             return question;
         };
         let authorizations = shared.borrow();
         if let Some(procedure) = rule.paths.filter(|_| !authorizations.aspas.is_empty()) {
             question.known.path =
-                authorizations.aspas.verify(elements(attributes.as_path()), peer, procedure);
+                authorizations.aspas.verify(elements(attributes.as_path()), class.peer_asn, procedure);
         }
         if authorizations.vrps.is_empty() {
-            question.known.validity = self.conveyed(rule, set);
+            question.known.validity = conveyed(rule, attributes);
         } else {
-            let from = origin(elements(attributes.as_path()), self.speaker.outer_asn());
+            let path = attributes.as_path();
+            let from = origin(last_element(path).into_iter(), self.speaker.outer_asn());
             // What comes from outside without any AS is not ours for that (RFC 6811 section 2 means our own routes).
-            let from = from.filter(|_| !external || attributes.as_path().hops() > 0);
+            let from = from.filter(|_| !class.ingress.external || path.hops() > 0);
             question.origin = Some((shared.clone(), from));
         }
         question
-    }
-
-    /// What the sender says, if it may: of several the worst by number, and nothing by others than are defined (RFC 8097
-    /// section 2).
-    fn conveyed(&self, rule: Rule, set: SetId) -> Validity {
-        let said = || self.sets.attributes(set).ext_communities().filter_map(validation_state);
-        match said().filter(|state| rule.conveyed && *state <= 2).max() {
-            Some(0) => Validity::Valid,
-            Some(2) => Validity::Invalid,
-            Some(_) | None => Validity::NotFound,
-        }
     }
 
     /// The set with these states, with one more user.
@@ -106,16 +112,36 @@ impl Core {
                 Some(set)
             });
         }
-        let class = self.classes.variant(class, states);
-        self.under_class(set, class)
+        let wanted = self.classes.variant(self.own_class(source, set), states);
+        if wanted == class {
+            self.sets.retain(set, 1);
+            return Some(set);
+        }
+        self.with_states(set, wanted)
+    }
+
+    /// The class of a source's sets before anybody says what is known of their routes, of those that come as this one.
+    pub(crate) fn own_class(&self, source: SourceId, set: SetId) -> ClassId {
+        let multiprotocol = self.classes.get(self.sets.class(set)).multiprotocol;
+        self.sources.get(source).classes[usize::from(multiprotocol)]
     }
 
     /// The class that sets of a source whose present class this is have, with the attributes of this one, for a prefix.
-    pub(crate) fn class_of(&mut self, prefix: Prefix, set: SetId, present: ClassId) -> ClassId {
+    pub(crate) fn class_of(
+        &mut self,
+        source: SourceId,
+        prefix: Prefix,
+        set: SetId,
+        present: ClassId,
+    ) -> ClassId {
         let class = self.classes.get(present);
         let Some(rule) = class.ingress.validation else { return present };
-        let question = self.question_by(rule, (class.peer_asn, class.ingress.external), set);
-        let states = question.states(question.ask(prefix));
+        let attributes = self.sets.attributes(set);
+        let question = self.question_by(rule, class, attributes);
+        let mut states = question.states(question.ask(prefix));
+        if rule.signatures.is_some() && has_secure_path(attributes) {
+            states.signatures = self.signatures.state(source, prefix);
+        }
         self.classes.variant(present, states)
     }
 
@@ -146,6 +172,17 @@ impl Core {
         let (of_one, of_other) = (self.classes.get(class(one)), self.classes.get(class(other)));
         self.sets.bytes(one) == self.sets.bytes(other)
             && *of_one == Class { states: of_one.states, ..of_other.clone() }
+    }
+}
+
+/// What the sender says, if it may: of several the worst by number, and nothing by others than are defined (RFC 8097
+/// section 2).
+fn conveyed(rule: Rule, attributes: Attributes<'_>) -> Validity {
+    let said = || attributes.ext_communities().filter_map(validation_state);
+    match said().filter(|state| rule.conveyed && *state <= 2).max() {
+        Some(0) => Validity::Valid,
+        Some(2) => Validity::Invalid,
+        Some(_) | None => Validity::NotFound,
     }
 }
 
@@ -196,18 +233,19 @@ impl Pipeline {
     /// What is learned from the peer is read as is configured now.
     fn revalidate_peer(&mut self, index: PeerIndex) {
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return };
-        let validation = Rule::new(&peer.config, self.core.authorizations.is_some());
-        for stale in peer.stale.clone() {
-            self.change_validation(stale, validation);
+        let (config, mut sources) = (peer.config.clone(), peer.stale.clone());
+        if let Some(session) = self.session(index) {
+            sources.extend(session.sources());
         }
-        let Some(session) = self.session(index) else { return };
-        for source in session.sources().to_vec() {
-            self.change_validation(source, validation);
+        for source in sources {
+            self.change_validation(source, &config);
         }
     }
 
-    fn change_validation(&mut self, source: SourceId, validation: Option<Rule>) {
+    fn change_validation(&mut self, source: SourceId, config: &PeerConfig) {
         let classes = self.core.sources.get(source).classes.map(|id| self.core.classes.get(id).clone());
+        let is_signed = classes[0].rules.is_some_and(|rules| rules.bgpsec.is_some());
+        let validation = Rule::new(config, self.core.authorizations.is_some(), is_signed);
         let changed = classes.map(|class| Class {
             ingress: Ingress { validation, ..class.ingress },
             states: validation.map(|_| States::default()),
@@ -275,10 +313,10 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
-    use holdfast_types::{HashKey, RouterId};
+    use holdfast_types::{Asn, HashKey, RouterId};
 
     use super::*;
-    use crate::{SpeakerConfig, next_hop::NextHopId};
+    use crate::{SpeakerConfig, next_hop::NextHopId, source::Source};
 
     #[test]
     fn where_classes_have_run_out_nothing_is_known_of_routes_and_none_is_lost() {
@@ -292,9 +330,11 @@ mod tests {
         let class = core.classes.acquire(&class).expect("room");
         let bytes = AttributesBuilder::new(Origin::Igp).build();
         let set = core.acquire(crate::sets::Owner::OURS, class, NextHopId::DISCARD, &bytes).expect("room");
+        let ours = core.sources.get(SourceId::LOCAL).clone();
+        let peer = core.sources.add(Source { classes: [class; 2], ..ours }).expect("room");
         core.classes.fill();
         let invalid = States { validity: Validity::Invalid, ..States::default() };
-        for source in [SourceId::LOCAL, SourceId(9)] {
+        for source in [SourceId::LOCAL, peer] {
             assert_eq!(core.validated(source, set, invalid), Some(set), "{source:?}");
         }
     }

@@ -1,9 +1,9 @@
 //! What can be known of a route's validity, and how it is found out: part of the class of its set.
 
 use holdfast_origin_validation::Procedure;
-use holdfast_policy::{PathValidity, Validity};
+use holdfast_policy::{PathSecurity, PathValidity, Validity};
 
-use crate::{PeerConfig, PeerKind};
+use crate::{BgpsecValidation, PeerConfig, PeerKind};
 
 /// What is known of a route.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -12,11 +12,13 @@ pub struct States {
     pub validity: Validity,
     /// By its path.
     pub path: PathValidity,
+    /// By the signatures of its path.
+    pub signatures: PathSecurity,
 }
 
 impl Default for States {
     fn default() -> Self {
-        Self { validity: Validity::NotFound, path: PathValidity::Unknown }
+        Self { validity: Validity::NotFound, path: PathValidity::Unknown, signatures: PathSecurity::Unsigned }
     }
 }
 
@@ -40,15 +42,53 @@ pub(crate) struct Rule {
     pub(crate) paths: Option<Procedure>,
     /// What the peer says counts where the RPKI says nothing (RFC 8097).
     pub(crate) conveyed: bool,
+    /// What is made of the signatures of its paths; `None`: they are not looked at.
+    pub(crate) signatures: Option<SignatureRule>,
+}
+
+/// What is made of the signatures of a peer's paths.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SignatureRule {
+    pub(crate) demand: Demand,
+    /// What replaces a valid route waits for its verdict.
+    pub(crate) holds: bool,
+}
+
+/// What a verdict means for a route.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Demand {
+    /// Nothing but what policies make of it.
+    Nothing,
+    /// A valid route is better, one that is not valid the last choice.
+    Prefers,
+    /// Only valid routes are used.
+    Requires,
+}
+
+impl SignatureRule {
+    /// `is_agreed`: the session has agreed on BGPsec with the peer as the sender.
+    fn new(config: &PeerConfig, is_agreed: bool) -> Option<Self> {
+        let external = config.kind != PeerKind::Ibgp;
+        let usual = if external { BgpsecValidation::Log } else { BgpsecValidation::Off };
+        let demand = match config.paths.bgpsec_validation.unwrap_or(usual) {
+            BgpsecValidation::Off => return None,
+            BgpsecValidation::Log if !is_agreed => return None,
+            BgpsecValidation::Log => Demand::Nothing,
+            BgpsecValidation::Prefer => Demand::Prefers,
+            BgpsecValidation::Require => Demand::Requires,
+        };
+        Some(Self { demand, holds: demand != Demand::Nothing })
+    }
 }
 
 impl Rule {
-    /// `None`: not at all. The RPKI can be asked if it `is_known`.
-    pub(crate) fn new(config: &PeerConfig, is_known: bool) -> Option<Self> {
+    /// `None`: not at all. The RPKI can be asked if it `is_known`; the peer sends BGPsec_PATH if that `is_agreed`.
+    pub(crate) fn new(config: &PeerConfig, is_known: bool, is_agreed: bool) -> Option<Self> {
         let asks = is_known && config.paths.origin_validation;
         let role = config.paths.role.filter(|_| asks && config.kind == PeerKind::Ebgp);
         let conveyed = config.paths.accept_validity && config.kind == PeerKind::Ibgp;
-        let rule = Self { origins: asks, paths: role.map(Procedure::of), conveyed };
+        let signatures = SignatureRule::new(config, is_agreed);
+        let rule = Self { origins: asks, paths: role.map(Procedure::of), conveyed, signatures };
         (rule != Self::default()).then_some(rule)
     }
 }

@@ -17,6 +17,11 @@ impl GroupNumber {
 
     pub(crate) const FIRST: Self = Self(1);
 
+    /// The number.
+    pub(crate) fn bits(self) -> usize {
+        self.0 as usize
+    }
+
     pub(crate) fn next(self) -> Self {
         if self == Self::NONE || (self.0 + 1) >> Self::BITS != 0 { Self::NONE } else { Self(self.0 + 1) }
     }

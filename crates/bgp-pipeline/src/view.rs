@@ -151,7 +151,7 @@ impl<P: IpPrefix> Table<P> {
             for (old, new) in choice.changes() {
                 // A walk has come by while it was not there: only now is what was told of it compared.
                 let route = recipients.route(core, prefix, new.source);
-                if let Some(told) = cursor.take_told(route) {
+                if let Some(told) = cursor.take_awaited(route) {
                     self.window.resume(core, marks, recipients, route, Some(told), new);
                     continue;
                 }
@@ -175,7 +175,8 @@ impl<P: IpPrefix> Table<P> {
     ) -> (Option<P>, usize) {
         let Encoding { core, marks, limits, others } = encoding;
         let Self { rib, window, .. } = self;
-        let page = rib.page_of_each(core, walk.after, limits.window, others[usize::from(P::WIDTH != 32)]);
+        let others = others[usize::from(P::WIDTH != 32)];
+        let page = rib.page_of_each(core, (walk.after, cursor.limit()), limits.window, others);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
         window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
@@ -183,28 +184,21 @@ impl<P: IpPrefix> Table<P> {
         // What may have been told of it is another path besides.
         let default = recipients.default_route.filter(|_| walk.after.is_none()).map(Path::absent);
         let of_default = |path| Change { prefix: P::from_bits(0, 0), old: path, new: path };
-        let mut first: Vec<_> = default.into_iter().map(of_default).collect();
-        if !first.is_empty() {
-            first.extend(page.paths.iter().filter(|change| change.prefix.length() == 0));
-        }
-        let others = page.by_prefix().filter(|(prefix, _)| first.is_empty() || prefix.length() != 0);
-        for (prefix, paths) in first.first().map(|change| (change.prefix, &*first)).into_iter().chain(others)
-        {
+        let first = page.behind(default.map(of_default));
+        for (prefix, paths) in page.by_prefix(&first) {
             choice.choose_now(core, Side::Current, paths);
             if walk.kind == WalkKind::Resume {
+                let mut met = cursor.meet(window, core, recipients, prefix);
                 for new in choice.whatever_was(paths) {
                     let route = recipients.route(core, prefix, new.source);
-                    let told = cursor.take_told(route);
+                    let told = cursor.take_told(&mut met, route);
                     window.resume(core, marks, recipients, route, told, new);
                 }
-                for (route, known) in cursor.take_rest(core, prefix) {
-                    window.withdraw_known(recipients, &known, route);
-                }
+                cursor.leave(window, core, recipients, (prefix, met));
                 continue;
             }
-            for new in choice.whatever_was(paths) {
-                cursor.take_told(recipients.route(core, prefix, new.source));
-            }
+            let sources = choice.whatever_was(paths).into_iter().map(|path| path.source);
+            cursor.forget_met(window, core, recipients, (prefix, sources));
             let side = match walk.kind {
                 WalkKind::Dump => {
                     choice.before.clear();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_config::schema::{AddPath, SessionRules};
+use holdfast_config::schema::{AddPath, Bgpsec, SessionRules};
 use holdfast_types::{Asn, BgpRole, Family, RouterId};
 
 /// The session parameters of one peer. Plain data: checked by whoever reads the configuration; values
@@ -44,6 +44,8 @@ pub struct PeerConfig {
     pub rules: SessionRules,
     /// Several paths of a prefix, in all families (RFC 7911), as in the file.
     pub add_path: AddPath,
+    /// Signed paths (RFC 8205), as in the file.
+    pub bgpsec: Bgpsec,
 }
 
 /// RFC 4271 section 6.2: a hold time of one or two seconds is refused.
@@ -68,6 +70,7 @@ impl PeerConfig {
             role: None,
             rules: SessionRules::default(),
             add_path: AddPath::default(),
+            bgpsec: Bgpsec::default(),
         }
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Agreed {
     identifiers: [bool; 2],
     /// The peer may send ORFs (RFC 5291), and we may.
     orf: [Vec<Family>; 2],
+    /// BGPsec is received, and sent, in each family of [`Family::ALL`].
+    bgpsec: [[bool; 2]; 2],
 }
 
 impl From<&Negotiated> for Agreed {
@@ -75,6 +77,8 @@ impl From<&Negotiated> for Agreed {
             identifiers: [&negotiated.identifiers_received, &negotiated.identifiers_sent]
                 .map(|families| !families.is_empty()),
             orf: [negotiated.orf_received.clone(), negotiated.orf_sent.clone()],
+            bgpsec: [&negotiated.bgpsec_received, &negotiated.bgpsec_sent]
+                .map(|families| Family::ALL.map(|family| families.contains(&family))),
         }
     }
 }
@@ -110,6 +114,8 @@ const IDENTIFIERS_SENT: u8 = 64;
 const OFFERED_RETENTION: u8 = 128;
 /// In the second octet.
 const OFFERED_ENHANCED_REFRESH: u8 = 1;
+/// There as well: BGPsec received, by family, and sent.
+const BGPSEC: [[u8; 2]; 2] = [[2, 4], [8, 16]];
 
 impl Frozen {
     /// It has been Established for so much longer: it was frozen a while ago.
@@ -127,7 +133,9 @@ impl Frozen {
 
     /// Its form in octets, for [`Self::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
-        let more = if self.offered_enhanced_refresh { OFFERED_ENHANCED_REFRESH } else { 0 };
+        let offered = if self.offered_enhanced_refresh { OFFERED_ENHANCED_REFRESH } else { 0 };
+        let bgpsec = BGPSEC.as_flattened().iter().zip(self.agreed.bgpsec.as_flattened());
+        let more = bgpsec.filter(|(_, is_on)| **is_on).fold(offered, |more, (flag, _)| more | flag);
         let mut out = vec![VERSION, self.flags(), more];
         out.extend(self.id.0.to_be_bytes());
         out.extend(self.next_dialled.0.to_be_bytes());
@@ -187,7 +195,8 @@ impl Frozen {
         let (families, extended_next_hop) = (from.families()?, from.families()?);
         let orf = if is_first { Default::default() } else { [from.families()?, from.families()?] };
         let peer_open: Box<[u8]> = from.0.into();
-        let is_sound = more & !OFFERED_ENHANCED_REFRESH == 0
+        let known = BGPSEC.as_flattened().iter().fold(OFFERED_ENHANCED_REFRESH, |known, flag| known | flag);
+        let is_sound = more & !known == 0
             && id.is_dialled() == has(OUTGOING)
             && next_dialled.is_dialled()
             && Open::parse(&peer_open).is_ok();
@@ -199,6 +208,7 @@ impl Frozen {
             extended_next_hop,
             identifiers: [has(IDENTIFIERS_RECEIVED), has(IDENTIFIERS_SENT)],
             orf,
+            bgpsec: BGPSEC.map(|direction| direction.map(|flag| more & flag != 0)),
         };
         is_sound.then_some(Self {
             id,

@@ -69,7 +69,9 @@ extern crate self as holdfast_bgp_session;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use holdfast_config::schema::{AddPath, GracefulRestart, Orf, SendPaths, SessionRules};
+pub use holdfast_config::schema::{
+    AddPath, Bgpsec, BgpsecFamily, GracefulRestart, Orf, SendPaths, SessionRules,
+};
 
 pub use config::{IdleHold, PeerAsn, PeerConfig};
 pub use facts::{Counters, History, Messages, Noted, State};

@@ -6,7 +6,7 @@ use holdfast_bgp_wire::{
     Capability, GracefulFamily, LongLivedFamily, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open, OrfCapability,
 };
 use holdfast_config::schema::GracefulRestart;
-use holdfast_types::{Afi, Asn, BgpRole, Family, RouterId};
+use holdfast_types::{Afi, Asn, BgpRole, Family, RouterId, Safi};
 
 use crate::PeerConfig;
 
@@ -37,6 +37,10 @@ pub struct Negotiated {
     pub identifiers_received: Vec<Family>,
     /// Families in which ours for the peer have them.
     pub identifiers_sent: Vec<Family>,
+    /// Families in which the peer sends BGPsec_PATH (RFC 8205 section 2.2).
+    pub bgpsec_received: Vec<Family>,
+    /// Families in which it takes BGPsec_PATH.
+    pub bgpsec_sent: Vec<Family>,
     /// The peer answers ROUTE-REFRESH (RFC 2918).
     pub route_refresh: bool,
     /// It says where an answer begins and ends, and is told so (RFC 7313).
@@ -102,6 +106,9 @@ mod orf {
     pub(super) const SEND: u8 = 2;
 }
 
+/// RFC 8205.
+const BGPSEC_VERSION: u8 = 0;
+
 /// Our side of the negotiation.
 pub(crate) struct Offer<'a> {
     config: &'a PeerConfig,
@@ -150,6 +157,15 @@ impl<'a> Offer<'a> {
             return Err(Notification::unsupported_capability(&multiprotocol(&config.families)));
         }
         let peer_has = |capability| open.capabilities.contains(&capability);
+        let bgpsec_received = self.common_bgpsec(&families, false, &open.capabilities);
+        let bgpsec_sent = self.common_bgpsec(&families, true, &open.capabilities);
+        if config.bgpsec.require_session {
+            let offered = self.bgpsec();
+            let wanted = offered.len();
+            if bgpsec_received.len() + bgpsec_sent.len() < wanted {
+                return Err(Notification::unsupported_capability(&offered));
+            }
+        }
         let hold_time = Duration::from_secs(config.proposed_hold_time().min(open.hold_time).into());
         let extended = self.extended_message() && peer_has(Capability::ExtendedMessage);
         let identified =
@@ -161,6 +177,8 @@ impl<'a> Offer<'a> {
         Ok(Negotiated {
             identifiers_received,
             identifiers_sent,
+            bgpsec_received,
+            bgpsec_sent,
             asn: open.asn,
             router_id: open.router_id,
             is_ibgp,
@@ -211,6 +229,7 @@ impl<'a> Offer<'a> {
             offered
                 .push(Capability::OutboundRouteFiltering(self.config.families.iter().map(entry).collect()));
         }
+        offered.extend(self.bgpsec());
         let next_hops = self.extended_next_hops();
         if !next_hops.is_empty() {
             offered.push(Capability::ExtendedNextHop(next_hops));
@@ -325,6 +344,46 @@ impl<'a> Offer<'a> {
             })
         };
         families.iter().filter(peer_offers).copied().collect()
+    }
+
+    /// Directions and families of BGPsec that we offer. Only as many as are multiprotocol families of the session.
+    fn bgpsec(&self) -> Vec<Capability> {
+        let bgpsec = &self.config.bgpsec;
+        let directions =
+            [(true, bgpsec.send), (false, bgpsec.receive)].into_iter().filter(|(_, is_on)| *is_on);
+        let families = || {
+            self.config.families.iter().filter(|family| family.safi == Safi::UNICAST && bgpsec.has(**family))
+        };
+        if self.plain {
+            return Vec::new();
+        }
+        let of = |(send, _): (bool, bool)| {
+            families().map(move |family| Capability::Bgpsec {
+                version: BGPSEC_VERSION,
+                send,
+                afi: family.afi,
+            })
+        };
+        directions.flat_map(of).collect()
+    }
+
+    /// The families in which we offer one direction and the peer the other (RFC 8205 section 2.2). Other versions and AFIs are
+    /// ignored. It needs four-octet AS numbers and the multiprotocol capability for the family.
+    fn common_bgpsec(&self, families: &[Family], send: bool, theirs: &[Capability]) -> Vec<Family> {
+        if !has_four_octet_as(theirs) {
+            return Vec::new();
+        }
+        let ours = self.bgpsec();
+        let has = |all: &[Capability], send, afi| {
+            all.contains(&Capability::Bgpsec { version: BGPSEC_VERSION, send, afi })
+        };
+        let is_common = |family: &&Family| {
+            has(&ours, send, family.afi)
+                && has(theirs, !send, family.afi)
+                && family.safi == Safi::UNICAST
+                && theirs.contains(&Capability::Multiprotocol(**family))
+        };
+        families.iter().filter(is_common).copied().collect()
     }
 
     fn extended_next_hops(&self) -> Vec<(Family, Afi)> {

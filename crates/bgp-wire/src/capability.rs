@@ -23,6 +23,15 @@ pub enum Capability {
     ExtendedMessage,
     /// For each family, a next-hop AFI that the sender accepts beside the usual one (RFC 8950).
     ExtendedNextHop(Vec<(Family, Afi)>),
+    /// The sender sends or receives BGPsec_PATH (RFC 8205 section 2.1); one for each direction and family.
+    Bgpsec {
+        /// Of BGPsec; 0 is RFC 8205's.
+        version: u8,
+        /// Whether it sends, or receives.
+        send: bool,
+        /// Of the family, which is always unicast.
+        afi: Afi,
+    },
     /// RFC 4724 section 3.
     GracefulRestart {
         /// The sender has restarted; its peer need not wait for its End-of-RIB.
@@ -73,6 +82,10 @@ impl fmt::Display for Capability {
             Self::ExtendedNextHop(families) => {
                 f.write_str("extended next hop")?;
                 families.iter().try_for_each(|(family, _)| write!(f, " {family}"))
+            }
+            Self::Bgpsec { version, send, afi } => {
+                let direction = if *send { "send" } else { "receive" };
+                write!(f, "BGPsec version {version} {direction} AFI {}", afi.0)
             }
             Self::GracefulRestart { time, families, .. } => {
                 write!(f, "graceful restart {time} s")?;
@@ -137,6 +150,7 @@ impl Capability {
             Self::OutboundRouteFiltering(_) => 3,
             Self::ExtendedNextHop(_) => 5,
             Self::ExtendedMessage => 6,
+            Self::Bgpsec { .. } => 7,
             Self::Role(_) => 9,
             Self::GracefulRestart { .. } => 64,
             Self::FourOctetAs(_) => 65,
@@ -161,6 +175,7 @@ impl Capability {
             3 => outbound_route_filtering(value),
             5 => extended_next_hop(value),
             6 if value.is_empty() => Some(Self::ExtendedMessage),
+            7 => bgpsec(value),
             9 => <[u8; 1]>::try_from(value).ok().map(|[role]| Self::Role(role)),
             64 => graceful_restart(value),
             69 => add_path(value),
@@ -212,6 +227,10 @@ impl Capability {
                     out.extend_from_slice(&entry.time.to_be_bytes()[1..]);
                 }
             }
+            Self::Bgpsec { version, send, afi } => {
+                out.push(version << 4 | u8::from(*send) << 3);
+                out.extend_from_slice(&afi.0.to_be_bytes());
+            }
             Self::Role(role) => out.push(*role),
             Self::AddPath(entries) => {
                 for (family, mode) in entries.iter().take(255 / 4) {
@@ -260,6 +279,13 @@ fn extended_next_hop(value: &[u8]) -> Option<Capability> {
     let known = entries.iter().filter(|entry| entry[2] == 0);
     let entry = |&[a, b, _, safi, c, d]: &[u8; 6]| (family([a, b], safi), Afi(u16::from_be_bytes([c, d])));
     Some(Capability::ExtendedNextHop(known.map(entry).collect()))
+}
+
+/// The three bits behind the direction are ignored (RFC 8205 section 2.1).
+fn bgpsec(value: &[u8]) -> Option<Capability> {
+    let [head, high, low] = *value else { return None };
+    let afi = Afi(u16::from_be_bytes([high, low]));
+    Some(Capability::Bgpsec { version: head >> 4, send: head & 8 != 0, afi })
 }
 
 fn graceful_restart(value: &[u8]) -> Option<Capability> {
@@ -360,6 +386,9 @@ mod tests {
             (Capability::RouteRefresh, &[2, 0]),
             (Capability::ExtendedNextHop(vec![(v4, Afi::IPV6)]), &[5, 6, 0, 1, 0, 1, 0, 2]),
             (Capability::ExtendedMessage, &[6, 0]),
+            (Capability::Bgpsec { version: 0, send: true, afi: Afi::IPV6 }, &[7, 3, 8, 0, 2]),
+            (Capability::Bgpsec { version: 0, send: false, afi: Afi::IPV4 }, &[7, 3, 0, 0, 1]),
+            (Capability::Bgpsec { version: 15, send: true, afi: Afi(9) }, &[7, 3, 0xf8, 0, 9]),
             (Capability::Role(3), &[9, 1, 3]),
             (graceful, &[64, 6, 0xc0, 120, 0, 2, 1, 0x80]),
             (Capability::FourOctetAs(Asn(65536)), &[65, 4, 0, 1, 0, 0]),
@@ -397,9 +426,17 @@ mod tests {
     }
 
     #[test]
+    fn reserved_bits_of_bgpsec_are_ignored() {
+        let read = Capability::parse(7, &[0x0f, 0, 1]);
+        assert_eq!(read, Ok(Capability::Bgpsec { version: 0, send: true, afi: Afi::IPV4 }));
+    }
+
+    #[test]
     fn a_broken_optional_capability_is_as_if_unknown() {
-        let bodies: [(u8, &[u8]); 10] = [
+        let bodies: [(u8, &[u8]); 12] = [
             (2, &[1]),
+            (7, &[8, 0]),
+            (7, &[8, 0, 1, 0]),
             (3, &[0, 1, 0, 1]),
             (3, &[0, 1, 0, 1, 2, 64, 3, 65]),
             (5, &[0, 1, 0, 1, 0]),

@@ -110,6 +110,8 @@ pub struct Edit<'a> {
     pub reflection: Change<(RouterId, u32)>,
     /// ONLY_TO_CUSTOMER with this number, if there is none yet (RFC 9234 section 5).
     pub only_to_customer: Option<Asn>,
+    /// BGPsec_PATH stays; else AS_PATH alone goes on.
+    pub secure_path: bool,
 }
 
 impl Default for Edit<'_> {
@@ -130,6 +132,7 @@ impl Default for Edit<'_> {
             four_octet_as: true,
             reflection: Change::Keep,
             only_to_customer: None,
+            secure_path: false,
         }
     }
 }
@@ -219,6 +222,8 @@ impl<'a> Rewrite<'a, '_> {
             let at = self.out.len();
             self.out.extend_from_slice(attribute.wire);
             self.out[at] |= flag::PARTIAL;
+        } else if attribute.code == code::BGPSEC_PATH && self.edit.secure_path {
+            self.out.extend_from_slice(attribute.wire);
         }
     }
 

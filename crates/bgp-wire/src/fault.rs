@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use holdfast_bgpsec_wire::Refused;
+
 use crate::{
     attribute::{code, name},
     notification::UpdateSubcode,
@@ -49,6 +51,75 @@ pub enum FaultReason {
     FourOctetNeighbor,
     /// Not optional, yet unknown.
     UnrecognizedWellKnown,
+    /// The session has not agreed on it for the family.
+    NotNegotiated,
+    /// BGPsec_PATH is not taken.
+    Bgpsec(PathFault),
+}
+
+/// Why a BGPsec_PATH is not taken, before any signature is looked at (RFC 8205 section 5.2).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum PathFault {
+    /// It cannot be read.
+    Malformed,
+    /// It has AS number 0.
+    AsZero,
+    /// Its newest segment is of another AS than the peer.
+    NotThePeer,
+    /// There is an AS_PATH beside it.
+    AsPath,
+    /// It has a segment of a confederation, and the peer is in none of ours.
+    ConfedSegment,
+    /// The peer is in our confederation, and its segment does not say so.
+    NoConfedSegment,
+    /// The peer leaves itself out of the path, which it may not.
+    PcountZero,
+    /// Our AS is in it.
+    Loop,
+    /// A route outside MP_REACH_NLRI.
+    OutsideMpReach,
+    /// Not exactly one route.
+    Routes,
+    /// More segments than are looked at.
+    TooManyHops,
+    /// It stands for a longer AS_PATH than is taken.
+    TooLong,
+}
+
+impl From<Refused> for PathFault {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotThePeer { .. } => Self::NotThePeer,
+            Refused::AsPath => Self::AsPath,
+            Refused::ConfedSegment => Self::ConfedSegment,
+            Refused::NoConfedSegment => Self::NoConfedSegment,
+            Refused::PcountZero => Self::PcountZero,
+            Refused::Loop(_) => Self::Loop,
+            Refused::OutsideMpReach => Self::OutsideMpReach,
+            Refused::Routes(_) => Self::Routes,
+            Refused::TooManyHops { .. } => Self::TooManyHops,
+            Refused::TooLong { .. } => Self::TooLong,
+        }
+    }
+}
+
+impl fmt::Display for PathFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "malformed",
+            Self::AsZero => "AS number 0",
+            Self::NotThePeer => "the newest segment is not of the neighbor's AS",
+            Self::AsPath => "there is an AS_PATH as well",
+            Self::ConfedSegment => "confederation segment from outside the confederation",
+            Self::NoConfedSegment => "the newest segment has no Confed_Segment flag",
+            Self::PcountZero => "pCount 0 from a neighbor that is not configured to send it",
+            Self::Loop => "contains our AS",
+            Self::OutsideMpReach => "a route outside MP_REACH_NLRI",
+            Self::Routes => "not exactly one route",
+            Self::TooManyHops => "more segments than are allowed",
+            Self::TooLong => "a higher sum of pCounts than is allowed",
+        })
+    }
 }
 
 impl Fault {
@@ -66,9 +137,10 @@ impl Fault {
             | FaultReason::NoConfedSequence
             | FaultReason::AsSet => UpdateSubcode::MalformedAsPath,
             FaultReason::UnusableNextHop => UpdateSubcode::InvalidNextHopAttribute,
-            FaultReason::ExternalNeighbor | FaultReason::FourOctetNeighbor => {
-                UpdateSubcode::OptionalAttributeError
-            }
+            FaultReason::ExternalNeighbor
+            | FaultReason::FourOctetNeighbor
+            | FaultReason::NotNegotiated
+            | FaultReason::Bgpsec(_) => UpdateSubcode::OptionalAttributeError,
             FaultReason::UnrecognizedWellKnown => UpdateSubcode::UnrecognizedWellKnownAttribute,
         }
     }
@@ -92,6 +164,10 @@ impl Fault {
             FaultReason::ExternalNeighbor => external_reference(self.attribute),
             FaultReason::FourOctetNeighbor => "RFC 6793 section 6",
             FaultReason::UnrecognizedWellKnown => "RFC 4271 section 6.3",
+            FaultReason::NotNegotiated => "RFC 8205 section 2.2",
+            FaultReason::Bgpsec(PathFault::AsZero) => "RFC 7607 section 2",
+            FaultReason::Bgpsec(PathFault::OutsideMpReach | PathFault::Routes) => "RFC 8205 section 4.1",
+            FaultReason::Bgpsec(_) => "RFC 8205 section 5.2",
         }
     }
 }
@@ -127,6 +203,8 @@ fn external_reference(attribute: u8) -> &'static str {
 impl fmt::Display for FaultReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Bgpsec(fault) => return fault.fmt(f),
+            Self::NotNegotiated => "not negotiated",
             Self::Flags => "wrong Optional or Transitive flag",
             Self::Length => "wrong length",
             Self::Truncated => "runs past the end of the attributes",

@@ -40,7 +40,7 @@ pub use as_path::AsPath;
 pub use attributes::{Attributes, Origin};
 pub use capability::{Capability, GracefulFamily, LongLivedFamily, OrfCapability};
 pub use encode::UpdateEncoder;
-pub use fault::{Fault, FaultReason};
+pub use fault::{Fault, FaultReason, PathFault};
 pub use message::{HEADER_LEN, KEEPALIVE, MAX_EXTENDED_LEN, MAX_LEN, Message, MessageType, next_message};
 pub use mp::{MpReach, MpUnreach, NextHop};
 pub use notification::{CeaseSubcode, FsmState, Notification};

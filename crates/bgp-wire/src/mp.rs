@@ -12,7 +12,7 @@ use crate::{
     attribute::{code, flag, push},
     nlri,
     notification::UpdateSubcode,
-    update::Rules,
+    update::{FamilySet, Rules},
 };
 
 /// A next hop as carried.
@@ -156,6 +156,18 @@ impl<'a> MpReach<'a> {
         }
         let next_hop = known(family).then(|| NextHop::parse(next_hop)).flatten();
         Ok(Self { family, next_hop: next_hop.filter(|next_hop| next_hop.is_usable()), nlri })
+    }
+
+    /// How many routes there are, in the families of [`Family::ALL`]; 0 in others.
+    pub(crate) fn routes(&self, identifiers: FamilySet) -> usize {
+        let count = match (self.family, identifiers.of(self.family)) {
+            (Family::IPV4_UNICAST, false) => nlri::count::<Ipv4Prefix>,
+            (Family::IPV4_UNICAST, true) => nlri::count_identified::<Ipv4Prefix>,
+            (Family::IPV6_UNICAST, false) => nlri::count::<Ipv6Prefix>,
+            (Family::IPV6_UNICAST, true) => nlri::count_identified::<Ipv6Prefix>,
+            _ => return 0,
+        };
+        count(self.nlri).unwrap_or(0)
     }
 }
 

@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+use holdfast_bgpsec_wire::Ingress;
 use holdfast_types::{Afi, Family, Ipv4Prefix, Safi};
 
 use crate::{
@@ -74,40 +75,52 @@ pub struct Rules {
     /// IPv4 prefixes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
     /// Where prefixes have path identifiers (RFC 7911).
-    pub identifiers: Identifiers,
+    pub identifiers: FamilySet,
+    /// Whether the peer may send BGPsec_PATH (RFC 8205).
+    pub bgpsec: Option<Secured>,
+}
+
+/// BGPsec_PATH on a session (RFC 8205 section 5.2).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Secured {
+    /// In these families the peer sends it, as both OPENs say.
+    pub families: FamilySet,
+    /// What is looked at before any signature. A path that it lets pass stands for an AS_PATH of one message.
+    pub ingress: Ingress,
 }
 
 impl Rules {
     /// Those of a session with four-octet AS numbers and nothing else.
     pub const fn new(kind: PeerKind, as_sets: AsSets) -> Self {
-        let identifiers = Identifiers::NONE;
-        Self { kind, four_octet_as: true, as_sets, extended_next_hop: false, identifiers }
+        let identifiers = FamilySet::NONE;
+        Self { kind, four_octet_as: true, as_sets, extended_next_hop: false, identifiers, bgpsec: None }
     }
 }
 
-/// In which families each prefix is behind a path identifier, in one direction of a session (RFC 7911 section 3).
+/// Families in which something was agreed on, in one direction of a session: that prefixes are behind path identifiers
+/// (RFC 7911 section 3), or BGPsec (RFC 8205 section 2.2).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Identifiers([bool; Family::ALL.len()]);
+pub struct FamilySet([bool; Family::ALL.len()]);
 
-impl Identifiers {
-    /// In none.
+impl FamilySet {
+    /// None.
     pub const NONE: Self = Self([false; Family::ALL.len()]);
 
-    /// Whether prefixes of the family have one.
+    /// Whether the family is one of them.
     #[inline]
     pub fn of(self, family: Family) -> bool {
         self != Self::NONE && Family::ALL.iter().zip(self.0).any(|(known, has)| *known == family && has)
     }
 }
 
-impl FromIterator<Family> for Identifiers {
+impl FromIterator<Family> for FamilySet {
     fn from_iter<T: IntoIterator<Item = Family>>(families: T) -> Self {
-        let mut identifiers = Self::NONE;
+        let mut set = Self::NONE;
         for family in families {
-            let known = Family::ALL.iter().zip(&mut identifiers.0).filter(|(known, _)| **known == family);
+            let known = Family::ALL.iter().zip(&mut set.0).filter(|(known, _)| **known == family);
             known.for_each(|(_, has)| *has = true);
         }
-        identifiers
+        set
     }
 }
 
@@ -205,6 +218,16 @@ impl<'a> Cut<'a> {
         let reach = self.reach.map(|value| MpReach::parse(value, rules)).transpose()?;
         Ok(Mp { reach, unreach: self.unreach.map(|value| MpUnreach::parse(value, rules)).transpose()? })
     }
+
+    /// Whether the NLRI field has the routes of MP_REACH_NLRI once more, and the peer may do that beside BGPsec_PATH: it
+    /// counts as empty then.
+    #[cold]
+    pub fn repeats(self, nlri: &[u8], rules: &Rules) -> bool {
+        let may = rules.bgpsec.is_some_and(|secured| secured.ingress.repeated_prefix);
+        let reach = self.reach.filter(|_| may && !nlri.is_empty());
+        let reach = reach.and_then(|value| MpReach::parse(value, rules).ok());
+        reach.is_some_and(|reach| reach.family == Family::IPV4_UNICAST && reach.nlri == nlri)
+    }
 }
 
 /// Copies all attributes but MP_REACH_NLRI and MP_UNREACH_NLRI into `rest` (emptied first): one pass over
@@ -214,7 +237,8 @@ impl<'a> Cut<'a> {
 /// Bytes equal to canonical bytes of the same [`Rules`] need no [`check`], with two limits. The rules have
 /// `four_octet_as`: two-octet bytes may by chance equal canonical bytes that mean something else. And
 /// a set that was checked without NLRI may lack the NEXT_HOP that an UPDATE with NLRI must have: look at
-/// [`crate::Attributes::next_hop`], or keep `has_nlri` beside the set.
+/// [`crate::Attributes::next_hop`], or keep `has_nlri` beside the set. Nor does that hold of BGPsec_PATH where
+/// [`Rules::bgpsec`] is set: canonical bytes have two paths, of which a peer sends one.
 pub fn cut<'a>(attributes: &'a [u8], rest: &mut Vec<u8>) -> Option<Cut<'a>> {
     rest.clear();
     let mut cut = Cut::default();
@@ -266,7 +290,8 @@ pub struct Checked {
     /// kind (Partial kept for optional transitive ones) and the shortest length; without MP_REACH_NLRI,
     /// MP_UNREACH_NLRI and what was discarded, and without NEXT_HOP where no NLRI needs it (RFC 4760
     /// section 3); AS_PATH and AGGREGATOR with four-octet numbers, AS4_PATH and AS4_AGGREGATOR worked
-    /// into them (RFC 6793 section 4.2.3). Else empty.
+    /// into them (RFC 6793 section 4.2.3). Beside BGPsec_PATH stands the AS_PATH that it stands for (RFC 8205 section 4.4).
+    /// Else empty.
     pub canonical: Vec<u8>,
     /// What is to be done.
     pub verdict: Verdict,

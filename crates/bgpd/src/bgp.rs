@@ -55,6 +55,8 @@ pub(crate) struct Bgp {
     pub(crate) work: Notify,
     /// There are more peers to write to than one turn is for.
     pub(crate) ready: Notify,
+    /// There are signed paths to be verified.
+    pub(crate) signatures: Notify,
     /// There are changes or next hops for the rib.
     pub(crate) rib: Notify,
     /// The pipeline's interest in next hops has changed.
@@ -69,6 +71,8 @@ pub(crate) struct Bgp {
     pub(crate) collect: Notify,
     /// What a session of the process before has received is in the tables again.
     pub(crate) replayed: Notify,
+    /// Something was done while every next hop has its answer: the pipeline may have settled.
+    pub(crate) answered: Notify,
     /// What other protocols have brought.
     pub(crate) redistribution: RefCell<Redistribution>,
     /// A telling of that is complete.
@@ -89,6 +93,7 @@ impl Bgp {
             timer: Notify::new(),
             work: Notify::new(),
             ready: Notify::new(),
+            signatures: Notify::new(),
             rib: Notify::new(),
             next_hops: Notify::new(),
             closed: Notify::new(),
@@ -96,6 +101,7 @@ impl Bgp {
             collect: Notify::new(),
             freed: Notify::new(),
             replayed: Notify::new(),
+            answered: Notify::new(),
             redistribution: RefCell::new(Redistribution::new()),
             redistributed: Notify::new(),
         })
@@ -195,6 +201,12 @@ impl Bgp {
         }
         if speaker.sessions.next_deadline() != deadline {
             self.timer.notify_one();
+        }
+        if !speaker.pipeline.awaits_next_hops() {
+            self.answered.notify_one();
+        }
+        if speaker.pipeline.has_signatures_to_verify(now) {
+            self.signatures.notify_one();
         }
         if speaker.pipeline.rib_pending() {
             self.rib.notify_one();

@@ -310,6 +310,7 @@ impl Neighbor {
             role: self.source.paths.role,
             rules: self.source.session.clone(),
             add_path: self.source.add_path.clone(),
+            bgpsec: self.source.bgpsec.clone(),
             ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
         }
     }

@@ -312,8 +312,11 @@ impl Connection {
                     IoSliceMut::new(&mut second[..second_len]),
                 ];
                 let read = self.stream.try_read_vectored(slices);
+                if read.as_ref().is_ok_and(|count| *count < first_len + second_len) {
+                    self.stream.drained();
+                }
+                log.received(held.id, read.as_ref().copied().unwrap_or(0));
                 if let Ok(count) = &read {
-                    log.received(held.id, *count);
                     held.log.pacing.borrow_mut().received(held.id, *count as u64);
                 }
                 read
@@ -324,6 +327,9 @@ impl Connection {
                 buffer.extend_from_slice(&self.partial);
                 buffer.resize(start + READ, 0);
                 let read = self.stream.try_read(&mut buffer[start..]);
+                if read.as_ref().is_ok_and(|count| *count < READ) {
+                    self.stream.drained();
+                }
                 buffer.truncate(start + read.as_ref().copied().unwrap_or(0));
                 read
             }

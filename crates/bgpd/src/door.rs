@@ -278,7 +278,8 @@ async fn connect(bgp: &Bgp, peer: &str) -> Result<AcceptedConnection, String> {
     bgp.depths.see_dials(bgp.dialled());
     let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
     let (said, descriptors) = loop {
-        let error = match ask(bgp, peer).await {
+        // Thousands wait for their turn, and have no room for this meanwhile.
+        let error = match Box::pin(ask(bgp, peer)).await {
             Ok(answer) => break answer,
             Err(error) => error,
         };

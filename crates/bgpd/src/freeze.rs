@@ -1,13 +1,12 @@
 //! Keeping the replication log short: snapshots of the sessions' routes, and announcements written as one.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use holdfast_bgp_pipeline::{FreezePlace, JournalEntry, PeerIndex};
+use holdfast_bgp_pipeline::{JournalEntry, PeerIndex};
 use holdfast_nsr::{EntryId, SessionId, Walk};
 use holdfast_types::Family;
 use tracing::{debug, warn};
@@ -16,13 +15,15 @@ use crate::{
     bgp::Bgp,
     nonstop::ReplicationLog,
     protection::Protection,
-    sessions::slot::Slot,
+    sessions::{Sessions, slot::Slot},
     speaker::Speaker,
     takeover::{history, told},
 };
 
 /// Paths that a slice of a snapshot looks at, 0.1 us each.
 const SLICE: usize = 4096;
+/// Octets of the announcement of a route, where there are two of a set in a message: a guess.
+const ANNOUNCEMENT: u64 = 16;
 /// Sessions whose records are written before others have their turn.
 const RECORDS: usize = 64;
 /// How often what is known of sessions is written again, and short histories of idle sessions are dropped.
@@ -46,13 +47,13 @@ pub(crate) async fn run(bgp: Rc<Bgp>, log: Rc<ReplicationLog>) {
             () = bgp.collect.notified() => {}
             () = tokio::time::sleep(REFRESH) => {
                 refresh(&bgp, &log).await;
-                if log.rests_unfolded() {
+                if log.rests_unfolded(announced_once(&bgp.speaker.borrow())) {
                     fold(&bgp, &log).await;
                 }
                 log.log.borrow_mut().cool();
             }
         }
-        if log.wants_folding() {
+        if log.wants_folding(announced_once(&bgp.speaker.borrow())) {
             fold(&bgp, &log).await;
         } else if log.wants_collecting() {
             let _turn = log.histories.lock().await;
@@ -90,32 +91,31 @@ fn refresh_session(speaker: &mut Speaker, log: &Rc<ReplicationLog>, index: PeerI
 
 /// One walk over the tables for all sessions of which a snapshot is worth its octets, if there are any.
 async fn snapshots(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
-    let begun = RefCell::new(begin(bgp, log));
-    if begun.borrow().is_empty() {
+    let mut begun = begin(bgp, log);
+    if begun.is_empty() {
         return;
     }
-    let mut place = FreezePlace::default();
+    let mut walk = bgp.with(|speaker, _| speaker.pipeline.freeze(begun.keys().copied()));
     loop {
-        let next = {
-            let speaker = bgp.speaker.borrow();
+        let goes_on = bgp.with(|speaker, _| {
+            let Speaker { pipeline, sessions, .. } = speaker;
             let mut sink = |index: PeerIndex, octets: &[u8]| {
-                let mut begun = begun.borrow_mut();
-                let Some(id) = begun.get(&index).map(|frozen| frozen.id) else { return };
-                if !is_held(&speaker, index, id) || !record(log, id, octets) {
+                let Some(id) = begun.get(&index).map(|frozen| frozen.id) else { return false };
+                let is_written = is_held(sessions, index, id) && record(log, id, octets);
+                if !is_written {
                     begun.remove(&index);
                 }
+                is_written
             };
-            let is_begun = |index| begun.borrow().contains_key(&index);
-            speaker.pipeline.freeze_routes(place, SLICE, is_begun, &mut sink)
-        };
+            pipeline.freeze_routes(&mut walk, SLICE, &mut sink)
+        });
         tokio::task::yield_now().await;
-        match next {
-            Some(next) if !begun.borrow().is_empty() => place = next,
-            _ => break,
+        if !goes_on {
+            break;
         }
     }
     let mut octets = 0;
-    for (index, frozen) in begun.into_inner() {
+    for (index, frozen) in begun {
         octets += bgp.with(|speaker, now| commit(speaker, log, index, &frozen, now));
     }
     log.log.borrow_mut().hold_back(0);
@@ -151,7 +151,7 @@ fn commit(
     &Frozen { id, covered }: &Frozen,
     now: Instant,
 ) -> u64 {
-    if !is_held(speaker, index, id) {
+    if !is_held(&speaker.sessions, index, id) {
         return 0;
     }
     speaker.update_record(index, now);
@@ -160,16 +160,14 @@ fn commit(
     let Some(held) = connection.and_then(|connection| connection.held.as_mut()) else { return 0 };
     held.snapshot_at = Some(now);
     let mut all = log.log.borrow_mut();
-    let before = all.session_usage(id);
     all.commit_snapshot(id, covered);
-    let after = all.session_usage(id);
-    let taken = before.incoming - after.incoming;
-    log.pacing.borrow_mut().committed(id, taken, before.snapshot, after.snapshot);
-    after.snapshot
+    let octets = all.session_usage(id).snapshot;
+    log.pacing.borrow_mut().committed(id, octets);
+    octets
 }
 
-fn is_held(speaker: &Speaker, index: PeerIndex, id: SessionId) -> bool {
-    let connection = speaker.sessions.session_connection(index).map(|(_, connection)| connection);
+fn is_held(sessions: &Sessions, index: PeerIndex, id: SessionId) -> bool {
+    let connection = sessions.session_connection(index).map(|(_, connection)| connection);
     connection.and_then(|connection| connection.held.as_ref()).is_some_and(|held| held.id == id)
 }
 
@@ -177,7 +175,7 @@ fn begin(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) -> BTreeMap<PeerIndex, Frozen>
     let speaker = bgp.speaker.borrow();
     let walk = {
         let all = log.log.borrow();
-        let holdings = Protection::holdings(&speaker.sessions, &all);
+        let holdings = Protection::holdings(&speaker.sessions, &speaker.pipeline, &all);
         log.pacing.borrow_mut().begin(&holdings, all.snapshot_room())
     };
     let Some(Walk { sessions, octets }) = walk else { return BTreeMap::new() };
@@ -221,7 +219,7 @@ async fn fold(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
     };
     let mut octets = 0;
     for place in places {
-        let before = length(log, place);
+        let before = length(log, place).await;
         let Some(told) = told(log, place).await else { continue };
         let (mut rewrite, mut entries) = (told.rewrite(), Vec::new());
         while rewrite.work(&mut entries).is_some() {
@@ -248,6 +246,12 @@ async fn fold(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
     log.set_folded(octets as u64);
 }
 
+/// Octets of the announcements of all routes to all streams, each once: writing such a history as one frees nothing.
+fn announced_once(speaker: &Speaker) -> u64 {
+    let routes: usize = Family::ALL.iter().map(|family| speaker.pipeline.table_size(*family).0).sum();
+    (routes * heads(speaker).len()) as u64 * ANNOUNCEMENT
+}
+
 /// The entries that streams go on from, sessions apart.
 fn heads(speaker: &Speaker) -> Vec<EntryId> {
     let entries = speaker.pipeline.journal_heads().filter(|head| *head != JournalEntry::LOST);
@@ -255,8 +259,8 @@ fn heads(speaker: &Speaker) -> Vec<EntryId> {
 }
 
 /// Octets of a history.
-fn length(log: &Rc<ReplicationLog>, place: EntryId) -> usize {
-    let entries = history(log, place);
+async fn length(log: &Rc<ReplicationLog>, place: EntryId) -> usize {
+    let entries = history(log, place).await;
     let log = log.log.borrow();
     entries.iter().map(|entry| log.entry(*entry).1.len() + 16).sum()
 }

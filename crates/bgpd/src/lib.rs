@@ -35,6 +35,7 @@ mod seed;
 mod service;
 mod sessions;
 mod show;
+mod signatures;
 mod speaker;
 mod stream;
 mod takeover;

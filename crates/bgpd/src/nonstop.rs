@@ -151,15 +151,17 @@ impl ReplicationLog {
         !self.said_full.replace(true)
     }
 
-    /// Whether the announcements are worth to be written as one.
-    pub(crate) fn wants_folding(&self) -> bool {
-        self.history.get() > LONG_HISTORY.max(self.folded.get())
+    /// Whether the announcements are worth to be written as one. `first` octets are what all routes take that were announced
+    /// once.
+    pub(crate) fn wants_folding(&self, first: u64) -> bool {
+        self.history.get() > LONG_HISTORY.max(self.folded.get()).max(first)
     }
 
     /// The same, and nothing was announced since the last time that this was asked: a quarter is worth it then.
-    pub(crate) fn rests_unfolded(&self) -> bool {
-        let history = self.history.get();
-        self.looked.replace(history) == history && history > RESTING_HISTORY.max(self.folded.get() / 4)
+    pub(crate) fn rests_unfolded(&self, first: u64) -> bool {
+        let (history, folded) = (self.history.get(), self.folded.get());
+        let least = if folded == 0 { first / 2 } else { folded / 4 };
+        self.looked.replace(history) == history && history > RESTING_HISTORY.max(least)
     }
 
     pub(crate) fn set_folded(&self, octets: u64) {
@@ -297,4 +299,40 @@ pub(crate) fn family(number: u32) -> Family {
 
 pub(crate) fn unix_milliseconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log() -> Rc<ReplicationLog> {
+        let memory = SharedMemory::create("test", 4 << 20).expect("memory");
+        ReplicationLog::new(Log::create(Shared(memory), FORMATS, [1; 16]).expect("large enough"))
+    }
+
+    #[test]
+    fn a_history_is_folded_when_more_was_announced_than_every_route_once() {
+        let log = log();
+        log.history.set(LONG_HISTORY + 1);
+        assert!(log.wants_folding(0) && !log.wants_folding(2 * LONG_HISTORY));
+        log.history.set(2 * LONG_HISTORY + 1);
+        assert!(log.wants_folding(2 * LONG_HISTORY));
+        log.set_folded(3 * LONG_HISTORY);
+        log.history.set(2 * LONG_HISTORY + 1);
+        assert!(!log.wants_folding(0), "as much as what it was folded to");
+    }
+
+    #[test]
+    fn a_resting_history_is_folded_when_half_of_it_may_be_superfluous() {
+        let log = log();
+        log.history.set(RESTING_HISTORY + 1);
+        assert!(!log.rests_unfolded(0), "it has grown since the last look");
+        assert!(log.rests_unfolded(0) && !log.rests_unfolded(4 * RESTING_HISTORY));
+        log.set_folded(8 * RESTING_HISTORY);
+        log.history.set(RESTING_HISTORY + 1);
+        assert!(
+            !log.rests_unfolded(0) && !log.rests_unfolded(0),
+            "less than a quarter of what it was folded to"
+        );
+    }
 }

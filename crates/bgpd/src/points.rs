@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use holdfast_bgp_pipeline::Pipeline;
 use holdfast_bgp_wire::{
     nlri,
-    update::{self, AsSets, Identifiers, PeerKind, Rules},
+    update::{self, AsSets, FamilySet, PeerKind, Rules},
 };
 use holdfast_process::profile::{BGP_IN, BGP_QUEUED, BGP_SENT, Point, Profile};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -39,7 +39,7 @@ impl Points {
     }
 
     /// Among what was read is this UPDATE.
-    pub(crate) fn update(&self, body: &[u8], identifiers: impl FnOnce() -> Identifiers) {
+    pub(crate) fn update(&self, body: &[u8], identifiers: impl FnOnce() -> FamilySet) {
         self.entering.passed(self.read, || routes_of(body, identifiers()));
     }
 
@@ -55,7 +55,7 @@ impl Points {
 }
 
 /// The routes of an UPDATE and whether they come or go; none of one that cannot be read.
-fn routes_of(body: &[u8], identifiers: Identifiers) -> Vec<(Prefix, bool)> {
+fn routes_of(body: &[u8], identifiers: FamilySet) -> Vec<(Prefix, bool)> {
     let sections = match identifiers.of(Family::IPV4_UNICAST) {
         true => update::sections_identified(body),
         false => update::sections(body),
@@ -82,7 +82,7 @@ fn routes_of(body: &[u8], identifiers: Identifiers) -> Vec<(Prefix, bool)> {
     routes
 }
 
-fn prefixes<P: IpPrefix>(octets: &[u8], identifiers: Identifiers) -> Vec<Prefix> {
+fn prefixes<P: IpPrefix>(octets: &[u8], identifiers: FamilySet) -> Vec<Prefix> {
     match identifiers.of(P::UNICAST) {
         true => nlri::identified::<P>(octets).map_while(Result::ok).map(|path| path.prefix.into()).collect(),
         false => nlri::prefixes::<P>(octets).map_while(Result::ok).map(Into::into).collect(),
@@ -116,7 +116,7 @@ mod tests {
             route("11.1.0.0/16", true),
             route("2001::/16", true),
         ];
-        assert_eq!(routes_of(&body, Identifiers::NONE), expected);
-        assert_eq!(routes_of(&body[..9], Identifiers::NONE), []);
+        assert_eq!(routes_of(&body, FamilySet::NONE), expected);
+        assert_eq!(routes_of(&body[..9], FamilySet::NONE), []);
     }
 }

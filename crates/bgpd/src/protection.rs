@@ -2,6 +2,7 @@
 
 use std::{rc::Rc, time::Instant};
 
+use holdfast_bgp_pipeline::Pipeline;
 use holdfast_nsr::{Holding, Log, Relief, SessionUsage, Standing};
 
 use crate::{
@@ -107,7 +108,7 @@ impl Protection {
     }
 
     /// What the sessions in the log hold of it.
-    pub(crate) fn holdings(sessions: &Sessions, log: &Log<Shared>) -> Vec<Holding> {
+    pub(crate) fn holdings(sessions: &Sessions, pipeline: &Pipeline, log: &Log<Shared>) -> Vec<Holding> {
         let holding = |(index, slot)| {
             let slot: &Slot = slot;
             let held = sessions.session_connection(index)?.1.held.as_ref()?;
@@ -119,15 +120,16 @@ impl Protection {
                 () if held.refreshing || is_refreshed => Standing::Busy,
                 () => Standing::Ready,
             };
-            Some(Holding { id: held.id, incoming, snapshot, held: blocks, standing })
+            let expected = pipeline.frozen_octets(index);
+            Some(Holding { id: held.id, incoming, snapshot, expected, held: blocks, standing })
         };
         sessions.slots().filter_map(holding).collect()
     }
 
     /// What helps a read that has found no room in the log.
-    pub(crate) fn relieve(&self, sessions: &Sessions) -> Relief {
+    pub(crate) fn relieve(&self, sessions: &Sessions, pipeline: &Pipeline) -> Relief {
         let Some(log) = &self.log else { return Relief::GiveUp(None) };
         let (mut pacing, log) = (log.pacing.borrow_mut(), log.log.borrow());
-        pacing.relieve(&Self::holdings(sessions, &log), log.snapshot_room())
+        pacing.relieve(&Self::holdings(sessions, pipeline, &log), log.snapshot_room())
     }
 }

@@ -12,7 +12,7 @@ use holdfast_bgp_pipeline::{
     DropReason, Dropped, Drops, MOST_ORF_ENTRIES, OrfOutcome, Pipeline, SessionFacts, TooManySessions,
     Violation,
 };
-use holdfast_bgp_session::{Crossing, Level, SessionEvent};
+use holdfast_bgp_session::{Crossing, Level, Negotiated, SessionEvent};
 use holdfast_process::profile::Profile;
 use holdfast_types::Family;
 use tracing::{debug, error, info, warn};
@@ -22,7 +22,10 @@ use crate::{
     config::Neighbor,
     nonstop::Unprotected,
     points::Points,
-    sessions::{facts::has_next_hop, slot::Slot},
+    sessions::{
+        facts::{has_next_hop, lacks_bgpsec},
+        slot::Slot,
+    },
     watch::Watchers,
 };
 
@@ -170,6 +173,26 @@ impl Reporter {
                 "reads too slowly for what it missed to be remembered: resetting"
             );
         }
+    }
+
+    /// A session has come up; it is said if it lacks BGPsec that is configured (RFC 8205 section 2.2).
+    pub(crate) fn bgpsec(&mut self, slot: &Slot, negotiated: &Negotiated, now: Instant) {
+        if lacks_bgpsec(&slot.neighbor.source.bgpsec, negotiated) && self.may(slot, now) {
+            warn!(
+                event = "bgpsec-not-agreed",
+                peer = slot.neighbor.name,
+                "the peer does not agree on all of BGPsec that is configured: see `show bgp neighbors`"
+            );
+        }
+    }
+
+    /// So many signatures of a peer were bad that its others wait. Said once until it has been waited for.
+    pub(crate) fn bad_signatures(&self, slot: &Slot) {
+        warn!(
+            event = "bgpsec-bad-signatures",
+            peer = slot.neighbor.name,
+            "too many bad signatures: further routes of the peer stay unverified for now"
+        );
     }
 
     /// A session is not protected any more, for want of room.

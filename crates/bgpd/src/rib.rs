@@ -62,10 +62,6 @@ impl NextHops {
 /// Keeps a rib informed for ever.
 pub(crate) async fn run(bgp: Rc<Bgp>) {
     let mut said = String::new();
-    // What is replayed passes through states that were long ago: routes come and go that the rib has as they are.
-    while bgp.speaker.borrow().sessions.are_replaying() {
-        bgp.replayed.notified().await;
-    }
     loop {
         let error = serve(&bgp).await.to_string();
         bgp.speaker.borrow_mut().pipeline.rib_detach();
@@ -83,23 +79,31 @@ async fn serve(bgp: &Rc<Bgp>) -> XrlError {
         Ok(client) => client,
         Err(error) => return error,
     };
-    let origin = match register(bgp, &client).await {
+    let next_hops = NextHops::new(bgp.speaker.borrow().pipeline.registered_next_hops());
+    bgp.with(|speaker, _| while speaker.poll_next_hop().is_some() {});
+    let next_hops = std::cell::RefCell::new(next_hops);
+    let asked = tokio::sync::Notify::new();
+    tokio::select! {
+        error = tell(bgp, &client) => error,
+        error = questions(bgp, &client, &next_hops, &asked) => error,
+        error = invalidations(&client, &next_hops, &asked) => error,
+    }
+}
+
+/// Begins with the whole table, as soon as it is there.
+async fn tell(bgp: &Rc<Bgp>, client: &RibClient) -> XrlError {
+    // What is replayed passes through states that were long ago: routes come and go that the rib has as they are. It is asked
+    // about their next hops all the same: what comes after the answer need not be decided twice.
+    while bgp.speaker.borrow().sessions.are_replaying() {
+        bgp.replayed.notified().await;
+    }
+    let origin = match register(bgp, client).await {
         Ok(origin) => origin,
         Err(error) => return error,
     };
     info!(event = "rib-registered", "registered at the rib");
-    let next_hops = NextHops::new(bgp.speaker.borrow().pipeline.registered_next_hops());
-    bgp.with(|speaker, _| {
-        while speaker.poll_next_hop().is_some() {}
-        speaker.pipeline.rib_resync();
-    });
-    let next_hops = std::cell::RefCell::new(next_hops);
-    let asked = tokio::sync::Notify::new();
-    tokio::select! {
-        error = routes(bgp, &client, origin) => error,
-        error = questions(bgp, &client, &next_hops, &asked) => error,
-        error = invalidations(&client, &next_hops, &asked) => error,
-    }
+    bgp.with(|speaker, _| speaker.pipeline.rib_resync());
+    routes(bgp, client, origin).await
 }
 
 /// Begins anew as an origin: what the rib has of us is stale until the end of the sync.
@@ -312,6 +316,7 @@ fn take_events(bgp: &Rc<Bgp>, client: &RibClient, next_hops: &mut NextHops) {
             | Event::Announced { .. }
             | Event::PolicyApplied { .. }
             | Event::BadAnswer { .. }
+            | Event::TooManyBadSignatures { .. }
             | Event::TooSlow { .. } => {}
         }
     }

@@ -20,7 +20,7 @@ use holdfast_api::bgp::v1::{
 use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline, Stage};
 use holdfast_bgp_wire::notification::MAX_TEXT;
 use holdfast_damping::Damping;
-use holdfast_policy::{PathValidity, Program, Validity};
+use holdfast_policy::{PathSecurity, PathValidity, Program, Validity};
 use holdfast_process::{hash_key, spawn_task};
 use holdfast_types::{Family, Prefix};
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
@@ -523,10 +523,12 @@ impl BgpServer for Server {
         };
         let validity = read_state::<Validity>(&request.validity)?;
         let aspa = read_state::<PathValidity>(&request.aspa)?;
+        let bgpsec = read_state::<PathSecurity>(&request.bgpsec)?;
         let wanted = |view: &PathView| {
             (peer.is_none() || view.peer == peer)
                 && (validity.is_none() || view.states.map(|states| states.validity) == validity)
                 && (aspa.is_none() || view.states.map(|states| states.path) == aspa)
+                && bgpsec.is_none_or(|state| view.states.unwrap_or_default().signatures == state)
         };
         let mut silent = 0;
         for family in Family::ALL {

@@ -8,9 +8,10 @@ use std::{
 use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{
     AggregateView, DropReason, Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind,
+    SignatureFault, SignatureView,
 };
 use holdfast_bgp_session::State;
-use holdfast_bgp_wire::MessageType;
+use holdfast_bgp_wire::{MessageType, attribute::code};
 use holdfast_damping::Flaps;
 use holdfast_types::{Family, Prefix, RouterId};
 
@@ -18,7 +19,7 @@ use crate::{
     config::{Neighbor, Range},
     last_error::last_error,
     nonstop,
-    sessions::{Cost, slot::Slot},
+    sessions::{Cost, facts::lacks_bgpsec, slot::Slot},
     speaker::Speaker,
     stream::transport_name,
 };
@@ -240,7 +241,40 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .filter(|negotiated| !negotiated.orf_sent.is_empty())
             .map_or(0, |_| slot.neighbor.orf.len() as u32),
         cost: Some(cost(&slot.cost, speaker.pipeline.kept_octets(index), now)),
+        bgpsec: slot.neighbor.source.bgpsec.is_on().then(|| bgpsec(speaker, index, slot)),
     })
+}
+
+fn bgpsec(speaker: &Speaker, index: PeerIndex, slot: &Slot) -> api::NeighborBgpsec {
+    let counts = speaker.pipeline.signature_counts(index);
+    let negotiated = slot.session.negotiated();
+    let named = |families: &[Family]| families.iter().map(ToString::to_string).collect();
+    api::NeighborBgpsec {
+        sent: negotiated.map(|agreed| named(&agreed.bgpsec_sent)).unwrap_or_default(),
+        received: negotiated.map(|agreed| named(&agreed.bgpsec_received)).unwrap_or_default(),
+        valid: counts.valid,
+        not_valid: counts.not_valid,
+        unverified: counts.unverified,
+        queued_hops: counts.queued_hops,
+        incomplete: negotiated.is_some_and(|agreed| lacks_bgpsec(&slot.neighbor.source.bgpsec, agreed)),
+    }
+}
+
+/// What is known of a path's signatures.
+fn signatures(view: &SignatureView, now: Instant) -> api::PathSignatures {
+    let fault = |fault: SignatureFault| api::SignatureFault {
+        reason: fault.reason.to_string(),
+        failing_hop: fault.hop,
+        asn: fault.asn.0,
+        ski: fault.ski.to_string(),
+        suite: fault.suite.into(),
+    };
+    api::PathSignatures {
+        state: view.state.to_string(),
+        pending: view.is_pending,
+        seconds_ago: view.at.map(|at| now.saturating_duration_since(at).as_secs()),
+        fault: view.fault.map(fault),
+    }
 }
 
 fn cost(cost: &Cost, kept_octets: u64, now: Instant) -> api::Cost {
@@ -420,6 +454,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         igp_metric: view.metric,
         unknown_attributes: attributes
             .unknown()
+            .filter(|attribute| attribute.code != code::BGPSEC_PATH)
             .map(|attribute| format!("{}: {}", attribute.code, hex(attribute.value)))
             .collect(),
         peer_asn: view.peer_asn.0,
@@ -428,6 +463,7 @@ fn path(speaker: &Speaker, view: &PathView) -> api::Path {
         stale: view.is_stale,
         validity: view.states.map(|states| states.validity.to_string()).unwrap_or_default(),
         aspa: view.states.map(|states| states.path.to_string()).unwrap_or_default(),
+        bgpsec: view.signatures.as_ref().map(|view| signatures(view, Instant::now())),
     }
 }
 

@@ -36,7 +36,7 @@ use tracing::debug;
 
 use crate::{
     config::Settings,
-    connection::{Connection, Key, READ, verdict},
+    connection::{Connection, Key, verdict},
     protection::Protection,
     reporter::Reporter,
     roster::Stopped,
@@ -91,7 +91,6 @@ pub(crate) struct Speaker {
     pub(crate) damping: Option<Rc<RefCell<Damping>>>,
     next_hops: VecDeque<Event>,
     poison: Option<Poison>,
-    buffer: Vec<u8>,
 }
 
 impl Speaker {
@@ -105,7 +104,6 @@ impl Speaker {
             damping: None,
             next_hops: VecDeque::new(),
             poison: Poison::from_environment(),
-            buffer: vec![0; READ],
         }
     }
 
@@ -170,9 +168,10 @@ impl Speaker {
         slot.limited = false;
         slot.failed.clear();
         slot.unanswered = false;
-        let Some(facts) = self.sessions.facts(key, negotiated) else { return };
+        let Some(facts) = self.sessions.facts(key, negotiated, &self.settings) else { return };
         if let Some(slot) = self.sessions.slot(index) {
             self.reporter.next_hops(slot, &facts, now);
+            self.reporter.bgpsec(slot, negotiated, now);
         }
         // The peer of a range is known only now.
         self.configure_pipeline(index, Some(negotiated.asn));
@@ -235,6 +234,11 @@ impl Speaker {
                     self.check_limits(peer, now);
                 }
                 Event::BadAnswer { stage, slot } => self.reporter.bad_answer(stage, slot, now),
+                Event::TooManyBadSignatures { peer } => {
+                    if let Some(slot) = self.sessions.slot(peer) {
+                        self.reporter.bad_signatures(slot);
+                    }
+                }
                 Event::TooSlow { peer } => {
                     if let Some(slot) = self.sessions.slot(peer) {
                         self.reporter.too_slow(slot, now);

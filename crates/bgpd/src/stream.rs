@@ -15,7 +15,10 @@ use std::{
 use holdfast_api::transport::v1 as transport;
 use holdfast_sys::{pair, tcp};
 use rustix::net::{AddressFamily, sockopt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::{
+    io::Interest,
+    net::{TcpStream, UnixStream},
+};
 
 /// How long a connection that says goodbye may take to take it.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
@@ -101,6 +104,16 @@ impl Stream {
         match self {
             Self::Tcp(socket) => socket.try_read_vectored(slices),
             Self::Pair(pair) => counted(&pair.read, pair.socket.try_read_vectored(slices)),
+        }
+    }
+
+    /// Fewer octets were read than asked for: of TCP there are no more then (epoll(7)), and [`Self::readable`] waits for the
+    /// next, without another read that finds nothing.
+    pub(crate) fn drained(&self) {
+        if let Self::Tcp(socket) = self {
+            let none = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+            // The error is what clears the readiness. What arrives later is another event, and so is the end.
+            let _ = socket.try_io(Interest::READABLE, none);
         }
     }
 
@@ -237,13 +250,45 @@ pub(crate) fn transport_name(said: &transport::Connection) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::{
+        io::{Read, Write},
+        task::Poll,
+    };
 
     use super::*;
 
     fn pair() -> (Stream, std::os::unix::net::UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         (Stream::new(ours.into()).expect("a stream"), theirs)
+    }
+
+    /// Whether there may be something to read, as far as is known.
+    async fn is_readable(stream: &Stream) -> bool {
+        let mut readable = std::pin::pin!(stream.readable());
+        std::future::poll_fn(|context| Poll::Ready(readable.as_mut().poll(context).is_ready())).await
+    }
+
+    #[tokio::test]
+    async fn after_a_short_read_nothing_is_readable_until_more_comes_or_the_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut theirs = std::net::TcpStream::connect(address).expect("a connection");
+        let ours = Stream::new(listener.accept().expect("a connection").0.into()).expect("a stream");
+        for octets in [5, 10] {
+            theirs.write_all(&[7; 10][..octets]).expect("room");
+            ours.readable().await.expect("a socket");
+            assert_eq!(ours.try_read(&mut [0; 20]).expect("octets"), octets);
+            assert!(is_readable(&ours).await, "nobody has said that this was all");
+            ours.drained();
+            assert!(!is_readable(&ours).await);
+        }
+        theirs.write_all(&[7; 10]).expect("room");
+        drop(theirs);
+        ours.readable().await.expect("a socket");
+        assert_eq!(ours.try_read(&mut [0; 20]).expect("octets"), 10);
+        ours.drained();
+        ours.readable().await.expect("the end is there, or comes");
+        assert_eq!(ours.try_read(&mut [0; 20]).expect("the end"), 0);
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use holdfast_api::{
     bgp::v1::HeldSession,
     transport::v1::{MeterReply, MeterRequest, TransportClient},
 };
-use holdfast_bgp_pipeline::{AdjRibOutSnapshot, JournalEntry, PeerIndex};
+use holdfast_bgp_pipeline::{AdjRibOutSnapshot, JournalEntry, PeerIndex, ThawedSets};
 use holdfast_bgp_session::{Frozen, Messages, ThawError};
 use holdfast_bgp_wire::{CeaseSubcode, HEADER_LEN, MessageType, Notification};
 use holdfast_nsr::{EntryId, Log, SessionId};
@@ -49,12 +49,18 @@ const MOST_SUSPICIONS: u32 = 3;
 const STABLE: Duration = Duration::from_secs(5);
 /// How long replaying goes on before others have their turn.
 const SLICE: Duration = Duration::from_millis(2);
-/// How often it is looked whether next hops are known.
-const LOOK: Duration = Duration::from_millis(1);
+/// Entries of the journal read before it is looked whether others are to have their turn.
+const READ: usize = 16;
+/// How long replaying waits in all for what the rib says of next hops.
+const ANSWERS: Duration = Duration::from_millis(100);
+/// After so long without an answer about next hops it is said.
+const LATE: Duration = Duration::from_secs(10);
 /// Size of a log that is needed for nothing.
 const LEAST: u64 = 1 << 20;
-/// Entries of the journal read before others have their turn.
-const ENTRIES: usize = 16;
+/// Attribute sets of a snapshot that are given back before others have their turn.
+const SETS: usize = 1 << 14;
+/// Entries of the journal found before others have their turn.
+const ENTRIES: usize = 4096;
 /// How long the door may take to say how far a connection was read and written, or to be there at all.
 const DOOR: Duration = Duration::from_secs(5);
 /// How often it is asked while it is putting octets in. Nobody takes them out, so there is soon no room for more.
@@ -406,8 +412,9 @@ async fn replay(
     (sessions, before): (Vec<Going>, Vec<Written>),
     started: Instant,
 ) {
+    let mut patience = ANSWERS;
     for &(key, id) in &sessions {
-        replay_session(&bgp, &log, key, id).await;
+        replay_session(&bgp, &log, (key, id), &mut patience).await;
         bgp.replayed.notify_one();
         // Also where it has ended meanwhile: what is read then is its end.
         bgp.serve_reader(key);
@@ -422,19 +429,16 @@ async fn replay(
         redistribute::known(&known).await;
         known.with(|speaker, _| speaker.pipeline.await_ours(false));
     });
-    let mut said = Instant::now();
-    while !bgp.speaker.borrow().pipeline.is_settled() {
-        tokio::time::sleep(LOOK).await;
-        if said.elapsed() > Duration::from_secs(10) {
-            warn!(
-                event = "next-hops-late",
-                "{} peers are told nothing new until the rib knows their next hops",
-                sessions.len()
-            );
-            said = Instant::now();
-        }
+    // The rib may be looking for next hops meanwhile.
+    let told = histories(&bgp, &log, &sessions).await;
+    while timeout(LATE, settled(&bgp)).await.is_err() {
+        warn!(
+            event = "next-hops-late",
+            "{} peers are told nothing new until the rib knows their next hops",
+            sessions.len()
+        );
     }
-    resume_output(&bgp, &log, &sessions).await;
+    resume_output(&bgp, &log, &sessions, told);
     let took = started.elapsed();
     info!(
         event = "sessions-resumed",
@@ -465,9 +469,65 @@ fn has_written(log: &ReplicationLog, sessions: &[Written]) -> bool {
     sessions.iter().any(|(id, before)| held.contains(id) && log.outgoing(*id).start > *before)
 }
 
-/// From here on peers are told what changes.
-async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Going]) {
+/// How often it is looked whether verdicts on signed routes have come, or are not waited for any more.
+const PACE_OF_VERDICTS: Duration = Duration::from_millis(100);
+
+/// Returns when the tables are what they will be until something happens outside.
+async fn settled(bgp: &Rc<Bgp>) {
+    loop {
+        let (is_settled, awaits_signatures) = {
+            let pipeline = &bgp.speaker.borrow().pipeline;
+            (pipeline.is_settled(), pipeline.awaits_signatures())
+        };
+        match (is_settled, awaits_signatures) {
+            (true, _) => return,
+            (false, false) => bgp.answered.notified().await,
+            // Time alone may settle that.
+            (false, true) => {
+                let _ = timeout(PACE_OF_VERDICTS, bgp.answered.notified()).await;
+                bgp.settle("taking over", |_, _| {});
+            }
+        }
+    }
+}
+
+/// Waits for the rib's word on new next hops, if there is patience left: what is taken in before has to be decided again.
+async fn answered(bgp: &Rc<Bgp>, patience: &mut Duration) {
+    let answered = async {
+        while bgp.speaker.borrow().pipeline.awaits_next_hops() {
+            bgp.answered.notified().await;
+        }
+    };
+    let start = Instant::now();
+    let _ = timeout(*patience, answered).await;
+    *patience = patience.saturating_sub(start.elapsed());
+}
+
+/// What sessions were told, by the last entry that they have passed; `None` where that cannot be read.
+async fn histories(
+    bgp: &Rc<Bgp>,
+    log: &Rc<ReplicationLog>,
+    sessions: &[Going],
+) -> BTreeMap<EntryId, Option<AdjRibOutSnapshot>> {
     let _turn = log.histories.lock().await;
+    let mut histories = BTreeMap::new();
+    for &(key, id) in sessions {
+        let is_held = bgp.speaker.borrow().sessions.holds(key, id);
+        let place = is_held.then(|| log.log.borrow().passed(id));
+        if let Some(place) = place.filter(|place| !histories.contains_key(place)) {
+            histories.insert(place, told(log, place).await);
+        }
+    }
+    histories
+}
+
+/// From here on peers are told what changes.
+fn resume_output(
+    bgp: &Rc<Bgp>,
+    log: &Rc<ReplicationLog>,
+    sessions: &[Going],
+    mut histories: BTreeMap<EntryId, Option<AdjRibOutSnapshot>>,
+) {
     let mut places: BTreeMap<EntryId, Vec<Going>> = BTreeMap::new();
     for &(key, id) in sessions {
         bgp.with(|speaker, now| match speaker.sessions.holds(key, id) {
@@ -480,14 +540,14 @@ async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Goin
         });
     }
     for (place, going) in places {
-        let told = told(log, place).await;
+        let told = histories.remove(&place).flatten();
         bgp.with(|speaker, now| {
             // Some may have ended meanwhile.
             let still = going.iter().filter(|(key, id)| speaker.sessions.holds(*key, *id));
             let peers: Vec<PeerIndex> = still.map(|(key, _)| key.0).collect();
             match told {
                 Some(told) if !peers.is_empty() => {
-                    debug!(peers = peers.len(), prefixes = told.len(), "what these were told is known");
+                    debug!(peers = peers.len(), "what these were told is known");
                     speaker.pipeline.resume(&peers, told, JournalEntry(place.bits()));
                 }
                 Some(_) => {}
@@ -513,14 +573,15 @@ async fn resume_output(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Goin
     }
 }
 
-async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) {
+async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, (key, id): Going, patience: &mut Duration) {
     if bgp.speaker.borrow().sessions.holds(key, id) {
-        thaw(bgp, log, key, id).await;
+        thaw(bgp, log, (key, id), patience).await;
     }
     while bgp.with(|speaker, now| {
         speaker.sessions.holds(key, id) && speaker.replay(key, now, &|| now.elapsed() >= SLICE)
     }) {
         tokio::task::yield_now().await;
+        answered(bgp, patience).await;
     }
     bgp.with(|speaker, now| {
         let held = speaker.sessions.holds(key, id);
@@ -540,55 +601,121 @@ async fn replay_session(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: S
 }
 
 /// Takes in the snapshot of a session.
-async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, key: Key, id: SessionId) {
-    // Copies: the log is written to between two slices.
-    let records: Vec<Vec<u8>> = log.log.borrow().snapshot(id).map(<[u8]>::to_vec).collect();
-    let mut records = records.into_iter().enumerate().peekable();
-    while records.peek().is_some() {
+async fn thaw(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, going: Going, patience: &mut Duration) {
+    let mut sets = ThawedSets::new(hash_key());
+    thaw_records(bgp, log, going, patience, &mut sets).await;
+    while bgp.with(|speaker, _| speaker.pipeline.thawed(&mut sets, SETS)) {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn thaw_records(
+    bgp: &Rc<Bgp>,
+    log: &Rc<ReplicationLog>,
+    (key, id): Going,
+    patience: &mut Duration,
+    sets: &mut ThawedSets,
+) {
+    let mut records = Records::new(log, id);
+    loop {
         let goes_on = bgp.with(|speaker, now| {
             if !speaker.sessions.holds(key, id) {
                 return false;
             }
+            let (mut readable, mut is_over) = (true, false);
             log.log.borrow_mut().enter(id, nonstop::place_of_record(0));
-            let mut readable = true;
-            while now.elapsed() < SLICE
+            while readable
+                && !is_over
                 && let Some((number, record)) = records.next()
             {
                 log.log.borrow_mut().advance(nonstop::place_of_record(number));
-                readable &= speaker.pipeline.thaw_routes(key.0, &record).is_ok();
+                readable = speaker.pipeline.thaw_routes(key.0, record, sets).is_ok();
+                is_over = now.elapsed() >= SLICE;
             }
             log.log.borrow_mut().leave();
             if !readable {
                 error!(event = "nonstop-failed", "a snapshot cannot be read: the session begins anew");
                 speaker.restart(key.0, now);
             }
-            readable
+            readable && is_over
         });
         if !goes_on {
             return;
         }
         tokio::task::yield_now().await;
+        answered(bgp, patience).await;
+    }
+}
+
+/// The records of a snapshot, block by block. Copies: the log is written to while they are taken in.
+struct Records<'a> {
+    log: &'a ReplicationLog,
+    id: SessionId,
+    blocks: usize,
+    octets: Vec<u8>,
+    /// Where each of the block ends, and the next one to be taken in.
+    ends: Vec<usize>,
+    next: usize,
+    /// Records of earlier blocks.
+    before: usize,
+}
+
+impl<'a> Records<'a> {
+    fn new(log: &'a ReplicationLog, id: SessionId) -> Self {
+        Self { log, id, blocks: 0, octets: Vec::new(), ends: Vec::new(), next: 0, before: 0 }
+    }
+
+    /// The next one, with its number.
+    fn next(&mut self) -> Option<(usize, &[u8])> {
+        while self.next == self.ends.len() {
+            self.read_block()?;
+        }
+        let at = self.next;
+        self.next += 1;
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some((self.before + at, &self.octets[begin..self.ends[at]]))
+    }
+
+    fn read_block(&mut self) -> Option<()> {
+        (self.before, self.next) = (self.before + self.ends.len(), 0);
+        self.octets.clear();
+        self.ends.clear();
+        let log = self.log.log.borrow();
+        let records = log.snapshot_block(self.id, self.blocks)?;
+        self.blocks += 1;
+        for record in records {
+            self.octets.extend_from_slice(record);
+            self.ends.push(self.octets.len());
+        }
+        Some(())
     }
 }
 
 /// What was told up to an entry; `None` if that cannot be read.
 pub(crate) async fn told(log: &Rc<ReplicationLog>, place: EntryId) -> Option<AdjRibOutSnapshot> {
     let mut told = AdjRibOutSnapshot::new(hash_key());
-    for part in history(log, place).chunks(ENTRIES) {
+    let mut since = Instant::now();
+    for part in history(log, place).await.chunks(READ) {
         for entry in part {
             told.entry(log.log.borrow().entry(*entry).1).ok()?;
         }
-        tokio::task::yield_now().await;
+        if since.elapsed() >= SLICE {
+            tokio::task::yield_now().await;
+            since = Instant::now();
+        }
     }
     Some(told)
 }
 
-/// An entry and all before it, the oldest first.
-pub(crate) fn history(log: &Rc<ReplicationLog>, place: EntryId) -> Vec<EntryId> {
+/// An entry and all before it, the oldest first. Nobody changes histories meanwhile.
+pub(crate) async fn history(log: &Rc<ReplicationLog>, place: EntryId) -> Vec<EntryId> {
     let (mut at, mut entries) = (place, Vec::new());
     while at != EntryId::NONE {
         entries.push(at);
         at = log.log.borrow().entry(at).0;
+        if entries.len().is_multiple_of(ENTRIES) {
+            tokio::task::yield_now().await;
+        }
     }
     entries.reverse();
     entries

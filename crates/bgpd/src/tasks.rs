@@ -7,7 +7,8 @@
 //!  timer  (1)              ─┤            └─> rib (1, crate::rib)
 //!  work   (1)              ─┤
 //!  ready  (1)              ─┤
-//!  redistribute (1)        ─┘
+//!  redistribute (1)        ─┤
+//!  verify (1, crate::signatures) ─┘
 //! ```
 
 use std::{
@@ -28,6 +29,7 @@ use crate::{
     connection::Key,
     context::Context,
     door::{dial, part},
+    signatures::verify,
     speaker::{Read, Speaker, Write},
     stream::{LINGER, Stream},
 };
@@ -76,6 +78,7 @@ pub(crate) fn start(speaker: Speaker, surroundings: Context) -> Rc<Bgp> {
     bgp.spawn_for_life(timer(Rc::clone(&bgp)));
     bgp.spawn_for_life(work(Rc::clone(&bgp)));
     bgp.spawn_for_life(ready(Rc::clone(&bgp)));
+    bgp.spawn_for_life(verify(Rc::clone(&bgp)));
     bgp
 }
 
@@ -163,7 +166,7 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
 async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
     let freed = bgp.freed.notified();
     let relief = match since.get_or_insert_with(Instant::now).elapsed() < ROOM {
-        true => bgp.with(|speaker, _| speaker.protection.relieve(&speaker.sessions)),
+        true => bgp.with(|speaker, _| speaker.protection.relieve(&speaker.sessions, &speaker.pipeline)),
         false => Relief::GiveUp(None),
     };
     match relief {
@@ -231,7 +234,8 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
                 let carried =
                     bgp.speaker.borrow().sessions.connection(key).map(|it| (it.said.number, it.verdict));
                 let (number, code) = carried.unwrap_or_default();
-                let _ = timeout(LINGER, part(&bgp, &stream, number, code)).await;
+                // Apart from what each connection has room for all its life: this is ten times as large.
+                let _ = timeout(LINGER, Box::pin(part(&bgp, &stream, number, code))).await;
                 break;
             }
             Write::Gone => break,

@@ -3,7 +3,7 @@
 use holdfast_types::Ski;
 use thiserror::Error;
 
-use crate::path::{Path, SEGMENT_LEN, SIGNATURE_HEAD, Segment};
+use crate::path::{MOST_BLOCKS, Path, SEGMENT_LEN, SIGNATURE_HEAD, Segment};
 
 /// The signature of whoever adds a segment, in the block of its suite.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -25,18 +25,32 @@ pub enum CannotExtend {
     /// No block would be left: the route goes on unsigned, with an AS_PATH.
     #[error("there is no signature of a suite that the path has")]
     NoBlock,
+    /// Two signatures of one suite: their blocks would be malformed.
+    #[error("two signatures are of the algorithm suite {0}")]
+    SameSuite(u8),
+    /// More signatures than a path has blocks.
+    #[error("{0} signatures, where a path has two Signature_Blocks")]
+    TooManyBlocks(usize),
 }
 
 /// The attribute's value after a segment was added (RFC 8205 section 4.2). It has a block for each signature: one of `before`
 /// whose suite is not among them is left out, and so is a signature whose suite `before` does not have.
 ///
 /// # Errors
-/// It would be too long, or have no block.
+/// It would be too long, have no block, or blocks that nobody reads.
 pub fn extend(
     before: Option<&Path<'_>>,
     segment: Segment,
     signatures: &[SignatureBlock<'_>],
 ) -> Result<Vec<u8>, CannotExtend> {
+    if signatures.len() > MOST_BLOCKS {
+        return Err(CannotExtend::TooManyBlocks(signatures.len()));
+    }
+    if let [first, second] = signatures
+        && first.suite == second.suite
+    {
+        return Err(CannotExtend::SameSuite(first.suite));
+    }
     let older = before.map_or(&[][..], Path::secure_path);
     let mut octets = Vec::new();
     write_counted(&mut octets, [&segment.octets()[..], older.as_flattened()])?;

@@ -26,6 +26,6 @@ mod signed;
 
 pub use build::{CannotExtend, SignatureBlock, extend, leave_confederation};
 pub use holdfast_types::{ParseSkiError, Ski};
-pub use ingress::{Ingress, MOST_HOPS, Refused, Update};
+pub use ingress::{Ingress, MOST_HOPS, MOST_PCOUNT, Outside, Refused, Session, Update};
 pub use path::{Block, CONFED_SEGMENT, MOST_BLOCKS, Malformed, Path, Segment, Signature};
 pub use signed::{Nlri, Signed, octets_to_sign};

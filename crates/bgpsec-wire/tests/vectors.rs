@@ -158,6 +158,9 @@ fn two_blocks_go_on_together_or_one_alone() {
     assert_eq!(one.blocks().map(|block| block.suite).collect::<Vec<_>>(), [0xfb]);
     assert_eq!(extend(Some(&path), segment(1, 0, 3), &[new(7)]), Err(CannotExtend::NoBlock));
     assert_eq!(extend(None, segment(1, 0, 3), &[]), Err(CannotExtend::NoBlock));
+    // Nobody would read what has them.
+    assert_eq!(extend(None, segment(1, 0, 3), &[new(1), new(1)]), Err(CannotExtend::SameSuite(1)));
+    assert_eq!(extend(None, segment(1, 0, 3), &[1, 2, 3].map(new)), Err(CannotExtend::TooManyBlocks(3)));
     let huge = vec![0; 65_500];
     let huge = SignatureBlock { suite: 1, ski: Ski([0; 20]), signature: &huge };
     assert_eq!(extend(Some(&path), segment(1, 0, 3), &[huge]), Err(CannotExtend::TooLong));

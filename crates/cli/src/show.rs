@@ -1,6 +1,7 @@
 //! `holdfast show`.
 
 mod aggregates;
+mod bgpsec;
 mod candidates;
 mod connections;
 mod counters;
@@ -35,7 +36,8 @@ use crate::{
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Sessions, routes and paths of BGP.
-    #[command(infer_subcommands = true)]
+    // What was short for it before `bgpsec` was there still is.
+    #[command(infer_subcommands = true, aliases = ["b", "bg"])]
     Bgp {
         /// Which table.
         #[command(flatten)]
@@ -85,6 +87,8 @@ pub enum What {
         #[command(subcommand)]
         what: rpki::Rpki,
     },
+    /// BGPsec: routers' keys, what has been verified, and what is to be.
+    Bgpsec(Table),
     /// Everything that the processes count, as Prometheus is told it.
     Counters {
         /// Only what has this in its name.
@@ -127,6 +131,9 @@ pub enum Bgp {
         /// Only paths that are `valid`, `invalid` or `unknown` by ASPA.
         #[arg(long, value_name = "STATE")]
         aspa: Option<String>,
+        /// Only paths that are `valid`, `not-valid`, `unverified` or `unsigned` by BGPsec.
+        #[arg(long, value_name = "STATE")]
+        bgpsec: Option<String>,
     },
     /// Configured aggregates, and how many routes contribute to each.
     Aggregates,
@@ -182,6 +189,7 @@ impl What {
             Self::Nsr(table) => nsr::show(&router.of(&table), json, out).await,
             Self::Queues(table) => counters::show_queues(&router.of(&table), json, out).await,
             Self::Rpki { what } => rpki::show(what, router, json, out).await,
+            Self::Bgpsec(table) => bgpsec::show(&router.of(&table), json, out).await,
             Self::Own(words) => own::show(router, &words, json, out).await,
             Self::Counters { name, table } => counters::show(&router.of(&table), name, json, out).await,
         }
@@ -196,12 +204,13 @@ impl Bgp {
                 routes::show_of_neighbor(router, name, routes.view(), family.afi(), json, out).await
             }
             Self::Neighbors { name, .. } => neighbors::show(router, name, json, out).await,
-            Self::Routes { family, neighbor, validity, aspa } => {
+            Self::Routes { family, neighbor, validity, aspa, bgpsec } => {
                 let wanted = ShowRoutesRequest {
                     afi: family.afi(),
                     peer: neighbor.unwrap_or_default(),
                     validity: validity.unwrap_or_default(),
                     aspa: aspa.unwrap_or_default(),
+                    bgpsec: bgpsec.unwrap_or_default(),
                 };
                 routes::show(router, wanted, json, out).await
             }

@@ -207,6 +207,27 @@ impl<T: Word> OneOf<T> {
     }
 }
 
+/// Some of the words of a type, or none of them; what holds then is said in words.
+pub(crate) struct SomeOf<T>(pub(crate) PhantomData<T>, pub(crate) &'static str);
+
+impl<T: Word + Value> SomeOf<T> {
+    pub(crate) const fn of(&self) -> Type {
+        Type::List(const { &Type::Word(T::NAMES) })
+    }
+
+    pub(crate) const fn default(&self) -> Default {
+        Default::Else(self.1)
+    }
+
+    pub(crate) fn value(&self) -> Vec<T> {
+        Vec::new()
+    }
+
+    pub(crate) fn read(&self, section: &Section<'_>, key: &'static str) -> Vec<T> {
+        section.list::<T>(key).into_iter().flatten().map(|at| at.value).collect()
+    }
+}
+
 /// A value of a type of its own, or none; what holds then is said in words.
 pub(crate) struct Maybe(pub(crate) Type, pub(crate) &'static str);
 

@@ -5,7 +5,7 @@
 mod peer;
 pub(crate) mod types;
 
-pub(crate) use self::peer::{ADD_PATH, PEER};
+pub(crate) use self::peer::{ADD_PATH, BGPSEC, PEER};
 use self::types::*;
 use crate::keyed::Word as _;
 use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, XrlRole};
@@ -164,7 +164,7 @@ static ADMISSION_SET: Table = Table {
 };
 
 static VRF: Table = Table {
-    doc: "A table beside the default one (see [vrf](vrf.md)); 256 of them at most.",
+    doc: "A table beside the default one (see [vrf](vrf.md)); 512 of them at most.",
     keys: &[
         key("name", VRF_NAME, Required, Reload, "1 to 15 letters, digits, `-` or `_`; unique"),
         key("table", COUNT, Else("254 (main) in a namespace"), Reload, "number of the kernel's routing table; needed for a device, which has one of its own: not 253 to 255, nor that of `[fea]`, and no two with the same rest by 32768"),
@@ -377,6 +377,7 @@ static FROM: Table = Table {
         key("tag", Moded(&U32), Else("none"), Reload, "the tag is one of these"),
         key("validity", Moded(&VALIDITY), Else("none"), Reload, "what origin validation says; `not-found` of all routes as long as nothing validates"),
         key("aspa", Moded(&PATH_VALIDITY), Else("none"), Reload, "what ASPA says of the path; `unknown` of all routes as long as nothing verifies"),
+        key("bgpsec", Moded(&PATH_SECURITY), Else("none"), Reload, "what the signatures of the path say; `unsigned` of all routes of sessions without BGPsec"),
         key("policy", Moded(&POLICY), Else("none"), Reload, "one of these policies would accept the route"),
     ],
 };

@@ -17,8 +17,9 @@ pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, DecisionRule
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use self::monitor::{Bmp, BmpTable, Mrt, MrtKind};
 pub use self::peer::{
-    AddPath, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
-    PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths, SessionRules,
+    AddPath, Bgpsec, BgpsecFamily, BgpsecValidation, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule,
+    Orf, PathRules, Peer, PeerAsn, PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths,
+    SessionRules,
 };
 pub use self::process::{
     Log, LogFormat, LogLevel, ProcessLimits, ProcessSection, Sandbox, SandboxMode, Xrl, XrlClient, XrlRole,
@@ -166,4 +167,4 @@ pub struct Glass {
 }
 
 /// Most VRFs of a router.
-pub const MOST_VRFS: usize = 256;
+pub const MOST_VRFS: usize = 512;

@@ -20,6 +20,9 @@ pub fn session(peer: &Peer) -> String {
     if let Some(Value::Object(values)) = values.get("add-path") {
         written(&keys::ADD_PATH, "add-path.", values, &mut text);
     }
+    if let Some(Value::Object(values)) = values.get("bgpsec").filter(|_| peer.bgpsec.is_on()) {
+        written(&keys::BGPSEC, "bgpsec.", values, &mut text);
+    }
     text
 }
 
@@ -86,6 +89,7 @@ mod tests {
         role = "provider"
         role-strict = true
         add-path = { receive = true, send = 2 }
+        bgpsec = { send = true, receive = true, families = ["ipv4"], require-session = true, pcount-zero = true, repeated-prefix = true }
         [[bgp.peer]]
         name = "b"
         address = "2001:db8::2"
@@ -131,7 +135,8 @@ mod tests {
             let ends = |key: &&Key| key.effect == Effect::Session;
             table.keys.iter().filter(ends).map(move |key| format!("{of}{}=", key.name))
         };
-        let wanted: Vec<_> = rows(&keys::PEER, "").chain(rows(&keys::ADD_PATH, "add-path.")).collect();
+        let tables = rows(&keys::ADD_PATH, "add-path.").chain(rows(&keys::BGPSEC, "bgpsec."));
+        let wanted: Vec<_> = rows(&keys::PEER, "").chain(tables).collect();
         assert!(wanted.len() > 15, "{wanted:?}");
         for key in wanted {
             assert!(texts.starts_with(&key) || texts.contains(&format!(";{key}")), "{key} {texts}");

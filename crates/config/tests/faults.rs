@@ -49,8 +49,8 @@ fn what_is_unique_is_so_in_each_vrf() {
 fn more_vrfs_than_there_may_be_are_refused() {
     let vrf = |number: usize| format!("[[vrf]]\nname = \"v{number}\"\ntable = {}\n", 1000 + number);
     let file = |count: usize| format!("{ROUTER}{}", (0..count).map(vrf).collect::<String>());
-    assert!(faults(&file(256)).is_empty());
-    assert_eq!(fault(&file(257)[ROUTER.len()..]).1, "there are 257 VRFs | at most 256");
+    assert!(faults(&file(512)).is_empty());
+    assert_eq!(fault(&file(513)[ROUTER.len()..]).1, "there are 513 VRFs | at most 512");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    Batch, Cause, CheckStage, Identifiers, PathRules, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline,
+    Batch, Cause, CheckStage, FamilySet, PathRules, PathState, PeerConfig, PeerIndex, PeerKind, Pipeline,
     Release, RouteChange, SendPaths, SessionFacts, SetNumber, SpeakerConfig, Stage,
 };
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder};
@@ -297,8 +297,9 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         orf_received: Vec::new(),
         long_lived: false,
         extended_next_hop: false,
-        identifiers_received: Identifiers::NONE,
-        identifiers_sent: Identifiers::NONE,
+        bgpsec_received: None,
+        identifiers_received: FamilySet::NONE,
+        identifiers_sent: FamilySet::NONE,
         router_id: id(2),
         peer_address: [192, 0, 2, 1].into(),
         next_hop_v4: Some([192, 0, 2, 2].into()),

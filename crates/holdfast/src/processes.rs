@@ -61,6 +61,7 @@ impl Parts {
             Runnable::new(&holdfast_ripd::PROCESS, holdfast_ripd::run),
             Runnable::new(&holdfast_transportd::PROCESS, holdfast_transportd::run),
             Runnable::new(&holdfast_rpkid::PROCESS, holdfast_rpkid::run),
+            Runnable::new(&holdfast_pathsecd::PROCESS, holdfast_pathsecd::run),
             Runnable::new(&holdfast_bgpd::PROCESS, move |boot| holdfast_bgpd::run_with(boot, plugs)),
             Runnable::new(&holdfast_metrics::PROCESS, holdfast_metrics::run),
             Runnable::new(&holdfast_glass::PROCESS, holdfast_glass::run),

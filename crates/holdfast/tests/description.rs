@@ -42,6 +42,7 @@ name = "a"
 address = "10.1.0.2"
 asn = 65101
 add-path = {}
+bgpsec = {}
 [[bgp.peer.limit]]
 family = "ipv4-unicast"
 received = 1

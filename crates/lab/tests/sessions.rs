@@ -612,6 +612,10 @@ fn another_name_ends_no_session() -> Result<()> {
     let birds = [bird(&star, PEER, debug)?, star.bird(2, OTHER, &["203.0.113.0/24"], debug)?];
     until_established(&router, "first")?;
     until_established(&router, "guests:10.0.2.2")?;
+    wait::until("a route of the range", LIMIT, || {
+        let shown = router.show(&["bgp", "routes"]).map_err(|error| error.to_string())?.to_string();
+        if shown.contains("guests:10.0.2.2") { Ok(()) } else { Err(shown) }
+    })?;
 
     let said = router.reload_with_files(&configuration("one", "others"), &Default::default())?;
     ensure!(!said.contains("sessions ended"), "{said}");

@@ -15,6 +15,7 @@ use holdfast_lab::{
     vrf::Scene,
     wait,
 };
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -95,7 +96,10 @@ fn a_stopped_peer_is_stopped_after_deaths_and_an_upgrade_until_it_is_started() -
         kill(&router, name)?;
         ensure_stopped(&router).with_context(|| format!("after a death of {name}"))?;
     }
-    ["manager", "bgp", "rib", "fea", "transport"].into_iter().try_for_each(|name| router.kill(name))?;
+    // All at once: the next manager says of those that it starts that they do not run yet.
+    let names = ["manager", "bgp", "rib", "fea", "transport"];
+    let pids = names.into_iter().map(|name| router.pid(name)).collect::<Result<Vec<_>>>()?;
+    pids.into_iter().try_for_each(|pid| kill_process(pid, Signal::KILL))?;
     ensure_stopped(&router).context("after a death of all but the keeper")?;
 
     let new = router.directory().join("new");

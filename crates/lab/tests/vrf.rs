@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     kernel::Monitor,
-    netns::ip,
+    netns::{Namespace, ip},
     router::Router,
     vrf::{Scene, TABLES},
     wait,
@@ -124,5 +124,23 @@ fn a_namespace_that_is_made_again_has_the_routes_from_then_on() -> Result<()> {
         ip(&["netns", act, scene.red.name()])?;
     }
     until_there()?;
+    router.stop()
+}
+
+/// As many as a router may have had connections for, when each was one of 1,024 of the manager.
+#[test]
+fn hundreds_of_tables_come_up_at_once() -> Result<()> {
+    const VRFS: usize = 256;
+    let host = Namespace::new("many")?;
+    let vrf = |number| {
+        format!("[[vrf]]\nname = \"v{number}\"\ndevice = \"l{number}\"\ntable = {}\n", 1000 + number)
+    };
+    let vrfs: String = (0..VRFS).map(vrf).collect();
+    let text = format!("[router]\nid = \"10.0.1.1\"\nasn = 65000\n[fea]\nbackend = \"none\"\n{vrfs}[bgp]\n");
+    let router = Router::start(&host, &text)?;
+    router.wait_running()?;
+    let log = router.log();
+    ensure!(!log.contains("hung"), "killed: {}", router.log_tail());
+    ensure!(log.matches("registered at the rib").count() == VRFS + 1, "{}", router.log_tail());
     router.stop()
 }

@@ -30,25 +30,50 @@ impl EntryId {
     }
 }
 
-/// The blocks of the entries.
-#[derive(Debug)]
+/// The blocks of the entries, by block: as far as any has had entries.
+#[derive(Debug, Default)]
 pub(crate) struct Entries {
-    /// By block, octets used: 0 for a block without entries.
-    used: Vec<u32>,
-    /// By block, the one that took over when it was full. Entries that follow each other stand together, so that a
-    /// block becomes free when its list is folded, whatever other lists are doing.
-    next: Vec<u32>,
+    blocks: Vec<EntryBlock>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct EntryBlock {
+    /// Octets used: 0 for a block without entries.
+    used: u32,
+    /// The one that took over when it was full. Entries that follow each other stand together, so that a block becomes
+    /// free when its list is folded, whatever other lists are doing.
+    next: u32,
+}
+
+impl EntryBlock {
+    const FREE: Self = Self { used: 0, next: NONE };
 }
 
 impl Entries {
-    pub(crate) fn new(blocks: usize) -> Self {
-        Self { used: vec![0; blocks], next: vec![NONE; blocks] }
+    /// Octets of the list of blocks.
+    #[cfg(test)]
+    pub(crate) fn lists(&self) -> usize {
+        self.blocks.capacity() * size_of::<EntryBlock>()
+    }
+
+    /// Octets used of a block.
+    fn used(&self, block: u32) -> u32 {
+        self.blocks.get(block as usize).map_or(0, |block| block.used)
+    }
+
+    /// A block, to be changed.
+    fn block(&mut self, block: u32) -> &mut EntryBlock {
+        let at = block as usize;
+        if self.blocks.len() <= at {
+            self.blocks.resize(at + 1, EntryBlock::FREE);
+        }
+        &mut self.blocks[at]
     }
 
     /// Octets used, free ones between entries included, and blocks.
     pub(crate) fn usage(&self) -> (u64, usize) {
-        let used = self.used.iter().filter(|used| **used != 0);
-        (used.clone().map(|used| u64::from(*used)).sum(), used.count())
+        let used = self.blocks.iter().filter(|block| block.used != 0);
+        (used.clone().map(|block| u64::from(block.used)).sum(), used.count())
     }
 
     /// A block with room for so many octets: that of the previous entry, or the one that took over from it.
@@ -57,17 +82,19 @@ impl Entries {
         let mut last = None;
         let mut at = start.unwrap_or(NONE);
         // What took over may have been freed since, and may even be of use to another list now: no harm.
-        while at != NONE && self.used[at as usize] != 0 {
-            if self.used[at as usize] as usize + size <= store.layout.block() {
+        while let Some(EntryBlock { used, next }) =
+            self.blocks.get(at as usize).filter(|block| block.used != 0)
+        {
+            if *used as usize + size <= store.layout.block() {
                 return Ok(self.shorten(start, at));
             }
             last = Some(at);
-            at = self.next[at as usize];
+            at = *next;
         }
         let block = store.claim(Kind::Entries, 0, 0)?;
-        self.next[block as usize] = NONE;
+        self.block(block).next = NONE;
         if let Some(last) = last {
-            self.next[last as usize] = block;
+            self.block(last).next = block;
         }
         Ok(self.shorten(start, block))
     }
@@ -75,7 +102,7 @@ impl Entries {
     /// The next entry behind one in `start` goes to `block` without a search.
     fn shorten(&mut self, start: Option<u32>, block: u32) -> u32 {
         if let Some(start) = start.filter(|start| *start != block) {
-            self.next[start as usize] = block;
+            self.block(start).next = block;
         }
         block
     }
@@ -98,7 +125,7 @@ impl<M: Memory> Log<M> {
             return Err(Full);
         }
         let block = self.entries.room(&mut self.store, previous, size)?;
-        let used = &mut self.entries.used[block as usize];
+        let used = &mut self.entries.block(block).used;
         let at = self.store.layout.block_at(block) + *used as usize;
         *used += size as u32;
         let header = [previous.0, length_word(self.store.seed, at as u64, entry.len() as u32)];
@@ -133,7 +160,7 @@ impl<M: Memory> Log<M> {
     /// After recovery: `blocks` hold entries.
     pub(crate) fn recover_entries(&mut self, blocks: Vec<u32>) -> Result<(), Unreadable> {
         let block = self.store.layout.block() as u32;
-        blocks.into_iter().for_each(|index| self.entries.used[index as usize] = block);
+        blocks.into_iter().for_each(|index| self.entries.block(index).used = block);
         let roots = self.sessions.iter().flatten().map(|session| session.state.passed);
         let reached = self.reach(roots)?;
         self.sweep(reached);
@@ -142,8 +169,9 @@ impl<M: Memory> Log<M> {
 
     /// For each block, where the last entry that is reached ends.
     fn reach(&self, roots: impl Iterator<Item = u64>) -> Result<Vec<u32>, Unreadable> {
-        let mut used = vec![0; self.store.layout.blocks];
-        let mut marks = Marks::new(self.store.layout.blocks, self.store.layout.block());
+        let blocks = self.entries.blocks.len();
+        let mut used = vec![0; blocks];
+        let mut marks = Marks::new(blocks, self.store.layout.block());
         for root in roots {
             self.walk(root, |block, within, size| {
                 let end = &mut used[block as usize];
@@ -175,19 +203,19 @@ impl<M: Memory> Log<M> {
     }
 
     fn sweep(&mut self, reached: Vec<u32>) {
-        for (block, (used, reached)) in self.entries.used.iter_mut().zip(reached).enumerate() {
-            if *used != 0 && reached == 0 {
-                self.store.free(block as u32);
-                self.entries.next[block] = NONE;
+        for (at, (block, reached)) in self.entries.blocks.iter_mut().zip(reached).enumerate() {
+            if block.used != 0 && reached == 0 {
+                self.store.free(at as u32);
+                block.next = NONE;
             }
-            *used = reached;
+            block.used = reached;
         }
     }
 
     /// The previous entry and where the octets stand; `None` if there is no entry at this place.
     fn entry_at(&self, at: u64) -> Option<(u64, std::ops::Range<usize>)> {
         let (block, within) = self.store.layout.place(at)?;
-        let used = self.entries.used[block as usize] as usize;
+        let used = self.entries.used(block) as usize;
         if within % HEADER != 0 || within >= used {
             return None;
         }

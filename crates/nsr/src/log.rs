@@ -41,8 +41,9 @@ pub struct SessionId(pub u32);
 #[derive(Debug)]
 pub struct Log<M> {
     pub(crate) store: Store<M>,
-    /// By slot, the number of the session modulo the number of cells.
-    pub(crate) sessions: Vec<Option<Session>>,
+    /// By slot, the number of the session modulo the number of cells; as far as any slot was in use. There is one such log
+    /// for each VRF, mostly with few sessions and room for thousands.
+    pub(crate) sessions: Vec<Option<Box<Session>>>,
     pub(crate) entries: Entries,
     pub(crate) formats: u64,
     pub(crate) key: [u8; 16],
@@ -98,9 +99,7 @@ impl<M: Memory> Log<M> {
     }
 
     pub(crate) fn empty(store: Store<M>, formats: u64, key: [u8; 16]) -> Self {
-        let sessions = std::iter::repeat_with(|| None).take(store.layout.cells).collect();
-        let entries = Entries::new(store.layout.blocks);
-        Self { store, sessions, entries, formats, key, turn: 0 }
+        Self { store, sessions: Vec::new(), entries: Entries::default(), formats, key, turn: 0 }
     }
 
     /// The memory, as the process would leave it if it died now.
@@ -206,7 +205,7 @@ impl<M: Memory> Log<M> {
         let record = Record::default().write(&mut self.store, cell, record);
         let mut state = State { sequence, id, record, incoming, outgoing, ..State::default() };
         state.commit(&mut self.store, cell);
-        self.sessions[slot] = Some(Session {
+        let session = Session {
             cell,
             state,
             incoming: Stream::new(Kind::Incoming, id, incoming),
@@ -214,16 +213,25 @@ impl<M: Memory> Log<M> {
             snapshot: Vec::new(),
             snapshot_octets: 0,
             building: None,
-        });
+        };
+        self.seat(slot, session);
         Ok(SessionId(id))
+    }
+
+    /// Puts a session into its slot.
+    pub(crate) fn seat(&mut self, slot: usize, session: Session) {
+        if self.sessions.len() <= slot {
+            self.sessions.resize_with(slot + 1, || None);
+        }
+        self.sessions[slot] = Some(Box::new(session));
     }
 
     /// The next number whose slot is free: mostly the next one, for there are more cells than sessions fit in.
     fn vacancy(&self) -> Result<(u32, usize), Full> {
-        let cells = self.sessions.len();
+        let cells = self.store.layout.cells;
         let next = u32::try_from(self.store.word(NEXT_SESSION)).map_err(|_| Full)?;
         let mut numbers = (next..=u32::MAX).map(|id| (id, id as usize % cells)).take(cells);
-        numbers.find(|(_, slot)| self.sessions[*slot].is_none()).ok_or(Full)
+        numbers.find(|(_, slot)| self.sessions.get(*slot).is_none_or(Option::is_none)).ok_or(Full)
     }
 
     /// Forgets a session and frees what it holds. Atomic.
@@ -272,19 +280,19 @@ impl<M: Memory> Log<M> {
     }
 
     fn slot(&self, id: SessionId) -> usize {
-        id.0 as usize % self.sessions.len()
+        id.0 as usize % self.store.layout.cells
     }
 
     #[inline]
     pub(crate) fn session(&self, id: SessionId) -> &Session {
-        let session = self.sessions[self.slot(id)].as_ref();
+        let session = self.sessions.get(self.slot(id)).and_then(Option::as_deref);
         session.filter(|session| session.state.id == id.0).expect("the session is in the log")
     }
 
     #[inline]
     pub(crate) fn parts(&mut self, id: SessionId) -> (&mut Store<M>, &mut Session) {
         let slot = self.slot(id);
-        let session = self.sessions[slot].as_mut();
+        let session = self.sessions.get_mut(slot).and_then(Option::as_deref_mut);
         let session = session.filter(|session| session.state.id == id.0).expect("the session is in the log");
         (&mut self.store, session)
     }
@@ -323,4 +331,30 @@ pub(crate) fn fixed_words(
     let words = [MAGIC, FORMAT, memory as u64, block as u64, formats, low, high];
     let sum = checksum(0, words);
     std::array::from_fn(|i| words.get(i).copied().unwrap_or(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_log_has_of_the_process_grows_with_its_sessions_and_not_with_its_size() {
+        let of = |memory: usize| Log::create(vec![0; memory], 1, [7; 16]).expect("large enough");
+        let held = |log: &Log<Vec<u8>>| {
+            let sessions = log.sessions.capacity() * size_of::<Option<Box<Session>>>();
+            sessions + log.store.lists() + log.entries.lists()
+        };
+        let mut log = of(1 << 30);
+        assert_eq!(held(&log), 0);
+        let id = log.open(0, 0, &[]).expect("room");
+        log.push(id, &[1; 200_000], None).expect("room");
+        log.append(crate::EntryId::NONE, b"entry").expect("room");
+        log.close(id);
+        assert!(held(&log) < 1000, "{} octets", held(&log));
+        assert_eq!(
+            log.free_blocks(),
+            log.store.layout.blocks - 1,
+            "every block is free but that of the entry"
+        );
+    }
 }

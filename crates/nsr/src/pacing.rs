@@ -7,7 +7,8 @@
 //!
 //! A walk over the tables takes snapshots of several sessions at once, and costs something for each route, whoever has
 //! brought it. So a walk begins when what was received since the last snapshots is as much as these hold, or when the
-//! snapshots would soon find no room; and only if it is of use ([`Pacing::begin`]).
+//! snapshots would soon find no room; and only if it makes the log shorter ([`Pacing::begin`]). A table that has come
+//! once is as long in a snapshot as it was on the wire: it stays as it was received, until much of it is replaced.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +20,17 @@ const EARNS: u64 = 2;
 const SHORT: u64 = 64 << 10;
 /// Octets received before a walk, in a log that has room for 16 times as many.
 const LONG: u64 = 16 << 20;
-/// What a walk is for: one in so many octets of all snapshots.
+/// A walk makes the log shorter by one in so many octets of all snapshots.
 const WORTH: u64 = 4;
+/// And by one in so many of those that it writes.
+const WORTH_OF_WRITING: u64 = 2;
 /// Of a full log a walk has to take the place of one in so many octets.
 const WORTH_OF_FULL: u64 = 16;
-/// A growth of one octet for each received, the most that is expected.
+/// The ratio of what is as long as expected.
 const ONE: u64 = 256;
+/// A guess is corrected by this factor at most: a session that brings or withdraws a table while its snapshot is made says
+/// nothing of the next one.
+const MOST: u64 = 4;
 
 /// What a session holds in the log, in octets.
 #[derive(Copy, Clone, Debug)]
@@ -35,6 +41,8 @@ pub struct Holding {
     pub incoming: u64,
     /// Its snapshot.
     pub snapshot: u64,
+    /// What a snapshot would take if it were made now: a guess.
+    pub expected: u64,
     /// All that it takes.
     pub held: u64,
     /// What can be done about it.
@@ -94,8 +102,10 @@ struct Account {
     credit: u64,
     /// Received since its last snapshot was begun.
     fresh: u64,
-    /// How much its last snapshot grew for each octet received, in 256ths.
-    growth: u64,
+    /// What was expected of the snapshot that is being made, or that was made last.
+    expected: u64,
+    /// How long its last snapshot was, in 256ths of what was expected.
+    ratio: u64,
     /// The next snapshot is taken for as long as this: the last ones were cut off.
     least: u64,
     /// Octets written of the one that is being made.
@@ -104,7 +114,7 @@ struct Account {
 
 impl Default for Account {
     fn default() -> Self {
-        Self { credit: 0, fresh: 0, growth: ONE, least: 0, writing: 0 }
+        Self { credit: 0, fresh: 0, expected: 0, ratio: ONE, least: 0, writing: 0 }
     }
 }
 
@@ -112,7 +122,8 @@ impl Default for Account {
 struct Candidate {
     id: SessionId,
     incoming: u64,
-    /// As long as it will be if it goes on growing as it did.
+    snapshot: u64,
+    /// As long as it is expected to be.
     likely: u64,
     /// As long as it will be if the routes are mostly those that it has.
     least: u64,
@@ -173,6 +184,9 @@ impl Pacing {
         self.look_at = self.received + self.step();
         let pressed = std::mem::take(&mut self.pressed);
         let walk = self.choose(sessions, room, pressed)?;
+        for Holding { id, expected, .. } in sessions {
+            self.accounts.entry(*id).or_default().expected = *expected;
+        }
         for id in &walk.sessions {
             let account = self.accounts.entry(*id).or_default();
             (account.fresh, account.writing) = (0, 0);
@@ -193,10 +207,11 @@ impl Pacing {
         true
     }
 
-    /// A snapshot holds in place of an earlier one and of so many octets received.
-    pub fn committed(&mut self, id: SessionId, covered: u64, before: u64, after: u64) {
+    /// A snapshot of so many octets holds.
+    pub fn committed(&mut self, id: SessionId, octets: u64) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        account.growth = (after.saturating_sub(before) * ONE / covered.max(1)).min(ONE);
+        let ratio = octets.saturating_mul(ONE) / account.expected.max(1);
+        account.ratio = ratio.clamp(ONE / MOST, ONE * MOST);
         account.least = 0;
     }
 
@@ -205,7 +220,6 @@ impl Pacing {
         let Some(account) = self.accounts.get_mut(&id) else { return };
         let more = if for_room { account.writing / 4 } else { account.writing };
         account.least = account.writing + more.max(SHORT);
-        account.growth = ONE;
     }
 
     /// The walk is over.
@@ -230,25 +244,37 @@ impl Pacing {
         let tail: u64 = sessions.iter().map(|session| session.incoming).sum();
         // What may come in before the next look, and during a walk.
         let margin = 2 * self.step();
-        let (mut left, mut gain, mut is_time) = (room, 0, pressed || tail >= self.long().max(snapshots));
+        let (mut left, mut covered, mut gain, mut is_short) = (room, 0, 0, false);
         let mut chosen = Vec::new();
-        for Candidate { id, incoming, likely, least } in self.candidates(sessions) {
-            let (takes, is_last) = match (likely <= left, least <= left) {
-                (true, _) => (likely, likely + margin > left),
-                // If it goes on growing it will not fit, now or later. If it grows by half of that it still does: that is tried.
+        for Candidate { id, incoming, snapshot, likely, least } in self.candidates(sessions) {
+            let takes = match (likely <= left, least <= left) {
+                (true, _) => {
+                    is_short |= likely + margin > left;
+                    likely
+                }
+                // As long as it is expected to be it will not fit, now or later. If that is too much by half it does: that
+                // is tried.
                 (false, true) if pressed || least.midpoint(likely) + margin > left => {
-                    (least.midpoint(likely).min(left), true)
+                    is_short = true;
+                    least.midpoint(likely).min(left)
                 }
                 (false, _) => continue,
             };
-            (left, gain, is_time) = (left - takes, gain + incoming, is_time || is_last);
+            left -= takes;
+            covered += incoming;
+            gain += (incoming + snapshot).saturating_sub(takes);
             chosen.push(id);
         }
-        let worth = match pressed {
-            true => self.size / WORTH_OF_FULL,
-            false => self.long().max(snapshots / WORTH),
+        let written = room - left;
+        let is_worth = match (pressed, is_short) {
+            (true, _) => covered >= self.size / WORTH_OF_FULL,
+            (false, true) => gain >= self.long().max(snapshots / WORTH),
+            (false, false) => {
+                tail >= self.long().max(snapshots)
+                    && gain >= self.long().max(snapshots / WORTH).max(written / WORTH_OF_WRITING)
+            }
         };
-        (is_time && gain >= worth.max(1)).then_some(Walk { sessions: chosen, octets: room - left })
+        (is_worth && covered > 0).then_some(Walk { sessions: chosen, octets: written })
     }
 
     /// Those that have received enough to pay for a snapshot, who has received most first.
@@ -256,12 +282,12 @@ impl Pacing {
         let candidate = |session: &Holding| {
             let account = self.accounts.get(&session.id)?;
             let least = session.snapshot.max(account.least);
-            let grown = session.incoming.saturating_mul(account.growth) / ONE;
-            let likely = session.snapshot.saturating_add(grown).max(account.least);
+            let likely = (session.expected.saturating_mul(account.ratio) / ONE).max(account.least);
             let is_one = session.standing == Standing::Ready
                 && account.fresh.min(session.incoming) >= SHORT
                 && account.credit >= likely;
-            is_one.then_some(Candidate { id: session.id, incoming: session.incoming, likely, least })
+            let &Holding { id, incoming, snapshot, .. } = session;
+            is_one.then_some(Candidate { id, incoming, snapshot, likely, least })
         };
         let mut candidates: Vec<_> = sessions.iter().filter_map(candidate).collect();
         candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.incoming));

@@ -56,7 +56,7 @@ impl<M: Memory> Log<M> {
         if state.id == 0 {
             return Ok(());
         }
-        let is_ours = state.id as usize % self.sessions.len() == slot;
+        let is_ours = state.id as usize % self.store.layout.cells == slot;
         if !is_ours || u64::from(state.id) >= self.store.word(NEXT_SESSION) {
             return Err(Unreadable::Damaged("the number of a session"));
         }
@@ -64,7 +64,7 @@ impl<M: Memory> Log<M> {
             return Err(Unreadable::Damaged("a record"));
         }
         let session = Session::recovered(&mut self.store, cell, state, &blocks)?;
-        self.sessions[slot] = Some(session);
+        self.seat(slot, session);
         Ok(())
     }
 

@@ -96,6 +96,11 @@ impl<M: Memory> Log<M> {
     pub fn snapshot(&self, id: SessionId) -> impl Iterator<Item = &[u8]> {
         self.session(id).snapshot.iter().flat_map(|block| Records(self.store.block(*block)))
     }
+
+    /// The records of one of its blocks, counted from 0; `None` behind the last.
+    pub fn snapshot_block(&self, id: SessionId, number: usize) -> Option<impl Iterator<Item = &[u8]>> {
+        self.session(id).snapshot.get(number).map(|block| Records(self.store.block(*block)))
+    }
 }
 
 impl Building {

@@ -56,6 +56,8 @@ pub(crate) struct Store<M> {
     /// Free blocks with their pages, and free blocks without; the last one freed is taken first.
     warm: Vec<u32>,
     cold: Vec<u32>,
+    /// The blocks from here on are free as well, and have no pages. They are taken last, the lowest first.
+    fresh: u32,
     /// Blocks that what comes in leaves beside those: for the snapshots that are being made.
     pub(crate) held_back: usize,
 }
@@ -63,8 +65,7 @@ pub(crate) struct Store<M> {
 impl<M: Memory> Store<M> {
     /// The memory with all blocks free.
     pub(crate) fn new(memory: M, layout: Layout, seed: u64) -> Self {
-        let cold = (0..layout.blocks as u32).rev().collect();
-        Self { memory, layout, seed, warm: Vec::with_capacity(RESERVE), cold, held_back: 0 }
+        Self { memory, layout, seed, warm: Vec::new(), cold: Vec::new(), fresh: 0, held_back: 0 }
     }
 
     /// The memory with the blocks free of which the table says so. Pages of free blocks are given back.
@@ -76,15 +77,16 @@ impl<M: Memory> Store<M> {
         seed: u64,
         mut keep: impl FnMut(u32, Claim),
     ) -> Result<Self, Unreadable> {
-        let warm = Vec::with_capacity(RESERVE);
-        let cold = Vec::with_capacity(layout.blocks);
-        let mut store = Self { memory, layout, seed, warm, cold, held_back: 0 };
+        let mut store = Self::new(memory, layout, seed);
+        store.fresh = layout.blocks as u32;
         for block in (0..layout.blocks as u32).rev() {
             match store.claim_of(block)? {
                 Some(claim) => keep(block, claim),
+                None if store.fresh == block + 1 => store.fresh = block,
                 None => store.cold.push(block),
             }
         }
+        store.memory.release(layout.block_at(store.fresh)..layout.block_at(layout.blocks as u32));
         for run in store.cold.chunk_by(|above, below| *above == below + 1) {
             let ends = layout.block_at(run[run.len() - 1])..layout.block_at(run[0] + 1);
             store.memory.release(ends);
@@ -160,13 +162,20 @@ impl<M: Memory> Store<M> {
         if self.free_blocks() <= leaves {
             return Err(Full);
         }
-        let block = self.warm.pop().or_else(|| self.cold.pop()).ok_or(Full)?;
+        let block = self.warm.pop().or_else(|| self.cold.pop()).or_else(|| self.take_fresh()).ok_or(Full)?;
         if kind == Kind::Snapshot {
             self.held_back = self.held_back.saturating_sub(1);
         }
         self.set_position(block, position);
         self.set_word(self.layout.table_at(block), self.tag(block, kind, owner));
         Ok(block)
+    }
+
+    #[cold]
+    fn take_fresh(&mut self) -> Option<u32> {
+        let block = Some(self.fresh).filter(|block| (*block as usize) < self.layout.blocks)?;
+        self.fresh += 1;
+        Some(block)
     }
 
     /// Changes the position of a block in use.
@@ -196,9 +205,15 @@ impl<M: Memory> Store<M> {
         }
     }
 
+    /// Octets of the lists of free blocks.
+    #[cfg(test)]
+    pub(crate) fn lists(&self) -> usize {
+        (self.warm.capacity() + self.cold.capacity()) * size_of::<u32>()
+    }
+
     /// Number of free blocks.
     pub(crate) fn free_blocks(&self) -> usize {
-        self.warm.len() + self.cold.len()
+        self.warm.len() + self.cold.len() + (self.layout.blocks - self.fresh as usize)
     }
 
     /// Kind in the lowest octet, owner in the highest four, between them a sum over both and the block.

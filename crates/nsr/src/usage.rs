@@ -53,7 +53,7 @@ impl<M: Memory> Log<M> {
             blocks: self.store.layout.blocks as u64,
             free: self.store.free_blocks() as u64,
             sessions: self.sessions().count() as u64,
-            most_sessions: self.sessions.len() as u64,
+            most_sessions: self.store.layout.cells as u64,
             held,
             entries,
             entry_blocks: entry_blocks as u64,

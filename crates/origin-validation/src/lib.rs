@@ -8,6 +8,7 @@
 //! what follows from a verdict is policy's to say.
 
 mod aspa;
+mod runs;
 mod vrps;
 
 // Tests of what the crate offers, in the executable of its unit tests.
@@ -65,7 +66,7 @@ impl Affected {
 impl Authorizations {
     /// Nothing holds. `key` is that of the hashes: what caches say comes from the network.
     pub fn new(key: HashKey) -> Self {
-        Self { vrps: VrpTable::new(key), aspas: AspaTable::new(key) }
+        Self { vrps: VrpTable::new(), aspas: AspaTable::new(key) }
     }
 
     /// Applies a difference. What is in it and held already, or did not hold, changes nothing.

@@ -1,8 +1,10 @@
 //! Validated ROA payloads, and what they say of an origin (RFC 6811).
 
 use holdfast_policy::{PathElement, Validity};
-use holdfast_prefix_table::{Handle, Pool, PrefixTable};
-use holdfast_types::{Asn, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
+use holdfast_prefix_table::{Handle, Pool};
+use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, Vrp};
+
+use crate::runs::{NoRoom, Region, Runs};
 
 /// Who originates a route with this path, nearest AS first; `None` where nobody can be named (RFC 6811 section 2).
 ///
@@ -16,12 +18,12 @@ pub fn origin(path: impl Iterator<Item = PathElement>, ours: Asn) -> Option<Asn>
 }
 
 /// VRPs of both families, each once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct VrpTable {
-    v4: PrefixTable<Ipv4Prefix, u64>,
-    v6: PrefixTable<Ipv6Prefix, u64>,
-    /// Those of prefixes that have several.
-    lists: Pool,
+    v4: Runs,
+    v6: Runs,
+    /// The runs, and the lists of prefixes that have several.
+    pool: Pool,
     len: usize,
     left_out: usize,
 }
@@ -62,17 +64,46 @@ impl From<Vrp> for Grant {
     }
 }
 
-/// What is to become of a grant.
+/// What is to become of a grant. In the order of levels, families and prefixes; of edits of one grant announcements come
+/// first.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Edit {
-    prefix: Prefix,
+    /// The level of its region, and the family in the last bit.
+    place: u8,
+    bits: u128,
+    length: u8,
     grant: Grant,
-    holds: bool,
+    is_withdrawn: bool,
 }
 
 impl Edit {
-    fn new(vrp: Vrp, holds: bool) -> Self {
-        Self { prefix: vrp.prefix(), grant: vrp.into(), holds }
+    fn new(vrp: Vrp, is_withdrawn: bool) -> Self {
+        fn of<P: IpPrefix>(prefix: P, vrp: Vrp, is_withdrawn: bool) -> Edit {
+            let place = Region::of(prefix).level() << 1 | u8::from(P::WIDTH != Ipv4Prefix::WIDTH);
+            Edit { place, bits: prefix.bits(), length: prefix.length(), grant: vrp.into(), is_withdrawn }
+        }
+        match vrp.prefix() {
+            Prefix::V4(prefix) => of(prefix, vrp, is_withdrawn),
+            Prefix::V6(prefix) => of(prefix, vrp, is_withdrawn),
+        }
+    }
+
+    fn is_v6(&self) -> bool {
+        self.place & 1 == 1
+    }
+
+    fn prefix<P: IpPrefix>(&self) -> P {
+        P::from_bits(self.bits, self.length)
+    }
+
+    /// Whether both are for prefixes of one region.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.place == other.place && Region::with(self.place >> 1, self.bits).has(other.bits)
+    }
+
+    /// Whether both are for one prefix.
+    fn is_of_prefix(&self, other: &Self) -> bool {
+        (self.place, self.bits, self.length) == (other.place, other.bits, other.length)
     }
 }
 
@@ -83,16 +114,18 @@ fn merge(old: &[Grant], edits: &[Edit]) -> Vec<Grant> {
     for edit in edits {
         new.extend(std::iter::from_fn(|| old.next_if(|grant| *grant < edit.grant)));
         old.next_if_eq(&edit.grant);
-        new.extend(edit.holds.then_some(edit.grant));
+        new.extend((!edit.is_withdrawn).then_some(edit.grant));
     }
     new.extend(old);
     new
 }
 
-/// In a table's word: there are several, and where.
-const SEVERAL: u64 = 1 << 63;
+/// In the word of a prefix: there are several, and where. Below are the 40 bits of a grant.
+const SEVERAL: u64 = 1 << 41;
+/// Behind the last grant of a list; greater than all.
+const NOTHING: u64 = u64::MAX;
 
-/// What a table's word says.
+/// What the word of a prefix says.
 enum Grants<'a> {
     One(Grant),
     /// Ascending, two words each.
@@ -102,11 +135,10 @@ enum Grants<'a> {
 impl<'a> Grants<'a> {
     #[inline]
     fn of(word: u64, lists: &'a Pool) -> Self {
-        if word & SEVERAL == 0 {
-            return Self::One(Grant(word));
+        match list(word) {
+            None => Self::One(Grant(word)),
+            Some(list) => Self::Several(lists.get(list).as_chunks().0),
         }
-        let (handle, count) = list(word);
-        Self::Several(&lists.get(handle).as_chunks().0[..count])
     }
 
     /// Whether one of them allows it. Of several of one AS the last has the greatest length.
@@ -128,13 +160,15 @@ impl<'a> Grants<'a> {
             Self::One(grant) => (Some(grant), [].as_slice()),
             Self::Several(pairs) => (None, pairs),
         };
-        one.into_iter().chain(several.iter().copied().map(Grant::read))
+        let several = several.iter().copied().map(Grant::read);
+        one.into_iter().chain(several.take_while(|grant| grant.0 != NOTHING))
     }
 }
 
-/// Where a list is, and how long.
-fn list(word: u64) -> (Handle, usize) {
-    (Handle::from_bits(word as u32), (word & !SEVERAL) as usize >> 32)
+/// Where the list is, if the word does not say all itself.
+#[inline]
+fn list(word: u64) -> Option<Handle> {
+    (word & SEVERAL != 0).then(|| Handle::from_bits(word as u32))
 }
 
 /// The word for these grants, of which there is one at least; `None` if the pool has no room.
@@ -143,25 +177,20 @@ fn store(grants: &[Grant], lists: &mut Pool) -> Option<u64> {
         return Some(only.0);
     }
     let handle = lists.try_alloc(2 * grants.len())?;
-    for (pair, grant) in lists.get_mut(handle).as_chunks_mut().0.iter_mut().zip(grants) {
-        *pair = [grant.0 as u32, (grant.0 >> 32) as u32];
+    let padded = grants.iter().map(|grant| grant.0).chain(std::iter::repeat(NOTHING));
+    for (pair, grant) in lists.get_mut(handle).as_chunks_mut().0.iter_mut().zip(padded) {
+        *pair = [grant as u32, (grant >> 32) as u32];
     }
-    Some(SEVERAL | (grants.len() as u64) << 32 | u64::from(handle.bits()))
-}
-
-fn free(word: u64, lists: &mut Pool) {
-    if word & SEVERAL != 0 {
-        lists.free(list(word).0);
-    }
+    Some(SEVERAL | u64::from(handle.bits()))
 }
 
 impl VrpTable {
     /// So many VRPs of one prefix hold; of more those of the lowest AS numbers do.
     pub const MOST_OF_A_PREFIX: usize = 1 << 16;
 
-    /// An empty table. `key` is that of its hashes.
-    pub fn new(key: HashKey) -> Self {
-        Self { v4: PrefixTable::new(key), v6: PrefixTable::new(key), lists: Pool::new(), len: 0, left_out: 0 }
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// How many there are.
@@ -176,7 +205,7 @@ impl VrpTable {
 
     /// Bytes held.
     pub fn memory(&self) -> usize {
-        self.v4.memory() + self.v6.memory() + self.lists.memory()
+        self.v4.memory() + self.v6.memory() + self.pool.memory()
     }
 
     /// How many had no room since the table was made: their prefix had [`Self::MOST_OF_A_PREFIX`], or there was no memory.
@@ -187,110 +216,142 @@ impl VrpTable {
 
     /// Whether it is new, and holds.
     pub fn insert(&mut self, vrp: Vrp) -> bool {
-        self.revise(&[Edit::new(vrp, true)])
+        !self.apply(&[], &[vrp]).is_empty()
     }
 
     /// Whether it was there.
     pub fn remove(&mut self, vrp: Vrp) -> bool {
-        self.revise(&[Edit::new(vrp, false)])
+        !self.apply(&[vrp], &[]).is_empty()
     }
 
     /// Applies a difference; what is in both holds. Returns the prefixes of which others hold now, each once, in order.
     ///
-    /// The work is that of sorting it, and of writing the lists of its prefixes once.
+    /// The work is that of sorting it, and of writing the runs and lists of its prefixes once.
     pub fn apply(&mut self, withdrawn: &[Vrp], announced: &[Vrp]) -> Vec<Prefix> {
-        let withdrawn = withdrawn.iter().map(|vrp| Edit::new(*vrp, false));
-        let mut edits: Vec<_> = withdrawn.chain(announced.iter().map(|vrp| Edit::new(*vrp, true))).collect();
-        // Announcements first: of edits of one grant the first stays.
-        edits.sort_unstable_by_key(|edit| (edit.prefix, edit.grant, !edit.holds));
-        edits.dedup_by_key(|edit| (edit.prefix, edit.grant));
-        let of_prefixes = edits.chunk_by(|one, other| one.prefix == other.prefix);
-        of_prefixes.filter(|edits| self.revise(edits)).map(|edits| edits[0].prefix).collect()
+        let withdrawn = withdrawn.iter().map(|vrp| Edit::new(*vrp, true));
+        let mut edits: Vec<_> = withdrawn.chain(announced.iter().map(|vrp| Edit::new(*vrp, false))).collect();
+        edits.sort_unstable();
+        // Of edits of one grant the first stays.
+        edits.dedup_by(|edit, first| edit.is_of_prefix(first) && edit.grant == first.grant);
+        let mut revised = Vec::new();
+        for edits in edits.chunk_by(Edit::is_beside) {
+            if self.revise_region(edits, &mut revised).is_err() {
+                self.left_out += edits.iter().filter(|edit| !edit.is_withdrawn).count();
+                // What is withdrawn may do without more memory.
+                let withdrawn: Vec<_> = edits.iter().copied().filter(|edit| edit.is_withdrawn).collect();
+                _ = self.revise_region(&withdrawn, &mut revised);
+            }
+        }
+        // They are in order already but for levels.
+        revised.sort();
+        revised
     }
 
-    /// Makes edits of one prefix, ascending, each grant once; whether others hold now.
-    fn revise(&mut self, edits: &[Edit]) -> bool {
-        let Some(prefix) = edits.first().map(|edit| edit.prefix) else { return false };
-        let Self { v4, v6, lists, len, left_out } = self;
-        let mut is_revised = false;
-        let revise = |word: Option<u64>| {
-            let old: Vec<_> = word.into_iter().flat_map(|word| Grants::of(word, lists).iter()).collect();
+    /// Makes edits of one region, ascending, each grant once. Prefixes of which others hold now come to `revised`. Without
+    /// memory for it all stays as it was.
+    fn revise_region(&mut self, edits: &[Edit], revised: &mut Vec<Prefix>) -> Result<(), NoRoom> {
+        match edits.first() {
+            None => Ok(()),
+            Some(first) if first.is_v6() => self.revise_in::<Ipv6Prefix>(edits, revised),
+            Some(_) => self.revise_in::<Ipv4Prefix>(edits, revised),
+        }
+    }
+
+    fn revise_in<P: IpPrefix>(&mut self, edits: &[Edit], revised: &mut Vec<Prefix>) -> Result<(), NoRoom> {
+        let Self { v4, v6, pool, len, left_out } = self;
+        let runs = if P::WIDTH == Ipv4Prefix::WIDTH { v4 } else { v6 };
+        let mut of_prefixes = edits.chunk_by(Edit::is_of_prefix);
+        let mut prefixes = of_prefixes.clone().map(|edits| edits[0].prefix::<P>()).peekable();
+        let Some(region) = prefixes.peek().map(|prefix| Region::of(*prefix)) else { return Ok(()) };
+        let (counts, count) = ((*len, *left_out), revised.len());
+        let (mut added, mut dropped) = (Vec::new(), Vec::new());
+        let updated = runs.update(pool, region, prefixes, |pool, prefix, word| {
+            let edits = of_prefixes.next().unwrap_or_default();
+            if let (None, [only]) = (word, edits) {
+                let holds = !only.is_withdrawn;
+                *len += usize::from(holds);
+                revised.extend(holds.then(|| prefix.into()));
+                return Ok(holds.then_some(only.grant.0));
+            }
+            let old: Vec<_> = word.into_iter().flat_map(|word| Grants::of(word, pool).iter()).collect();
             let mut new = merge(&old, edits);
             *left_out += new.len().saturating_sub(Self::MOST_OF_A_PREFIX);
             new.truncate(Self::MOST_OF_A_PREFIX);
             if new == old {
-                return word;
+                return Ok(word);
             }
-            let stored = if new.is_empty() { None } else { store(&new, lists) };
-            if stored.is_none() && !new.is_empty() {
-                *left_out += edits.iter().filter(|edit| edit.holds).count();
-                return word;
-            }
-            word.iter().for_each(|word| free(*word, lists));
+            let stored = if new.is_empty() { None } else { Some(store(&new, pool).ok_or(NoRoom)?) };
+            added.extend(stored.and_then(list));
+            dropped.extend(word.and_then(list));
             *len = *len - old.len() + new.len();
-            is_revised = true;
-            stored
-        };
-        match prefix {
-            Prefix::V4(prefix) => _ = v4.update(prefix, revise),
-            Prefix::V6(prefix) => _ = v6.update(prefix, revise),
+            revised.push(prefix.into());
+            Ok(stored)
+        });
+        let unused = if updated.is_ok() { dropped } else { added };
+        unused.into_iter().for_each(|list| pool.free(list));
+        if updated.is_err() {
+            (*len, *left_out) = counts;
+            revised.truncate(count);
         }
-        is_revised
+        updated
     }
 
     /// What VRPs say of a route to `prefix` that comes from `origin` (RFC 6811 section 2).
     #[inline]
     pub fn validate(&self, prefix: Prefix, origin: Option<Asn>) -> Validity {
         match prefix {
-            Prefix::V4(prefix) => self.validate_in(&self.v4, prefix, origin),
-            Prefix::V6(prefix) => self.validate_in(&self.v6, prefix, origin),
+            Prefix::V4(prefix) => self.validate_in(prefix, origin),
+            Prefix::V6(prefix) => self.validate_in(prefix, origin),
         }
     }
 
+    /// The same where the family is known.
     #[inline]
-    fn validate_in<P: IpPrefix>(
-        &self,
-        table: &PrefixTable<P, u64>,
-        prefix: P,
-        origin: Option<Asn>,
-    ) -> Validity {
+    pub fn validate_in<P: IpPrefix>(&self, prefix: P, origin: Option<Asn>) -> Validity {
         let (length, mut verdict) = (prefix.length(), Validity::NotFound);
         // AS 0 stands for nobody, whoever calls itself so (RFC 6483 section 4, RFC 7607).
         let origin = origin.filter(|origin| *origin != Asn(0));
-        let is_valid = table.any_covering(prefix, |word| {
+        let is_valid = self.runs::<P>().any_covering(&self.pool, prefix, |word| {
             verdict = Validity::Invalid;
-            origin.is_some_and(|origin| Grants::of(word, &self.lists).allow(length, origin))
+            origin.is_some_and(|origin| Grants::of(word, &self.pool).allow(length, origin))
         });
         if is_valid { Validity::Valid } else { verdict }
     }
 
     /// The VRPs that cover a prefix, those of the shortest prefix first.
     pub fn covering(&self, prefix: Prefix) -> Vec<Vrp> {
-        fn of<P: IpPrefix>(table: &PrefixTable<P, u64>, lists: &Pool, prefix: P) -> Vec<Vrp> {
-            let grants =
-                |(prefix, word)| Grants::of(word, lists).iter().filter_map(move |grant| vrp(prefix, grant));
-            table.covering(prefix).flat_map(grants).collect()
-        }
         match prefix {
-            Prefix::V4(prefix) => of(&self.v4, &self.lists, prefix),
-            Prefix::V6(prefix) => of(&self.v6, &self.lists, prefix),
+            Prefix::V4(prefix) => self.covering_in(prefix),
+            Prefix::V6(prefix) => self.covering_in(prefix),
         }
     }
 
-    /// All, in the order of prefixes, IPv4 first.
+    fn covering_in<P: IpPrefix>(&self, prefix: P) -> Vec<Vrp> {
+        let covering = self.runs::<P>().covering(&self.pool, prefix).into_iter().rev();
+        covering.flat_map(|(prefix, word)| self.vrps(prefix, word)).collect()
+    }
+
+    /// All: IPv4 first, and of the prefixes of a family those of up to 16 bits first, and so on in steps of 16 bits, each in
+    /// order.
     pub fn iter(&self) -> impl Iterator<Item = Vrp> {
-        let lists = &self.lists;
-        let v4 = self.v4.iter().map(|(prefix, word)| (Prefix::from(prefix), word));
-        let v6 = self.v6.iter().map(|(prefix, word)| (Prefix::from(prefix), word));
-        v4.chain(v6).flat_map(move |(prefix, word)| {
-            Grants::of(word, lists).iter().filter_map(move |grant| vrp(prefix, grant))
-        })
+        let v4 = self.v4.iter::<Ipv4Prefix>(&self.pool).flat_map(|(prefix, word)| self.vrps(prefix, word));
+        v4.chain(self.v6.iter::<Ipv6Prefix>(&self.pool).flat_map(|(prefix, word)| self.vrps(prefix, word)))
+    }
+
+    #[inline]
+    fn runs<P: IpPrefix>(&self) -> &Runs {
+        if P::WIDTH == Ipv4Prefix::WIDTH { &self.v4 } else { &self.v6 }
+    }
+
+    fn vrps(&self, prefix: impl Into<Prefix>, word: u64) -> impl Iterator<Item = Vrp> {
+        let prefix = prefix.into();
+        Grants::of(word, &self.pool).iter().filter_map(move |grant| vrp(prefix, grant))
     }
 }
 
 /// It fits, as it was one when it was taken in.
-fn vrp(prefix: impl Into<Prefix>, grant: Grant) -> Option<Vrp> {
-    Vrp::new(prefix.into(), grant.max_length(), grant.asn()).ok()
+fn vrp(prefix: Prefix, grant: Grant) -> Option<Vrp> {
+    Vrp::new(prefix, grant.max_length(), grant.asn()).ok()
 }
 
 #[cfg(test)]
@@ -316,7 +377,7 @@ mod tests {
     fn many_at_one_prefix_are_read_once_a_difference_and_looked_up_in_few_steps() {
         let read = |count: u32| {
             let (even, odd) = (vrps((0..count).map(|n| 2 * n)), vrps((0..count).map(|n| 2 * n + 1)));
-            let mut table = VrpTable::new(HashKey::new([1, 0]));
+            let mut table = VrpTable::new();
             table.apply(&[], &even);
             let before = READ.get();
             assert_eq!(table.apply(&even[..even.len() / 2], &odd), [prefix()]);
@@ -334,7 +395,7 @@ mod tests {
     fn a_prefix_has_so_many_and_what_is_left_out_is_counted() {
         let most = VrpTable::MOST_OF_A_PREFIX as u32;
         let all = vrps(1..most + 4);
-        let mut table = VrpTable::new(HashKey::new([1, 0]));
+        let mut table = VrpTable::new();
         assert_eq!(table.apply(&[], &all), [prefix()]);
         assert_eq!((table.len(), table.left_out()), (VrpTable::MOST_OF_A_PREFIX, 3));
         let validate = |table: &VrpTable, asn| table.validate(prefix(), Some(Asn(asn)));

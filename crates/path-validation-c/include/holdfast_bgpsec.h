@@ -39,6 +39,16 @@
 #define HF_BGPSEC_MOST_HOP 100
 
 /**
+ * Signers of a call, at most: as many as a path has Signature_Blocks.
+ */
+#define HF_BGPSEC_MOST_SIGNERS 2
+
+/**
+ * Octets of a signature that a callback makes, at most.
+ */
+#define HF_BGPSEC_MOST_SIGNATURE 8192
+
+/**
  * How a call has ended. A number means the same in all versions; there may be more of them.
  */
 enum hf_bgpsec_code {
@@ -82,6 +92,14 @@ enum hf_bgpsec_code {
    * A fault of the library: please report it. It was written to standard error.
    */
   HF_BGPSEC_FAULT = 9,
+  /**
+   * There is no such segment or Signature_Block.
+   */
+  HF_BGPSEC_NO_SUCH = 10,
+  /**
+   * The library does not have the key: a callback signs with it.
+   */
+  HF_BGPSEC_KEY_ELSEWHERE = 11,
   /**
    * Malformed: the length of the Secure_Path is wrong.
    */
@@ -155,6 +173,10 @@ enum hf_bgpsec_code {
    */
   HF_BGPSEC_TOO_MANY_HOPS = 48,
   /**
+   * Refused: the sum of pCounts is larger than what is looked at.
+   */
+  HF_BGPSEC_PCOUNTS = 49,
+  /**
    * The path does not fit into a BGPsec_PATH any more.
    */
   HF_BGPSEC_TOO_LONG = 60,
@@ -163,13 +185,17 @@ enum hf_bgpsec_code {
    */
   HF_BGPSEC_UNSIGNED = 61,
   /**
-   * The library that signs cannot.
+   * Whoever has the key does not sign: the library, or a callback.
    */
   HF_BGPSEC_CANNOT_SIGN = 62,
   /**
    * All of the path was added inside the confederation, where the route comes from.
    */
   HF_BGPSEC_INSIDE = 63,
+  /**
+   * The signers are of several ASs.
+   */
+  HF_BGPSEC_OTHER_AS = 64,
 };
 
 /**
@@ -217,7 +243,7 @@ enum hf_bgpsec_reason {
 };
 
 /**
- * A router's private key of P-256, and its AS. It is gone from memory when this is freed.
+ * A router's private key and its AS. A key that is here is gone from memory when this is freed.
  */
 struct hf_bgpsec_signer;
 
@@ -281,6 +307,26 @@ struct hf_bgpsec_ingress {
    * Segments that are looked at, at most; 0: 64.
    */
   uint32_t most_hops;
+  /**
+   * The sum of pCounts that is looked at, at most; 0: 1000.
+   */
+  uint32_t most_pcount;
+  /**
+   * Another AS number of ours that no path may have; 0: none.
+   */
+  uint32_t own_other;
+  /**
+   * Whether the peer is in our AS, or in our member AS.
+   */
+  uint8_t internal;
+  /**
+   * Whether the routes outside MP_REACH_NLRI are its one prefix once more, and nothing else.
+   */
+  uint8_t outside_same;
+  /**
+   * Whether the peer may send them.
+   */
+  uint8_t repeated_prefix;
 };
 
 /**
@@ -338,6 +384,97 @@ struct hf_bgpsec_verdict {
    */
   uint8_t suite;
 };
+
+/**
+ * How many parts a path has.
+ */
+struct hf_bgpsec_parts {
+  /**
+   * Segments of the Secure_Path, and signatures of each Signature_Block; one at least.
+   */
+  size_t segments;
+  /**
+   * Signature_Blocks: one or two.
+   */
+  size_t blocks;
+  /**
+   * Their algorithm suites; 0 for a block that is not there.
+   */
+  uint8_t suites[2];
+};
+
+/**
+ * What an AS has added to the Secure_Path.
+ */
+struct hf_bgpsec_segment {
+  /**
+   * The AS.
+   */
+  uint32_t asn;
+  /**
+   * How many times the AS counts.
+   */
+  uint8_t pcount;
+  /**
+   * The flags as received; 0x80: added inside a confederation.
+   */
+  uint8_t flags;
+};
+
+/**
+ * A signature of a Signature_Block.
+ */
+struct hf_bgpsec_signature {
+  /**
+   * Where it is in the octets of the path: there as long as those are.
+   */
+  const uint8_t *octets;
+  /**
+   * How many octets it has.
+   */
+  size_t octets_len;
+  /**
+   * What it calls the key.
+   */
+  uint8_t ski[20];
+  /**
+   * The block's algorithm suite.
+   */
+  uint8_t suite;
+};
+
+/**
+ * What a callback signs.
+ */
+struct hf_bgpsec_to_sign {
+  /**
+   * What the signature covers (RFC 8205 section 4.2).
+   */
+  const uint8_t *octets;
+  /**
+   * How many octets that are.
+   */
+  size_t octets_len;
+  /**
+   * The digest of these octets, SHA-256 for suite 1. Null if the library does not know the suite.
+   */
+  const uint8_t *digest;
+  /**
+   * How many octets it has.
+   */
+  size_t digest_len;
+};
+
+/**
+ * Signs, with a key that the library does not see. `user` is what `hf_bgpsec_signer_callback` was given. `signature` has room for
+ * `capacity` octets, and `signature_len` for how many there are. 0: it has signed; anything else: it cannot. It returns: it does
+ * not throw, and does not jump.
+ */
+typedef int (*hf_bgpsec_callback)(void *user,
+                                  const struct hf_bgpsec_to_sign *what,
+                                  uint8_t *signature,
+                                  size_t capacity,
+                                  size_t *signature_len);
 
 #ifdef __cplusplus
 extern "C" {
@@ -433,6 +570,13 @@ enum hf_bgpsec_code hf_bgpsec_validate(const struct hf_bgpsec_table *table,
                                        struct hf_bgpsec_verdict *verdict);
 
 /**
+ * The algorithm suites that the library validates, an octet each.
+ *
+ * Relied on: `out` is null or at room for `capacity` octets, `out_len` is null or at a number.
+ */
+enum hf_bgpsec_code hf_bgpsec_suites(uint8_t *out, size_t capacity, size_t *out_len);
+
+/**
  * The AS_PATH that a path stands for (RFC 8205 section 4.4), with ASs of four octets, without type and length.
  *
  * Relied on: `path` is null or points at `path_len` octets, `out` is null or at room for `capacity`, `out_len` is null or at a number.
@@ -456,6 +600,35 @@ enum hf_bgpsec_code hf_bgpsec_leave_confederation(const uint8_t *path,
                                                   size_t *out_len);
 
 /**
+ * How many segments and Signature_Blocks a path has.
+ *
+ * Relied on: `path` is null or points at `path_len` octets; `parts` is null or points at room for its type.
+ */
+enum hf_bgpsec_code hf_bgpsec_read(const uint8_t *path, size_t path_len, struct hf_bgpsec_parts *parts);
+
+/**
+ * A segment of the Secure_Path; 0 is the most recent one. `HF_BGPSEC_NO_SUCH`: the path has fewer.
+ *
+ * Relied on: `path` is null or points at `path_len` octets; `segment` is null or points at room for its type.
+ */
+enum hf_bgpsec_code hf_bgpsec_segment_at(const uint8_t *path,
+                                         size_t path_len,
+                                         size_t hop,
+                                         struct hf_bgpsec_segment *segment);
+
+/**
+ * The signature of a segment in a Signature_Block. Blocks are counted from 0 in the order of the attribute, segments as in
+ * `hf_bgpsec_segment_at`. `HF_BGPSEC_NO_SUCH`: the path has fewer.
+ *
+ * Relied on: `path` is null or points at `path_len` octets; `signature` is null or points at room for its type.
+ */
+enum hf_bgpsec_code hf_bgpsec_signature_at(const uint8_t *path,
+                                           size_t path_len,
+                                           size_t block,
+                                           size_t hop,
+                                           struct hf_bgpsec_signature *signature);
+
+/**
  * A signer with a private key: PKCS#8 (RFC 5958) or an ECPrivateKey of SEC 1 (RFC 5915), in DER.
  *
  * Relied on: `der` is null or points at `der_len` octets, `signer` is null or at room for a pointer.
@@ -473,6 +646,23 @@ enum hf_bgpsec_code hf_bgpsec_signer_new(uint32_t asn,
 enum hf_bgpsec_code hf_bgpsec_signer_generate(uint32_t asn, struct hf_bgpsec_signer **signer);
 
 /**
+ * A signer whose key is elsewhere: in a device, say. `callback` makes its signatures, of `suite` and with `most` octets at most (72
+ * for suite 1, `HF_BGPSEC_MOST_SIGNATURE` for any). `ski` are `HF_BGPSEC_SKI` octets. Suites other than 1 can be signed with and not
+ * validated; 0 and 255 are none.
+ *
+ * Relied on: `ski` is null or points at 20 octets, `signer` is null or at room for a pointer. `callback` is null or may be called
+ * with `user`, by each thread that signs with the signer, until the signer is freed. It writes as many octets as it says, and
+ * `capacity` at most.
+ */
+enum hf_bgpsec_code hf_bgpsec_signer_callback(uint32_t asn,
+                                              uint8_t suite,
+                                              const uint8_t *ski,
+                                              size_t most,
+                                              hf_bgpsec_callback callback,
+                                              void *user,
+                                              struct hf_bgpsec_signer **signer);
+
+/**
  * Frees a signer. Null is nothing to free.
  *
  * Relied on: `signer` is null, or a signer that nobody uses now or later.
@@ -487,7 +677,7 @@ void hf_bgpsec_signer_free(struct hf_bgpsec_signer *signer);
 enum hf_bgpsec_code hf_bgpsec_signer_ski(const struct hf_bgpsec_signer *signer, uint8_t *ski);
 
 /**
- * The subjectPublicKeyInfo of its key, in DER: what others add to their tables.
+ * The subjectPublicKeyInfo of its key, in DER: what others add to their tables. `HF_BGPSEC_KEY_ELSEWHERE`: a callback has it.
  *
  * Relied on: `signer` is null or a signer; `out` is null or points at room for `capacity` octets, `out_len` is null or at a number.
  */
@@ -499,7 +689,8 @@ enum hf_bgpsec_code hf_bgpsec_signer_spki(const struct hf_bgpsec_signer *signer,
 /**
  * The path after the signer's AS was added (RFC 8205 section 4.2), to be sent to the route's target AS. No octets in `path`: the
  * route is originated. A block of another suite is left out. How long the signature will be nobody knows, so there has to be
- * room for `HF_BGPSEC_MOST_HOP` octets more than `path` has, and 5 more for the first one.
+ * room for `HF_BGPSEC_MOST_HOP` octets more than `path` has, and 5 more for the first one. A callback's signature may be longer
+ * than the 72 octets in that.
  *
  * Relied on: `signer` is null or a signer; `path` is null or points at `path_len` octets; `route` is null or points at its type, and
  * that at its octets; `out` is null or points at room for `capacity` octets, `out_len` is null or at a number. `out` is not `path`.
@@ -513,6 +704,24 @@ enum hf_bgpsec_code hf_bgpsec_sign(const struct hf_bgpsec_signer *signer,
                                    uint8_t *out,
                                    size_t capacity,
                                    size_t *out_len);
+
+/**
+ * The same with several signers of one AS, each for a suite of its own: `count` pointers at `signers`, `HF_BGPSEC_MOST_SIGNERS` at
+ * most. A signer whose suite the path does not have is not asked. There has to be room for a segment of 6 octets, and for each
+ * signer 22 octets and its signature; and for a route that is originated 2 octets, and 3 for each signer.
+ *
+ * Relied on: `signers` is null or points at `count` pointers, each null or a signer; the rest is as of `hf_bgpsec_sign`.
+ */
+enum hf_bgpsec_code hf_bgpsec_sign_all(const struct hf_bgpsec_signer *const *signers,
+                                       size_t count,
+                                       const uint8_t *path,
+                                       size_t path_len,
+                                       uint8_t pcount,
+                                       uint8_t flags,
+                                       const struct hf_bgpsec_route *route,
+                                       uint8_t *out,
+                                       size_t capacity,
+                                       size_t *out_len);
 
 #ifdef __cplusplus
 }  // extern "C"

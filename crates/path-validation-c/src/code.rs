@@ -33,6 +33,10 @@ pub enum hf_bgpsec_code {
     HF_BGPSEC_RANDOMNESS = 8,
     /// A fault of the library: please report it. It was written to standard error.
     HF_BGPSEC_FAULT = 9,
+    /// There is no such segment or Signature_Block.
+    HF_BGPSEC_NO_SUCH = 10,
+    /// The library does not have the key: a callback signs with it.
+    HF_BGPSEC_KEY_ELSEWHERE = 11,
 
     /// Malformed: the length of the Secure_Path is wrong.
     HF_BGPSEC_SECURE_PATH_LENGTH = 20,
@@ -71,15 +75,19 @@ pub enum hf_bgpsec_code {
     HF_BGPSEC_ROUTES = 47,
     /// Refused: there are more segments than are looked at.
     HF_BGPSEC_TOO_MANY_HOPS = 48,
+    /// Refused: the sum of pCounts is larger than what is looked at.
+    HF_BGPSEC_PCOUNTS = 49,
 
     /// The path does not fit into a BGPsec_PATH any more.
     HF_BGPSEC_TOO_LONG = 60,
     /// The path has no Signature_Block of the signer's suite: it goes on unsigned, with an AS_PATH.
     HF_BGPSEC_UNSIGNED = 61,
-    /// The library that signs cannot.
+    /// Whoever has the key does not sign: the library, or a callback.
     HF_BGPSEC_CANNOT_SIGN = 62,
     /// All of the path was added inside the confederation, where the route comes from.
     HF_BGPSEC_INSIDE = 63,
+    /// The signers are of several ASs.
+    HF_BGPSEC_OTHER_AS = 64,
 }
 
 use hf_bgpsec_code::*;
@@ -109,7 +117,7 @@ fn text(code: c_int) -> &'static CStr {
 }
 
 /// All codes.
-const TEXTS: [(hf_bgpsec_code, &CStr); 32] = [
+const TEXTS: [(hf_bgpsec_code, &CStr); 36] = [
     (HF_BGPSEC_OK, c"fine"),
     (HF_BGPSEC_NULL, c"a pointer is null that must not be"),
     (HF_BGPSEC_LENGTH, c"a length is longer than anything of its kind"),
@@ -120,6 +128,8 @@ const TEXTS: [(hf_bgpsec_code, &CStr); 32] = [
     (HF_BGPSEC_PRIVATE_KEY, c"no private key of P-256: neither PKCS#8 nor an ECPrivateKey in DER"),
     (HF_BGPSEC_RANDOMNESS, c"the system has no randomness"),
     (HF_BGPSEC_FAULT, c"a fault of the library"),
+    (HF_BGPSEC_NO_SUCH, c"there is no such segment or Signature_Block"),
+    (HF_BGPSEC_KEY_ELSEWHERE, c"the library does not have the key: a callback signs with it"),
     (HF_BGPSEC_SECURE_PATH_LENGTH, c"malformed: the length of the Secure_Path is wrong"),
     (HF_BGPSEC_NO_SEGMENT, c"malformed: the Secure_Path has no segment"),
     (HF_BGPSEC_NO_BLOCK, c"malformed: there is no Signature_Block"),
@@ -138,10 +148,12 @@ const TEXTS: [(hf_bgpsec_code, &CStr); 32] = [
     (HF_BGPSEC_OUTSIDE_MP_REACH, c"a route is outside MP_REACH_NLRI"),
     (HF_BGPSEC_ROUTES, c"there is not exactly one route"),
     (HF_BGPSEC_TOO_MANY_HOPS, c"there are more segments than are looked at"),
+    (HF_BGPSEC_PCOUNTS, c"the sum of pCounts is larger than what is looked at"),
     (HF_BGPSEC_TOO_LONG, c"the path does not fit into a BGPsec_PATH"),
     (HF_BGPSEC_UNSIGNED, c"the path has no Signature_Block of the signer's suite"),
-    (HF_BGPSEC_CANNOT_SIGN, c"the library that signs cannot"),
+    (HF_BGPSEC_CANNOT_SIGN, c"whoever has the key does not sign"),
     (HF_BGPSEC_INSIDE, c"all of the path was added inside the confederation"),
+    (HF_BGPSEC_OTHER_AS, c"the signers are of several ASs"),
 ];
 
 impl From<Malformed> for hf_bgpsec_code {
@@ -172,6 +184,7 @@ impl From<Refused> for hf_bgpsec_code {
             Refused::OutsideMpReach => HF_BGPSEC_OUTSIDE_MP_REACH,
             Refused::Routes(_) => HF_BGPSEC_ROUTES,
             Refused::TooManyHops { .. } => HF_BGPSEC_TOO_MANY_HOPS,
+            Refused::TooLong { .. } => HF_BGPSEC_PCOUNTS,
         }
     }
 }
@@ -179,11 +192,12 @@ impl From<Refused> for hf_bgpsec_code {
 impl From<CannotSign> for hf_bgpsec_code {
     fn from(error: CannotSign) -> Self {
         match error {
-            // The segment has the signer's AS, and signers are in memory.
-            CannotSign::OtherAs { .. } | CannotSign::Device => HF_BGPSEC_FAULT,
-            CannotSign::Library => HF_BGPSEC_CANNOT_SIGN,
+            CannotSign::OtherAs { .. } => HF_BGPSEC_OTHER_AS,
+            CannotSign::Library | CannotSign::Device => HF_BGPSEC_CANNOT_SIGN,
             CannotSign::Path(CannotExtend::TooLong) => HF_BGPSEC_TOO_LONG,
             CannotSign::Path(CannotExtend::NoBlock) => HF_BGPSEC_UNSIGNED,
+            CannotSign::Path(CannotExtend::SameSuite(_)) => HF_BGPSEC_SAME_SUITE,
+            CannotSign::Path(CannotExtend::TooManyBlocks(_)) => HF_BGPSEC_LENGTH,
         }
     }
 }

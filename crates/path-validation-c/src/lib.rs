@@ -16,17 +16,24 @@
 mod code;
 mod path;
 mod pointers;
+mod read;
 mod signer;
 mod table;
 
 pub use code::{hf_bgpsec_code, hf_bgpsec_strerror, hf_bgpsec_version};
 pub use path::{
     hf_bgpsec_as_path, hf_bgpsec_check, hf_bgpsec_ingress, hf_bgpsec_leave_confederation, hf_bgpsec_reason,
-    hf_bgpsec_route, hf_bgpsec_state, hf_bgpsec_validate, hf_bgpsec_verdict,
+    hf_bgpsec_route, hf_bgpsec_state, hf_bgpsec_suites, hf_bgpsec_validate, hf_bgpsec_verdict,
+};
+pub use read::{
+    hf_bgpsec_parts, hf_bgpsec_read, hf_bgpsec_segment, hf_bgpsec_segment_at, hf_bgpsec_signature,
+    hf_bgpsec_signature_at,
 };
 pub use signer::{
-    HF_BGPSEC_MOST_HOP, hf_bgpsec_sign, hf_bgpsec_signer, hf_bgpsec_signer_free, hf_bgpsec_signer_generate,
-    hf_bgpsec_signer_new, hf_bgpsec_signer_ski, hf_bgpsec_signer_spki,
+    HF_BGPSEC_MOST_HOP, HF_BGPSEC_MOST_SIGNATURE, HF_BGPSEC_MOST_SIGNERS, hf_bgpsec_callback, hf_bgpsec_sign,
+    hf_bgpsec_sign_all, hf_bgpsec_signer, hf_bgpsec_signer_callback, hf_bgpsec_signer_free,
+    hf_bgpsec_signer_generate, hf_bgpsec_signer_new, hf_bgpsec_signer_ski, hf_bgpsec_signer_spki,
+    hf_bgpsec_to_sign,
 };
 pub use table::{
     HF_BGPSEC_MOST_PENDING, HF_BGPSEC_MOST_REMEMBERED, HF_BGPSEC_MOST_SPKI, HF_BGPSEC_SKI, hf_bgpsec_applied,

@@ -2,8 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use holdfast_bgpsec_wire::{Ingress, MOST_HOPS, Nlri, Path, Update, leave_confederation};
-use holdfast_path_validation::{Failure, Reason, Verdict};
+use holdfast_bgpsec_wire::{
+    Ingress, MOST_HOPS, MOST_PCOUNT, Nlri, Outside, Path, Session, Update, leave_confederation,
+};
+use holdfast_path_validation::{Failure, Reason, Validator, Verdict};
 use holdfast_types::{Afi, Asn, Family, Ipv4Prefix, Ipv6Prefix, Prefix, Safi, Ski};
 
 use crate::{
@@ -36,6 +38,16 @@ pub struct hf_bgpsec_ingress {
     pub reachable: u32,
     /// Segments that are looked at, at most; 0: 64.
     pub most_hops: u32,
+    /// The sum of pCounts that is looked at, at most; 0: 1000.
+    pub most_pcount: u32,
+    /// Another AS number of ours that no path may have; 0: none.
+    pub own_other: u32,
+    /// Whether the peer is in our AS, or in our member AS.
+    pub internal: u8,
+    /// Whether the routes outside MP_REACH_NLRI are its one prefix once more, and nothing else.
+    pub outside_same: u8,
+    /// Whether the peer may send them.
+    pub repeated_prefix: u8,
 }
 
 /// The route that a path is about, and to whom it goes.
@@ -173,15 +185,26 @@ pub unsafe extern "C" fn hf_bgpsec_check(
         let update = Update {
             as_path: ingress.as_path != 0,
             reachable: ingress.reachable as usize,
-            outside_mp_reach: ingress.outside_mp_reach != 0,
+            outside: match (ingress.outside_mp_reach, ingress.outside_same) {
+                (0, _) => Outside::None,
+                (_, 0) => Outside::Other,
+                (..) => Outside::Same,
+            },
         };
-        let most_hops = if ingress.most_hops == 0 { MOST_HOPS } else { ingress.most_hops as usize };
+        let session = match (ingress.internal, ingress.in_confederation) {
+            (0, 0) => Session::External,
+            (0, _) => Session::Confederation,
+            (..) => Session::Internal,
+        };
         let ingress = Ingress {
+            session,
             peer: Asn(ingress.peer_as),
             own: Asn(ingress.own_as),
-            in_confederation: ingress.in_confederation != 0,
+            own_other: Some(Asn(ingress.own_other)).filter(|asn| asn.0 != 0),
             pcount_zero: ingress.pcount_zero != 0,
-            most_hops,
+            most_hops: if ingress.most_hops == 0 { MOST_HOPS } else { ingress.most_hops as usize },
+            most_pcount: if ingress.most_pcount == 0 { MOST_PCOUNT } else { ingress.most_pcount },
+            repeated_prefix: ingress.repeated_prefix != 0,
         };
         Ok(ingress.check(&Path::parse(path)?, update)?)
     })
@@ -212,6 +235,23 @@ pub unsafe extern "C" fn hf_bgpsec_validate(
         let path = Path::parse(path)?;
         out.write(table.validator.validate(&path, Asn(route.target_as), &nlri, &table.keys()).into());
         Ok(())
+    })
+}
+
+/// The algorithm suites that the library validates, an octet each.
+///
+/// # Safety
+/// `out` is null or at room for `capacity` octets, `out_len` is null or at a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hf_bgpsec_suites(
+    out: *mut u8,
+    capacity: usize,
+    out_len: *mut usize,
+) -> hf_bgpsec_code {
+    call(|| {
+        // SAFETY: as the caller says.
+        let room = unsafe { Room::new(out, capacity, out_len)? };
+        room.write(&Validator::default().suites().collect::<Vec<_>>())
     })
 }
 

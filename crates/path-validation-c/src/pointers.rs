@@ -12,14 +12,26 @@ use crate::code::hf_bgpsec_code::{self, *};
 /// # Safety
 /// `at` is null or points at `length` octets, which stay as they are for `'a`.
 pub(crate) unsafe fn octets<'a>(at: *const u8, length: usize) -> Result<&'a [u8], hf_bgpsec_code> {
-    match (at.is_null(), length) {
-        (_, 0) => Ok(&[]),
+    // SAFETY: as the caller says.
+    unsafe { values(at, length) }
+}
+
+/// Values of any type that come in, one behind the other.
+///
+/// # Safety
+/// `at` is null or points at so many values, which stay as they are for `'a`.
+pub(crate) unsafe fn values<'a, T>(at: *const T, count: usize) -> Result<&'a [T], hf_bgpsec_code> {
+    match (at.is_null(), count.checked_mul(size_of::<T>())) {
+        (_, Some(0)) => Ok(&[]),
         (true, _) => Err(HF_BGPSEC_NULL),
-        (false, length) if length > isize::MAX as usize => Err(HF_BGPSEC_LENGTH),
-        // SAFETY: it is not null, so there are so many octets, and no more than an address space has.
-        (false, length) => Ok(unsafe { slice::from_raw_parts(at, length) }),
+        // SAFETY: it is not null, so there are so many values, and no more octets than an address space has.
+        (false, Some(..=ADDRESS_SPACE)) => Ok(unsafe { slice::from_raw_parts(at, count) }),
+        (false, _) => Err(HF_BGPSEC_LENGTH),
     }
 }
+
+/// Octets of anything in memory, at most.
+const ADDRESS_SPACE: usize = isize::MAX as usize;
 
 /// A value that comes in.
 ///

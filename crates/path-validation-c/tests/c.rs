@@ -147,7 +147,7 @@ fn a_program_runs_with_the_shared_library() {
     run(&mut workshop.command(&program));
     // It is looked for by a name that has the version of its interface.
     let needed = run(Command::new("readelf").arg("-d").arg(&program));
-    assert!(needed.contains("[libholdfast_bgpsec.so.0]"), "{needed}");
+    assert!(needed.contains("[libholdfast_bgpsec.so.1]"), "{needed}");
     assert_eq!(workshop.said("Version"), [env!("CARGO_PKG_VERSION")]);
 }
 
@@ -159,6 +159,15 @@ fn a_program_runs_with_the_static_library() {
     run(&mut Command::new(
         workshop.compile(&story(), &[vec![library], workshop.said("Libs.private")].concat()),
     ));
+}
+
+#[test]
+fn what_is_installed_has_no_symbols_of_its_own() {
+    let workshop = Workshop::new();
+    let sections = |file: &str| run(Command::new("readelf").arg("-SW").arg(workshop.at(file)));
+    let shared = sections("lib/libholdfast_bgpsec.so");
+    assert!(shared.contains(".dynsym") && !shared.contains(".symtab") && !shared.contains(".debug_info"));
+    assert!(!sections("lib/libholdfast_bgpsec.a").contains(".debug_info"));
 }
 
 #[test]

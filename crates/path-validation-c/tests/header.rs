@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use cbindgen::{Builder, Config, Language, Style};
 
 /// In the order of the header.
-const SOURCES: [&str; 4] = ["code", "table", "path", "signer"];
+const SOURCES: [&str; 5] = ["code", "table", "path", "read", "signer"];
 
 const HEAD: &str = "\
 /*

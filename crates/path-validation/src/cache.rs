@@ -32,11 +32,18 @@ struct Shard {
 }
 
 impl VerifiedSignatures {
-    /// For about so many signatures, 16 octets each. The seed is to be random.
+    /// For about so many signatures, 16 octets each. The seed is to be random. The kernel gives a page of memory only when a
+    /// signature is kept there.
     pub fn new(signatures: usize, seed: [u64; 2]) -> Self {
         let sets = signatures.div_ceil(WAYS * SHARDS).max(1);
         let shard = || Mutex::new(Shard { sets: vec![[0; WAYS]; sets].into(), next: 0 });
         Self { seed, shards: std::array::from_fn(|_| shard()) }
+    }
+
+    /// Octets that it takes when it is full, without those of the allocator.
+    pub fn memory(&self) -> usize {
+        let sets = |shard: &Mutex<Shard>| shard.lock().unwrap_or_else(PoisonError::into_inner).sets.len();
+        size_of::<Self>() + self.shards.iter().map(sets).sum::<usize>() * size_of::<[u128; WAYS]>()
     }
 
     pub(crate) fn fingerprint(

@@ -1,7 +1,7 @@
 //! The body of the fuzz target, also run by a test over mutated inputs.
 
 use holdfast_bgpsec_wire::{
-    Ingress, Nlri, Path, Segment, SignatureBlock, Signed, Ski, Update, extend, leave_confederation,
+    Ingress, Nlri, Path, Segment, Session, SignatureBlock, Signed, Ski, Update, extend, leave_confederation,
     octets_to_sign,
 };
 use holdfast_types::{Asn, Ipv4Prefix, Prefix, RouterKey};
@@ -65,10 +65,11 @@ pub fn path(octets: &[u8]) {
 
 fn check(path: &Path<'_>, options: u8) {
     let external = Ingress::external(path.newest().asn, OWN);
-    let ingress = Ingress { in_confederation: options & 1 != 0, pcount_zero: options & 2 != 0, ..external };
+    let session = if options & 1 == 0 { Session::External } else { Session::Confederation };
+    let ingress = Ingress { session, pcount_zero: options & 2 != 0, ..external };
     if ingress.check(path, Update::PROPER).is_ok() {
         assert!(path.hops() <= ingress.most_hops);
-        assert_eq!(path.newest().is_confed(), ingress.in_confederation);
+        assert_eq!(path.newest().is_confed(), session == Session::Confederation);
         assert!(path.segments().all(|segment| segment.asn != OWN || segment.pcount == 0));
     }
 }

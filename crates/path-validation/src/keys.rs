@@ -92,11 +92,13 @@ pub struct Keys {
     index: HashTable<u32>,
     /// All others, which are none or a handful.
     others: BTreeSet<RouterKey>,
+    sum: u128,
 }
 
 impl Keys {
     fn new(seed: [u64; 2]) -> Self {
-        Self { seed, epoch: 0, records: Records::default(), index: HashTable::new(), others: BTreeSet::new() }
+        let (records, index, others) = (Records::default(), HashTable::new(), BTreeSet::new());
+        Self { seed, epoch: 0, records, index, others, sum: 0 }
     }
 
     /// How many there are.
@@ -114,6 +116,12 @@ impl Keys {
         self.epoch
     }
 
+    /// The same for the same keys, whatever the seed, and how they came to be there: two processes compare their tables by
+    /// it. It is a sum of hashes, so whoever chooses many keys can find others with the same sum.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
     /// All keys of an AS and SKI. There may be several: an SKI is a hash of 160 bits that anybody can claim.
     pub fn of(&self, asn: Asn, ski: Ski) -> impl Iterator<Item = StoredKey<'_>> {
         let points = self
@@ -125,6 +133,11 @@ impl Keys {
         let first = RouterKey { asn, ski, spki: Vec::new() };
         let others = self.others.range(first..).take_while(move |key| (key.asn, key.ski) == (asn, ski));
         points.chain(others.map(|key| StoredKey(Form::Whole(&key.spki))))
+    }
+
+    /// Whether this key is among them.
+    pub fn contains(&self, key: &RouterKey) -> bool {
+        self.of(key.asn, key.ski).any(|stored| *stored.spki() == *key.spki)
     }
 
     /// All of them, in no order.
@@ -146,11 +159,16 @@ impl Keys {
     }
 
     fn change(&mut self, change: Change, applied: &mut Applied) {
-        let (name, is_done, otherwise) = match change {
-            Change::Announce(key) => ((key.asn, key.ski), self.announce(key), &mut applied.duplicates),
-            Change::Withdraw(key) => ((key.asn, key.ski), self.withdraw(&key), &mut applied.unknown),
+        let (Change::Announce(key) | Change::Withdraw(key)) = &change;
+        let (name, hash) = ((key.asn, key.ski), p256::hash_of_key(key));
+        let (is_done, sum, otherwise) = match change {
+            Change::Announce(key) => {
+                (self.announce(key), self.sum.wrapping_add(hash), &mut applied.duplicates)
+            }
+            Change::Withdraw(key) => (self.withdraw(&key), self.sum.wrapping_sub(hash), &mut applied.unknown),
         };
         if is_done {
+            self.sum = sum;
             applied.changed.insert(name);
         } else {
             *otherwise += 1;
@@ -229,5 +247,28 @@ impl<'a> StoredKey<'a> {
             Form::Point(point) => Cow::Owned(p256::spki(point)),
             Form::Whole(spki) => Cow::Borrowed(spki),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::P256Signer;
+
+    #[test]
+    fn tables_with_the_same_keys_have_the_same_sum_whatever_has_been_there() {
+        let signers = [7, 7, 9].map(|asn| P256Signer::generate(Asn(asn)).expect("randomness"));
+        let [one, two, three] = signers.map(|signer| signer.router_key());
+        let odd = RouterKey { asn: Asn(7), ski: one.ski, spki: vec![1, 2, 3] };
+        let (table, other) = (KeyTable::new([1, 2]), KeyTable::new([3, 4]));
+        assert_eq!(table.keys().sum(), 0);
+        let announce =
+            |keys: &[&RouterKey]| keys.iter().map(|key| Change::Announce((*key).clone())).collect::<Vec<_>>();
+        table.apply(announce(&[&one, &two, &odd, &one]));
+        other.apply(announce(&[&odd, &three, &two]));
+        assert_ne!(table.keys().sum(), other.keys().sum());
+        let gone = [Change::Withdraw(three.clone()), Change::Withdraw(three), Change::Announce(one)];
+        other.apply(gone);
+        assert_eq!(table.keys().sum(), other.keys().sum());
     }
 }

@@ -47,7 +47,7 @@ pub use keys::{Applied, Change, KeyTable, Keys, StoredKey};
 pub use p256::{BadPrivateKey, NoRandomness, P256, P256Signer, SUITE_P256, random_seed};
 pub use sign::{CannotSign, Signer, sign};
 pub use suite::{BadSignature, Digest, Suite};
-pub use validate::{Failure, Reason, Validator, Verdict};
+pub use validate::{Failure, Reason, Validator, Verdict, Work};
 
 /// The examples of the manual.
 #[cfg(doctest)]

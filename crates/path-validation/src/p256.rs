@@ -9,7 +9,7 @@ use aws_lc_rs::{
     },
 };
 use holdfast_bgpsec_wire::Ski;
-use holdfast_types::{Asn, RouterKey};
+use holdfast_types::{Asn, RouterKey, SPKI_P256};
 use thiserror::Error;
 
 use crate::{
@@ -22,21 +22,14 @@ use crate::{
 /// Its Algorithm Suite Identifier.
 pub const SUITE_P256: u8 = 1;
 
-/// What a subjectPublicKeyInfo of an uncompressed point on P-256 begins with (RFC 5480): the algorithm, and the octet that says
-/// uncompressed.
-const SPKI_HEAD: [u8; 27] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
-    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
-];
-
 /// The point of a subjectPublicKeyInfo, if that is of this form.
 pub(crate) fn point(spki: &[u8]) -> Option<Point> {
-    spki.strip_prefix(&SPKI_HEAD)?.try_into().ok()
+    spki.strip_prefix(&SPKI_P256)?.try_into().ok()
 }
 
 /// The subjectPublicKeyInfo of a point.
 pub(crate) fn spki(point: &Point) -> Vec<u8> {
-    [&SPKI_HEAD[..], point].concat()
+    [&SPKI_P256[..], point].concat()
 }
 
 fn uncompressed(point: &Point) -> [u8; 65] {
@@ -55,6 +48,13 @@ fn ski(point: &Point) -> Ski {
     let mut ski = Ski([0; 20]);
     ski.0.copy_from_slice(digest_of(&SHA1_FOR_LEGACY_USE_ONLY, &uncompressed(point)).as_ref());
     ski
+}
+
+/// A part of the hash of a key with its name.
+pub(crate) fn hash_of_key(RouterKey { asn, ski, spki }: &RouterKey) -> u128 {
+    let octets = [&asn.0.to_be_bytes()[..], &ski.0, spki].concat();
+    let digest = digest(&SHA256, &octets);
+    digest.as_ref().first_chunk().map_or(0, |first| u128::from_be_bytes(*first))
 }
 
 fn digest_of(algorithm: &'static Algorithm, octets: &[u8]) -> Digest {

@@ -1,5 +1,7 @@
 //! The verdict on a path (RFC 8205 section 5.2).
 
+use std::ops::AddAssign;
+
 use holdfast_bgpsec_wire::{Block, Nlri, Path, Signed, Ski};
 use holdfast_types::Asn;
 use thiserror::Error;
@@ -52,6 +54,25 @@ pub enum Reason {
     BadSignature,
 }
 
+/// What a verdict has cost.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// Signatures that were verified, once for each key that was tried.
+    pub verified: u64,
+    /// Signatures that the [memory](VerifiedSignatures) has known as good, so that nothing was verified.
+    pub remembered: u64,
+    /// Of those that were verified, how many were bad.
+    pub failed: u64,
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, more: Self) {
+        self.verified += more.verified;
+        self.remembered += more.remembered;
+        self.failed += more.failed;
+    }
+}
+
 /// Judges paths. Shared by reference between threads.
 pub struct Validator {
     suites: Vec<Box<dyn Suite>>,
@@ -81,19 +102,34 @@ impl Validator {
         self
     }
 
+    /// The suites that it knows, by their identifiers.
+    pub fn suites(&self) -> impl Iterator<Item = u8> {
+        self.suites.iter().map(|suite| suite.id())
+    }
+
     /// Judges a path that has come to `target`, the AS in our OPEN of that session, with one route. What is looked at before any
     /// signature is the caller's ([`Ingress::check`](holdfast_bgpsec_wire::Ingress::check)).
     pub fn validate(&self, path: &Path<'_>, target: Asn, nlri: &Nlri, keys: &Keys) -> Verdict {
-        let mut verdict = Verdict::Unsupported;
+        self.judge(path, target, nlri, keys).0
+    }
+
+    /// As [`Self::validate`], and says what the verdict has cost.
+    pub fn judge(&self, path: &Path<'_>, target: Asn, nlri: &Nlri, keys: &Keys) -> (Verdict, Work) {
+        let (mut verdict, mut work) = (Verdict::Unsupported, Work::default());
         for block in path.blocks() {
             let Some(suite) = self.suites.iter().find(|suite| suite.id() == block.suite) else { continue };
-            match self.validate_block(&**suite, path, block, target, nlri, keys) {
-                Ok(()) => return Verdict::Valid,
+            match self.validate_block(&**suite, path, block, (target, nlri), keys, &mut work) {
+                Ok(()) => return (Verdict::Valid, work),
                 Err(failure) if verdict == Verdict::Unsupported => verdict = Verdict::NotValid(failure),
                 Err(_) => {}
             }
         }
-        verdict
+        (verdict, work)
+    }
+
+    /// Octets that the memory of good signatures takes, full or not.
+    pub fn memory(&self) -> usize {
+        self.verified.as_ref().map_or(0, VerifiedSignatures::memory)
     }
 
     fn validate_block(
@@ -101,9 +137,9 @@ impl Validator {
         suite: &dyn Suite,
         path: &Path<'_>,
         block: Block<'_>,
-        target: Asn,
-        nlri: &Nlri,
+        (target, nlri): (Asn, &Nlri),
         keys: &Keys,
+        work: &mut Work,
     ) -> Result<(), Failure> {
         let hops = || path.segments().zip(block.signatures()).enumerate();
         let failure = |hop, asn, ski, reason| Failure { suite: block.suite, hop, asn, ski, reason };
@@ -121,22 +157,35 @@ impl Validator {
         for (hop, (segment, signature)) in hops() {
             let digest = suite.digest(signed.of(hop));
             let mut candidates = keys.of(segment.asn, signature.ski).filter(|key| suite.takes(*key));
-            if !candidates.any(|key| self.is_good(suite, key, &digest, signature.octets)) {
+            if !candidates.any(|key| self.is_good(suite, key, &digest, signature.octets, work)) {
                 return Err(failure(hop, segment.asn, signature.ski, Reason::BadSignature));
             }
         }
         Ok(())
     }
 
-    fn is_good(&self, suite: &dyn Suite, key: StoredKey<'_>, digest: &Digest, signature: &[u8]) -> bool {
-        let Some(verified) = &self.verified else { return suite.verify(key, digest, signature).is_ok() };
-        let fingerprint = verified.fingerprint(suite.id(), key, digest, signature);
-        if verified.has(fingerprint) {
+    fn is_good(
+        &self,
+        suite: &dyn Suite,
+        key: StoredKey<'_>,
+        digest: &Digest,
+        signature: &[u8],
+        work: &mut Work,
+    ) -> bool {
+        let remembered = self.verified.as_ref().map(|verified| {
+            let fingerprint = verified.fingerprint(suite.id(), key, digest, signature);
+            (verified, fingerprint)
+        });
+        if remembered.is_some_and(|(verified, fingerprint)| verified.has(fingerprint)) {
+            work.remembered += 1;
             return true;
         }
         let is_good = suite.verify(key, digest, signature).is_ok();
-        if is_good {
-            verified.insert(fingerprint);
+        work.verified += 1;
+        match remembered {
+            _ if !is_good => work.failed += 1,
+            Some((verified, fingerprint)) => verified.insert(fingerprint),
+            None => {}
         }
         is_good
     }
@@ -144,7 +193,7 @@ impl Validator {
 
 impl std::fmt::Debug for Validator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let suites: Vec<u8> = self.suites.iter().map(|suite| suite.id()).collect();
+        let suites: Vec<u8> = self.suites().collect();
         f.debug_struct("Validator").field("suites", &suites).field("verified", &self.verified).finish()
     }
 }

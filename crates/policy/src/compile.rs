@@ -353,6 +353,7 @@ impl<'a> Compiler<'a> {
             Condition::Metric(range) => Test::Metric(range.clone()),
             Condition::Validity(states) => Test::Validity(states.clone().into()),
             Condition::Aspa(states) => Test::Aspa(states.clone().into()),
+            Condition::Bgpsec(states) => Test::Bgpsec(states.clone().into()),
             Condition::Policy(names) => Test::Accepted(self.asked(draft, names)?),
             Condition::Not(_) => return Err(Problem::TooManyNegations),
         })

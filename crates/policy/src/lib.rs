@@ -58,8 +58,8 @@ pub use prefix_set::{ParsePrefixRangeError, PrefixRange};
 pub use program::{Program, ProgramId, TermRef, Verdict};
 pub use regex::{ParseRegexError, Regex};
 pub use route::{
-    Origin, ParseProtocolError, PathElement, PathValidity, Protocol, ProtocolName, Route, UnknownWordError,
-    Validity, write_path,
+    Origin, ParseProtocolError, PathElement, PathSecurity, PathValidity, Protocol, ProtocolName, Route,
+    UnknownWordError, Validity, write_path,
 };
 pub use source::{
     ACCEPT_ALL, Action, AsPathSet, CommunitySet, Condition, Last, MedAction, Outcome, Policy, PolicySource,

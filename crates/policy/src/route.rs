@@ -53,6 +53,10 @@ pub trait Route {
     fn aspa(&self) -> PathValidity {
         PathValidity::Unknown
     }
+    /// What the signatures of the path say of it (RFC 8205).
+    fn bgpsec(&self) -> PathSecurity {
+        PathSecurity::Unsigned
+    }
 }
 
 /// One AS number of an AS path, with the kind of segment it stands in (RFC 4271 section 4.3, RFC 5065).
@@ -154,6 +158,21 @@ pub enum PathValidity {
     Unknown,
 }
 
+/// What is known of the signatures of a path (RFC 8205 section 5).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathSecurity {
+    /// There are none, or none of an algorithm suite that is known; also where nobody looks at them.
+    #[default]
+    Unsigned,
+    /// They have not been verified yet.
+    Unverified,
+    /// All signatures of a block are good.
+    Valid,
+    /// In each block of a suite that is known, one is not.
+    NotValid,
+}
+
 /// A word that is none of those allowed in its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not one of {expected}")]
@@ -253,6 +272,34 @@ impl FromStr for PathValidity {
             "invalid" => Ok(Self::Invalid),
             "unknown" => Ok(Self::Unknown),
             _ => Err(UnknownWordError { text: text.to_owned(), expected: "valid, invalid, unknown" }),
+        }
+    }
+}
+
+impl fmt::Display for PathSecurity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unsigned => "unsigned",
+            Self::Unverified => "unverified",
+            Self::Valid => "valid",
+            Self::NotValid => "not-valid",
+        })
+    }
+}
+
+impl FromStr for PathSecurity {
+    type Err = UnknownWordError;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWordError> {
+        match text {
+            "unsigned" => Ok(Self::Unsigned),
+            "unverified" => Ok(Self::Unverified),
+            "valid" => Ok(Self::Valid),
+            "not-valid" => Ok(Self::NotValid),
+            _ => Err(UnknownWordError {
+                text: text.to_owned(),
+                expected: "valid, not-valid, unverified, unsigned",
+            }),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AsnRange, Community, CommunityPattern, NextHopEdit, Origin, PathPattern, PathValidity, PrefixRange,
-    Prepend, Protocol, Regex, Validity,
+    AsnRange, Community, CommunityPattern, NextHopEdit, Origin, PathPattern, PathSecurity, PathValidity,
+    PrefixRange, Prepend, Protocol, Regex, Validity,
 };
 
 /// The name of the built-in policy that lets everything pass unchanged.
@@ -154,6 +154,8 @@ pub enum Condition {
     Validity(Vec<Validity>),
     /// What is known of the path by who provides for whom.
     Aspa(Vec<PathValidity>),
+    /// What its signatures say.
+    Bgpsec(Vec<PathSecurity>),
     /// One of these policies would accept the route.
     Policy(Vec<String>),
     /// Not all of these hold.

@@ -5,8 +5,9 @@ use std::{net::IpAddr, ops::RangeInclusive, sync::Arc};
 use holdfast_types::Prefix;
 
 use crate::{
-    Edits, MedEdit, NextHopEdit, Origin, PathValidity, Protocol, Route, Validity, asn_set::AsnSet,
-    community::CommunityMatcher, path::PathMatcher, prefix_set::PrefixMatcher, program::Code,
+    Edits, MedEdit, NextHopEdit, Origin, PathSecurity, PathValidity, Protocol, Route, Validity,
+    asn_set::AsnSet, community::CommunityMatcher, path::PathMatcher, prefix_set::PrefixMatcher,
+    program::Code,
 };
 
 /// A condition with its sets resolved.
@@ -28,6 +29,7 @@ pub(crate) enum Test {
     Metric(RangeInclusive<u32>),
     Validity(Box<[Validity]>),
     Aspa(Box<[PathValidity]>),
+    Bgpsec(Box<[PathSecurity]>),
     Accepted(Box<[Arc<Code>]>),
     Not(Box<[Self]>),
 }
@@ -55,6 +57,7 @@ impl Test {
             Self::Metric(range) => route.metric().is_some_and(|value| range.contains(&value)),
             Self::Validity(states) => states.contains(&route.validity()),
             Self::Aspa(states) => states.contains(&route.aspa()),
+            Self::Bgpsec(states) => states.contains(&route.bgpsec()),
             Self::Accepted(policies) => policies.iter().any(|policy| policy.accepts(view)),
             Self::Not(tests) => !tests.iter().all(|test| test.holds(view)),
         }
@@ -80,7 +83,8 @@ impl Test {
             | Self::Med(_)
             | Self::NextHop(_)
             | Self::Validity(_)
-            | Self::Aspa(_) => false,
+            | Self::Aspa(_)
+            | Self::Bgpsec(_) => false,
         }
     }
 
@@ -95,6 +99,7 @@ impl Test {
             Self::Interface(entries) => entries.len(),
             Self::Validity(entries) => entries.len(),
             Self::Aspa(entries) => entries.len(),
+            Self::Bgpsec(entries) => entries.len(),
             Self::Not(tests) => tests.iter().map(Self::steps).sum(),
             Self::Prefix(_)
             | Self::PrefixLength(_)

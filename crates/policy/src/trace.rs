@@ -291,6 +291,7 @@ fn found<R: Route>(condition: &Condition, view: &View<'_, R>) -> String {
         Condition::Metric(_) => or_none(route.metric().map(|value| value.to_string())),
         Condition::Validity(_) => route.validity().to_string(),
         Condition::Aspa(_) => route.aspa().to_string(),
+        Condition::Bgpsec(_) => route.bgpsec().to_string(),
         Condition::Policy(_) => "no policy accepts it".to_owned(),
         Condition::Not(_) => "all of these hold".to_owned(),
     }
@@ -325,6 +326,7 @@ impl fmt::Display for Condition {
             Self::Metric(range) => bounds(f, "metric", range.start(), range.end()),
             Self::Validity(states) => list(f, "validity", states),
             Self::Aspa(states) => list(f, "aspa", states),
+            Self::Bgpsec(states) => list(f, "bgpsec", states),
             Self::Policy(names) => list(f, "policy", names),
             Self::Not(conditions) => {
                 f.write_str("unless { ")?;

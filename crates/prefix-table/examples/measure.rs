@@ -66,6 +66,13 @@ fn measure<P: IpPrefix, V: Value + From<u32>>(name: &str, arrivals: &[P], querie
             assert!(batch.iter().all(|p| table.get(*p).is_some()));
         }
     });
+    let mut each = PrefixTable::<P, V>::new(HashKey::new([42, 0]));
+    timed("insert of 64 at once", count, || {
+        arrivals.chunks(64).for_each(|batch| each.update_each(batch, |_, _| Some(V::from(1))));
+    });
+    timed("update of 64 at once", count, || {
+        queries.chunks(64).for_each(|batch| each.update_each(batch, |_, _| Some(V::from(2))));
+    });
     timed("longest match", count, || assert!(queries.iter().all(|p| table.longest_match(*p).is_some())));
     timed("walk", count, || assert_eq!(table.iter().count(), count));
     timed("walk in slices of 64", count, || {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The handle of the header names the block as long as it lives; the run moves when it grows or shrinks. A block
-//! without entries has no run.
+//! without entries has no run. Nor has one with a single entry, where a value is one word: the header holds the mark and
+//! the value itself. Most blocks of a sparse table are such.
 
 use std::marker::PhantomData;
 
@@ -18,21 +19,40 @@ use crate::{
 
 /// In a header, the place of the run's handle if there is none.
 const NO_RUN: u32 = u32::MAX;
+/// In the second word of a header, seen as two marks, that of a lone entry: the upper half.
+const LONE_MARK: usize = cfg!(target_endian = "little") as usize;
 /// Entries up to which they are moved one by one: four calls to copy them cost more.
 const SHORT: usize = 10;
 /// Words of a header before the bits of the region.
 const FIXED: usize = 2;
 
-/// The second word of a header: entries, how many the run takes, and the level, in 10, 10 and 8 bits. A block has
-/// at most 511 prefixes and 256 children.
+/// The second word of a header. The lower half: entries and the level, in 10 and 4 bits, and [`Shape::LONE`]. The upper
+/// half: how many entries the run takes, or the mark of a lone entry. A block has at most 511 prefixes and 256 children.
 #[derive(Copy, Clone, Debug)]
 struct Shape(u32);
 
 impl Shape {
+    const LEVEL: u32 = 10;
+    const LONE: u32 = 1 << 15;
+    const UPPER: u32 = 16;
+
     #[inline]
     fn new(level: u8, len: usize, capacity: usize) -> Self {
         // A run may be larger than any block needs.
-        Self(len as u32 | (capacity.min(1023) as u32) << 10 | u32::from(level) << 24)
+        let capacity = capacity.min(1023) as u32;
+        Self(len as u32 | u32::from(level) << Self::LEVEL | capacity << Self::UPPER)
+    }
+
+    /// Of a single entry in the header.
+    #[inline]
+    fn lone(level: u8, mark: u16) -> Self {
+        Self(1 | u32::from(level) << Self::LEVEL | Self::LONE | u32::from(mark) << Self::UPPER)
+    }
+
+    /// Whether the header has the entry; never so where a value is more than one word.
+    #[inline]
+    fn is_lone<V: Value>(self) -> bool {
+        V::WORDS == 1 && self.0 & Self::LONE != 0
     }
 
     #[inline]
@@ -40,14 +60,15 @@ impl Shape {
         (self.0 & 1023) as usize
     }
 
+    /// Entries that the run takes.
     #[inline]
-    fn capacity(self) -> usize {
-        (self.0 >> 10 & 1023) as usize
+    fn capacity<V: Value>(self) -> usize {
+        if self.is_lone::<V>() { 0 } else { (self.0 >> Self::UPPER) as usize }
     }
 
     #[inline]
     fn level(self) -> u8 {
-        (self.0 >> 24) as u8
+        (self.0 >> Self::LEVEL & 15) as u8
     }
 
     #[inline]
@@ -59,8 +80,17 @@ impl Shape {
 /// A header without the region.
 #[derive(Copy, Clone, Debug)]
 struct Header {
+    /// The handle of the run, [`NO_RUN`], or the value of a lone entry.
     run: u32,
     shape: Shape,
+}
+
+impl Header {
+    /// Where the entries are if not in the header.
+    #[inline]
+    fn run<V: Value>(self) -> Option<Handle> {
+        (!self.shape.is_lone::<V>() && self.run != NO_RUN).then(|| Handle::from_bits(self.run))
+    }
 }
 
 /// A block, by the handle of its header.
@@ -164,11 +194,11 @@ impl<V: Value> Blocks<V> {
     }
 
     fn free_run(&mut self, block: Block) {
-        let Header { run, shape } = self.header(block);
-        if run != NO_RUN {
-            self.pool.free(Handle::from_bits(run));
-            self.set_header(block, Header { run: NO_RUN, shape: Shape::new(shape.level(), 0, 0) });
+        let header = self.header(block);
+        if let Some(run) = header.run::<V>() {
+            self.pool.free(run);
         }
+        self.set_header(block, Header { run: NO_RUN, shape: Shape::new(header.shape.level(), 0, 0) });
     }
 
     #[inline]
@@ -209,30 +239,37 @@ impl<V: Value> Blocks<V> {
         (header[0], header[1]) = (run, shape.0);
     }
 
-    #[inline]
-    fn run_mut(&mut self, Header { run, shape }: Header) -> (&mut [u16], &mut [u32]) {
-        match run {
-            NO_RUN => (&mut [], &mut []),
-            run => split_mut(self.pool.get_mut(Handle::from_bits(run)), shape.capacity()),
+    /// The entries of a block that has, or is about to have, this header.
+    #[inline(always)]
+    fn run_mut(&mut self, block: Block, header: Header) -> (&mut [u16], &mut [u32]) {
+        if header.shape.is_lone::<V>() {
+            let (value, shape) = self.pool.get_mut(block.0).split_at_mut(1);
+            return (&mut bytemuck::cast_slice_mut(&mut shape[..1])[LONE_MARK..][..1], value);
+        }
+        match header.run::<V>() {
+            None => (&mut [], &mut []),
+            Some(run) => split_mut(self.pool.get_mut(run), header.shape.capacity::<V>()),
         }
     }
 
     /// One word of the run, to bring it near.
     pub(crate) fn touch(&self, block: Block) -> u32 {
-        match self.header(block).run {
-            NO_RUN => 0,
-            run => self.pool.get(Handle::from_bits(run))[0],
-        }
+        self.header(block).run::<V>().map_or(0, |run| self.pool.get(run)[0])
     }
 
     #[inline(always)]
     pub(crate) fn view(&self, block: Block) -> View<'_, V> {
-        let Header { run, shape } = self.header(block);
-        if run == NO_RUN {
-            return View { marks: &[], values: &[], kind: PhantomData };
+        let words = self.pool.get(block.0);
+        let header = Header { run: words[0], shape: Shape(words[1]) };
+        if header.shape.is_lone::<V>() {
+            let marks = &bytemuck::cast_slice(&words[1..2])[LONE_MARK..][..1];
+            return View { marks, values: &words[..1], kind: PhantomData };
         }
-        let (marks, values) = split(self.pool.get(Handle::from_bits(run)), shape.capacity());
-        View { marks: &marks[..shape.len()], values, kind: PhantomData }
+        let Some(run) = header.run::<V>() else {
+            return View { marks: &[], values: &[], kind: PhantomData };
+        };
+        let (marks, values) = split(self.pool.get(run), header.shape.capacity::<V>());
+        View { marks: &marks[..header.shape.len()], values, kind: PhantomData }
     }
 
     /// Whether there is nothing but one child.
@@ -245,13 +282,13 @@ impl<V: Value> Blocks<V> {
     #[inline]
     pub(crate) fn set(&mut self, block: Block, at: usize, value: V) {
         let header = self.header(block);
-        value.write(&mut self.run_mut(header).1[at * V::WORDS..][..V::WORDS]);
+        value.write(&mut self.run_mut(block, header).1[at * V::WORDS..][..V::WORDS]);
     }
 
     /// Lets the child at an index be another block.
     pub(crate) fn set_child(&mut self, block: Block, at: usize, child: Block) {
         let header = self.header(block);
-        self.run_mut(header).1[at * V::WORDS] = child.bits();
+        self.run_mut(block, header).1[at * V::WORDS] = child.bits();
     }
 
     /// Puts a value in before the index; `None` when the pool is full.
@@ -269,39 +306,55 @@ impl<V: Value> Blocks<V> {
     fn open(&mut self, block: Block, at: usize, mark: u16, write: impl FnOnce(&mut [u32])) -> Option<()> {
         let header = self.header(block);
         let len = header.shape.len();
-        let header = if len < header.shape.capacity() {
-            let (marks, values) = self.run_mut(header);
-            marks.copy_within(at..len, at + 1);
-            values.copy_within(at * V::WORDS..len * V::WORDS, (at + 1) * V::WORDS);
-            header
-        } else {
-            self.move_apart(header, at)?
-        };
-        let (marks, values) = self.run_mut(header);
+        if len == 0 && V::WORDS == 1 {
+            let mut value = [0];
+            write(&mut value);
+            let [run] = value;
+            self.set_header(block, Header { run, shape: Shape::lone(header.shape.level(), mark) });
+            return Some(());
+        }
+        if len >= header.shape.capacity::<V>() {
+            return self.move_apart(block, header, at, mark, write);
+        }
+        let (marks, values) = self.run_mut(block, header);
+        marks.copy_within(at..len, at + 1);
+        values.copy_within(at * V::WORDS..len * V::WORDS, (at + 1) * V::WORDS);
         marks[at] = mark;
         write(&mut values[at * V::WORDS..][..V::WORDS]);
         self.set_header(block, Header { shape: header.shape.with_len(len + 1), ..header });
         Some(())
     }
 
-    /// Moves the entries into a run for one more, with a gap at the index.
-    fn move_apart(&mut self, old: Header, at: usize) -> Option<Header> {
+    /// Moves the entries into a run with room for one more, which it puts in at the index.
+    fn move_apart(
+        &mut self,
+        block: Block,
+        old: Header,
+        at: usize,
+        mark: u16,
+        write: impl FnOnce(&mut [u32]),
+    ) -> Option<()> {
         let len = old.shape.len();
-        self.move_run(old, len + 1, |from, to| {
+        let header = self.move_run(old, room::<V>(len + 1), |from, to| {
             if len > SHORT {
                 to.0[..at].copy_from_slice(&from.0[..at]);
                 to.0[at + 1..=len].copy_from_slice(&from.0[at..len]);
                 let (at, len) = (at * V::WORDS, len * V::WORDS);
                 to.1[..at].copy_from_slice(&from.1[..at]);
                 to.1[at + V::WORDS..][..len - at].copy_from_slice(&from.1[at..len]);
-                return;
+            } else {
+                for (i, (mark, value)) in from.0[..len].iter().zip(from.1.chunks_exact(V::WORDS)).enumerate()
+                {
+                    let i = i + usize::from(i >= at);
+                    to.0[i] = *mark;
+                    V::read(value).write(&mut to.1[i * V::WORDS..][..V::WORDS]);
+                }
             }
-            for (i, (mark, value)) in from.0[..len].iter().zip(from.1.chunks_exact(V::WORDS)).enumerate() {
-                let i = i + usize::from(i >= at);
-                to.0[i] = *mark;
-                V::read(value).write(&mut to.1[i * V::WORDS..][..V::WORDS]);
-            }
-        })
+            to.0[at] = mark;
+            write(&mut to.1[at * V::WORDS..][..V::WORDS]);
+        })?;
+        self.set_header(block, Header { shape: header.shape.with_len(len + 1), ..header });
+        Some(())
     }
 
     /// Takes entries out: of `start..end` the first `kept` stay, and all before and after.
@@ -312,12 +365,12 @@ impl<V: Value> Blocks<V> {
         if len == 0 {
             return self.free_run(block);
         }
-        let (marks, values) = self.run_mut(header);
+        let (marks, values) = self.run_mut(block, header);
         marks.copy_within(end..old_len, start + kept);
         values.copy_within(end * V::WORDS..old_len * V::WORDS, (start + kept) * V::WORDS);
         let header = Header { shape: header.shape.with_len(len), ..header };
         // Without memory for the smaller run the larger one goes on to serve.
-        let shrunk = if 2 * len <= header.shape.capacity() { self.shrink(header) } else { None };
+        let shrunk = if 2 * len <= header.shape.capacity::<V>() { self.shrink(header) } else { None };
         self.set_header(block, shrunk.unwrap_or(header));
     }
 
@@ -329,7 +382,7 @@ impl<V: Value> Blocks<V> {
         mut keep: impl FnMut(u16, V) -> Option<V>,
     ) -> usize {
         let header = self.header(block);
-        let (marks, values) = self.run_mut(header);
+        let (marks, values) = self.run_mut(block, header);
         let mut kept = start;
         for at in start..end {
             let value = V::read(&values[at * V::WORDS..][..V::WORDS]);
@@ -347,16 +400,22 @@ impl<V: Value> Blocks<V> {
         end - kept
     }
 
-    /// Moves the entries into a smaller run.
+    /// Moves the entries into a smaller run, or a single one into the header.
     fn shrink(&mut self, old: Header) -> Option<Header> {
         let len = old.shape.len();
+        if let Some(run) = old.run::<V>().filter(|_| len == 1 && V::WORDS == 1) {
+            let (marks, values) = split(self.pool.get(run), old.shape.capacity::<V>());
+            let header = Header { run: values[0], shape: Shape::lone(old.shape.level(), marks[0]) };
+            self.pool.free(run);
+            return Some(header);
+        }
         self.move_run(old, len, |from, to| {
             to.0[..len].copy_from_slice(&from.0[..len]);
             to.1[..len * V::WORDS].copy_from_slice(&from.1[..len * V::WORDS]);
         })
     }
 
-    /// A run for `entries` in the place of the present one, filled from that if there is one; it is for the
+    /// A run for `entries` in the place of the present one, filled from that; it is for the
     /// caller to put into the header. `None` when the pool is full; then all is as it was.
     #[inline]
     fn move_run(
@@ -367,17 +426,28 @@ impl<V: Value> Blocks<V> {
     ) -> Option<Header> {
         let new = self.pool.try_alloc(entries.div_ceil(2) + entries * V::WORDS)?;
         let shape = Shape::new(old.shape.level(), old.shape.len(), capacity::<V>(self.pool.get(new).len()));
-        if old.run != NO_RUN {
-            let run = Handle::from_bits(old.run);
+        if old.shape.is_lone::<V>() {
+            let mark = (old.shape.0 >> Shape::UPPER) as u16;
+            fill((&[mark], &[old.run]), split_mut(self.pool.get_mut(new), shape.capacity::<V>()));
+        } else if let Some(run) = old.run::<V>() {
             let Some((from, to)) = self.pool.get_pair(run, new) else {
                 self.pool.free(new);
                 return None;
             };
-            fill(split(from, old.shape.capacity()), split_mut(to, shape.capacity()));
+            fill(split(from, old.shape.capacity::<V>()), split_mut(to, shape.capacity::<V>()));
             self.pool.free(run);
+        } else {
+            fill((&[], &[]), split_mut(self.pool.get_mut(new), shape.capacity::<V>()));
         }
         Some(Header { run: new.bits(), shape })
     }
+}
+
+/// How many entries to have room for when a run of so many is needed. With values of one word every other size of small
+/// blocks is left out: a block that grows moves half as often.
+#[inline]
+fn room<V: Value>(entries: usize) -> usize {
+    if V::WORDS == 1 { entries.next_multiple_of(2) } else { entries }
 }
 
 /// How many entries a run of so many words takes: marks fill whole words.

@@ -18,61 +18,103 @@ const IPV4_DIRECT_LEVELS: u8 = 2;
 /// Finds the block of a region.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Blocks of the levels below `hashed_from`, level after level: the handle's bits plus one, zero for none.
+    /// Blocks of the levels below `hashed_from`, level after level: the handle's bits plus one, zero for none. Made with
+    /// the first of them, for most tables of a router with many VRFs are empty.
     direct: Vec<u32>,
     hashed_from: u8,
+    /// Blocks of the other levels. Made with the first of them.
     shards: Vec<HashTable<Block>>,
     /// Number of blocks by level.
     levels: [u32; 16],
+    /// How often a block was taken out.
+    removals: u64,
     key: HashKey,
 }
+
+/// What a region is found by, worked out once for several uses: its slot in the array, or its hash.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Clue(u64);
 
 impl Index {
     /// For addresses of `width` bits.
     pub(crate) fn new(width: u8, key: HashKey) -> Self {
         let hashed_from = if width == 32 { IPV4_DIRECT_LEVELS + 1 } else { 1 };
-        Self {
-            direct: vec![0; FIRST_OF_LEVEL[usize::from(hashed_from)]],
-            hashed_from,
-            shards: vec![HashTable::new(); SHARDS],
-            levels: [0; 16],
-            key,
-        }
+        Self { direct: Vec::new(), hashed_from, shards: Vec::new(), levels: [0; 16], removals: 0, key }
     }
 
     pub(crate) fn memory(&self) -> usize {
         let shards: usize = self.shards.iter().map(HashTable::allocation_size).sum();
-        self.direct.len() * 4 + SHARDS * size_of::<HashTable<Block>>() + shards
+        self.direct.len() * 4 + self.shards.len() * size_of::<HashTable<Block>>() + shards
+    }
+
+    /// What the region is found by. Valid as long as the table.
+    #[inline]
+    pub(crate) fn clue(&self, region: Region) -> Clue {
+        Clue(if region.level < self.hashed_from { slot(region) as u64 } else { hash(self.key, region) })
     }
 
     #[inline]
     pub(crate) fn find<V: Value>(&self, region: Region, blocks: &Blocks<V>) -> Option<Block> {
-        if region.level < self.hashed_from {
-            return self.direct[slot(region)].checked_sub(1).map(Block::from_bits);
-        }
-        if self.levels[usize::from(region.level)] == 0 {
+        // No hash is worked out for a level that has no blocks.
+        if region.level >= self.hashed_from && self.levels[usize::from(region.level)] == 0 {
             return None;
         }
-        let hash = hash(self.key, region);
-        self.shards[shard(hash)].find(hash, |block| blocks.region(*block) == region).copied()
+        self.find_by(self.clue(region), region, blocks)
+    }
+
+    /// The same with what [`Self::clue`] has said of the region.
+    #[inline]
+    pub(crate) fn find_by<V: Value>(
+        &self,
+        Clue(clue): Clue,
+        region: Region,
+        blocks: &Blocks<V>,
+    ) -> Option<Block> {
+        if region.level < self.hashed_from {
+            return self.direct.get(clue as usize)?.checked_sub(1).map(Block::from_bits);
+        }
+        self.shards.get(shard(clue))?.find(clue, |block| blocks.region(*block) == region).copied()
     }
 
     /// Takes note of the block of a region.
     pub(crate) fn insert<V: Value>(&mut self, region: Region, block: Block, blocks: &Blocks<V>) {
+        self.insert_by(self.clue(region), region, block, blocks);
+    }
+
+    /// The same with what [`Self::clue`] has said of the region.
+    pub(crate) fn insert_by<V: Value>(
+        &mut self,
+        Clue(clue): Clue,
+        region: Region,
+        block: Block,
+        blocks: &Blocks<V>,
+    ) {
         self.levels[usize::from(region.level)] += 1;
         if region.level < self.hashed_from {
-            self.direct[slot(region)] = block.bits() + 1;
+            if self.direct.is_empty() {
+                self.direct = vec![0; FIRST_OF_LEVEL[usize::from(self.hashed_from)]];
+            }
+            self.direct[clue as usize] = block.bits() + 1;
             return;
         }
+        if self.shards.is_empty() {
+            self.shards = vec![HashTable::new(); SHARDS];
+        }
         let hash_of = |block: &Block| hash(self.key, blocks.region(*block));
-        let hash = hash(self.key, region);
-        self.shards[shard(hash)].insert_unique(hash, block, hash_of);
+        self.shards[shard(clue)].insert_unique(clue, block, hash_of);
+    }
+
+    /// How often a block was taken out: as long as it is the same, what was found is still there.
+    #[inline]
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals
     }
 
     /// Forgets a block that is still in `blocks`.
     pub(crate) fn remove<V: Value>(&mut self, block: Block, blocks: &Blocks<V>) {
         let region = blocks.region(block);
         self.levels[usize::from(region.level)] -= 1;
+        self.removals += 1;
         if region.level < self.hashed_from {
             self.direct[slot(region)] = 0;
             return;

@@ -1,14 +1,19 @@
 //! Memory for many small runs of words, addressed by 32 bits.
 //!
-//! A page of 32 KiB holds runs of one size class; classes grow by about a fifth. A page that becomes empty
-//! serves any other class next, or goes back to the allocator. Without pages per class the free runs of
+//! A page holds runs of one size class; classes grow by about a fifth. Pages grow with the pool, from 1 to 32 KiB: a
+//! router may have a thousand small tables. A page that becomes empty serves any other class next, or goes back to the
+//! allocator. Without pages per class the free runs of
 //! outgrown classes pile up: that doubled the memory of a table when it was measured.
 
 use std::fmt;
 
-/// Words in a page of small runs.
+/// Most words in a page of small runs.
 const PAGE: usize = 1 << PAGE_BITS;
 const PAGE_BITS: u32 = 13;
+/// Words in the first pages, unless one run is longer.
+const FIRST_PAGE: usize = 256;
+/// A page is this share of the pool, so that classes with one page that is hardly used do not count for much.
+const SHARE: usize = 32;
 /// Pages a pool may have: what is left of 32 bits.
 const MAX_PAGES: usize = 1 << (32 - PAGE_BITS);
 /// Sizes of runs in words. What is larger gets a page of its own.
@@ -98,7 +103,7 @@ pub struct Pool {
     rooms: [u32; SIZES.len()],
     /// Pages without memory, linked by `Page::next`.
     vacant: u32,
-    /// The memory of the page that became empty last, so that a run that comes and goes costs nothing.
+    /// The memory of a page that became empty, the longest of them, so that a run that comes and goes costs nothing.
     spare: Option<Box<[u32]>>,
     /// Bytes of all pages, and the most they may be.
     bytes: usize,
@@ -141,7 +146,7 @@ impl Page {
 
     #[inline]
     fn has_room(&self) -> bool {
-        self.freed != 0 || (usize::from(self.fresh) + 1) * self.size() <= PAGE
+        self.freed != 0 || (usize::from(self.fresh) + 1) * self.size() <= self.words.len()
     }
 
     /// The first word of a run that is free from now on no more.
@@ -180,7 +185,7 @@ impl Pool {
         Self::with_limit(usize::MAX)
     }
 
-    /// An empty pool that will take at most `bytes`, rounded down to whole pages of 32 KiB.
+    /// An empty pool that will take at most `bytes`.
     pub fn with_limit(limit: usize) -> Self {
         Self { pages: Vec::new(), rooms: [NONE; SIZES.len()], vacant: NONE, spare: None, bytes: 0, limit }
     }
@@ -221,10 +226,26 @@ impl Pool {
     }
 
     fn alloc_in_new_page(&mut self, class: u8) -> Option<Handle> {
-        let words = self.spare.take().unwrap_or_else(|| vec![0; PAGE].into());
+        let wanted = self.page_for(usize::from(SIZES[usize::from(class)]))?;
+        let most = (4 * wanted).min((self.limit - self.bytes) / 4);
+        let words = match self.spare.take() {
+            Some(spare) if (wanted..=most).contains(&spare.len()) => spare,
+            Some(_) | None => vec![0; wanted].into(),
+        };
         let page = self.add_page(class, words)?;
         self.link(page);
         Some(self.alloc_in(page))
+    }
+
+    /// How many words the next page for runs of this size has; `None` at the limit.
+    fn page_for(&self, size: usize) -> Option<usize> {
+        let wanted = (self.bytes / 4 / SHARE).clamp(FIRST_PAGE, PAGE).max(size);
+        let words = wanted.min((self.limit - self.bytes) / 4);
+        match words / size {
+            0 => None,
+            _ if words == PAGE => Some(PAGE),
+            runs => Some(runs * size),
+        }
     }
 
     fn alloc_in(&mut self, index: u32) -> Handle {
@@ -281,8 +302,12 @@ impl Pool {
         page.used = 0;
         page.next = std::mem::replace(&mut self.vacant, index);
         self.bytes -= words.len() * 4;
-        if words.len() == PAGE {
+        if words.len() <= PAGE && self.spare.as_ref().is_none_or(|spare| spare.len() <= words.len()) {
             self.spare = Some(words);
+        }
+        if self.bytes == 0 {
+            // None is in use, nor in a list of those with room.
+            (self.pages, self.vacant) = (Vec::new(), NONE);
         }
     }
 
@@ -391,11 +416,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_of_few_runs_of_many_sizes_is_small_and_its_pages_grow_with_it() {
+        let mut pool = Pool::new();
+        for words in (1..40).cycle().take(1000) {
+            pool.try_alloc(words).expect("memory");
+        }
+        let used: usize = (1..40).cycle().take(1000).map(|words| words * 4).sum();
+        assert!(pool.memory() < used + used / 2, "{} for {used}", pool.memory());
+        for words in (1..40).cycle().take(100_000) {
+            pool.try_alloc(words).expect("memory");
+        }
+        assert!(pool.pages.last().is_some_and(|page| page.words.len() == PAGE));
+        assert!(pool.pages.len() < 700, "{}", pool.pages.len());
+    }
+
+    #[test]
     fn at_the_limit_there_is_no_run_until_one_is_freed() {
         let mut pool = Pool::with_limit(3 * 4 * PAGE);
         let mut runs: Vec<Handle> = std::iter::from_fn(|| pool.try_alloc(100)).collect();
         assert_eq!(runs.len(), 3 * (PAGE / 105));
-        assert_eq!(pool.try_alloc(5), None);
+        assert_eq!(pool.try_alloc(7), None);
         runs.drain(..PAGE / 105).for_each(|handle| pool.free(handle));
         assert!(pool.try_alloc(5).is_some());
         assert_eq!(pool.try_alloc(Pool::MAX_WORDS + 1), None);

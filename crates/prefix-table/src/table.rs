@@ -6,7 +6,7 @@ use holdfast_types::{HashKey, IpPrefix};
 
 use crate::{
     block::{Block, Blocks},
-    index::Index,
+    index::{Clue, Index},
     place::{Place, Region, byte_and_length, is_child, mark_of_length, prefix_at},
     pool::Pool,
     walk::{Iter, Trail},
@@ -51,6 +51,14 @@ impl Value for u64 {
     }
 }
 
+/// Prefixes whose blocks are looked for at once.
+const AHEAD: usize = 64;
+/// Fewer are done one after the other.
+const FEW: usize = 4;
+
+/// Where a prefix was looked for: the clue to its region, the block if there is one, and the mark in it.
+type Found = (Clue, Option<Block>, u16);
+
 /// Prefixes of one family, each with a value.
 ///
 /// A trie of blocks, 256 ways each, that leaves out blocks with nothing in them but one child. A hash finds any
@@ -62,6 +70,8 @@ impl Value for u64 {
 pub struct PrefixTable<P, V> {
     blocks: Blocks<V>,
     index: Index,
+    /// Empty between two calls: what [`Self::update_each`] has found.
+    found: Vec<Found>,
     len: usize,
     refused: u64,
     family: PhantomData<P>,
@@ -73,10 +83,11 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         Self::with_limit(key, usize::MAX)
     }
 
-    /// A table that takes about `bytes` of memory at most, beside its index of some hundred kilobytes.
+    /// A table that takes about `bytes` of memory at most, beside its index of some hundred kilobytes. As long as nothing
+    /// was put in it takes none.
     pub fn with_limit(key: HashKey, bytes: usize) -> Self {
         let (blocks, index) = (Blocks::new(Pool::with_limit(bytes)), Index::new(P::WIDTH, key));
-        Self { blocks, index, len: 0, refused: 0, family: PhantomData }
+        Self { blocks, index, found: Vec::new(), len: 0, refused: 0, family: PhantomData }
     }
 
     /// How many prefixes have a value.
@@ -120,33 +131,85 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
     #[inline]
     pub fn update(&mut self, prefix: P, change: impl FnOnce(Option<V>) -> Option<V>) -> Option<V> {
         let place = Place::of(prefix);
-        let spot = self.find(place.region).map(|block| {
+        let clue = self.index.clue(place.region);
+        let block = self.index.find_by(clue, place.region, &self.blocks);
+        self.update_at(prefix, (clue, block, place.mark), change)
+    }
+
+    /// [`Self::update`] of one prefix after the other. `change` is given the prefix as well.
+    ///
+    /// The memory of up to 64 is fetched at once, so that the cache misses overlap, and each block is looked for once.
+    #[inline]
+    pub fn update_each(&mut self, prefixes: &[P], mut change: impl FnMut(P, Option<V>) -> Option<V>) {
+        if prefixes.len() < FEW {
+            for &prefix in prefixes {
+                self.update(prefix, |value| change(prefix, value));
+            }
+            return;
+        }
+        let mut found = std::mem::take(&mut self.found);
+        for batch in prefixes.chunks(AHEAD) {
+            self.find_each(batch, &mut found);
+            let removals = self.index.removals();
+            for (&prefix, (clue, block, mark)) in batch.iter().zip(found.drain(..)) {
+                // An earlier prefix of the batch may have brought the block, or taken it out.
+                let block = block.filter(|_| self.index.removals() == removals);
+                let block =
+                    block.or_else(|| self.index.find_by(clue, Place::of(prefix).region, &self.blocks));
+                self.update_at(prefix, (clue, block, mark), |value| change(prefix, value));
+            }
+        }
+        self.found = found;
+    }
+
+    /// Looks for the blocks of a batch, and touches the memory that work on them will need.
+    fn find_each(&self, batch: &[P], found: &mut Vec<Found>) {
+        let mut last: Option<(Region, Clue, Option<Block>)> = None;
+        found.extend(batch.iter().map(|prefix| {
+            let Place { region, mark } = Place::of(*prefix);
+            if let Some((_, clue, block)) = last.filter(|(other, ..)| *other == region) {
+                return (clue, block, mark);
+            }
+            let clue = self.index.clue(region);
+            let block = self.index.find_by(clue, region, &self.blocks);
+            last = Some((region, clue, block));
+            (clue, block, mark)
+        }));
+        // After all searches: a load that waits for another must not hold up the rest.
+        for block in found.iter().filter_map(|(_, block, _)| *block) {
+            black_box(self.blocks.touch(block));
+        }
+    }
+
+    #[inline]
+    fn update_at(
+        &mut self,
+        prefix: P,
+        (clue, block, mark): Found,
+        change: impl FnOnce(Option<V>) -> Option<V>,
+    ) -> Option<V> {
+        let spot = block.map(|block| {
             let view = self.blocks.view(block);
-            let at = view.marks.binary_search(&place.mark);
+            let at = view.marks.binary_search(&mark);
             (block, at, at.ok().map(|at| view.value(at)))
         });
         let old = spot.and_then(|(_, _, old)| old);
         let new = change(old);
-        if new != old {
-            self.put(place, spot.map(|(block, at, _)| (block, at)), new);
+        if new == old {
+            return old;
         }
-        old
-    }
-
-    /// Writes what a search has led to: the block, if there is one, and the index in it or the one to insert before.
-    #[inline]
-    fn put(&mut self, place: Place, spot: Option<(Block, Result<usize, usize>)>, new: Option<V>) {
         match (spot, new) {
-            (Some((block, Ok(at))), Some(new)) => self.blocks.set(block, at, new),
-            (Some((block, Ok(at))), None) => {
+            (Some((block, Ok(at), _)), Some(new)) => self.blocks.set(block, at, new),
+            (Some((block, Ok(at), _)), None) => {
                 self.blocks.close(block, at, at + 1, 0);
                 self.len -= 1;
                 self.tidy(block);
             }
-            (Some((block, Err(at))), Some(new)) => self.add(block, at, place.mark, new),
-            (None, Some(new)) => self.add_in_new_block(place, new),
-            (None | Some((_, Err(_))), None) => {}
+            (Some((block, Err(at), _)), Some(new)) => self.add(block, at, mark, new),
+            (None, Some(new)) => self.add_in_new_block(prefix, clue, new),
+            (None | Some((_, Err(_), _)), None) => {}
         }
+        old
     }
 
     #[inline]
@@ -161,8 +224,9 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
         }
     }
 
-    fn add_in_new_block(&mut self, place: Place, value: V) {
-        let Some(block) = self.add_block(place.region) else {
+    fn add_in_new_block(&mut self, prefix: P, clue: Clue, value: V) {
+        let place = Place::of(prefix);
+        let Some(block) = self.add_block(place.region, clue) else {
             self.refused += 1;
             return;
         };
@@ -354,13 +418,13 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
     }
 
     /// Adds the block of a region, empty, with its place in the trie; `None` when the memory is used up.
-    fn add_block(&mut self, region: Region) -> Option<Block> {
+    fn add_block(&mut self, region: Region, clue: Clue) -> Option<Block> {
         let block = self.blocks.add(region)?;
         if region.level > 0 && self.link(block, region).is_none() {
             self.blocks.discard(block);
             return None;
         }
-        self.index.insert(region, block, &self.blocks);
+        self.index.insert_by(clue, region, block, &self.blocks);
         Some(block)
     }
 
@@ -368,7 +432,10 @@ impl<P: IpPrefix, V: Value> PrefixTable<P, V> {
     fn link(&mut self, block: Block, region: Region) -> Option<()> {
         let parent = match self.parent(region) {
             Some(parent) => parent,
-            None => self.add_block(region.enclosing(0))?,
+            None => {
+                let top = region.enclosing(0);
+                self.add_block(top, self.index.clue(top))?
+            }
         };
         let mark = region.mark_in(self.blocks.level(parent));
         let view = self.blocks.view(parent);

@@ -19,6 +19,8 @@ enum Step<P> {
     /// A slice of a sweep: drops what is divisible by the second number, bumps other odd values.
     Retain(usize, u32),
     Prefetch(Vec<P>),
+    /// Puts this into all of them, takes out those that have a value which the number divides.
+    Each(Vec<P>, u32, u32),
 }
 
 /// The table, the map, and where the paused walk and the paused sweep stand.
@@ -43,6 +45,7 @@ impl<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug> Pair<P, V>
             Step::Walk(count) => self.walk(count),
             Step::Retain(budget, divisor) => self.retain(budget, divisor),
             Step::Prefetch(prefixes) => self.table.prefetch(&prefixes),
+            Step::Each(prefixes, value, divisor) => self.each(&prefixes, value, divisor),
         }
         assert_eq!(self.table.len(), self.map.len());
     }
@@ -51,6 +54,25 @@ impl<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug> Pair<P, V>
         let old = self.table.update(p, |value| value.map(bumped));
         assert_eq!(old, self.map.get(&p).copied());
         self.map.entry(p).and_modify(|value| *value = bumped(*value));
+    }
+
+    fn each(&mut self, prefixes: &[P], value: u32, divisor: u32) {
+        let new = |old: Option<V>| match old.map(Into::into) {
+            Some(old) if old % u64::from(divisor) == 0 => None,
+            _ => Some(V::from(value)),
+        };
+        let mut seen = Vec::new();
+        self.table.update_each(prefixes, |p, old| {
+            seen.push((p, old));
+            new(old)
+        });
+        let mut want = Vec::new();
+        for p in prefixes {
+            let old = self.map.remove(p);
+            want.push((*p, old));
+            self.map.extend(new(old).map(|value| (*p, value)));
+        }
+        assert_eq!(seen, want);
     }
 
     fn ask(&self, p: P) {
@@ -128,8 +150,18 @@ impl<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug> Pair<P, V>
             assert_eq!(self.table.remove(p), Some(v));
         }
         assert_eq!((self.table.len(), self.table.next(None)), (0, None));
-        assert!(self.table.memory() < empty + 40_000, "{} left of {empty}", self.table.memory());
+        // A page to spare, and the 256 hash tables at their smallest.
+        assert!(self.table.memory() < empty + 60_000, "{} left of {empty}", self.table.memory());
     }
+}
+
+/// What a table takes that had entries of all levels.
+fn with_index<P: IpPrefix, V: Value + From<u32> + std::fmt::Debug>(table: &mut PrefixTable<P, V>) -> usize {
+    assert!(table.memory() < 1000, "{} before the first entry", table.memory());
+    let all: Vec<P> = (0..=P::WIDTH).map(|length| P::from_bits(0, length)).collect();
+    all.iter().for_each(|p| assert_eq!(table.insert(*p, 1.into()), None));
+    all.iter().for_each(|p| assert_eq!(table.remove(*p), Some(1.into())));
+    table.memory()
 }
 
 fn bumped<V: From<u32> + Into<u64>>(value: V) -> V {
@@ -162,12 +194,14 @@ fn step<P: IpPrefix>() -> impl Strategy<Value = Step<P>> {
         2 => (1..20_usize).prop_map(Step::Walk),
         1 => (1..30_usize, 2..9_u32).prop_map(|(budget, divisor)| Step::Retain(budget, divisor)),
         1 => prop::collection::vec(prefix(), 0..80).prop_map(Step::Prefetch),
+        2 => (prop::collection::vec(prefix(), 0..80), any::<u32>(), 1..9_u32)
+            .prop_map(|(prefixes, value, divisor)| Step::Each(prefixes, value, divisor)),
     ]
 }
 
 fn run<P: IpPrefix, V: Value + From<u32> + Into<u64> + std::fmt::Debug>(steps: Vec<Step<P>>) {
     let mut pair = Pair::<P, V>::new();
-    let empty = pair.table.memory();
+    let empty = with_index(&mut pair.table);
     steps.into_iter().for_each(|step| pair.apply(step));
     pair.finish(empty);
 }
@@ -186,8 +220,13 @@ proptest! {
     }
 
     #[test]
+    fn ipv6_with_short_values_answers_like_a_map(steps in prop::collection::vec(step(), 0..300)) {
+        run::<Ipv6Prefix, u32>(steps);
+    }
+
+    #[test]
     fn a_full_table_refuses_and_stays_whole(all in prop::collection::vec(prefix::<Ipv6Prefix>(), 200..400)) {
-        let mut table = PrefixTable::<Ipv6Prefix, u64>::with_limit(HashKey::new([7, 0]), 5 * 32 * 1024);
+        let mut table = PrefixTable::<Ipv6Prefix, u64>::with_limit(HashKey::new([7, 0]), 2048);
         let mut map = BTreeMap::new();
         for (i, p) in all.into_iter().enumerate() {
             let refused = table.refused();
@@ -208,7 +247,7 @@ proptest! {
 #[test]
 fn memory_follows_the_number_of_entries_down() {
     let mut table = PrefixTable::<Ipv4Prefix, u64>::new(HashKey::new([7, 0]));
-    let empty = table.memory();
+    let empty = with_index(&mut table);
     let all = || (0..300_000_u128).map(|i| Ipv4Prefix::from_bits((0x0100_0000 + i * 256) << 96, 24));
     all().for_each(|p| assert_eq!(table.insert(p, 1), None));
     let full = table.memory() - empty;

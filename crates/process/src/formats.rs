@@ -42,13 +42,14 @@ pub struct Versions {
 }
 
 /// The replication log of the sessions: its own form, and that of all that `bgp` writes into it.
-pub const NSR_LOG: u32 = 6;
+pub const NSR_LOG: u32 = 7;
 /// Those that are read. In the first sessions do not say what was offered about restarts: nothing was. In the first two
 /// they do not say what was offered about refreshes and filters: nothing was. In the first three all connections are TCP's
 /// own sockets. In the first four what was sent and received since the last record is not counted, and deaths count
 /// against sessions, not against places in what they have sent: these are forgotten. In the first five sessions do not say
-/// under which path identifiers their routes are announced: nobody in them was told of several paths.
-pub const NSR_LOGS: [u32; 6] = [1, 2, 3, 4, 5, NSR_LOG];
+/// under which path identifiers their routes are announced: nobody in them was told of several paths. In the first six each
+/// record of a snapshot has one attribute set, and its routes.
+pub const NSR_LOGS: [u32; 7] = [1, 2, 3, 4, 5, 6, NSR_LOG];
 /// What a keeper hands to its successor (`keeper.v1.State`). A router of the first version has no process `transport`, and
 /// none of its processes would be let in as what it is now: it is not gone on with, but started anew.
 pub const KEEPER_STATE: u32 = 2;
@@ -168,9 +169,10 @@ mod tests {
     fn what_is_written_has_to_be_read() {
         let own = own().expect("readable");
         let mut newer = own.clone();
-        newer.nsr_log = Versions { reads: vec![1, 2, 3, 4, 5, 6, 7], writes: 7 };
+        newer.nsr_log = Versions { reads: [&NSR_LOGS[..], &[NSR_LOG + 1]].concat(), writes: NSR_LOG + 1 };
         assert!(newer.obstacles(&own).is_empty());
-        assert_eq!(own.obstacles(&newer), ["it cannot read the log of the sessions of version 7"]);
+        let cannot = format!("it cannot read the log of the sessions of version {}", NSR_LOG + 1);
+        assert_eq!(own.obstacles(&newer), [cannot]);
         newer.xrl = 9;
         assert_eq!(newer.obstacles(&own), ["it speaks frames of version 9, not 1"]);
     }

@@ -11,7 +11,6 @@ use std::{
     hash::{BuildHasher, RandomState},
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
     process::ExitCode,
     rc::Rc,
     time::Duration,
@@ -192,15 +191,13 @@ impl Boot {
 /// Starts a task that the process cannot do without: its panic ends the process, which is then started again. Tokio
 /// would drop the task and go on, with a listener that does not listen or timers that never expire.
 pub fn spawn_task<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-    spawn_local(async move {
-        let mut task = pin!(task);
-        poll_fn(|cx| {
-            let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
-            // What went wrong has been printed.
-            polled.unwrap_or_else(|_| std::process::abort())
-        })
-        .await
-    })
+    // An async block that pins what it has captured has room for it twice, and there are thousands of tasks.
+    let mut task = Box::pin(task);
+    spawn_local(poll_fn(move |cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
+        // What went wrong has been printed.
+        polled.unwrap_or_else(|_| std::process::abort())
+    }))
 }
 
 async fn attach(keeper: &KeeperClient, resolver: &Resolver) -> Result<(), XrlError> {

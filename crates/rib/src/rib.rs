@@ -5,10 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_types::{HashKey, Prefix};
+use holdfast_types::{HashKey, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
     background::{FlipWalk, Sweep},
+    family::Family,
     fib::Fib,
     interface::{Interface, Interfaces},
     nexthop::{InterfaceRef, Nexthop, NexthopSet},
@@ -27,6 +28,9 @@ pub const MAX_ORIGINS: usize = 32;
 
 /// Most subscriptions to routes.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// Routes that are put into the table at once: so many cache misses overlap.
+const RUN: usize = 64;
 
 /// Name of the origin whose routes follow from the addresses of interfaces.
 pub const CONNECTED: &str = "connected";
@@ -116,6 +120,8 @@ pub struct Rib {
     pub(crate) registry: Registry,
     pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscription>,
     pub(crate) last_subscription: u32,
+    /// Empty between two inputs: prefixes about which the same is said.
+    run: (Vec<Ipv4Prefix>, Vec<Ipv6Prefix>),
 }
 
 impl Rib {
@@ -136,6 +142,7 @@ impl Rib {
             registry: Registry::default(),
             subscriptions: BTreeMap::new(),
             last_subscription: 0,
+            run: Default::default(),
         }
     }
 
@@ -272,26 +279,52 @@ impl Rib {
             return Ok(());
         }
         let new = path.map(|path| self.store.intern(path));
-        prefixes.for_each(|prefix| match prefix {
-            Prefix::V4(prefix) => self.put(id, internal, prefix, new),
-            Prefix::V6(prefix) => self.put(id, internal, prefix, new),
-        });
+        let (mut v4, mut v6) = (std::mem::take(&mut self.run.0), std::mem::take(&mut self.run.1));
+        for prefix in prefixes {
+            match prefix {
+                Prefix::V4(prefix) => v4.push(prefix),
+                Prefix::V6(prefix) => v6.push(prefix),
+            }
+            // What follows from a route concerns no route of the other family.
+            if v4.len() == RUN {
+                self.put(id, internal, &mut v4, new);
+            }
+            if v6.len() == RUN {
+                self.put(id, internal, &mut v6, new);
+            }
+        }
+        self.put(id, internal, &mut v4, new);
+        self.put(id, internal, &mut v6, new);
+        self.run = (v4, v6);
         Ok(())
     }
 
-    fn put<P: Routed>(&mut self, origin: OriginId, internal: bool, prefix: P, new: Option<PathId>) {
+    /// Puts a path into the rows of these prefixes, and leaves the list empty.
+    fn put<P: Routed>(
+        &mut self,
+        origin: OriginId,
+        internal: bool,
+        prefixes: &mut Vec<P>,
+        new: Option<PathId>,
+    ) {
         let store = &mut self.store;
-        let family = P::tables_mut(&mut self.tables);
-        let table = if internal { &mut family.internal } else { &mut family.external };
-        let (mut now_present, mut changed, mut origins_before) = (false, false, 0);
-        let before = table.update(prefix, |row| {
+        let Family { internal: inside, external: outside, log, is_followed, .. } =
+            P::tables_mut(&mut self.tables);
+        let (table, other) = if internal { (inside, &*outside) } else { (outside, &*inside) };
+        // Of internal routes, which are few: these, and whether each came or went.
+        let mut changed = Vec::new();
+        table.update_each(prefixes, |prefix, row| {
             let put = store.put(row, origin, new);
-            (now_present, changed, origins_before) = (put.row.is_some(), put.changed, put.origins_before);
+            if put.changed && *is_followed {
+                log.push(prefix, put.origins_before | store.origins_of(&other.get(prefix)));
+            }
+            if put.changed && internal {
+                changed.push((prefix, row.is_some() != put.row.is_some()));
+            }
             put.row
         });
-        if changed {
-            self.changed(internal, prefix, origins_before, before.is_some() != now_present);
-        }
+        prefixes.clear();
+        changed.into_iter().for_each(|(prefix, came_or_went)| self.rests_on(prefix, came_or_went));
     }
 
     /// A row is another now: tells the readers, and looks for answers that rested on it.
@@ -306,13 +339,18 @@ impl Rib {
         if family.is_followed {
             let other = if internal { &family.external } else { &family.internal };
             let origins_beside = self.store.origins_of(&other.get(prefix));
-            family.log_change((prefix, origins_before | origins_beside));
+            family.log.push(prefix, origins_before | origins_beside);
         }
         if internal {
-            self.tracker.mark(prefix.into());
-            if came_or_went {
-                self.invalidate_around(prefix);
-            }
+            self.rests_on(prefix, came_or_went);
+        }
+    }
+
+    /// An internal row is another now: looks for answers that rested on it.
+    fn rests_on<P: Routed>(&mut self, prefix: P, came_or_went: bool) {
+        self.tracker.mark(prefix.into());
+        if came_or_went {
+            self.invalidate_around(prefix);
         }
     }
 

@@ -96,6 +96,11 @@ impl Store {
 
     /// Puts an origin's path (`None`: nothing) in the place of the one it had in this row.
     pub(crate) fn put(&mut self, row: Option<u32>, origin: OriginId, new: Option<PathId>) -> Put {
+        if let (None, Some(new)) = (row, new) {
+            // A prefix that nobody knew: a path's number is its row.
+            self.count(None, Some(new));
+            return Put { row: Some(new), origins_before: 0, changed: true };
+        }
         let old = self.paths(&row).iter().copied().find(|&id| self.path(id).origin == origin);
         let origins_before = self.origins_of(&row);
         let changed = !self.says_the_same(old, new);

@@ -57,10 +57,11 @@ impl Columns {
         self.grow(octets);
     }
 
-    pub(crate) fn push_key(&mut self, key: &RouterKey) {
-        let told = api::RouterKey { asn: key.asn.0, ski: key.ski.0.to_vec(), spki: key.spki.clone() };
+    pub(crate) fn push_key(&mut self, key: RouterKey) {
+        let octets = 40 + key.spki.len();
+        let told = api::RouterKey { asn: key.asn.0, ski: key.ski.0.to_vec(), spki: key.spki };
         self.now.router_keys.push(told);
-        self.grow(40 + key.spki.len());
+        self.grow(octets);
     }
 
     fn grow(&mut self, octets: usize) {
@@ -81,7 +82,7 @@ impl Columns {
             caches.aspas().for_each(|aspa| columns.push_aspa(aspa));
         }
         if wants.router_keys {
-            caches.router_keys().for_each(|key| columns.push_key(&key));
+            caches.router_keys().for_each(|key| columns.push_key(key));
         }
         columns.into_messages()
     }

@@ -36,7 +36,7 @@ pub static PROCESS: Process = Process {
     rights: Rights::worker(Network::Handed),
     services: &[RpkiClient::SERVICE],
     after: &["transport"],
-    feeds: &["bgp"],
+    feeds: &["bgp", "pathsec"],
     end: End::Killed,
     hang_limit: None,
     reads: Reads::Config(from_config::READER),

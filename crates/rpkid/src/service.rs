@@ -159,7 +159,7 @@ impl RpkiService {
         let mut columns = Columns::default();
         let state = self.0.state.borrow();
         let keys = state.caches.router_keys().filter(|key| wanted.is_none_or(|asn| key.asn == asn));
-        keys.for_each(|key| columns.push_key(&key));
+        keys.for_each(|key| columns.push_key(key));
         columns.into_messages()
     }
 

@@ -16,14 +16,22 @@ pub(crate) enum Answer {
 impl Answer {
     /// Takes in that a record is announced. Who says what was said already has lost count (RFC 8210 section 12, error
     /// 7), but for an ASPA, which takes the place of the one before.
-    pub(crate) fn announce(&mut self, held: &Dataset, record: Record) -> Result<(), Fault> {
+    ///
+    /// A key that is held, or in `others`, is the same one in memory.
+    pub(crate) fn announce(
+        &mut self,
+        held: &Dataset,
+        others: &[&Dataset],
+        record: Record,
+    ) -> Result<(), Fault> {
+        let known = || [held].into_iter().chain(others.iter().copied());
         match (self, record) {
             (Self::Full(set), record @ Record::Aspa(_)) => {
                 set.insert(record);
             }
             (Self::Full(set), record) => {
                 let again = set.contains(&record).then(|| Fault::duplicate(&record));
-                set.insert(record);
+                set.insert_as_in(known(), record);
                 return again.map_or(Ok(()), Err);
             }
             (Self::Difference(delta), Record::Aspa(aspa)) => {
@@ -41,7 +49,7 @@ impl Answer {
                 if held.contains(&record) || delta.announced.contains(&record) {
                     return Err(Fault::duplicate(&record));
                 }
-                delta.announced.insert(record);
+                delta.announced.insert_as_in(known(), record);
             }
         }
         Ok(())
@@ -49,25 +57,33 @@ impl Answer {
 
     /// Takes in that a record is withdrawn: it must be there (error 6), and an answer to a Reset Query has none
     /// (section 5.5).
-    pub(crate) fn withdraw(&mut self, held: &Dataset, record: Record) -> Result<(), Fault> {
+    pub(crate) fn withdraw(&mut self, held_set: &Dataset, record: Record) -> Result<(), Fault> {
         let Self::Difference(delta) = self else { return Err(Fault::WithdrawnInFull) };
         let was_announced = delta.announced.remove(&record);
         let held = match record {
             // Withdrawn by customer alone: what is withdrawn is what is held.
             Record::Aspa(aspa) => {
-                held.aspa(aspa.customer()).cloned().map(Record::Aspa).ok_or(Record::Aspa(aspa))
+                held_set.aspa(aspa.customer()).cloned().map(Record::Aspa).ok_or(Record::Aspa(aspa))
             }
-            other if held.contains(&other) => Ok(other),
+            other if held_set.contains(&other) => Ok(other),
             other => Err(other),
         };
         match held {
             // It was changed, and is now withdrawn.
             Ok(record) if was_announced || !delta.withdrawn.contains(&record) => {
-                delta.withdrawn.insert(record);
+                delta.withdrawn.insert_as_in([held_set], record);
                 Ok(())
             }
             Err(_) if was_announced => Ok(()),
             Ok(record) | Err(record) => Err(Fault::unknown(&record)),
+        }
+    }
+
+    /// What is announced so far.
+    pub(crate) fn announced(&self) -> &Dataset {
+        match self {
+            Self::Full(set) => set,
+            Self::Difference(delta) => &delta.announced,
         }
     }
 
@@ -82,7 +98,8 @@ impl Answer {
     /// End of Data: makes the data what the answer says, and tells how they have changed.
     pub(crate) fn complete(self, held: &mut Dataset) -> Delta {
         match self {
-            Self::Full(new) => {
+            Self::Full(mut new) => {
+                new.pack();
                 let delta = held.difference(&new);
                 *held = new;
                 delta

@@ -95,8 +95,10 @@ impl Caches {
 
     /// Takes in what has happened to the session with a cache.
     pub fn handle(&mut self, id: CacheId, input: Input<'_>, now: Instant) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
-        entry.client.handle(input, now);
+        let Some(mut entry) = self.entries.remove(&id) else { return };
+        let others: Vec<&Dataset> = self.entries.values().flat_map(|other| other.client.sets()).collect();
+        entry.client.handle_beside(&others, input, now);
+        let entry = self.entries.entry(id).insert_entry(entry).into_mut();
         // Together, as the client has only the data after the last of them to be compared with.
         let Some(mut delta) = entry.client.poll_delta() else { return };
         let mut customers = delta.customers();
@@ -288,7 +290,50 @@ impl View<'_> {
         };
         ipv4.retain(|row| !filters.vrp(Vrp::from(*row)) && !says(&|set| set.ipv4.contains(row)));
         ipv6.retain(|row| !filters.vrp(Vrp::from(*row)) && !says(&|set| set.ipv6.contains(row)));
-        router_keys.retain(|key| !filters.router_key(key) && !says(&|set| set.router_keys.contains(key)));
+        router_keys.retain(|key| {
+            !filters.router_key(key.asn, key.ski) && !says(&|set| set.router_keys.contains(key))
+        });
         Dataset::of(ipv4, ipv6, router_keys, std::iter::empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_rtr_wire::{Pdu, Serial, Version};
+    use holdfast_types::Ski;
+
+    use super::*;
+    use crate::key::Stored;
+
+    #[test]
+    fn a_key_that_several_caches_say_is_in_memory_once() {
+        let (now, ids) = (Instant::now(), [CacheId(1), CacheId(2), CacheId(3)]);
+        let mut caches = Caches::default();
+        let say = |caches: &mut Caches, id: CacheId, pdus: &[Pdu]| {
+            let mut octets = Vec::new();
+            pdus.iter().for_each(|pdu| pdu.write(Version::LATEST, &mut octets).expect("it can be said"));
+            caches.handle(id, Input::Received(&octets), now);
+        };
+        let key = RouterKey { asn: Asn(64496), ski: Ski([7; 20]), spki: vec![9; 91] };
+        let begin = [Pdu::CacheResponse { session: 1 }, Pdu::Announce(Record::RouterKey(key))];
+        let end = [Pdu::EndOfData { session: 1, serial: Serial(1), timing: None }];
+        for id in ids {
+            caches.insert(id, 1, ClientConfig::default(), now);
+        }
+        caches.handle_timeout(now);
+        ids.iter().for_each(|id| caches.handle(*id, Input::Connected, now));
+        // Two answer at the same time, the third one later.
+        ids[..2].iter().for_each(|id| say(&mut caches, *id, &begin));
+        ids[..2].iter().for_each(|id| say(&mut caches, *id, &end));
+        say(&mut caches, ids[2], &begin);
+        say(&mut caches, ids[2], &end);
+        let place = |set: &Dataset| set.router_keys.iter().map(|key| &raw const **key).collect::<Vec<_>>();
+        let published = caches.poll_delta().expect("what the first one said");
+        let first: Vec<*const Stored> = place(&published.announced);
+        assert_eq!(first.len(), 1);
+        for id in ids {
+            assert_eq!(caches.client(id).and_then(Client::data).map(place), Some(first.clone()), "{id:?}");
+        }
+        assert_eq!(caches.poll_delta(), None, "the others say nothing new");
     }
 }

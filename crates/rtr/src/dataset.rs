@@ -1,4 +1,5 @@
-//! What a cache has said, kept small: 12 octets of an IPv4 VRP, 24 of an IPv6 one, and what the trees take.
+//! What a cache has said, kept small: 12 octets of an IPv4 VRP, 24 of an IPv6 one, and what the trees take. Keys are
+//! shared between sets ([`Key`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +9,10 @@ use std::{
 use holdfast_rtr_wire::Record;
 use holdfast_types::{Asn, Aspa, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, RouterKey, Vrp};
 
-use crate::Delta;
+use crate::{
+    Delta,
+    key::{Key, Stored},
+};
 
 /// A VRP, packed. Ordered by prefix.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -93,7 +97,7 @@ pub struct Counts {
 pub struct Dataset {
     pub(crate) ipv4: BTreeSet<Row4>,
     pub(crate) ipv6: BTreeSet<Row6>,
-    pub(crate) router_keys: BTreeSet<RouterKey>,
+    pub(crate) router_keys: BTreeSet<Key>,
     pub(crate) aspas: BTreeMap<Asn, Aspa>,
     /// Of what has no fixed length, in records.
     long: usize,
@@ -107,12 +111,7 @@ impl Dataset {
                 Packed::V4(row) => self.ipv4.insert(row),
                 Packed::V6(row) => self.ipv6.insert(row),
             },
-            Record::RouterKey(key) => {
-                let weight = key_weight(&key);
-                let new = self.router_keys.insert(key);
-                self.long += if new { weight } else { 0 };
-                new
-            }
+            Record::RouterKey(key) => self.insert_key(Stored::from(&key).into()),
             Record::Aspa(aspa) => {
                 self.long += aspa_weight(&aspa);
                 let old = self.aspas.insert(aspa.customer(), aspa);
@@ -122,6 +121,36 @@ impl Dataset {
         }
     }
 
+    /// The same. A key that one of these sets has is taken from there, and has no memory of its own.
+    pub(crate) fn insert_as_in<'a>(
+        &mut self,
+        others: impl IntoIterator<Item = &'a Self>,
+        record: Record,
+    ) -> bool {
+        let Record::RouterKey(key) = &record else { return self.insert(record) };
+        let key = Stored::from(key);
+        let known = others.into_iter().find_map(|set| set.router_keys.get(&key)).cloned();
+        self.insert_key(known.unwrap_or_else(|| key.into()))
+    }
+
+    pub(crate) fn insert_key(&mut self, key: Key) -> bool {
+        let weight = key_weight(&key);
+        let new = self.router_keys.insert(key);
+        self.long += if new { weight } else { 0 };
+        new
+    }
+
+    pub(crate) fn remove_key(&mut self, key: &Stored) -> bool {
+        let there = self.router_keys.remove(key);
+        self.long -= if there { key_weight(key) } else { 0 };
+        there
+    }
+
+    /// Nodes of a tree that has grown in no order are two thirds full; those of one that is made at once are full.
+    pub(crate) fn pack(&mut self) {
+        self.router_keys = std::mem::take(&mut self.router_keys).into_iter().collect();
+    }
+
     /// Takes it away. Whether it was there; of an ASPA, whether the customer had any.
     pub fn remove(&mut self, record: &Record) -> bool {
         match record {
@@ -129,11 +158,7 @@ impl Dataset {
                 Packed::V4(row) => self.ipv4.remove(&row),
                 Packed::V6(row) => self.ipv6.remove(&row),
             },
-            Record::RouterKey(key) => {
-                let there = self.router_keys.remove(key);
-                self.long -= if there { key_weight(key) } else { 0 };
-                there
-            }
+            Record::RouterKey(key) => self.remove_key(&Stored::from(key)),
             Record::Aspa(aspa) => self.remove_aspa(aspa.customer()).is_some(),
         }
     }
@@ -151,7 +176,7 @@ impl Dataset {
                 Packed::V4(row) => self.ipv4.contains(&row),
                 Packed::V6(row) => self.ipv6.contains(&row),
             },
-            Record::RouterKey(key) => self.router_keys.contains(key),
+            Record::RouterKey(key) => self.router_keys.contains(&Stored::from(key)),
             Record::Aspa(aspa) => self.aspas.contains_key(&aspa.customer()),
         }
     }
@@ -162,8 +187,8 @@ impl Dataset {
     }
 
     /// Routers' keys by AS and SKI.
-    pub fn router_keys(&self) -> impl Iterator<Item = &RouterKey> {
-        self.router_keys.iter()
+    pub fn router_keys(&self) -> impl Iterator<Item = RouterKey> {
+        self.router_keys.iter().map(RouterKey::from)
     }
 
     /// ASPAs by customer.
@@ -224,10 +249,10 @@ impl Dataset {
     pub(crate) fn of(
         ipv4: BTreeSet<Row4>,
         ipv6: BTreeSet<Row6>,
-        router_keys: BTreeSet<RouterKey>,
+        router_keys: BTreeSet<Key>,
         aspas: impl Iterator<Item = Aspa>,
     ) -> Self {
-        let long = router_keys.iter().map(key_weight).sum();
+        let long = router_keys.iter().map(|key| key_weight(key)).sum();
         let mut set = Self { ipv4, ipv6, router_keys, aspas: BTreeMap::new(), long };
         set.extend(aspas.map(Record::Aspa));
         set
@@ -243,15 +268,17 @@ impl Dataset {
             self.ipv6.remove(row);
         }
         for key in &withdrawn.router_keys {
-            self.long -= if self.router_keys.remove(key) { key_weight(key) } else { 0 };
+            self.remove_key(key);
         }
         for customer in withdrawn.aspas.keys() {
             self.remove_aspa(*customer);
         }
         self.ipv4.extend(&announced.ipv4);
         self.ipv6.extend(&announced.ipv6);
-        let others = announced.router_keys.iter().cloned().map(Record::RouterKey);
-        self.extend(others.chain(announced.aspas.values().cloned().map(Record::Aspa)));
+        for key in &announced.router_keys {
+            self.insert_key(key.clone());
+        }
+        self.extend(announced.aspas.values().cloned().map(Record::Aspa));
     }
 }
 
@@ -271,8 +298,8 @@ impl FromIterator<Record> for Dataset {
     }
 }
 
-fn key_weight(key: &RouterKey) -> usize {
-    key.spki.len() / OCTETS_OF_A_RECORD
+fn key_weight(key: &Stored) -> usize {
+    key.spki_len() / OCTETS_OF_A_RECORD
 }
 
 fn aspa_weight(aspa: &Aspa) -> usize {

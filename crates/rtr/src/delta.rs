@@ -36,20 +36,22 @@ impl Delta {
     /// Both, one after the other, as one, but for ASPAs: of these a delta does not say what was there before it, and those
     /// of the second are left out. VRPs and keys that come and go, or go and come, are in neither part.
     pub(crate) fn then(mut self, next: &Self) -> Self {
-        for record in records(&next.withdrawn) {
-            if !self.announced.remove(&record) {
-                self.withdrawn.insert(record);
-            }
-        }
-        for record in records(&next.announced) {
-            if !self.withdrawn.remove(&record) {
-                self.announced.insert(record);
-            }
-        }
+        move_on(&next.withdrawn, &mut self.announced, &mut self.withdrawn);
+        move_on(&next.announced, &mut self.withdrawn, &mut self.announced);
         self
     }
 }
 
-fn records(set: &Dataset) -> impl Iterator<Item = Record> {
-    set.vrps().map(Record::Vrp).chain(set.router_keys().cloned().map(Record::RouterKey))
+/// What follows takes away what it undoes, or is added.
+fn move_on(next: &Dataset, undone: &mut Dataset, added: &mut Dataset) {
+    for record in next.vrps().map(Record::Vrp) {
+        if !undone.remove(&record) {
+            added.insert(record);
+        }
+    }
+    for key in &next.router_keys {
+        if !undone.remove_key(key) {
+            added.insert_key(key.clone());
+        }
+    }
 }

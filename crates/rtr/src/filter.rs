@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, RouterKey, Ski, Vrp};
+use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, Ski, Vrp};
 
 /// Filters of all files. A record that any of them matches is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,8 +52,8 @@ impl Filters {
                 .any(|asns| asns.contains(&None) || asns.contains(&asn))
     }
 
-    pub(crate) fn router_key(&self, key: &RouterKey) -> bool {
-        let (asn, ski) = (Some(key.asn), Some(key.ski));
+    pub(crate) fn router_key(&self, asn: Asn, ski: Ski) -> bool {
+        let (asn, ski) = (Some(asn), Some(ski));
         [(asn, None), (None, ski), (asn, ski)].iter().any(|filter| self.keys.contains(filter))
     }
 

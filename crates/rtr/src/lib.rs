@@ -39,6 +39,7 @@ mod delta;
 mod fault;
 mod filter;
 pub mod fuzzing;
+mod key;
 mod view;
 mod walk;
 

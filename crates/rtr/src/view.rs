@@ -10,6 +10,7 @@ use holdfast_types::{Asn, Aspa, RouterKey, Vrp};
 use crate::{
     Counts, Dataset, Delta, Exceptions,
     dataset::{Row4, Row6},
+    key::Key,
 };
 
 /// Caches that are used, and exceptions.
@@ -35,7 +36,11 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn router_keys(&self) -> impl Iterator<Item = RouterKey> + use<'a> {
-        self.merged(|set| &set.router_keys, |exceptions, key| exceptions.filters.router_key(key))
+        self.keys().map(|key| RouterKey::from(&key))
+    }
+
+    fn keys(&self) -> Merged<'a, Key> {
+        self.merged(|set| &set.router_keys, |exceptions, key| exceptions.filters.router_key(key.asn, key.ski))
     }
 
     fn merged<T: Ord + Clone>(
@@ -79,14 +84,14 @@ impl<'a> View<'a> {
 
     pub(crate) fn dataset(&self) -> Dataset {
         let (ipv4, ipv6) = (self.ipv4().collect(), self.ipv6().collect());
-        Dataset::of(ipv4, ipv6, self.router_keys().collect(), self.aspas().into_values())
+        Dataset::of(ipv4, ipv6, self.keys().collect(), self.aspas().into_values())
     }
 
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             ipv4: self.ipv4().count(),
             ipv6: self.ipv6().count(),
-            router_keys: self.router_keys().count(),
+            router_keys: self.keys().count(),
             aspas: self.aspas().len(),
         }
     }
@@ -95,7 +100,7 @@ impl<'a> View<'a> {
     pub(crate) fn difference(&self, new: &View<'_>) -> Delta {
         let (ipv4, no_ipv4) = difference(self.ipv4(), new.ipv4());
         let (ipv6, no_ipv6) = difference(self.ipv6(), new.ipv6());
-        let (keys, no_keys) = difference(self.router_keys(), new.router_keys());
+        let (keys, no_keys) = difference(self.keys(), new.keys());
         let none = std::iter::empty;
         Delta {
             announced: Dataset::of(ipv4, ipv6, keys, none()),

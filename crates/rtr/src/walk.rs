@@ -11,11 +11,12 @@ use std::{
 };
 
 use holdfast_rtr_wire::{Pdu, Record, Version};
-use holdfast_types::{Asn, Aspa, RouterKey};
+use holdfast_types::{Asn, Aspa};
 
 use crate::{
     Dataset, Delta,
     dataset::{Row4, Row6},
+    key::Key,
 };
 
 /// What is told.
@@ -39,7 +40,7 @@ pub(crate) struct Walk {
 enum Place {
     Ipv4(Option<Row4>),
     Ipv6(Option<Row6>),
-    Keys(Option<RouterKey>),
+    Keys(Option<Key>),
     Aspas(Option<Asn>),
 }
 
@@ -72,7 +73,7 @@ impl Walk {
             }
             Place::Keys(last) => {
                 let key = beside(&set.router_keys, last.as_ref(), back)?.clone();
-                (Record::RouterKey(key.clone()), Place::Keys(Some(key)))
+                (Record::RouterKey((&key).into()), Place::Keys(Some(key)))
             }
             Place::Aspas(last) => {
                 let aspa = after(&set.aspas, last.as_ref())?.clone();

@@ -136,7 +136,7 @@ impl Folder {
 /// ASPAs of one customer in several files are taken together.
 fn join(all: &mut Dataset, records: &Dataset) {
     all.extend(records.vrps().map(Record::Vrp));
-    all.extend(records.router_keys().cloned().map(Record::RouterKey));
+    all.extend(records.router_keys().map(Record::RouterKey));
     for aspa in records.aspas() {
         let before = all.aspa(aspa.customer()).map_or(&[][..], Aspa::providers);
         let providers = aspa.providers().iter().chain(before).copied().collect();

@@ -21,4 +21,4 @@ pub use hash::{HashKey, KeyedHasher};
 pub use ip_protocol::is_for_routing;
 pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, ParsePrefixError, Prefix};
 pub use role::BgpRole;
-pub use rpki::{Aspa, BadMaxLength, ParseSkiError, RouterKey, Ski, Vrp};
+pub use rpki::{Aspa, BadMaxLength, ParseSkiError, RouterKey, SPKI_P256, Ski, Vrp};

@@ -122,6 +122,13 @@ impl FromStr for Ski {
     }
 }
 
+/// What a subjectPublicKeyInfo of an uncompressed point on P-256 begins with (RFC 5480): the algorithm, and the octet that says
+/// uncompressed. The 64 octets of the point follow.
+pub const SPKI_P256: [u8; 27] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
+];
+
 /// A router's key for BGPsec (RFC 8210 section 5.10). All three together are what makes it another one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RouterKey {

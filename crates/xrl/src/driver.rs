@@ -106,6 +106,7 @@ impl Driver {
                 break;
             }
             let Poll::Ready(len) = self.link.poll_recv(cx, self.decoder.space(), &mut self.fds) else {
+                self.decoder.rest();
                 return Ok(());
             };
             match len? {

@@ -156,6 +156,13 @@ impl FrameDecoder {
         self.full = self.end == self.buffer.len();
     }
 
+    /// Nothing more has arrived: the buffer of a small channel is not kept. A process may have thousands.
+    pub(crate) fn rest(&mut self) {
+        if self.start == self.end && self.buffer.len() <= FIRST_BUFFER {
+            *self = Self::default();
+        }
+    }
+
     /// Whether everything that has arrived was taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end

@@ -9,6 +9,8 @@ use crate::frame::{HEADER_LEN, Header};
 
 /// Memory that an empty outbox may hold on to.
 const KEEP: usize = 1 << 20;
+/// Less is not worth it: a process may have thousands of channels.
+const SMALL: usize = 16 << 10;
 
 /// Encoded frames in order of writing.
 #[derive(Debug, Default)]
@@ -86,7 +88,7 @@ impl Outbox {
     fn reclaim(&mut self) {
         if self.written == self.bytes.len() {
             self.bytes.clear();
-            self.bytes.shrink_to(KEEP);
+            self.bytes.shrink_to(if self.bytes.capacity() > SMALL { KEEP } else { 0 });
         } else if self.written > self.bytes.len() / 2 {
             self.bytes.drain(..self.written);
             for (at, _) in &mut self.fds {

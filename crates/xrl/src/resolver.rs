@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify};
+use tracing::debug;
 
 use crate::finder_api::v1 as finder;
 use crate::finder_api::v1::FinderClient;
@@ -13,6 +15,11 @@ use crate::finder_api::v1::watch_event::Kind;
 use crate::{
     Channel, Client, Dialer, ErrorKind, Key, Link, Node, PeerIdentity, ReplyStream, ServiceInfo, XrlError,
 };
+
+/// Pause before a Finder that lives, and has refused, is asked again.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest one, after a series of refusals.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Finds components and keeps the channels to them. Clones are the same resolver.
 ///
@@ -164,9 +171,18 @@ impl Resolver {
         service: &ServiceInfo,
         wait: bool,
     ) -> Result<Channel, XrlError> {
+        let mut pause = FIRST_PAUSE;
         loop {
             match self.find(target, service, wait).await {
-                Err(error) if wait && is_finder_loss(&error) => self.wait_for_finder().await?,
+                Err(error) if wait && is_finder_loss(&error) => {
+                    if self.finder().is_ok() {
+                        // It lives, and cannot: it has no room for us, or the target was dying.
+                        debug!(target, "no channel, tried again: {error}");
+                        tokio::time::sleep(pause).await;
+                        pause = (2 * pause).min(LONGEST_PAUSE);
+                    }
+                    self.wait_for_finder().await?;
+                }
                 found => return found,
             }
         }

@@ -26,7 +26,6 @@ use holdfast_lab::{
     table::{Synthetic, Table},
     topology::{Side, join, v4},
 };
-use holdfast_types::Asn;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -36,7 +35,7 @@ use super::{
     clients::{Clients, Outcome, STORM},
     median, name,
 };
-use crate::{daemon::FIRST_PEER, feed, load::Load, net::Place};
+use crate::{daemon::peer_asn, feed, load::Load, net::Place};
 
 /// Seconds, of the session that is flooded.
 const HOLD: u16 = 9;
@@ -248,14 +247,13 @@ impl Bench {
         r1.until_established("router", LIMIT)?;
         let places = ends.map(End::place);
         let from = places[FEEDER].peer;
-        let load = load.run(move || Load::establish(&places, FIRST_PEER, HOLD, LIMIT))??;
+        let load = load.run(move || Load::establish(&places, peer_asn, HOLD, LIMIT))??;
         let (old, new) = (Synthetic::ipv4(1, routes).build(), Synthetic::ipv4(2, routes).build());
         let changed = old.routes.iter().zip(&new.routes).map(|(old, new)| (old.0, new.1)).collect();
         let changed = Table { routes: changed, sets: new.sets };
-        let feed = |table| -> Result<Arc<[u8]>> { Ok(feed::announce(table, from, Asn(FIRST_PEER))?.into()) };
+        let feed = |table| -> Result<Arc<[u8]>> { Ok(feed::announce(table, from, peer_asn(FEEDER))?.into()) };
         let feeds = [feed(&old)?, feed(&changed)?];
         let mut bench = Self { r1, r2, load, hellos, feeds, routes: routes as u64, sent: 0, hosts };
-        bench.load.sessions.iter_mut().for_each(|session| session.keep = false);
         // What is measured is change.
         bench.change()?;
         bench.change()?;
@@ -390,7 +388,7 @@ impl End {
         };
         let passive = number == 2;
         let load = self.place().peer;
-        let load_asn = FIRST_PEER + self.session as u32;
+        let load_asn = peer_asn(self.session).0;
         format!(
             r#"
 [router]

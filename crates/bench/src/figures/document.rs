@@ -80,6 +80,7 @@ fn calls_plot(series: &[Series]) -> Plot {
         y_label: "calls a second",
         style: Style::Marked,
         logarithmic: false,
+        x_logarithmic: false,
         series: series.iter().map(|series| (title(series), points(series))).collect(),
     }
 }
@@ -115,6 +116,7 @@ fn kernel_plot(ways: &[Way]) -> Plot {
         y_label: "ms",
         style: Style::Points,
         logarithmic: false,
+        x_logarithmic: false,
         series: ways.iter().map(|way| (short(way), numbered(&way.kernel))).collect(),
     }
 }
@@ -162,6 +164,7 @@ fn arrivals_plot(arrivals: &[Arrivals]) -> Plot {
         y_label: "ms",
         style: Style::Points,
         logarithmic: true,
+        x_logarithmic: false,
         series: arrivals.iter().map(|of| (of.router.clone(), numbered(&of.milliseconds))).collect(),
     }
 }

@@ -6,7 +6,7 @@
 use std::{net::Ipv6Addr, path::Path, thread, time::Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_bgp_pipeline::{AggregateConfig, Identifiers, PathRules, SendPaths};
+use holdfast_bgp_pipeline::{AggregateConfig, FamilySet, PathRules, SendPaths};
 use holdfast_bgp_wire::{MAX_EXTENDED_LEN, MessageType, next_message};
 use holdfast_lab::recipe::{self, Recipe, Second, Sender, Setup, shorter};
 use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
@@ -71,7 +71,7 @@ fn set_up(recipe: &Recipe) -> Result<Speaker> {
         Setup::Views => (views, 0),
     };
     let mut speaker = Speaker::without_peers()?;
-    let identified: Identifiers = [family].into_iter().filter(|_| recipe.paths > 0).collect();
+    let identified: FamilySet = [family].into_iter().filter(|_| recipe.paths > 0).collect();
     speaker.add_with(1, |_, facts| {
         facts.families = vec![family];
         facts.identifiers_received = identified;

@@ -38,7 +38,7 @@ fn grants(table: &Table) -> Result<Vec<Vrp>> {
 /// A lookup for each route of a table.
 pub(super) fn validate() -> Result<usize> {
     let table = ipv4(1);
-    let mut vrps = VrpTable::new(HashKey::new([1, 0]));
+    let mut vrps = VrpTable::new();
     grants(&table)?.into_iter().for_each(|vrp| {
         vrps.insert(vrp);
     });

@@ -13,7 +13,7 @@ use holdfast_types::Asn;
 use serde::Deserialize;
 
 use super::Transport;
-use crate::{admission::name, cgroup::Cgroup, daemon::FIRST_PEER, load::Load, net::Place};
+use crate::{admission::name, cgroup::Cgroup, daemon::peer_asn, load::Load, net::Place};
 
 /// Routers; network N joins router N, which is its first host, with the next one.
 const ROUTERS: u8 = 3;
@@ -36,7 +36,7 @@ pub(super) fn feeder(family: usize) -> Place {
 
 /// The AS number that the feeder has in that session.
 pub(super) fn feeder_asn(family: usize) -> Asn {
-    Asn(FIRST_PEER + family as u32)
+    peer_asn(family)
 }
 
 /// Three routers with all sessions up and nothing else. Fields end in their order.
@@ -87,7 +87,7 @@ impl Ring {
         }
         let places = [feeder(0), feeder(1)];
         let load = hosts[usize::from(ROUTERS)]
-            .run(move || Load::establish(&places, feeder_asn(0).0, HOLD, START))?
+            .run(move || Load::establish(&places, feeder_asn, HOLD, START))?
             .with_context(|| routers[0].log_tail())?;
         Ok(Self { load, routers, cgroup, _hosts: hosts })
     }

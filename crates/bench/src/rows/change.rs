@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{Bench, Meter, Outcome, Tables};
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, hearing::Hearing};
 
 const SINK: usize = 1;
 /// What the second policy adds.
@@ -19,10 +19,11 @@ pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize) -> Result<Out
     );
     bench.running.setup.export_community = Some(ADDED);
     bench.running.write_files()?;
+    bench.load.sessions[SINK].hearing = Hearing::last();
     let mut outcome = Outcome::default();
     let meter = Meter::start(&bench)?;
     bench.running.reload()?;
-    let done = bench.settle(&expected, SINK..SINK + 1, routes as u64)?;
+    let done = bench.settle(&expected, SINK..SINK + 1)?;
     meter.stop(&bench, done, &mut outcome)?;
     Ok(outcome)
 }

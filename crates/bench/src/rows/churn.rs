@@ -17,6 +17,7 @@ use super::{Bench, Kind, Meter, Outcome, Tables, milliseconds, percentile};
 use crate::{
     daemon::{ASN, Daemon},
     feed,
+    hearing::Hearing,
     verify::Expected,
 };
 
@@ -28,7 +29,7 @@ const FEEDER: usize = 0;
 const SINK: usize = 1;
 
 pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, time: Duration) -> Result<Outcome> {
-    let kinds = [Kind::Synthetic { ipv6: false, routes }, Kind::Variant { routes, seed: 2 }];
+    let kinds = [Kind::Synthetic { ipv6: false, routes }, Kind::Variant { routes, seed: 2, shuffled: false }];
     let both = [tables.get(kinds[0])?, tables.get(kinds[1])?];
     // The last peer says and is told next to nothing: its KEEPALIVEs are what is looked at.
     let mut bench = Bench::start(daemon, (2, Afi::IPV4, HOLD), |_| {})?;
@@ -36,7 +37,6 @@ pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, time: Duratio
     for table in &both {
         feeds.push(Arc::<[u8]>::from(feed::announce(table, bench.peer(FEEDER), Bench::asn(FEEDER))?));
     }
-    bench.load.sessions[SINK].keep = false;
     let mut outcome = Outcome::default();
     let stop = Arc::new(AtomicBool::new(false));
     let asked = bench.running.summary()?.map(|command| ask(command, Arc::clone(&stop)));
@@ -53,7 +53,7 @@ pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, time: Duratio
     let silence = bench.load.silence(0..2);
     bench.load.until("the rest", super::LIMIT, |load| Ok(load.is_quiet(0..2, super::QUIET)))?;
     let cpu = bench.running.cgroup.cpu()? - meter.cpu;
-    [outcome.others, outcome.stolen] = meter.clock.others(cpu, meter.start.elapsed())?;
+    meter.look(cpu, &mut outcome)?;
     let changes = sent * routes;
     outcome.add("CPU us/change", cpu.as_secs_f64() * 1e6 / changes as f64);
     if let Some(asked) = asked {
@@ -69,11 +69,11 @@ pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, time: Duratio
 /// The last table must be what the sink is told when it asks again; nothing that came before was kept.
 fn finish(bench: &mut Bench, table: &holdfast_lab::table::Table, feeder: Asn) -> Result<()> {
     bench.load.sessions[SINK].forget();
-    bench.load.sessions[SINK].keep = true;
+    bench.load.sessions[SINK].hearing = Hearing::last();
     let refresh = holdfast_bgp_wire::RouteRefresh::request(holdfast_types::Family::IPV4_UNICAST);
     bench.load.sessions[SINK].send(Arc::from(refresh.encode()));
     let expected = Expected::best(&[(table, feeder)], Asn(ASN));
-    bench.settle(&expected, SINK..SINK + 1, table.routes.len() as u64)?;
+    bench.settle(&expected, SINK..SINK + 1)?;
     Ok(())
 }
 

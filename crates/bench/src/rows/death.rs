@@ -8,13 +8,14 @@ use holdfast_lab::table::Table;
 use holdfast_types::{Afi, Asn};
 
 use super::{
-    Bench, HOLD, Kind, LIMIT, Outcome, Tables,
+    Bench, HOLD, Kind, LIMIT, Meter, Outcome, Tables,
     loaded::{OTHER, Probe, SINK},
     milliseconds, percentile,
 };
 use crate::{
     daemon::{ASN, Daemon},
     feed,
+    hearing::Hearing,
     verify::Expected,
 };
 
@@ -39,15 +40,16 @@ pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, feeders: usiz
         Expected::best(&parts.iter().map(|(table, asn)| (table, *asn)).collect::<Vec<_>>(), Asn(ASN));
     for (&peer, (table, asn)) in feeding.iter().zip(&parts) {
         let octets = feed::announce(table, bench.peer(peer), *asn)?;
-        bench.load.sessions[peer].keep = false;
         bench.load.sessions[peer].send(Arc::from(octets));
     }
-    bench.load.sessions[OTHER].keep = false;
-    bench.settle(&expected, SINK..SINK + 1, routes as u64)?;
+    bench.load.sessions[SINK].hearing = Hearing::once();
+    bench.settle(&expected, SINK..SINK + 1)?;
     bench.load.sessions[SINK].forget();
+    bench.load.sessions[SINK].hearing = Hearing::Count;
     bench.load.rest(Duration::from_millis(500))?;
 
     let mut outcome = Outcome::default();
+    let meter = Meter::start(&bench)?;
     let mut waits = Vec::new();
     for number in 0..DEATHS {
         let before = bench.load.sessions[SINK].announced;
@@ -63,6 +65,7 @@ pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, feeders: usiz
             "{told} routes were told, not the one"
         );
     }
+    meter.look(bench.running.cgroup.cpu()? - meter.cpu, &mut outcome)?;
     outcome.add("p50 ms", percentile(&mut waits, 0.5));
     outcome.add("worst ms", percentile(&mut waits, 1.0));
     Ok(outcome)

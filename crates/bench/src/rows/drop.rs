@@ -9,11 +9,11 @@ use super::{
     loaded::{BIG, Probe, SINK},
     milliseconds, percentile,
 };
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, hearing::Hearing};
 
 pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize) -> Result<Outcome> {
     let (mut bench, _) = Bench::loaded(daemon, tables, SINK + 1, routes)?;
-    bench.load.sessions[SINK].keep = false;
+    bench.load.sessions[SINK].hearing = Hearing::Count;
     Probe::new(&bench, 0)?.send(&mut bench)?;
     bench.load.until("the first route", LIMIT, |load| Ok(load.sessions[SINK].seen.is_some()))?;
     bench.load.rest(Duration::from_millis(100))?;

@@ -14,6 +14,7 @@ use super::{Bench, HOLD, Kind, Tables};
 use crate::{
     daemon::{ASN, Daemon},
     feed,
+    hearing::Hearing,
     verify::Expected,
 };
 
@@ -36,11 +37,11 @@ impl Bench {
         let sink = peers - 1;
         let mut bench = Self::start(daemon, (peers, Afi::IPV4, HOLD), |_| {})?;
         // What the others hear is not looked at.
-        bench.load.sessions[..sink].iter_mut().for_each(|session| session.keep = false);
+        bench.load.sessions[sink].hearing = Hearing::once();
         let expected = Expected::best(&[(&table, Self::asn(BIG))], Asn(ASN));
         let octets = feed::announce(&table, bench.peer(BIG), Self::asn(BIG))?;
         bench.load.sessions[BIG].send(Arc::from(octets));
-        bench.settle(&expected, sink..peers, routes as u64)?;
+        bench.settle(&expected, sink..peers)?;
         bench.load.rest(Duration::from_millis(500))?;
         bench.load.sessions[sink].forget();
         Ok((bench, expected))

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     daemon::{ASN, Daemon},
     feed,
+    hearing::Hearing,
     verify::Expected,
 };
 
@@ -56,7 +57,6 @@ impl Paced {
     ) -> Result<Passed> {
         let mut bench =
             Bench::start(daemon, (SINK + 1, Afi::IPV4, HOLD), |setup| setup.kernel = self.kernel)?;
-        bench.load.sessions.iter_mut().for_each(|session| session.keep = false);
         let loaded = self.table.map_or(Ok(0), |kind| self.load(&mut bench, tables, kind))?;
         let setup = bench.running.setup.clone();
         let ask = move |arguments: &[&str]| {
@@ -75,16 +75,17 @@ impl Paced {
         let table = tables.get(kind)?;
         let expected = Expected::best(&[(&table, Bench::asn(BIG))], Asn(ASN));
         let octets = feed::announce(&table, bench.peer(BIG), Bench::asn(BIG))?;
-        let installed = self.kernel.then(|| wait_for_kernel(&bench.net.router, Afi::IPV4, expected.len()));
-        bench.load.sessions[SINK].keep = true;
+        let installed =
+            self.kernel.then(|| wait_for_kernel(&bench.net.router, expected.len())).transpose()?;
+        bench.load.sessions[SINK].hearing = Hearing::once();
         bench.load.sessions[BIG].send(Arc::from(octets));
-        bench.settle(&expected, SINK..SINK + 1, expected.len() as u64)?;
+        bench.settle(&expected, SINK..SINK + 1)?;
         if let Some(installed) = installed {
             installed.join().ok().context("the watcher of the kernel panicked")??;
         }
         bench.load.rest(Duration::from_secs(1))?;
         bench.load.sessions[SINK].forget();
-        bench.load.sessions[SINK].keep = false;
+        bench.load.sessions[SINK].hearing = Hearing::Count;
         Ok(expected.len())
     }
 

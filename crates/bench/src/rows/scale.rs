@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use holdfast_types::{Afi, Asn};
+use holdfast_types::Afi;
 
-use super::{Bench, HOLD, Outcome, milliseconds, percentile};
-use crate::daemon::{Daemon, FIRST_PEER, Peer};
+use super::{Bench, HOLD, Meter, Outcome, milliseconds, percentile};
+use crate::daemon::{Daemon, Peer, peer_asn};
 
 /// Prefix sets that share the entries; peers' policies use them in turn.
 const SETS: usize = 9;
@@ -23,12 +23,14 @@ pub(super) fn run(daemon: &Daemon, peers: usize, entries: usize) -> Result<Outco
             number,
             address: [10, 200, (number >> 8) as u8, number as u8].into(),
             local,
-            asn: Asn(FIRST_PEER + (number % 400) as u32).0,
+            asn: peer_asn(number % 400).0,
+            vrf: None,
         }));
         setup.prefix_sets = (0..SETS).map(|set| prefixes(set, entries / SETS)).collect();
         started = Instant::now();
     })?;
     let mut outcome = Outcome::default();
+    let meter = Meter::start(&bench)?;
     // The session has rested before it is handed over.
     let up = started.elapsed().saturating_sub(super::SETTLE);
     outcome.add("start s", up.as_secs_f64());
@@ -52,6 +54,7 @@ pub(super) fn run(daemon: &Daemon, peers: usize, entries: usize) -> Result<Outco
     bench.running.reload()?;
     outcome.add("reload s", asked.elapsed().as_secs_f64());
     bench.load.rest(Duration::from_millis(100))?;
+    meter.look(bench.running.cgroup.cpu()? - meter.cpu, &mut outcome)?;
     Ok(outcome)
 }
 

@@ -9,11 +9,11 @@ use super::{
     loaded::{Probe, SINK},
     milliseconds, percentile,
 };
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, hearing::Hearing};
 
 pub(super) fn run(daemon: &Daemon, tables: &Tables, routes: usize, probes: usize) -> Result<Outcome> {
     let (mut bench, _) = Bench::loaded(daemon, tables, SINK + 1, routes)?;
-    bench.load.sessions[SINK].keep = false;
+    bench.load.sessions[SINK].hearing = Hearing::Count;
 
     let mut outcome = Outcome::default();
     let meter = Meter::start(&bench)?;

@@ -151,15 +151,14 @@ impl SetIndex {
     }
 }
 
-/// The attributes of a chain as they are sent, and with which next hop; `None` if there is no such address.
+/// The attributes as they are sent of what a group has judged, and with which next hop; `None` if there is no such address.
 pub(super) fn attributes<P: IpPrefix>(
     core: &Core,
     recipients: &Recipients<'_>,
-    chain: &Chain,
+    (judged, side): (ExportDecision, Side),
     attributes: &mut Vec<u8>,
 ) -> Option<(ExportedNextHop, NextHop)> {
-    let judged = chain.judged;
-    let group = recipients.group(chain.side);
+    let group = recipients.group(side);
     let (export, edits) = (&group.export, &*group.edits(judged.outcome));
     let named = rewrite::export::next_hop(core, export, P::WIDTH == 32, judged, edits)?;
     let next_hop = match named {
@@ -187,24 +186,25 @@ pub(super) fn encode_chain<P: IpPrefix>(
     }
     let routes = announced.of(chain);
     let start = out.bytes.len();
-    let named = attributes::<P>(core, recipients, chain, bytes).and_then(|(named, next_hop)| {
-        let out_bytes = &mut out.bytes;
-        let sent = match (next_hop, chain.identifier) {
-            _ if nobody => Ok(0),
-            (NextHop::V4(_), None) => encoder.announce(bytes, ipv4(routes.clone()), out_bytes),
-            (NextHop::V6 { .. }, None) => encoder.announce_mp(bytes, next_hop, routes.clone(), out_bytes),
-            (NextHop::V4(_), Some(identifier)) => {
-                let paths = ipv4(routes.clone()).map(|prefix| Identified { identifier, prefix });
-                encoder.announce(bytes, paths, out_bytes)
-            }
-            (NextHop::V6 { .. }, Some(identifier)) => {
-                let paths = routes.clone().map(|prefix| Identified { identifier, prefix });
-                encoder.announce_mp(bytes, next_hop, paths, out_bytes)
-            }
-        };
-        out.messages += *sent.as_ref().unwrap_or(&0) as u64;
-        sent.is_ok().then_some(named)
-    });
+    let named =
+        attributes::<P>(core, recipients, (chain.judged, chain.side), bytes).and_then(|(named, next_hop)| {
+            let out_bytes = &mut out.bytes;
+            let sent = match (next_hop, chain.identifier) {
+                _ if nobody => Ok(0),
+                (NextHop::V4(_), None) => encoder.announce(bytes, ipv4(routes.clone()), out_bytes),
+                (NextHop::V6 { .. }, None) => encoder.announce_mp(bytes, next_hop, routes.clone(), out_bytes),
+                (NextHop::V4(_), Some(identifier)) => {
+                    let paths = ipv4(routes.clone()).map(|prefix| Identified { identifier, prefix });
+                    encoder.announce(bytes, paths, out_bytes)
+                }
+                (NextHop::V6 { .. }, Some(identifier)) => {
+                    let paths = routes.clone().map(|prefix| Identified { identifier, prefix });
+                    encoder.announce_mp(bytes, next_hop, paths, out_bytes)
+                }
+            };
+            out.messages += *sent.as_ref().unwrap_or(&0) as u64;
+            sent.is_ok().then_some(named)
+        });
     match named {
         Some(named) => {
             if named == ExportedNextHop::Ourselves && !nobody {

@@ -8,6 +8,7 @@ use crate::{
     core::Core,
     export::Group,
     fanout::Change,
+    hashes::Asked,
     journal::{
         AttributeHasher, Names,
         format::{OURS_AGAIN, PeerNumber},
@@ -101,6 +102,19 @@ impl Recipients<'_> {
             Before::Unknown => true,
         };
         held && holds(side, new)
+    }
+
+    /// Whether hashes of what is announced are kept: they are the same for all prefixes, and as the policies say.
+    pub(crate) fn keep_hashes<P: IpPrefix>(&self, core: &Core) -> bool {
+        let is_watched = core.seams.are_watched();
+        let has_own_next_hop = self.own.get(P::WIDTH == 32).is_some();
+        !is_watched && has_own_next_hop && self.current.keeps_hashes::<P>()
+    }
+
+    /// Of what one is, in the place of a path.
+    pub(super) fn asked<P: IpPrefix>(&self, core: &Core, path: Path) -> Option<Asked> {
+        let originator = self.current.originator_of(core, path)?;
+        Some(Asked { group: self.current.number, family: u8::from(P::WIDTH != 32), originator })
     }
 
     /// The lane of a path.

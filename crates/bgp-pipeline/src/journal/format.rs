@@ -15,8 +15,8 @@
 //! The last two are of paths that are announced under identifiers (RFC 7911), which hold in other processes, too: those of
 //! a session are [`Pipeline::first_identifier`](crate::Pipeline::first_identifier) and the following ones.
 
-use holdfast_bgp_wire::nlri::{self, Identified, Nlri};
-use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use holdfast_bgp_wire::nlri::{Identified, Nlri};
+use holdfast_types::IpPrefix;
 
 /// What is read is not what any version of this process has written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -124,17 +124,15 @@ pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Scope) {
     }
 }
 
-/// One item of an entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Item {
-    Withdrawn4(Vec<Ipv4Prefix>),
-    Withdrawn6(Vec<Ipv6Prefix>),
-    PathsWithdrawn4(Vec<Identified<Ipv4Prefix>>),
-    PathsWithdrawn6(Vec<Identified<Ipv6Prefix>>),
+/// One item of an entry, of a family (0 IPv4, 1 IPv6). Lists of prefixes are as they stand there.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Item<'a> {
+    Withdrawn(&'a [u8]),
+    /// With path identifiers.
+    PathsWithdrawn(&'a [u8]),
     /// Under this path identifier, if it is not 0.
-    Announced4(Announced, u32, Vec<Ipv4Prefix>),
-    Announced6(Announced, u32, Vec<Ipv6Prefix>),
-    EndOfRib(usize),
+    Announced(Announced, u32, &'a [u8]),
+    EndOfRib,
 }
 
 /// Reads an entry: whom it is for, and the rest for [`Items`].
@@ -154,42 +152,32 @@ pub(crate) fn read(entry: &[u8]) -> Result<(Scope, Items<'_>), Unreadable> {
 #[derive(Debug)]
 pub(crate) struct Items<'a>(&'a [u8]);
 
-impl Items<'_> {
-    fn item(&mut self) -> Option<Item> {
+impl<'a> Items<'a> {
+    fn item(&mut self) -> Option<(usize, Item<'a>)> {
         let (&kind, mut rest) = self.0.split_first()?;
-        let item = match (kind & 0xf0, kind & 0x0f) {
-            (END_OF_RIB, family @ 0..=1) => Item::EndOfRib(family.into()),
-            (WITHDRAWN, 0) => Item::Withdrawn4(prefixes(&mut rest)?),
-            (WITHDRAWN, 1) => Item::Withdrawn6(prefixes(&mut rest)?),
-            (PATHS_WITHDRAWN, 0) => Item::PathsWithdrawn4(paths(&mut rest)?),
-            (PATHS_WITHDRAWN, 1) => Item::PathsWithdrawn6(paths(&mut rest)?),
-            (kind @ (ANNOUNCED | PATHS_ANNOUNCED), family @ 0..=1) => {
-                let (source, after) = rest.split_first_chunk()?;
-                let (hash, after) = after.split_first_chunk()?;
-                rest = after;
+        let (kind, family @ 0..=1) = (kind & 0xf0, kind & 0x0f) else { return None };
+        let item = match kind {
+            END_OF_RIB => Item::EndOfRib,
+            WITHDRAWN => Item::Withdrawn(list(&mut rest)?),
+            PATHS_WITHDRAWN => Item::PathsWithdrawn(list(&mut rest)?),
+            ANNOUNCED | PATHS_ANNOUNCED => {
+                let source = u32::from_be_bytes(*octets(&mut rest)?);
+                let hash = u64::from_be_bytes(*octets(&mut rest)?);
                 let identifier = match kind {
                     ANNOUNCED => 0,
-                    _ => {
-                        let (identifier, after) = rest.split_first_chunk()?;
-                        rest = after;
-                        u32::from_be_bytes(*identifier)
-                    }
+                    _ => u32::from_be_bytes(*octets(&mut rest)?),
                 };
-                let told = Announced { hash: u64::from_be_bytes(*hash), source: u32::from_be_bytes(*source) };
-                match family {
-                    0 => Item::Announced4(told, identifier, prefixes(&mut rest)?),
-                    _ => Item::Announced6(told, identifier, prefixes(&mut rest)?),
-                }
+                Item::Announced(Announced { hash, source }, identifier, list(&mut rest)?)
             }
             _ => return None,
         };
         self.0 = rest;
-        Some(item)
+        Some((family.into(), item))
     }
 }
 
-impl Iterator for Items<'_> {
-    type Item = Result<Item, Unreadable>;
+impl<'a> Iterator for Items<'a> {
+    type Item = Result<(usize, Item<'a>), Unreadable>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -203,21 +191,15 @@ impl Iterator for Items<'_> {
     }
 }
 
-fn prefixes<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<P>> {
-    let mut prefixes = Vec::new();
-    nlri::read(list(rest)?, &mut prefixes).ok()?;
-    Some(prefixes)
-}
-
-fn paths<P: IpPrefix>(rest: &mut &[u8]) -> Option<Vec<Identified<P>>> {
-    let mut paths = Vec::new();
-    nlri::read_identified(list(rest)?, &mut paths).ok()?;
-    Some(paths)
+fn octets<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (octets, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(octets)
 }
 
 fn list<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (octets, after) = rest.split_first_chunk()?;
-    let (octets, after) = after.split_at_checked(u32::from_be_bytes(*octets) as usize)?;
+    let count = u32::from_be_bytes(*octets(rest)?);
+    let (list, after) = rest.split_at_checked(count as usize)?;
     *rest = after;
-    Some(octets)
+    Some(list)
 }

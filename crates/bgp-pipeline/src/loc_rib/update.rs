@@ -84,6 +84,9 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         if self.core.seams.are_watched() {
             self.core.pass_in(prefix.into(), Path::NONE, path);
         }
+        if self.core.signatures.is_used {
+            self.core.signed_exchanged(prefix.into(), Path::NONE, path);
+        }
         if path.is_best() {
             self.tell(prefix, Path::NONE, path);
         }
@@ -263,6 +266,9 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         change(&mut counts.best, old.is_best(), new.is_best());
         if self.core.seams.are_watched() {
             self.core.pass_in(prefix, old, new);
+        }
+        if self.core.signatures.is_used {
+            self.core.signed_exchanged(prefix, old, new);
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use holdfast_bgp_wire::{
     Notification, nlri,
-    update::{self, Identifiers},
+    update::{self, FamilySet},
 };
 use holdfast_types::{Family, Prefix};
 
@@ -41,13 +41,17 @@ impl Pipeline {
         let stale = if peer.stale.is_empty() { None } else { Some(peer.stale.clone()) };
         let identifiers = session.facts.identifiers_received;
         let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
-        let mut arrival = self.reader.read(&mut self.core, sections, &mut origin)?;
+        let read = self.reader.read(&mut self.core, sections, &mut origin);
+        let mut arrival = read.inspect_err(|_| self.core.asked = None)?;
         arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
         if peer.config.paths.role.is_some() {
             arrival.count_leaks(&self.core, identifiers, &mut peer.drops);
         }
         if self.core.rewriters.are_in(Slot::BeforeImport) {
             arrival.rewrite(&mut self.core);
+        }
+        if self.core.signatures.is_used {
+            self.core.signatures.earlier.clone_from(&peer.stale);
         }
         match session.places.take() {
             None => self.arrive(source, &arrival),
@@ -57,6 +61,7 @@ impl Pipeline {
             self.replace_stale(&stale, identifiers, &arrival);
         }
         arrival.release(&mut self.core);
+        self.core.asked = None;
         self.trim_if_long();
         Ok(())
     }
@@ -76,7 +81,7 @@ impl Pipeline {
 
     /// What an UPDATE says of a prefix holds in the place of what stayed of the peer's earlier session: of all its paths
     /// where there were several, as identifiers may be others now.
-    fn replace_stale(&mut self, stale: &[SourceId], identifiers: Identifiers, arrival: &Arrival<'_>) {
+    fn replace_stale(&mut self, stale: &[SourceId], identifiers: FamilySet, arrival: &Arrival<'_>) {
         for bytes in [arrival.withdrawn, arrival.nlri.0] {
             self.remove_of(stale, identifiers, Family::IPV4_UNICAST, bytes);
         }
@@ -87,7 +92,7 @@ impl Pipeline {
         }
     }
 
-    fn remove_of(&mut self, sources: &[SourceId], identifiers: Identifiers, family: Family, bytes: &[u8]) {
+    fn remove_of(&mut self, sources: &[SourceId], identifiers: FamilySet, family: Family, bytes: &[u8]) {
         // Checked when the UPDATE was split.
         if family == Family::IPV4_UNICAST {
             self.prefixes_v4.clear();

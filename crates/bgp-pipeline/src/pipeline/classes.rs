@@ -50,6 +50,7 @@ pub(super) fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) ->
         as_sets: core.speaker.as_sets,
         extended_next_hop: facts.extended_next_hop,
         identifiers: facts.identifiers_received,
+        bgpsec: facts.bgpsec_received,
     };
     let (paths, external) = (&config.paths, config.kind == PeerKind::Ebgp);
     let ingress = Ingress {
@@ -60,7 +61,7 @@ pub(super) fn classes(config: &PeerConfig, facts: &SessionFacts, core: &Core) ->
         external,
         graceful_shutdown: paths.graceful_shutdown,
         blackhole: paths.blackhole,
-        validation: Rule::new(config, core.authorizations.is_some()),
+        validation: Rule::new(config, core.authorizations.is_some(), rules.bgpsec.is_some()),
     };
     [false, true].map(|multiprotocol| Class {
         rules: Some(rules),

@@ -81,6 +81,7 @@ impl Pipeline {
         self.count_paths();
         let asking = self.streams.groups() + usize::from(self.rib_policy.is_some());
         self.core.sets.exported.make_room(asking);
+        self.core.sets.hashes.make_room(asking);
     }
 
     /// Other rules for the decision: at once for what changes, and for the rest as [`Self::work`] comes by.
@@ -97,6 +98,7 @@ impl Pipeline {
         if let Some(peer) = self.peers.get_mut(index.index()) {
             *peer = None;
             self.stages.peer_removed(index);
+            self.core.signatures.peer_removed(index);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sessions come up, go on after another process, and end; what of an earlier one stays (RFC 4724, RFC 7313, RFC 9494).
 
-use holdfast_bgp_wire::update::Identifiers;
+use holdfast_bgp_wire::update::FamilySet;
 use holdfast_types::Family;
 
 use super::{Pipeline, Session, TooManySessions, classes::classes};
@@ -44,6 +44,7 @@ impl Pipeline {
         self.stages.set_replaying(index, true);
         let (kind, asn, client) =
             (peer.config.kind, peer.config.asn, peer.config.paths.route_reflector_client);
+        self.core.signatures.is_used |= facts.bgpsec_received.is_some();
         let classes = classes(&peer.config, &facts, &self.core);
         let classes = self.acquire_classes(&classes).ok_or(TooManySessions)?;
         let source = Source {
@@ -66,7 +67,7 @@ impl Pipeline {
         };
         let source = self.core.sources.add(source).ok_or(TooManySessions)?;
         self.streams.name(index, facts.number);
-        let several = (facts.identifiers_received != Identifiers::NONE).then(|| {
+        let several = (facts.identifiers_received != FamilySet::NONE).then(|| {
             Box::new(PathIdTable::new(facts.identifiers_received, source, self.core.speaker.hash_key))
         });
         let orf = Family::ALL.map(|family| facts.orf_received.contains(&family).then(Box::default));

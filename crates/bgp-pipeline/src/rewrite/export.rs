@@ -125,6 +125,7 @@ pub(crate) fn attributes(
             (None, PeerKind::Ebgp | PeerKind::ConfedEbgp) => Change::Remove,
         },
         only_to_customer: export.only_to_customer(),
+        secure_path: false,
     };
     rewrite(core.sets.bytes(set), &edit, out);
 }

@@ -59,6 +59,7 @@ pub(crate) fn attributes(
         validation_state: if class.ingress.external { Change::Remove } else { Change::Keep },
         large_communities: values(&edits.large_communities),
         only_to_customer: class.ingress.marks_only_to_customer().then_some(class.peer_asn),
+        secure_path: true,
         ..Edit::default()
     };
     rewrite(sets.bytes(set), &edit, out);

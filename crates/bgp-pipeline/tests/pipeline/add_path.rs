@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_bgp_pipeline::{
-    Direction, DropReason, DumpView, Event, FreezePlace, Identifiers, Limits, MOST_PATHS, NeighborView,
-    NextHopMode, PeerConfig, PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
+    Direction, DropReason, DumpView, Event, FamilySet, Limits, MOST_PATHS, NeighborView, NextHopMode,
+    PeerConfig, PeerIndex, Pipeline, Reachability, SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::Attributes;
 use holdfast_types::{Family, Prefix};
@@ -12,14 +12,14 @@ use holdfast_types::{Family, Prefix};
 use crate::tests::pipeline::behaviour::{always, attributes, up};
 use crate::tests::pipeline::journal::Entries;
 use crate::tests::pipeline::speaker::{
-    Sink, announcement, announcement_of, checked, ebgp, facts, prefix, settle, speaker, withdrawal,
-    withdrawal_of,
+    Sink, announcement, announcement_of, checked, ebgp, facts, frozen, prefix, settle, speaker, thaw,
+    withdrawal, withdrawal_of,
 };
 
 const P: &str = "203.0.113.0/24";
 const Q: &str = "198.51.100.0/24";
 
-fn all() -> Identifiers {
+fn all() -> FamilySet {
     Family::ALL.into_iter().collect()
 }
 
@@ -218,18 +218,16 @@ fn paths_are_frozen_with_their_identifiers() {
     announce(&mut pipeline, from, 8, &[2], P);
     let v6: Prefix = prefix("2001:db8:1::/48");
     pipeline.update(from, &announcement_of(Some(4), &attributes(1, &[3]), &[v6])).expect("taken");
-    let (mut records, mut place) = (Vec::new(), Some(FreezePlace::default()));
-    while let Some(from) = place {
-        place = pipeline.freeze_routes(from, 100, |_| true, &mut |_, record| records.push(record.to_vec()));
-    }
+    let records = frozen(&mut pipeline, &[from], 100, |_| {});
+    let records: Vec<&[u8]> = records.iter().map(|(_, record)| &**record).collect();
     let mut next = checked(always());
     let thawed = sender(&mut next, 1);
-    records.iter().for_each(|record| next.thaw_routes(thawed, record).expect("readable"));
+    thaw(&mut next, thawed, records.iter().copied()).expect("readable");
     for to in [P, "2001:db8:1::/48"] {
         assert_eq!(shown(&mut next, to), shown(&mut pipeline, to), "{to}");
     }
     let plain = up(&mut next, 2);
-    assert!(records.iter().all(|record| next.thaw_routes(plain, record).is_err()), "a session without");
+    assert!(thaw(&mut next, plain, records).is_err(), "a session without");
     assert_eq!(next.counts(plain, Family::IPV4_UNICAST).routes.received, 0);
 }
 
@@ -394,6 +392,30 @@ fn what_is_remembered_for_slow_peers_of_the_one_kind_ends_none_of_the_other() {
 }
 
 #[test]
+fn who_has_lost_its_place_is_told_what_has_gone_when_another_session_has_the_number_of_the_source() {
+    let mut pipeline = checked(short_log(4));
+    let [one, two] = announced_twice(&mut pipeline, 10);
+    let mut sinks = [receiver(&mut pipeline, 3, SendPaths::All)];
+    settle(&mut pipeline, &mut [(two, Sink::default())]);
+    settle(&mut pipeline, &mut sinks);
+    pipeline.peer_down(one);
+    settle(&mut pipeline, &mut [(two, Sink::default())]);
+    pipeline.work(1);
+    // The number is free, and goes to this session, which brings paths to some of the prefixes.
+    let next = up(&mut pipeline, 4);
+    for at in 0..5 {
+        let body = announcement(&attributes(4, &[4]), &[prefix(&route(at))]);
+        pipeline.update(next, &body).expect("taken");
+    }
+    settle(&mut pipeline, &mut sinks);
+    for at in 0..10 {
+        let expected = if at < 5 { vec![Some(2), Some(4)] } else { vec![Some(2)] };
+        assert_eq!(held(&sinks[0].1, &route(at)), expected, "{}", route(at));
+    }
+    assert_eq!(pipeline.counts(sinks[0].0, Family::IPV4_UNICAST).announced, 15);
+}
+
+#[test]
 fn many_paths_of_many_sessions_leave_room_for_further_sessions() {
     let mut pipeline = Pipeline::new(always());
     let senders: Vec<_> = (0..900).map(|_| sender(&mut pipeline, 1)).collect();
@@ -467,7 +489,7 @@ struct Pair {
 
 impl Pair {
     fn facts(n: u8) -> SessionFacts {
-        let of = |is: bool| if is { all() } else { Identifiers::NONE };
+        let of = |is: bool| if is { all() } else { FamilySet::NONE };
         let (identifiers_received, identifiers_sent) = (of(n == 1), of(n == 2));
         SessionFacts { identifiers_received, identifiers_sent, number: n.into(), ..facts(n) }
     }
@@ -493,13 +515,8 @@ impl Pair {
 
     /// Another process goes on, which may know the path identifiers; it has the routes from a snapshot.
     fn restart(&mut self, knows_identifiers: bool) {
-        let mut records = Vec::new();
-        let (mut at, from) = (Some(FreezePlace::default()), self.from);
-        while let Some(place) = at {
-            let mut sink = |_, record: &[u8]| records.push(record.to_vec());
-            at = self.pipeline.freeze_routes(place, 2, |peer| peer == from, &mut sink);
-        }
-        let first_identifier = if knows_identifiers { self.pipeline.first_identifier(from) } else { 0 };
+        let records = frozen(&mut self.pipeline, &[self.from], 2, |_| {});
+        let first_identifier = if knows_identifiers { self.pipeline.first_identifier(self.from) } else { 0 };
         let place = self.pipeline.journal_place(self.to[0].0);
         self.pipeline = checked(always());
         self.pipeline.keep_journal(Box::new(self.journal.clone()));
@@ -510,9 +527,8 @@ impl Pair {
             self.pipeline.peer_resumed(peer, facts).expect("room");
             peer
         });
-        for record in records {
-            self.pipeline.thaw_routes(self.from, &record).expect("readable");
-        }
+        let records = records.iter().map(|(_, record)| &**record);
+        thaw(&mut self.pipeline, self.from, records).expect("readable");
         self.pipeline.resume(&[self.to[0].0], self.journal.told(place), place);
     }
 }

@@ -24,6 +24,16 @@ pub(crate) fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
     .build()
 }
 
+/// The body of an UPDATE of a peer with this path.
+pub(crate) fn announcement_by(peer: u8, path: &[Asn], route: Prefix) -> Vec<u8> {
+    let attributes = AttributesBuilder {
+        as_path: path.iter().rev().copied().collect(),
+        next_hop: matches!(route, Prefix::V4(_)).then_some(Ipv4Addr::new(192, 0, 2, peer)),
+        ..AttributesBuilder::new(Origin::Igp)
+    };
+    announcement(&attributes.build(), &[route])
+}
+
 pub(crate) fn up(pipeline: &mut Pipeline, n: u8) -> PeerIndex {
     let peer = pipeline.add_peer(ebgp(n));
     pipeline.peer_up(peer, facts(n)).expect("room");

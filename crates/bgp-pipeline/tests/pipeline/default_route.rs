@@ -1,7 +1,7 @@
 //! A default route of our own for some peers, whatever the table has.
 
 use holdfast_bgp_pipeline::{
-    Identifiers, NeighborView, PathRules, PathState, PeerConfig, PeerIndex, Pipeline, SessionFacts, Withheld,
+    FamilySet, NeighborView, PathRules, PathState, PeerConfig, PeerIndex, Pipeline, SessionFacts, Withheld,
 };
 use holdfast_bgp_wire::{Attributes, Origin};
 use holdfast_policy::Program;
@@ -107,7 +107,7 @@ fn it_comes_and_goes_with_the_configuration_and_with_a_refresh_again() {
 #[test]
 fn of_several_paths_to_the_default_it_is_the_only_one() {
     let mut pipeline = checked(always());
-    let all: Identifiers = Family::ALL.into_iter().collect();
+    let all: FamilySet = Family::ALL.into_iter().collect();
     let mut sinks = [up_with(&mut pipeline, ebgp(1), SessionFacts { identifiers_sent: all, ..facts(1) })];
     let senders = [2, 3].map(|n| up(&mut pipeline, n));
     for (from, n) in senders.into_iter().zip(2..) {

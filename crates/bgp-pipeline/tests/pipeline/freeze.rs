@@ -7,8 +7,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Event, FreezePlace, NextHopMode, PathState, PathView, PeerConfig, PeerIndex, Pipeline,
-    Reachability, RouteCounts, SessionFacts, SpeakerConfig, Unreadable,
+    CheckStage, Event, NextHopMode, PathState, PathView, PeerConfig, PeerIndex, Pipeline, Reachability,
+    RouteCounts, SessionFacts, SpeakerConfig, Unreadable,
 };
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, NextHop, UpdateEncoder};
 use holdfast_policy::Program;
@@ -17,7 +17,7 @@ use proptest::{collection::vec, prelude::*};
 
 use crate::tests::pipeline::{
     model::{EXPORT_POLICIES, POLICIES, programs},
-    speaker::{Held, Sink, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal},
+    speaker::{Held, Sink, checked, ebgp, facts, frozen, ibgp, prefix, settle, speaker, thaw, withdrawal},
 };
 
 /// eBGP; eBGP with two-octet AS numbers; eBGP on a link; iBGP; iBGP with IPv6 next hops for IPv4.
@@ -253,13 +253,21 @@ impl World {
 
     /// Records of a walk. After each slice one of `between` happens.
     fn freeze(&mut self, budget: usize, between: &[Update]) -> Vec<(PeerIndex, Vec<u8>)> {
-        let (mut records, mut between) = (Vec::new(), between.iter());
-        let mut place = Some(FreezePlace::default());
-        while let Some(from) = place {
-            let sink = &mut |peer: PeerIndex, record: &[u8]| records.push((peer, record.to_vec()));
-            place = self.pipeline.freeze_routes(from, budget, |_| true, sink);
+        let mut between = between.iter();
+        let peers: Vec<PeerIndex> = self.sinks.iter().map(|(peer, _)| *peer).collect();
+        let (mut records, mut walk) = (Vec::new(), self.pipeline.freeze(peers));
+        loop {
+            let mut sink = |peer: PeerIndex, record: &[u8]| {
+                records.push((peer, record.to_vec()));
+                true
+            };
+            let goes_on = self.pipeline.freeze_routes(&mut walk, budget, &mut sink);
             if let Some(update) = between.next() {
                 self.run(&Op::Update(update.clone()));
+                self.run(&Op::Work(10));
+            }
+            if !goes_on {
+                break;
             }
         }
         // What comes after the walk counts as well.
@@ -268,8 +276,10 @@ impl World {
     }
 
     fn thaw(&mut self, records: &[(PeerIndex, Vec<u8>)]) {
-        for (peer, record) in records {
-            self.pipeline.thaw_routes(*peer, record).expect("a record");
+        for n in 0..self.sinks.len() {
+            let peer = self.sinks[n].0;
+            let of_peer = records.iter().filter(|(from, _)| *from == peer);
+            thaw(&mut self.pipeline, peer, of_peer.map(|(_, record)| &**record)).expect("records");
             self.answer();
         }
     }
@@ -356,7 +366,7 @@ proptest! {
         }
         let before = world.seen();
         for bytes in [&noise[..], &record, &record[..length.index(record.len())]] {
-            if world.pipeline.thaw_routes(peer, bytes).is_err() {
+            if thaw(&mut world.pipeline, peer, [bytes]).is_err() {
                 prop_assert_eq!(&before, &world.seen());
             } else {
                 world.answer();
@@ -370,33 +380,51 @@ proptest! {
 }
 
 /// Two peers with routes, and their records.
-fn frozen(wanted: impl Fn(PeerIndex) -> bool + Copy) -> (World, Vec<(PeerIndex, Vec<u8>)>) {
+fn two_peers(wanted: &[usize]) -> (World, Vec<(PeerIndex, Vec<u8>)>) {
     let mut world = World::new(1, false, [0; PEERS]);
     let offer = Offer { path: 1, med: 0, community: 0, next_hop: 1, multiprotocol: false };
     for peer in [0, FIRST_INTERNAL] {
         world.run(&Op::Update(Update::Announce(peer, vec![1, 2, 3, 4], offer.clone())));
         world.run(&Op::Update(Update::Announce(peer, vec![FIRST_V6, FIRST_V6 + 1], offer.clone())));
     }
-    let (mut records, mut place) = (Vec::new(), Some(FreezePlace::default()));
-    while let Some(from) = place {
-        let sink = &mut |peer: PeerIndex, record: &[u8]| records.push((peer, record.to_vec()));
-        place = world.pipeline.freeze_routes(from, 4096, wanted, sink);
-    }
+    let wanted: Vec<PeerIndex> = wanted.iter().map(|n| world.sinks[*n].0).collect();
+    let records = frozen(&mut world.pipeline, &wanted, 4096, |_| {});
     (world, records)
 }
 
 #[test]
-fn routes_of_a_set_share_a_record() {
-    let (world, records) = frozen(|_| true);
+fn routes_of_a_session_share_a_record() {
+    let (world, records) = two_peers(&[0, FIRST_INTERNAL]);
     let [first, second] = [0, FIRST_INTERNAL].map(|n| world.sinks[n].0);
     let mut peers: Vec<PeerIndex> = records.iter().map(|(peer, _)| *peer).collect();
     peers.sort_unstable();
     assert_eq!(peers, [first, first, second, second], "one for each family");
 }
 
+/// 7 routes to a set, in no order.
+#[test]
+fn how_long_records_will_be_is_guessed_well() {
+    let mut world = World::new(1, false, [0; PEERS]);
+    let (peer, scattered) = (world.sinks[0].0, |n: u32| u128::from(n.wrapping_mul(0x9e37_79b1)));
+    for number in 0..400_u32 {
+        let (path, med, community) = ((number % 3) as u8, (number / 3) as u8, (number / 7 % 5) as u8);
+        let routes = (7 * number..7 * number + 7).map(scattered);
+        let offer = |multiprotocol| Offer { path, med, community, next_hop: 1, multiprotocol };
+        let v4: Vec<_> = routes.clone().map(|bits| Ipv4Prefix::from_bits(bits << 96, 24)).collect();
+        let v6: Vec<_> = routes.map(|bits| Ipv6Prefix::from_bits(0x20 << 120 | bits << 88, 48)).collect();
+        for body in [announcement(0, &offer(false), &v4), announcement(0, &offer(true), &v6)] {
+            world.pipeline.update(peer, &body).expect("a good UPDATE");
+        }
+    }
+    let expected = world.pipeline.frozen_octets(peer);
+    let records = frozen(&mut world.pipeline, &[peer], 4096, |_| {});
+    let octets: u64 = records.iter().map(|(_, record)| record.len() as u64).sum();
+    assert!(expected.abs_diff(octets) < octets / 4, "{expected} were expected, {octets} were written");
+}
+
 #[test]
 fn only_wanted_peers_are_frozen_and_none_whose_session_has_ended() {
-    let (mut world, records) = frozen(|peer| peer == PeerIndex(FIRST_INTERNAL as u16));
+    let (mut world, records) = two_peers(&[FIRST_INTERNAL]);
     assert!(records.len() == 2 && records.iter().all(|(peer, _)| peer.0 == FIRST_INTERNAL as u16));
     world.run(&Op::Reset(FIRST_INTERNAL));
     world.run(&Op::Reset(0));
@@ -412,35 +440,123 @@ fn our_own_routes_are_not_frozen() {
 
 #[test]
 fn another_version_is_refused_and_a_peer_that_is_down_takes_nothing() {
-    let (mut world, records) = frozen(|_| true);
+    let (mut world, records) = two_peers(&[0, FIRST_INTERNAL]);
     let (peer, record) = &records[0];
-    let newer = [&[2], &record[1..]].concat();
-    assert_eq!(world.pipeline.thaw_routes(*peer, &newer), Err(Unreadable));
+    let newer = [&[4], &record[1..]].concat();
+    assert_eq!(thaw(&mut world.pipeline, *peer, [&*newer]), Err(Unreadable));
     world.pipeline.peer_down(*peer);
     world.seen();
-    assert_eq!(world.pipeline.thaw_routes(*peer, record), Ok(()));
+    assert_eq!(thaw(&mut world.pipeline, *peer, [&**record]), Ok(()));
     assert_eq!(world.pipeline.explain(route(1)).len(), 1, "that of the other peer");
 }
 
 #[test]
 fn a_route_whose_next_hop_has_become_our_own_is_not_taken() {
-    let (_, records) = frozen(|_| true);
+    let (_, records) = two_peers(&[0, FIRST_INTERNAL]);
     let mut other = World::new(1, false, [0; PEERS]);
     let (peer, record) = &records[0];
     let ours = SessionFacts { next_hop_v4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..link(0) };
     other.pipeline.peer_up(*peer, ours).expect("room");
-    assert_eq!(other.pipeline.thaw_routes(*peer, record), Ok(()));
+    assert_eq!(thaw(&mut other.pipeline, *peer, [&**record]), Ok(()));
     assert!(other.pipeline.explain(route(1)).is_empty());
     assert_eq!(other.pipeline.drops(*peer).map(|drops| drops.counts().len()), Some(1));
 }
 
 #[test]
 fn a_record_is_judged_as_the_session_is_that_takes_it_in() {
-    let (_, records) = frozen(|peer| peer == PeerIndex(0));
+    let (_, records) = two_peers(&[0]);
     let mut other = World::new(1, false, [0; PEERS]);
     let another = other.sinks[TWO_OCTETS].0;
-    other.pipeline.thaw_routes(another, &records[0].1).expect("a record");
+    thaw(&mut other.pipeline, another, [&*records[0].1]).expect("a record");
     let states: Vec<PathState> =
         other.pipeline.explain(route(1)).into_iter().map(|path| path.state).collect();
     assert_eq!(states, [PathState::WrongFirstAs]);
+}
+
+#[test]
+fn a_set_is_defined_once_in_all_records_of_a_session() {
+    let mut world = World::new(1, false, [0; PEERS]);
+    let offer = Offer { path: 1, med: 0, community: 0, next_hop: 1, multiprotocol: false };
+    world.run(&Op::Update(Update::Announce(0, vec![1, 2, 3, 4], offer)));
+    let peer = world.sinks[0].0;
+    let whole = frozen(&mut world.pipeline, &[peer], 4096, |_| {});
+    let sliced = frozen(&mut world.pipeline, &[peer], 1, |_| {});
+    assert_eq!(whole, sliced);
+    let attributes = world.pipeline.explain(route(1))[0].bytes.clone();
+    let record = &whole[0].1;
+    assert_eq!(record.windows(attributes.len()).filter(|octets| **octets == *attributes).count(), 1);
+    // Four prefixes of 16 and 17 bits in two and three octets, and what is said about them.
+    assert!(record.len() < attributes.len() + 30, "{} octets", record.len());
+}
+
+#[test]
+fn a_number_that_another_set_gets_during_a_walk_is_defined_anew() {
+    // Which numbers are given again depends on how often all of them were.
+    (1..6).for_each(walk_while_sets_are_replaced);
+}
+
+fn walk_while_sets_are_replaced(times: u8) {
+    let mut world = World::new(1, false, [0; PEERS]);
+    let offer = |n: usize, time: u8| {
+        let offer =
+            Offer { path: 1, med: 10 * time + n as u8, community: 0, next_hop: 1, multiprotocol: false };
+        Op::Update(Update::Announce(0, vec![n], offer))
+    };
+    (1..=4).for_each(|n| world.run(&offer(n, 0)));
+    let peer = world.sinks[0].0;
+    let mut records = Vec::new();
+    let mut walk = world.pipeline.freeze([peer]);
+    let mut slice = |world: &mut World, budget| {
+        let mut sink = |peer: PeerIndex, record: &[u8]| {
+            records.push((peer, record.to_vec()));
+            true
+        };
+        world.pipeline.freeze_routes(&mut walk, budget, &mut sink)
+    };
+    assert!(slice(&mut world, 2));
+    for time in 1..=times {
+        (1..=4).for_each(|n| world.run(&offer(n, time)));
+        world.seen();
+        while world.pipeline.work(100) {}
+    }
+    while slice(&mut world, 2) {}
+    let mut other = World::new(1, false, [0; PEERS]);
+    other.thaw(&records);
+    for n in 3..=4 {
+        assert_eq!(other.pipeline.explain(route(n))[0].bytes, world.pipeline.explain(route(n))[0].bytes);
+    }
+}
+
+#[test]
+fn a_walk_ends_when_no_session_is_to_be_written_any_more() {
+    let (mut world, _) = two_peers(&[]);
+    let peers = [0, FIRST_INTERNAL].map(|n| world.sinks[n].0);
+    let mut walk = world.pipeline.freeze(peers);
+    let (mut slices, mut refused) = (0, Vec::new());
+    loop {
+        slices += 1;
+        let mut sink = |peer: PeerIndex, _: &[u8]| {
+            refused.push(peer);
+            false
+        };
+        if !world.pipeline.freeze_routes(&mut walk, 100, &mut sink) {
+            break;
+        }
+    }
+    // The records of IPv4 are refused, and IPv6 is not looked at.
+    assert_eq!((slices, refused), (1, peers.to_vec()));
+}
+
+#[test]
+fn records_of_the_builds_before_are_read() {
+    let attributes = [0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9, 0x40, 3, 4, 192, 0, 2, 9];
+    let mut world = World::new(1, false, [0; PEERS]);
+    let peer = world.sinks[0].0;
+    let classic = [&[1, 0, 0, attributes.len() as u8], &attributes[..], &[16, 10, 1, 16, 10, 2]].concat();
+    let reach = [&[0, 2, 1, 16, 0x20, 1, 0xd, 0xb8], &[0; 11][..], &[9, 0, 32, 0x20, 1, 0xd, 0xb8]].concat();
+    let multiprotocol = [&[1, 1, 0, 13], &attributes[..13], &reach].concat();
+    thaw(&mut world.pipeline, peer, [&*classic, &multiprotocol]).expect("records");
+    assert_eq!(world.pipeline.counts(peer, Family::IPV4_UNICAST).routes.received, 2);
+    assert_eq!(world.pipeline.counts(peer, Family::IPV6_UNICAST).routes.received, 1);
+    assert!(thaw(&mut world.pipeline, peer, [&classic[..20]]).is_err());
 }

@@ -70,6 +70,13 @@ struct Router {
     pipeline: Pipeline,
     sinks: Vec<(PeerIndex, Sink)>,
     journal: Entries,
+    /// Nobody watches between the stages: what is the same is found out in a shorter way then.
+    unwatched: bool,
+}
+
+fn pipeline(unwatched: bool) -> Pipeline {
+    let config = speaker(NextHopMode::AlwaysReachable);
+    if unwatched { Pipeline::new(config) } else { checked(config) }
 }
 
 /// Each peer is on a link of its own.
@@ -94,8 +101,12 @@ fn attributes(n: u8, community: u32) -> Vec<u8> {
 
 impl Router {
     fn new(peers: u8) -> Self {
+        Self::watched(peers, true)
+    }
+
+    fn watched(peers: u8, watched: bool) -> Self {
         let journal = Entries::default();
-        let mut pipeline = checked(speaker(NextHopMode::AlwaysReachable));
+        let mut pipeline = pipeline(!watched);
         pipeline.keep_journal(Box::new(journal.clone()));
         let mut sinks = Vec::new();
         for n in 0..peers {
@@ -103,7 +114,7 @@ impl Router {
             pipeline.peer_up(index, link(n)).expect("room");
             sinks.push((index, Sink::default()));
         }
-        Self { pipeline, sinks, journal }
+        Self { pipeline, sinks, journal, unwatched: !watched }
     }
 
     fn announce(&mut self, n: u8, community: u32, routes: &[Prefix]) {
@@ -147,7 +158,7 @@ impl Router {
         let places: Vec<_> =
             self.sinks.iter().map(|(index, _)| self.pipeline.journal_place(*index)).collect();
         let journal = self.journal.clone();
-        self.pipeline = checked(speaker(NextHopMode::AlwaysReachable));
+        self.pipeline = pipeline(self.unwatched);
         self.pipeline.keep_journal(Box::new(journal));
         for n in 0..self.sinks.len() as u8 {
             let index = self.pipeline.add_peer(peer(n));
@@ -168,7 +179,11 @@ fn routes(from: u8, count: u8) -> Vec<Prefix> {
 
 #[test]
 fn where_nothing_has_changed_nothing_is_sent_whoever_the_source_is() {
-    let mut router = Router::new(3);
+    [true, false].into_iter().for_each(nothing_is_sent_where_nothing_has_changed);
+}
+
+fn nothing_is_sent_where_nothing_has_changed(watched: bool) {
+    let mut router = Router::watched(3, watched);
     let received = |router: &mut Router| {
         router.announce(0, 1, &routes(0, 30));
         router.announce(1, 1, &routes(1, 30));
@@ -200,7 +215,7 @@ fn a_journal_that_begins_late_knows_the_sessions_that_come_up_from_then_on() {
         pipeline.peer_up(index, link(n)).expect("room");
         sinks.push((index, Sink::default()));
     }
-    let mut router = Router { pipeline, sinks, journal };
+    let mut router = Router { pipeline, sinks, journal, unwatched: false };
     router.announce(0, 1, &routes(0, 5));
     router.settle();
     router.pipeline.keep_journal(Box::new(router.journal.clone()));
@@ -213,7 +228,7 @@ fn a_journal_that_begins_late_knows_the_sessions_that_come_up_from_then_on() {
     router.announce(0, 3, &routes(0, 1));
     router.settle();
     assert_ne!(place(&router, 1), JournalEntry::LOST);
-    assert_eq!((router.routes(), router.journal.told(place(&router, 1)).len()), (vec![0, 10], 10));
+    assert_eq!((router.routes(), router.journal.told(place(&router, 1)).count()), (vec![0, 10], 10));
 }
 
 #[test]
@@ -271,6 +286,45 @@ fn changes_during_the_absence_are_sent_once() {
     router.settle();
     let sink = &router.sinks[1].1;
     assert_eq!((sink.messages - before, sink.routes.len(), sink.idle_withdrawals), (3, 59, 0));
+}
+
+#[test]
+fn differences_among_many_routes_that_are_alike_are_found_in_both_ways() {
+    for watched in [true, false] {
+        let mut router = Router::watched(3, watched);
+        // Attributes that many routes have, in turn.
+        let received = |router: &mut Router| {
+            for (at, route) in routes(0, 200).iter().enumerate() {
+                router.announce(0, at as u32 % 3, &[*route]);
+            }
+            router.announce(1, 1, &routes(1, 30));
+        };
+        received(&mut router);
+        router.settle();
+        let before = router.messages();
+        for turn in 0..2 {
+            let changed = &routes(0, 200)[40 * turn..][..4];
+            router.restart(|router| {
+                received(router);
+                let index = router.sinks[0].0;
+                router.pipeline.update(index, &withdrawal(changed[0])).expect("taken");
+                router.announce(0, 9, &changed[1..2]);
+                // The same, of another.
+                router.pipeline.update(index, &withdrawal(changed[2])).expect("taken");
+                let community = (40 * turn as u32 + 2) % 3;
+                router.announce_like(1, 0, community, &changed[2..3]);
+            });
+            router.settle();
+            // One is gone, and one comes from another.
+            assert_eq!(router.routes(), [61, 398, 459]);
+            received(&mut router);
+            let index = router.sinks[1].0;
+            router.pipeline.update(index, &withdrawal(changed[2])).expect("taken");
+            router.settle();
+        }
+        assert!(router.messages()[2] > before[2]);
+        assert!(router.sinks.iter().all(|(_, sink)| sink.idle_withdrawals == 0));
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod refresh;
 mod restart;
 mod rewriting;
 mod seams;
+mod signatures;
 mod speaker;
 mod stages;
 mod validation;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    AggregateConfig, CheckStage, Identifiers, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode,
+    AggregateConfig, CheckStage, FamilySet, JournalEntry, LOCAL_WEIGHT, Limits, NextHopMode,
     OriginateAttributes, PathRules, PeerConfig, PeerIndex, Pipeline, Reachability, RibChanges, RibRun,
     SendPaths, SessionFacts, SpeakerConfig,
 };
@@ -156,19 +156,19 @@ fn link(n: usize) -> SessionFacts {
 }
 
 /// Where a peer's prefixes have path identifiers, and where ours for it have them.
-fn identifiers_of(n: usize) -> [Identifiers; 2] {
-    let all: Identifiers = Family::ALL.into_iter().collect();
+fn identifiers_of(n: usize) -> [FamilySet; 2] {
+    let all: FamilySet = Family::ALL.into_iter().collect();
     match n {
-        0 => [[Family::IPV4_UNICAST].into_iter().collect(), Identifiers::NONE],
+        0 => [[Family::IPV4_UNICAST].into_iter().collect(), FamilySet::NONE],
         1 => [all, all],
-        LAST => [Identifiers::NONE, all],
-        _ => [Identifiers::NONE; 2],
+        LAST => [FamilySet::NONE, all],
+        _ => [FamilySet::NONE; 2],
     }
 }
 
 /// Whether a peer is sent several paths.
 fn takes_several(n: usize) -> bool {
-    identifiers_of(n)[1] != Identifiers::NONE
+    identifiers_of(n)[1] != FamilySet::NONE
 }
 
 /// Whom policy 5 names as next hop.

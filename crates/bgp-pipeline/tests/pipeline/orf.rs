@@ -8,7 +8,7 @@ use holdfast_types::{Family, Prefix};
 
 use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
-    speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
+    speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, thaw, withdrawal},
 };
 
 const V4: Family = Family::IPV4_UNICAST;
@@ -197,9 +197,7 @@ fn what_a_peer_has_said_goes_to_the_next_process() {
         let mut next = checked(always());
         let peer = next.add_peer(ebgp(2));
         next.peer_resumed(peer, filtered(2)).expect("room");
-        for record in pipeline.freeze_orf(to) {
-            next.thaw_routes(peer, &record).expect("readable");
-        }
+        thaw(&mut next, peer, pipeline.freeze_orf(to).iter().map(Vec::as_slice)).expect("readable");
         next.orf(peer, V4)
     };
     assert_eq!(restored(&pipeline), Some((0, false)));
@@ -211,5 +209,7 @@ fn what_a_peer_has_said_goes_to_the_next_process() {
     let mut next = checked(always());
     let peer = next.add_peer(ebgp(2));
     next.peer_resumed(peer, filtered(2)).expect("room");
-    assert!(next.thaw_routes(peer, &[2]).is_err() && next.thaw_routes(peer, &[2, 1, 0, 1]).is_err());
+    for record in [&[2][..], &[2, 1, 0, 1]] {
+        assert!(thaw(&mut next, peer, [record]).is_err());
+    }
 }

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    DropReason, FreezePlace, LocalAsnMode, NextHopMode, NextHopRule, OriginateAttributes, PathRules,
-    PathState, PeerConfig, PeerIndex, PeerKind, Pipeline, PrivateAsnRule, RibChanges, SpeakerConfig,
+    DropReason, LocalAsnMode, NextHopMode, NextHopRule, OriginateAttributes, PathRules, PathState,
+    PeerConfig, PeerIndex, PeerKind, Pipeline, PrivateAsnRule, RibChanges, SpeakerConfig,
 };
 use holdfast_bgp_wire::{
     Attributes, Origin,
@@ -19,7 +19,8 @@ use holdfast_types::{Asn, BgpRole, Family, Prefix};
 use crate::tests::pipeline::{
     policies::changing,
     speaker::{
-        Held, OUR_AS, Sink, announcement, checked, ebgp, facts, ibgp, prefix, router_id, settle, speaker,
+        Held, OUR_AS, Sink, announcement, checked, ebgp, facts, frozen, ibgp, prefix, router_id, settle,
+        speaker, thaw,
     },
 };
 
@@ -493,14 +494,13 @@ const WITH_SET: [u8; 26] =
 fn as_sets_that_another_process_took_are_refused_however_they_come() {
     let mut before = Scene::new(SpeakerConfig { as_sets: AsSets::Accept, ..always() }, vec![ebgp(1)]);
     before.announce(1, &WITH_SET);
-    let mut records = Vec::new();
-    let mut sink = |_, record: &[u8]| records.push(record.to_vec());
-    before.pipeline.freeze_routes(FreezePlace::default(), 100, |_| true, &mut sink);
+    let from = before.sinks[0].0;
+    let records = frozen(&mut before.pipeline, &[from], 100, |_| {});
     assert_eq!(records.len(), 1);
     let mut after = Scene::new(always(), vec![ebgp(1)]);
     let peer = after.sinks[0].0;
     for _ in 0..2 {
-        after.pipeline.thaw_routes(peer, &records[0]).expect("a record");
+        thaw(&mut after.pipeline, peer, [&*records[0].1]).expect("a record");
         assert_eq!(after.pipeline.table_size(Family::IPV4_UNICAST).0, 0);
         after.announce(1, &WITH_SET);
         assert_eq!(after.pipeline.table_size(Family::IPV4_UNICAST).0, 0);

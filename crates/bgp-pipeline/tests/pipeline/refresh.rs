@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc, time::Instant};
 
-use holdfast_bgp_pipeline::{CheckStage, Identifiers, PeerIndex, Pipeline, SessionFacts};
+use holdfast_bgp_pipeline::{CheckStage, FamilySet, PeerIndex, Pipeline, SessionFacts};
 use holdfast_bgp_wire::RouteRefresh;
 use holdfast_types::{Family, Prefix};
 
@@ -148,7 +148,7 @@ fn stages_are_told_of_what_is_swept() {
 fn paths_that_are_swept_leave_their_places_to_others() {
     let mut pipeline = checked(always());
     let peer = pipeline.add_peer(ebgp(1));
-    let identifiers_received: Identifiers = [V4].into_iter().collect();
+    let identifiers_received: FamilySet = [V4].into_iter().collect();
     pipeline.peer_up(peer, SessionFacts { identifiers_received, ..facts(1) }).expect("room");
     let [to, ..] = prefixes();
     let path = |pipeline: &mut Pipeline, identifier| {

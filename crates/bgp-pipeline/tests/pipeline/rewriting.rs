@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use holdfast_bgp_pipeline::{
-    Answer, Event, FreezePlace, Offered, OriginateAttributes, PathState, PeerConfig, PeerIndex, Pipeline,
-    Receiver, Replacement, Rewriter, RibChanges, Slot,
+    Answer, Event, Offered, OriginateAttributes, PathState, PeerConfig, PeerIndex, Pipeline, Receiver,
+    Replacement, Rewriter, RibChanges, Slot,
 };
 use holdfast_bgp_wire::{
     Attributes,
@@ -17,7 +17,9 @@ use proptest::prelude::*;
 use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     policies::program,
-    speaker::{Held, Sink, address, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
+    speaker::{
+        Held, Sink, address, announcement, checked, ebgp, facts, frozen, prefix, settle, thaw, withdrawal,
+    },
 };
 
 /// What a mark of a slot begins with, and what asks for a refusal there.
@@ -281,22 +283,16 @@ fn what_is_no_route_does_not_pass_and_the_driver_hears_of_it() {
 
 #[test]
 fn routes_of_another_process_pass_before_import_once() {
-    let frozen = {
+    let records = {
         let mut pipeline = marked();
         let from = up(&mut pipeline, 1);
         send(&mut pipeline, from, &[]);
-        let mut records = Vec::new();
-        let mut sink = |_: PeerIndex, record: &[u8]| records.push(record.to_vec());
-        let mut place = Some(FreezePlace::default());
-        while let Some(at) = place {
-            place = pipeline.freeze_routes(at, 100, |_| true, &mut sink);
-        }
-        records
+        frozen(&mut pipeline, &[from], 100, |_| {})
     };
     let mut pipeline = marked();
     let peer = pipeline.add_peer(ebgp(1));
     pipeline.peer_resumed(peer, facts(1)).expect("room");
-    frozen.iter().for_each(|record| pipeline.thaw_routes(peer, record).expect("readable"));
+    thaw(&mut pipeline, peer, records.iter().map(|(_, record)| &**record)).expect("readable");
     let shown = pipeline.explain(route())[0].bytes.clone();
     assert_eq!(
         Attributes(&shown).communities().collect::<Vec<_>>(),

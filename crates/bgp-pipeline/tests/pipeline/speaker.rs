@@ -8,8 +8,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Identifiers, Messages, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline,
-    SendPaths, SessionFacts, SpeakerConfig,
+    CheckStage, FamilySet, Messages, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline,
+    SendPaths, SessionFacts, SpeakerConfig, ThawedSets, Unreadable,
 };
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, RouteRefresh, UpdateEncoder, next_message,
@@ -71,8 +71,9 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         orf_received: Vec::new(),
         long_lived: false,
         extended_next_hop: false,
-        identifiers_received: Identifiers::NONE,
-        identifiers_sent: Identifiers::NONE,
+        bgpsec_received: None,
+        identifiers_received: FamilySet::NONE,
+        identifiers_sent: FamilySet::NONE,
         router_id: router_id(0x0a00_0100 + u32::from(n)),
         peer_address: IpAddr::V4(address(n)),
         next_hop_v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
@@ -163,7 +164,7 @@ pub(crate) struct Sink {
     /// What came under path identifiers.
     pub(crate) paths: BTreeMap<(Prefix, u32), Held>,
     /// Where prefixes have them.
-    pub(crate) identifiers: Identifiers,
+    pub(crate) identifiers: FamilySet,
     pub(crate) end_of_rib: Vec<Family>,
     /// Where refreshes begin and end, each after how many messages.
     pub(crate) refreshes: Vec<(RouteRefresh, usize)>,
@@ -302,4 +303,37 @@ pub(crate) fn settle(pipeline: &mut Pipeline, sinks: &mut [(PeerIndex, Sink)]) {
         }
     }
     panic!("never quiet");
+}
+
+/// What these have brought, as [`Pipeline::freeze_routes`] writes it in slices of this size; `between` comes after each.
+pub(super) fn frozen(
+    pipeline: &mut Pipeline,
+    peers: &[PeerIndex],
+    budget: usize,
+    mut between: impl FnMut(&mut Pipeline),
+) -> Vec<(PeerIndex, Vec<u8>)> {
+    let (mut records, mut walk) = (Vec::new(), pipeline.freeze(peers.iter().copied()));
+    loop {
+        let mut sink = |peer: PeerIndex, record: &[u8]| {
+            records.push((peer, record.to_vec()));
+            true
+        };
+        let goes_on = pipeline.freeze_routes(&mut walk, budget, &mut sink);
+        between(pipeline);
+        if !goes_on {
+            return records;
+        }
+    }
+}
+
+/// Takes in such records of one peer, up to the first that cannot be read.
+pub(super) fn thaw<'a>(
+    pipeline: &mut Pipeline,
+    peer: PeerIndex,
+    records: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<(), Unreadable> {
+    let mut sets = ThawedSets::new(HashKey::new([1, 2]));
+    let thawed = records.into_iter().try_for_each(|record| pipeline.thaw_routes(peer, record, &mut sets));
+    while pipeline.thawed(&mut sets, 1) {}
+    thawed
 }

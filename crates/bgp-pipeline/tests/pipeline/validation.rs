@@ -135,6 +135,26 @@ fn prefixes_of_one_update_are_judged_apart_and_come_out_together() {
 }
 
 #[test]
+fn there_is_a_set_for_each_state_that_routes_have_and_none_beside() {
+    let (mut pipeline, _) = validating(&three());
+    let from = up(&mut pipeline, 1, ebgp(1));
+    let before = pipeline.attribute_sets();
+    let mut sets_after = |routes: &[&str]| {
+        let routes: Vec<_> = routes.iter().map(|route| prefix(route)).collect();
+        pipeline.update(from, &announcement(&attributes(&[65101, 7], 1), &routes)).expect("taken");
+        pipeline.attribute_sets() - before
+    };
+    assert_eq!(sets_after(&[VALID]), 1);
+    assert_eq!(sets_after(&[VALID, INVALID]), 2);
+    assert_eq!(sets_after(&[INVALID, VALID]), 2);
+    assert_eq!(sets_after(&[NOT_FOUND, INVALID, VALID]), 3);
+    assert_eq!(
+        validities(&mut pipeline, &[VALID, INVALID, NOT_FOUND].map(prefix)),
+        [Validity::Valid, Validity::Invalid, Validity::NotFound]
+    );
+}
+
+#[test]
 fn a_change_moves_what_it_concerns_and_nobody_is_told_of_anything_else() {
     let (mut pipeline, shared) = validating(&three());
     let from = up(&mut pipeline, 1, PeerConfig { import: Some(no_invalid()), ..ebgp(1) });

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use holdfast_bgp_pipeline::{
-    Identifiers, Limits, NeighborView, PathRules, PathState, PeerConfig, PeerIndex, Pipeline, SendPaths,
+    FamilySet, Limits, NeighborView, PathRules, PathState, PeerConfig, PeerIndex, Pipeline, SendPaths,
     SessionFacts, SpeakerConfig, Withheld,
 };
 use holdfast_bgp_wire::{Origin, attributes::community::NO_EXPORT, edit::AttributesBuilder};
@@ -148,7 +148,7 @@ fn its_own_paths_those_with_its_as_and_those_that_communities_keep_are_passed_ov
 #[test]
 fn of_several_paths_as_many_as_may_be_told_are() {
     let mut pipeline = checked(always());
-    let all: Identifiers = Family::ALL.into_iter().collect();
+    let all: FamilySet = Family::ALL.into_iter().collect();
     let senders: Vec<PeerIndex> = (1..=4).map(|n| up(&mut pipeline, n)).collect();
     let config = PeerConfig { send_paths: SendPaths::Best(2), ..client(5, 1) };
     let peer = pipeline.add_peer(config.clone());

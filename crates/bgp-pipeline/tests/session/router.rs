@@ -459,6 +459,7 @@ fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
         four_octet_as: negotiated.four_octet_as,
         max_message_len: negotiated.max_sent,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
+        bgpsec_received: None,
         identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
         identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
         router_id: negotiated.router_id,

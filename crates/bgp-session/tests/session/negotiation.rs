@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_bgp_session::{
-    AddPath, Negotiated, Output, PeerAsn, PeerConfig, SendPaths, SessionEvent, State,
+    AddPath, Bgpsec, BgpsecFamily, Negotiated, Output, PeerAsn, PeerConfig, SendPaths, SessionEvent, State,
 };
 use holdfast_bgp_wire::{Capability, MAX_EXTENDED_LEN, MAX_LEN, Notification, Open};
 use holdfast_types::{Afi, Asn, BgpRole, Family};
@@ -277,4 +277,71 @@ fn a_role_that_has_to_be_told_is_not_given_up_with_the_capabilities() {
         let tried = outputs.contains(&Output::Log(SessionEvent::WithoutCapabilities));
         assert_eq!(tried, plain, "strict: {role_strict}");
     }
+}
+
+/// Of version 0.
+fn bgpsec(send: bool, family: Family) -> Capability {
+    Capability::Bgpsec { version: 0, send, afi: family.afi }
+}
+
+/// Who speaks BGPsec with all that it needs, and these capabilities.
+fn secure(more: &[Capability]) -> Open {
+    let needed =
+        [Capability::Multiprotocol(V4), Capability::Multiprotocol(V6), Capability::FourOctetAs(PEER_ASN)];
+    with(&[&needed[..], more].concat())
+}
+
+#[test]
+fn bgpsec_is_agreed_on_by_direction_and_family() {
+    let ours = |send, receive| PeerConfig {
+        bgpsec: Bgpsec { send, receive, ..Bgpsec::default() },
+        ..both_families()
+    };
+    let agreed = |config: PeerConfig, open: &Open| {
+        let Negotiated { bgpsec_received, bgpsec_sent, .. } = negotiated(config, open);
+        (bgpsec_received, bgpsec_sent)
+    };
+    let all = [bgpsec(true, V4), bgpsec(false, V4), bgpsec(true, V6), bgpsec(false, V6)];
+    assert_eq!(agreed(ours(true, true), &secure(&all)), (vec![V4, V6], vec![V4, V6]));
+    assert_eq!(agreed(ours(false, true), &secure(&all)), (vec![V4, V6], vec![]));
+    assert_eq!(agreed(ours(true, false), &secure(&all)), (vec![], vec![V4, V6]));
+    assert_eq!(agreed(ours(false, false), &secure(&all)), (vec![], vec![]));
+    // It sends, and we do as well: nobody receives.
+    assert_eq!(agreed(ours(true, false), &secure(&[bgpsec(true, V4)])), (vec![], vec![]));
+    assert_eq!(
+        agreed(ours(true, true), &secure(&[bgpsec(true, V4), bgpsec(false, V6)])),
+        (vec![V4], vec![V6])
+    );
+    // Other versions and families are ignored, and the session comes up; several versions may be listed.
+    let other = [
+        Capability::Bgpsec { version: 1, send: true, afi: V4.afi },
+        Capability::Bgpsec { version: 0, send: true, afi: Afi(9) },
+    ];
+    assert_eq!(agreed(ours(true, true), &secure(&other)), (vec![], vec![]));
+    assert_eq!(agreed(ours(true, true), &secure(&[&other[..], &all].concat())), (vec![V4, V6], vec![V4, V6]));
+    // Only beside multiprotocol for the family, and four-octet AS numbers.
+    let v4_only = [Capability::Multiprotocol(V4), Capability::FourOctetAs(PEER_ASN)];
+    assert_eq!(agreed(ours(true, true), &with(&[&v4_only[..], &all].concat())), (vec![V4], vec![V4]));
+    let implicit = [Capability::FourOctetAs(PEER_ASN)];
+    assert_eq!(agreed(ours(true, true), &with(&[&implicit[..], &all].concat())), (vec![], vec![]));
+    let two_octets = [Capability::Multiprotocol(V4)];
+    assert_eq!(agreed(ours(true, true), &with(&[&two_octets[..], &all].concat())), (vec![], vec![]));
+    let one = Bgpsec { families: vec![BgpsecFamily::Ipv6], receive: true, ..Bgpsec::default() };
+    let ours = PeerConfig { bgpsec: one, ..both_families() };
+    assert_eq!(agreed(ours, &secure(&all)), (vec![V6], vec![]));
+}
+
+#[test]
+fn a_session_may_be_refused_for_want_of_bgpsec() {
+    let required = Bgpsec { send: true, receive: true, require_session: true, ..Bgpsec::default() };
+    let ours = PeerConfig { bgpsec: required, ..both_families() };
+    let all = [bgpsec(true, V4), bgpsec(true, V6), bgpsec(false, V4), bgpsec(false, V6)];
+    assert_eq!(negotiated(ours.clone(), &secure(&all)).bgpsec_sent, [V4, V6]);
+    let told = Notification::unsupported_capability(&all);
+    for without in 0..4 {
+        let mut some = all.to_vec();
+        some.remove(without);
+        assert_eq!(refusal(ours.clone(), &secure(&some)), told);
+    }
+    assert_eq!(refusal(ours, &with(&[])), told);
 }

@@ -1,13 +1,14 @@
 //! The classification of RFC 7606, attribute by attribute.
 
+use holdfast_bgpsec_wire::{Outside, Path, Update};
 use holdfast_types::{AS_TRANS, Asn, Family};
 
-use super::{AsSets, Checked, Kept, Mp, PeerKind, Rules, Verdict, canonical_flags, path};
+use super::{AsSets, Checked, Kept, Mp, PeerKind, Rules, Secured, Verdict, canonical_flags, path};
 use crate::{
     MpReach, MpUnreach, Notification,
     attribute::{Attribute, Truncated, Walk, class, code, flag, is_assigned_optional, push},
     attributes::Origin,
-    fault::{Fault, FaultReason},
+    fault::{Fault, FaultReason, PathFault},
     mp::usable_v4,
     notification::UpdateSubcode,
 };
@@ -32,6 +33,8 @@ pub fn check<'a>(attributes: &'a [u8], has_nlri: bool, rules: &Rules, out: &mut 
         reset: None,
         as4_path: None,
         as4_aggregator: None,
+        secure_path: None,
+        as_path: Vec::new(),
     };
     check.run();
     check.mp
@@ -55,6 +58,10 @@ struct Check<'a, 'r> {
     reset: Option<Notification>,
     as4_path: Option<&'a [u8]>,
     as4_aggregator: Option<&'a [u8]>,
+    /// BGPsec_PATH, with where it begins.
+    secure_path: Option<(Attribute<'a>, usize)>,
+    /// The AS_PATH that it stands for, with its header.
+    as_path: Vec<u8>,
 }
 
 /// What becomes of one attribute.
@@ -62,6 +69,8 @@ enum Treatment {
     Keep,
     /// Read already, not part of the canonical bytes.
     Take,
+    /// It is judged when all attributes are known.
+    Defer,
     Discard(FaultReason),
     Withdraw(FaultReason),
     Reset(Notification),
@@ -105,6 +114,7 @@ impl<'a> Check<'a, '_> {
         match treatment {
             Treatment::Keep => self.keep(attribute, start),
             Treatment::Take => {}
+            Treatment::Defer => self.secure_path = Some((attribute, start)),
             Treatment::Discard(reason) => self.out.discard(Fault { attribute: code, reason }),
             Treatment::Withdraw(reason) => self.withdraw(Fault { attribute: code, reason }, wire),
             Treatment::Reset(error) => self.reset(error),
@@ -154,6 +164,9 @@ impl<'a> Check<'a, '_> {
 
     fn treat(&mut self, attribute: Attribute<'a>) -> Treatment {
         let Attribute { code, flags, value, wire } = attribute;
+        if code == code::BGPSEC_PATH {
+            return self.bgpsec_path(flags, wire);
+        }
         let Some(class) = class(code) else { return unknown(code, flags, wire) };
         let external = self.rules.kind == PeerKind::Ebgp;
         match code {
@@ -182,6 +195,18 @@ impl<'a> Check<'a, '_> {
                 }
                 None => Treatment::Keep,
             },
+        }
+    }
+
+    /// What it says is looked at when all attributes are known.
+    fn bgpsec_path(&self, flags: u8, wire: &[u8]) -> Treatment {
+        // RFC 8205 section 3, RFC 7606 section 3 c.
+        if flags & (flag::OPTIONAL | flag::TRANSITIVE) != flag::OPTIONAL {
+            return malformed(code::BGPSEC_PATH, FaultReason::Flags, wire);
+        }
+        match self.rules.bgpsec {
+            Some(_) => Treatment::Defer,
+            None => Treatment::Discard(FaultReason::NotNegotiated),
         }
     }
 
@@ -239,6 +264,10 @@ impl<'a> Check<'a, '_> {
     /// What can be said only when all attributes are known.
     fn whole(&mut self) {
         let mp_reachable = self.mp.reach.is_some_and(|reach| !reach.nlri.is_empty());
+        let rules = self.rules;
+        if let Some(secured) = &rules.bgpsec {
+            self.secured(secured);
+        }
         if self.has_nlri || mp_reachable {
             self.mandatory();
         } else if let Some((fault, wire)) = self.withdraw {
@@ -257,7 +286,7 @@ impl<'a> Check<'a, '_> {
         let internal = matches!(self.rules.kind, PeerKind::Ibgp | PeerKind::ConfedIbgp);
         let needed = [
             (code::ORIGIN, true),
-            (code::AS_PATH, true),
+            (code::AS_PATH, self.as_path.is_empty()),
             (code::NEXT_HOP, self.has_nlri),
             (code::LOCAL_PREF, internal),
         ];
@@ -265,6 +294,55 @@ impl<'a> Check<'a, '_> {
         if let Some((code, _)) = missing {
             self.withdraw(Fault { attribute: code, reason: FaultReason::Missing }, &[]);
         }
+    }
+
+    /// RFC 8205 section 5.2, what comes before any signature: for an UPDATE that announces something in a family in which
+    /// BGPsec was agreed on.
+    #[cold]
+    fn secured(&mut self, Secured { families, ingress }: &Secured) {
+        let reach = self.mp.reach.filter(|reach| !reach.nlri.is_empty());
+        let family = reach.map(|reach| reach.family).or(self.has_nlri.then_some(Family::IPV4_UNICAST));
+        let is_agreed = family.is_some_and(|family| families.of(family));
+        let has_as_path = self.has_seen(code::AS_PATH);
+        let Some((attribute, start)) = self.secure_path else {
+            // Section 4.1: inside an AS a route of that AS has neither attribute.
+            let internal = matches!(self.rules.kind, PeerKind::Ibgp | PeerKind::ConfedIbgp);
+            if is_agreed && internal && !has_as_path {
+                self.write_path(&[]);
+            }
+            return;
+        };
+        if !is_agreed {
+            let reason = FaultReason::NotNegotiated;
+            return self.out.discard(Fault { attribute: attribute.code, reason });
+        }
+        let reachable = reach.map_or(0, |reach| reach.routes(self.rules.identifiers));
+        let outside = if self.has_nlri { Outside::Other } else { Outside::None };
+        let update = Update { as_path: has_as_path, reachable, outside };
+        let fault = match Path::parse(attribute.value) {
+            // RFC 7607 section 2: in the AS_PATH that it stands for, and where it does not count.
+            Ok(path) if path.segments().any(|segment| segment.asn.0 == 0) => PathFault::AsZero,
+            Ok(path) => match ingress.check(&path, update) {
+                Ok(()) => {
+                    let as_path = path.as_path();
+                    // Both are kept, as attributes of one message.
+                    if self.attributes.len() + as_path.len() + 4 <= usize::from(u16::MAX) {
+                        self.keep(attribute, start);
+                        return self.write_path(&as_path);
+                    }
+                    PathFault::TooLong
+                }
+                Err(refused) => PathFault::from(refused),
+            },
+            Err(_) => PathFault::Malformed,
+        };
+        let reason = FaultReason::Bgpsec(fault);
+        self.withdraw(Fault { attribute: attribute.code, reason }, attribute.wire);
+    }
+
+    fn write_path(&mut self, value: &[u8]) {
+        push(&mut self.as_path, flag::TRANSITIVE, code::AS_PATH, value);
+        self.regular = false;
     }
 
     fn conclude(&mut self) {
@@ -283,7 +361,12 @@ impl<'a> Check<'a, '_> {
         let mut kept = std::mem::take(&mut self.out.kept);
         kept.sort_unstable_by_key(|kept| kept.code);
         let as4_is_stale = !self.rules.four_octet_as && self.aggregated_by_old_speaker(&kept);
+        // It takes the place of the AS_PATH that is not there.
+        let mut as_path = std::mem::take(&mut self.as_path);
         for attribute in &kept {
+            if attribute.code > code::AS_PATH {
+                self.out.canonical.append(&mut as_path);
+            }
             let (&Kept { code, flags, .. }, value) = (attribute, attribute.value(self.attributes));
             match code {
                 code::AS_PATH if !self.rules.four_octet_as => self.write_as_path(value, as4_is_stale),
@@ -294,6 +377,7 @@ impl<'a> Check<'a, '_> {
                 _ => push(&mut self.out.canonical, flags, code, value),
             }
         }
+        self.out.canonical.append(&mut as_path);
         self.out.kept = kept;
     }
 

@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use holdfast_api::bgp::v1 as api;
 use holdfast_config::schema::{
-    AddPath, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
+    AddPath, Bgpsec, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule, Orf, PathRules, Peer, PeerAsn,
     PeerRules, PrefixLimit, PrivateAsnRule, Remote, SendPaths, SessionRules, Size, Trust,
 };
 use holdfast_policy::AsnRange;
@@ -41,6 +41,7 @@ pub(super) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
                 Ok(0) | Err(_) => old.send_all_paths.then_some(SendPaths::All),
             },
         },
+        bgpsec: Bgpsec::default(),
         nonstop: old.nonstop,
         damping: old.damping,
         group: some(&old.group),

@@ -2,16 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use holdfast_bgp_pipeline::SessionFacts;
-use holdfast_bgp_session::Negotiated;
+use holdfast_bgp_pipeline::{PeerKind, Secured, SessionFacts};
+use holdfast_bgp_session::{Bgpsec, Negotiated};
+use holdfast_bgpsec_wire::{Ingress, Session};
 use holdfast_types::Family;
 
 use super::Sessions;
-use crate::connection::Key;
+use crate::{config::Settings, connection::Key};
 
 impl Sessions {
     /// What the pipeline has to know of a session that has come up over this connection.
-    pub(crate) fn facts(&self, key: Key, negotiated: &Negotiated) -> Option<SessionFacts> {
+    pub(crate) fn facts(
+        &self,
+        key: Key,
+        negotiated: &Negotiated,
+        settings: &Settings,
+    ) -> Option<SessionFacts> {
         let (slot, connection) = (self.slot(key.0)?, self.connection(key)?);
         let local = connection.local.ip();
         let link_local = match local {
@@ -26,6 +32,7 @@ impl Sessions {
             enhanced_refresh: negotiated.enhanced_refresh,
             orf_received: negotiated.orf_received.clone(),
             long_lived: negotiated.long_lived.is_some(),
+            bgpsec_received: self.secured(key, negotiated, settings),
             identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
             identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
             router_id: negotiated.router_id,
@@ -42,6 +49,39 @@ impl Sessions {
         };
         Some(facts)
     }
+
+    /// What the peer may send of BGPsec_PATH, by both OPENs and the configuration.
+    fn secured(&self, key: Key, negotiated: &Negotiated, settings: &Settings) -> Option<Secured> {
+        if negotiated.bgpsec_received.is_empty() {
+            return None;
+        }
+        let neighbor = &self.slot(key.0)?.neighbor;
+        let bgpsec = &neighbor.source.bgpsec;
+        let own = neighbor.local_asn(settings);
+        let confederation = settings.confederation.as_ref().map(|confederation| confederation.id);
+        let session = match neighbor.kind(settings, negotiated.asn) {
+            PeerKind::Ebgp => Session::External,
+            PeerKind::Ibgp => Session::Internal,
+            PeerKind::ConfedEbgp => Session::Confederation,
+        };
+        let other = [settings.asn, confederation.unwrap_or(settings.asn)].into_iter().find(|asn| *asn != own);
+        let ingress = Ingress {
+            session,
+            own_other: other,
+            pcount_zero: bgpsec.pcount_zero,
+            most_hops: bgpsec.most_hops.into(),
+            most_pcount: bgpsec.most_pcount.into(),
+            repeated_prefix: bgpsec.repeated_prefix,
+            ..Ingress::external(negotiated.asn, own)
+        };
+        Some(Secured { families: negotiated.bgpsec_received.iter().copied().collect(), ingress })
+    }
+}
+
+/// Whether a session has not agreed on all of BGPsec that is configured.
+pub(crate) fn lacks_bgpsec(wanted: &Bgpsec, agreed: &Negotiated) -> bool {
+    let all = agreed.families.iter().filter(|family| wanted.has(**family)).count();
+    wanted.send && agreed.bgpsec_sent.len() < all || wanted.receive && agreed.bgpsec_received.len() < all
 }
 
 /// Whether routes of a family can be announced with an address of ours.

@@ -99,7 +99,8 @@ impl Speaker {
     fn change_next_hops(&mut self, index: PeerIndex, now: Instant) {
         let Some((key, _)) = self.sessions.session_connection(index) else { return };
         let Some(slot) = self.sessions.slot(index) else { return };
-        let Some(facts) = slot.session.negotiated().and_then(|agreed| self.sessions.facts(key, agreed))
+        let Some(facts) =
+            slot.session.negotiated().and_then(|agreed| self.sessions.facts(key, agreed, &self.settings))
         else {
             return;
         };

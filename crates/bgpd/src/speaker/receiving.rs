@@ -1,6 +1,6 @@
 //! From octets received to messages, and to who takes them in.
 
-use std::{io, rc::Rc, time::Instant};
+use std::{cell::Cell, io, rc::Rc, time::Instant};
 
 use holdfast_bgp_pipeline::{Drops, PeerIndex};
 use holdfast_bgp_session::{Disposition, Input};
@@ -23,6 +23,11 @@ enum Taken {
     Gone,
 }
 
+thread_local! {
+    /// Octets being taken in. The speakers of all VRFs are on this thread, and one of them reads at a time.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 impl Speaker {
     /// Reads once from a connection and takes in every whole message, one of them at least, until the turn is over. What is left
     /// then comes first in the next turn.
@@ -32,7 +37,7 @@ impl Speaker {
             return Read::Gone;
         }
         self.reporter.points.reading();
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = BUFFER.take();
         let outcome = match connection.read(&mut buffer) {
             Received::Octets(count) => {
                 connection.last_read = now;
@@ -56,7 +61,7 @@ impl Speaker {
                 Read::Gone
             }
         };
-        self.buffer = buffer;
+        BUFFER.set(buffer);
         outcome
     }
 
@@ -64,12 +69,12 @@ impl Speaker {
     pub(crate) fn replay(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> bool {
         let Some(connection) = self.sessions.connection(key) else { return false };
         self.reporter.points.replaying();
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = BUFFER.take();
         // A whole message is among them, if there is one.
         connection.unparsed(&mut buffer, 2 * READ);
         let was_full = buffer.len() == 2 * READ;
         let taken = self.messages(key, &buffer, now, is_over);
-        self.buffer = buffer;
+        BUFFER.set(buffer);
         match taken {
             Taken::All => was_full,
             Taken::Some => true,

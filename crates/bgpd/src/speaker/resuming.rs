@@ -50,7 +50,7 @@ impl Speaker {
         self.sessions.insert(index, slot);
         self.configure_pipeline(index, Some(negotiated.asn));
         self.sessions.resume_connection((index, conn), connection);
-        if let Some(facts) = self.sessions.facts((index, conn), &negotiated)
+        if let Some(facts) = self.sessions.facts((index, conn), &negotiated, &self.settings)
             && let facts = (SessionFacts { first_identifier: names.first_identifier, ..facts })
             && let Err(error) = self.pipeline.peer_resumed(index, facts)
         {

@@ -18,6 +18,7 @@ impl Speaker {
     /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
     /// whether there are more peers than one turn is for.
     pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
+        let mut first = None;
         for _ in 0..WRITES_PER_TURN {
             let Some(index) = self.pipeline.poll_ready() else { return false };
             let Some((key, connection)) = self.sessions.session_connection(index) else { continue };
@@ -25,6 +26,11 @@ impl Speaker {
             if self.transmit_chunks(key, 1, now) != Write::Idle {
                 wake.notify_one();
             }
+            // Windows may come to nothing for long, as where what was told is compared: who is named again waits.
+            if first == Some(index) {
+                break;
+            }
+            first.get_or_insert(index);
         }
         true
     }

@@ -2,8 +2,12 @@
 
 use std::io::Write;
 
-use clap::Args;
-use holdfast_bgpsec_wire::{Ingress, MOST_HOPS, Path};
+use clap::{Args, value_parser};
+use holdfast_bgp_wire::{
+    bgpsec::SecureUpdate,
+    update::{PeerKind, Verdict as Outcome},
+};
+use holdfast_bgpsec_wire::{Ingress, MOST_HOPS, MOST_PCOUNT, Path, Session};
 use holdfast_path_validation::{Failure as Fault, Validator, Verdict};
 use holdfast_types::{Asn, Prefix};
 use serde_json::{Value, json};
@@ -26,21 +30,33 @@ pub(super) struct Verify {
     /// The AS in our OPEN: whom the newest signature is for.
     #[arg(long, value_name = "AS")]
     local_as: Asn,
-    /// The AS in the peer's OPEN: whose segment is the newest.
+    /// Another AS number of ours that must not be in the path: of the member AS or the confederation, or the router's own.
     #[arg(long, value_name = "AS")]
-    peer_as: Asn,
+    other_as: Option<Asn>,
+    /// The AS in the peer's OPEN: whose segment is the newest.
+    #[arg(long, value_name = "AS", required_unless_present = "internal")]
+    peer_as: Option<Asn>,
     /// Keys.
     #[command(flatten)]
     keys: GivenKeys,
     /// The peer is in another member AS of our confederation.
     #[arg(long)]
     confederation: bool,
+    /// The peer is in our AS, and adds no segment.
+    #[arg(long, conflicts_with_all = ["peer_as", "confederation"])]
+    internal: bool,
     /// The peer is a route server, which may leave itself out of the path (pCount 0).
     #[arg(long)]
     route_server: bool,
     /// Longer paths are not looked at.
-    #[arg(long, value_name = "HOPS", default_value_t = MOST_HOPS)]
-    most_hops: usize,
+    #[arg(long, value_name = "HOPS", default_value_t = MOST_HOPS as u16, value_parser = value_parser!(u16).range(1..=654))]
+    most_hops: u16,
+    /// A path whose pCounts sum up to more is not looked at.
+    #[arg(long, value_name = "SUM", default_value_t = MOST_PCOUNT, value_parser = value_parser!(u32).range(1..=16_000))]
+    most_pcount: u32,
+    /// The peer may repeat the prefix in the UPDATE's NLRI field.
+    #[arg(long)]
+    repeated_prefix: bool,
 }
 
 /// What is said of an UPDATE.
@@ -101,7 +117,7 @@ impl Verify {
                     (Err(error), _) => Judgement::Malformed(error.to_string()),
                     (Ok(read), nlri) => {
                         path = Some(read);
-                        match (self.ingress().check(&read, update.update), nlri) {
+                        match (self.check(&read, &update), nlri) {
                             (Ok(()), Some(nlri)) => {
                                 let keys = table.keys();
                                 let verdict =
@@ -109,7 +125,7 @@ impl Verify {
                                 Judgement::Judged(verdict)
                             }
                             (Ok(()), None) => Judgement::Malformed("there is no route".to_owned()),
-                            (Err(refused), _) => Judgement::Malformed(refused.to_string()),
+                            (Err(reason), _) => Judgement::Malformed(reason),
                         }
                     }
                 }
@@ -125,12 +141,29 @@ impl Verify {
         }
     }
 
-    fn ingress(&self) -> Ingress {
-        Ingress {
-            in_confederation: self.confederation,
+    /// What is wrong before any signature: with the path, of which more can be said here, and with all of the UPDATE, as
+    /// `bgp` looks at it.
+    fn check(&self, path: &Path<'_>, update: &SecureUpdate<'_>) -> Result<(), String> {
+        let (session, kind) = match (self.internal, self.confederation) {
+            // Whether we are in a confederation, only AS_PATH would say.
+            (true, _) => (Session::Internal, PeerKind::Ibgp),
+            (false, true) => (Session::Confederation, PeerKind::ConfedEbgp),
+            (false, false) => (Session::External, PeerKind::Ebgp),
+        };
+        let ingress = Ingress {
+            session,
+            own_other: self.other_as,
             pcount_zero: self.route_server,
-            most_hops: self.most_hops,
-            ..Ingress::external(self.peer_as, self.local_as)
+            most_hops: self.most_hops.into(),
+            most_pcount: self.most_pcount,
+            repeated_prefix: self.repeated_prefix,
+            ..Ingress::external(self.peer_as.unwrap_or(self.local_as), self.local_as)
+        };
+        ingress.check(path, update.update).map_err(|refused| refused.to_string())?;
+        match update.check(kind, ingress) {
+            Outcome::Ok => Ok(()),
+            Outcome::TreatAsWithdraw(fault) => Err(fault.to_string()),
+            Outcome::SessionReset(error) => Err(format!("a receiver ends the session: {error}")),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use holdfast_api::bgp::v1::{BgpClient, Path, Paths, Prefix, ShowRouteRequest};
+use holdfast_api::bgp::v1::{
+    BgpClient, Path, PathSignatures, Paths, Prefix, ShowRouteRequest, SignatureFault,
+};
 use serde_json::{Map, Value, json};
 
 use super::routes::{flags, origin_word, peer_id};
@@ -66,6 +68,20 @@ fn path_json(path: &Path) -> Value {
     value
 }
 
+/// What is known of a path's signatures: `at` is how many seconds ago that was found.
+pub(super) fn bgpsec(bgpsec: &PathSignatures) -> Value {
+    let mut value =
+        json!({ "state": bgpsec.state, "pending": bgpsec.pending, "seconds_ago": bgpsec.seconds_ago });
+    if let Some(fault) = &bgpsec.fault {
+        value["reason"] = fault.reason.as_str().into();
+        value["failing_hop"] = fault.failing_hop.into();
+        value["asn"] = fault.asn.into();
+        value["ski"] = fault.ski.as_str().into();
+        value["suite"] = fault.suite.into();
+    }
+    value
+}
+
 /// None for a route of our own.
 fn next_hops(path: &Path) -> Value {
     if path.next_hop.is_empty() {
@@ -81,7 +97,7 @@ fn next_hops(path: &Path) -> Value {
 }
 
 /// What is left out where a path does not have it; `null` stands for that.
-fn optional_members(path: &Path) -> [(&'static str, Value); 19] {
+fn optional_members(path: &Path) -> [(&'static str, Value); 20] {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     let flag = |set: bool| if set { true.into() } else { Value::Null };
     let list = |entries: &[String]| match entries {
@@ -99,6 +115,7 @@ fn optional_members(path: &Path) -> [(&'static str, Value); 19] {
         ("reason", text(&path.reason)),
         ("validity", text(&path.validity)),
         ("aspa", text(&path.aspa)),
+        ("bgpsec", path.bgpsec.as_ref().map_or(Value::Null, bgpsec)),
         ("local", flag(path.peer_address.is_empty())),
         ("community", list(&path.communities)),
         ("largeCommunity", list(&path.large_communities)),
@@ -181,6 +198,15 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "    {}{state}{stale}", if path.valid { "" } else { "not usable: " })?;
     if !path.validity.is_empty() {
         writeln!(out, "    origin {}, path {} by the RPKI", path.validity, path.aspa)?;
+    }
+    if let Some(bgpsec) = &path.bgpsec {
+        let pending = if bgpsec.pending { ", to be verified" } else { "" };
+        write!(out, "    BGPsec: {}{pending}", bgpsec.state)?;
+        if let Some(fault) = &bgpsec.fault {
+            let SignatureFault { reason, failing_hop, asn, ski, suite } = fault;
+            write!(out, "; hop {failing_hop} (AS {asn}, key {ski}, suite {suite}): {reason}")?;
+        }
+        writeln!(out)?;
     }
     for (title, entries) in [
         ("communities", &path.communities),

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, Cost, Drop, FamilyState, Neighbor, PrefixLimit, RangeTotals, ShowNeighborsRequest,
-    ShowRangesRequest, SummaryPeer,
+    BgpClient, Cost, Drop, FamilyState, Neighbor, NeighborBgpsec, PrefixLimit, RangeTotals,
+    ShowNeighborsRequest, ShowRangesRequest, SummaryPeer,
 };
 use holdfast_xrl::{ErrorKind, XrlError};
 use serde_json::{Map, Value, json};
@@ -109,6 +109,19 @@ fn write_range(range: &RangeTotals, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// BGPsec on the session, and what is known of the peer's routes.
+pub(super) fn bgpsec_json(bgpsec: &NeighborBgpsec) -> Value {
+    json!({
+        "sent": bgpsec.sent,
+        "received": bgpsec.received,
+        "valid": bgpsec.valid,
+        "not_valid": bgpsec.not_valid,
+        "unverified": bgpsec.unverified,
+        "queued_hops": bgpsec.queued_hops,
+        "incomplete": bgpsec.incomplete,
+    })
+}
+
 /// By reason.
 fn drops(drops: &[Drop]) -> Map<String, Value> {
     drops.iter().map(|drop| (drop.reason.clone(), drop.count.into())).collect()
@@ -167,6 +180,9 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
             "waited_for_percent": f64::from(cost.waited_for_permille) / 10.0,
         });
     }
+    if let Some(bgpsec) = &neighbor.bgpsec {
+        value["bgpsec"] = bgpsec_json(bgpsec);
+    }
     let texts = [
         ("nbrDesc", &peer.description),
         ("lastResetDueTo", &neighbor.last_reset),
@@ -201,7 +217,7 @@ fn exchange(sent: bool, received: bool) -> &'static str {
 
 /// FRR's key of a capability that is shown as text, and the family it is about where it stands for one.
 fn capability_key(text: &str) -> (String, Option<&str>) {
-    const KEYS: [(&str, &str); 11] = [
+    const KEYS: [(&str, &str); 12] = [
         ("long-lived graceful restart", "longLivedGracefulRestart"),
         ("four-octet AS", "4byteAs"),
         ("route refresh", "routeRefresh"),
@@ -210,6 +226,7 @@ fn capability_key(text: &str) -> (String, Option<&str>) {
         ("extended next hop", "extendedNexthop"),
         ("graceful restart", "gracefulRestart"),
         ("add-path", "addPath"),
+        ("BGPsec", "bgpsec"),
         ("outbound route filtering", "outboundRouteFiltering"),
         ("host name", "hostName"),
         ("role", "role"),

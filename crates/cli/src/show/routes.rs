@@ -140,6 +140,9 @@ pub(super) fn path_json(prefix: &Prefix, path: &Path) -> Value {
         value["validity"] = path.validity.as_str().into();
         value["aspa"] = path.aspa.as_str().into();
     }
+    if let Some(bgpsec) = &path.bgpsec {
+        value["bgpsec"] = super::candidates::bgpsec(bgpsec);
+    }
     if !path.reason.is_empty() {
         value["reason"] = path.reason.as_str().into();
     }

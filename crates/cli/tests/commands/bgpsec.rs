@@ -92,7 +92,8 @@ fn each_refusal_has_its_exit_code_and_its_reason() {
     };
     let no_key = format!("--keys {}", keys()[0]);
     let zero = changed(newest, "00");
-    let rows: [(&str, String, &str, u8, &str); 9] = [
+    let put = |what: &str, digits: &str| changed(update.find(what).expect("is there"), digits);
+    let rows: [(&str, String, &str, u8, &str); 16] = [
         ("another target", update.clone(), "--local-as 65538", 1, "hop 0 (AS 65536, key 47F2"),
         ("no key", update.clone(), &no_key, 1, "this AS has no such key"),
         ("a bit", changed(newest + 2, "01"), &all, 1, "the signature is bad"),
@@ -114,6 +115,13 @@ fn each_refusal_has_its_exit_code_and_its_reason() {
             2,
             "2 segments, of which 1 are looked at",
         ),
+        ("many pCounts", update.clone(), &format!("{all} --most-pcount 1"), 2, "the pCounts sum up to 2"),
+        ("a loop", update.clone(), &format!("{all} --other-as 64496"), 2, "our AS 64496 is in the path"),
+        ("transitive", put("902100CD", "D0"), &all, 2, "BGPsec_PATH: wrong Optional or Transitive flag"),
+        ("well-known", put("902100CD", "50"), &all, 2, "BGPsec_PATH: wrong Optional or Transitive flag"),
+        ("no ORIGIN", put("40010102", "C0F0"), &all, 2, "ORIGIN: is missing"),
+        ("next hop", put("C6336464", "00000000"), &all, 2, "next hop is not the address of a host"),
+        ("a MED of no use", put("80040400000000", "40"), &all, 2, "MULTI_EXIT_DISC: wrong Optional"),
     ];
     for (name, update, rest, expected, reason) in rows {
         let (out, code, said) = match rest.strip_prefix("--local-as ") {
@@ -125,6 +133,23 @@ fn each_refusal_has_its_exit_code_and_its_reason() {
         let word = if expected == 1 { "Not Valid: " } else { "Malformed: " };
         assert!(code == expected && out.starts_with(word) && out.contains(reason), "{name}: {out}{said}");
     }
+    // The prefix once more, as some implementations send it.
+    let repeated = format!("{}18C00002", &update[38..]);
+    let (out, code, _) = verify(&repeated, &all);
+    assert!(code == 2 && out.contains("a route outside MP_REACH_NLRI"), "{out}");
+    let (out, code, _) = verify(&repeated, &format!("{all} --repeated-prefix"));
+    assert!(code == 0, "{out}");
+    let (out, code, _) =
+        verify(&repeated.replace("18C00002", "18C00003"), &format!("{all} --repeated-prefix"));
+    assert!(code == 1 && out.contains("the signature is bad"), "both are another one: {out}");
+    // Inside of our AS nobody has added a segment. LOCAL_PREF takes the place of the MED.
+    let inside = put("80040400000000", "400504");
+    let internal = |update: &str, rest: &str| {
+        run(&format!("bgpsec verify --update {update} --local-as 65537 --internal {all} {rest}"))
+    };
+    assert_eq!(internal(&inside, "").1, 0);
+    let (out, code, _) = internal(&update, "");
+    assert!(code == 2 && out.contains("LOCAL_PREF: is missing"), "{out}");
     let suite = update.find("00BF01").expect("a Signature_Block") + 4;
     let (out, code, _) = verify(&changed(suite, "FB"), &all);
     assert!(code == 3 && out.starts_with("Unsupported: "), "{out}");
@@ -181,12 +206,37 @@ fn what_is_signed_hop_by_hop_is_valid_at_the_end() {
         let line = format!("bgpsec sign --key {first} --to 64497 --prefix {prefix} --next-hop {next_hop}");
         let (origin, code, said) = run(&line);
         assert_eq!(code, 0, "{said}");
-        let line = format!(
-            "bgpsec sign --key {second} --to 65000 --pcount 3 --next-hop {next_hop} --update {}",
-            origin.trim()
-        );
-        let (update, code, said) = run(&line);
+        let go_on = |update: &str, rest: &str| {
+            let line = format!("bgpsec sign --key {second} --to 65000 --pcount 3 --next-hop {next_hop}");
+            run(&format!("{line} --update {} {rest}", update.trim()))
+        };
+        let known = format!("--key-dir {directory}");
+        let (update, code, said) = go_on(&origin, &known);
         assert_eq!(code, 0, "{said}");
+        // What was made for others is not gone on with, unless that is wanted.
+        let (elsewhere, code, said) = run(&line.replace("--to 64497", "--to 64498"));
+        assert_eq!(code, 0, "{said}");
+        let (out, code, said) = go_on(&elsewhere, &known);
+        assert!(out.is_empty() && code == 64 && said.contains("not valid for AS 64497: hop 0"), "{said}");
+        assert_eq!(go_on(&elsewhere, "--force").1, 0);
+        let (_, code, said) = go_on(&update, &known);
+        assert!(code == 64 && said.contains("AS 64497 has signed it already"), "{said}");
+        let back = format!("bgpsec sign --key {first} --to 64497 --attribute-only {known} --update");
+        let (_, code, said) = run(&format!("{back} {}", update.trim()));
+        assert!(code == 64 && said.contains("our AS 64496 is in the path"), "{said}");
+        let without =
+            format!("bgpsec sign --key {second} --to 65000 --attribute-only --update {}", origin.trim());
+        assert!(Line::parse(&without).is_err(), "nothing says whom it was signed for");
+        for (to, reason) in [
+            (0, "AS 0 is reserved"),
+            (23456, "AS 23456 is reserved"),
+            (64496, "AS 64496 is the one that signs"),
+        ] {
+            let line = line.replace("--to 64497", &format!("--to {to}"));
+            let (out, code, said) = run(&line);
+            assert!(out.is_empty() && code == 64 && said.contains(reason), "{said}");
+            assert_eq!(run(&format!("{line} --force")).1, 0);
+        }
         let judge = |target: u32, peer: u32, update: &str| {
             run(&format!(
                 "bgpsec verify --update {update} --local-as {target} --peer-as {peer} --key-dir {directory}"

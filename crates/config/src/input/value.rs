@@ -6,15 +6,19 @@ use std::{
 };
 
 use holdfast_policy::{
-    AsnRange, Community, CommunityPattern, Origin, PathPattern, PathValidity, PrefixRange, Protocol, Regex,
-    Validity,
+    AsnRange, Community, CommunityPattern, Origin, PathPattern, PathSecurity, PathValidity, PrefixRange,
+    Protocol, Regex, Validity,
 };
 use holdfast_types::{Asn, BgpRole, Family, Prefix, RouterId};
 use toml::de::DeValue;
 
 use super::Problem;
 use crate::{
-    schema::{door::Pin, peer::SendPaths},
+    keyed::Word,
+    schema::{
+        door::Pin,
+        peer::{BgpsecFamily, BgpsecValidation, SendPaths},
+    },
     size::Size,
 };
 
@@ -110,6 +114,7 @@ texts! {
     Protocol: "\"bgp\", \"static\", \"connected\" or the name of another protocol",
     Regex: "a regular expression as in \"_65001$\"",
     Validity: "\"valid\", \"invalid\" or \"not-found\"",
+    PathSecurity: "\"valid\", \"not-valid\", \"unverified\" or \"unsigned\"",
     PathValidity: "\"valid\", \"invalid\" or \"unknown\"",
     Size: "a size as in \"512 MiB\"",
     Pin: "a fingerprint as in \"2b:05:…\""
@@ -168,6 +173,26 @@ impl Value for BgpRole {
         let role = Self::ALL.into_iter().find(|role| role.name() == word);
         role.ok_or_else(|| problem().suggest(word, Self::ALL.map(Self::name)))
     }
+}
+
+macro_rules! words {
+    ($($type:ty: $expected:literal),*) => {$(
+        impl Value for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+                let word = value.as_str().ok_or_else(|| wrong_type::<Self>(value))?;
+                let found = Self::WORDS.iter().find(|(known, _)| *known == word);
+                let problem = || Problem::new(format!("`{word}` is none of them")).expected(Self::EXPECTED);
+                found.map(|(_, value)| *value).ok_or_else(|| problem().suggest(word, Self::NAMES.iter().copied()))
+            }
+        }
+    )*};
+}
+
+words! {
+    BgpsecFamily: "\"ipv4\" or \"ipv6\"",
+    BgpsecValidation: "\"off\", \"log\", \"prefer\" or \"require\""
 }
 
 impl Value for SendPaths {

@@ -9,7 +9,7 @@ use crate::{
         Key, Table,
         Type::{Asn, Bool, Either, List, Name, Number, Text, Word},
     },
-    schema::peer::{AddPath, PathRules, PeerRules, SessionRules},
+    schema::peer::{AddPath, Bgpsec, PathRules, PeerRules, SessionRules},
 };
 
 const KEYS: usize = OWN.len() + SessionRules::KEYS.len() + PeerRules::KEYS.len() + PathRules::KEYS.len();
@@ -20,6 +20,11 @@ pub(crate) static PEER: Table = Table { doc: "A BGP neighbour, or a range of the
 pub(crate) static ADD_PATH: Table = Table {
     doc: "Several paths of one prefix on a session (RFC 7911), in all its families, if the neighbour agrees.",
     keys: AddPath::KEYS,
+};
+
+pub(crate) static BGPSEC: Table = Table {
+    doc: "Signed paths on a session (BGPsec, RFC 8205), if the neighbour agrees (see [bgpsec](bgpsec.md)).",
+    keys: Bgpsec::KEYS,
 };
 
 static LIMIT: Table = Table {
@@ -62,5 +67,6 @@ const OWN: &[Key] = &[
     key("nonstop", Bool, Else("that of `[bgp]`; not `true` where that is `false`"), Reload, "`false`: the session ends with the `bgp` process"),
     key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
     table("add-path", &ADD_PATH),
+    table("bgpsec", &BGPSEC),
     key("orf-prefix-set", Name("prefix-set", &[]), Else("none"), Reload, "the prefixes that we want of the neighbour, with `orf = \"send\"` or `\"both\"`, where it is required; of a family of which it has none, all"),
 ];

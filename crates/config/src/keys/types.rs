@@ -33,4 +33,5 @@ pub(crate) const PATH_PATTERN: Type = Text("AS path pattern", "65001 *");
 pub(crate) const REGEX: Type = Text("regular expression", "_65001$");
 pub(crate) const PROTOCOL_NAME: Type = Text("`bgp`, `static`, `connected` or the name of another protocol", "static");
 pub(crate) const VALIDITY: Type = Word(&["valid", "invalid", "not-found"]);
+pub(crate) const PATH_SECURITY: Type = Word(&["valid", "not-valid", "unverified", "unsigned"]);
 pub(crate) const PATH_VALIDITY: Type = Word(&["valid", "invalid", "unknown"]);

@@ -18,8 +18,8 @@ use crate::{
     input::{At, Names, Problem, Section, Value},
     keyed::Word,
     schema::{
-        AddPath, Aggregate, Bgp, DecisionRules, LimitAction, Orf, Peer, PeerAsn, PeerRules, PrefixLimit,
-        Redistribute, Remote, Secret, SessionRules,
+        AddPath, Aggregate, Bgp, Bgpsec, DecisionRules, LimitAction, Orf, Peer, PeerAsn, PeerRules,
+        PrefixLimit, Redistribute, Remote, Secret, SessionRules,
     },
 };
 
@@ -283,6 +283,7 @@ fn peer(
     shutdown_text(section, &rules);
     let orf_prefix_set = orf_prefix_set(section, session.orf, context);
     let add_path = section.section("add-path", "[bgp.peer.add-path]").map(|section| AddPath::read(&section));
+    let bgpsec = bgpsec(section, &families);
     Some(Peer {
         name: name?,
         vrf,
@@ -302,12 +303,29 @@ fn peer(
         session,
         rules,
         add_path: add_path.unwrap_or_default(),
+        bgpsec,
         nonstop,
         damping,
         group,
         limits,
         orf_prefix_set,
     })
+}
+
+fn bgpsec(section: &Section<'_>, families: &[Family]) -> Bgpsec {
+    let Some(table) = section.section("bgpsec", "[bgp.peer.bgpsec]") else { return Bgpsec::default() };
+    let bgpsec = Bgpsec::read(&table);
+    for family in bgpsec.families.iter().filter(|family| !families.contains(&family.family())) {
+        let problem = Problem::new(format!("the session has no family {}", family.family()));
+        table.add("families", problem.hint("see `families` of the peer"));
+    }
+    if bgpsec.require_session && !bgpsec.is_on() {
+        table.add(
+            "require-session",
+            Problem::new("there is nothing to agree on").expected("`send` or `receive`"),
+        );
+    }
+    bgpsec
 }
 
 fn limits(section: &Section<'_>) -> Vec<PrefixLimit> {

@@ -1,5 +1,6 @@
 //! Peers, and what is advertised to them.
 
+mod bgpsec;
 mod paths;
 mod place;
 mod rules;
@@ -16,7 +17,8 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 pub use self::{
-    paths::{LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule},
+    bgpsec::{Bgpsec, BgpsecFamily},
+    paths::{BgpsecValidation, LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule},
     rules::PeerRules,
     session::{AddPath, GracefulRestart, Orf, SendPaths, SessionRules},
 };
@@ -69,6 +71,9 @@ pub struct Peer {
     pub rules: PeerRules,
     /// `add-path`
     pub add_path: AddPath,
+    /// `bgpsec`
+    #[serde(default)]
+    pub bgpsec: Bgpsec,
     /// Whether the session outlives the `bgp` process; that of [`Bgp`] by default, and never `true` where that is
     /// `false`.
     pub nonstop: bool,
@@ -203,6 +208,8 @@ mod tests {
         role = "provider"
         restart-time = 7
         add-path = { send = 2 }
+        bgpsec = { receive = true, families = ["ipv6"], most-hops = 7 }
+        bgpsec-validation = "require"
         limit = [{ family = "ipv6-unicast", received = 1 }]
         [[bgp.peer]]
         name = "b"

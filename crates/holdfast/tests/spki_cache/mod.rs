@@ -65,7 +65,7 @@ fn a_change_is_told_as_a_difference_and_counts_as_a_whole() {
     let mut router = Router::connect(&cache, Version::V2);
     let first = router.update().announced;
     // The key comes twice, as such and in its certificate, and is one.
-    let [key] = &first.router_keys().cloned().collect::<Vec<_>>()[..] else { panic!("{first:?}") };
+    let [key] = &first.router_keys().collect::<Vec<_>>()[..] else { panic!("{first:?}") };
     assert_eq!((key.asn.to_string(), key.ski.to_string()), (asn.clone(), ski.clone()));
     let aspa = Record::Aspa(Aspa::new(Asn(64496), vec![Asn(64497), Asn(64498)]));
     let (net, other) = (vrp("192.0.2.0/24", 26, 64496), vrp("2001:db8::/32", 32, 64497));

@@ -96,7 +96,7 @@ hang-limit = 3
 [log]
 format = "json"
 level = "warn"
-process = { keeper = "info", manager = "info", fea = "warn", rib = "info", transport = "info", bgp = "debug", metrics = "error", glass = "error", monitor = "error", rip = "debug", rpki = "error" }
+process = { keeper = "info", manager = "info", fea = "warn", rib = "info", transport = "info", bgp = "debug", metrics = "error", glass = "error", monitor = "error", pathsec = "debug", rip = "debug", rpki = "error" }
 [metrics]
 listen = "127.0.0.1:9179"
 [glass]
@@ -218,7 +218,7 @@ first = { weight = 5 }
 last = "accept"
 [[policy.term]]
 name = "t"
-from = { prefix-set = "few", prefix = "10.0.0.0/8 le 24", prefix-length = { min = 8, max = 24 }, community-set = "s", community = "65001:100", community-regex = "^65001:1..$", as-path-set = "s", as-path = "65001 *", as-path-regex = "^65001_", as-path-length = { min = 1, max = 9 }, neighbor-as = 65001, origin-as = "64512-65534", peer-as = 65001, origin = "igp", local-preference = { min = 1, max = 100 }, med = { min = 1, max = 2 }, metric = { min = 0, max = 20 }, next-hop = "10.0.0.0/8", interface = "n1", protocol = ["bgp", "toy"], tag = 7, validity = "not-found", aspa = ["valid", "unknown"], policy = "q" }
+from = { prefix-set = "few", prefix = "10.0.0.0/8 le 24", prefix-length = { min = 8, max = 24 }, community-set = "s", community = "65001:100", community-regex = "^65001:1..$", as-path-set = "s", as-path = "65001 *", as-path-regex = "^65001_", as-path-length = { min = 1, max = 9 }, neighbor-as = 65001, origin-as = "64512-65534", peer-as = 65001, origin = "igp", local-preference = { min = 1, max = 100 }, med = { min = 1, max = 2 }, metric = { min = 0, max = 20 }, next-hop = "10.0.0.0/8", interface = "n1", protocol = ["bgp", "toy"], tag = 7, validity = "not-found", aspa = ["valid", "unknown"], bgpsec = ["valid", "unsigned"], policy = "q" }
 unless = { prefix-length = 32 }
 then = { local-preference = 200, weight = 10, med = { add = 5 }, origin = "igp", prepend = { asn = 65010, count = 2 }, set-communities = ["65001:1"], remove-communities = ["65001:*"], replace-communities = { these = ["rt:65001:*"], by = ["rt:65001:7"] }, add-communities = ["65001:2"], tag = 8, apply = "q", action = "accept" }
 [[policy.term]]
@@ -332,6 +332,7 @@ next-hop = "self"
 role-strict = true
 allow-own-asn = 1
 remove-private-asns = "all"
+bgpsec-validation = "prefer"
 [[bgp.peer]]
 name = "three"
 md5 = "secret"
@@ -364,6 +365,7 @@ rib = { memory = "2 GiB", cpu = 100000 }
 rip = { memory = "2 GiB", cpu = 100000 }
 transport = { memory = "2 GiB", cpu = 100000 }
 rpki = { memory = "2 GiB", cpu = 100000 }
+pathsec = { memory = "2 GiB", cpu = 100000 }
 bgp = { memory = "4 GiB", cpu = 100000 }
 metrics = { memory = "2 GiB", cpu = 100000 }
 glass = { memory = "2 GiB", cpu = 100000 }
@@ -407,6 +409,7 @@ local-address = "10.0.1.1"
 [[bgp.peer]]
 name = "two"
 add-path = { receive = true }
+bgpsec = { receive = true }
 [[bgp.peer]]
 name = "three"
 add-path = { send = 2 }
@@ -429,6 +432,7 @@ transport = ["tls", "quic"]
 [[bgp.peer]]
 name = "one"
 asn = 65009
+bgpsec = { send = true, receive = true, families = ["ipv4"], require-session = true, pcount-zero = true, repeated-prefix = true, most-hops = 9, most-pcount = 99 }
 [[bgp.peer]]
 name = "two"
 address = "10.0.2.77"

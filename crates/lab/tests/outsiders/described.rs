@@ -121,7 +121,14 @@ fn until_another(router: &Router, before: Pid) -> Result<Pid> {
     wait::until("another hello", LIMIT, || {
         let shown = process(router).map_err(|error| error.to_string())?;
         match router.pid("hello") {
-            Ok(pid) if pid != before && shown["state"] == "running" => Ok(pid),
+            // What is shown is of this one: one that has hardly begun is not looked after as those that run.
+            Ok(pid)
+                if pid != before
+                    && shown["pid"] == pid.as_raw_nonzero().get()
+                    && shown["state"] == "running" =>
+            {
+                Ok(pid)
+            }
             _ => Err(shown.to_string()),
         }
     })

@@ -146,7 +146,23 @@ static void what_is_wrong_before_any_signature_has_its_code(void)
 	REFUSED(outside_mp_reach, 1, HF_BGPSEC_OUTSIDE_MP_REACH);
 	REFUSED(reachable, 2, HF_BGPSEC_ROUTES);
 	REFUSED(most_hops, 1, HF_BGPSEC_TOO_MANY_HOPS);
+	REFUSED(most_pcount, 1, HF_BGPSEC_PCOUNTS);
+	REFUSED(most_pcount, 2, HF_BGPSEC_OK);
+	REFUSED(own_other, 64496, HF_BGPSEC_LOOP);
 #undef REFUSED
+	/* Whoever is in our AS has added no segment. */
+	wrong = fine;
+	wrong.peer_as = wrong.own_as;
+	wrong.internal = 1;
+	ENDS(hf_bgpsec_check(update->path.at, length, &wrong), HF_BGPSEC_OK);
+	/* The same prefix in the classic field is let pass where that is allowed. */
+	wrong = fine;
+	wrong.outside_mp_reach = wrong.repeated_prefix = 1;
+	ENDS(hf_bgpsec_check(update->path.at, length, &wrong), HF_BGPSEC_OUTSIDE_MP_REACH);
+	wrong.outside_same = 1;
+	ENDS(hf_bgpsec_check(update->path.at, length, &wrong), HF_BGPSEC_OK);
+	wrong.repeated_prefix = 0;
+	ENDS(hf_bgpsec_check(update->path.at, length, &wrong), HF_BGPSEC_OUTSIDE_MP_REACH);
 
 	memcpy(path, update->path.at, length);
 	path[2] = 0;
@@ -167,6 +183,190 @@ static void what_is_wrong_before_any_signature_has_its_code(void)
 		CHECK(hf_bgpsec_check(copy, cut, &fine) != HF_BGPSEC_OK);
 		free(copy);
 	}
+}
+
+static void each_part_of_a_path_can_be_read(void)
+{
+	static const uint32_t asns[] = { 65536, 64496 };
+
+	for (size_t i = 0; i < UPDATES; i++) {
+		const uint8_t *path = updates[i].path.at;
+		const size_t length = updates[i].path.length;
+		struct hf_bgpsec_parts parts;
+		struct hf_bgpsec_segment segment;
+		struct hf_bgpsec_signature signature;
+
+		ENDS(hf_bgpsec_read(path, length, &parts), HF_BGPSEC_OK);
+		CHECK(parts.segments == 2 && parts.blocks == 1 && parts.suites[0] == 1 && parts.suites[1] == 0);
+		for (size_t hop = 0; hop < parts.segments; hop++) {
+			ENDS(hf_bgpsec_segment_at(path, length, hop, &segment), HF_BGPSEC_OK);
+			CHECK(segment.asn == asns[hop] && segment.pcount == 1 && segment.flags == 0);
+			ENDS(hf_bgpsec_signature_at(path, length, 0, hop, &signature), HF_BGPSEC_OK);
+			CHECK(signature.suite == 1 && memcmp(signature.ski, routers[!hop].ski, HF_BGPSEC_SKI) == 0);
+			/* The octets are those of the path: the oldest signature is at its end. */
+			CHECK(signature.octets[0] == 0x30 && signature.octets > path);
+			if (hop == 1)
+				CHECK(signature.octets + signature.octets_len == path + length);
+		}
+		ENDS(hf_bgpsec_segment_at(path, length, 2, &segment), HF_BGPSEC_NO_SUCH);
+		ENDS(hf_bgpsec_signature_at(path, length, 0, 2, &signature), HF_BGPSEC_NO_SUCH);
+		ENDS(hf_bgpsec_signature_at(path, length, 1, 0, &signature), HF_BGPSEC_NO_SUCH);
+		ENDS(hf_bgpsec_signature_at(path, length, SIZE_MAX, 0, &signature), HF_BGPSEC_NO_SUCH);
+		ENDS(hf_bgpsec_read(path, length - 1, &parts), HF_BGPSEC_BLOCK_LENGTH);
+		CHECK(parts.segments == 0 && parts.blocks == 0);
+		ENDS(hf_bgpsec_read(NULL, length, &parts), HF_BGPSEC_NULL);
+		ENDS(hf_bgpsec_read(path, length, NULL), HF_BGPSEC_NULL);
+		ENDS(hf_bgpsec_segment_at(path, length, 0, NULL), HF_BGPSEC_NULL);
+		ENDS(hf_bgpsec_signature_at(path, length, 0, 0, NULL), HF_BGPSEC_NULL);
+	}
+}
+
+static void the_suites_are_known(void)
+{
+	uint8_t suites[4];
+	size_t count;
+
+	ENDS(hf_bgpsec_suites(suites, sizeof(suites), &count), HF_BGPSEC_OK);
+	CHECK(count == 1 && suites[0] == 1);
+	ENDS(hf_bgpsec_suites(NULL, 0, &count), HF_BGPSEC_ROOM);
+	CHECK(count == 1);
+	ENDS(hf_bgpsec_suites(suites, sizeof(suites), NULL), HF_BGPSEC_NULL);
+}
+
+/* A device that gives out a signature that it has, and remembers what it was asked for. */
+struct device {
+	const uint8_t *signature;
+	size_t length;
+	int ends;
+	size_t octets_len, digest_len;
+};
+
+static int sign_in_device(void *user, const struct hf_bgpsec_to_sign *what, uint8_t *signature, size_t capacity,
+    size_t *signature_len)
+{
+	struct device *device = user;
+
+	device->octets_len = what->octets_len;
+	device->digest_len = what->digest_len;
+	CHECK((what->digest == NULL) == (what->digest_len == 0));
+	/* The first octet of the target AS. */
+	CHECK(what->octets[0] == 0);
+	if (device->length <= capacity)
+		memcpy(signature, device->signature, device->length);
+	*signature_len = device->length;
+	return device->ends;
+}
+
+/* The examples are signed anew, by a device that knows their signatures. */
+static void a_callback_signs(void)
+{
+	for (size_t i = 0; i < UPDATES; i++) {
+		const struct update *update = &updates[i];
+		uint8_t path[512];
+		size_t length = 0, origin_octets = 0;
+
+		for (size_t hop = 2; hop-- > 0;) {
+			const struct router *router = &routers[!hop];
+			struct hf_bgpsec_route route = route_of(update);
+			struct hf_bgpsec_signature signature;
+			struct hf_bgpsec_signer *signer;
+			struct device device = { 0 };
+			uint8_t longer[512], none[512], ski[HF_BGPSEC_SKI];
+			size_t longer_len, wanted;
+
+			route.target_as = hop ? 65536 : update->target;
+			ENDS(hf_bgpsec_signature_at(update->path.at, update->path.length, 0, hop, &signature), HF_BGPSEC_OK);
+			device.signature = signature.octets;
+			device.length = signature.octets_len;
+			ENDS(hf_bgpsec_signer_callback(router->asn, 1, router->ski, 72, sign_in_device, &device, &signer), HF_BGPSEC_OK);
+			ENDS(hf_bgpsec_signer_ski(signer, ski), HF_BGPSEC_OK);
+			CHECK(memcmp(ski, router->ski, sizeof(ski)) == 0);
+			ENDS(hf_bgpsec_signer_spki(signer, longer, sizeof(longer), &longer_len), HF_BGPSEC_KEY_ELSEWHERE);
+			/* Nobody is asked before there is room. */
+			ENDS(hf_bgpsec_sign(signer, path, length, 1, 0, &route, longer, 10, &wanted), HF_BGPSEC_ROOM);
+			CHECK(wanted == length + HF_BGPSEC_MOST_HOP + (length ? 0 : 5) && device.octets_len == 0);
+			ENDS(hf_bgpsec_sign(signer, path, length, 1, 0, &route, longer, wanted, &longer_len), HF_BGPSEC_OK);
+			CHECK(device.digest_len == 32);
+			/* A segment, and the older signature with its SKI and length. */
+			if (hop)
+				origin_octets = device.octets_len;
+			else
+				CHECK(device.octets_len == origin_octets + 6 + 22 + device.length);
+
+			/* What it will not sign, and what is none. */
+			device.ends = 1;
+			ENDS(hf_bgpsec_sign(signer, path, length, 1, 0, &route, none, sizeof(none), &wanted), HF_BGPSEC_CANNOT_SIGN);
+			device.ends = 0;
+			device.length = 73;
+			ENDS(hf_bgpsec_sign(signer, path, length, 1, 0, &route, none, sizeof(none), &wanted), HF_BGPSEC_CANNOT_SIGN);
+			device.length = 0;
+			ENDS(hf_bgpsec_sign(signer, path, length, 1, 0, &route, none, sizeof(none), &wanted), HF_BGPSEC_CANNOT_SIGN);
+			hf_bgpsec_signer_free(signer);
+			memcpy(path, longer, longer_len);
+			length = longer_len;
+		}
+		CHECK(length == update->path.length && memcmp(path, update->path.at, length) == 0);
+	}
+}
+
+/* A path goes on in two suites, one of which the library only carries. */
+static void two_signers_make_two_blocks(void)
+{
+	struct hf_bgpsec_table *table = table_with(routers, ROUTERS, 0);
+	struct device device = { (const uint8_t[]){ 1, 2, 3 }, 3, 0, 0, 0 };
+	struct hf_bgpsec_route route = route_of(&updates[0]);
+	struct hf_bgpsec_signer *signers[3], *other;
+	const struct hf_bgpsec_signer *used[3];
+	struct hf_bgpsec_signature signature;
+	struct hf_bgpsec_parts parts;
+	uint8_t one[512], two[512];
+	size_t one_len, two_len;
+
+	/* A device has the key that another AS has as well. */
+	for (int i = 0; i < 2; i++)
+		ENDS(hf_bgpsec_signer_callback(routers[i].asn, 0xfb, routers[i].ski, 100, sign_in_device, &device, &signers[i]), HF_BGPSEC_OK);
+	ENDS(hf_bgpsec_signer_new(routers[0].asn, routers[0].sec1.at, routers[0].sec1.length, &signers[2]), HF_BGPSEC_OK);
+	used[0] = signers[2];
+	used[1] = signers[0];
+	used[2] = signers[1];
+	ENDS(hf_bgpsec_sign_all(used, 2, NULL, 0, 1, 0, &route, NULL, 0, &one_len), HF_BGPSEC_ROOM);
+	CHECK(one_len == 2 + 6 + (3 + 22 + 72) + (3 + 22 + 100));
+	ENDS(hf_bgpsec_sign_all(used, 2, NULL, 0, 1, 0, &route, one, one_len, &one_len), HF_BGPSEC_OK);
+	CHECK(device.octets_len == 18 && device.digest_len == 0);
+	ENDS(hf_bgpsec_read(one, one_len, &parts), HF_BGPSEC_OK);
+	CHECK(parts.segments == 1 && parts.blocks == 2 && parts.suites[0] == 1 && parts.suites[1] == 0xfb);
+	ENDS(hf_bgpsec_signature_at(one, one_len, 1, 0, &signature), HF_BGPSEC_OK);
+	CHECK(signature.suite == 0xfb && signature.octets_len == 3 && memcmp(signature.octets, device.signature, 3) == 0);
+	CHECK(verdict_on(table, one, one_len, route).state == HF_BGPSEC_VALID);
+
+	/* Who is alone leaves the other block out. */
+	ENDS(hf_bgpsec_sign_all(&used[2], 1, one, one_len, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_OK);
+	ENDS(hf_bgpsec_read(two, two_len, &parts), HF_BGPSEC_OK);
+	CHECK(parts.segments == 2 && parts.blocks == 1 && parts.suites[0] == 0xfb);
+
+	ENDS(hf_bgpsec_sign_all(used, 3, NULL, 0, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_LENGTH);
+	ENDS(hf_bgpsec_sign_all(used, 0, NULL, 0, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_UNSIGNED);
+	ENDS(hf_bgpsec_sign_all(NULL, 2, NULL, 0, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_NULL);
+	used[1] = signers[1];
+	ENDS(hf_bgpsec_sign_all(used, 2, NULL, 0, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_OTHER_AS);
+	used[1] = used[0];
+	ENDS(hf_bgpsec_sign_all(used, 2, NULL, 0, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_SAME_SUITE);
+	used[1] = NULL;
+	ENDS(hf_bgpsec_sign_all(used, 2, NULL, 0, 1, 0, &route, two, sizeof(two), &two_len), HF_BGPSEC_NULL);
+
+#define MAKE(suite, ski, most, callback) hf_bgpsec_signer_callback(1, (suite), (ski), (most), (callback), NULL, &other)
+	ENDS(MAKE(0, routers[0].ski, 72, sign_in_device), HF_BGPSEC_RESERVED_SUITE);
+	ENDS(MAKE(255, routers[0].ski, 72, sign_in_device), HF_BGPSEC_RESERVED_SUITE);
+	ENDS(MAKE(1, NULL, 72, sign_in_device), HF_BGPSEC_NULL);
+	ENDS(MAKE(1, routers[0].ski, 72, NULL), HF_BGPSEC_NULL);
+	ENDS(MAKE(1, routers[0].ski, 0, sign_in_device), HF_BGPSEC_LENGTH);
+	ENDS(MAKE(1, routers[0].ski, HF_BGPSEC_MOST_SIGNATURE + 1, sign_in_device), HF_BGPSEC_LENGTH);
+	CHECK(other == NULL);
+#undef MAKE
+	ENDS(hf_bgpsec_signer_callback(1, 1, routers[0].ski, 72, sign_in_device, NULL, NULL), HF_BGPSEC_NULL);
+	for (int i = 0; i < 3; i++)
+		hf_bgpsec_signer_free(signers[i]);
+	hf_bgpsec_table_free(table);
 }
 
 static void what_is_signed_is_valid(void)
@@ -350,6 +550,10 @@ int main(void)
 	the_examples_of_rfc_8608_are_valid();
 	what_is_not_valid_says_where();
 	what_is_wrong_before_any_signature_has_its_code();
+	each_part_of_a_path_can_be_read();
+	the_suites_are_known();
+	a_callback_signs();
+	two_signers_make_two_blocks();
 	what_is_signed_is_valid();
 	bad_arguments_are_said_to_be();
 	threads_share_a_table();

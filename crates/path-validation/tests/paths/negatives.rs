@@ -1,8 +1,8 @@
 //! What others get wrong, or try: each ends as the RFC says, by its own reason.
 
 use holdfast_bgpsec_wire::{
-    CONFED_SEGMENT, Ingress, Nlri, Path, Refused, Segment, SignatureBlock, Signed, Ski, Update, extend,
-    leave_confederation,
+    CONFED_SEGMENT, Ingress, Nlri, Path, Refused, Segment, Session, SignatureBlock, Signed, Ski, Update,
+    extend, leave_confederation,
 };
 use holdfast_path_validation::{P256Signer, Reason, RouterKey, Signer, Validator, Verdict, sign};
 use holdfast_types::{Asn, Ipv4Prefix, Prefix};
@@ -82,9 +82,12 @@ fn a_path_goes_through_a_confederation() {
     let check = |ingress: Ingress, octets: &[u8]| {
         ingress.check(&Path::parse(octets).expect("well-formed"), Update::PROPER)
     };
-    let member = Ingress { in_confederation: true, ..Ingress::external(Asn(65101), Asn(65102)) };
+    let member = Ingress { session: Session::Confederation, ..Ingress::external(Asn(65101), Asn(65102)) };
     assert_eq!(check(member, &between), Ok(()));
-    assert_eq!(check(Ingress { in_confederation: false, ..member }, &between), Err(Refused::ConfedSegment));
+    assert_eq!(
+        check(Ingress { session: Session::External, ..member }, &between),
+        Err(Refused::ConfedSegment)
+    );
 
     // The second member is at the other border: what members added is taken away, the public AS signs.
     let outside = leave_confederation(&Path::parse(&between).expect("well-formed")).expect("a path");

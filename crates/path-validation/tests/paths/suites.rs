@@ -2,12 +2,12 @@
 
 use holdfast_bgpsec_wire::{Block, Path, SignatureBlock, Ski, extend};
 use holdfast_path_validation::{
-    BadSignature, CannotSign, Digest, P256Signer, Reason, RouterKey, Signer, StoredKey, Suite, Validator,
-    Verdict, VerifiedSignatures, sign,
+    BadSignature, CannotSign, Digest, KeyTable, Keys, P256Signer, Reason, RouterKey, Signer, StoredKey,
+    Suite, Validator, Verdict, VerifiedSignatures, Work, sign,
 };
 use holdfast_types::Asn;
 
-use crate::tests::paths::common::{TARGET, failure, judge, keys_of, nlri, path_by, plain, signers};
+use crate::tests::paths::common::{TARGET, failure, judge, keys_of, nlri, path_by, plain, signers, table};
 
 /// A suite whose signatures are the first octets of the key and a checksum: enough to prove that suites can be plugged in.
 struct Toy(u8);
@@ -118,6 +118,49 @@ fn a_memory_of_good_signatures_changes_no_verdict() {
             failure(&octets, 1, Reason::NoKey)
         );
     }
+}
+
+#[test]
+fn what_a_verdict_has_cost_is_said_beside_it() {
+    let routers = signers([64496, 64497]);
+    let octets = path_by(&[plain(64496), plain(64497)], &routers, TARGET);
+    let path = Path::parse(&octets).expect("well-formed");
+    let keys = keys_of(&routers);
+    // A namesake of the newest key, which is tried before or after it.
+    let namesake = RouterKey { spki: keys[0].spki.clone(), ..keys[1].clone() };
+    let (alone, both) = (table(keys.clone()).keys(), table([keys, vec![namesake]].concat()).keys());
+    let validator = Validator::default().with_memory(VerifiedSignatures::new(64, [5, 6]));
+    let judge = |target, keys: &Keys| validator.judge(&path, target, &nlri(), keys);
+    let work = |verified, remembered, failed| Work { verified, remembered, failed };
+    let mut sum = Work::default();
+    for (target, keys, expected) in [
+        (Asn(65009), &alone, work(1, 0, 1)),
+        (Asn(65009), &both, work(2, 0, 2)),
+        (TARGET, &alone, work(2, 0, 0)),
+        (TARGET, &alone, work(0, 2, 0)),
+    ] {
+        let (verdict, work) = judge(target, keys);
+        assert_eq!((work, verdict == Verdict::Valid), (expected, target == TARGET));
+        sum += work;
+    }
+    assert_eq!(sum, work(5, 2, 3));
+    let no_keys = KeyTable::new([3, 4]).keys();
+    assert_eq!(judge(TARGET, &no_keys).1, Work::default(), "a key that is not there costs no signature");
+}
+
+#[test]
+fn room_for_signatures_takes_no_memory_before_they_are_there() {
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let pages = statm.split(' ').nth(1).expect("a field").parse::<usize>().expect("a number");
+        pages * 4096
+    };
+    let before = resident();
+    let room = VerifiedSignatures::new(64 << 20, [5, 6]);
+    assert!((1 << 30..(1 << 30) + 4096).contains(&room.memory()), "16 octets each");
+    // Other tests take memory meanwhile.
+    let more = resident().saturating_sub(before);
+    assert!(more < 256 << 20, "{more} octets");
 }
 
 /// Suites that digest and take all alike, and of which one has no good signatures at all.

@@ -36,6 +36,8 @@ fn tables_change_and_what_was_taken_does_not() {
     expected.sort();
     assert_eq!(listed, expected);
     assert_eq!(held.of(keys[0].asn, keys[0].ski).count(), 2);
+    assert!(all.iter().all(|key| held.contains(key) && !before.contains(key)));
+    assert!(!held.contains(&RouterKey { spki: keys[2].spki.clone(), ..keys[0].clone() }));
     let withdrawn = table.apply([
         Change::Withdraw(keys[0].clone()),
         Change::Withdraw(odd),

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use holdfast_policy::{
     Action, AsPathSet, Community, CommunitySet, Condition, Edits, Last, Library, MAX_DEPTH, MAX_ENTRIES,
-    MAX_NEGATIONS, MAX_STEPS, MedAction, MedEdit, NextHopEdit, Origin, Outcome, PathElement, PathValidity,
-    Policy, PolicySource, PrefixSet, Prepend, PrependAs, Problem, Program, Protocol, ReceiveError,
-    Replacement, Route, SetKind, Term, Validity, Verdict,
+    MAX_NEGATIONS, MAX_STEPS, MedAction, MedEdit, NextHopEdit, Origin, Outcome, PathElement, PathSecurity,
+    PathValidity, Policy, PolicySource, PrefixSet, Prepend, PrependAs, Problem, Program, Protocol,
+    ReceiveError, Replacement, Route, SetKind, Term, Validity, Verdict,
 };
 use holdfast_types::{Asn, Prefix};
 
@@ -175,6 +175,10 @@ fn each_condition_looks_at_its_part_of_the_route() {
         (
             Condition::Aspa(vec![PathValidity::Unknown]),
             Condition::Aspa(vec![PathValidity::Valid, PathValidity::Invalid]),
+        ),
+        (
+            Condition::Bgpsec(vec![PathSecurity::Unsigned]),
+            Condition::Bgpsec(vec![PathSecurity::Valid, PathSecurity::NotValid, PathSecurity::Unverified]),
         ),
         (
             Condition::Not(vec![Condition::Med(5..=5), Condition::Med(6..=6)]),

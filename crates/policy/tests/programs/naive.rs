@@ -99,6 +99,7 @@ fn naive_holds(source: &PolicySource, condition: &Condition, route: &Sample) -> 
         Condition::Metric(range) => route.metric.is_some_and(|value| range.contains(&value)),
         Condition::Validity(states) => states.contains(&Validity::NotFound),
         Condition::Aspa(states) => states.contains(&PathValidity::Unknown),
+        Condition::Bgpsec(states) => states.contains(&PathSecurity::Unsigned),
         // Asks without changing; the policies asked here make no changes.
         Condition::Policy(names) => names.iter().any(|name| naive(source, name, &mut route.clone()).is_ok()),
         Condition::Not(conditions) => {
@@ -182,6 +183,7 @@ fn simple_condition() -> impl Strategy<Value = Condition> {
     let printed = prop::sample::subsequence(vec!["^1:1$", "^1:1:1$", "^rt:1:1$"], 0..3);
     let ranges = prop::sample::subsequence(vec!["10.0.0.0/8", "10.0.0.0/8 le 17", "10.1.0.0/16 ge 17"], 0..3);
     let aspa = prop::sample::subsequence(vec![PathValidity::Valid, PathValidity::Unknown], 0..3);
+    let bgpsec = prop::sample::subsequence(vec![PathSecurity::Valid, PathSecurity::Unsigned], 0..3);
     let validity = prop::sample::subsequence(vec![Validity::Valid, Validity::NotFound], 0..3);
     let names = |names: Vec<&'static str>| {
         prop::sample::subsequence(names, 0..2)
@@ -201,6 +203,7 @@ fn simple_condition() -> impl Strategy<Value = Condition> {
         small().prop_map(Condition::Metric),
         validity.prop_map(Condition::Validity),
         aspa.prop_map(Condition::Aspa),
+        bgpsec.prop_map(Condition::Bgpsec),
         prop::collection::vec(0u32..4, 0..3).prop_map(Condition::Tag),
         names(vec!["asked", "accept-all", "reject-all"]).prop_map(Condition::Policy),
     ]

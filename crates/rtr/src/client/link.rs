@@ -61,6 +61,13 @@ impl Link {
         }
     }
 
+    pub(super) fn answer(&self) -> Option<&Answer> {
+        match &self.stage {
+            Stage::Answering(answer) => Some(answer),
+            Stage::Asked { .. } | Stage::Resting { .. } => None,
+        }
+    }
+
     pub(super) fn is_difference(&self) -> bool {
         matches!(self.stage, Stage::Asked { all: false } | Stage::Answering(Answer::Difference(_)))
     }

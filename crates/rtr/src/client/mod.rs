@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_rtr_wire::{ErrorCode, ErrorReport, Frame, Pdu, PduType, Serial, Timing, Version};
+use holdfast_rtr_wire::{ErrorCode, ErrorReport, Frame, Pdu, PduType, Record, Serial, Timing, Version};
 
-use crate::{Dataset, Delta, Fault, fault::Again};
+use crate::{Dataset, Delta, Fault, answer::Answer, fault::Again};
 pub use config::{ClientConfig, Times};
 pub use io::{Event, Input, Output};
 use link::{Link, Stage};
@@ -143,6 +143,11 @@ impl Client {
 
     /// Takes in what has happened.
     pub fn handle(&mut self, input: Input<'_>, now: Instant) {
+        self.handle_beside(&[], input, now);
+    }
+
+    /// The same. Keys that are in any of these sets as well are in memory there alone.
+    pub(crate) fn handle_beside(&mut self, others: &[&Dataset], input: Input<'_>, now: Instant) {
         self.expire(now);
         match (input, &mut self.state) {
             (Input::Connected, State::Connecting) => {
@@ -152,7 +157,7 @@ impl Client {
             (Input::Received(octets), State::Up(link)) => {
                 link.incoming.extend_from_slice(octets);
                 link.heard = now;
-                self.read(now);
+                self.read(others, now);
             }
             (Input::Closed, State::Connecting | State::Up(_)) => self.lost(Fault::Closed, now),
             (Input::Timeout, State::Down { next }) if *next <= now => self.connect(),
@@ -190,6 +195,15 @@ impl Client {
     /// What the cache has said; `None` before it has said all of something, and after that has expired.
     pub fn data(&self) -> Option<&Dataset> {
         self.held.as_ref().map(|held| &held.data)
+    }
+
+    /// What is held, and what has come of an answer.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = &Dataset> {
+        let answer = match &self.state {
+            State::Up(link) => link.answer(),
+            State::Down { .. } | State::Connecting | State::Over => None,
+        };
+        self.data().into_iter().chain(answer.map(Answer::announced))
     }
 
     /// What is left of it when it is not wanted any more.
@@ -277,7 +291,7 @@ impl Client {
     }
 
     /// Takes PDUs off what has come, as long as there is a whole one.
-    fn read(&mut self, now: Instant) {
+    fn read(&mut self, others: &[&Dataset], now: Instant) {
         let State::Up(link) = &mut self.state else { return };
         let incoming = std::mem::take(&mut link.incoming);
         let mut rest = &incoming[..];
@@ -297,7 +311,7 @@ impl Client {
                     );
                 }
             };
-            if let Err(fault) = self.take(frame, now) {
+            if let Err(fault) = self.take(frame, others, now) {
                 return self.end(fault, frame.octets(), now);
             }
         }
@@ -306,7 +320,7 @@ impl Client {
         }
     }
 
-    fn take(&mut self, frame: Frame<'_>, now: Instant) -> Result<(), Fault> {
+    fn take(&mut self, frame: Frame<'_>, others: &[&Dataset], now: Instant) -> Result<(), Fault> {
         let State::Up(link) = &mut self.state else { return Ok(()) };
         // Section 7: what comes before the versions are settled says nothing.
         if !link.agreed && frame.pdu_type() == PduType::SerialNotify.octet() {
@@ -318,8 +332,8 @@ impl Client {
             Pdu::CacheResponse { session } => {
                 link.begin(session, self.held.as_ref().map(|held| held.session))
             }
-            Pdu::Announce(record) => self.record(record, true),
-            Pdu::Withdraw(record) => self.record(record, false),
+            Pdu::Announce(record) => self.announced(record, others),
+            Pdu::Withdraw(record) => self.withdrawn(record),
             Pdu::EndOfData { session, serial, timing } => self.end_of_data(session, serial, timing, now),
             Pdu::CacheReset => {
                 link.reset()?;
@@ -360,18 +374,26 @@ impl Client {
         }
     }
 
-    fn record(&mut self, record: holdfast_rtr_wire::Record, announced: bool) -> Result<(), Fault> {
+    fn announced(&mut self, record: Record, others: &[&Dataset]) -> Result<(), Fault> {
+        self.record(record, |answer, held, record| answer.announce(held, others, record))
+    }
+
+    fn withdrawn(&mut self, record: Record) -> Result<(), Fault> {
+        self.record(record, Answer::withdraw)
+    }
+
+    fn record(
+        &mut self,
+        record: Record,
+        say: impl FnOnce(&mut Answer, &Dataset, Record) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let State::Up(link) = &mut self.state else { return Ok(()) };
         let Stage::Answering(answer) = &mut link.stage else {
             return Err(Fault::Unexpected(record.pdu_type()));
         };
         let nothing = Dataset::default();
         let held = self.held.as_ref().map_or(&nothing, |held| &held.data);
-        if announced {
-            answer.announce(held, record)?;
-        } else {
-            answer.withdraw(held, record)?;
-        }
+        say(answer, held, record)?;
         let limit = self.config.limit;
         if answer.weight(held) > limit { Err(Fault::TooMany(limit)) } else { Ok(()) }
     }

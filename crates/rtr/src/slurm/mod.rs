@@ -87,7 +87,7 @@ impl Exceptions {
 
     /// Whether what caches say of it is left out.
     pub fn filters_router_key(&self, key: &RouterKey) -> bool {
-        self.filters.router_key(key)
+        self.filters.router_key(key.asn, key.ski)
     }
 
     /// Whether what caches say of the customer's ASPA is left out.

@@ -343,7 +343,7 @@ impl Pair {
 
 /// What a version lets through.
 fn seen(data: &Dataset, version: Version) -> Dataset {
-    let keys = data.router_keys().cloned().map(Record::RouterKey).filter(|_| version >= V1);
+    let keys = data.router_keys().map(Record::RouterKey).filter(|_| version >= V1);
     let aspas = data.aspas().cloned().map(Record::Aspa).filter(|_| version >= V2);
     data.vrps().map(Record::Vrp).chain(keys).chain(aspas).collect()
 }

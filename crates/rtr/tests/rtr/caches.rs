@@ -329,7 +329,7 @@ proptest! {
                 Op::Says(id, session, octets) if preferences.contains_key(&id) => {
                     let set: Dataset = octets.into_iter().map(record).collect();
                     let records = set.vrps().map(Record::Vrp)
-                        .chain(set.router_keys().cloned().map(Record::RouterKey))
+                        .chain(set.router_keys().map(Record::RouterKey))
                         .chain(set.aspas().cloned().map(Record::Aspa))
                         .collect::<Vec<_>>();
                     bench.says(id, session, records);
@@ -363,10 +363,7 @@ fn plain<'a>(used: impl Iterator<Item = &'a Dataset>, exceptions: &Exceptions) -
     for set in used {
         all.extend(set.vrps().filter(|vrp| !exceptions.filters_vrp(*vrp)).map(Record::Vrp));
         all.extend(
-            set.router_keys()
-                .filter(|key| !exceptions.filters_router_key(key))
-                .cloned()
-                .map(Record::RouterKey),
+            set.router_keys().filter(|key| !exceptions.filters_router_key(key)).map(Record::RouterKey),
         );
         for one in set.aspas().filter(|aspa| !exceptions.filters_aspa(aspa.customer())) {
             let before = all.aspa(one.customer()).map_or(&[][..], |aspa| aspa.providers());

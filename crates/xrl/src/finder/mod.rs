@@ -3,8 +3,11 @@
 //! A library: the manager hosts it and attaches everybody's channel, saying who they are. What is registered goes
 //! when that channel closes. Deciding is in `table.rs`, without any channel; carrying out is here.
 
+mod keys;
+mod living;
 mod table;
 mod tcp;
+mod waiting;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,16 +28,14 @@ use crate::node::WeakNode;
 use crate::{
     CallContext, Channel, Client, Family, Grant, Key, Link, Node, PeerIdentity, ReplySink, XrlError,
 };
+use keys::Keys;
 use table::{News, Owner, Table};
 use tcp::Door;
 pub use tcp::{MOST_OF_CLIENT, MOST_UNPROVEN};
+use waiting::Waiting;
 
 /// Events that a slow watcher may be behind before it has to begin anew.
 const EVENTS: usize = 1024;
-/// Most valid keys of one caller.
-const MAX_KEYS: usize = 1024;
-/// The same for a protocol of somebody else, of which there may be many: each key is a connection that the target holds.
-const MAX_KEYS_OF_PROTOCOL: usize = 16;
 /// How long a component may take to accept a connection.
 const ACCEPT_TIME: Duration = Duration::from_secs(10);
 
@@ -60,6 +61,7 @@ impl Finder {
             table: RefCell::default(),
             channels: RefCell::default(),
             keys: RefCell::default(),
+            waiting: Waiting::default(),
             events: broadcast::Sender::new(EVENTS),
             door: Door::default(),
         });
@@ -118,27 +120,25 @@ impl Finder {
     }
 }
 
-/// A key that is valid.
-struct Minted {
-    key: Key,
-    caller: Owner,
-    target: Owner,
-}
-
 struct Broker {
     node: WeakNode,
     table: RefCell<Table>,
     channels: RefCell<HashMap<Owner, Channel>>,
-    keys: RefCell<Vec<Minted>>,
-    events: broadcast::Sender<(Kind, News)>,
+    keys: RefCell<Keys>,
+    /// Who waits for somebody to come to life.
+    waiting: Waiting,
+    events: broadcast::Sender<(Kind, Rc<News>)>,
     door: Door,
 }
 
 impl Broker {
     fn announce(&self, kind: Kind, news: News) {
         tracing::debug!(instance = news.instance.name, ?kind, "component");
+        if kind == Kind::Birth {
+            self.waiting.born(&news.instance);
+        }
         // An error means that nobody watches.
-        let _ = self.events.send((kind, news));
+        let _ = self.events.send((kind, Rc::new(news)));
     }
 
     /// A channel has closed: whoever was there is dead.
@@ -149,41 +149,33 @@ impl Broker {
         if let Some(news) = dead {
             self.announce(Kind::Death, news);
         }
-        for minted in self.take_keys_of(owner) {
-            if let Some(target) = self.component(minted.target) {
-                target.revoke(component::RevokeRequest { key: minted.key.as_bytes().to_vec() }).detach();
+        let keys = self.keys.borrow_mut().take_of(owner);
+        for (key, target) in keys {
+            if let Some(target) = self.component(target) {
+                target.revoke(component::RevokeRequest { key: key.as_bytes().to_vec() }).detach();
             }
         }
-    }
-
-    /// Forgets the keys to and of somebody; returns those of them as a caller.
-    fn take_keys_of(&self, owner: Owner) -> Vec<Minted> {
-        let mut keys = self.keys.borrow_mut();
-        keys.retain(|minted| minted.target != owner);
-        let (theirs, others) = keys.drain(..).partition(|minted| minted.caller == owner);
-        *keys = others;
-        theirs
     }
 
     fn component(&self, owner: Owner) -> Option<ComponentClient> {
         self.channels.borrow().get(&owner).cloned().map(ComponentClient::new)
     }
 
-    /// Runs a query on the table, again after each birth if the caller wants to wait for one.
+    /// Runs a query on the table for a class or name; again after each birth of one that answers to it if the caller wants
+    /// to wait.
     async fn find<T>(
         &self,
         wait: bool,
+        target: &str,
         query: impl Fn(&Table) -> Result<T, XrlError>,
     ) -> Result<T, XrlError> {
-        let mut events = self.events.subscribe();
         loop {
             let found = query(&self.table.borrow());
             match found {
                 Err(error) if wait && error.kind() == crate::ErrorKind::NotFound => {}
                 found => return found,
             }
-            // Having missed events is as good as an event. The sender lives as long as `self`.
-            let _ = events.recv().await;
+            self.waiting.for_birth(target).await;
         }
     }
 
@@ -206,13 +198,8 @@ impl Broker {
 
     /// Counts a key among those of a caller, until what is returned is dropped without having been kept.
     fn remember_key(&self, grant: &Grant, caller: Owner, target: Owner) -> Result<Reserved<'_>, XrlError> {
-        let most = if grant.role == "protocol" { MAX_KEYS_OF_PROTOCOL } else { MAX_KEYS };
-        let mut keys = self.keys.borrow_mut();
-        if keys.iter().filter(|known| known.caller == caller).count() >= most {
-            return Err(XrlError::unavailable(format!("the caller has {most} connections already")));
-        }
-        keys.push(Minted { key: grant.key.clone(), caller, target });
-        Ok(Reserved { broker: self, key: Some(grant.key.clone()) })
+        self.keys.borrow_mut().add(grant, caller, target)?;
+        Ok(Reserved { broker: self, key: Some(grant.key.clone()), caller })
     }
 
     /// Connects a caller and a target: by a descriptor if one can travel, by a ticket otherwise.
@@ -239,6 +226,7 @@ impl Broker {
 struct Reserved<'a> {
     broker: &'a Broker,
     key: Option<Key>,
+    caller: Owner,
 }
 
 impl Reserved<'_> {
@@ -250,15 +238,21 @@ impl Reserved<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
-            self.broker.keys.borrow_mut().retain(|minted| minted.key != *key);
+            self.broker.keys.borrow_mut().forget(self.caller, key);
         }
     }
 }
 
 /// What watchers are told. What the instance serves is for those who ask.
-fn event(kind: Kind, news: News) -> proto::WatchEvent {
-    let instance = proto::Instance { services: Vec::new(), ..news.instance };
-    proto::WatchEvent { kind: kind.into(), instance: Some(instance), classes: news.classes }
+fn event(kind: Kind, News { instance, classes }: &News) -> proto::WatchEvent {
+    let instance = proto::Instance {
+        name: instance.name.clone(),
+        class: instance.class.clone(),
+        pid: instance.pid,
+        sole: instance.sole,
+        services: Vec::new(),
+    };
+    proto::WatchEvent { kind: kind.into(), instance: Some(instance), classes: classes.clone() }
 }
 
 impl proto::FinderServer for Broker {
@@ -283,7 +277,7 @@ impl proto::FinderServer for Broker {
         request: proto::ResolveRequest,
     ) -> Result<(proto::ResolveReply, Vec<OwnedFd>), XrlError> {
         let role = &cx.peer().role;
-        let found = self.find(request.wait, |table| {
+        let found = self.find(request.wait, &request.target, |table| {
             table.resolve(&request.target, &request.service, &request.methods, role)
         });
         let found = found.await?;
@@ -305,13 +299,13 @@ impl proto::FinderServer for Broker {
         let mut events = self.events.subscribe();
         let living = self.table.borrow().births(&request.class);
         for birth in living {
-            replies.send(event(Kind::Birth, birth)).await?;
+            replies.send(event(Kind::Birth, &birth)).await?;
         }
         loop {
             let (kind, news) =
                 events.recv().await.map_err(|_| XrlError::unavailable("too slow: events were lost"))?;
             if table::answers_to(&news.instance, &request.class) {
-                replies.send(event(kind, news)).await?;
+                replies.send(event(kind, &news)).await?;
             }
         }
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use prost::Message;
 
+use super::living::Living;
+
 use crate::finder_api::v1::{Instance, Method, Service};
 use crate::{PeerIdentity, XrlError};
 
@@ -42,7 +44,7 @@ pub(crate) struct Registered {
 /// Living components in the order of their registration.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    entries: Vec<(Owner, Instance)>,
+    living: Living,
 }
 
 impl Table {
@@ -65,25 +67,34 @@ impl Table {
         }
         is_named_after_its_class(&instance)?;
         is_modest(&instance)?;
-        let taken = |(other, known): &(Owner, Instance)| *other != owner && stands_for(known, &instance);
-        if self.entries.iter().any(taken) {
-            return Err(XrlError::failed_precondition(format!("the name \"{}\" is taken", instance.name)));
-        }
+        self.is_free(owner, &instance)?;
         self.is_alone(owner, &instance)?;
-        let before = self.classes();
-        let replaced = self.take(owner);
-        self.entries.push((owner, instance.clone()));
-        let now = self.classes();
-        let gone = replaced.map(|instance| News { instance, classes: without(&before, &now) });
+        let replaced = self.living.take(owner);
+        let before: BTreeSet<&str> = replaced.iter().flat_map(classes).collect();
+        let begins = |class: &&str| !before.contains(class) && !self.living.has_class(class);
+        let begun: BTreeSet<String> = classes(&instance).filter(begins).map(str::to_owned).collect();
+        self.living.add(owner, instance.clone());
+        let gone = replaced.map(|instance| self.news_of_the_dead(instance));
         // One that only has more or less to offer has not died.
         let gone = gone.filter(|gone| gone.instance.name != instance.name || !gone.classes.is_empty());
-        Ok(Registered { gone, born: News { instance, classes: without(&now, &before) } })
+        Ok(Registered { gone, born: News { instance, classes: begun.into_iter().collect() } })
+    }
+
+    /// Whether nobody else is found under the name of an instance already, as an instance or as a class.
+    fn is_free(&self, owner: Owner, instance: &Instance) -> Result<(), XrlError> {
+        let name = instance.name.as_str();
+        let named = self.living.of_name(name).into_iter();
+        let classed = self.living.of_class(name).filter(|_| name != instance.class);
+        match named.chain(classed).find(|(other, _)| *other != owner) {
+            Some(_) => Err(XrlError::failed_precondition(format!("the name \"{name}\" is taken"))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the class of an instance has room for it.
     fn is_alone(&self, owner: Owner, instance: &Instance) -> Result<(), XrlError> {
-        let mut others =
-            self.entries.iter().filter(|entry| entry.0 != owner && entry.1.class == instance.class);
+        let same = |entry: &&(Owner, Instance)| entry.0 != owner && entry.1.class == instance.class;
+        let mut others = self.living.of_class(&instance.class).filter(same);
         match others.find(|(_, other)| other.sole || instance.sole) {
             Some((_, Instance { name, .. })) => Err(XrlError::failed_precondition(format!(
                 "{} cannot register: {name} lives, and class \"{}\" has one instance only",
@@ -95,40 +106,32 @@ impl Table {
 
     /// The owner has gone: who died, and which classes with it.
     pub(crate) fn remove(&mut self, owner: Owner) -> Option<News> {
-        let before = self.classes();
-        let instance = self.take(owner)?;
-        Some(News { instance, classes: without(&before, &self.classes()) })
+        let instance = self.living.take(owner)?;
+        Some(self.news_of_the_dead(instance))
     }
 
-    fn take(&mut self, owner: Owner) -> Option<Instance> {
-        let at = self.entries.iter().position(|entry| entry.0 == owner)?;
-        Some(self.entries.remove(at).1)
-    }
-
-    /// The classes that have an instance.
-    fn classes(&self) -> BTreeSet<String> {
-        self.entries.iter().flat_map(|entry| classes(&entry.1)).map(str::to_owned).collect()
+    fn news_of_the_dead(&self, instance: Instance) -> News {
+        let ended: BTreeSet<&str> =
+            classes(&instance).filter(|class| !self.living.has_class(class)).collect();
+        let ended = ended.into_iter().map(str::to_owned).collect();
+        News { classes: ended, instance }
     }
 
     /// Everybody.
     pub(crate) fn instances(&self) -> Vec<Instance> {
-        self.entries.iter().map(|entry| entry.1.clone()).collect()
+        self.living.all().map(|entry| entry.1.clone()).collect()
     }
 
     /// The births of those of a class or of a name, as if they were now; of all for "*".
     pub(crate) fn births(&self, target: &str) -> Vec<News> {
-        let mut known = BTreeSet::new();
-        let mut birth = |(_, instance): &(Owner, Instance)| {
-            let first = classes(instance).filter(|class| known.insert((*class).to_owned()));
-            News { classes: first.map(str::to_owned).collect(), instance: instance.clone() }
-        };
-        let all: Vec<News> = self.entries.iter().map(&mut birth).collect();
-        all.into_iter().filter(|news| answers_to(&news.instance, target)).collect()
+        let birth =
+            |((_, instance), classes): (&(Owner, Instance), _)| News { instance: instance.clone(), classes };
+        self.living.answering(target).into_iter().map(birth).collect()
     }
 
     /// Name of the instance that an owner has registered.
     pub(crate) fn name_of(&self, owner: Owner) -> Option<String> {
-        self.entries.iter().find(|entry| entry.0 == owner).map(|entry| entry.1.name.clone())
+        self.living.of(owner).map(|instance| instance.name.clone())
     }
 
     /// The instance of a name or class; of several the one that registered last, processes of the class itself first.
@@ -163,9 +166,8 @@ impl Table {
     }
 
     fn best(&self, target: &str, serves: impl Fn(&Instance) -> bool) -> Option<&(Owner, Instance)> {
-        let candidates = self.entries.iter().filter(|entry| answers_to(&entry.1, target));
-        // Of equals `max_by_key` takes the last.
-        candidates.filter(|entry| serves(&entry.1)).max_by_key(|entry| entry.1.class == target)
+        let candidates = self.living.candidates(target).filter(|(_, entry)| serves(&entry.1));
+        candidates.max_by_key(|(turn, entry)| (entry.1.class == target, *turn)).map(|(_, entry)| entry)
     }
 }
 
@@ -203,7 +205,7 @@ fn service_of<'a>(instance: &'a Instance, name: &str) -> Option<&'a Service> {
 }
 
 /// All classes of an instance: its own, and those its services are found under.
-fn classes(instance: &Instance) -> impl Iterator<Item = &str> {
+pub(super) fn classes(instance: &Instance) -> impl Iterator<Item = &str> {
     let services = instance.services.iter().map(|service| service.class.as_str());
     std::iter::once(instance.class.as_str()).chain(services.filter(|class| !class.is_empty()))
 }
@@ -240,16 +242,6 @@ fn is_modest(instance: &Instance) -> Result<(), XrlError> {
         return Err(XrlError::invalid_argument(format!("a registration has {MOST_OCTETS} octets at most")));
     }
     Ok(())
-}
-
-/// Whether somebody is found already under the name of another, as an instance or as a class.
-fn stands_for(known: &Instance, other: &Instance) -> bool {
-    let is_class = other.name != other.class && classes(known).any(|class| class == other.name);
-    known.name == other.name || is_class
-}
-
-fn without(all: &BTreeSet<String>, these: &BTreeSet<String>) -> Vec<String> {
-    all.difference(these).cloned().collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The Finder: resolving, caching, births and deaths, access.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use holdfast_xrl::{Client, ErrorKind, Finder, Lifecycle, Link, Node, PeerIdentity, Resolver, XrlError};
 
@@ -275,6 +276,62 @@ fn a_protocol_of_somebody_else_has_few_keys_and_the_target_hears_of_no_more() {
         settle().await;
         let (_node, ..) = exerciser(&finder, "exercise-2").await;
         open(&protocol).await.expect("keys end with the target");
+    });
+}
+
+#[test]
+fn who_has_no_room_and_waits_asks_seldom_and_gets_in_when_there_is_room() {
+    run(async {
+        let finder = Finder::new();
+        let (node, ..) = exerciser(&finder, "exercise-1").await;
+        let (near, far) = sockets();
+        finder.attach(far, PeerIdentity::new("protocol")).expect("attached");
+        let protocol = Resolver::connect(near).expect("connected");
+        for _ in 0..16 {
+            protocol.open("exercise", "exercise.v1.Exercise", &[], false).await.expect("room");
+        }
+        let made = || holdfast_xrl::traffic::of_this_thread().calls_made;
+        let before = made();
+        let waiting = protocol.wait_for::<ExerciseClient>("exercise");
+        let waited = tokio::time::timeout(Duration::from_millis(200), waiting).await;
+        assert!(waited.is_err(), "there is no room");
+        // Each time the Finder is called, and it calls nobody.
+        assert!(made() - before < 20, "{} calls", made() - before);
+        node.close();
+        settle().await;
+        let (_node, ..) = exerciser(&finder, "exercise-2").await;
+        protocol.wait_for::<ExerciseClient>("exercise").await.expect("keys end with the target");
+    });
+}
+
+#[test]
+fn hundreds_wait_for_hundreds_and_each_birth_wakes_whom_it_concerns() {
+    run(async {
+        const TABLES: usize = 200;
+        let finder = Finder::new();
+        let manager = operator(&finder);
+        let all: Vec<_> = (0..TABLES)
+            .map(|table| {
+                let manager = manager.clone();
+                tokio::task::spawn_local(async move {
+                    let client: ExerciseClient = manager.wait_for(&format!("exercise@{table}")).await?;
+                    client.echo(note(table as u64)).await
+                })
+            })
+            .collect();
+        settle().await;
+        let mut nodes = Vec::new();
+        for table in (0..TABLES).rev() {
+            let class = format!("exercise@{table}");
+            let (node, serving) = (Node::named(&class, &class), Rc::<Exerciser>::default());
+            node.serve(ExerciseDispatcher(Rc::clone(&serving)));
+            try_join(&finder, &node, PeerIdentity::new("exercise")).await.expect("joined");
+            nodes.push((node, serving));
+        }
+        for called in all {
+            called.await.expect("no panic").expect("an echo");
+        }
+        assert!(nodes.iter().all(|(_, serving)| serving.calls.get() == 1), "each by its own");
     });
 }
 

@@ -3,8 +3,8 @@
 use std::{fmt::Display, ops::RangeInclusive};
 
 use holdfast_policy::{
-    AsnRange, CommunityPattern, Condition, Origin, PathPattern, PathValidity, PrefixRange, Protocol, Regex,
-    Validity,
+    AsnRange, CommunityPattern, Condition, Origin, PathPattern, PathSecurity, PathValidity, PrefixRange,
+    Protocol, Regex, Validity,
 };
 use holdfast_types::Prefix;
 
@@ -35,6 +35,7 @@ pub(super) fn all(from: &Section<'_>, known: &Known<'_>) -> Vec<Condition> {
         moded(from, "interface", list::<String>, Condition::Interface),
         moded(from, "validity", list::<Validity>, Condition::Validity),
         moded(from, "aspa", list::<PathValidity>, Condition::Aspa),
+        moded(from, "bgpsec", list::<PathSecurity>, Condition::Bgpsec),
         names("policy", &known.policies, Condition::Policy),
     ];
     let ranges = [

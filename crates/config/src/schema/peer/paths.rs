@@ -11,6 +11,8 @@ use crate::{
 
 const ROLES: Type = Type::Word(&["provider", "rs-server", "rs-client", "customer", "peer"]);
 
+const VALIDATION: Type = Type::Word(&["off", "log", "prefer", "require"]);
+
 keys! {
     /// How the paths of a peer are judged, and how those to it are written, besides policy. The default is RFC 4271's.
     pub struct PathRules {
@@ -31,6 +33,21 @@ keys! {
         "origin-validation" origin_validation: bool = Flag(true), Reload, "its routes are validated by what the RPKI says, where `[rpki]` has a cache (RFC 8481)";
         "accept-validity" accept_validity: bool = Flag(false), Reload, "inside our AS: the validity that it says its routes have counts where the RPKI is not asked, or has said nothing (RFC 8097)";
         "announce-validity" announce_validity: bool = Flag(false), Reload, "inside our AS: it is told of the validity of routes (RFC 8097)";
+        "bgpsec-validation" bgpsec_validation: Option<BgpsecValidation> = Maybe(VALIDATION, "`\"log\"` from another AS, `\"off\"` inside ours"), Reload, "what the signatures of its paths mean (RFC 8205): `\"log\"`: policies and `show` know; `\"prefer\"`: a valid route is better by 10 in local preference, one that is not valid is the last choice; `\"require\"`: only valid routes are used";
+    }
+}
+
+words! {
+    /// What the signatures of a peer's paths mean.
+    pub enum BgpsecValidation = Log "log" {
+        /// They are not verified.
+        Off = "off",
+        /// Policies may ask.
+        Log = "log",
+        /// A valid route is better, one that is not valid the last choice.
+        Prefer = "prefer",
+        /// Only valid routes are used.
+        Require = "require",
     }
 }
 

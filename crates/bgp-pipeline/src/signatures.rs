@@ -1,0 +1,261 @@
+//! Routes with signatures: what is known of each, whose are verified next, and what stands for whom. The pipeline's part in
+//! that is [`verifying`](crate::verifying).
+
+mod fault;
+mod queue;
+mod routes;
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use holdfast_bgp_wire::{Attributes, attribute::code};
+use holdfast_bgpsec_wire::{Path as SecurePath, Segment, Signature, Ski};
+use holdfast_policy::PathSecurity;
+use holdfast_types::{Asn, HashKey, Prefix};
+
+use self::routes::NEVER;
+pub use self::{
+    fault::{Fault, FaultReason},
+    queue::{FAILED_HOPS, FAILED_HOPS_A_SECOND},
+};
+pub(crate) use self::{
+    queue::{Priority, Queues, Ticket},
+    routes::{RouteKey, SignedRoute, SignedRoutes, Work},
+};
+use crate::{
+    PeerIndex,
+    path::{SetId, SourceId},
+    sets::AttributeSets,
+};
+
+/// How long a valid route stays in use while what replaces it is verified.
+pub const HOLD: Duration = Duration::from_secs(2);
+
+/// A path whose signatures are to be verified.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignatureJob {
+    /// Given back with the verdict.
+    pub number: u64,
+    /// The value of BGPsec_PATH.
+    pub path: Vec<u8>,
+    /// The route.
+    pub prefix: Prefix,
+    /// The AS in our OPEN.
+    pub target: Asn,
+    /// Signatures of each block.
+    pub hops: usize,
+}
+
+/// What has come of a [`SignatureJob`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SignatureVerdict {
+    /// All signatures of a block are good.
+    Valid,
+    /// In each block of a known suite one is not.
+    NotValid(Fault),
+    /// No block is of a known suite: the route counts as one without signatures (RFC 8205 section 5.2).
+    Unsupported,
+}
+
+/// What is known of one route, for display.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignatureView {
+    /// Of the path in use.
+    pub state: PathSecurity,
+    /// Why it is not valid.
+    pub fault: Option<Fault>,
+    /// When that was found.
+    pub at: Option<Instant>,
+    /// It is being verified, or waits for that.
+    pub is_pending: bool,
+}
+
+/// Sums over a peer's routes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SignatureCounts {
+    /// By state.
+    pub valid: u64,
+    /// By state.
+    pub not_valid: u64,
+    /// By state.
+    pub unverified: u64,
+    /// Hops that are to be verified.
+    pub queued_hops: u64,
+}
+
+/// Routers' keys that have changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChangedKeys {
+    /// Valid routes that name one of these are verified again.
+    pub(crate) removed: BTreeSet<(Asn, Ski)>,
+    /// And routes that are not valid and name one of these.
+    pub(crate) added: BTreeSet<(Asn, Ski)>,
+    /// All routes are.
+    pub(crate) all: bool,
+}
+
+impl ChangedKeys {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.all && self.removed.is_empty() && self.added.is_empty()
+    }
+
+    /// Whether what is known of the path in the table may be otherwise now.
+    pub(crate) fn concerns(&self, route: &SignedRoute, sets: &AttributeSets) -> bool {
+        let names = |keys: &BTreeSet<(Asn, Ski)>| {
+            let path = secure_path(sets.attributes(route.set));
+            let path = path.and_then(|value| SecurePath::parse(value).ok());
+            path.is_some_and(|path| {
+                let named = |(segment, signature): (Segment, Signature<'_>)| {
+                    keys.contains(&(segment.asn, signature.ski))
+                };
+                path.blocks().any(|block| path.segments().zip(block.signatures()).any(named))
+            })
+        };
+        match route.state() {
+            // It is in a queue.
+            PathSecurity::Unverified => false,
+            // Keys have no part in that.
+            PathSecurity::Unsigned => false,
+            PathSecurity::Valid => self.all || !self.removed.is_empty() && names(&self.removed),
+            PathSecurity::NotValid => self.all || !self.added.is_empty() && names(&self.added),
+        }
+    }
+}
+
+/// What is known of signatures, and what is to be found out.
+#[derive(Debug)]
+pub(crate) struct SignatureTable {
+    /// Whether some session may bring BGPsec_PATH: without, nothing of this is looked at.
+    pub(crate) is_used: bool,
+    pub(crate) routes: SignedRoutes,
+    pub(crate) queues: Queues,
+    pub(crate) asked: HashMap<u64, Asked, HashKey>,
+    pub(crate) numbers: u64,
+    /// Deadlines of routes that wait to replace valid ones, in their order.
+    pub(crate) held: VecDeque<(Instant, RouteKey, SetId)>,
+    pub(crate) changed: ChangedKeys,
+    /// Those that are being looked for, and up to which place.
+    pub(crate) looking: Option<(ChangedKeys, usize)>,
+    /// Sources of the earlier session of the peer whose UPDATE is being taken in (RFC 4724).
+    pub(crate) earlier: Vec<SourceId>,
+    /// What the process before has known of the routes that are being taken in.
+    pub(crate) thawing: PathSecurity,
+    /// There are tickets that nobody has looked at.
+    pub(crate) goes_on: bool,
+    /// When the first route with signatures came.
+    pub(crate) first: Option<Instant>,
+    pub(crate) now: Option<Instant>,
+}
+
+/// A job that is under way.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) key: RouteKey,
+    pub(crate) peer: PeerIndex,
+}
+
+impl SignatureTable {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self {
+            is_used: false,
+            routes: SignedRoutes::new(key),
+            queues: Queues::default(),
+            asked: HashMap::with_hasher(key),
+            numbers: 0,
+            held: VecDeque::new(),
+            changed: ChangedKeys::default(),
+            looking: None,
+            earlier: Vec::new(),
+            thawing: PathSecurity::Unverified,
+            goes_on: false,
+            first: None,
+            now: None,
+        }
+    }
+
+    /// Octets held beside the paths of the routes and their sets.
+    pub(crate) fn memory(&self) -> usize {
+        let held = self.held.capacity() * size_of::<(Instant, RouteKey, SetId)>();
+        self.routes.memory() + self.queues.memory() + held
+    }
+
+    /// The next peer with this number is another.
+    pub(crate) fn peer_removed(&mut self, peer: PeerIndex) {
+        self.queues.forget(peer);
+    }
+
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
+    /// What is known of a route in the table.
+    pub(crate) fn state(&self, source: SourceId, prefix: Prefix) -> PathSecurity {
+        self.routes.get(RouteKey::new(source, prefix)).map_or(PathSecurity::Unverified, SignedRoute::state)
+    }
+
+    /// What is to replace a path as soon as there is a verdict on it.
+    pub(crate) fn next(&self, source: SourceId, prefix: Prefix) -> Option<SetId> {
+        self.routes.get(RouteKey::new(source, prefix))?.next
+    }
+
+    /// What is known of a route from now on.
+    pub(crate) fn judge(
+        &mut self,
+        key: RouteKey,
+        state: PathSecurity,
+        at: Option<Instant>,
+        fault: Option<Box<Fault>>,
+    ) {
+        self.routes.set_state(key, state);
+        let first = self.first;
+        let since = |at: Instant| Some(at.saturating_duration_since(first?).as_secs() as u32);
+        if let Some(route) = self.routes.get_mut(key) {
+            (route.at, route.fault) = (at.and_then(since).unwrap_or(NEVER), fault);
+        }
+    }
+
+    /// When the state of a route was found, to the second.
+    pub(crate) fn found_at(&self, route: &SignedRoute) -> Option<Instant> {
+        let since = Duration::from_secs(route.at.into());
+        self.first.filter(|_| route.at != NEVER).map(|first| first + since)
+    }
+
+    /// Whether routes wait for their first verdicts, after the process has begun. Not for longer than [`HOLD`]: what others
+    /// were told by the process before is not withdrawn meanwhile.
+    pub(crate) fn are_awaited(&self) -> bool {
+        let has_begun = self.first.zip(self.now).is_some_and(|(first, now)| now < first + HOLD);
+        has_begun && self.routes.unverified() > 0
+    }
+
+    pub(crate) fn enqueue(&mut self, peer: PeerIndex, priority: Priority, key: RouteKey, hops: usize) {
+        let Self { routes, queues, .. } = self;
+        let counts = |ticket: &Ticket| is_due(routes, ticket);
+        let number = queues.push(peer, priority, key, routes.len(), counts);
+        if let Some(route) = routes.get_mut(key) {
+            route.work = Work::Queued(number);
+            route.hops = hops as u16;
+        }
+    }
+}
+
+/// Whether a ticket is the route's.
+pub(crate) fn is_due(routes: &SignedRoutes, ticket: &Ticket) -> bool {
+    routes.get(ticket.key).is_some_and(|route| route.work == Work::Queued(ticket.number))
+}
+
+/// Whether there is BGPsec_PATH.
+pub(crate) fn has_secure_path(attributes: Attributes<'_>) -> bool {
+    secure_path(attributes).is_some()
+}
+
+/// The value of BGPsec_PATH.
+pub(crate) fn secure_path(attributes: Attributes<'_>) -> Option<&[u8]> {
+    attributes.iter().find(|attribute| attribute.code == code::BGPSEC_PATH).map(|attribute| attribute.value)
+}
+
+/// The hops of a path.
+pub(crate) fn hops(attributes: Attributes<'_>) -> usize {
+    secure_path(attributes).and_then(|value| SecurePath::parse(value).ok()).map_or(0, |path| path.hops())
+}

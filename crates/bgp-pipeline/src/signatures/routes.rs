@@ -1,0 +1,231 @@
+//! Routes with BGPsec_PATH, and what is known of their signatures: of each by its source and its prefix.
+//!
+//! A verdict belongs to prefix and attributes, never to the attributes alone. Signatures cover the prefix, which is cut out
+//! before a set is interned: a good attribute that is repeated with another prefix is the same set.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use holdfast_policy::PathSecurity;
+use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+
+use super::fault::Fault;
+use crate::path::{SetId, SourceId};
+
+/// A route, by who sent it and where it leads: 20 octets, where a [`Prefix`] beside a source takes 64.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct RouteKey {
+    source: SourceId,
+    is_v6: bool,
+    length: u8,
+    bits: [u8; 16],
+}
+
+impl RouteKey {
+    pub(crate) fn new(source: SourceId, prefix: Prefix) -> Self {
+        let (is_v6, bits) = match prefix {
+            Prefix::V4(prefix) => (false, prefix.bits()),
+            Prefix::V6(prefix) => (true, prefix.bits()),
+        };
+        Self { source, is_v6, length: prefix.length(), bits: bits.to_be_bytes() }
+    }
+
+    pub(crate) fn source(&self) -> SourceId {
+        self.source
+    }
+
+    pub(crate) fn prefix(&self) -> Prefix {
+        let bits = u128::from_be_bytes(self.bits);
+        match self.is_v6 {
+            false => Ipv4Prefix::from_bits(bits, self.length).into(),
+            true => Ipv6Prefix::from_bits(bits, self.length).into(),
+        }
+    }
+}
+
+/// What is under way to find out about a route's signatures.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Nothing.
+    Done,
+    /// A ticket with this number stands in a queue.
+    Queued(u32),
+    /// They are being verified, under a number that ends in these 32 bits.
+    Asked(u32),
+}
+
+/// Routes that there is room for at first.
+const FEW: usize = 16;
+/// The state is not known.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// A route with BGPsec_PATH.
+#[derive(Debug)]
+pub(crate) struct SignedRoute {
+    pub(crate) key: RouteKey,
+    /// That of its path in the table.
+    pub(crate) set: SetId,
+    /// What replaces that path as soon as there is a verdict on it; with a user.
+    pub(crate) next: Option<SetId>,
+    /// Of the path in the table.
+    state: PathSecurity,
+    pub(crate) work: Work,
+    /// Keys that the path in the table names have changed, or were about to be looked at, when another verdict was asked for.
+    pub(crate) is_doubted: bool,
+    /// Signatures of a block of what is to be verified.
+    pub(crate) hops: u16,
+    /// When the state was found, as [`SignatureTable`](super::SignatureTable) counts.
+    pub(crate) at: u32,
+    /// Why it is not valid.
+    pub(crate) fault: Option<Box<Fault>>,
+}
+
+impl SignedRoute {
+    /// Of which nothing is known.
+    fn new(key: RouteKey, set: SetId) -> Self {
+        let (state, work) = (PathSecurity::Unverified, Work::Done);
+        Self { key, set, next: None, state, work, is_doubted: false, hops: 0, at: NEVER, fault: None }
+    }
+
+    pub(crate) fn state(&self) -> PathSecurity {
+        self.state
+    }
+
+    /// The set that is to be verified.
+    pub(crate) fn wanted(&self) -> SetId {
+        self.next.unwrap_or(self.set)
+    }
+}
+
+/// All of them, by place: in no order, without gaps.
+#[derive(Debug)]
+pub(crate) struct SignedRoutes {
+    key: HashKey,
+    routes: Vec<SignedRoute>,
+    index: HashTable<u32>,
+    /// How many are unverified.
+    unverified: usize,
+}
+
+impl SignedRoutes {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self { key, routes: Vec::new(), index: HashTable::new(), unverified: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// How many of them are unverified.
+    pub(crate) fn unverified(&self) -> usize {
+        self.unverified
+    }
+
+    /// What is known of a route from now on.
+    pub(crate) fn set_state(&mut self, key: RouteKey, state: PathSecurity) {
+        let Some(route) = self.get_mut(key) else { return };
+        let before = std::mem::replace(&mut route.state, state);
+        self.unverified -= usize::from(before == PathSecurity::Unverified);
+        self.unverified += usize::from(state == PathSecurity::Unverified);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SignedRoute> {
+        self.routes.iter()
+    }
+
+    /// The one at a place, if there are so many.
+    pub(crate) fn at(&self, place: usize) -> Option<&SignedRoute> {
+        self.routes.get(place)
+    }
+
+    pub(crate) fn get(&self, key: RouteKey) -> Option<&SignedRoute> {
+        let found = self.index.find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)?;
+        self.routes.get(*found as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: RouteKey) -> Option<&mut SignedRoute> {
+        let found = self.index.find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)?;
+        self.routes.get_mut(*found as usize)
+    }
+
+    /// Adds a route of which nothing is known; one with its key leaves.
+    pub(crate) fn add(&mut self, key: RouteKey, set: SetId) {
+        self.remove(key);
+        let at = self.routes.len() as u32;
+        let Self { key: hash_key, routes, index, unverified } = self;
+        index.insert_unique(hash_key.hash_one(key), at, |at| hash_key.hash_one(routes[*at as usize].key));
+        if routes.len() == routes.capacity() {
+            // To double would leave half of it empty.
+            routes.reserve_exact((routes.len() / 8).max(FEW));
+        }
+        routes.push(SignedRoute::new(key, set));
+        *unverified += 1;
+    }
+
+    /// The route that is not there any more.
+    pub(crate) fn remove(&mut self, key: RouteKey) -> Option<SignedRoute> {
+        let hash = self.key.hash_one(key);
+        let found = self.index.find_entry(hash, |at| self.routes[*at as usize].key == key).ok()?;
+        let (at, _) = found.remove();
+        let last = self.routes.len() as u32 - 1;
+        if at != last {
+            let moved = self.key.hash_one(self.routes[last as usize].key);
+            if let Some(place) = self.index.find_mut(moved, |place| *place == last) {
+                *place = at;
+            }
+        }
+        let removed = self.routes.swap_remove(at as usize);
+        self.unverified -= usize::from(removed.state == PathSecurity::Unverified);
+        if self.routes.is_empty() {
+            // What was there has left.
+            (self.routes, self.index) = (Vec::new(), HashTable::new());
+        }
+        Some(removed)
+    }
+
+    /// Octets of memory, without those of the allocator, and without the faults of routes: who asks for the sum does not wait
+    /// for a walk over the table.
+    pub(crate) fn memory(&self) -> usize {
+        self.routes.capacity() * size_of::<SignedRoute>() + self.index.allocation_size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_source_and_a_prefix_of_either_family() {
+        for text in ["0.0.0.0/0", "203.0.113.128/25", "::/0", "2001:db8:7::/48", "2001:db8::1/128"] {
+            let prefix = text.parse().expect("a prefix");
+            let key = RouteKey::new(SourceId(9), prefix);
+            assert_eq!((key.source(), key.prefix()), (SourceId(9), prefix));
+        }
+        assert!(size_of::<SignedRoute>() <= 56, "{}", size_of::<SignedRoute>());
+    }
+
+    #[test]
+    fn routes_are_found_whatever_came_and_went() {
+        let mut routes = SignedRoutes::new(HashKey::new([1, 2]));
+        let key = |number: u32| {
+            let prefix = format!("10.{}.{}.0/24", number / 256, number % 256).parse().expect("a prefix");
+            RouteKey::new(SourceId((number % 7) as u16), prefix)
+        };
+        for number in 0..1000 {
+            routes.add(key(number), SetId(number));
+        }
+        (0..500).for_each(|number| routes.set_state(key(number), PathSecurity::Valid));
+        assert_eq!(routes.unverified(), 500);
+        for number in (0..1000).step_by(3) {
+            assert_eq!(routes.remove(key(number)).map(|route| route.set), Some(SetId(number)));
+            assert!(routes.remove(key(number)).is_none());
+        }
+        for number in 0..1000 {
+            let expected = (number % 3 != 0).then_some(SetId(number));
+            assert_eq!(routes.get(key(number)).map(|route| route.set), expected);
+        }
+        assert_eq!(routes.len(), 666);
+        (0..1000).for_each(|number| drop(routes.remove(key(number))));
+        assert_eq!((routes.len(), routes.unverified(), routes.memory()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,488 @@
+//! The signatures of received paths (RFC 8205 section 5): which are to be verified, and what is made of the verdicts.
+//!
+//! The pipeline verifies nothing. It hands out jobs ([`Pipeline::poll_signatures`]) and takes verdicts
+//! ([`Pipeline::verified`]). What is known of a route's signatures is a part of the class of its set, as what the RPKI says of
+//! its origin is: policies ask it, and a verdict moves the path from set to set.
+//!
+//! ```text
+//! UPDATE ──> PeerIn: form, RFC 8205 section 5.2 ──> unverified ──> ticket ──> job ──> verdict ──> valid, not valid
+//!                    └── the same octets for the same prefix: what was known
+//! ```
+
+use std::time::Instant;
+
+use holdfast_bgp_wire::attribute::code;
+use holdfast_bgpsec_wire::Ski;
+use holdfast_policy::PathSecurity;
+use holdfast_types::{Asn, IpPrefix, Prefix};
+
+use crate::{
+    Event, PeerIndex, Pipeline,
+    core::Core,
+    path::{Path, SetId, SourceId},
+    signatures::{
+        Asked, Fault, HOLD, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
+        SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, has_secure_path, hops, is_due,
+        secure_path,
+    },
+    stage::Stages,
+    table::Table,
+    validity::{SignatureRule, States},
+};
+
+/// Tickets that are passed over in one go, as they do not count any more.
+const MOST_PASSED_OVER: usize = 1024;
+/// Names of keys that have changed and are to be looked for; beyond, all routes are looked at again.
+const MOST_CHANGED: usize = 4096;
+
+/// What is known of a route: the state, when that was found, and why it is not valid.
+type Known = (PathSecurity, Option<Instant>, Option<Box<Fault>>);
+
+/// What is to be done with a route that has just come.
+pub(crate) enum Arriving {
+    /// It is in the table from now on, with this known of it.
+    As(PathSecurity),
+    /// The one before stays until there is a verdict.
+    Later,
+}
+
+impl Core {
+    /// How the signatures of routes with this set are judged; `None`: it has none, or they are not.
+    #[inline]
+    pub(crate) fn signature_rule(&self, set: SetId) -> Option<SignatureRule> {
+        if !self.signatures.is_used {
+            return None;
+        }
+        let class = self.classes.get(self.sets.class(set));
+        let rule = class.ingress.validation.and_then(|rule| rule.signatures);
+        rule.filter(|_| class.rules.is_some() && secure_path(self.sets.attributes(set)).is_some())
+    }
+
+    /// The attributes of a set, without the AS_PATH that its BGPsec_PATH stands for.
+    pub(crate) fn attributes_as_received(&self, set: SetId) -> Vec<u8> {
+        let attributes = self.sets.attributes(set);
+        if !self.signatures.is_used || !has_secure_path(attributes) {
+            return self.sets.bytes(set).to_vec();
+        }
+        let received = attributes.iter().filter(|attribute| attribute.code != code::AS_PATH);
+        received.flat_map(|attribute| attribute.wire).copied().collect()
+    }
+
+    /// What is known of the signatures of a source's route, before any policy is asked.
+    pub(crate) fn signatures(&self, source: SourceId, prefix: Prefix, set: SetId) -> PathSecurity {
+        match self.signature_rule(set) {
+            Some(_) => self.signatures.state(source, prefix),
+            None => PathSecurity::Unsigned,
+        }
+    }
+
+    /// What becomes of a route with signatures that has just come.
+    pub(crate) fn signed_arrives(
+        &mut self,
+        source: SourceId,
+        prefix: Prefix,
+        set: SetId,
+        rule: SignatureRule,
+    ) -> Arriving {
+        let key = RouteKey::new(source, prefix);
+        let bytes = self.sets.bytes(set);
+        let Some(route) = self.signatures.routes.get(key) else {
+            let known = self.known(prefix, set);
+            return Arriving::As(known.map_or(PathSecurity::Unverified, |(state, ..)| state));
+        };
+        if self.sets.bytes(route.set) == bytes {
+            let state = route.state();
+            self.forget_next(key);
+            return Arriving::As(state);
+        }
+        if !rule.holds || route.state() != PathSecurity::Valid {
+            return Arriving::As(PathSecurity::Unverified);
+        }
+        if route.next.is_some_and(|next| self.sets.bytes(next) == bytes) {
+            return Arriving::Later;
+        }
+        let Some(now) = self.signatures.now else { return Arriving::As(PathSecurity::Unverified) };
+        self.forget_next(key);
+        self.sets.retain(set, 1);
+        if let Some(route) = self.signatures.routes.get_mut(key) {
+            route.next = Some(set);
+            route.is_doubted = route.work != Work::Done;
+        }
+        self.signatures.held.push_back((now + HOLD, key, set));
+        self.want_verdict(key, Priority::First);
+        Arriving::Later
+    }
+
+    /// What is known of a route that comes for the first time: from the process before, or from the peer's earlier session
+    /// while its routes are kept.
+    fn known(&self, prefix: Prefix, set: SetId) -> Option<Known> {
+        let thawing = self.signatures.thawing;
+        if thawing != PathSecurity::Unverified {
+            return Some((thawing, None, None));
+        }
+        let of = |source: &SourceId| self.signatures.routes.get(RouteKey::new(*source, prefix));
+        let mut routes = self.signatures.earlier.iter().filter_map(of);
+        let route = routes.find(|route| self.sets.bytes(route.set) == self.sets.bytes(set))?;
+        let is_known = route.state() != PathSecurity::Unverified;
+        is_known.then(|| (route.state(), self.signatures.found_at(route), route.fault.clone()))
+    }
+
+    /// What was to replace a route is not to any more.
+    fn forget_next(&mut self, key: RouteKey) {
+        let Some(route) = self.signatures.routes.get_mut(key) else { return };
+        let Some(next) = route.next.take() else { return };
+        route.work = Work::Done;
+        let is_doubted = std::mem::take(&mut route.is_doubted);
+        self.sets.release(next);
+        if is_doubted {
+            self.want_verdict(key, Priority::Later);
+        }
+    }
+
+    fn want_verdict(&mut self, key: RouteKey, priority: Priority) {
+        let Some(route) = self.signatures.routes.get(key) else { return };
+        let hops = hops(self.sets.attributes(route.wanted()));
+        let Some(peer) = self.sources.get(key.source()).peer else { return };
+        self.signatures.enqueue(peer, priority, key, hops);
+    }
+
+    /// A source's path has become another (or none).
+    #[cold]
+    pub(crate) fn signed_exchanged(&mut self, prefix: Prefix, old: Path, new: Path) {
+        if new.is_some() && self.signature_rule(new.set).is_some() {
+            let key = RouteKey::new(new.source, prefix);
+            let same = |route: &SignedRoute| self.sets.bytes(route.set) == self.sets.bytes(new.set);
+            let is_known = self.signatures.routes.get(key).is_some_and(same);
+            if is_known {
+                if let Some(route) = self.signatures.routes.get_mut(key) {
+                    route.set = new.set;
+                }
+                return;
+            }
+            self.forget_next(key);
+            let known = self.known(prefix, new.set);
+            let SignatureTable { routes, now, first, .. } = &mut self.signatures;
+            *first = first.or(*now);
+            routes.add(key, new.set);
+            match known {
+                Some((state, at, fault)) => {
+                    let lacks_reason = state == PathSecurity::NotValid && fault.is_none();
+                    self.signatures.judge(key, state, at, fault);
+                    if lacks_reason {
+                        self.want_verdict(key, Priority::Later);
+                    }
+                }
+                None => self.want_verdict(key, Priority::First),
+            }
+        } else if old.is_some() {
+            let key = RouteKey::new(old.source, prefix);
+            self.forget_next(key);
+            self.signatures.routes.remove(key);
+        }
+    }
+}
+
+impl<P: IpPrefix> Table<P> {
+    /// A route with signatures has come. What validation says of its origin and of its path is known.
+    pub(crate) fn arrive_signed(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        (source, prefix): (SourceId, P),
+        set: SetId,
+        (rule, states): (SignatureRule, States),
+    ) {
+        match core.signed_arrives(source, prefix.into(), set, rule) {
+            Arriving::As(signatures) => {
+                let set = core.validated(source, set, States { signatures, ..states });
+                self.arrive_as(core, stages, source, &[prefix], set);
+                set.into_iter().for_each(|set| core.sets.release(set));
+            }
+            Arriving::Later => {
+                // It has been announced again, as far as refreshes are concerned.
+                let present = self.rib.path_of(prefix, source);
+                if present.is_some() {
+                    self.arrive_as(core, stages, source, &[prefix], Some(present.set));
+                }
+            }
+        }
+    }
+
+    /// What was to wait for a verdict is in the table from now on, with what is known of its signatures.
+    fn replace_signed(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        source: SourceId,
+        prefix: P,
+        set: SetId,
+    ) {
+        let states = core.question(source, set).map(|question| question.states(question.ask(prefix.into())));
+        let signatures = core.signatures(source, prefix.into(), set);
+        let set = match states {
+            Some(states) => core.validated(source, set, States { signatures, ..states }),
+            None => {
+                core.sets.retain(set, 1);
+                Some(set)
+            }
+        };
+        self.arrive_as(core, stages, source, &[prefix], set);
+        set.into_iter().for_each(|set| core.sets.release(set));
+    }
+
+    /// Whether a path with this set might be the best one, if policy takes it.
+    fn might_be_best(&self, core: &Core, prefix: P, set: SetId) -> bool {
+        let best = self.rib.best(prefix);
+        !best.is_some() || core.sets.preference(set).to_bits() >= core.sets.preference(best.set).to_bits()
+    }
+}
+
+impl Core {
+    /// The set that is to be verified for a ticket, if it counts.
+    fn due(&self, ticket: &Ticket) -> Option<SetId> {
+        let is_due =
+            is_due(&self.signatures.routes, ticket) && self.sources.get(ticket.key.source()).counts();
+        self.signatures.routes.get(ticket.key).filter(|_| is_due).map(SignedRoute::wanted)
+    }
+
+    fn ask(
+        &mut self,
+        (priority, peer): (Priority, PeerIndex),
+        key: RouteKey,
+        set: SetId,
+    ) -> Option<SignatureJob> {
+        let target = self.classes.get(self.sets.class(set)).rules?.bgpsec?.ingress.own;
+        let path = secure_path(self.sets.attributes(set))?.to_vec();
+        let SignatureTable { routes, queues, asked, numbers, .. } = &mut self.signatures;
+        let route = routes.get_mut(key)?;
+        *numbers += 1;
+        let (number, hops) = (*numbers, usize::from(route.hops));
+        route.work = Work::Asked(number as u32);
+        queues.charge(priority, peer, hops);
+        asked.insert(number, Asked { key, peer });
+        Some(SignatureJob { number, path, prefix: key.prefix(), target, hops })
+    }
+}
+
+impl Pipeline {
+    /// The next path whose signatures are to be verified; the driver decides how many are under way. Each is answered by
+    /// [`Self::verified`], or given back with all others by [`Self::signatures_lost`].
+    pub fn poll_signatures(&mut self, now: Instant) -> Option<SignatureJob> {
+        for _ in 0..MOST_PASSED_OVER {
+            let (priority, peer, ticket) = self.core.signatures.queues.pop(now)?;
+            let Some(set) = self.core.due(&ticket) else { continue };
+            if priority == Priority::First && !self.might_be_best(ticket.key.prefix(), set) {
+                self.core.want_verdict(ticket.key, Priority::Later);
+                continue;
+            }
+            let job = self.core.ask((priority, peer), ticket.key, set);
+            if job.is_some() {
+                return job;
+            }
+        }
+        // Others have a turn first.
+        self.core.signatures.goes_on = true;
+        None
+    }
+
+    /// Whether [`Self::poll_signatures`] has something.
+    pub fn has_signatures_to_verify(&self, now: Instant) -> bool {
+        self.core.signatures.queues.is_ready(now)
+    }
+
+    /// Whether routes wait for the first verdicts after the process has begun: for [`HOLD`] at most.
+    pub fn awaits_signatures(&self) -> bool {
+        self.core.signatures.are_awaited()
+    }
+
+    fn might_be_best(&self, prefix: Prefix, set: SetId) -> bool {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.might_be_best(&self.core, prefix, set),
+            Prefix::V6(prefix) => self.v6.might_be_best(&self.core, prefix, set),
+        }
+    }
+
+    /// The verdict on a job, `verified` signatures having been verified for it. `is_current`: it was judged by the keys that
+    /// [`Self::keys_changed`] was told of last; else it is asked for once more. A job that is not awaited any more is ignored.
+    pub fn verified(
+        &mut self,
+        number: u64,
+        verdict: SignatureVerdict,
+        verified: u32,
+        is_current: bool,
+        now: Instant,
+    ) {
+        let SignatureTable { routes, queues, asked, .. } = &mut self.core.signatures;
+        let Some(Asked { key, peer }) = asked.remove(&number) else { return };
+        let Some(route) = routes.get_mut(key).filter(|route| route.work == Work::Asked(number as u32)) else {
+            return;
+        };
+        let (state, fault) = match verdict {
+            SignatureVerdict::Valid => (PathSecurity::Valid, None),
+            SignatureVerdict::NotValid(fault) => (PathSecurity::NotValid, Some(fault)),
+            SignatureVerdict::Unsupported => (PathSecurity::Unsigned, None),
+        };
+        let is_same = route.next.is_none() && route.state() == state;
+        (route.work, route.is_doubted) = (Work::Done, false);
+        let next = route.next.take();
+        route.set = next.unwrap_or(route.set);
+        if fault.is_some() && queues.failed(peer, verified, now) {
+            self.events.push_back(Event::TooManyBadSignatures { peer });
+        }
+        self.core.signatures.judge(key, state, Some(now), fault.map(Box::new));
+        match next {
+            Some(next) => self.replace_signed(key, next),
+            None if is_same => {}
+            None => self.look_again(key.prefix()),
+        }
+        if !is_current {
+            self.core.want_verdict(key, Priority::Later);
+        }
+        self.trim_if_long();
+    }
+
+    /// All jobs that are under way are lost: they are handed out again.
+    pub fn signatures_lost(&mut self) {
+        let asked: Vec<_> = self.core.signatures.asked.drain().collect();
+        for (number, Asked { key, .. }) in asked {
+            let route = self.core.signatures.routes.get(key);
+            if let Some(route) = route.filter(|route| route.work == Work::Asked(number as u32)) {
+                let is_new = route.state() == PathSecurity::Unverified || route.next.is_some();
+                self.core.want_verdict(key, if is_new { Priority::First } else { Priority::Later });
+            }
+        }
+    }
+
+    /// Routers' keys have changed. Valid routes that name a removed key are verified again, and those that are not valid and
+    /// name an added one; `all`: nobody knows which, so all are. Their states stay until there is another verdict.
+    pub fn keys_changed(
+        &mut self,
+        added: impl IntoIterator<Item = (Asn, Ski)>,
+        removed: impl IntoIterator<Item = (Asn, Ski)>,
+        all: bool,
+    ) {
+        let changed = &mut self.core.signatures.changed;
+        changed.added.extend(added);
+        changed.removed.extend(removed);
+        changed.all |= all || changed.added.len() + changed.removed.len() > MOST_CHANGED;
+        if changed.all {
+            // Their names say nothing more, and would stay for as long as an earlier look goes on.
+            (changed.added, changed.removed) = Default::default();
+        }
+    }
+
+    /// Background work: looks for routes that a change of keys concerns, and ends the waiting of those that wait for a verdict
+    /// for too long. Whether there is more.
+    pub(crate) fn signatures_slice(&mut self, budget: usize) -> bool {
+        if !self.core.signatures.is_used {
+            return false;
+        }
+        self.release_held(budget);
+        let goes_on = std::mem::take(&mut self.core.signatures.goes_on);
+        self.look_for_keys(budget) || goes_on
+    }
+
+    fn look_for_keys(&mut self, budget: usize) -> bool {
+        let SignatureTable { routes, changed, looking, .. } = &mut self.core.signatures;
+        let (keys, place) = match looking.take() {
+            Some(looking) => looking,
+            None if changed.is_empty() => return false,
+            None => (std::mem::take(changed), routes.len()),
+        };
+        // Downwards: a route that takes the place of one that left was looked at already, or is new.
+        let down = place.saturating_sub(budget.max(1));
+        let places = (down..place).rev().filter_map(|at| routes.at(at));
+        let concerned = places.filter(|route| keys.concerns(route, &self.core.sets));
+        let concerned: Vec<_> = concerned.map(|route| route.key).collect();
+        for key in concerned {
+            let Some(route) = self.core.signatures.routes.get_mut(key) else { continue };
+            route.is_doubted = route.next.is_some();
+            // What is asked for later is judged by these keys; a verdict that is under way says by which it was.
+            if route.work == Work::Done {
+                self.core.want_verdict(key, Priority::Later);
+            }
+        }
+        let signatures = &mut self.core.signatures;
+        signatures.looking = (down > 0).then_some((keys, down));
+        signatures.looking.is_some() || !signatures.changed.is_empty()
+    }
+
+    /// Routes that were to wait for a verdict, and have waited long enough, replace those before them.
+    fn release_held(&mut self, budget: usize) {
+        for _ in 0..budget.max(1) {
+            let SignatureTable { held, now, routes, .. } = &mut self.core.signatures;
+            let Some(now) = *now else { return };
+            let Some((_, key, set)) = held.pop_front_if(|(deadline, ..)| *deadline <= now) else { return };
+            if held.is_empty() {
+                // What a burst has taken is given back.
+                held.shrink_to_fit();
+            }
+            let Some(route) = routes.get_mut(key).filter(|route| route.next == Some(set)) else { continue };
+            (route.set, route.next, route.is_doubted) = (set, None, false);
+            self.core.signatures.judge(key, PathSecurity::Unverified, None, None);
+            self.replace_signed(key, set);
+            self.trim_if_long();
+        }
+    }
+
+    /// The path with this set, which loses a user, is in the table from now on.
+    fn replace_signed(&mut self, key: RouteKey, set: SetId) {
+        let (source, prefix) = (key.source(), key.prefix());
+        if self.core.sources.get(source).counts() {
+            let (core, stages) = (&mut self.core, &mut self.stages);
+            match prefix {
+                Prefix::V4(prefix) => self.v4.replace_signed(core, stages, source, prefix, set),
+                Prefix::V6(prefix) => self.v6.replace_signed(core, stages, source, prefix, set),
+            }
+        }
+        self.core.sets.release(set);
+    }
+
+    /// The path of a prefix is moved to the set that says what is known of its signatures now.
+    fn look_again(&mut self, prefix: Prefix) {
+        let (core, stages) = (&mut self.core, &mut self.stages);
+        match prefix {
+            Prefix::V4(prefix) => self.v4.rib.validate_one(core, stages, prefix),
+            Prefix::V6(prefix) => self.v6.rib.validate_one(core, stages, prefix),
+        }
+        self.free_swept_places();
+    }
+
+    /// When [`Self::work`] or [`Self::poll_signatures`] has something to do without anything else happening.
+    pub(crate) fn signatures_timeout(&self) -> Option<Instant> {
+        let held = self.core.signatures.held.front().map(|(deadline, ..)| *deadline);
+        held.into_iter().chain(self.core.signatures.queues.poll_timeout()).min()
+    }
+
+    /// What is known of the signatures of a peer's routes.
+    pub fn signature_counts(&self, index: PeerIndex) -> SignatureCounts {
+        let mut counts = SignatureCounts::default();
+        let of_peer = |route: &&SignedRoute| self.core.sources.get(route.key.source()).peer == Some(index);
+        for route in self.core.signatures.routes.iter().filter(of_peer) {
+            match route.state() {
+                PathSecurity::Valid => counts.valid += 1,
+                PathSecurity::NotValid => counts.not_valid += 1,
+                PathSecurity::Unverified => counts.unverified += 1,
+                PathSecurity::Unsigned => {}
+            }
+            if route.work != Work::Done {
+                counts.queued_hops += u64::from(route.hops);
+            }
+        }
+        counts
+    }
+}
+
+impl Core {
+    /// What is known of the signatures of a path, for display.
+    pub(crate) fn signature_view(&self, source: SourceId, prefix: Prefix) -> Option<SignatureView> {
+        let route = self.signatures.routes.get(RouteKey::new(source, prefix))?;
+        let fault = route.fault.as_deref().copied();
+        Some(SignatureView {
+            state: route.state(),
+            fault,
+            at: self.signatures.found_at(route),
+            is_pending: route.work != Work::Done,
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! Signed paths on their way to the process `pathsec`, and verdicts back.
+//!
+//! The pipeline says whose turn it is. Here is the window of batches that are under way, and nothing is queued. Whatever
+//! happens to `pathsec`, routes keep what is known of them, and what was asked is asked again.
+
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::pathsec::v1::{
+    Empty, Job, KeyName, KeysChanged, PathSecClient, Reason, State, ValidateReply, ValidateRequest, Verdict,
+};
+use holdfast_bgp_pipeline::{Pipeline, SignatureFault, SignatureFaultReason, SignatureJob, SignatureVerdict};
+use holdfast_bgpsec_wire::Ski;
+use holdfast_types::{Asn, Prefix};
+use holdfast_xrl::{ReplyStream, XrlError};
+use tokio::{
+    task::JoinSet,
+    time::{Instant as Deadline, sleep, sleep_until},
+};
+use tracing::warn;
+
+use crate::bgp::Bgp;
+
+/// Batches under way: enough to keep the threads of `pathsec` busy while one is on its way.
+const WINDOW: usize = 8;
+/// Paths of a batch.
+const MOST_JOBS: usize = 64;
+/// Hops of a batch, if its last path does not go beyond: 18 ms of one processor.
+const MOST_HOPS: usize = 256;
+/// A batch that is not answered for so long will not be: `pathsec` is asked anew.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause where there was nothing to verify.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Pause between two lives of `pathsec`.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What a batch asks, and what has come of it.
+struct Answered {
+    numbers: Vec<u64>,
+    reply: Result<ValidateReply, XrlError>,
+}
+
+/// Has the signatures of the speaker's routes verified, for as long as it lives.
+pub(crate) async fn verify(bgp: Rc<Bgp>) {
+    let (mut said, mut judged) = (String::new(), Vec::new());
+    // Nobody is looked for before there is something to verify.
+    bgp.signatures.notified().await;
+    bgp.signatures.notify_one();
+    loop {
+        let error = life(&bgp, &mut judged).await.to_string();
+        bgp.with(|speaker, _| speaker.pipeline.signatures_lost());
+        if said != error {
+            warn!(event = "pathsec-lost", "signed paths wait to be verified: {error}");
+            said = error;
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// The life of one `pathsec`; what ended it. `judged` stands for the keys that routes were judged by.
+async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>) -> XrlError {
+    let client: PathSecClient = match bgp.surroundings.resolver.wait_for("pathsec").await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let mut keys = Keys { stream: client.watch(Empty {}), epoch: 0, known: false, judged };
+    let mut batches = JoinSet::new();
+    let mut patience = Deadline::now() + PATIENCE;
+    loop {
+        let mut was_empty = false;
+        // Before anybody has said which keys there are, none is known to be missing.
+        while keys.known && batches.len() < WINDOW {
+            let jobs = bgp.settle("signed paths", |speaker, now| take(&mut speaker.pipeline, now));
+            if jobs.is_empty() {
+                was_empty = true;
+                break;
+            }
+            if batches.is_empty() {
+                patience = Deadline::now() + PATIENCE;
+            }
+            let (numbers, jobs) = jobs.into_iter().map(|job| (job.number, asked(job))).unzip();
+            let reply = client.validate(ValidateRequest { jobs });
+            batches.spawn_local(async move { Answered { numbers, reply: reply.await } });
+        }
+        tokio::select! {
+            changed = keys.stream.next() => match changed {
+                Ok(Some(changed)) => keys.take(bgp, &changed),
+                Ok(None) => return XrlError::unavailable("it has ended its stream of keys"),
+                Err(error) => return error,
+            },
+            Some(answered) = batches.join_next() => {
+                let Ok(Answered { numbers, reply }) = answered else { continue };
+                patience = Deadline::now() + PATIENCE;
+                let reply = match reply {
+                    Ok(reply) if reply.verdicts.len() == numbers.len() => reply,
+                    Ok(_) => return XrlError::internal("a verdict for each path was expected"),
+                    Err(error) => return error,
+                };
+                let Some(verdicts) = reply.verdicts.iter().map(verdict_of).collect::<Option<Vec<_>>>() else {
+                    return XrlError::internal("a verdict that says nothing");
+                };
+                let is_current = reply.epoch >= keys.epoch;
+                bgp.settle("verdicts", |speaker, now| {
+                    for (number, (verdict, verified)) in numbers.iter().zip(verdicts) {
+                        speaker.pipeline.verified(*number, verdict, verified, is_current, now);
+                    }
+                });
+            }
+            () = bgp.signatures.notified(), if keys.known && batches.len() < WINDOW => {
+                if was_empty {
+                    // Whatever the pipeline says: others have their turns.
+                    sleep(PAUSE).await;
+                }
+            }
+            () = sleep_until(patience), if !batches.is_empty() => {
+                return XrlError::unavailable("it does not answer");
+            }
+        }
+    }
+}
+
+/// What `pathsec` says of routers' keys.
+struct Keys<'a> {
+    stream: ReplyStream<KeysChanged>,
+    epoch: u64,
+    /// What stands for the keys that it has told of.
+    judged: &'a mut Vec<u8>,
+    /// Caches have said which keys there are.
+    known: bool,
+}
+
+impl Keys<'_> {
+    fn take(&mut self, bgp: &Rc<Bgp>, changed: &KeysChanged) {
+        self.epoch = changed.epoch;
+        if !changed.known {
+            return;
+        }
+        // What was removed before this life, nobody says.
+        let is_first = !std::mem::replace(&mut self.known, true);
+        let is_same = *self.judged == changed.sum;
+        self.judged.clone_from(&changed.sum);
+        if is_same {
+            return;
+        }
+        let names = |names: &[KeyName]| -> Vec<(Asn, Ski)> {
+            names.iter().filter_map(|name| Some((Asn(name.asn), ski(&name.ski)?))).collect()
+        };
+        let (added, removed) = (names(&changed.added), names(&changed.removed));
+        let all = changed.all || is_first;
+        bgp.with(|speaker, _| speaker.pipeline.keys_changed(added, removed, all));
+    }
+}
+
+/// The next batch.
+fn take(pipeline: &mut Pipeline, now: Instant) -> Vec<SignatureJob> {
+    let (mut jobs, mut hops) = (Vec::new(), 0);
+    while jobs.len() < MOST_JOBS
+        && hops < MOST_HOPS
+        && let Some(job) = pipeline.poll_signatures(now)
+    {
+        hops += job.hops;
+        jobs.push(job);
+    }
+    jobs
+}
+
+fn asked(SignatureJob { path, prefix, target, .. }: SignatureJob) -> Job {
+    let (afi, bits) = match prefix {
+        Prefix::V4(prefix) => (1, prefix.address().octets().to_vec()),
+        Prefix::V6(prefix) => (2, prefix.address().octets().to_vec()),
+    };
+    let length = prefix.length();
+    let octets = bits[..usize::from(length.div_ceil(8))].to_vec();
+    Job { path, afi, prefix: octets, prefix_length: length.into(), target_asn: target.0 }
+}
+
+/// The verdict, and how many signatures were verified for it.
+fn verdict_of(verdict: &Verdict) -> Option<(SignatureVerdict, u32)> {
+    let said = match verdict.state() {
+        State::Valid => SignatureVerdict::Valid,
+        State::Unsupported => SignatureVerdict::Unsupported,
+        // The pipeline hands out what can be read.
+        State::Unspecified | State::Malformed => return None,
+        State::NotValid => {
+            let reason = match verdict.reason() {
+                Reason::NoKey => SignatureFaultReason::NoKey,
+                Reason::UnusableKey => SignatureFaultReason::UnusableKey,
+                Reason::BadSignature | Reason::Unspecified => SignatureFaultReason::BadSignature,
+            };
+            SignatureVerdict::NotValid(SignatureFault {
+                suite: u8::try_from(verdict.suite).unwrap_or_default(),
+                hop: verdict.failing_hop,
+                asn: Asn(verdict.asn),
+                ski: ski(&verdict.ski).unwrap_or(Ski([0; 20])),
+                reason,
+            })
+        }
+    };
+    Some((said, u32::try_from(verdict.verified).unwrap_or(u32::MAX)))
+}
+
+fn ski(octets: &[u8]) -> Option<Ski> {
+    octets.try_into().ok().map(Ski)
+}

@@ -1,0 +1,151 @@
+//! The table of routers' keys, and what those who watch are told of it.
+
+use std::{
+    borrow::Cow,
+    cell::{Cell, RefCell},
+    panic::resume_unwind,
+    sync::Arc,
+};
+
+use holdfast_api::pathsec::v1::{KeyName, KeysChanged};
+use holdfast_path_validation::{Change, KeyTable, Keys, RouterKey};
+use tokio::{sync::watch, task::spawn_blocking};
+use tracing::{info, warn};
+
+use crate::log::{Log, Next};
+
+/// The keys of all routers. Changes are made on another thread, one after the other.
+pub(crate) struct RouterKeys {
+    seed: [u64; 2],
+    table: Arc<KeyTable>,
+    known: Cell<bool>,
+    log: RefCell<Log>,
+    /// The number of the newest change in the log.
+    number: watch::Sender<u64>,
+}
+
+/// What an epoch of `rpki` says.
+#[derive(Clone, Debug)]
+pub(crate) enum Gathered {
+    /// All keys that there are.
+    Full(Arc<KeyTable>),
+    /// What has changed.
+    Delta(Vec<Change>),
+}
+
+impl RouterKeys {
+    /// Without keys. The seed is to be random.
+    pub(crate) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            seed,
+            table: Arc::new(KeyTable::new(seed)),
+            known: Cell::default(),
+            log: RefCell::default(),
+            number: watch::Sender::default(),
+        }
+    }
+
+    /// The keys as they are now.
+    pub(crate) fn now(&self) -> Arc<Keys> {
+        self.table.keys()
+    }
+
+    /// Whether `rpki` was heard since the start. It stays so when the keys have expired.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.get()
+    }
+
+    /// No keys, to which those of a full epoch are added.
+    pub(crate) fn none(&self) -> Gathered {
+        Gathered::Full(Arc::new(KeyTable::new(self.seed)))
+    }
+
+    /// An epoch takes effect. The keys that it has in common with the table stay as they are, even if it is said in full.
+    pub(crate) async fn heard(&self, gathered: Gathered) {
+        if self.apply(gathered, true).await {
+            let keys = self.now().len();
+            info!(event = "router-keys-heard", keys, "routers' keys are known: {keys}");
+        }
+    }
+
+    /// What `rpki` said does not hold any longer.
+    pub(crate) async fn expire(&self) {
+        warn!(event = "router-keys-expired", "what rpki said has expired: there are no routers' keys");
+        self.apply(self.none(), self.is_known()).await;
+    }
+
+    /// Whether keys are known for the first time.
+    async fn apply(&self, gathered: Gathered, known: bool) -> bool {
+        let table = Arc::clone(&self.table);
+        let changed = elsewhere(move || gathered.apply(&table)).await;
+        let is_first = self.known.replace(known) != known;
+        if is_first || changed.is_some() {
+            let (added, removed) = changed.unwrap_or_default();
+            let change = KeysChanged { added, removed, ..self.state() };
+            self.log.borrow_mut().push(change);
+            self.number.send_replace(self.log.borrow().number());
+        }
+        is_first
+    }
+
+    fn state(&self) -> KeysChanged {
+        let keys = self.now();
+        let sum = keys.sum().to_be_bytes().to_vec();
+        KeysChanged { epoch: keys.epoch(), known: self.is_known(), sum, ..KeysChanged::default() }
+    }
+
+    /// Numbers of the newest change.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.number.subscribe()
+    }
+
+    /// What somebody is told who knows nothing, with the number of the newest change in it.
+    pub(crate) fn all(&self) -> (u64, KeysChanged) {
+        (self.log.borrow().number(), KeysChanged { all: true, ..self.state() })
+    }
+
+    /// What follows the change of this number.
+    pub(crate) fn after(&self, number: u64) -> Next {
+        self.log.borrow().after(number)
+    }
+}
+
+impl Gathered {
+    /// Changes the table, and says for which names keys have come and gone; `None`: it is as it was.
+    fn apply(self, table: &KeyTable) -> Option<(Vec<KeyName>, Vec<KeyName>)> {
+        let before = table.keys();
+        let applied = match self {
+            Self::Delta(changes) => table.apply(changes),
+            Self::Full(fresh) => {
+                let fresh = fresh.keys();
+                let is_gone = |key: &RouterKey| !fresh.contains(key);
+                let is_new = |key: &RouterKey| !before.contains(key);
+                let gone = before.iter().filter(is_gone).map(Change::Withdraw);
+                table.apply(gone.chain(fresh.iter().filter(is_new).map(Change::Announce)))
+            }
+        };
+        if applied.changed.is_empty() {
+            return None;
+        }
+        let after = table.keys();
+        // A key that has gone and come in one epoch is neither.
+        let names = |of: &Keys, lacking: &Keys| -> Vec<KeyName> {
+            let is_lacking = |(asn, ski)| {
+                let key = |spki: Cow<'_, [u8]>| RouterKey { asn, ski, spki: spki.into_owned() };
+                of.of(asn, ski).any(|stored| !lacking.contains(&key(stored.spki())))
+            };
+            let names = applied.changed.iter().copied().filter(|name| is_lacking(*name));
+            names.map(|(asn, ski)| KeyName { asn: asn.0, ski: ski.0.to_vec() }).collect()
+        };
+        Some((names(&after, &before), names(&before, &after)))
+    }
+}
+
+/// Does what takes its time on a thread of its own, beside the event loop. A panic there is one here.
+pub(crate) async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        // It is cancelled only with the runtime, and then nobody waits here.
+        Err(error) => resume_unwind(error.into_panic()),
+    }
+}

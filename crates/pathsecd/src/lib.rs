@@ -1,0 +1,78 @@
+//! The process `pathsec`: judges BGPsec paths (RFC 8205 section 5.2), so that `bgp` waits for no cryptography.
+//!
+//! ```text
+//!  rpki ── router keys ──> rpki.rs ──> keys.rs: the table of keys, changes by epoch ── Watch ──> bgp
+//!                                        │ the keys as they are now
+//!  bgp ── Validate: a batch ──> service.rs ──> workers.rs ── parts of about as many hops ──> threads
+//!                                        └───────────────────── verdicts ──────────────────────┘
+//! ```
+//!
+//! Verdicts are those of `holdfast-path-validation`. Here are the threads, the bounds, and the streams of those who watch. The
+//! process has no rights, opens nothing and stores nothing: its death costs time only.
+
+mod from_config;
+mod keys;
+mod log;
+mod metrics;
+mod pathsec;
+mod rpki;
+mod service;
+mod workers;
+
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
+
+use std::{num::NonZero, rc::Rc, thread::available_parallelism};
+
+use holdfast_api::pathsec::v1::{PathSecClient, PathSecDispatcher};
+use holdfast_path_validation::{Validator, VerifiedSignatures, random_seed};
+use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, spawn_task};
+use holdfast_xrl::Client;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{keys::RouterKeys, pathsec::PathSec, service::PathSecService, workers::Workers};
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "pathsec",
+    does: "judges BGPsec paths",
+    user: User::Own(9),
+    rights: Rights::worker(Network::None),
+    services: &[PathSecClient::SERVICE],
+    after: &["rpki"],
+    feeds: &["bgp"],
+    end: End::Killed,
+    hang_limit: None,
+    reads: Reads::Config(from_config::READER),
+    routing: None,
+    shows: &[],
+    clears: &[],
+};
+
+/// Good signatures that are remembered, 16 octets each: what 250,000 paths of four hops have.
+const REMEMBERED: usize = 1_000_000;
+
+/// The life of the process: until SIGTERM, or the end of the keeper.
+///
+/// # Errors
+/// SIGTERM cannot be waited for, there is no randomness, or no thread.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let mut end = signal(SignalKind::terminate())?;
+    let memory = VerifiedSignatures::new(REMEMBERED, random_seed()?);
+    let pathsec = Rc::new(PathSec {
+        keys: RouterKeys::new(random_seed()?),
+        workers: Workers::start(threads(), Validator::default().with_memory(memory))?,
+    });
+    metrics::register(&boot.metrics, &pathsec);
+    boot.node.serve(PathSecDispatcher::new(PathSecService(Rc::clone(&pathsec))));
+    spawn_task(rpki::follow(pathsec, boot.resolver.clone()));
+    boot.join();
+    end.recv().await;
+    Ok(())
+}
+
+/// One core stays for all the others.
+fn threads() -> usize {
+    available_parallelism().map_or(1, NonZero::get).saturating_sub(1).max(1)
+}

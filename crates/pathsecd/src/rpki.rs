@@ -1,0 +1,154 @@
+//! Routers' keys, as the process `rpki` tells them.
+//!
+//! Pieces are put together, and an epoch takes effect as a whole. It holds for as long as `rpki` has allowed when it said it,
+//! whether that is still there or not (RFC 8210 section 6).
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use holdfast_api::rpki::v1::{self as api, Piece, RpkiClient, WatchRequest};
+use holdfast_path_validation::{Change, RouterKey};
+use holdfast_process::Resolver;
+use holdfast_types::{Asn, Ski};
+use holdfast_xrl::{ErrorKind, XrlError};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
+
+use crate::{
+    keys::{Gathered, RouterKeys, elsewhere},
+    pathsec::PathSec,
+};
+
+/// Pause between two attempts to ask.
+const RETRY: Duration = Duration::from_millis(200);
+/// The longest, where what is said is refused each time.
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// What was said holds for so much longer than allowed: word that it holds on comes in time if it was sent in time.
+const GRACE: Duration = Duration::from_secs(5);
+/// Keys in the table, and keys that one epoch may withdraw: ten for each AS that there is.
+const MOST_KEYS: usize = 1 << 20;
+
+/// Follows what the process `rpki` says, for ever.
+pub(crate) async fn follow(pathsec: Rc<PathSec>, resolver: Resolver) {
+    let keys = &pathsec.keys;
+    let (mut expiry, mut said, mut pause) = (None, String::new(), RETRY);
+    // All processes begin at the same time: the first attempt may come too early.
+    let mut is_first = true;
+    loop {
+        let error = watch(keys, &resolver, &mut expiry).await;
+        // What was refused is likely to be the same the next time.
+        pause = if error.kind() == ErrorKind::InvalidArgument { LONGEST_RETRY.min(2 * pause) } else { RETRY };
+        let error = error.to_string();
+        if said != error && !std::mem::take(&mut is_first) {
+            warn!(event = "router-keys-lost", "rpki: {error}");
+            said = error;
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = expired(expiry) => {
+                expiry = None;
+                keys.expire().await;
+            }
+        }
+    }
+}
+
+async fn expired(expiry: Option<Instant>) {
+    match expiry {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long what was said holds; `None` is for ever, the most that can be said.
+fn lifetime(seconds: u32) -> Option<Duration> {
+    (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()) + GRACE)
+}
+
+/// The life of one `rpki`; what ended it. What holds, of this one or of the one before, does so until `expiry`.
+async fn watch(keys: &RouterKeys, resolver: &Resolver, expiry: &mut Option<Instant>) -> XrlError {
+    let client: RpkiClient = match resolver.client("rpki").await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let mut stream = client.watch(WatchRequest { vrps: false, aspas: false, router_keys: true });
+    let (mut gathering, mut heard) = (Gathering::default(), false);
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = stream.next() => next,
+            () = expired(*expiry) => {
+                *expiry = None;
+                keys.expire().await;
+                // What comes next is a difference to what is gone: all is asked for again.
+                if heard {
+                    return XrlError::unavailable("what it has said has expired");
+                }
+                continue;
+            }
+        };
+        let piece = match next {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return XrlError::unavailable("it has ended its stream"),
+            Err(error) => return error,
+        };
+        let (last, seconds) = (piece.last, piece.expire_seconds);
+        if let Err(error) = gathering.take(piece, keys).await {
+            return error;
+        }
+        if last {
+            heard = true;
+            *expiry = lifetime(seconds).map(|lifetime| Instant::now() + lifetime);
+            keys.heard(std::mem::take(&mut gathering).gathered).await;
+        }
+        // Batches have their turn between two pieces.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An epoch that is not complete yet.
+struct Gathering {
+    gathered: Gathered,
+    announced: usize,
+    withdrawn: usize,
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self { gathered: Gathered::Delta(Vec::new()), announced: 0, withdrawn: 0 }
+    }
+}
+
+impl Gathering {
+    /// # Errors
+    /// There is something in it that cannot be, or too much of it.
+    async fn take(&mut self, piece: Piece, keys: &RouterKeys) -> Result<(), XrlError> {
+        if piece.full && matches!(self.gathered, Gathered::Delta(_)) {
+            self.gathered = keys.none();
+        }
+        let [announced, withdrawn] =
+            [piece.announced, piece.withdrawn].map(|records| records.unwrap_or_default().router_keys);
+        self.announced += announced.len();
+        self.withdrawn += withdrawn.len();
+        let held = if piece.full { 0 } else { keys.now().len() };
+        if held + self.announced > MOST_KEYS || self.withdrawn > MOST_KEYS {
+            return Err(XrlError::invalid_argument("there are more keys than can be held"));
+        }
+        let withdrawn = withdrawn.into_iter().map(|key| router_key(key).map(Change::Withdraw));
+        let announced = announced.into_iter().map(|key| router_key(key).map(Change::Announce));
+        let changes = withdrawn.chain(announced).collect::<Result<Vec<_>, _>>()?;
+        match &mut self.gathered {
+            Gathered::Full(fresh) => {
+                let fresh = Arc::clone(fresh);
+                elsewhere(move || fresh.apply(changes)).await;
+            }
+            Gathered::Delta(all) => all.extend(changes),
+        }
+        Ok(())
+    }
+}
+
+fn router_key(key: api::RouterKey) -> Result<RouterKey, XrlError> {
+    let ski = <[u8; 20]>::try_from(key.ski);
+    let ski = ski.map_err(|_| XrlError::invalid_argument("a key identifier has 20 octets"))?;
+    Ok(RouterKey { asn: Asn(key.asn), ski: Ski(ski), spki: key.spki })
+}

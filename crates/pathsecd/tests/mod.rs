@@ -1,0 +1,6 @@
+//! The process as `bgp` and `rpki` see it, over channels of XRL.
+
+mod batches;
+mod common;
+mod keys;
+mod verdicts;
