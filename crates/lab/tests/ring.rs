@@ -35,7 +35,8 @@ fn every_route_comes_back_over_tcp_and_over_quic() -> Result<()> {
         let names = ["p5_ms", "p25_ms", "p50_ms", "p75_ms", "p95_ms", "p99_ms", "max_ms"];
         let latencies = names.into_iter().map(figure).collect::<Result<Vec<_>>>()?;
         ensure!(latencies[0] > 0.0 && latencies.is_sorted(), "{row}");
-        ensure!(1e3 * figure("all_back_s")? >= latencies[6], "{row}");
+        // In milliseconds the same time may differ in its last digit.
+        ensure!(1e3 * figure("all_back_s")? > latencies[6] - 1e-6, "{row}");
         for name in ["cpu_s", "peak_memory_mib", "p95_to_tcp", "cpu_to_tcp"] {
             ensure!(figure(name)? > 0.0, "{name} of {row}");
         }
