@@ -3,22 +3,27 @@
 use std::{
     borrow::Cow,
     cell::{Cell, RefCell},
+    collections::HashSet,
     panic::resume_unwind,
     sync::Arc,
 };
 
 use holdfast_api::pathsec::v1::{KeyName, KeysChanged};
 use holdfast_path_validation::{Change, KeyTable, Keys, RouterKey};
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tracing::{info, warn};
 
-use crate::log::{Log, Next};
+use crate::{
+    lapse::{Due, Lapse},
+    log::{Log, Next},
+};
 
 /// The keys of all routers. Changes are made on another thread, one after the other.
 pub(crate) struct RouterKeys {
     seed: [u64; 2],
     table: Arc<KeyTable>,
     known: Cell<bool>,
+    lapse: RefCell<Lapse>,
     log: RefCell<Log>,
     /// The number of the newest change in the log.
     number: watch::Sender<u64>,
@@ -40,6 +45,7 @@ impl RouterKeys {
             seed,
             table: Arc::new(KeyTable::new(seed)),
             known: Cell::default(),
+            lapse: RefCell::default(),
             log: RefCell::default(),
             number: watch::Sender::default(),
         }
@@ -60,18 +66,82 @@ impl RouterKeys {
         Gathered::Full(Arc::new(KeyTable::new(self.seed)))
     }
 
-    /// An epoch takes effect. The keys that it has in common with the table stay as they are, even if it is said in full.
-    pub(crate) async fn heard(&self, gathered: Gathered) {
-        if self.apply(gathered, true).await {
+    /// An epoch takes effect, and holds for so many seconds. The keys that it has in common with the table stay as they are,
+    /// even if it is said in full. Those that it withdraws leave in slices if they have `expired`.
+    pub(crate) async fn heard(&self, gathered: Gathered, holds_for: u32, expired: bool) {
+        let now = Instant::now();
+        self.lapse.borrow_mut().holds_for(holds_for, now);
+        let returned = gathered.announced(&self.lapse.borrow());
+        let (epoch, leaving) = match expired {
+            false => (gathered, Vec::new()),
+            true => {
+                let before = self.now();
+                elsewhere(move || gathered.without_withdrawals(&before)).await
+            }
+        };
+        match returned {
+            Some(keys) => self.lapse.borrow_mut().stay(&keys),
+            // Those that it does not have are withdrawn, or leave anew.
+            None => self.lapse.borrow_mut().stay_all(),
+        }
+        if !leaving.is_empty() {
+            warn!(
+                event = "router-keys-expired",
+                keys = leaving.len(),
+                "routers' keys have expired, and leave in slices"
+            );
+        }
+        self.lapse.borrow_mut().leave(leaving, now);
+        if self.apply(epoch, true).await {
             let keys = self.now().len();
             info!(event = "router-keys-heard", keys, "routers' keys are known: {keys}");
         }
     }
 
-    /// What `rpki` said does not hold any longer.
-    pub(crate) async fn expire(&self) {
-        warn!(event = "router-keys-expired", "what rpki said has expired: there are no routers' keys");
-        self.apply(self.none(), self.is_known()).await;
+    /// When [`Self::elapsed`] has something to do.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.lapse.borrow().poll_timeout()
+    }
+
+    /// Does what time has brought about. Whether what `rpki` said does not hold any longer.
+    pub(crate) async fn elapsed(&self) -> bool {
+        let (now, mut has_expired) = (Instant::now(), false);
+        loop {
+            let due = self.lapse.borrow_mut().poll(now);
+            match due {
+                None => return has_expired,
+                Some(Due::Soon(left)) if !self.now().is_empty() => warn!(
+                    event = "router-keys-expire",
+                    seconds = left.as_secs(),
+                    "no cache has confirmed the routers' keys: they expire in {} s",
+                    left.as_secs()
+                ),
+                Some(Due::Soon(_)) => {}
+                Some(Due::Expired) => {
+                    has_expired = true;
+                    let keys = self.now();
+                    let leaving = elsewhere(move || keys.iter().collect::<Vec<_>>()).await;
+                    warn!(
+                        event = "router-keys-expired",
+                        keys = leaving.len(),
+                        "what rpki said has expired: routers' keys leave in slices"
+                    );
+                    self.lapse.borrow_mut().stay_all();
+                    self.lapse.borrow_mut().leave(leaving, now);
+                }
+                Some(Due::Leave { keys, last }) => {
+                    let gathered = Gathered::Delta(keys.into_iter().map(Change::Withdraw).collect());
+                    self.apply(gathered, self.is_known()).await;
+                    if last {
+                        let keys = self.now().len();
+                        info!(
+                            event = "router-keys-left",
+                            keys, "all expired keys have left, {keys} are there"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     /// Whether keys are known for the first time.
@@ -111,6 +181,36 @@ impl RouterKeys {
 }
 
 impl Gathered {
+    /// The keys that a difference announces, as far as it matters to those that leave; `None`: it says all.
+    fn announced(&self, lapse: &Lapse) -> Option<HashSet<RouterKey>> {
+        let Self::Delta(changes) = self else { return None };
+        let announced = changes.iter().filter_map(|change| match change {
+            Change::Announce(key) => Some(key.clone()),
+            Change::Withdraw(_) => None,
+        });
+        Some(if lapse.is_leaving() { announced.collect() } else { HashSet::new() })
+    }
+
+    /// What it announces, and apart from that the keys that it withdraws.
+    fn without_withdrawals(self, before: &Keys) -> (Self, Vec<RouterKey>) {
+        match self {
+            Self::Delta(changes) => {
+                let is_announcement = |change: &Change| matches!(change, Change::Announce(_));
+                let (announced, withdrawn): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_announcement);
+                let of = |(Change::Announce(key) | Change::Withdraw(key)): Change| key;
+                let staying: HashSet<_> = announced.iter().cloned().map(of).collect();
+                let leaving = withdrawn.into_iter().map(of).filter(|key| !staying.contains(key));
+                (Self::Delta(announced), leaving.collect())
+            }
+            Self::Full(fresh) => {
+                let fresh = fresh.keys();
+                let announced = fresh.iter().filter(|key| !before.contains(key)).map(Change::Announce);
+                let leaving = before.iter().filter(|key| !fresh.contains(key));
+                (Self::Delta(announced.collect()), leaving.collect())
+            }
+        }
+    }
+
     /// Changes the table, and says for which names keys have come and gone; `None`: it is as it was.
     fn apply(self, table: &KeyTable) -> Option<(Vec<KeyName>, Vec<KeyName>)> {
         let before = table.keys();

@@ -12,6 +12,7 @@
 
 mod from_config;
 mod keys;
+mod lapse;
 mod log;
 mod metrics;
 mod pathsec;

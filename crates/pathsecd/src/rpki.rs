@@ -10,7 +10,7 @@ use holdfast_path_validation::{Change, RouterKey};
 use holdfast_process::Resolver;
 use holdfast_types::{Asn, Ski};
 use holdfast_xrl::{ErrorKind, XrlError};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{sleep, sleep_until};
 use tracing::warn;
 
 use crate::{
@@ -22,19 +22,17 @@ use crate::{
 const RETRY: Duration = Duration::from_millis(200);
 /// The longest, where what is said is refused each time.
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
-/// What was said holds for so much longer than allowed: word that it holds on comes in time if it was sent in time.
-const GRACE: Duration = Duration::from_secs(5);
 /// Keys in the table, and keys that one epoch may withdraw: ten for each AS that there is.
 const MOST_KEYS: usize = 1 << 20;
 
 /// Follows what the process `rpki` says, for ever.
 pub(crate) async fn follow(pathsec: Rc<PathSec>, resolver: Resolver) {
     let keys = &pathsec.keys;
-    let (mut expiry, mut said, mut pause) = (None, String::new(), RETRY);
+    let (mut said, mut pause) = (String::new(), RETRY);
     // All processes begin at the same time: the first attempt may come too early.
     let mut is_first = true;
     loop {
-        let error = watch(keys, &resolver, &mut expiry).await;
+        let error = watch(keys, &resolver).await;
         // What was refused is likely to be the same the next time.
         pause = if error.kind() == ErrorKind::InvalidArgument { LONGEST_RETRY.min(2 * pause) } else { RETRY };
         let error = error.to_string();
@@ -44,28 +42,23 @@ pub(crate) async fn follow(pathsec: Rc<PathSec>, resolver: Resolver) {
         }
         tokio::select! {
             () = sleep(pause) => {}
-            () = expired(expiry) => {
-                expiry = None;
-                keys.expire().await;
+            () = due(keys) => {
+                keys.elapsed().await;
             }
         }
     }
 }
 
-async fn expired(expiry: Option<Instant>) {
-    match expiry {
+/// Waits until time has brought something about.
+async fn due(keys: &RouterKeys) {
+    match keys.timeout() {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
 
-/// How long what was said holds; `None` is for ever, the most that can be said.
-fn lifetime(seconds: u32) -> Option<Duration> {
-    (seconds != u32::MAX).then(|| Duration::from_secs(seconds.into()) + GRACE)
-}
-
-/// The life of one `rpki`; what ended it. What holds, of this one or of the one before, does so until `expiry`.
-async fn watch(keys: &RouterKeys, resolver: &Resolver, expiry: &mut Option<Instant>) -> XrlError {
+/// The life of one `rpki`; what ended it. What it has said holds on for its time.
+async fn watch(keys: &RouterKeys, resolver: &Resolver) -> XrlError {
     let client: RpkiClient = match resolver.client("rpki").await {
         Ok(client) => client,
         Err(error) => return error,
@@ -76,11 +69,9 @@ async fn watch(keys: &RouterKeys, resolver: &Resolver, expiry: &mut Option<Insta
         let next = tokio::select! {
             biased;
             next = stream.next() => next,
-            () = expired(*expiry) => {
-                *expiry = None;
-                keys.expire().await;
-                // What comes next is a difference to what is gone: all is asked for again.
-                if heard {
+            () = due(keys) => {
+                // What comes next would be a difference to what has expired: all is asked for again.
+                if keys.elapsed().await && heard {
                     return XrlError::unavailable("what it has said has expired");
                 }
                 continue;
@@ -91,14 +82,13 @@ async fn watch(keys: &RouterKeys, resolver: &Resolver, expiry: &mut Option<Insta
             Ok(None) => return XrlError::unavailable("it has ended its stream"),
             Err(error) => return error,
         };
-        let (last, seconds) = (piece.last, piece.expire_seconds);
+        let (last, seconds, expired) = (piece.last, piece.expire_seconds, piece.expired);
         if let Err(error) = gathering.take(piece, keys).await {
             return error;
         }
         if last {
             heard = true;
-            *expiry = lifetime(seconds).map(|lifetime| Instant::now() + lifetime);
-            keys.heard(std::mem::take(&mut gathering).gathered).await;
+            keys.heard(std::mem::take(&mut gathering).gathered, seconds, expired).await;
         }
         // Batches have their turn between two pieces.
         tokio::task::yield_now().await;

@@ -56,7 +56,8 @@ impl Scene {
 
     /// As if `rpki` had said a difference.
     pub(crate) async fn change(&self, changes: impl IntoIterator<Item = Change>) {
-        self.pathsec.keys.heard(Gathered::Delta(changes.into_iter().collect())).await;
+        let epoch = Gathered::Delta(changes.into_iter().collect());
+        self.pathsec.keys.heard(epoch, u32::MAX, false).await;
     }
 
     pub(crate) async fn announce(&self, keys: impl IntoIterator<Item = RouterKey>) {

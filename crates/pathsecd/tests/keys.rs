@@ -211,19 +211,51 @@ fn keys_hold_for_their_time_whether_or_not_who_said_them_is_there() {
         sleep(Duration::from_secs(99)).await;
         running.says(holds_for(100, delta(2, &[], &[]))).await;
         let begin = Instant::now();
-        assert_eq!(next(&mut watch).await, changed(2, &[], &keys), "nothing more was heard");
-        assert!((105..107).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+        assert_eq!(next(&mut watch).await, changed(2, &[], &keys[..1]), "nothing more was heard");
+        assert!((106..108).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+        assert_eq!(next(&mut watch).await, changed(3, &[], &keys[1..]), "in slices");
+        assert!((107..109).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
 
         // What comes over that stream would be a difference to what is gone.
         until("it is asked for everything", async || running.watchers.borrow().len() == 2).await;
         running.watchers.borrow_mut().remove(0);
         running.says(holds_for(100, full(3, &keys))).await;
-        assert_eq!(next(&mut watch).await, changed(3, &keys, &[]));
+        assert_eq!(next(&mut watch).await, changed(4, &keys, &[]));
         sleep(Duration::from_secs(60)).await;
         drop(running);
         let begin = Instant::now();
-        assert_eq!(next(&mut watch).await, changed(4, &[], &keys), "since it was said, not since then");
-        assert!((44..47).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+        let gone = changed(5, &[], &keys[..1]);
+        assert_eq!(next(&mut watch).await, gone, "since it was said, not since then");
+        assert!((45..48).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn what_has_expired_at_rpki_leaves_in_slices_and_stays_if_it_comes_back() {
+    follows(async |finder, scene| {
+        let (bgp, mut watch) = watch(&scene);
+        next(&mut watch).await;
+        let keys: Vec<_> = (0..180).map(|asn| key(asn, 1, 1)).collect();
+        let running = Running::new(&finder).await;
+        running.says(full(1, &keys)).await;
+        next(&mut watch).await;
+        let expired = |piece| Piece { expired: true, expire_seconds: u32::MAX, ..piece };
+        running.says(expired(delta(2, &[], &keys))).await;
+        for slice in keys.chunks(3).take(20) {
+            assert_eq!(next(&mut watch).await.removed, names(slice));
+        }
+        running.says(delta(3, &keys, &[])).await;
+        assert_eq!(next(&mut watch).await.added, names(&keys[..60]));
+        sleep(Duration::from_secs(100)).await;
+        assert_eq!(status(&bgp).await.router_keys, 180);
+
+        // The same of a watcher who has lost its place; what a cache withdraws leaves at once.
+        running.says(expired(full(4, &keys[..60]))).await;
+        assert_eq!(next(&mut watch).await.removed.len(), 2);
+        running.says(full(5, &keys[..30])).await;
+        assert_eq!(next(&mut watch).await.removed.len(), 148);
+        sleep(Duration::from_secs(100)).await;
+        assert_eq!(status(&bgp).await.router_keys, 30);
     });
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Change {
     pub(crate) delta: Delta,
     /// When it holds no longer, if nothing more is heard; `None`: for ever.
     pub(crate) expires: Option<Instant>,
+    /// What is withdrawn has expired, in part at least.
+    pub(crate) expired: bool,
 }
 
 impl Change {
@@ -45,6 +47,8 @@ pub(crate) struct Log {
     /// The newest; 0: nothing was published.
     epoch: u64,
     expires: Option<Instant>,
+    /// The newest epoch in which something has expired; 0: none.
+    expired: u64,
     changes: VecDeque<Rc<Change>>,
     weight: usize,
 }
@@ -60,11 +64,19 @@ impl Log {
         self.expires
     }
 
+    /// Whether something has expired since this epoch.
+    pub(crate) fn has_expired_since(&self, epoch: u64) -> bool {
+        self.expired > epoch
+    }
+
     /// The next epoch. It may be as the one before, which then holds for another time.
-    pub(crate) fn push(&mut self, delta: Delta, expires: Option<Instant>) {
+    pub(crate) fn push(&mut self, delta: Delta, expires: Option<Instant>, expired: bool) {
         self.epoch += 1;
         self.expires = expires;
-        let change = Change { epoch: self.epoch, delta, expires };
+        if expired {
+            self.expired = self.epoch;
+        }
+        let change = Change { epoch: self.epoch, delta, expires, expired };
         self.weight += change.weight();
         self.changes.push_back(Rc::new(change));
         while self.weight > MOST_RECORDS || self.changes.len() > MOST_CHANGES {
@@ -127,7 +139,7 @@ mod tests {
     fn a_watcher_goes_from_epoch_to_epoch() {
         let mut log = Log::default();
         assert_eq!(epochs(&log, 0), Some(vec![]));
-        (0..3).for_each(|_| log.push(keys(1), None));
+        (0..3).for_each(|_| log.push(keys(1), None, false));
         assert_eq!(epochs(&log, 0), Some(vec![1, 2, 3]));
         assert_eq!(epochs(&log, 2), Some(vec![3]));
         assert_eq!(epochs(&log, 4), None, "of another life");
@@ -136,20 +148,30 @@ mod tests {
     #[test]
     fn who_is_too_slow_has_lost_its_place() {
         let mut log = Log::default();
-        (0..3).for_each(|_| log.push(keys(MOST_RECORDS / 5 * 2), None));
+        (0..3).for_each(|_| log.push(keys(MOST_RECORDS / 5 * 2), None, false));
         assert_eq!(epochs(&log, 0), None);
         assert_eq!(epochs(&log, 1), Some(vec![2, 3]));
-        log.push(keys(MOST_RECORDS + 1), None);
+        log.push(keys(MOST_RECORDS + 1), None, false);
         assert_eq!((epochs(&log, 3), epochs(&log, 4)), (None, Some(vec![])), "too large to be kept at all");
-        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default(), None));
+        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default(), None, false));
         assert_eq!(epochs(&log, 4), None);
         assert_eq!(epochs(&log, 5).map(|epochs| epochs.len()), Some(MOST_CHANGES));
     }
 
     #[test]
+    fn what_has_expired_is_said_to_whoever_was_there_before() {
+        let mut log = Log::default();
+        log.push(keys(1), None, false);
+        assert!(!log.has_expired_since(0));
+        log.push(keys(1), None, true);
+        log.push(keys(1), None, false);
+        assert!(log.has_expired_since(0) && log.has_expired_since(1) && !log.has_expired_since(2));
+    }
+
+    #[test]
     fn long_records_count_by_their_length() {
         let mut log = Log::default();
-        (0..100).for_each(|_| log.push(aspa(), None));
+        (0..100).for_each(|_| log.push(aspa(), None, false));
         assert!(log.changes.len() < 40, "{} of 64 KB each", log.changes.len());
     }
 }

@@ -166,6 +166,7 @@ impl Rpki {
     /// Does what the sessions want done, and publishes what has changed.
     fn follow(self: &Rc<Self>, now: Instant) {
         let mut state = self.state.borrow_mut();
+        let mut expired = false;
         while let Some((id, output)) = state.caches.poll_output() {
             match output {
                 Output::Connect => self.connect(&mut state, id),
@@ -174,7 +175,10 @@ impl Rpki {
                     connection.iter().for_each(|connection| connection.outbox.send(&octets));
                 }
                 Output::Close => state.close(id),
-                Output::Event(event) => state.note(id, event),
+                Output::Event(event) => {
+                    expired |= matches!(event, Event::Expired);
+                    state.note(id, event);
+                }
             }
         }
         let was_ready = state.is_ready();
@@ -185,13 +189,13 @@ impl Rpki {
             count(counts, delta.announced.counts(), delta.withdrawn.counts());
             // Who watches begins with all.
             if was_ready {
-                log.push(delta, expires);
+                log.push(delta, expires, expired);
             }
         }
         let is_first = !was_ready && state.is_ready();
         if is_first || was_ready && state.log.expires() != expires {
             // As before, but until another time: a cache has confirmed it, or is configured otherwise.
-            state.log.push(holdfast_rtr::Delta::default(), expires);
+            state.log.push(holdfast_rtr::Delta::default(), expires, expired);
         }
         self.epoch.send_if_modified(|epoch| std::mem::replace(epoch, state.log.epoch()) != state.log.epoch());
         self.wake.notify_one();

@@ -33,13 +33,16 @@ impl RpkiServer for RpkiService {
         let mut epochs = self.0.epoch.subscribe();
         let gone = |_| XrlError::unavailable("the process ends");
         epochs.wait_for(|epoch| *epoch > 0).await.map_err(gone)?;
+        let mut at = 0;
         loop {
-            let (mut at, expires) = {
+            let before = at;
+            let (expires, expired) = {
                 let log = &self.0.state.borrow().log;
-                (log.epoch(), log.expires())
+                at = log.epoch();
+                (log.expires(), log.has_expired_since(before))
             };
             let all = Columns::of_all(&self.0.state.borrow().caches, &wants);
-            tell(&mut replies, pieces(at, true, all, Vec::new()), expires).await?;
+            tell(&mut replies, pieces(at, true, all, Vec::new()), expires, expired).await?;
             loop {
                 let next = self.0.state.borrow().log.after(at);
                 match next {
@@ -47,7 +50,8 @@ impl RpkiServer for RpkiService {
                         at = change.epoch;
                         let announced = Columns::of(&change.delta.announced, &wants);
                         let withdrawn = Columns::of(&change.delta.withdrawn, &wants);
-                        tell(&mut replies, pieces(at, false, announced, withdrawn), change.expires).await?;
+                        let pieces = pieces(at, false, announced, withdrawn);
+                        tell(&mut replies, pieces, change.expires, change.expired).await?;
                     }
                     Next::Nothing => drop(epochs.wait_for(|epoch| *epoch != at).await.map_err(gone)?),
                     Next::Lost => break,
@@ -124,8 +128,10 @@ async fn tell(
     replies: &mut ReplySink<Piece>,
     pieces: Vec<Piece>,
     expires: Option<Instant>,
+    expired: bool,
 ) -> Result<(), XrlError> {
     for mut piece in pieces {
+        piece.expired = expired;
         if piece.last {
             let left = expires.map(|expires| expires.saturating_duration_since(Instant::now()).as_secs());
             piece.expire_seconds = left.and_then(|left| u32::try_from(left).ok()).unwrap_or(u32::MAX);
