@@ -6,7 +6,8 @@ mod queue;
 mod routes;
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap},
+    iter::Sum,
     time::{Duration, Instant},
 };
 
@@ -22,7 +23,7 @@ pub use self::{
 };
 pub(crate) use self::{
     queue::{Priority, Queues, Ticket},
-    routes::{RouteKey, SignedRoute, SignedRoutes, Work},
+    routes::{Next, RouteKey, SignedRoute, SignedRoutes, Work},
 };
 use crate::{
     PeerIndex,
@@ -81,8 +82,22 @@ pub struct SignatureCounts {
     pub not_valid: u64,
     /// By state.
     pub unverified: u64,
+    /// Those with BGPsec_PATH, without signatures of a known suite.
+    pub unsigned: u64,
     /// Hops that are to be verified.
     pub queued_hops: u64,
+}
+
+impl Sum for SignatureCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, counts| Self {
+            valid: sum.valid + counts.valid,
+            not_valid: sum.not_valid + counts.not_valid,
+            unverified: sum.unverified + counts.unverified,
+            unsigned: sum.unsigned + counts.unsigned,
+            queued_hops: sum.queued_hops + counts.queued_hops,
+        })
+    }
 }
 
 /// Routers' keys that have changed.
@@ -133,8 +148,8 @@ pub(crate) struct SignatureTable {
     pub(crate) queues: Queues,
     pub(crate) asked: HashMap<u64, Asked, HashKey>,
     pub(crate) numbers: u64,
-    /// Deadlines of routes that wait to replace valid ones, in their order.
-    pub(crate) held: VecDeque<(Instant, RouteKey, SetId)>,
+    /// Routes whose valid paths are to be replaced, each with its deadline.
+    pub(crate) held: BTreeSet<(Instant, RouteKey)>,
     pub(crate) changed: ChangedKeys,
     /// Those that are being looked for, and up to which place.
     pub(crate) looking: Option<(ChangedKeys, usize)>,
@@ -164,7 +179,7 @@ impl SignatureTable {
             queues: Queues::default(),
             asked: HashMap::with_hasher(key),
             numbers: 0,
-            held: VecDeque::new(),
+            held: BTreeSet::new(),
             changed: ChangedKeys::default(),
             looking: None,
             earlier: Vec::new(),
@@ -177,7 +192,7 @@ impl SignatureTable {
 
     /// Octets held beside the paths of the routes and their sets.
     pub(crate) fn memory(&self) -> usize {
-        let held = self.held.capacity() * size_of::<(Instant, RouteKey, SetId)>();
+        let held = self.held.len() * (size_of::<(Instant, RouteKey)>() + size_of::<Next>());
         self.routes.memory() + self.queues.memory() + held
     }
 
@@ -197,7 +212,22 @@ impl SignatureTable {
 
     /// What is to replace a path as soon as there is a verdict on it.
     pub(crate) fn next(&self, source: SourceId, prefix: Prefix) -> Option<SetId> {
-        self.routes.get(RouteKey::new(source, prefix))?.next
+        self.routes.get(RouteKey::new(source, prefix))?.next.as_ref().map(|next| next.set)
+    }
+
+    /// A path is to replace a route's as soon as there is a verdict on it; with a user.
+    pub(crate) fn set_next(&mut self, key: RouteKey, next: Next) {
+        if let Some(route) = self.routes.get_mut(key) {
+            route.next = Some(Box::new(next));
+            self.held.insert((next.until, key));
+        }
+    }
+
+    /// What was to replace a route's path, with its user. It is not to any more.
+    pub(crate) fn take_next(&mut self, key: RouteKey) -> Option<SetId> {
+        let next = self.routes.get_mut(key)?.next.take()?;
+        self.held.remove(&(next.until, key));
+        Some(next.set)
     }
 
     /// What is known of a route from now on.
@@ -208,10 +238,9 @@ impl SignatureTable {
         at: Option<Instant>,
         fault: Option<Box<Fault>>,
     ) {
-        self.routes.set_state(key, state);
         let first = self.first;
         let since = |at: Instant| Some(at.saturating_duration_since(first?).as_secs() as u32);
-        if let Some(route) = self.routes.get_mut(key) {
+        if let Some(route) = self.routes.set_state(key, state) {
             (route.at, route.fault) = (at.and_then(since).unwrap_or(NEVER), fault);
         }
     }
@@ -233,16 +262,13 @@ impl SignatureTable {
         let Self { routes, queues, .. } = self;
         let counts = |ticket: &Ticket| is_due(routes, ticket);
         let number = queues.push(peer, priority, key, routes.len(), counts);
-        if let Some(route) = routes.get_mut(key) {
-            route.work = Work::Queued(number);
-            route.hops = hops as u16;
-        }
+        routes.queued(key, number, hops);
     }
 }
 
 /// Whether a ticket is the route's.
 pub(crate) fn is_due(routes: &SignedRoutes, ticket: &Ticket) -> bool {
-    routes.get(ticket.key).is_some_and(|route| route.work == Work::Queued(ticket.number))
+    routes.get(ticket.key).is_some_and(|route| route.work() == Work::Queued(ticket.number))
 }
 
 /// Whether there is BGPsec_PATH.

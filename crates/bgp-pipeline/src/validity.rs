@@ -1,7 +1,7 @@
 //! What can be known of a route's validity, and how it is found out: part of the class of its set.
 
 use holdfast_origin_validation::Procedure;
-use holdfast_policy::{PathSecurity, PathValidity, Validity};
+use holdfast_policy::{PathSecurity, PathValidity, Program, Validity};
 
 use crate::{BgpsecValidation, PeerConfig, PeerKind};
 
@@ -77,7 +77,8 @@ impl SignatureRule {
             BgpsecValidation::Prefer => Demand::Prefers,
             BgpsecValidation::Require => Demand::Requires,
         };
-        Some(Self { demand, holds: demand != Demand::Nothing })
+        let asks = config.import.as_ref().is_some_and(Program::reads_bgpsec);
+        Some(Self { demand, holds: asks || demand != Demand::Nothing })
     }
 }
 

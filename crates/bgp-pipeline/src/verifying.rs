@@ -20,8 +20,9 @@ use crate::{
     Event, PeerIndex, Pipeline,
     core::Core,
     path::{Path, SetId, SourceId},
+    pipeline::Session,
     signatures::{
-        Asked, Fault, HOLD, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
+        Asked, Fault, HOLD, Next, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
         SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, has_secure_path, hops, is_due,
         secure_path,
     },
@@ -44,6 +45,8 @@ pub(crate) enum Arriving {
     As(PathSecurity),
     /// The one before stays until there is a verdict.
     Later,
+    /// So does this one, of this source, from the peer's earlier session.
+    LaterThan(SourceId, SetId),
 }
 
 impl Core {
@@ -88,7 +91,14 @@ impl Core {
         let bytes = self.sets.bytes(set);
         let Some(route) = self.signatures.routes.get(key) else {
             let known = self.known(prefix, set);
-            return Arriving::As(known.map_or(PathSecurity::Unverified, |(state, ..)| state));
+            let before =
+                || self.valid_before(prefix, set).filter(|_| rule.holds && self.signatures.now.is_some());
+            return match known {
+                Some((state, ..)) => Arriving::As(state),
+                None => before().map_or(Arriving::As(PathSecurity::Unverified), |(source, set)| {
+                    Arriving::LaterThan(source, set)
+                }),
+            };
         };
         if self.sets.bytes(route.set) == bytes {
             let state = route.state();
@@ -98,19 +108,38 @@ impl Core {
         if !rule.holds || route.state() != PathSecurity::Valid {
             return Arriving::As(PathSecurity::Unverified);
         }
-        if route.next.is_some_and(|next| self.sets.bytes(next) == bytes) {
+        let next = route.next.as_deref().copied();
+        if next.is_some_and(|next| self.sets.bytes(next.set) == bytes) {
             return Arriving::Later;
         }
         let Some(now) = self.signatures.now else { return Arriving::As(PathSecurity::Unverified) };
         self.forget_next(key);
         self.sets.retain(set, 1);
+        // However often it is replaced meanwhile: a peer does not choose how long.
+        let until = next.map_or(now + HOLD, |next| next.until);
+        self.signatures.set_next(key, Next { set, until });
         if let Some(route) = self.signatures.routes.get_mut(key) {
-            route.next = Some(set);
-            route.is_doubted = route.work != Work::Done;
+            route.is_doubted = route.work() != Work::Done;
         }
-        self.signatures.held.push_back((now + HOLD, key, set));
         self.want_verdict(key, Priority::First);
         Arriving::Later
+    }
+
+    /// The valid route of the peer's earlier session, while that is kept.
+    fn valid_before(&self, prefix: Prefix, set: SetId) -> Option<(SourceId, SetId)> {
+        let mut routes = self.earlier_routes(prefix, set);
+        let route = routes.find(|route| route.state() == PathSecurity::Valid)?;
+        Some((route.key.source(), route.set))
+    }
+
+    /// What the peer's earlier session, while that is kept, has brought for a prefix: what is looked at before any signature,
+    /// and whom it is for, is the same for a set of this session.
+    fn earlier_routes(&self, prefix: Prefix, set: SetId) -> impl Iterator<Item = &SignedRoute> {
+        let rules = |set| self.classes.get(self.sets.class(set)).rules.and_then(|rules| rules.bgpsec);
+        let ingress = rules(set).map(|secured| secured.ingress);
+        let of = move |source: &SourceId| self.signatures.routes.get(RouteKey::new(*source, prefix));
+        let is_alike = move |route: &&SignedRoute| rules(route.set).map(|secured| secured.ingress) == ingress;
+        self.signatures.earlier.iter().filter_map(of).filter(is_alike)
     }
 
     /// What is known of a route that comes for the first time: from the process before, or from the peer's earlier session
@@ -120,8 +149,7 @@ impl Core {
         if thawing != PathSecurity::Unverified {
             return Some((thawing, None, None));
         }
-        let of = |source: &SourceId| self.signatures.routes.get(RouteKey::new(*source, prefix));
-        let mut routes = self.signatures.earlier.iter().filter_map(of);
+        let mut routes = self.earlier_routes(prefix, set);
         let route = routes.find(|route| self.sets.bytes(route.set) == self.sets.bytes(set))?;
         let is_known = route.state() != PathSecurity::Unverified;
         is_known.then(|| (route.state(), self.signatures.found_at(route), route.fault.clone()))
@@ -129,10 +157,9 @@ impl Core {
 
     /// What was to replace a route is not to any more.
     fn forget_next(&mut self, key: RouteKey) {
-        let Some(route) = self.signatures.routes.get_mut(key) else { return };
-        let Some(next) = route.next.take() else { return };
-        route.work = Work::Done;
-        let is_doubted = std::mem::take(&mut route.is_doubted);
+        let Some(next) = self.signatures.take_next(key) else { return };
+        let route = self.signatures.routes.set_work(key, Work::Done);
+        let is_doubted = route.is_some_and(|route| std::mem::take(&mut route.is_doubted));
         self.sets.release(next);
         if is_doubted {
             self.want_verdict(key, Priority::Later);
@@ -192,7 +219,19 @@ impl<P: IpPrefix> Table<P> {
         set: SetId,
         (rule, states): (SignatureRule, States),
     ) {
-        match core.signed_arrives(source, prefix.into(), set, rule) {
+        let mut arriving = core.signed_arrives(source, prefix.into(), set, rule);
+        if let Arriving::LaterThan(earlier, valid) = arriving {
+            let path = self.rib.path_of(prefix, earlier);
+            if path.is_some() && !core.sources.get(earlier).drops(self.rib.family, path) {
+                // As if the new session had brought it first.
+                self.arrive_known(core, stages, (source, prefix), valid, PathSecurity::Valid);
+            }
+            arriving = core.signed_arrives(source, prefix.into(), set, rule);
+        }
+        match arriving {
+            Arriving::LaterThan(..) => {
+                self.arrive_known(core, stages, (source, prefix), set, PathSecurity::Unverified);
+            }
             Arriving::As(signatures) => {
                 let set = core.validated(source, set, States { signatures, ..states });
                 self.arrive_as(core, stages, source, &[prefix], set);
@@ -217,8 +256,20 @@ impl<P: IpPrefix> Table<P> {
         prefix: P,
         set: SetId,
     ) {
-        let states = core.question(source, set).map(|question| question.states(question.ask(prefix.into())));
         let signatures = core.signatures(source, prefix.into(), set);
+        self.arrive_known(core, stages, (source, prefix), set, signatures);
+    }
+
+    /// A path comes with this known of its signatures, whatever is known of its origin.
+    fn arrive_known(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        (source, prefix): (SourceId, P),
+        set: SetId,
+        signatures: PathSecurity,
+    ) {
+        let states = core.question(source, set).map(|question| question.states(question.ask(prefix.into())));
         let set = match states {
             Some(states) => core.validated(source, set, States { signatures, ..states }),
             None => {
@@ -254,10 +305,9 @@ impl Core {
         let target = self.classes.get(self.sets.class(set)).rules?.bgpsec?.ingress.own;
         let path = secure_path(self.sets.attributes(set))?.to_vec();
         let SignatureTable { routes, queues, asked, numbers, .. } = &mut self.signatures;
-        let route = routes.get_mut(key)?;
         *numbers += 1;
-        let (number, hops) = (*numbers, usize::from(route.hops));
-        route.work = Work::Asked(number as u32);
+        let number = *numbers;
+        let hops = routes.set_work(key, Work::Asked(number as u32))?.hops();
         queues.charge(priority, peer, hops);
         asked.insert(number, Asked { key, peer });
         Some(SignatureJob { number, path, prefix: key.prefix(), target, hops })
@@ -314,21 +364,21 @@ impl Pipeline {
     ) {
         let SignatureTable { routes, queues, asked, .. } = &mut self.core.signatures;
         let Some(Asked { key, peer }) = asked.remove(&number) else { return };
-        let Some(route) = routes.get_mut(key).filter(|route| route.work == Work::Asked(number as u32)) else {
-            return;
-        };
+        let is_asked = |route: &&mut SignedRoute| route.work() == Work::Asked(number as u32);
+        let Some(route) = routes.get_mut(key).filter(is_asked) else { return };
         let (state, fault) = match verdict {
             SignatureVerdict::Valid => (PathSecurity::Valid, None),
             SignatureVerdict::NotValid(fault) => (PathSecurity::NotValid, Some(fault)),
             SignatureVerdict::Unsupported => (PathSecurity::Unsigned, None),
         };
         let is_same = route.next.is_none() && route.state() == state;
-        (route.work, route.is_doubted) = (Work::Done, false);
-        let next = route.next.take();
-        route.set = next.unwrap_or(route.set);
+        route.is_doubted = false;
+        route.set = route.wanted();
+        routes.set_work(key, Work::Done);
         if fault.is_some() && queues.failed(peer, verified, now) {
             self.events.push_back(Event::TooManyBadSignatures { peer });
         }
+        let next = self.core.signatures.take_next(key);
         self.core.signatures.judge(key, state, Some(now), fault.map(Box::new));
         match next {
             Some(next) => self.replace_signed(key, next),
@@ -346,7 +396,7 @@ impl Pipeline {
         let asked: Vec<_> = self.core.signatures.asked.drain().collect();
         for (number, Asked { key, .. }) in asked {
             let route = self.core.signatures.routes.get(key);
-            if let Some(route) = route.filter(|route| route.work == Work::Asked(number as u32)) {
+            if let Some(route) = route.filter(|route| route.work() == Work::Asked(number as u32)) {
                 let is_new = route.state() == PathSecurity::Unverified || route.next.is_some();
                 self.core.want_verdict(key, if is_new { Priority::First } else { Priority::Later });
             }
@@ -398,7 +448,7 @@ impl Pipeline {
             let Some(route) = self.core.signatures.routes.get_mut(key) else { continue };
             route.is_doubted = route.next.is_some();
             // What is asked for later is judged by these keys; a verdict that is under way says by which it was.
-            if route.work == Work::Done {
+            if route.work() == Work::Done {
                 self.core.want_verdict(key, Priority::Later);
             }
         }
@@ -410,15 +460,13 @@ impl Pipeline {
     /// Routes that were to wait for a verdict, and have waited long enough, replace those before them.
     fn release_held(&mut self, budget: usize) {
         for _ in 0..budget.max(1) {
-            let SignatureTable { held, now, routes, .. } = &mut self.core.signatures;
-            let Some(now) = *now else { return };
-            let Some((_, key, set)) = held.pop_front_if(|(deadline, ..)| *deadline <= now) else { return };
-            if held.is_empty() {
-                // What a burst has taken is given back.
-                held.shrink_to_fit();
+            let SignatureTable { held, now, .. } = &mut self.core.signatures;
+            let due = held.first().filter(|(deadline, _)| now.is_some_and(|now| *deadline <= now));
+            let Some((_, key)) = due.copied() else { return };
+            let Some(set) = self.core.signatures.take_next(key) else { return };
+            if let Some(route) = self.core.signatures.routes.get_mut(key) {
+                (route.set, route.is_doubted) = (set, false);
             }
-            let Some(route) = routes.get_mut(key).filter(|route| route.next == Some(set)) else { continue };
-            (route.set, route.next, route.is_doubted) = (set, None, false);
             self.core.signatures.judge(key, PathSecurity::Unverified, None, None);
             self.replace_signed(key, set);
             self.trim_if_long();
@@ -450,26 +498,17 @@ impl Pipeline {
 
     /// When [`Self::work`] or [`Self::poll_signatures`] has something to do without anything else happening.
     pub(crate) fn signatures_timeout(&self) -> Option<Instant> {
-        let held = self.core.signatures.held.front().map(|(deadline, ..)| *deadline);
+        let held = self.core.signatures.held.first().map(|(deadline, _)| *deadline);
         held.into_iter().chain(self.core.signatures.queues.poll_timeout()).min()
     }
 
-    /// What is known of the signatures of a peer's routes.
+    /// What is known of the signatures of a peer's routes, those of its earlier session included while they are kept.
     pub fn signature_counts(&self, index: PeerIndex) -> SignatureCounts {
-        let mut counts = SignatureCounts::default();
-        let of_peer = |route: &&SignedRoute| self.core.sources.get(route.key.source()).peer == Some(index);
-        for route in self.core.signatures.routes.iter().filter(of_peer) {
-            match route.state() {
-                PathSecurity::Valid => counts.valid += 1,
-                PathSecurity::NotValid => counts.not_valid += 1,
-                PathSecurity::Unverified => counts.unverified += 1,
-                PathSecurity::Unsigned => {}
-            }
-            if route.work != Work::Done {
-                counts.queued_hops += u64::from(route.hops);
-            }
-        }
-        counts
+        let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else {
+            return SignatureCounts::default();
+        };
+        let sources = peer.session.iter().flat_map(Session::sources).chain(&peer.stale);
+        sources.map(|source| self.core.signatures.routes.counts(*source)).sum()
     }
 }
 
@@ -482,7 +521,7 @@ impl Core {
             state: route.state(),
             fault,
             at: self.signatures.found_at(route),
-            is_pending: route.work != Work::Done,
+            is_pending: route.work() != Work::Done,
         })
     }
 }

@@ -273,6 +273,7 @@ impl<'a> Compiler<'a> {
                 None => None,
             },
             reads_prefix: draft.reads_prefix,
+            reads_bgpsec: draft.reads_bgpsec,
             names: draft.names.into(),
             steps: draft.steps,
             depth: draft.depth,
@@ -315,6 +316,7 @@ impl<'a> Compiler<'a> {
                         draft.steps = draft.steps.saturating_add(test.steps());
                     }
                     draft.reads_prefix |= test.reads_prefix();
+                    draft.reads_bgpsec |= test.reads_bgpsec();
                     tests.push(test);
                 }
                 Err(problem) => self.error(draft.policy, Some(term), problem),
@@ -397,6 +399,7 @@ impl<'a> Compiler<'a> {
                 Ok(Some(step)) => {
                     draft.steps = draft.steps.saturating_add(step.steps());
                     draft.reads_prefix |= step.reads_prefix();
+                    draft.reads_bgpsec |= step.reads_bgpsec();
                     steps.push(step);
                 }
                 Ok(None) => {}
@@ -460,6 +463,7 @@ struct Draft<'a> {
     steps: usize,
     depth: usize,
     reads_prefix: bool,
+    reads_bgpsec: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -473,6 +477,7 @@ impl<'a> Draft<'a> {
             steps: 0,
             depth: 1,
             reads_prefix: false,
+            reads_bgpsec: false,
         }
     }
 

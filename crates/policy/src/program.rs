@@ -61,6 +61,7 @@ pub(crate) struct Code {
     pub(crate) terms: Box<[CompiledTerm]>,
     pub(crate) last: Option<CompiledLast>,
     pub(crate) reads_prefix: bool,
+    pub(crate) reads_bgpsec: bool,
     /// What is shown for each [`TermRef`]: the terms, the end, then those of applied policies.
     pub(crate) names: Box<[String]>,
     /// What one evaluation costs at most.
@@ -134,6 +135,7 @@ impl Program {
             terms: Box::new([term]),
             last: None,
             reads_prefix: false,
+            reads_bgpsec: false,
             names: Box::new([name.to_owned()]),
             steps: 1,
             depth: 1,
@@ -156,6 +158,11 @@ impl Program {
     /// and edits may be kept with the attribute set.
     pub fn reads_prefix(&self) -> bool {
         self.code.reads_prefix
+    }
+
+    /// Whether it asks what is known of the signatures of paths.
+    pub fn reads_bgpsec(&self) -> bool {
+        self.code.reads_bgpsec
     }
 
     /// How many comparisons and changes one evaluation takes at most, known before it runs.

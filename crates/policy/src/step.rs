@@ -67,6 +67,14 @@ impl Step {
         }
     }
 
+    /// Whether it asks what is known of the signatures of paths.
+    pub(crate) fn reads_bgpsec(&self) -> bool {
+        match self {
+            Self::Change(_) => false,
+            Self::Apply { code, .. } => code.reads_bgpsec,
+        }
+    }
+
     /// What it costs at most; what a policy costs is counted where it is applied.
     pub(crate) fn steps(&self) -> usize {
         1 + match self {

@@ -88,6 +88,31 @@ impl Test {
         }
     }
 
+    /// Whether the answer depends on what is known of the signatures of paths.
+    pub(crate) fn reads_bgpsec(&self) -> bool {
+        match self {
+            Self::Bgpsec(_) => true,
+            Self::Accepted(policies) => policies.iter().any(|policy| policy.reads_bgpsec),
+            Self::Not(tests) => tests.iter().any(Self::reads_bgpsec),
+            Self::Prefix(_)
+            | Self::PrefixLength(_)
+            | Self::PeerAs(_)
+            | Self::Protocol(_)
+            | Self::Tag(_)
+            | Self::Interface(_)
+            | Self::Metric(_)
+            | Self::Community(_)
+            | Self::AsPath(_)
+            | Self::AsPathLength(_)
+            | Self::Origin(_)
+            | Self::LocalPref(_)
+            | Self::Med(_)
+            | Self::NextHop(_)
+            | Self::Validity(_)
+            | Self::Aspa(_) => false,
+        }
+    }
+
     /// What it compares one by one, at most; what a policy asked costs is counted where it is asked.
     pub(crate) fn steps(&self) -> usize {
         1 + match self {

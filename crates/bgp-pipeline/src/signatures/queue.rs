@@ -24,6 +24,8 @@ pub const FAILED_HOPS_A_SECOND: u32 = 1024;
 const RESUMED_HOPS: i64 = 64;
 /// Tickets beyond those that count, before these are looked for.
 const MOST_STALE: usize = 64;
+/// Tickets that are looked at for each new one then. More than half of them do not count, so that there are fewer and fewer.
+const LOOKED_AT: usize = 4;
 
 /// Which queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -111,7 +113,14 @@ impl Queues {
         }
         let queue = &mut queues[peer.index()];
         if queue.tickets.len() > 2 * live + MOST_STALE {
-            queue.tickets.retain(counts);
+            for _ in 0..LOOKED_AT {
+                queue
+                    .tickets
+                    .pop_front()
+                    .into_iter()
+                    .filter(&counts)
+                    .for_each(|it| queue.tickets.push_back(it));
+            }
         }
         if !std::mem::replace(&mut queue.has_turn, true) {
             turns.push_back(peer);

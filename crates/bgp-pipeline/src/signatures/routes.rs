@@ -3,17 +3,17 @@
 //! A verdict belongs to prefix and attributes, never to the attributes alone. Signatures cover the prefix, which is cut out
 //! before a set is interned: a good attribute that is repeated with another prefix is the same set.
 
-use std::hash::BuildHasher;
+use std::{hash::BuildHasher, time::Instant};
 
 use hashbrown::HashTable;
 use holdfast_policy::PathSecurity;
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use super::fault::Fault;
+use super::{SignatureCounts, fault::Fault};
 use crate::path::{SetId, SourceId};
 
 /// A route, by who sent it and where it leads: 20 octets, where a [`Prefix`] beside a source takes 64.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RouteKey {
     source: SourceId,
     is_v6: bool,
@@ -59,21 +59,29 @@ const FEW: usize = 16;
 /// The state is not known.
 pub(super) const NEVER: u32 = u32::MAX;
 
+/// What replaces a path as soon as there is a verdict on it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Next {
+    /// With a user.
+    pub(crate) set: SetId,
+    /// It does so then in any case.
+    pub(crate) until: Instant,
+}
+
 /// A route with BGPsec_PATH.
 #[derive(Debug)]
 pub(crate) struct SignedRoute {
     pub(crate) key: RouteKey,
     /// That of its path in the table.
     pub(crate) set: SetId,
-    /// What replaces that path as soon as there is a verdict on it; with a user.
-    pub(crate) next: Option<SetId>,
+    pub(crate) next: Option<Box<Next>>,
     /// Of the path in the table.
     state: PathSecurity,
-    pub(crate) work: Work,
+    work: Work,
     /// Keys that the path in the table names have changed, or were about to be looked at, when another verdict was asked for.
     pub(crate) is_doubted: bool,
     /// Signatures of a block of what is to be verified.
-    pub(crate) hops: u16,
+    hops: u16,
     /// When the state was found, as [`SignatureTable`](super::SignatureTable) counts.
     pub(crate) at: u32,
     /// Why it is not valid.
@@ -91,9 +99,30 @@ impl SignedRoute {
         self.state
     }
 
+    pub(crate) fn work(&self) -> Work {
+        self.work
+    }
+
+    pub(crate) fn hops(&self) -> usize {
+        self.hops.into()
+    }
+
     /// The set that is to be verified.
     pub(crate) fn wanted(&self) -> SetId {
-        self.next.unwrap_or(self.set)
+        self.next.as_ref().map_or(self.set, |next| next.set)
+    }
+
+    fn count(&self, counts: &mut [SignatureCounts], change: impl Fn(&mut u64, u64)) {
+        let Some(counts) = counts.get_mut(usize::from(self.key.source.0)) else { return };
+        match self.state {
+            PathSecurity::Valid => change(&mut counts.valid, 1),
+            PathSecurity::NotValid => change(&mut counts.not_valid, 1),
+            PathSecurity::Unverified => change(&mut counts.unverified, 1),
+            PathSecurity::Unsigned => change(&mut counts.unsigned, 1),
+        }
+        if self.work != Work::Done {
+            change(&mut counts.queued_hops, self.hops.into());
+        }
     }
 }
 
@@ -105,11 +134,13 @@ pub(crate) struct SignedRoutes {
     index: HashTable<u32>,
     /// How many are unverified.
     unverified: usize,
+    /// By source.
+    counts: Vec<SignatureCounts>,
 }
 
 impl SignedRoutes {
     pub(crate) fn new(key: HashKey) -> Self {
-        Self { key, routes: Vec::new(), index: HashTable::new(), unverified: 0 }
+        Self { key, routes: Vec::new(), index: HashTable::new(), unverified: 0, counts: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -121,16 +152,37 @@ impl SignedRoutes {
         self.unverified
     }
 
-    /// What is known of a route from now on.
-    pub(crate) fn set_state(&mut self, key: RouteKey, state: PathSecurity) {
-        let Some(route) = self.get_mut(key) else { return };
-        let before = std::mem::replace(&mut route.state, state);
-        self.unverified -= usize::from(before == PathSecurity::Unverified);
-        self.unverified += usize::from(state == PathSecurity::Unverified);
+    /// What is known of the routes of a source.
+    pub(crate) fn counts(&self, source: SourceId) -> SignatureCounts {
+        self.counts.get(usize::from(source.0)).copied().unwrap_or_default()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &SignedRoute> {
-        self.routes.iter()
+    /// Changes what is counted of a route; it is there still.
+    fn change(&mut self, key: RouteKey, change: impl FnOnce(&mut SignedRoute)) -> Option<&mut SignedRoute> {
+        let at = *self.index.find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)?;
+        let (route, counts) = (self.routes.get_mut(at as usize)?, &mut self.counts);
+        let was_unverified = route.state == PathSecurity::Unverified;
+        route.count(counts, |count, one| *count -= one);
+        change(route);
+        route.count(counts, |count, one| *count += one);
+        self.unverified -= usize::from(was_unverified);
+        self.unverified += usize::from(route.state == PathSecurity::Unverified);
+        Some(route)
+    }
+
+    /// What is known of a route from now on.
+    pub(crate) fn set_state(&mut self, key: RouteKey, state: PathSecurity) -> Option<&mut SignedRoute> {
+        self.change(key, |route| route.state = state)
+    }
+
+    /// What is under way from now on.
+    pub(crate) fn set_work(&mut self, key: RouteKey, work: Work) -> Option<&mut SignedRoute> {
+        self.change(key, |route| route.work = work)
+    }
+
+    /// A ticket with this number stands in a queue, for so many hops.
+    pub(crate) fn queued(&mut self, key: RouteKey, number: u32, hops: usize) {
+        self.change(key, |route| (route.work, route.hops) = (Work::Queued(number), hops as u16));
     }
 
     /// The one at a place, if there are so many.
@@ -152,13 +204,18 @@ impl SignedRoutes {
     pub(crate) fn add(&mut self, key: RouteKey, set: SetId) {
         self.remove(key);
         let at = self.routes.len() as u32;
-        let Self { key: hash_key, routes, index, unverified } = self;
+        let Self { key: hash_key, routes, index, unverified, counts } = self;
         index.insert_unique(hash_key.hash_one(key), at, |at| hash_key.hash_one(routes[*at as usize].key));
         if routes.len() == routes.capacity() {
             // To double would leave half of it empty.
             routes.reserve_exact((routes.len() / 8).max(FEW));
         }
-        routes.push(SignedRoute::new(key, set));
+        let (route, source) = (SignedRoute::new(key, set), usize::from(key.source.0));
+        if counts.len() <= source {
+            counts.resize(source + 1, SignatureCounts::default());
+        }
+        route.count(counts, |count, one| *count += one);
+        routes.push(route);
         *unverified += 1;
     }
 
@@ -176,9 +233,10 @@ impl SignedRoutes {
         }
         let removed = self.routes.swap_remove(at as usize);
         self.unverified -= usize::from(removed.state == PathSecurity::Unverified);
+        removed.count(&mut self.counts, |count, one| *count -= one);
         if self.routes.is_empty() {
             // What was there has left.
-            (self.routes, self.index) = (Vec::new(), HashTable::new());
+            (self.routes, self.index, self.counts) = (Vec::new(), HashTable::new(), Vec::new());
         }
         Some(removed)
     }
@@ -186,7 +244,8 @@ impl SignedRoutes {
     /// Octets of memory, without those of the allocator, and without the faults of routes: who asks for the sum does not wait
     /// for a walk over the table.
     pub(crate) fn memory(&self) -> usize {
-        self.routes.capacity() * size_of::<SignedRoute>() + self.index.allocation_size()
+        let counts = self.counts.capacity() * size_of::<SignatureCounts>();
+        self.routes.capacity() * size_of::<SignedRoute>() + self.index.allocation_size() + counts
     }
 }
 
@@ -214,8 +273,14 @@ mod tests {
         for number in 0..1000 {
             routes.add(key(number), SetId(number));
         }
-        (0..500).for_each(|number| routes.set_state(key(number), PathSecurity::Valid));
+        (0..500).for_each(|number| drop(routes.set_state(key(number), PathSecurity::Valid)));
+        (0..1000).for_each(|number| routes.queued(key(number), number, 3));
         assert_eq!(routes.unverified(), 500);
+        let counts = routes.counts(SourceId(2));
+        assert_eq!((counts.valid, counts.unverified, counts.queued_hops), (72, 71, 3 * 143));
+        assert!(routes.set_work(key(2), Work::Done).is_some());
+        assert_eq!(routes.counts(SourceId(2)).queued_hops, 3 * 142);
+        assert_eq!(routes.counts(SourceId(7)), SignatureCounts::default());
         for number in (0..1000).step_by(3) {
             assert_eq!(routes.remove(key(number)).map(|route| route.set), Some(SetId(number)));
             assert!(routes.remove(key(number)).is_none());

@@ -19,12 +19,13 @@ use holdfast_bgp_wire::{
 };
 use holdfast_bgpsec_wire::{Ingress, Nlri, Path, Segment, SignatureBlock, Signed, Ski, extend};
 use holdfast_origin_validation::{Authorizations, Delta};
-use holdfast_policy::{PathSecurity, Validity};
+use holdfast_policy::{Condition, Outcome, PathSecurity, Term, Validity};
 use holdfast_types::{Asn, Family, HashKey, Prefix, Vrp};
 use proptest::prelude::*;
 
 use crate::tests::pipeline::{
     behaviour::{always, announcement_by, up},
+    policies::program,
     speaker::{Held, OUR_AS, Sink, checked, ebgp, facts, frozen, prefix, settle, thaw, withdrawal},
 };
 
@@ -257,6 +258,92 @@ fn what_replaces_a_valid_route_waits_for_its_verdict_and_not_for_ever() {
     pipeline.update(peer, &withdrawal(prefix(P))).expect("taken");
     assert_eq!(path(&mut pipeline).0, "");
     assert_eq!(verifier.answer(&mut pipeline, now), 0);
+}
+
+#[test]
+fn a_peer_that_restarts_and_signs_anew_withdraws_nothing() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let (peer, other) = (up_secured(&mut pipeline, 1, BgpsecValidation::Require), up(&mut pipeline, 2));
+    let mut sinks = [(other, Sink::default())];
+    let mut verifier = Verifier::default();
+    for route in [P, OTHER] {
+        pipeline.update(peer, &signed(1, 7, prefix(route), true)).expect("taken");
+    }
+    verifier.answer(&mut pipeline, now);
+    settle(&mut pipeline, &mut sinks);
+    let messages = sinks[0].1.messages;
+    pipeline.peer_away(peer, &Family::ALL);
+    pipeline.peer_up(peer, secured(1)).expect("room");
+    // The same route with another path; one that turns out bad; then it has sent all.
+    pipeline.update(peer, &signed(1, 8, prefix(P), true)).expect("taken");
+    pipeline.update(peer, &signed(1, 8, prefix(OTHER), false)).expect("taken");
+    Family::ALL.into_iter().for_each(|family| pipeline.forget_stale(peer, family));
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.messages, messages, "both are used as they were");
+    assert_eq!(states(&mut pipeline, P), [VALID]);
+    assert_eq!(pipeline.signature_counts(peer).queued_hops, 4);
+    assert_eq!(verifier.answer(&mut pipeline, now), 2);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes[&prefix(P)].path(), "65000 65101 8");
+    assert!(!sinks[0].1.routes.contains_key(&prefix(OTHER)));
+    assert_eq!((states(&mut pipeline, P), pipeline.poll_timeout()), (vec![VALID], None));
+    // What the peer's earlier session has brought and its new one does not is withdrawn, even if it is valid.
+    pipeline.peer_away(peer, &Family::ALL);
+    pipeline.peer_up(peer, secured(1)).expect("room");
+    Family::ALL.into_iter().for_each(|family| pipeline.forget_stale(peer, family));
+    settle(&mut pipeline, &mut sinks);
+    pipeline.update(peer, &signed(1, 9, prefix(P), true)).expect("taken");
+    assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, false)]);
+    // Nor is anything known where the path is for another AS now.
+    verifier.answer(&mut pipeline, now);
+    pipeline.peer_away(peer, &Family::ALL);
+    let mut facts = secured(1);
+    facts.bgpsec_received.as_mut().expect("agreed").ingress.own = Asn(64999);
+    pipeline.peer_up(peer, facts).expect("room");
+    pipeline.update(peer, &signed(1, 9, prefix(P), true)).expect("taken");
+    assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, false)]);
+}
+
+#[test]
+fn a_valid_route_is_not_kept_for_longer_because_its_successor_is_replaced() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let peer = up_secured(&mut pipeline, 1, BgpsecValidation::Require);
+    pipeline.update(peer, &signed(1, 7, prefix(P), true)).expect("taken");
+    Verifier::default().answer(&mut pipeline, now);
+    for tenth in 0..20 {
+        pipeline.set_now(now + tenth * HOLD / 20);
+        pipeline.update(peer, &signed(1, 8 + tenth, prefix(P), true)).expect("taken");
+        assert_eq!(states(&mut pipeline, P), [VALID]);
+        assert_eq!(pipeline.poll_timeout(), Some(now + HOLD));
+    }
+    pipeline.set_now(now + HOLD);
+    while pipeline.work(100) {}
+    assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, false)]);
+    assert_eq!(pipeline.poll_timeout(), None);
+}
+
+#[test]
+fn a_policy_that_asks_for_signatures_has_the_valid_route_kept() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let mut verifier = Verifier::default();
+    let valid = Condition::Bgpsec(vec![PathSecurity::Valid]);
+    let term = |from| Term { name: "t".into(), from, then: vec![], outcome: Outcome::Accept };
+    let nested = Condition::Not(vec![Condition::Not(vec![valid])]);
+    for (from, is_kept) in [(vec![nested], true), (vec![], false)] {
+        let config = PeerConfig { import: Some(program(vec![term(from)])), ..with(1, BgpsecValidation::Log) };
+        let peer = pipeline.add_peer(config);
+        pipeline.peer_up(peer, secured(1)).expect("room");
+        pipeline.update(peer, &signed(1, 7, prefix(P), true)).expect("taken");
+        verifier.answer(&mut pipeline, now);
+        assert_eq!(states(&mut pipeline, P), [VALID]);
+        pipeline.update(peer, &signed(1, 8, prefix(P), true)).expect("taken");
+        assert_eq!(states(&mut pipeline, P)[0].0 == PathSecurity::Valid, is_kept);
+        pipeline.remove_peer(peer);
+        while pipeline.work(100) {}
+    }
 }
 
 #[test]
