@@ -36,8 +36,16 @@ const MOST_PASSED_OVER: usize = 1024;
 /// Names of keys that have changed and are to be looked for; beyond, all routes are looked at again.
 const MOST_CHANGED: usize = 4096;
 
-/// What is known of a route: the state, when that was found, and why it is not valid.
-type Known = (PathSecurity, Option<Instant>, Option<Box<Fault>>);
+/// What is known of a route.
+struct Known {
+    state: PathSecurity,
+    /// When that was found.
+    at: Option<Instant>,
+    /// Why it is not valid.
+    fault: Option<Box<Fault>>,
+    /// It is to be verified once more.
+    is_doubted: bool,
+}
 
 /// What is to be done with a route that has just come.
 pub(crate) enum Arriving {
@@ -94,7 +102,7 @@ impl Core {
             let before =
                 || self.valid_before(prefix, set).filter(|_| rule.holds && self.signatures.now.is_some());
             return match known {
-                Some((state, ..)) => Arriving::As(state),
+                Some(known) => Arriving::As(known.state),
                 None => before().map_or(Arriving::As(PathSecurity::Unverified), |(source, set)| {
                     Arriving::LaterThan(source, set)
                 }),
@@ -147,12 +155,18 @@ impl Core {
     fn known(&self, prefix: Prefix, set: SetId) -> Option<Known> {
         let thawing = self.signatures.thawing;
         if thawing != PathSecurity::Unverified {
-            return Some((thawing, None, None));
+            let is_doubted = thawing == PathSecurity::NotValid;
+            return Some(Known { state: thawing, at: None, fault: None, is_doubted });
         }
         let mut routes = self.earlier_routes(prefix, set);
         let route = routes.find(|route| self.sets.bytes(route.set) == self.sets.bytes(set))?;
         let is_known = route.state() != PathSecurity::Unverified;
-        is_known.then(|| (route.state(), self.signatures.found_at(route), route.fault.clone()))
+        is_known.then(|| Known {
+            state: route.state(),
+            at: self.signatures.found_at(route),
+            fault: route.fault.clone(),
+            is_doubted: route.is_doubted || route.work() != Work::Done,
+        })
     }
 
     /// What was to replace a route is not to any more.
@@ -192,10 +206,9 @@ impl Core {
             *first = first.or(*now);
             routes.add(key, new.set);
             match known {
-                Some((state, at, fault)) => {
-                    let lacks_reason = state == PathSecurity::NotValid && fault.is_none();
+                Some(Known { state, at, fault, is_doubted }) => {
                     self.signatures.judge(key, state, at, fault);
-                    if lacks_reason {
+                    if is_doubted {
                         self.want_verdict(key, Priority::Later);
                     }
                 }

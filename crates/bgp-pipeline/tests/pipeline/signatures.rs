@@ -306,6 +306,78 @@ fn a_peer_that_restarts_and_signs_anew_withdraws_nothing() {
 }
 
 #[test]
+fn a_refresh_with_new_signatures_withdraws_nothing() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let (peer, other) = (up_secured(&mut pipeline, 1, BgpsecValidation::Require), up(&mut pipeline, 2));
+    let mut sinks = [(other, Sink::default())];
+    let mut verifier = Verifier::default();
+    for route in [P, OTHER] {
+        pipeline.update(peer, &signed(1, 7, prefix(route), true)).expect("taken");
+    }
+    verifier.answer(&mut pipeline, now);
+    settle(&mut pipeline, &mut sinks);
+    let messages = sinks[0].1.messages;
+    pipeline.begin_refresh(peer, Family::IPV4_UNICAST);
+    pipeline.update(peer, &signed(1, 8, prefix(P), true)).expect("taken");
+    pipeline.end_refresh(peer, Family::IPV4_UNICAST);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(states(&mut pipeline, P), [VALID], "it came in the refresh");
+    assert!(states(&mut pipeline, OTHER).is_empty(), "it did not");
+    assert_eq!(verifier.answer(&mut pipeline, now), 1);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(sinks[0].1.routes[&prefix(P)].path(), "65000 65101 8");
+    assert_eq!(sinks[0].1.messages - messages, 2, "a withdrawal of the other one, and an announcement");
+}
+
+/// The body of an UPDATE with a path identifier (RFC 7911).
+fn identified(identifier: u32, path: &[u8]) -> Vec<u8> {
+    let reach = [&[0, 1, 1, 4, 192, 0, 2, 9, 0][..], &identifier.to_be_bytes(), &[24, 203, 0, 113]].concat();
+    let mut attributes = vec![0x40, 1, 1, 0];
+    for (code, value) in [(14, &reach[..]), (33, path)] {
+        attributes.extend([0x90, code]);
+        attributes.extend((value.len() as u16).to_be_bytes());
+        attributes.extend(value);
+    }
+    let length = (attributes.len() as u16).to_be_bytes();
+    [&[0, 0], &length[..], &attributes].concat()
+}
+
+#[test]
+fn each_path_of_a_prefix_has_a_verdict_of_its_own() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let peer = pipeline.add_peer(with(1, BgpsecValidation::Require));
+    let identifiers_received = Family::ALL.into_iter().collect();
+    pipeline.peer_up(peer, SessionFacts { identifiers_received, ..secured(1) }).expect("room");
+    let path = |behind, is_good| path(&[Asn(behind), asn(1)], prefix(P), is_good);
+    let mut verifier = Verifier::default();
+    for (identifier, behind, is_good) in [(1, 7, true), (2, 8, false), (3, 9, true)] {
+        pipeline.update(peer, &identified(identifier, &path(behind, is_good))).expect("taken");
+    }
+    assert_eq!(verifier.answer(&mut pipeline, now), 3);
+    let known = |pipeline: &mut Pipeline| {
+        let mut known: Vec<_> = states(pipeline, P).into_iter().map(|(state, _)| state).collect();
+        known.sort_by_key(|state| *state as u8);
+        known
+    };
+    let (valid, bad) = (PathSecurity::Valid, PathSecurity::NotValid);
+    assert_eq!(known(&mut pipeline), [valid, valid, bad]);
+    // The identifier is not signed: the same octets under another one are a path of their own.
+    pipeline.update(peer, &identified(2, &path(7, true))).expect("taken");
+    pipeline.update(peer, &identified(1, &path(7, false))).expect("taken");
+    assert_eq!(
+        known(&mut pipeline),
+        [PathSecurity::Unverified, valid, valid],
+        "the first one is kept meanwhile"
+    );
+    assert_eq!(verifier.answer(&mut pipeline, now), 2);
+    assert_eq!(known(&mut pipeline), [valid, valid, bad]);
+    let counts = pipeline.signature_counts(peer);
+    assert_eq!((counts.valid, counts.not_valid, counts.unverified, counts.queued_hops), (2, 1, 0, 0));
+}
+
+#[test]
 fn a_valid_route_is_not_kept_for_longer_because_its_successor_is_replaced() {
     let (mut pipeline, now) = (checked(always()), Instant::now());
     pipeline.set_now(now);
@@ -718,6 +790,10 @@ enum Step {
         peer: u8,
         restarts: bool,
     },
+    /// What the peer's session before has brought, and this one has not, goes.
+    Forget {
+        peer: u8,
+    },
     Key {
         asn: u8,
         is_there: bool,
@@ -743,7 +819,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(peer, route, behind, is_good)| Step::Announce { peer, route, behind, is_good }),
         2 => (peer.clone(), route.clone()).prop_map(|(peer, route)| Step::Withdraw { peer, route }),
         1 => (peer.clone(), route).prop_map(|(peer, route)| Step::Unsigned { peer, route }),
-        1 => (peer, any::<bool>()).prop_map(|(peer, restarts)| Step::Session { peer, restarts }),
+        1 => (peer.clone(), any::<bool>()).prop_map(|(peer, restarts)| Step::Session { peer, restarts }),
+        1 => peer.prop_map(|peer| Step::Forget { peer }),
         2 => (behind, any::<bool>()).prop_map(|(asn, is_there)| Step::Key { asn, is_there }),
         4 => (1..5_u8).prop_map(|count| Step::Ask { count }),
         6 => any::<u8>().prop_map(|which| Step::Answer { which }),
@@ -802,8 +879,11 @@ proptest! {
                         false => pipeline.peer_down(index),
                     }
                     pipeline.peer_up(index, secured(peer)).expect("room");
-                    Family::ALL.into_iter().for_each(|family| pipeline.forget_stale(index, family));
                     said.retain(|(of, _), _| *of != peer);
+                }
+                Step::Forget { peer } => {
+                    let index = peers[usize::from(peer)];
+                    Family::ALL.into_iter().for_each(|family| pipeline.forget_stale(index, family));
                 }
                 Step::Key { asn, is_there } => {
                     let asn = Asn(u32::from(asn) + 10);
@@ -842,6 +922,9 @@ proptest! {
                     prop_assert!(path.peer != Some(peers[0]) || !path.is_best || is_valid);
                 }
             }
+        }
+        for (peer, family) in peers.iter().flat_map(|peer| Family::ALL.map(|family| (*peer, family))) {
+            pipeline.forget_stale(peer, family);
         }
         for (job, verdict, by) in under_way {
             pipeline.verified(job.number, verdict, 1, by == epoch, now);
