@@ -273,7 +273,7 @@ mod tests {
         for number in 0..1000 {
             routes.add(key(number), SetId(number));
         }
-        (0..500).for_each(|number| drop(routes.set_state(key(number), PathSecurity::Valid)));
+        (0..500).for_each(|number| assert!(routes.set_state(key(number), PathSecurity::Valid).is_some()));
         (0..1000).for_each(|number| routes.queued(key(number), number, 3));
         assert_eq!(routes.unverified(), 500);
         let counts = routes.counts(SourceId(2));
