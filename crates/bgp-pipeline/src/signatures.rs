@@ -4,9 +4,10 @@
 mod fault;
 mod queue;
 mod routes;
+mod under_way;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     iter::Sum,
     time::{Duration, Instant},
 };
@@ -23,7 +24,8 @@ pub use self::{
 };
 pub(crate) use self::{
     queue::{Priority, Queues, Ticket},
-    routes::{Next, RouteKey, SignedRoute, SignedRoutes, Work},
+    routes::{Next, Place, RouteKey, SignedRoute, SignedRoutes, Work},
+    under_way::{Asked, UnderWay},
 };
 use crate::{
     PeerIndex,
@@ -146,8 +148,7 @@ pub(crate) struct SignatureTable {
     pub(crate) is_used: bool,
     pub(crate) routes: SignedRoutes,
     pub(crate) queues: Queues,
-    pub(crate) asked: HashMap<u64, Asked, HashKey>,
-    pub(crate) numbers: u64,
+    pub(crate) asked: UnderWay,
     /// Routes whose valid paths are to be replaced, each with its deadline.
     pub(crate) held: BTreeSet<(Instant, RouteKey)>,
     pub(crate) changed: ChangedKeys,
@@ -164,21 +165,13 @@ pub(crate) struct SignatureTable {
     pub(crate) now: Option<Instant>,
 }
 
-/// A job that is under way.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) key: RouteKey,
-    pub(crate) peer: PeerIndex,
-}
-
 impl SignatureTable {
     pub(crate) fn new(key: HashKey) -> Self {
         Self {
             is_used: false,
             routes: SignedRoutes::new(key),
             queues: Queues::default(),
-            asked: HashMap::with_hasher(key),
-            numbers: 0,
+            asked: UnderWay::default(),
             held: BTreeSet::new(),
             changed: ChangedKeys::default(),
             looking: None,
@@ -193,7 +186,7 @@ impl SignatureTable {
     /// Octets held beside the paths of the routes and their sets.
     pub(crate) fn memory(&self) -> usize {
         let held = self.held.len() * (size_of::<(Instant, RouteKey)>() + size_of::<Next>());
-        self.routes.memory() + self.queues.memory() + held
+        self.routes.memory() + self.queues.memory() + self.asked.memory() + held
     }
 
     /// The next peer with this number is another.
@@ -224,25 +217,25 @@ impl SignatureTable {
     }
 
     /// What was to replace a route's path, with its user. It is not to any more.
-    pub(crate) fn take_next(&mut self, key: RouteKey) -> Option<SetId> {
-        let next = self.routes.get_mut(key)?.next.take()?;
-        self.held.remove(&(next.until, key));
+    pub(crate) fn take_next(&mut self, place: Place) -> Option<SetId> {
+        let route = self.routes.at_mut(place)?;
+        let next = route.next.take()?;
+        self.held.remove(&(next.until, route.key));
         Some(next.set)
     }
 
     /// What is known of a route from now on.
     pub(crate) fn judge(
         &mut self,
-        key: RouteKey,
+        place: Place,
         state: PathSecurity,
         at: Option<Instant>,
         fault: Option<Box<Fault>>,
     ) {
         let first = self.first;
         let since = |at: Instant| Some(at.saturating_duration_since(first?).as_secs() as u32);
-        if let Some(route) = self.routes.set_state(key, state) {
-            (route.at, route.fault) = (at.and_then(since).unwrap_or(NEVER), fault);
-        }
+        let at = at.and_then(since).unwrap_or(NEVER);
+        self.routes.change(place, |route| (route.state, route.at, route.fault) = (state, at, fault));
     }
 
     /// When the state of a route was found, to the second.
@@ -258,17 +251,19 @@ impl SignatureTable {
         has_begun && self.routes.unverified() > 0
     }
 
-    pub(crate) fn enqueue(&mut self, peer: PeerIndex, priority: Priority, key: RouteKey, hops: usize) {
+    pub(crate) fn enqueue(&mut self, peer: PeerIndex, priority: Priority, place: Place, hops: usize) {
         let Self { routes, queues, .. } = self;
-        let counts = |ticket: &Ticket| is_due(routes, ticket);
+        let Some(key) = routes.at(place).map(|route| route.key) else { return };
+        let counts = |ticket: &Ticket| due(routes, ticket).is_some();
         let number = queues.push(peer, priority, key, routes.len(), counts);
-        routes.queued(key, number, hops);
+        routes.change(place, |route| (route.work, route.hops) = (Work::Queued(number), hops as u16));
     }
 }
 
-/// Whether a ticket is the route's.
-pub(crate) fn is_due(routes: &SignedRoutes, ticket: &Ticket) -> bool {
-    routes.get(ticket.key).is_some_and(|route| route.work() == Work::Queued(ticket.number))
+/// The route of a ticket, if that counts.
+pub(crate) fn due(routes: &SignedRoutes, ticket: &Ticket) -> Option<Place> {
+    let place = routes.place(ticket.key)?;
+    (routes.at(place)?.work() == Work::Queued(ticket.number)).then_some(place)
 }
 
 /// Whether there is BGPsec_PATH.

@@ -22,9 +22,8 @@ use crate::{
     path::{Path, SetId, SourceId},
     pipeline::Session,
     signatures::{
-        Asked, Fault, HOLD, Next, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
-        SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, has_secure_path, hops, is_due,
-        secure_path,
+        Asked, Fault, HOLD, Next, Place, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
+        SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, has_secure_path, hops, secure_path,
     },
     stage::Stages,
     table::Table,
@@ -171,20 +170,32 @@ impl Core {
 
     /// What was to replace a route is not to any more.
     fn forget_next(&mut self, key: RouteKey) {
-        let Some(next) = self.signatures.take_next(key) else { return };
-        let route = self.signatures.routes.set_work(key, Work::Done);
+        if let Some(place) = self.signatures.routes.place(key) {
+            self.forget_next_at(place);
+        }
+    }
+
+    fn forget_next_at(&mut self, place: Place) {
+        let Some(next) = self.signatures.take_next(place) else { return };
+        let route = self.signatures.routes.change(place, |route| route.work = Work::Done);
         let is_doubted = route.is_some_and(|route| std::mem::take(&mut route.is_doubted));
         self.sets.release(next);
         if is_doubted {
-            self.want_verdict(key, Priority::Later);
+            self.want_verdict_at(place, Priority::Later);
         }
     }
 
     fn want_verdict(&mut self, key: RouteKey, priority: Priority) {
-        let Some(route) = self.signatures.routes.get(key) else { return };
+        if let Some(place) = self.signatures.routes.place(key) {
+            self.want_verdict_at(place, priority);
+        }
+    }
+
+    fn want_verdict_at(&mut self, place: Place, priority: Priority) {
+        let Some(route) = self.signatures.routes.at(place) else { return };
         let hops = hops(self.sets.attributes(route.wanted()));
-        let Some(peer) = self.sources.get(key.source()).peer else { return };
-        self.signatures.enqueue(peer, priority, key, hops);
+        let Some(peer) = self.sources.get(route.key.source()).peer else { return };
+        self.signatures.enqueue(peer, priority, place, hops);
     }
 
     /// A source's path has become another (or none).
@@ -192,27 +203,28 @@ impl Core {
     pub(crate) fn signed_exchanged(&mut self, prefix: Prefix, old: Path, new: Path) {
         if new.is_some() && self.signature_rule(new.set).is_some() {
             let key = RouteKey::new(new.source, prefix);
-            let same = |route: &SignedRoute| self.sets.bytes(route.set) == self.sets.bytes(new.set);
-            let is_known = self.signatures.routes.get(key).is_some_and(same);
-            if is_known {
-                if let Some(route) = self.signatures.routes.get_mut(key) {
+            if let Some(place) = self.signatures.routes.place(key) {
+                let bytes = self.sets.bytes(new.set);
+                let route = self.signatures.routes.at_mut(place);
+                if let Some(route) = route.filter(|route| self.sets.bytes(route.set) == bytes) {
                     route.set = new.set;
+                    return;
                 }
-                return;
+                self.forget_next_at(place);
+                self.signatures.routes.remove(key);
             }
-            self.forget_next(key);
             let known = self.known(prefix, new.set);
             let SignatureTable { routes, now, first, .. } = &mut self.signatures;
             *first = first.or(*now);
-            routes.add(key, new.set);
+            let place = routes.add(key, new.set);
             match known {
                 Some(Known { state, at, fault, is_doubted }) => {
-                    self.signatures.judge(key, state, at, fault);
+                    self.signatures.judge(place, state, at, fault);
                     if is_doubted {
-                        self.want_verdict(key, Priority::Later);
+                        self.want_verdict_at(place, Priority::Later);
                     }
                 }
-                None => self.want_verdict(key, Priority::First),
+                None => self.want_verdict_at(place, Priority::First),
             }
         } else if old.is_some() {
             let key = RouteKey::new(old.source, prefix);
@@ -302,27 +314,26 @@ impl<P: IpPrefix> Table<P> {
 }
 
 impl Core {
-    /// The set that is to be verified for a ticket, if it counts.
-    fn due(&self, ticket: &Ticket) -> Option<SetId> {
-        let is_due =
-            is_due(&self.signatures.routes, ticket) && self.sources.get(ticket.key.source()).counts();
-        self.signatures.routes.get(ticket.key).filter(|_| is_due).map(SignedRoute::wanted)
+    /// The route of a ticket and the set that is to be verified, if it counts.
+    fn due(&self, ticket: &Ticket) -> Option<(Place, SetId)> {
+        let routes = &self.signatures.routes;
+        let place = due(routes, ticket).filter(|_| self.sources.get(ticket.key.source()).counts())?;
+        routes.at(place).map(|route| (place, route.wanted()))
     }
 
     fn ask(
         &mut self,
         (priority, peer): (Priority, PeerIndex),
-        key: RouteKey,
+        place: Place,
         set: SetId,
     ) -> Option<SignatureJob> {
         let target = self.classes.get(self.sets.class(set)).rules?.bgpsec?.ingress.own;
         let path = secure_path(self.sets.attributes(set))?.to_vec();
-        let SignatureTable { routes, queues, asked, numbers, .. } = &mut self.signatures;
-        *numbers += 1;
-        let number = *numbers;
-        let hops = routes.set_work(key, Work::Asked(number as u32))?.hops();
+        let SignatureTable { routes, queues, asked, .. } = &mut self.signatures;
+        let key = routes.at(place)?.key;
+        let number = asked.add(Asked { key, peer });
+        let hops = routes.change(place, |route| route.work = Work::Asked(number as u32))?.hops();
         queues.charge(priority, peer, hops);
-        asked.insert(number, Asked { key, peer });
         Some(SignatureJob { number, path, prefix: key.prefix(), target, hops })
     }
 }
@@ -333,12 +344,12 @@ impl Pipeline {
     pub fn poll_signatures(&mut self, now: Instant) -> Option<SignatureJob> {
         for _ in 0..MOST_PASSED_OVER {
             let (priority, peer, ticket) = self.core.signatures.queues.pop(now)?;
-            let Some(set) = self.core.due(&ticket) else { continue };
+            let Some((place, set)) = self.core.due(&ticket) else { continue };
             if priority == Priority::First && !self.might_be_best(ticket.key.prefix(), set) {
-                self.core.want_verdict(ticket.key, Priority::Later);
+                self.core.want_verdict_at(place, Priority::Later);
                 continue;
             }
-            let job = self.core.ask((priority, peer), ticket.key, set);
+            let job = self.core.ask((priority, peer), place, set);
             if job.is_some() {
                 return job;
             }
@@ -376,9 +387,10 @@ impl Pipeline {
         now: Instant,
     ) {
         let SignatureTable { routes, queues, asked, .. } = &mut self.core.signatures;
-        let Some(Asked { key, peer }) = asked.remove(&number) else { return };
+        let Some(Asked { key, peer }) = asked.take(number) else { return };
+        let Some(place) = routes.place(key) else { return };
         let is_asked = |route: &&mut SignedRoute| route.work() == Work::Asked(number as u32);
-        let Some(route) = routes.get_mut(key).filter(is_asked) else { return };
+        let Some(route) = routes.at_mut(place).filter(is_asked) else { return };
         let (state, fault) = match verdict {
             SignatureVerdict::Valid => (PathSecurity::Valid, None),
             SignatureVerdict::NotValid(fault) => (PathSecurity::NotValid, Some(fault)),
@@ -387,12 +399,12 @@ impl Pipeline {
         let is_same = route.next.is_none() && route.state() == state;
         route.is_doubted = false;
         route.set = route.wanted();
-        routes.set_work(key, Work::Done);
+        routes.change(place, |route| route.work = Work::Done);
         if fault.is_some() && queues.failed(peer, verified, now) {
             self.events.push_back(Event::TooManyBadSignatures { peer });
         }
-        let next = self.core.signatures.take_next(key);
-        self.core.signatures.judge(key, state, Some(now), fault.map(Box::new));
+        let next = self.core.signatures.take_next(place);
+        self.core.signatures.judge(place, state, Some(now), fault.map(Box::new));
         match next {
             Some(next) => self.replace_signed(key, next),
             None if is_same => {}
@@ -406,8 +418,7 @@ impl Pipeline {
 
     /// All jobs that are under way are lost: they are handed out again.
     pub fn signatures_lost(&mut self) {
-        let asked: Vec<_> = self.core.signatures.asked.drain().collect();
-        for (number, Asked { key, .. }) in asked {
+        for (number, Asked { key, .. }) in self.core.signatures.asked.take_all() {
             let route = self.core.signatures.routes.get(key);
             if let Some(route) = route.filter(|route| route.work() == Work::Asked(number as u32)) {
                 let is_new = route.state() == PathSecurity::Unverified || route.next.is_some();
@@ -454,7 +465,7 @@ impl Pipeline {
         };
         // Downwards: a route that takes the place of one that left was looked at already, or is new.
         let down = place.saturating_sub(budget.max(1));
-        let places = (down..place).rev().filter_map(|at| routes.at(at));
+        let places = (down..place).rev().filter_map(|at| routes.nth(at));
         let concerned = places.filter(|route| keys.concerns(route, &self.core.sets));
         let concerned: Vec<_> = concerned.map(|route| route.key).collect();
         for key in concerned {
@@ -474,13 +485,16 @@ impl Pipeline {
     fn release_held(&mut self, budget: usize) {
         for _ in 0..budget.max(1) {
             let SignatureTable { held, now, .. } = &mut self.core.signatures;
-            let due = held.first().filter(|(deadline, _)| now.is_some_and(|now| *deadline <= now));
-            let Some((_, key)) = due.copied() else { return };
-            let Some(set) = self.core.signatures.take_next(key) else { return };
-            if let Some(route) = self.core.signatures.routes.get_mut(key) {
-                (route.set, route.is_doubted) = (set, false);
+            let is_due = |(deadline, _): &(Instant, _)| now.is_some_and(|now| *deadline <= now);
+            if !held.first().is_some_and(is_due) {
+                return;
             }
-            self.core.signatures.judge(key, PathSecurity::Unverified, None, None);
+            let Some((_, key)) = held.pop_first() else { return };
+            let signatures = &mut self.core.signatures;
+            let Some(place) = signatures.routes.place(key) else { continue };
+            let Some(set) = signatures.take_next(place) else { continue };
+            signatures.routes.change(place, |route| (route.set, route.is_doubted) = (set, false));
+            signatures.judge(place, PathSecurity::Unverified, None, None);
             self.replace_signed(key, set);
             self.trim_if_long();
         }

@@ -76,12 +76,12 @@ pub(crate) struct SignedRoute {
     pub(crate) set: SetId,
     pub(crate) next: Option<Box<Next>>,
     /// Of the path in the table.
-    state: PathSecurity,
-    work: Work,
+    pub(super) state: PathSecurity,
+    pub(crate) work: Work,
     /// Keys that the path in the table names have changed, or were about to be looked at, when another verdict was asked for.
     pub(crate) is_doubted: bool,
     /// Signatures of a block of what is to be verified.
-    hops: u16,
+    pub(super) hops: u16,
     /// When the state was found, as [`SignatureTable`](super::SignatureTable) counts.
     pub(crate) at: u32,
     /// Why it is not valid.
@@ -126,6 +126,10 @@ impl SignedRoute {
     }
 }
 
+/// Where a route is in [`SignedRoutes`], until one is removed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
 /// All of them, by place: in no order, without gaps.
 #[derive(Debug)]
 pub(crate) struct SignedRoutes {
@@ -157,10 +161,13 @@ impl SignedRoutes {
         self.counts.get(usize::from(source.0)).copied().unwrap_or_default()
     }
 
-    /// Changes what is counted of a route; it is there still.
-    fn change(&mut self, key: RouteKey, change: impl FnOnce(&mut SignedRoute)) -> Option<&mut SignedRoute> {
-        let at = *self.index.find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)?;
-        let (route, counts) = (self.routes.get_mut(at as usize)?, &mut self.counts);
+    /// Changes what is counted of a route.
+    pub(crate) fn change(
+        &mut self,
+        place: Place,
+        change: impl FnOnce(&mut SignedRoute),
+    ) -> Option<&mut SignedRoute> {
+        let (route, counts) = (self.routes.get_mut(place.0 as usize)?, &mut self.counts);
         let was_unverified = route.state == PathSecurity::Unverified;
         route.count(counts, |count, one| *count -= one);
         change(route);
@@ -170,39 +177,36 @@ impl SignedRoutes {
         Some(route)
     }
 
-    /// What is known of a route from now on.
-    pub(crate) fn set_state(&mut self, key: RouteKey, state: PathSecurity) -> Option<&mut SignedRoute> {
-        self.change(key, |route| route.state = state)
+    /// The one with this number, of [`Self::len`].
+    pub(crate) fn nth(&self, number: usize) -> Option<&SignedRoute> {
+        self.routes.get(number)
     }
 
-    /// What is under way from now on.
-    pub(crate) fn set_work(&mut self, key: RouteKey, work: Work) -> Option<&mut SignedRoute> {
-        self.change(key, |route| route.work = work)
+    pub(crate) fn at(&self, place: Place) -> Option<&SignedRoute> {
+        self.routes.get(place.0 as usize)
     }
 
-    /// A ticket with this number stands in a queue, for so many hops.
-    pub(crate) fn queued(&mut self, key: RouteKey, number: u32, hops: usize) {
-        self.change(key, |route| (route.work, route.hops) = (Work::Queued(number), hops as u16));
-    }
-
-    /// The one at a place, if there are so many.
-    pub(crate) fn at(&self, place: usize) -> Option<&SignedRoute> {
-        self.routes.get(place)
+    pub(crate) fn at_mut(&mut self, place: Place) -> Option<&mut SignedRoute> {
+        self.routes.get_mut(place.0 as usize)
     }
 
     pub(crate) fn get(&self, key: RouteKey) -> Option<&SignedRoute> {
-        let found = self.index.find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)?;
-        self.routes.get(*found as usize)
+        self.at(self.place(key)?)
     }
 
     pub(crate) fn get_mut(&mut self, key: RouteKey) -> Option<&mut SignedRoute> {
-        let found = self.index.find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)?;
-        self.routes.get_mut(*found as usize)
+        self.at_mut(self.place(key)?)
     }
 
-    /// Adds a route of which nothing is known; one with its key leaves.
-    pub(crate) fn add(&mut self, key: RouteKey, set: SetId) {
-        self.remove(key);
+    /// Where the route is until one is removed.
+    pub(crate) fn place(&self, key: RouteKey) -> Option<Place> {
+        self.index
+            .find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)
+            .map(|at| Place(*at))
+    }
+
+    /// Adds a route of which nothing is known; none has its key.
+    pub(crate) fn add(&mut self, key: RouteKey, set: SetId) -> Place {
         let at = self.routes.len() as u32;
         let Self { key: hash_key, routes, index, unverified, counts } = self;
         index.insert_unique(hash_key.hash_one(key), at, |at| hash_key.hash_one(routes[*at as usize].key));
@@ -217,6 +221,7 @@ impl SignedRoutes {
         route.count(counts, |count, one| *count += one);
         routes.push(route);
         *unverified += 1;
+        Place(at)
     }
 
     /// The route that is not there any more.
@@ -273,12 +278,20 @@ mod tests {
         for number in 0..1000 {
             routes.add(key(number), SetId(number));
         }
-        (0..500).for_each(|number| assert!(routes.set_state(key(number), PathSecurity::Valid).is_some()));
-        (0..1000).for_each(|number| routes.queued(key(number), number, 3));
+        for number in 0..1000 {
+            let place = routes.place(key(number)).expect("there");
+            routes.change(place, |route| {
+                (route.work, route.hops) = (Work::Queued(number), 3);
+                if number < 500 {
+                    route.state = PathSecurity::Valid;
+                }
+            });
+        }
         assert_eq!(routes.unverified(), 500);
         let counts = routes.counts(SourceId(2));
         assert_eq!((counts.valid, counts.unverified, counts.queued_hops), (72, 71, 3 * 143));
-        assert!(routes.set_work(key(2), Work::Done).is_some());
+        let place = routes.place(key(2)).expect("there");
+        assert!(routes.change(place, |route| route.work = Work::Done).is_some());
         assert_eq!(routes.counts(SourceId(2)).queued_hops, 3 * 142);
         assert_eq!(routes.counts(SourceId(7)), SignatureCounts::default());
         for number in (0..1000).step_by(3) {
