@@ -298,6 +298,8 @@ pub struct Checked {
     /// Attributes that were left out, the first [`MAX_DISCARDED`] of them.
     pub discarded: Vec<Fault>,
     kept: Vec<Kept>,
+    /// The AS_PATH that BGPsec_PATH stands for, with its header, until it is written.
+    as_path: Vec<u8>,
 }
 
 /// An attribute on its way into the canonical bytes: where it is in those received.
@@ -323,6 +325,7 @@ impl Checked {
         self.canonical.clear();
         self.discarded.clear();
         self.kept.clear();
+        self.as_path.clear();
         self.verdict = Verdict::Ok;
     }
 

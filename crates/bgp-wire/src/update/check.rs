@@ -34,7 +34,6 @@ pub fn check<'a>(attributes: &'a [u8], has_nlri: bool, rules: &Rules, out: &mut 
         as4_path: None,
         as4_aggregator: None,
         secure_path: None,
-        as_path: Vec::new(),
     };
     check.run();
     check.mp
@@ -60,8 +59,6 @@ struct Check<'a, 'r> {
     as4_aggregator: Option<&'a [u8]>,
     /// BGPsec_PATH, with where it begins.
     secure_path: Option<(Attribute<'a>, usize)>,
-    /// The AS_PATH that it stands for, with its header.
-    as_path: Vec<u8>,
 }
 
 /// What becomes of one attribute.
@@ -164,10 +161,11 @@ impl<'a> Check<'a, '_> {
 
     fn treat(&mut self, attribute: Attribute<'a>) -> Treatment {
         let Attribute { code, flags, value, wire } = attribute;
-        if code == code::BGPSEC_PATH {
-            return self.bgpsec_path(flags, wire);
-        }
-        let Some(class) = class(code) else { return unknown(code, flags, wire) };
+        let class = match class(code) {
+            Some(class) => class,
+            None if code == code::BGPSEC_PATH => return self.bgpsec_path(flags, wire),
+            None => return unknown(code, flags, wire),
+        };
         let external = self.rules.kind == PeerKind::Ebgp;
         match code {
             code::LOCAL_PREF if external => Treatment::Discard(FaultReason::ExternalNeighbor),
@@ -286,7 +284,7 @@ impl<'a> Check<'a, '_> {
         let internal = matches!(self.rules.kind, PeerKind::Ibgp | PeerKind::ConfedIbgp);
         let needed = [
             (code::ORIGIN, true),
-            (code::AS_PATH, self.as_path.is_empty()),
+            (code::AS_PATH, self.out.as_path.is_empty()),
             (code::NEXT_HOP, self.has_nlri),
             (code::LOCAL_PREF, internal),
         ];
@@ -341,7 +339,7 @@ impl<'a> Check<'a, '_> {
     }
 
     fn write_path(&mut self, value: &[u8]) {
-        push(&mut self.as_path, flag::TRANSITIVE, code::AS_PATH, value);
+        push(&mut self.out.as_path, flag::TRANSITIVE, code::AS_PATH, value);
         self.regular = false;
     }
 
@@ -362,7 +360,7 @@ impl<'a> Check<'a, '_> {
         kept.sort_unstable_by_key(|kept| kept.code);
         let as4_is_stale = !self.rules.four_octet_as && self.aggregated_by_old_speaker(&kept);
         // It takes the place of the AS_PATH that is not there.
-        let mut as_path = std::mem::take(&mut self.as_path);
+        let mut as_path = std::mem::take(&mut self.out.as_path);
         for attribute in &kept {
             if attribute.code > code::AS_PATH {
                 self.out.canonical.append(&mut as_path);
@@ -378,7 +376,7 @@ impl<'a> Check<'a, '_> {
             }
         }
         self.out.canonical.append(&mut as_path);
-        self.out.kept = kept;
+        (self.out.kept, self.out.as_path) = (kept, as_path);
     }
 
     /// Appends what is kept as it came: in one piece, mostly.
