@@ -8,8 +8,8 @@ use std::{collections::VecDeque, rc::Rc};
 use holdfast_api::pathsec::v1::KeysChanged;
 
 /// Names of keys in all changes together. A change of more is told as one of everything: to look at all routes once costs
-/// less then.
-const MOST_NAMES: usize = 1 << 16;
+/// less then, and `bgp` would do so by itself.
+const MOST_NAMES: usize = 1 << 13;
 /// Changes, some of which name nothing.
 const MOST_CHANGES: usize = 1024;
 
