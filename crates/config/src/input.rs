@@ -192,10 +192,14 @@ impl<'a> Section<'a> {
     }
 
     fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.table.get(key).or_else(|| self.lender.filter(|lender| !lender.1.contains(&key))?.0.get(key))
+        self.table.get(key).or_else(|| self.lent(key))
     }
 
-    /// Takes the keys that it does not have from another section, all `but` some.
+    fn lent(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.lender.filter(|lender| !lender.1.contains(&key))?.0.get(key)
+    }
+
+    /// Takes the keys that it does not have from another section, all `but` some. A [table](Self::section) below it does the same.
     pub(crate) fn borrow(&mut self, other: &Self, but: &'static [&'static str]) {
         self.lender = Some((other.table, but));
     }
@@ -324,9 +328,17 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A table below this one.
+    /// A table below this one. It takes the keys that it does not have from the table of that key of the lender.
     pub(crate) fn section(&self, key: &'static str, name: &'static str) -> Option<Self> {
-        self.open(self.get(key)?, key, name)
+        let mut section = self.open(self.get(key)?, key, name)?;
+        if let Some(lent) = self.lent(key).filter(|_| self.table.contains_key(key)) {
+            // Opened, so that a key that nobody knows is found there as well.
+            if let Some(lent) = self.open(lent, key, name) {
+                lent.know_all();
+                section.borrow(&lent, &[]);
+            }
+        }
+        Some(section)
     }
 
     /// An array of tables below this one.

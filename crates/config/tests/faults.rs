@@ -640,3 +640,36 @@ fn a_peer_has_what_its_group_says_unless_it_says_otherwise() {
     assert_eq!(member.limits[0].received, Some(5));
     assert_eq!(peer("limit = []").limits, [], "a list of one's own is the whole list");
 }
+
+#[test]
+fn a_table_of_a_peer_takes_the_keys_that_it_does_not_have_from_the_table_of_its_group() {
+    let file = |of_group: &str, of_peer: &str| {
+        let group = format!("[[bgp.group]]\nname = \"g\"\n{of_group}\n");
+        format!("{ROUTER}{group}{PEER}group = \"g\"\n{of_peer}\n")
+    };
+    let peer = |of_group: &str, of_peer: &str| {
+        let config = parse(&file(of_group, of_peer), "router.toml").unwrap_or_else(|wrong| panic!("{wrong}"));
+        config.bgp.expect("BGP").peers.remove(0)
+    };
+    let of_group = "bgpsec = { receive = true, most-hops = 7, families = [\"ipv4\"] }";
+    let merged = peer(of_group, "bgpsec = { most-hops = 9, pcount-zero = true }").bgpsec;
+    assert!(merged.receive && merged.pcount_zero && !merged.send);
+    assert_eq!((merged.most_hops, merged.families.len()), (9, 1));
+    assert!(!peer(of_group, "bgpsec = { receive = false }").bgpsec.receive);
+    assert!(peer(of_group, "bgpsec = {}").bgpsec.receive && peer(of_group, "").bgpsec.receive);
+
+    let paths = peer("add-path = { receive = true }", "add-path = { send = 2 }").add_path;
+    assert!(paths.receive && paths.send.is_some());
+
+    // The table of the group is checked as well, though the peer has one of its own.
+    let messages = |of_group: &str| -> Vec<_> {
+        let faults = faults(&file(of_group, "bgpsec = { send = true }"));
+        faults.iter().map(|fault| (fault.line, fault.message.clone())).collect()
+    };
+    assert_eq!(messages("bgpsec = true"), [(6, "`bgpsec` is a truth value here".to_owned())]);
+    assert_eq!(
+        messages("bgpsec = { receve = true }"),
+        [(6, "unknown key `receve` in [bgp.peer.bgpsec]".to_owned())]
+    );
+    assert_eq!(messages("bgpsec = { most-hops = 0 }"), [(6, "`most-hops` is out of range".to_owned())]);
+}
