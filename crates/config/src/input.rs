@@ -293,16 +293,19 @@ impl<'a> Section<'a> {
     where
         T: Value + PartialOrd + std::fmt::Display,
     {
-        match self.optional::<T>(key) {
-            Some(at) if range.contains(&at.value) => at.value,
-            Some(at) => {
-                let (low, high) = (range.start(), range.end());
-                let problem = Problem::new(format!("`{key}` is out of range"));
-                self.report.add(&at.span, problem.expected(format!("{low} to {high}")));
-                default
-            }
-            None => default,
-        }
+        let Some(value) = self.get(key) else { return default };
+        let span = format!("{} to {}", range.start(), range.end());
+        let outside = || Problem::new(format!("`{key}` is out of range")).expected(span.as_str());
+        let problem = match T::read(value.get_ref()) {
+            Ok(number) if range.contains(&number) => return number,
+            Ok(_) => outside(),
+            // What the key takes is narrower than what its type does.
+            Err(_) if T::IS_NUMBER && integer(value.get_ref()).is_some() => outside(),
+            Err(problem) if T::IS_NUMBER => problem.expected(format!("a number from {span}")),
+            Err(problem) => problem,
+        };
+        self.report.add(&value.span(), problem);
+        default
     }
 
     /// One of a few words, or what it is by default.

@@ -10,7 +10,7 @@ mod table;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use holdfast_policy::PolicySource;
+use holdfast_policy::{Condition, PolicySource};
 use holdfast_types::{Asn, RouterId};
 
 pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, DecisionRules, Redistribute};
@@ -131,8 +131,36 @@ impl Config {
             if peer.need_not_prove() {
                 note("who comes over `tcp`, which is in its list, proves nothing");
             }
+            self.note_signatures(peer, &mut note);
         }
         notes
+    }
+
+    /// Whether somebody can know what the signatures of a peer's paths say.
+    fn note_signatures(&self, peer: &Peer, note: &mut impl FnMut(&str)) {
+        if peer.bgpsec.receive {
+            if self.rpki.caches.is_empty() {
+                note("without an `[[rpki.cache]]` no signature of its paths is verified");
+            }
+            return;
+        }
+        match peer.paths.bgpsec_validation {
+            Some(BgpsecValidation::Require) => {
+                note(
+                    "none of its routes is used: `bgpsec-validation` asks for signed paths, and `bgpsec` does not receive",
+                );
+            }
+            Some(BgpsecValidation::Prefer) => {
+                note("`bgpsec-validation` has no effect, since `bgpsec` does not receive");
+            }
+            Some(BgpsecValidation::Off | BgpsecValidation::Log) | None => {}
+        }
+        let asks = |condition: &Condition| matches!(condition, Condition::Bgpsec(_));
+        if peer.import.as_ref().is_some_and(|import| self.policy.has(import, asks)) {
+            note(
+                "`import` asks for `bgpsec`, and all its paths are `unsigned`, since its `bgpsec` does not receive",
+            );
+        }
     }
 }
 

@@ -116,6 +116,11 @@ fn every_check_points_at_its_text() {
         (peer("passive = \"yes\""), "\"yes\"", "this is a text | true or false"),
         (peer("group = \"g\""), "\"g\"", "there is no group `g`"),
         (group("port = 0"), "0", "out of range | 1 to 65535"),
+        (peer("bgpsec = { most-hops = 655 }"), "655", "`most-hops` is out of range | 1 to 654"),
+        (peer("bgpsec = { most-hops = 70000 }"), "70000", "`most-hops` is out of range | 1 to 654"),
+        (peer("bgpsec = { most-hops = -1 }"), "-1", "`most-hops` is out of range | 1 to 654"),
+        (peer("bgpsec = { most-pcount = 70000 }"), "70000", "`most-pcount` is out of range | 1 to 16000"),
+        (peer("bgpsec = { most-pcount = \"7\" }"), "\"7\"", "this is a text | a number from 1 to 16000"),
         (group("pasive = true"), "pasive", "unknown key `pasive` in [[bgp.group]]"),
         (group("listen-range = \"10.3.0.0/16\""), "\"10.3.0.0/16\"", "cannot be common to several peers"),
         (peer("limit = [{ family = \"ipv4-unicast\" }]"), "{ family = \"ipv4-unicast\" }", "limits nothing"),
@@ -620,6 +625,60 @@ fn exceptions_without_a_cache_are_noted() {
     };
     assert!(notes("")[0].starts_with("`exceptions` of the RPKI do nothing"));
     assert!(notes("[[rpki.cache]]\nname = \"a\"\naddress = \"192.0.2.1\"\n").is_empty());
+}
+
+#[test]
+fn signatures_that_nobody_can_know_are_noted() {
+    let policies = "[[policy]]
+        name = \"inner\"
+        [[policy.term]]
+        from = { bgpsec = { none = [\"valid\"] } }
+        then = \"reject\"
+        [[policy]]
+        name = \"asks\"
+        [[policy.term]]
+        from = { policy = \"inner\" }
+        then = \"accept\"
+        [[policy]]
+        name = \"applies\"
+        first = { apply = \"asks\" }
+        [[policy]]
+        name = \"other\"
+        [[policy.term]]
+        from = { validity = \"valid\" }
+        then = \"accept\"\n";
+    let notes = |rest: &str, cache: &str| {
+        let text = format!("{ROUTER}{policies}{cache}{PEER}{rest}");
+        parse(&text, "router.toml").unwrap_or_else(|wrong| panic!("{wrong}")).notes()
+    };
+    let cache = "[[rpki.cache]]\nname = \"a\"\naddress = \"192.0.2.1\"\n";
+    let one = |rest: &str, cache: &str, expected: &str| {
+        let notes = notes(rest, cache);
+        assert!(
+            notes.len() == 1 && notes[0].starts_with(&format!("peer `a`: {expected}")),
+            "{rest} {notes:?}"
+        );
+    };
+    one("bgpsec = { receive = true }", "", "without an `[[rpki.cache]]`");
+    one("bgpsec-validation = \"require\"", cache, "none of its routes is used");
+    one(
+        "bgpsec-validation = \"prefer\"\nbgpsec = { send = true }",
+        cache,
+        "`bgpsec-validation` has no effect",
+    );
+    for policy in ["inner", "asks", "applies"] {
+        one(&format!("import = \"{policy}\""), cache, "`import` asks for `bgpsec`");
+    }
+    let receives = "bgpsec = { receive = true }\nbgpsec-validation = \"require\"\nimport = \"applies\"";
+    for (rest, cache) in [
+        (receives, cache),
+        ("bgpsec-validation = \"log\"", ""),
+        ("bgpsec-validation = \"off\"", cache),
+        ("import = \"other\"\nexport = \"asks\"", cache),
+        ("", ""),
+    ] {
+        assert_eq!(notes(rest, cache), [""; 0], "{rest}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Policies as the operator wrote them: the form that configuration produces and that travels.
 
-use std::ops::RangeInclusive;
+use std::{collections::HashSet, ops::RangeInclusive};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,38 @@ pub struct PolicySource {
     pub as_path_sets: Vec<AsPathSet>,
     /// The policies; [`ACCEPT_ALL`] and [`REJECT_ALL`] are always there besides.
     pub policies: Vec<Policy>,
+}
+
+impl PolicySource {
+    /// Whether a policy has a condition of this kind, or one that it asks or applies has.
+    pub fn has(&self, policy: &str, is_meant: impl Fn(&Condition) -> bool) -> bool {
+        let mut seen = HashSet::new();
+        let mut open = vec![policy];
+        while let Some(name) = open.pop() {
+            // Who asks itself is refused when policies are compiled, and ends here all the same.
+            let Some(policy) = self.policies.iter().find(|policy| policy.name == name) else { continue };
+            if !seen.insert(name) {
+                continue;
+            }
+            let terms = || policy.terms.iter();
+            let mut conditions: Vec<_> = terms().flat_map(|term| &term.from).collect();
+            while let Some(condition) = conditions.pop() {
+                match condition {
+                    condition if is_meant(condition) => return true,
+                    Condition::Not(inner) => conditions.extend(inner),
+                    Condition::Policy(names) => open.extend(names.iter().map(String::as_str)),
+                    _ => {}
+                }
+            }
+            let last = policy.last.iter().flat_map(|last| &last.then);
+            let actions = policy.first.iter().chain(terms().flat_map(|term| &term.then)).chain(last);
+            open.extend(actions.filter_map(|action| match action {
+                Action::Apply(name) => Some(name.as_str()),
+                _ => None,
+            }));
+        }
+        false
+    }
 }
 
 /// Prefixes under a name.

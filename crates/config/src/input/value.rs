@@ -26,6 +26,8 @@ use crate::{
 pub(crate) trait Value: Sized {
     /// An example, in TOML.
     const EXPECTED: &'static str;
+    /// Whether it is a number of TOML as it stands.
+    const IS_NUMBER: bool = false;
 
     fn read(value: &DeValue<'_>) -> Result<Self, Problem>;
 }
@@ -74,6 +76,7 @@ macro_rules! integers {
     ($($type:ty: $expected:literal),*) => {$(
         impl Value for $type {
             const EXPECTED: &'static str = $expected;
+            const IS_NUMBER: bool = true;
 
             fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
                 let number = integer(value).ok_or_else(|| wrong_type::<Self>(value))?;
