@@ -41,6 +41,8 @@ pub struct Negotiated {
     pub bgpsec_received: Vec<Family>,
     /// Families in which it takes BGPsec_PATH.
     pub bgpsec_sent: Vec<Family>,
+    /// Not every direction of BGPsec that is configured is agreed on in every family.
+    pub lacks_bgpsec: bool,
     /// The peer answers ROUTE-REFRESH (RFC 2918).
     pub route_refresh: bool,
     /// It says where an answer begins and ends, and is told so (RFC 7313).
@@ -159,12 +161,10 @@ impl<'a> Offer<'a> {
         let peer_has = |capability| open.capabilities.contains(&capability);
         let bgpsec_received = self.common_bgpsec(&families, false, &open.capabilities);
         let bgpsec_sent = self.common_bgpsec(&families, true, &open.capabilities);
-        if config.bgpsec.require_session {
-            let offered = self.bgpsec();
-            let wanted = offered.len();
-            if bgpsec_received.len() + bgpsec_sent.len() < wanted {
-                return Err(Notification::unsupported_capability(&offered));
-            }
+        let wanted = self.wanted_bgpsec();
+        let lacks_bgpsec = bgpsec_received.len() + bgpsec_sent.len() < wanted.len();
+        if lacks_bgpsec && config.bgpsec.require_session {
+            return Err(Notification::unsupported_capability(&wanted));
         }
         let hold_time = Duration::from_secs(config.proposed_hold_time().min(open.hold_time).into());
         let extended = self.extended_message() && peer_has(Capability::ExtendedMessage);
@@ -179,6 +179,7 @@ impl<'a> Offer<'a> {
             identifiers_sent,
             bgpsec_received,
             bgpsec_sent,
+            lacks_bgpsec,
             asn: open.asn,
             router_id: open.router_id,
             is_ibgp,
@@ -346,25 +347,24 @@ impl<'a> Offer<'a> {
         families.iter().filter(peer_offers).copied().collect()
     }
 
-    /// Directions and families of BGPsec that we offer. Only as many as are multiprotocol families of the session.
+    /// Directions and families of BGPsec that we offer.
     fn bgpsec(&self) -> Vec<Capability> {
+        if self.plain { Vec::new() } else { self.wanted_bgpsec() }
+    }
+
+    /// Those that are configured, for the families of the session.
+    fn wanted_bgpsec(&self) -> Vec<Capability> {
         let bgpsec = &self.config.bgpsec;
-        let directions =
-            [(true, bgpsec.send), (false, bgpsec.receive)].into_iter().filter(|(_, is_on)| *is_on);
         let families = || {
             self.config.families.iter().filter(|family| family.safi == Safi::UNICAST && bgpsec.has(**family))
         };
-        if self.plain {
-            return Vec::new();
-        }
-        let of = |(send, _): (bool, bool)| {
-            families().map(move |family| Capability::Bgpsec {
-                version: BGPSEC_VERSION,
-                send,
-                afi: family.afi,
-            })
+        let of = |send| {
+            let capability =
+                move |family: &Family| Capability::Bgpsec { version: BGPSEC_VERSION, send, afi: family.afi };
+            families().map(capability)
         };
-        directions.flat_map(of).collect()
+        let directions = [(true, bgpsec.send), (false, bgpsec.receive)].into_iter();
+        directions.filter(|(_, is_on)| *is_on).flat_map(|(send, _)| of(send)).collect()
     }
 
     /// The families in which we offer one direction and the peer the other (RFC 8205 section 2.2). Other versions and AFIs are

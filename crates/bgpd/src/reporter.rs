@@ -22,10 +22,7 @@ use crate::{
     config::Neighbor,
     nonstop::Unprotected,
     points::Points,
-    sessions::{
-        facts::{has_next_hop, lacks_bgpsec},
-        slot::Slot,
-    },
+    sessions::{facts::has_next_hop, slot::Slot},
     watch::Watchers,
 };
 
@@ -177,7 +174,7 @@ impl Reporter {
 
     /// A session has come up; it is said if it lacks BGPsec that is configured (RFC 8205 section 2.2).
     pub(crate) fn bgpsec(&mut self, slot: &Slot, negotiated: &Negotiated, now: Instant) {
-        if lacks_bgpsec(&slot.neighbor.source.bgpsec, negotiated) && self.may(slot, now) {
+        if negotiated.lacks_bgpsec && self.may(slot, now) {
             warn!(
                 event = "bgpsec-not-agreed",
                 peer = slot.neighbor.name,

@@ -19,7 +19,7 @@ use crate::{
     config::{Neighbor, Range},
     last_error::last_error,
     nonstop,
-    sessions::{Cost, facts::lacks_bgpsec, slot::Slot},
+    sessions::{Cost, slot::Slot},
     speaker::Speaker,
     stream::transport_name,
 };
@@ -256,7 +256,7 @@ fn bgpsec(speaker: &Speaker, index: PeerIndex, slot: &Slot) -> api::NeighborBgps
         not_valid: counts.not_valid,
         unverified: counts.unverified,
         queued_hops: counts.queued_hops,
-        incomplete: negotiated.is_some_and(|agreed| lacks_bgpsec(&slot.neighbor.source.bgpsec, agreed)),
+        incomplete: negotiated.is_some_and(|agreed| agreed.lacks_bgpsec),
     }
 }
 

@@ -77,9 +77,10 @@ impl Peer {
     }
 
     /// RFC 5492 section 3: the next OPEN goes without capabilities; if that one was refused too, with them
-    /// again. Only IPv4 unicast works without, and no role can be told.
+    /// again. Only IPv4 unicast works without, no role can be told, and nothing of BGPsec is agreed on.
     fn change_capabilities(&mut self, refused: &Connection) {
-        let needed = self.config.role.is_some() && self.config.rules.role_strict;
+        let has_to_tell_role = self.config.role.is_some() && self.config.rules.role_strict;
+        let needed = has_to_tell_role || self.config.bgpsec.require_session;
         if self.config.capabilities && !needed && self.config.families.contains(&Family::IPV4_UNICAST) {
             self.plain = !refused.plain;
             if self.plain {

@@ -343,5 +343,42 @@ fn a_session_may_be_refused_for_want_of_bgpsec() {
         some.remove(without);
         assert_eq!(refusal(ours.clone(), &secure(&some)), told);
     }
-    assert_eq!(refusal(ours, &with(&[])), told);
+    assert_eq!(refusal(ours.clone(), &with(&[])), told);
+    // A family that the peer does not have counts as well.
+    let ipv4 =
+        [Capability::Multiprotocol(V4), Capability::FourOctetAs(PEER_ASN), all[0].clone(), all[2].clone()];
+    assert_eq!(refusal(ours.clone(), &with(&ipv4)), told);
+    // And it is not given up with the capabilities.
+    let mut solo = Solo::new(ours);
+    solo.advance_to(State::OpenSent);
+    let outputs = solo.feed_notification(DIALLED, &Notification::unsupported_optional_parameter());
+    assert!(!outputs.contains(&Output::Log(SessionEvent::WithoutCapabilities)));
+}
+
+#[test]
+fn a_session_that_lacks_bgpsec_is_what_require_session_would_have_refused() {
+    let all = [bgpsec(true, V4), bgpsec(true, V6), bgpsec(false, V4), bgpsec(false, V6)];
+    let wanted = |send, receive, families: &[BgpsecFamily]| PeerConfig {
+        bgpsec: Bgpsec { send, receive, families: families.to_vec(), ..Bgpsec::default() },
+        ..both_families()
+    };
+    let ipv4 = [Capability::Multiprotocol(V4), Capability::FourOctetAs(PEER_ASN), all[0].clone()];
+    for (ours, open, lacks) in [
+        (wanted(true, true, &[]), secure(&all), false),
+        (wanted(true, true, &[]), secure(&all[1..]), true),
+        (wanted(false, true, &[]), secure(&all[..2]), false),
+        (wanted(false, true, &[]), with(&ipv4), true),
+        (wanted(false, true, &[BgpsecFamily::Ipv4]), with(&ipv4), false),
+        (wanted(false, false, &[]), with(&[]), false),
+        (
+            PeerConfig { capabilities: false, ..wanted(false, true, &[BgpsecFamily::Ipv4]) },
+            secure(&all),
+            true,
+        ),
+    ] {
+        assert_eq!(negotiated(ours.clone(), &open).lacks_bgpsec, lacks, "{ours:?} {open:?}");
+        let bgpsec = Bgpsec { require_session: true, ..ours.bgpsec.clone() };
+        let (solo, _) = answer(PeerConfig { bgpsec, ..ours }, &open);
+        assert_eq!(solo.peer.state() != State::OpenConfirm, lacks, "{open:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use holdfast_bgp_pipeline::{PeerKind, Secured, SessionFacts};
-use holdfast_bgp_session::{Bgpsec, Negotiated};
+use holdfast_bgp_session::Negotiated;
 use holdfast_bgpsec_wire::{Ingress, Session};
 use holdfast_types::Family;
 
@@ -76,12 +76,6 @@ impl Sessions {
         };
         Some(Secured { families: negotiated.bgpsec_received.iter().copied().collect(), ingress })
     }
-}
-
-/// Whether a session has not agreed on all of BGPsec that is configured.
-pub(crate) fn lacks_bgpsec(wanted: &Bgpsec, agreed: &Negotiated) -> bool {
-    let all = agreed.families.iter().filter(|family| wanted.has(**family)).count();
-    wanted.send && agreed.bgpsec_sent.len() < all || wanted.receive && agreed.bgpsec_received.len() < all
 }
 
 /// Whether routes of a family can be announced with an address of ours.
