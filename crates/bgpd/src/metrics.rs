@@ -89,6 +89,21 @@ static PREFIXES_BEST: Metric =
 static PREFIXES_SENT: Metric =
     Metric::gauge("holdfast_bgp_peer_prefixes_sent", "Prefixes announced to the peer");
 
+static BGPSEC_VALID: Metric =
+    Metric::gauge("holdfast_bgp_bgpsec_valid", "Routes of the peer whose signatures are good");
+static BGPSEC_NOT_VALID: Metric =
+    Metric::gauge("holdfast_bgp_bgpsec_not_valid", "Routes of the peer of which a signature is not good");
+static BGPSEC_UNVERIFIED: Metric =
+    Metric::gauge("holdfast_bgp_bgpsec_unverified", "Signed routes of the peer without a verdict");
+static BGPSEC_QUEUED: Metric = Metric::gauge(
+    "holdfast_bgp_bgpsec_queued_hops",
+    "Hops of the peer's paths that wait to be verified, or are being verified",
+);
+static BGPSEC_INCOMPLETE: Metric = Metric::gauge(
+    "holdfast_bgp_bgpsec_incomplete",
+    "Whether the session has not agreed on all of BGPsec that is configured",
+);
+
 static RANGE_PEERS: Metric = Metric::gauge("holdfast_bgp_range_peers", "Peers of the listen range");
 static RANGE_GONE: Metric =
     Metric::counter("holdfast_bgp_range_peers_gone", "Peers of the listen range that are gone");
@@ -101,7 +116,7 @@ static RANGE_DROPS: Metric = Metric::counter(
 
 static OF_RANGES: [&Metric; 4] = [&RANGE_PEERS, &RANGE_GONE, &RANGE_ESTABLISHED, &RANGE_DROPS];
 
-static OF_PEERS: [&Metric; 15] = [
+static OF_PEERS: [&Metric; 20] = [
     &UP,
     &STATE,
     &INFO,
@@ -117,6 +132,11 @@ static OF_PEERS: [&Metric; 15] = [
     &PREFIXES_ACCEPTED,
     &PREFIXES_BEST,
     &PREFIXES_SENT,
+    &BGPSEC_VALID,
+    &BGPSEC_NOT_VALID,
+    &BGPSEC_UNVERIFIED,
+    &BGPSEC_QUEUED,
+    &BGPSEC_INCOMPLETE,
 ];
 
 /// From now on the numbers of what runs can be read.
@@ -238,6 +258,9 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
     sheet.add(&INFO, &[("peer", name), ("address", &address), ("asn", &asn)], 1);
     messages(sheet, name, slot);
     routes(sheet, speaker, index, slot);
+    if slot.neighbor.source.bgpsec.is_on() {
+        bgpsec(sheet, speaker, index, slot);
+    }
     if let Some(connection) = connection {
         let queued = connection.queued();
         sheet.queue(Queue {
@@ -283,5 +306,20 @@ fn routes(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
         sheet.add(&PREFIXES_ACCEPTED, &labels, counts.routes.accepted);
         sheet.add(&PREFIXES_BEST, &labels, counts.routes.best);
         sheet.add(&PREFIXES_SENT, &labels, counts.announced);
+    }
+}
+
+/// As `show bgpsec` has it.
+fn bgpsec(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
+    let counts = speaker.pipeline.signature_counts(index);
+    let lacks = slot.session.negotiated().is_some_and(|agreed| agreed.lacks_bgpsec);
+    for (metric, value) in [
+        (&BGPSEC_VALID, counts.valid),
+        (&BGPSEC_NOT_VALID, counts.not_valid),
+        (&BGPSEC_UNVERIFIED, counts.unverified),
+        (&BGPSEC_QUEUED, counts.queued_hops),
+        (&BGPSEC_INCOMPLETE, lacks.into()),
+    ] {
+        sheet.add(metric, &[("peer", slot.neighbor.name.as_str())], value);
     }
 }
