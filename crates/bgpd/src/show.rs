@@ -272,7 +272,7 @@ fn signatures(view: &SignatureView, now: Instant) -> api::PathSignatures {
     api::PathSignatures {
         state: view.state.to_string(),
         pending: view.is_pending,
-        seconds_ago: view.at.map(|at| now.saturating_duration_since(at).as_secs()),
+        milliseconds_ago: view.at.map(|at| milliseconds(now.saturating_duration_since(at))),
         fault: view.fault.map(fault),
     }
 }

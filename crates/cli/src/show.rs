@@ -189,7 +189,7 @@ impl What {
             Self::Nsr(table) => nsr::show(&router.of(&table), json, out).await,
             Self::Queues(table) => counters::show_queues(&router.of(&table), json, out).await,
             Self::Rpki { what } => rpki::show(what, router, json, out).await,
-            Self::Bgpsec(table) => bgpsec::show(&router.of(&table), json, out).await,
+            Self::Bgpsec(table) => bgpsec::show(router, &table, json, out).await,
             Self::Own(words) => own::show(router, &words, json, out).await,
             Self::Counters { name, table } => counters::show(&router.of(&table), name, json, out).await,
         }

@@ -8,7 +8,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +17,7 @@ use holdfast_lab::{
     topology::{ROUTER, Star},
     wait,
 };
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -190,7 +191,7 @@ fn signed_paths_are_verified_and_states_outlive_every_process() -> Result<()> {
         router.kill(process)?;
         wait::until("all processes are back", LIMIT, || {
             let shown = router.show(&["bgpsec"]).map_err(|error| format!("{error:#}"))?;
-            let is_back = shown["router_keys"] == 2 && shown["known"] == true && shown["queued_hops"] == 0;
+            let is_back = shown["router_keys"] == 2 && shown["queued_hops"] == 0;
             if is_back { Ok(()) } else { Err(shown.to_string()) }
         })
         .with_context(|| router.log_tail())?;
@@ -228,5 +229,44 @@ fn a_session_without_what_it_has_to_have_does_not_come_up() -> Result<()> {
         router.neighbor("signer")?["bgpsec"]["received"] == serde_json::json!([]),
         "nothing is agreed on"
     );
+    Ok(())
+}
+
+#[test]
+fn what_bgp_knows_is_shown_while_pathsec_hangs_and_is_counted() -> Result<()> {
+    // So that nobody ends it meanwhile.
+    let configuration = configuration("log").replace("asn = 65000\n", "asn = 65000\nhang-limit = 0\n");
+    let star = Star::new(1)?;
+    let router = Router::start(&star.router, &configuration)?;
+    let pathsec = router.pid("pathsec")?;
+    kill_process(pathsec, Signal::STOP)?;
+    let begin = Instant::now();
+    let shown = router.show(&["bgpsec"])?;
+    // One second, and what a busy machine needs to start the program.
+    ensure!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    let expected = serde_json::json!({
+        "router_keys": null, "verified": null, "remembered": null, "failed": null, "memory_octets": null,
+        "queued_hops": 0,
+        "peers": [{
+            "name": "signer", "sent": [], "received": [], "valid": 0, "not_valid": 0, "unverified": 0,
+            "queued_hops": 0, "incomplete": false,
+        }],
+    });
+    ensure!(shown == expected, "{shown}");
+    let text = router.cli(&["show", "bgpsec"])?;
+    ensure!(text.contains("not known (") && text.contains("signer"), "{text}");
+    kill_process(pathsec, Signal::CONT)?;
+    let shown = router.show(&["bgpsec"])?;
+    ensure!(shown["router_keys"] == 0 && shown["memory_octets"].is_u64(), "{shown}");
+    for count in ["valid", "not_valid", "unverified", "queued_hops", "incomplete"] {
+        let name = format!("holdfast_bgp_bgpsec_{count}");
+        let counters = router.cli(&["show", "counters", &name])?;
+        ensure!(counters.contains(&name) && counters.contains("signer"), "{counters}");
+    }
+    // While there is none, nobody waits for the next one.
+    router.kill("pathsec")?;
+    let begin = Instant::now();
+    let shown = router.show(&["bgpsec"])?;
+    ensure!(begin.elapsed() < Duration::from_secs(5) && shown["peers"][0]["name"] == "signer", "{shown}");
     Ok(())
 }

@@ -1,66 +1,115 @@
 //! `show bgpsec`: routers' keys, what has been verified, and what is to be.
+//!
+//! Two processes are asked at once. What `bgp` knows is shown whether `pathsec` answers or not.
 
-use std::io::Write;
+use std::{io, io::Write, time::Duration};
 
 use holdfast_api::{
-    bgp::v1::{BgpClient, ShowNeighborsRequest},
-    pathsec::v1::{Empty, PathSecClient},
+    bgp::v1::{BgpClient, NeighborBgpsec, ShowNeighborsRequest},
+    pathsec::v1::{Empty, PathSecClient, PathSecStatus},
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::neighbors::bgpsec_json;
 use crate::{
     Failure,
     json::line,
-    router::{Router, answer},
+    router::{self, Router, answer},
     text::Table,
 };
 
-pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let pathsec: PathSecClient = router.client("pathsec").await?;
-    let status = answer(pathsec.status(Empty {})).await?;
+/// How long `pathsec` is waited for: it answers at once, or it is being replaced.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A peer for which BGPsec is configured.
+struct Peer {
+    name: String,
+    bgpsec: NeighborBgpsec,
+}
+
+pub(super) async fn show(
+    router: &Router,
+    table: &router::Table,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let of_table = router.of(table);
+    let (peers, status) = tokio::join!(peers(&of_table), timeout(PATIENCE, status(router)));
+    let (peers, status) = (peers?, status.unwrap_or_else(|_| Err(late())));
+    match as_json {
+        true => line(out, &to_json(status.as_ref().ok(), &peers))?,
+        false => write(&status, &peers, out)?,
+    }
+    Ok(())
+}
+
+async fn peers(router: &Router) -> Result<Vec<Peer>, Failure> {
     let bgp: BgpClient = router.client("bgp").await?;
     let mut neighbors = bgp.show_neighbors(ShowNeighborsRequest::default());
     let mut peers = Vec::new();
     while let Some(neighbor) = answer(neighbors.next()).await? {
         if let (Some(peer), Some(bgpsec)) = (neighbor.peer, neighbor.bgpsec) {
-            peers.push((peer.name, bgpsec));
+            peers.push(Peer { name: peer.name, bgpsec });
         }
     }
-    let queued_hops: u64 = peers.iter().map(|(_, bgpsec)| bgpsec.queued_hops).sum();
-    if as_json {
-        let peer = |(name, bgpsec): &(String, _)| {
-            let mut value = bgpsec_json(bgpsec);
-            value["name"] = name.as_str().into();
-            value
-        };
-        return Ok(line(
-            out,
-            &json!({
-                "router_keys": status.router_keys,
-                "known": status.known,
-                "verified": status.verified,
-                "remembered": status.remembered,
-                "failed": status.failed,
-                "queued_hops": queued_hops,
-                "memory_octets": status.memory_octets,
-                "peers": peers.iter().map(peer).collect::<Vec<_>>(),
-            }),
-        )?);
+    Ok(peers)
+}
+
+/// One process verifies for all tables.
+async fn status(router: &Router) -> Result<PathSecStatus, Failure> {
+    let pathsec: PathSecClient = router.client("pathsec").await?;
+    answer(pathsec.status(Empty {})).await
+}
+
+fn late() -> Failure {
+    Failure::NoAnswer(format!("nothing from pathsec within {} s", PATIENCE.as_secs()))
+}
+
+fn queued_hops(peers: &[Peer]) -> u64 {
+    peers.iter().map(|peer| peer.bgpsec.queued_hops).sum()
+}
+
+/// What `pathsec` has not said is `null`.
+fn to_json(status: Option<&PathSecStatus>, peers: &[Peer]) -> Value {
+    let said = |count: fn(&PathSecStatus) -> u64| status.map(count);
+    let peer = |peer: &Peer| {
+        let mut value = bgpsec_json(&peer.bgpsec);
+        value["name"] = peer.name.as_str().into();
+        value
+    };
+    json!({
+        "router_keys": said(|status| status.router_keys),
+        "verified": said(|status| status.verified),
+        "remembered": said(|status| status.remembered),
+        "failed": said(|status| status.failed),
+        "queued_hops": queued_hops(peers),
+        "memory_octets": said(|status| status.memory_octets),
+        "peers": peers.iter().map(peer).collect::<Vec<_>>(),
+    })
+}
+
+fn write(status: &Result<PathSecStatus, Failure>, peers: &[Peer], out: &mut dyn Write) -> io::Result<()> {
+    match status {
+        Ok(status) => {
+            let known = if status.known { "" } else { " (no cache has been heard yet)" };
+            writeln!(out, "Routers' keys: {}{known}", status.router_keys)?;
+            writeln!(
+                out,
+                "Signatures: {} verified, {} of them bad, {} remembered",
+                status.verified, status.failed, status.remembered
+            )?;
+        }
+        Err(_) if peers.is_empty() => writeln!(out, "No peer has `bgpsec`")?,
+        Err(failure) => writeln!(out, "Routers' keys and signatures: not known ({failure})")?,
     }
-    let known = if status.known { "" } else { " (no cache has been heard yet)" };
-    writeln!(out, "Routers' keys: {}{known}", status.router_keys)?;
-    writeln!(
-        out,
-        "Signatures: {} verified, {} of them bad, {} remembered; {queued_hops} wait",
-        status.verified, status.failed, status.remembered
-    )?;
+    writeln!(out, "Hops that wait to be verified: {}", queued_hops(peers))?;
     if peers.is_empty() {
         return Ok(());
     }
     let mut table =
         Table::new(&["Neighbor", ">Valid", ">Not valid", ">Unverified", ">Queued hops", "Agreed"]);
-    for (name, bgpsec) in &peers {
+    for Peer { name, bgpsec } in peers {
         let agreed = match (bgpsec.sent.is_empty(), bgpsec.received.is_empty()) {
             (true, true) => "nothing",
             (false, true) => "send",
@@ -76,5 +125,55 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
             agreed.to_owned(),
         ]);
     }
-    Ok(table.write(out)?)
+    table.write(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(name: &str, valid: u64, queued_hops: u64) -> Peer {
+        Peer {
+            name: name.to_owned(),
+            bgpsec: NeighborBgpsec { valid, queued_hops, ..NeighborBgpsec::default() },
+        }
+    }
+
+    #[test]
+    fn all_counts_are_there_and_null_is_what_pathsec_has_not_said() {
+        let none = json!({
+            "router_keys": null, "verified": null, "remembered": null, "failed": null,
+            "queued_hops": 9, "memory_octets": null,
+            "peers": [
+                { "name": "a", "sent": [], "received": [], "valid": 1, "not_valid": 0, "unverified": 0,
+                  "queued_hops": 4, "incomplete": false },
+                { "name": "b", "sent": [], "received": [], "valid": 0, "not_valid": 0, "unverified": 0,
+                  "queued_hops": 5, "incomplete": false },
+            ],
+        });
+        assert_eq!(to_json(None, &[peer("a", 1, 4), peer("b", 0, 5)]), none);
+        let status = PathSecStatus { router_keys: 2, ..PathSecStatus::default() };
+        let shown = json!({
+            "router_keys": 2, "verified": 0, "remembered": 0, "failed": 0,
+            "queued_hops": 0, "memory_octets": 0, "peers": [],
+        });
+        assert_eq!(to_json(Some(&status), &[]), shown);
+    }
+
+    #[test]
+    fn without_pathsec_the_peers_are_shown_and_why_there_is_nothing_else() {
+        let text = |status, peers: &[Peer]| {
+            let mut out = Vec::new();
+            write(&status, peers, &mut out).expect("a buffer");
+            String::from_utf8(out).expect("text")
+        };
+        let shown = text(Err(late()), &[peer("upstream", 7, 3)]);
+        assert!(
+            shown.starts_with("Routers' keys and signatures: not known (the router does not answer"),
+            "{shown}"
+        );
+        assert!(shown.contains("verified: 3\n") && shown.contains("upstream"), "{shown}");
+        assert!(text(Err(late()), &[]).starts_with("No peer has"));
+        assert!(text(Ok(PathSecStatus::default()), &[]).contains("no cache has been heard"));
+    }
 }

@@ -7,7 +7,10 @@ use holdfast_api::bgp::v1::{
 };
 use serde_json::{Map, Value, json};
 
-use super::routes::{flags, origin_word, peer_id};
+use super::{
+    routes::{flags, origin_word, peer_id},
+    summary::epoch_of,
+};
 use crate::{
     Failure,
     json::line,
@@ -68,18 +71,19 @@ fn path_json(path: &Path) -> Value {
     value
 }
 
-/// What is known of a path's signatures: `at` is how many seconds ago that was found.
+/// What is known of a path's signatures. `at` is when that was found, in seconds of Unix time; what there is none of is `null`.
 pub(super) fn bgpsec(bgpsec: &PathSignatures) -> Value {
-    let mut value =
-        json!({ "state": bgpsec.state, "pending": bgpsec.pending, "seconds_ago": bgpsec.seconds_ago });
-    if let Some(fault) = &bgpsec.fault {
-        value["reason"] = fault.reason.as_str().into();
-        value["failing_hop"] = fault.failing_hop.into();
-        value["asn"] = fault.asn.into();
-        value["ski"] = fault.ski.as_str().into();
-        value["suite"] = fault.suite.into();
-    }
-    value
+    let fault = bgpsec.fault.as_ref();
+    json!({
+        "state": bgpsec.state,
+        "pending": bgpsec.pending,
+        "at": bgpsec.milliseconds_ago.and_then(epoch_of),
+        "reason": fault.map(|fault| &fault.reason),
+        "failing_hop": fault.map(|fault| fault.failing_hop),
+        "asn": fault.map(|fault| fault.asn),
+        "ski": fault.map(|fault| &fault.ski),
+        "suite": fault.map(|fault| fault.suite),
+    })
 }
 
 /// None for a route of our own.
@@ -230,6 +234,30 @@ fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_verdict_has_its_time_and_what_it_does_not_have_is_null() {
+        let state = |state: &str| PathSignatures { state: state.to_owned(), ..PathSignatures::default() };
+        let expected = json!({
+            "state": "unverified", "pending": true, "at": null,
+            "reason": null, "failing_hop": null, "asn": null, "ski": null, "suite": null,
+        });
+        assert_eq!(bgpsec(&PathSignatures { pending: true, ..state("unverified") }), expected);
+        let fault = SignatureFault {
+            reason: "the signature is bad".to_owned(),
+            failing_hop: 0,
+            asn: 64496,
+            ski: "AB".to_owned(),
+            suite: 1,
+        };
+        let bad = PathSignatures { fault: Some(fault), milliseconds_ago: Some(1), ..state("not-valid") };
+        let shown = bgpsec(&bad);
+        assert!(shown["at"].as_u64().is_some_and(|at| at > 1_500_000_000), "{shown}");
+        assert_eq!(
+            (&shown["failing_hop"], &shown["suite"], &shown["ski"]),
+            (&json!(0), &json!(1), &json!("AB"))
+        );
+    }
 
     #[test]
     fn segments_of_a_path_are_told_apart() {

@@ -434,11 +434,23 @@ fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -
     let (sent, received) = (&neighbor.capabilities_sent, &neighbor.capabilities_received);
     writeln!(out, "  Capabilities sent: {}", or_dash(&sent.join(", ")))?;
     writeln!(out, "  Capabilities received: {}", or_dash(&received.join(", ")))?;
+    if let Some(bgpsec) = &neighbor.bgpsec {
+        write_bgpsec(bgpsec, out)?;
+    }
     writeln!(out, "  Messages: sent {}, received {}", peer.messages_sent, peer.messages_received)?;
     for count in &neighbor.messages {
         writeln!(out, "    {:<14} sent {}, received {}", count.kind, count.sent, count.received)?;
     }
     Ok(())
+}
+
+/// What both agree on, and what is known of the routes.
+fn write_bgpsec(bgpsec: &NeighborBgpsec, out: &mut dyn Write) -> io::Result<()> {
+    let &NeighborBgpsec { valid, not_valid, unverified, incomplete, .. } = bgpsec;
+    let (sent, received) = (bgpsec.sent.join(", "), bgpsec.received.join(", "));
+    let less = if incomplete { ", less than is configured" } else { "" };
+    writeln!(out, "  BGPsec: sent {}, received {}{less}", or_dash(&sent), or_dash(&received))?;
+    writeln!(out, "    routes: {valid} valid, {not_valid} not valid, {unverified} unverified")
 }
 
 fn write_family(family: &FamilyState, out: &mut dyn Write) -> io::Result<()> {

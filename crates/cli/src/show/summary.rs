@@ -91,8 +91,13 @@ fn peer_json(peer: &SummaryPeer) -> Value {
 
 /// When the session came up, in seconds of Unix time.
 pub(super) fn established_epoch(peer: &SummaryPeer) -> Option<u64> {
+    (peer.state == ESTABLISHED).then(|| epoch_of(peer.uptime_milliseconds)).flatten()
+}
+
+/// When that was, in seconds of Unix time.
+pub(super) fn epoch_of(milliseconds_ago: u64) -> Option<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    (peer.state == ESTABLISHED).then(|| second_of_start(now, peer.uptime_milliseconds))
+    Some(second_of_start(now, milliseconds_ago))
 }
 
 /// Rounded once, at the end: rounded before, it would be another second with each call.
