@@ -17,6 +17,7 @@ pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(2);
 /// Turns of the asker in that time.
 const TURNS: u32 = 8;
 /// So many times the limit has a process that is being born or about to end, and one that waits where no signal reaches it.
+/// A birth takes long on a slow machine; but a process that was stopped is not slow, and has the limit alone.
 const PATIENCE: u32 = 10;
 /// It is replaced first: it starts all others again.
 const FIRST: &str = "manager";
@@ -26,8 +27,10 @@ const FIRST: &str = "manager";
 pub(crate) enum Doing {
     /// It runs, or would if it had a processor. So does one that is throttled.
     Running,
-    /// It sleeps, or was stopped.
+    /// It sleeps.
     Waiting,
+    /// A signal or a debugger has stopped it: it does nothing until somebody has it go on.
+    Stopped,
     /// It waits inside the kernel, and dies only when that is over.
     Uninterruptible,
     /// It is dead and about to be reaped.
@@ -62,7 +65,7 @@ impl Sample {
         match self.doing {
             // How long it waits for a processor is known only when it has got one.
             Doing::Running => self.ran.saturating_sub(before.ran).min(elapsed),
-            Doing::Waiting | Doing::Uninterruptible => elapsed.saturating_sub(excused),
+            Doing::Waiting | Doing::Stopped | Doing::Uninterruptible => elapsed.saturating_sub(excused),
             Doing::Ended => Duration::ZERO,
         }
     }
@@ -120,6 +123,8 @@ enum Stage {
 #[derive(Debug, Default)]
 struct Silence {
     counted: Duration,
+    /// Of that, the end in which it was stopped whenever it was looked at.
+    stopped: Duration,
     /// At the last turn that found it silent.
     sample: Option<Sample>,
 }
@@ -233,7 +238,7 @@ impl Hangs {
             let silence = life.silence.as_ref()?;
             let doing = silence.sample?.doing;
             let hung = Hung { pid: *pid, silent: silence.counted, doing };
-            (silence.counted >= life.patience(self.limit, doing)?).then_some((life, hung))
+            life.is_hung(self.limit, silence, doing).then_some((life, hung))
         });
         let (life, hung) = hung.max_by_key(|(life, hung)| (life.name == FIRST, hung.silent))?;
         life.stage = Stage::Killed;
@@ -248,15 +253,19 @@ impl Life {
         self.own.map_or(router, |own| own.of(router))
     }
 
-    /// How long it may be silent; `None`: nothing more can be done about it.
-    fn patience(&self, router: Duration, doing: Doing) -> Option<Duration> {
-        let limit = Some(self.limit(router)).filter(|limit| !limit.is_zero())?;
+    /// Whether it has been silent for longer than it may be. Never where nothing more can be done about it.
+    fn is_hung(&self, router: Duration, silence: &Silence, doing: Doing) -> bool {
+        let limit = self.limit(router);
+        if limit.is_zero() {
+            return false;
+        }
+        // A birth takes as long as that of others.
+        let patience = limit.max(router) * PATIENCE;
         match (self.stage, doing) {
-            (Stage::Killed, _) | (_, Doing::Ended) => None,
-            (Stage::Serving, Doing::Running | Doing::Waiting) => Some(limit),
-            // A birth takes as long as that of others.
+            (Stage::Killed, _) | (_, Doing::Ended) => false,
+            (Stage::Serving, Doing::Running | Doing::Waiting | Doing::Stopped) => silence.counted >= limit,
             (Stage::Starting | Stage::Leaving, _) | (_, Doing::Uninterruptible) => {
-                Some(limit.max(router) * PATIENCE)
+                silence.counted >= patience || silence.stopped >= limit.max(router)
             }
         }
     }
@@ -265,8 +274,13 @@ impl Life {
 impl Silence {
     /// It is still silent, after so much time in which the asker was on time.
     fn goes_on(&mut self, elapsed: Option<Duration>, sample: Sample) {
-        self.counted = match (elapsed, self.sample) {
-            (Some(elapsed), Some(before)) => self.counted + sample.counts(&before, elapsed),
+        let more = match (elapsed, self.sample) {
+            (Some(elapsed), Some(before)) => Some((sample.counts(&before, elapsed), before.doing)),
+            _ => None,
+        };
+        self.counted = more.map_or(Duration::ZERO, |(more, _)| self.counted + more);
+        self.stopped = match more {
+            Some((more, Doing::Stopped)) if sample.doing == Doing::Stopped => self.stopped + more,
             _ => Duration::ZERO,
         };
         self.sample = Some(sample);
@@ -476,6 +490,37 @@ mod tests {
             let (pid, after) = scene.until_ended(&[9], seconds(60)).expect("it never serves");
             assert_eq!((pid, after > DEFAULT_LIMIT * PATIENCE), (9, true), "{after:?}");
         }
+    }
+
+    #[test]
+    fn who_is_stopped_before_it_has_answered_or_while_it_leaves_has_no_more_time_than_others() {
+        for leaves in [false, true] {
+            let mut scene = Scene::new();
+            scene.hangs.born(9, "rib", None);
+            if leaves {
+                scene.hangs.answered(9);
+                scene.turn(INTERVAL, &[9]);
+                scene.hangs.left(9);
+            }
+            scene.sample.doing = Doing::Stopped;
+            let (pid, after) = scene.until_ended(&[9], seconds(60)).expect("it never serves");
+            assert!(pid == 9 && after <= DEFAULT_LIMIT + 2 * INTERVAL, "{after:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_birth_that_is_stopped_for_a_moment_goes_on() {
+        let mut scene = Scene::new();
+        scene.hangs.born(9, "rib", None);
+        assert_eq!(scene.until_ended(&[9], seconds(10)), None, "it is only slow");
+        for _ in 0..3 {
+            scene.sample.doing = Doing::Stopped;
+            assert_eq!(scene.until_ended(&[9], DEFAULT_LIMIT), None, "somebody has looked at it");
+            scene.sample.doing = Doing::Waiting;
+            assert_eq!(scene.turn(Duration::ZERO, &[9]), None);
+        }
+        scene.hangs.answered(9);
+        assert_eq!(scene.until_ended(&[], seconds(60)), None);
     }
 
     #[test]

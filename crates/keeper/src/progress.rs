@@ -95,7 +95,8 @@ impl Keeper {
 fn words(doing: Doing) -> &'static str {
     match doing {
         Doing::Running => "runs",
-        Doing::Waiting => "sleeps or was stopped",
+        Doing::Waiting => "sleeps",
+        Doing::Stopped => "was stopped",
         Doing::Uninterruptible => "waits for the kernel",
         Doing::Ended => "is dead",
     }
@@ -106,6 +107,7 @@ fn sample(stat: &str, schedstat: &str, throttled: Duration) -> Option<Sample> {
     // What is before the last bracket is the name of the program.
     let doing = match stat.rsplit_once(')')?.1.trim_start().chars().next()? {
         'R' => Doing::Running,
+        'T' | 't' => Doing::Stopped,
         'D' => Doing::Uninterruptible,
         'Z' | 'X' => Doing::Ended,
         _ => Doing::Waiting,
@@ -128,8 +130,8 @@ mod tests {
         for (state, doing) in [
             ('R', Doing::Running),
             ('S', Doing::Waiting),
-            ('T', Doing::Waiting),
-            ('t', Doing::Waiting),
+            ('T', Doing::Stopped),
+            ('t', Doing::Stopped),
             ('D', Doing::Uninterruptible),
             ('Z', Doing::Ended),
         ] {

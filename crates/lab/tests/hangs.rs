@@ -6,9 +6,13 @@
 //!
 //! `make drills` (`HOLDFAST_DRILLS`) stops every process in turn, otherwise it is `bgp` and the manager.
 
-use std::{fs, process::Command, time::Duration};
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use holdfast_lab::{
     kernel::{self, Monitor},
     netns::{Namespace, output},
@@ -92,6 +96,61 @@ fn a_process_that_is_stopped_is_replaced_and_nobody_notices() -> Result<()> {
     ensure!(forwards()?, "the route has gone");
     let deletions = monitor.deletions()?;
     ensure!(deletions.is_empty(), "{deletions:?}");
+    Ok(())
+}
+
+/// Kills a process and stops its successor before that has registered. The process id of that one.
+fn stop_successor(router: &Router, name: &str) -> Result<Pid> {
+    let keeper = router.pid("keeper")?.as_raw_nonzero();
+    let children = format!("/proc/{keeper}/task/{keeper}/children");
+    let is_meant = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|octet| *octet == 0).any(|argument| argument == name.as_bytes())
+    };
+    let living = || -> Result<Vec<i32>> {
+        let children = fs::read_to_string(&children)?;
+        Ok(children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(is_meant).collect())
+    };
+    // It may have been too fast for us.
+    for _ in 0..20 {
+        let before = router.pid(name)?;
+        kill_process(before, Signal::KILL)?;
+        let begin = Instant::now();
+        let successor = loop {
+            let new = living()?.into_iter().find(|pid| *pid != before.as_raw_nonzero().get());
+            if let Some(new) = new.and_then(Pid::from_raw) {
+                break new;
+            }
+            ensure!(begin.elapsed() < LIMIT, "no other {name}: {}", router.log_tail());
+        };
+        kill_process(successor, Signal::STOP)?;
+        if router.show(&["processes"])?[name]["state"] == "starting" {
+            return Ok(successor);
+        }
+        kill_process(successor, Signal::CONT)?;
+        router.wait_running()?;
+    }
+    bail!("{name} was always faster")
+}
+
+#[test]
+fn a_process_that_is_stopped_while_it_starts_is_replaced_as_one_that_runs() -> Result<()> {
+    // A birth that is only slow has ten times the limit: more than this test takes.
+    const HANG_LIMIT: Duration = Duration::from_secs(5);
+    let host = Namespace::new("birth")?;
+    let configuration = "[router]\nid = \"10.0.0.1\"\nasn = 65000\nhang-limit = 5\n[bgp]\n";
+    let router = Router::start(&host, configuration)?;
+    let stopped = stop_successor(&router, "bgp")?;
+    let begin = Instant::now();
+    wait::until("another bgp", LIMIT, || match router.show(&["processes"]) {
+        Ok(shown) if shown["bgp"]["last_end"] == "hung" => Ok(()),
+        shown => Err(format!("{shown:?}")),
+    })
+    .with_context(|| router.log_tail())?;
+    let took = begin.elapsed();
+    ensure!(took < 4 * HANG_LIMIT, "{took:?}: {}", router.log_tail());
+    router.wait_running()?;
+    ensure!(router.pid("bgp")? != stopped, "{}", router.log_tail());
     Ok(())
 }
 
