@@ -94,6 +94,36 @@ fn each_check_refuses_what_it_is_for() {
     }
 }
 
+/// The routers of RFC 8206 section 5.4 while they migrate: PE-1 has AS 64500 and is AS 64510 to CE-1.
+#[test]
+fn paths_of_an_as_that_migrates_pass_where_rfc_8206_has_them() {
+    let old = 64510;
+    let external = |peer, own| Ingress::external(Asn(peer), Asn(own));
+    let pe_1 = |peer, own, other| Ingress { own_other: Some(Asn(other)), ..external(peer, own) };
+    let from_ce_1 = [(1, 0, 64496)];
+    let hidden = [(1, 0, 64496), (0, 0, old)];
+    let outbound = [(1, 0, 64499), (0, 0, 64500), (1, 0, old)];
+    let third = [(1, 0, 64496), (0, 0, old), (1, 0, 64500)];
+    let back = [(1, 0, 64499), (1, 0, 64500), (1, 0, 64496)];
+    for (name, ingress, segments, outcome) in [
+        ("PE-1 from CE-1, as AS 64510", pe_1(64496, old, 64500), &from_ce_1[..], Ok(())),
+        ("PE-2 from PE-1, inside AS 64500", Ingress::internal(Asn(64500)), &hidden, Ok(())),
+        ("what AS 64500 has told comes back", pe_1(64496, old, 64500), &back, Err(Refused::Loop(Asn(64500)))),
+        ("CE-1 from PE-1", external(old, 64496), &outbound, Ok(())),
+        ("AS 64505 from PE-2", external(64500, 64505), &third, Ok(())),
+        ("CE-2 from PE-2", external(64500, 64499), &third, Ok(())),
+        (
+            "between both ASes, where nothing allows it",
+            external(old, 64500),
+            &hidden,
+            Err(Refused::PcountZero),
+        ),
+        ("and where it is allowed", Ingress { pcount_zero: true, ..external(old, 64500) }, &hidden, Ok(())),
+    ] {
+        assert_eq!(check(ingress, Update::PROPER, segments), outcome, "{name}");
+    }
+}
+
 /// Numbers of ours: few, of which paths have one.
 fn asns() -> impl Strategy<Value = Asn> {
     (65003..65006u32).prop_map(Asn)

@@ -270,3 +270,88 @@ fn what_bgp_knows_is_shown_while_pathsec_hangs_and_is_counted() -> Result<()> {
     ensure!(begin.elapsed() < Duration::from_secs(5) && shown["peers"][0]["name"] == "signer", "{shown}");
     Ok(())
 }
+
+/// RFC 8206 section 5.4, while AS 64510 becomes AS 64500: the router is both PE-1, to CE-1, and PE-2, to another PE-1.
+#[test]
+fn paths_of_an_as_that_migrates_are_verified() -> Result<()> {
+    const INBOUND: &str = "203.0.113.0/24";
+    const FOR_NEW: &str = "198.51.100.0/24";
+    const HIDDEN: &str = "192.0.2.0/24";
+    let (star, directory) = (Star::new(2)?, Directory::new("migration")?);
+    for asn in [64496, 64497, 64510] {
+        serve(&directory.0, &key(&directory.0, asn)?)?;
+    }
+    let program = binary()?;
+    let program = program.to_str().context("the path is text")?;
+    let mut cache = star.neighbor(1).command(program);
+    cache.args(["spki-cache", "--listen", "10.0.1.2:8282"]).arg(directory.0.join("keys"));
+    let mut cache = Running::start(cache)?;
+    let configuration = r#"
+[router]
+id = "10.0.0.1"
+asn = 64500
+[bgp]
+[[bgp.group]]
+name = "signers"
+passive = true
+import = "accept-all"
+export = "reject-all"
+bgpsec = { receive = true }
+bgpsec-validation = "log"
+[[bgp.peer]]
+name = "ce-1"
+group = "signers"
+address = "10.0.1.2"
+asn = 64496
+local-asn = 64510
+[[bgp.peer]]
+name = "pe-1"
+group = "signers"
+address = "10.0.2.2"
+asn = 64500
+[[rpki.cache]]
+name = "keys"
+address = "10.0.1.2"
+port = 8282
+retry = 1
+"#;
+    let router = Router::start(&star.router, configuration)?;
+    let scripts = [
+        // The one AS number that it knows, and the other one, which it cannot know.
+        format!(
+            "connect 10.0.1.1\nopen as 64496 hold 30 bgpsec send ipv4\nestablish\n\
+             await end-of-rib ipv4-unicast\n\
+             send update {INBOUND} bgpsec key 64496.pem\n\
+             send update {FOR_NEW} bgpsec to 64500 key 64496.pem\nexpect nothing for 300s\n"
+        ),
+        format!(
+            "connect 10.0.2.1\nopen as 64500 hold 30 bgpsec send ipv4\nestablish\n\
+             await end-of-rib ipv4-unicast\n\
+             send update {HIDDEN} local-pref 100 bgpsec to 64500 key 64497.pem as 64497 key 64510.pem as 64510 pcount 0\n\
+             expect nothing for 300s\n"
+        ),
+    ];
+    let mut speakers = Vec::new();
+    for (number, script) in (1..).zip(scripts) {
+        let file = directory.0.join(format!("script-{number}"));
+        fs::write(&file, script)?;
+        let mut speaker = star.neighbor(number).command(program);
+        speaker.args(["speaker", "--timeout", "400s"]).arg(file);
+        speakers.push(Running::start(speaker)?);
+    }
+    let path = |prefix: &str| -> Result<Value> {
+        Ok(router.show(&["bgp", "route", prefix])?["paths"][0]["aspath"]["string"].clone())
+    };
+    until(&router, INBOUND, ("valid", true))?;
+    until(&router, FOR_NEW, ("not-valid", true))?;
+    until(&router, HIDDEN, ("valid", true))?;
+    // `local-asn` is in front as in any path from this peer; AS 64510 of the other path counts for nothing.
+    ensure!(
+        path(INBOUND)? == "64510 64496" && path(HIDDEN)? == "64497",
+        "{} {}",
+        path(INBOUND)?,
+        path(HIDDEN)?
+    );
+    speakers.iter_mut().try_for_each(Running::still_runs)?;
+    cache.still_runs()
+}
