@@ -1,6 +1,7 @@
 //! Routes with signatures: what is known of each, whose are verified next, and what stands for whom. The pipeline's part in
 //! that is [`verifying`](crate::verifying).
 
+mod counts;
 mod fault;
 mod queue;
 mod routes;
@@ -8,7 +9,6 @@ mod under_way;
 
 use std::{
     collections::BTreeSet,
-    iter::Sum,
     time::{Duration, Instant},
 };
 
@@ -19,6 +19,7 @@ use holdfast_types::{Asn, HashKey, Prefix};
 
 use self::routes::NEVER;
 pub use self::{
+    counts::SignatureCounts,
     fault::{Fault, FaultReason},
     queue::{FAILED_HOPS, FAILED_HOPS_A_SECOND},
 };
@@ -73,33 +74,6 @@ pub struct SignatureView {
     pub at: Option<Instant>,
     /// It is being verified, or waits for that.
     pub is_pending: bool,
-}
-
-/// Sums over a peer's routes.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct SignatureCounts {
-    /// By state.
-    pub valid: u64,
-    /// By state.
-    pub not_valid: u64,
-    /// By state.
-    pub unverified: u64,
-    /// Those with BGPsec_PATH, without signatures of a known suite.
-    pub unsigned: u64,
-    /// Hops that are to be verified.
-    pub queued_hops: u64,
-}
-
-impl Sum for SignatureCounts {
-    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |sum, counts| Self {
-            valid: sum.valid + counts.valid,
-            not_valid: sum.not_valid + counts.not_valid,
-            unverified: sum.unverified + counts.unverified,
-            unsigned: sum.unsigned + counts.unsigned,
-            queued_hops: sum.queued_hops + counts.queued_hops,
-        })
-    }
 }
 
 /// Routers' keys that have changed.

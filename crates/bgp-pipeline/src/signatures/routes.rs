@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use holdfast_policy::PathSecurity;
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
-use super::{SignatureCounts, fault::Fault};
+use super::{counts::SignatureCounts, fault::Fault};
 use crate::path::{SetId, SourceId};
 
 /// A route, by who sent it and where it leads: 20 octets, where a [`Prefix`] beside a source takes 64.

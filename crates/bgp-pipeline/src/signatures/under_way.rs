@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::RouteKey;
+use super::routes::RouteKey;
 use crate::PeerIndex;
 
 /// A job that is under way.
