@@ -17,7 +17,7 @@ help:
 	@echo "make install-library  of that, the library for programs in C alone: shared, static, header, manual page, pkg-config"
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
 	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
-	@echo "make bench-bgpsec  memory of routers' keys, verifying and signing against the bare library, about a minute"
+	@echo "make bench-bgpsec  what routers' keys, signed paths and their verification cost, about 15 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
@@ -62,7 +62,8 @@ bench-ring:
 	target/release/holdfast-bench ring --svg docs/figures/ring.svg $(BENCH)
 
 bench-bgpsec:
-	cargo build --release --workspace --bin holdfast-bench
+	@scripts/install-deps demo
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench bgpsec $(BENCH)
 
 bench-accept:

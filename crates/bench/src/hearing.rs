@@ -12,6 +12,7 @@ use std::{
         OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use anyhow::{Context, Result};
@@ -32,6 +33,8 @@ pub(crate) enum Hearing {
     Sum(Sum),
     /// The hash of each prefix's attributes, as announced last.
     Last(HashMap<Prefix, u64, HashKey>),
+    /// When each prefix was announced first.
+    When(HashMap<Prefix, Instant, HashKey>),
     /// All octets, so that a failure can say how the attributes differ.
     All(Vec<u8>),
 }
@@ -65,6 +68,7 @@ impl Hearing {
             Self::Count => Self::Count,
             Self::Sum(_) => Self::Sum(Sum::default()),
             Self::Last(_) => Self::Last(HashMap::with_hasher(key())),
+            Self::When(_) => Self::When(HashMap::with_hasher(key())),
             Self::All(_) => Self::All(Vec::new()),
         }
     }
@@ -77,6 +81,12 @@ impl Hearing {
             Self::Sum(sum) => {
                 let update = Update::read(body).context("a broken UPDATE")?;
                 update.announced(digest, |prefix, set| sum.add(prefix, set))?;
+            }
+            Self::When(routes) => {
+                let (update, now) = (Update::read(body).context("a broken UPDATE")?, Instant::now());
+                update.announced(digest, |prefix, _| {
+                    routes.entry(prefix).or_insert(now);
+                })?;
             }
             Self::Last(routes) => {
                 let update = Update::read(body).context("a broken UPDATE")?;

@@ -90,6 +90,17 @@ impl Load {
         hold: u16,
         limit: Duration,
     ) -> Result<Self> {
+        Self::offering(places, asn, |_| Vec::new(), hold, limit)
+    }
+
+    /// The same, each with these capabilities beside those of any session.
+    pub(crate) fn offering(
+        places: &[Place],
+        asn: impl Fn(usize) -> Asn,
+        more: impl Fn(usize) -> Vec<Capability>,
+        hold: u16,
+        limit: Duration,
+    ) -> Result<Self> {
         let mut load = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sessions: Vec::new(),
@@ -104,7 +115,7 @@ impl Load {
         for (number, place) in places.iter().enumerate() {
             let asn = asn(number);
             let session = loop {
-                match Session::establish(place, asn, hold) {
+                match Session::establish(place, asn, more(number), hold) {
                     Ok(session) => break session,
                     Err(error) if start.elapsed() > limit => {
                         bail!(error.context(format!("no session with {} in {limit:?}", place.router)))
@@ -231,7 +242,7 @@ impl Load {
 }
 
 impl Session {
-    fn establish(place: &Place, asn: Asn, hold: u16) -> Result<Self> {
+    fn establish(place: &Place, asn: Asn, more: Vec<Capability>, hold: u16) -> Result<Self> {
         let mut stream = connect(place)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -239,11 +250,12 @@ impl Session {
             std::net::IpAddr::V4(address) => address.to_bits(),
             std::net::IpAddr::V6(_) => 0x0a00_0000 + asn.0,
         };
-        let capabilities = vec![
+        let mut capabilities = vec![
             Capability::Multiprotocol(feed::family(place.peer)),
             Capability::RouteRefresh,
             Capability::FourOctetAs(asn),
         ];
+        capabilities.extend(more);
         let router_id = RouterId::new(router_id).context("router id")?;
         stream.write_all(&Open { asn, hold_time: hold, router_id, capabilities }.encode())?;
         let mut received = Vec::new();

@@ -5,8 +5,8 @@
 //! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
 //!
 //! [`admission`] measures what it costs to turn somebody away, and what a session loses meanwhile; [`ring`] what it costs to
-//! carry a table over another transport; [`bgpsec`] what routers' keys, verifying and signing cost. [`kernels`] counts instructions of the parts, which do not depend on how busy the
-//! machine is.
+//! carry a table over another transport; [`bgpsec`] what signed routes cost, in the library and in a whole router. [`kernels`]
+//! counts instructions of the parts, which do not depend on how busy the machine is.
 
 mod admission;
 mod bgpsec;
@@ -66,7 +66,8 @@ enum Arguments {
     AdmissionServer(admission::server::Arguments),
     /// Measures what a BGP session over QUIC loses in a flood of ClientHellos. Needs root.
     Session(admission::session::Arguments),
-    /// Measures memory of routers' keys, and verifying and signing of paths against the bare library.
+    /// Measures what BGPsec costs: routers' keys, verifying and signing against the bare library, and signed routes in a whole
+    /// router, which needs root.
     Bgpsec(bgpsec::Arguments),
     /// By how many octets a process grows with so many keys.
     #[command(hide = true)]

@@ -372,7 +372,7 @@ fn grown(bench: &mut Bench, before: u64, outcome: &mut Outcome) -> Result<u64> {
 }
 
 /// The value below which this share of the others lies.
-fn percentile(values: &mut [f64], share: f64) -> f64 {
+pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(((values.len().max(1) - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
 }

@@ -5,7 +5,9 @@ use std::process::Command;
 #[test]
 fn every_figure_is_there_and_memory_is_within_its_goal() {
     let output = Command::new(env!("CARGO_BIN_EXE_holdfast-bench"))
-        .args(["bgpsec", "--json", "--rounds", "2", "--paths", "2", "--keys", "100,1500"])
+        .args([
+            "bgpsec", "--rows", "library", "--json", "--rounds", "2", "--paths", "2", "--keys", "100,1500",
+        ])
         .output()
         .expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

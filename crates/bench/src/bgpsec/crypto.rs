@@ -13,7 +13,7 @@ use holdfast_bgpsec_wire::{Nlri, Path, Segment, Signed, octets_to_sign};
 use holdfast_path_validation::{Change, KeyTable, P256Signer, Validator, Verdict, random_seed, sign};
 use holdfast_types::Asn;
 
-use super::{Arguments, median};
+use super::{Effort, median};
 
 /// The AS of the origin; each further hop is the next one.
 const ORIGIN: u32 = 65_000;
@@ -29,14 +29,24 @@ pub(super) struct Pair {
 }
 
 /// What one verification by the library needs.
-struct Bare {
+pub(super) struct Bare {
     key: UnparsedPublicKey<Vec<u8>>,
     octets: Vec<u8>,
     signature: Vec<u8>,
 }
 
 impl Bare {
-    fn verify(&self) -> bool {
+    /// Of a key that is the octets of a point.
+    pub(super) fn new(point: &[u8], octets: &[u8], signature: &[u8]) -> Self {
+        Self {
+            key: UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point.to_vec()),
+            octets: octets.to_vec(),
+            signature: signature.to_vec(),
+        }
+    }
+
+    /// Whether the library takes it.
+    pub(super) fn verify(&self) -> bool {
         self.key.verify(&self.octets, &self.signature).is_ok()
     }
 }
@@ -91,10 +101,9 @@ impl Hops {
         let path = Path::parse(&self.paths[hops - 1])?;
         let block = path.blocks().next().context("a block")?;
         let signed = Signed::new(&path, block, asn(hops), &self.nlri);
-        let bare = |(hop, router): (usize, &Router)| Bare {
-            key: UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, router.bare.public_key().as_ref().to_vec()),
-            octets: signed.of(hop).to_vec(),
-            signature: block.signatures().nth(hop).map_or(Vec::new(), |signature| signature.octets.to_vec()),
+        let bare = |(hop, router): (usize, &Router)| {
+            let signature = block.signatures().nth(hop).map_or(&[][..], |signature| signature.octets);
+            Bare::new(router.bare.public_key().as_ref(), signed.of(hop), signature)
         };
         Ok(self.routers[..hops].iter().rev().enumerate().map(bare).collect())
     }
@@ -106,13 +115,13 @@ impl Hops {
     }
 
     /// Microseconds for a path of so many hops.
-    pub(super) fn verify(&self, hops: usize, arguments: &Arguments) -> Result<Pair> {
+    pub(super) fn verify(&self, hops: usize, effort: &Effort) -> Result<Pair> {
         let bare = self.bare(hops)?;
-        alternate(arguments, || self.is_valid(hops), || bare.iter().all(Bare::verify))
+        alternate(effort, || self.is_valid(hops), || bare.iter().all(Bare::verify))
     }
 
     /// Microseconds to add a hop, the first or a further one.
-    pub(super) fn sign(&self, hop: usize, arguments: &Arguments) -> Result<Pair> {
+    pub(super) fn sign(&self, hop: usize, effort: &Effort) -> Result<Pair> {
         let (number, router) = (hop - 1, &self.routers[hop - 1]);
         let before = number.checked_sub(1).map(|before| &self.paths[before][..]);
         let path = before.map(Path::parse).transpose()?;
@@ -122,16 +131,16 @@ impl Hops {
             let Ok(path) = before.map(Path::parse).transpose() else { return false };
             sign(path.as_ref(), segment(number), asn(hop), &self.nlri, &[&router.ours]).is_ok()
         };
-        alternate(arguments, ours, || router.bare.sign(&self.random, &octets).is_ok())
+        alternate(effort, ours, || router.bare.sign(&self.random, &octets).is_ok())
     }
 
     /// How many times as many verdicts two threads come to as one does: ours, and bare.
-    pub(super) fn cores(&self, arguments: &Arguments) -> Result<Pair> {
+    pub(super) fn cores(&self, effort: &Effort) -> Result<Pair> {
         let bare = self.bare(1)?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..arguments.rounds {
+        for _ in 0..effort.rounds {
             // Threads have to begin and to end, too.
-            let count = 10 * arguments.paths;
+            let count = 10 * effort.paths;
             ours.push(gain(count, || self.is_valid(1))?);
             theirs.push(gain(count, || bare[0].verify())?);
         }
@@ -141,10 +150,10 @@ impl Hops {
 }
 
 /// Microseconds of each, in turns.
-fn alternate(arguments: &Arguments, ours: impl Fn() -> bool, bare: impl Fn() -> bool) -> Result<Pair> {
+fn alternate(effort: &Effort, ours: impl Fn() -> bool, bare: impl Fn() -> bool) -> Result<Pair> {
     let (mut all_ours, mut all_bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..arguments.rounds {
-        let time = |work: &dyn Fn() -> bool| timed(arguments.paths, work);
+    for round in 0..effort.rounds {
+        let time = |work: &dyn Fn() -> bool| timed(effort.paths, work);
         // Who comes second has warm caches, so both do.
         let (ours, bare) = match round % 2 {
             0 => (time(&ours)?, time(&bare)?),
