@@ -3,6 +3,7 @@
 mod add_path;
 mod aggregates;
 mod attacks;
+mod bench_bgpsec;
 mod bgpsec;
 mod calls;
 mod channels;
