@@ -46,6 +46,7 @@ mod export;
 mod fanout;
 mod freeze;
 mod hashes;
+mod index;
 mod inspect;
 mod journal;
 mod loc_rib;

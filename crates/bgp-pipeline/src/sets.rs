@@ -8,7 +8,6 @@
 //! the changes that may name it ([`AttributeSets::collect`]).
 
 mod births;
-mod index;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,14 +24,12 @@ use holdfast_policy::Edits;
 use holdfast_prefix_table::{Handle, Pool};
 use holdfast_types::{Asn, BgpRole, HashKey, RouterId};
 
-use self::{
-    births::Births,
-    index::{Index, Indexed},
-};
+use self::births::Births;
 use crate::{
     PeerIndex,
     class::{Class, ClassId, Classes, Ingress},
     hashes::Hashes,
+    index::{Index, Indexed},
     next_hop::{NextHopId, NextHops},
     path::SetId,
     rewriter::Receiver,
@@ -297,7 +294,7 @@ pub(crate) struct AttributeSets {
     identity: Identity,
     /// Number 0 is no set.
     records: Slab<Record>,
-    index: Index,
+    index: Index<SetId>,
     key: HashKey,
     pool: Pool,
     /// Lost their last user since the last stamp.
@@ -465,7 +462,7 @@ impl AttributeSets {
         classes.retain(class);
         next_hops.retain(next_hop);
         let set = SetId(self.records.add(record));
-        self.index.insert(Indexed { hash, set });
+        self.index.insert(Indexed { hash, number: set });
         self.births.note(set);
         self.of_routes.born(set);
         Some(set)
@@ -726,7 +723,7 @@ impl AttributeSets {
             kept.sets -= 1;
             kept.attributes -= u64::from(length);
         }
-        self.index.remove(Indexed { hash, set });
+        self.index.remove(Indexed { hash, number: set });
         self.pool.free(bytes);
         self.records.remove(set.0);
         self.exported.forget(set, self.records.numbers());

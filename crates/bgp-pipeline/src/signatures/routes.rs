@@ -5,12 +5,14 @@
 
 use std::{hash::BuildHasher, time::Instant};
 
-use hashbrown::HashTable;
 use holdfast_policy::PathSecurity;
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use super::{counts::SignatureCounts, fault::Fault};
-use crate::path::{SetId, SourceId};
+use crate::{
+    index::{Index, Indexed},
+    path::{SetId, SourceId},
+};
 
 /// A route, by who sent it and where it leads: 20 octets, where a [`Prefix`] beside a source takes 64.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -135,7 +137,8 @@ pub(crate) struct Place(u32);
 pub(crate) struct SignedRoutes {
     key: HashKey,
     routes: Vec<SignedRoute>,
-    index: HashTable<u32>,
+    /// Of their places, while there are any.
+    index: Index<Place>,
     /// How many are unverified.
     unverified: usize,
     /// By source.
@@ -144,7 +147,7 @@ pub(crate) struct SignedRoutes {
 
 impl SignedRoutes {
     pub(crate) fn new(key: HashKey) -> Self {
-        Self { key, routes: Vec::new(), index: HashTable::new(), unverified: 0, counts: Vec::new() }
+        Self { key, routes: Vec::new(), index: Index::none(), unverified: 0, counts: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -198,18 +201,26 @@ impl SignedRoutes {
         self.at_mut(self.place(key)?)
     }
 
+    fn hash(&self, key: RouteKey) -> u32 {
+        self.key.hash_one(key) as u32
+    }
+
     /// Where the route is until one is removed.
     pub(crate) fn place(&self, key: RouteKey) -> Option<Place> {
-        self.index
-            .find(self.key.hash_one(key), |at| self.routes[*at as usize].key == key)
-            .map(|at| Place(*at))
+        if self.routes.is_empty() {
+            return None;
+        }
+        self.index.find(self.hash(key), |place| self.at(place).is_some_and(|route| route.key == key))
     }
 
     /// Adds a route of which nothing is known; none has its key.
     pub(crate) fn add(&mut self, key: RouteKey, set: SetId) -> Place {
-        let at = self.routes.len() as u32;
-        let Self { key: hash_key, routes, index, unverified, counts } = self;
-        index.insert_unique(hash_key.hash_one(key), at, |at| hash_key.hash_one(routes[*at as usize].key));
+        if self.routes.is_empty() {
+            self.index = Index::new();
+        }
+        let (hash, number) = (self.hash(key), Place(self.routes.len() as u32));
+        self.index.insert(Indexed { hash, number });
+        let Self { routes, unverified, counts, .. } = self;
         if routes.len() == routes.capacity() {
             // To double would leave half of it empty.
             routes.reserve_exact((routes.len() / 8).max(FEW));
@@ -221,27 +232,26 @@ impl SignedRoutes {
         route.count(counts, |count, one| *count += one);
         routes.push(route);
         *unverified += 1;
-        Place(at)
+        number
     }
 
     /// The route that is not there any more.
     pub(crate) fn remove(&mut self, key: RouteKey) -> Option<SignedRoute> {
-        let hash = self.key.hash_one(key);
-        let found = self.index.find_entry(hash, |at| self.routes[*at as usize].key == key).ok()?;
-        let (at, _) = found.remove();
-        let last = self.routes.len() as u32 - 1;
-        if at != last {
-            let moved = self.key.hash_one(self.routes[last as usize].key);
-            if let Some(place) = self.index.find_mut(moved, |place| *place == last) {
-                *place = at;
-            }
+        let place = self.place(key)?;
+        self.index.remove(Indexed { hash: self.hash(key), number: place });
+        let last = Place(self.routes.len() as u32 - 1);
+        if place != last
+            && let Some(moved) = self.at(last)
+        {
+            let hash = self.hash(moved.key);
+            self.index.renumber(Indexed { hash, number: last }, place);
         }
-        let removed = self.routes.swap_remove(at as usize);
+        let removed = self.routes.swap_remove(place.0 as usize);
         self.unverified -= usize::from(removed.state == PathSecurity::Unverified);
         removed.count(&mut self.counts, |count, one| *count -= one);
         if self.routes.is_empty() {
             // What was there has left.
-            (self.routes, self.index, self.counts) = (Vec::new(), HashTable::new(), Vec::new());
+            (self.routes, self.index, self.counts) = (Vec::new(), Index::none(), Vec::new());
         }
         Some(removed)
     }
@@ -250,7 +260,7 @@ impl SignedRoutes {
     /// for a walk over the table.
     pub(crate) fn memory(&self) -> usize {
         let counts = self.counts.capacity() * size_of::<SignatureCounts>();
-        self.routes.capacity() * size_of::<SignedRoute>() + self.index.allocation_size() + counts
+        self.routes.capacity() * size_of::<SignedRoute>() + self.index.memory() + counts
     }
 }
 
