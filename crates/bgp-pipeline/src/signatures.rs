@@ -166,6 +166,7 @@ impl SignatureTable {
     /// The next peer with this number is another.
     pub(crate) fn peer_removed(&mut self, peer: PeerIndex) {
         self.queues.forget(peer);
+        self.asked.forget(peer);
     }
 
     pub(crate) fn set_now(&mut self, now: Instant) {

@@ -344,11 +344,16 @@ impl Pipeline {
     pub fn poll_signatures(&mut self, now: Instant) -> Option<SignatureJob> {
         for _ in 0..MOST_PASSED_OVER {
             let (priority, peer, ticket) = self.core.signatures.queues.pop(now)?;
-            let Some((place, set)) = self.core.due(&ticket) else { continue };
-            if priority == Priority::First && !self.might_be_best(ticket.key.prefix(), set) {
-                self.core.want_verdict_at(place, Priority::Later);
+            let due = self.core.due(&ticket);
+            let is_later = |set| priority == Priority::First && !self.might_be_best(ticket.key.prefix(), set);
+            let Some((place, set)) = due.filter(|(_, set)| !is_later(*set)) else {
+                // Otherwise a peer that replaces its routes all the time would have every turn.
+                self.core.signatures.queues.charge(priority, peer, 1);
+                if let Some((place, _)) = due {
+                    self.core.want_verdict_at(place, Priority::Later);
+                }
                 continue;
-            }
+            };
             let job = self.core.ask((priority, peer), place, set);
             if job.is_some() {
                 return job;
@@ -388,6 +393,11 @@ impl Pipeline {
     ) {
         let SignatureTable { routes, queues, asked, .. } = &mut self.core.signatures;
         let Some(Asked { key, peer }) = asked.take(number) else { return };
+        // Also where the peer has replaced or withdrawn the route meanwhile: that would be a way around the budget.
+        let is_bad = matches!(verdict, SignatureVerdict::NotValid(_));
+        if is_bad && queues.failed(peer, verified, now) {
+            self.events.push_back(Event::TooManyBadSignatures { peer });
+        }
         let Some(place) = routes.place(key) else { return };
         let is_asked = |route: &&mut SignedRoute| route.work() == Work::Asked(number as u32);
         let Some(route) = routes.at_mut(place).filter(is_asked) else { return };
@@ -400,9 +410,6 @@ impl Pipeline {
         route.is_doubted = false;
         route.set = route.wanted();
         routes.change(place, |route| route.work = Work::Done);
-        if fault.is_some() && queues.failed(peer, verified, now) {
-            self.events.push_back(Event::TooManyBadSignatures { peer });
-        }
         let next = self.core.signatures.take_next(place);
         self.core.signatures.judge(place, state, Some(now), fault.map(Box::new));
         match next {

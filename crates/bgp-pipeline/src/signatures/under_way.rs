@@ -45,6 +45,16 @@ impl UnderWay {
         jobs.filter_map(|(job, number)| Some((number, job?))).collect()
     }
 
+    /// The peer is gone: what its signatures have cost is not charged to the next one with its number.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        for job in &mut self.jobs {
+            *job = job.filter(|asked| asked.peer != peer);
+        }
+        while self.jobs.pop_front_if(|job| job.is_none()).is_some() {
+            self.first += 1;
+        }
+    }
+
     /// Octets of memory, without those of the allocator.
     pub(crate) fn memory(&self) -> usize {
         self.jobs.capacity() * size_of::<Option<Asked>>()

@@ -618,6 +618,65 @@ fn who_sends_bad_signatures_is_told_of_once_and_others_go_on() {
 }
 
 #[test]
+fn bad_signatures_of_routes_that_are_replaced_or_withdrawn_meanwhile_are_charged() {
+    for is_withdrawn in [false, true] {
+        let (mut pipeline, now) = (checked(always()), Instant::now());
+        pipeline.set_now(now);
+        let peer = up_secured(&mut pipeline, 1, BgpsecValidation::Log);
+        for behind in 0..2 {
+            pipeline.update(peer, &signed(1, 7 + behind, prefix(P), false)).expect("taken");
+            let job = pipeline.poll_signatures(now).expect("its budget is not used up");
+            match is_withdrawn {
+                true => pipeline.update(peer, &withdrawal(prefix(P))).expect("taken"),
+                false => pipeline.update(peer, &signed(1, 9, prefix(P), false)).expect("taken"),
+            }
+            let verdict = Verifier::default().judge(&job);
+            pipeline.verified(job.number, verdict, FAILED_HOPS / 2, true, now);
+        }
+        let told = |event: &Event| matches!(event, Event::TooManyBadSignatures { .. });
+        assert_eq!(std::iter::from_fn(|| pipeline.poll_event()).filter(told).count(), 1);
+        pipeline.update(peer, &signed(1, 10, prefix(P), false)).expect("taken");
+        assert_eq!(pipeline.poll_signatures(now), None);
+        assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, true)]);
+    }
+}
+
+#[test]
+fn routes_that_are_replaced_all_the_time_cost_their_peer_its_turns() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let hasty = up_secured(&mut pipeline, 1, BgpsecValidation::Log);
+    let other = up_secured(&mut pipeline, 2, BgpsecValidation::Log);
+    // What was to be verified first does not count any more.
+    for behind in 7..9 {
+        for n in 0..200 {
+            let route = prefix(&format!("10.0.{n}.0/24"));
+            pipeline.update(hasty, &signed(1, behind, route, false)).expect("taken");
+        }
+    }
+    pipeline.update(other, &signed(2, 7, prefix(P), true)).expect("taken");
+    let job = pipeline.poll_signatures(now).expect("a job");
+    assert_eq!(job.prefix, prefix(P));
+}
+
+#[test]
+fn verdicts_on_routes_of_a_peer_that_was_removed_are_not_charged_to_the_next() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let peer = up_secured(&mut pipeline, 1, BgpsecValidation::Log);
+    pipeline.update(peer, &signed(1, 7, prefix(P), false)).expect("taken");
+    let job = pipeline.poll_signatures(now).expect("a job");
+    pipeline.remove_peer(peer);
+    settle(&mut pipeline, &mut []);
+    let next = up_secured(&mut pipeline, 2, BgpsecValidation::Log);
+    assert_eq!(next, peer, "it has the number of the one before");
+    let verdict = Verifier::default().judge(&job);
+    pipeline.verified(job.number, verdict, FAILED_HOPS, true, now);
+    pipeline.update(next, &signed(2, 7, prefix(P), true)).expect("taken");
+    assert_eq!(Verifier::default().answer(&mut pipeline, now), 1);
+}
+
+#[test]
 fn routes_are_preferred_by_their_signatures_where_that_is_configured() {
     let (mut pipeline, now) = (checked(always()), Instant::now());
     pipeline.set_now(now);
