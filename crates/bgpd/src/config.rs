@@ -1,6 +1,6 @@
 //! What the manager sends, as checked values.
 
-mod before;
+pub(crate) mod before;
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -24,7 +24,7 @@ use holdfast_process::{OLD_TRANSPORT, formats::NSR_LOGS, hash_key, spawn_task};
 use holdfast_sys::{memory::SharedMemory, pair};
 use holdfast_xrl::{ErrorKind, XrlError};
 use prost::Message;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::{
@@ -470,7 +470,7 @@ fn has_written(log: &ReplicationLog, sessions: &[Written]) -> bool {
 }
 
 /// How often it is looked whether verdicts on signed routes have come, or are not waited for any more.
-const PACE_OF_VERDICTS: Duration = Duration::from_millis(100);
+const PACE_OF_VERDICTS: Duration = Duration::from_millis(10);
 
 /// Returns when the tables are what they will be until something happens outside.
 async fn settled(bgp: &Rc<Bgp>) {
@@ -482,9 +482,10 @@ async fn settled(bgp: &Rc<Bgp>) {
         match (is_settled, awaits_signatures) {
             (true, _) => return,
             (false, false) => bgp.answered.notified().await,
-            // Time alone may settle that.
+            // Time alone may settle that. `answered` says nothing of verdicts, and each turn notifies it: whoever waited for
+            // it here would never let those have a turn who bring them.
             (false, true) => {
-                let _ = timeout(PACE_OF_VERDICTS, bgp.answered.notified()).await;
+                sleep(PACE_OF_VERDICTS).await;
                 bgp.settle("taking over", |_, _| {});
             }
         }

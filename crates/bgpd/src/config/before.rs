@@ -15,7 +15,7 @@ use holdfast_types::address;
 
 use super::bad;
 
-pub(super) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
+pub(crate) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
     Ok(Peer {
         name: old.name.clone(),
         vrf: None,

@@ -11,17 +11,21 @@ use holdfast_api::{
     bgp::v1::{self as api, BgpClient},
     transport::v1::MeterReply,
 };
-use holdfast_bgp_wire::{KEEPALIVE, MessageType, next_message};
+use holdfast_bgp_wire::{
+    Capability, KEEPALIVE, MessageType, NextHop, Open, Origin, bgpsec::announce, next_message,
+};
+use holdfast_bgpsec_wire::{Segment, SignatureBlock, Ski, extend};
 use holdfast_nsr::{Log, SessionId};
 use holdfast_process::OLD_TRANSPORT;
 use holdfast_sys::{memory::SharedMemory, pair};
+use holdfast_types::{Afi, Asn, Family, RouterId};
 use holdfast_xrl::Node;
 
 use super::{
     door::carried,
     process::{Door, Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
 };
-use crate::{nonstop::Shared, roster::Stopped, sessions::Stale};
+use crate::{config::before, nonstop::Shared, roster::Stopped, sessions::Stale};
 
 /// The door's number of the connection.
 const NUMBER: u64 = 41;
@@ -204,6 +208,62 @@ fn a_carried_session_goes_on_in_the_next_process_to_the_octet() {
         assert_eq!((shown.transport.as_str(), shown.proof.as_str()), ("quic", "public key, SHA-256 2b:00"));
         assert_eq!((shown.local_address.as_str(), shown.remote_port), ("127.0.0.9", 4433));
         assert_eq!(scene.keys(), ["log", "session-1"], "it would go on once more");
+    });
+}
+
+/// A peer that may send signed paths.
+fn signs() -> api::Configuration {
+    let mut message = told(&[]);
+    let mut peer = before::peer(&message.peers[0]).expect("sound");
+    peer.bgpsec.receive = true;
+    message.peers[0].settings = serde_json::to_vec(&peer).expect("JSON");
+    message
+}
+
+/// What such a peer says: an OPEN, a KEEPALIVE, a route over itself.
+fn signed() -> Vec<u8> {
+    let asn = Asn(65_001);
+    let capabilities = vec![
+        Capability::Multiprotocol(Family::IPV4_UNICAST),
+        Capability::FourOctetAs(asn),
+        Capability::Bgpsec { version: 0, send: true, afi: Afi::IPV4 },
+    ];
+    let router_id = RouterId::new(0x0a00_0002).expect("not 0");
+    let open = Open { asn, hold_time: 90, router_id, capabilities }.encode();
+    let block = SignatureBlock { suite: 1, ski: Ski([7; 20]), signature: &[1; 8] };
+    let path = extend(None, Segment { pcount: 1, flags: 0, asn }, &[block]).expect("it fits");
+    let prefix = "203.0.113.0/24".parse().expect("a prefix");
+    let update = announce(&path, Origin::Igp, NextHop::V4([192, 0, 2, 1].into()), prefix).expect("it fits");
+    [open, KEEPALIVE.to_vec(), update].concat()
+}
+
+#[test]
+fn who_waits_for_verdicts_leaves_others_their_turns() {
+    let (kept, far) = run_until_death(async {
+        let mut scene = Scene::new(Kept::new());
+        let door = scene.door(Node::new("transport")).await;
+        scene.configure("bgp", signs()).await.expect("taken");
+        let (near, mut far) = Far::new();
+        door.let_in(carried(NUMBER), near.into());
+        far.put_in(&signed());
+        until("the session is protected", async || scene.keys() == ["log", "session-1"]).await;
+        until("a route", async || scene.routes("bgp").await.len() == 1).await;
+        (scene, far)
+    });
+    run(async {
+        let mut scene = Scene::new(kept);
+        let door = scene.door(Node::new("transport")).await;
+        door.meters.borrow_mut().insert(NUMBER, far.meter());
+        scene.configure("bgp", signs()).await.expect("taken");
+        // There is no pathsec: it waits for two seconds, and answers all the time.
+        let mut answers = 0;
+        until("it goes on", async || {
+            answers += 1;
+            resumed(&scene).await == 1
+        })
+        .await;
+        assert!(answers > 10, "{answers}");
+        assert_eq!(scene.routes("bgp").await.len(), 1);
     });
 }
 
