@@ -16,6 +16,7 @@ mod epoch;
 mod fairness;
 mod freeze;
 mod from_config;
+pub mod fuzzing;
 mod last_error;
 mod location;
 mod metrics;

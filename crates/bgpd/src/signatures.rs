@@ -14,7 +14,7 @@ use holdfast_api::pathsec::v1::{
 use holdfast_bgp_pipeline::{Pipeline, SignatureFault, SignatureFaultReason, SignatureJob, SignatureVerdict};
 use holdfast_bgpsec_wire::Ski;
 use holdfast_types::{Asn, Prefix};
-use holdfast_xrl::{ReplyStream, XrlError};
+use holdfast_xrl::XrlError;
 use tokio::{
     task::JoinSet,
     time::{Instant as Deadline, sleep, sleep_until},
@@ -65,7 +65,8 @@ async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>) -> XrlError {
         Ok(client) => client,
         Err(error) => return error,
     };
-    let mut keys = Keys { stream: client.watch(Empty {}), epoch: 0, known: false, judged };
+    let mut stream = client.watch(Empty {});
+    let mut keys = Keys { epoch: 0, known: false, judged };
     let mut batches = JoinSet::new();
     let mut patience = Deadline::now() + PATIENCE;
     loop {
@@ -85,27 +86,26 @@ async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>) -> XrlError {
             batches.spawn_local(async move { Answered { numbers, reply: reply.await } });
         }
         tokio::select! {
-            changed = keys.stream.next() => match changed {
-                Ok(Some(changed)) => keys.take(bgp, &changed),
+            changed = stream.next() => match changed {
+                Ok(Some(changed)) => {
+                    if let Some(ChangedNames { added, removed, all }) = keys.heard(&changed) {
+                        bgp.with(|speaker, _| speaker.pipeline.keys_changed(added, removed, all));
+                    }
+                }
                 Ok(None) => return XrlError::unavailable("it has ended its stream of keys"),
                 Err(error) => return error,
             },
             Some(answered) = batches.join_next() => {
                 let Ok(Answered { numbers, reply }) = answered else { continue };
                 patience = Deadline::now() + PATIENCE;
-                let reply = match reply {
-                    Ok(reply) if reply.verdicts.len() == numbers.len() => reply,
-                    Ok(_) => return XrlError::internal("a verdict for each path was expected"),
+                let taken = reply.and_then(|reply| Ok((verdicts(&reply, numbers.len())?, reply.epoch)));
+                let (verdicts, epoch) = match taken {
+                    Ok(taken) => taken,
                     Err(error) => return error,
                 };
-                let Some(verdicts) = reply.verdicts.iter().map(verdict_of).collect::<Option<Vec<_>>>() else {
-                    return XrlError::internal("a verdict that says nothing");
-                };
-                let is_current = reply.epoch >= keys.epoch;
+                let is_current = epoch >= keys.epoch;
                 bgp.settle("verdicts", |speaker, now| {
-                    for (number, (verdict, verified)) in numbers.iter().zip(verdicts) {
-                        speaker.pipeline.verified(*number, verdict, verified, is_current, now);
-                    }
+                    tell(&mut speaker.pipeline, &numbers, verdicts, is_current, now);
                 });
             }
             () = bgp.signatures.notified(), if keys.known && batches.len() < WINDOW => {
@@ -122,39 +122,67 @@ async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>) -> XrlError {
 }
 
 /// What `pathsec` says of routers' keys.
-struct Keys<'a> {
-    stream: ReplyStream<KeysChanged>,
-    epoch: u64,
+pub(crate) struct Keys<'a> {
+    pub(crate) epoch: u64,
     /// What stands for the keys that it has told of.
-    judged: &'a mut Vec<u8>,
+    pub(crate) judged: &'a mut Vec<u8>,
     /// Caches have said which keys there are.
-    known: bool,
+    pub(crate) known: bool,
+}
+
+/// Names for which keys have come and gone, or that nobody knows which.
+pub(crate) struct ChangedNames {
+    pub(crate) added: Vec<(Asn, Ski)>,
+    pub(crate) removed: Vec<(Asn, Ski)>,
+    pub(crate) all: bool,
 }
 
 impl Keys<'_> {
-    fn take(&mut self, bgp: &Rc<Bgp>, changed: &KeysChanged) {
+    /// What routes are to be looked at again for.
+    pub(crate) fn heard(&mut self, changed: &KeysChanged) -> Option<ChangedNames> {
         self.epoch = changed.epoch;
         if !changed.known {
-            return;
+            return None;
         }
         // What was removed before this life, nobody says.
         let is_first = !std::mem::replace(&mut self.known, true);
         let is_same = *self.judged == changed.sum;
         self.judged.clone_from(&changed.sum);
         if is_same {
-            return;
+            return None;
         }
         let names = |names: &[KeyName]| -> Vec<(Asn, Ski)> {
             names.iter().filter_map(|name| Some((Asn(name.asn), ski(&name.ski)?))).collect()
         };
         let (added, removed) = (names(&changed.added), names(&changed.removed));
-        let all = changed.all || is_first;
-        bgp.with(|speaker, _| speaker.pipeline.keys_changed(added, removed, all));
+        Some(ChangedNames { added, removed, all: changed.all || is_first })
+    }
+}
+
+/// The verdicts of an answer to so many jobs, and how many signatures were verified for each.
+pub(crate) fn verdicts(reply: &ValidateReply, jobs: usize) -> Result<Vec<(SignatureVerdict, u32)>, XrlError> {
+    if reply.verdicts.len() != jobs {
+        return Err(XrlError::internal("a verdict for each path was expected"));
+    }
+    let verdicts = reply.verdicts.iter().map(verdict_of).collect::<Option<Vec<_>>>();
+    verdicts.ok_or_else(|| XrlError::internal("a verdict that says nothing"))
+}
+
+/// Has the pipeline know the verdicts on jobs with these numbers.
+pub(crate) fn tell(
+    pipeline: &mut Pipeline,
+    numbers: &[u64],
+    verdicts: Vec<(SignatureVerdict, u32)>,
+    is_current: bool,
+    now: Instant,
+) {
+    for (number, (verdict, verified)) in numbers.iter().zip(verdicts) {
+        pipeline.verified(*number, verdict, verified, is_current, now);
     }
 }
 
 /// The next batch.
-fn take(pipeline: &mut Pipeline, now: Instant) -> Vec<SignatureJob> {
+pub(crate) fn take(pipeline: &mut Pipeline, now: Instant) -> Vec<SignatureJob> {
     let (mut jobs, mut hops) = (Vec::new(), 0);
     while jobs.len() < MOST_JOBS
         && hops < MOST_HOPS
@@ -166,7 +194,7 @@ fn take(pipeline: &mut Pipeline, now: Instant) -> Vec<SignatureJob> {
     jobs
 }
 
-fn asked(SignatureJob { path, prefix, target, .. }: SignatureJob) -> Job {
+pub(crate) fn asked(SignatureJob { path, prefix, target, .. }: SignatureJob) -> Job {
     let (afi, bits) = match prefix {
         Prefix::V4(prefix) => (1, prefix.address().octets().to_vec()),
         Prefix::V6(prefix) => (2, prefix.address().octets().to_vec()),

@@ -4,6 +4,7 @@
 
 mod awaited;
 mod carried;
+mod corpora;
 mod door;
 mod links;
 mod process;

@@ -38,8 +38,13 @@ impl Suite for Sum {
     }
 }
 
+/// Knows a suite whose signatures a fuzzer finds, beside that of RFC 8608.
+pub fn validator() -> Validator {
+    Validator::default().with_suite(Sum)
+}
+
 /// The key of an AS is called by its number; one of them is of no suite.
-fn table() -> KeyTable {
+pub fn table() -> KeyTable {
     let table = KeyTable::new([0, 0]);
     table.apply(ASES.map(|asn| {
         let spki = if asn + 1 == ASES.end { vec![] } else { vec![asn as u8] };
@@ -112,9 +117,8 @@ fn go_on(path: &Path<'_>, nlri: &Nlri) {
 
 fn judge(path: &Path<'_>, nlri: &Nlri) {
     let keys = table().keys();
-    let validator = Validator::default().with_suite(Sum);
-    let verdict = validator.validate(path, OWN, nlri, &keys);
-    let remembering = Validator::default().with_suite(Sum).with_memory(VerifiedSignatures::new(64, [1, 2]));
+    let verdict = validator().validate(path, OWN, nlri, &keys);
+    let remembering = validator().with_memory(VerifiedSignatures::new(64, [1, 2]));
     for _ in 0..2 {
         assert_eq!(remembering.validate(path, OWN, nlri, &keys), verdict);
     }

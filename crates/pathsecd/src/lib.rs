@@ -11,6 +11,7 @@
 //! process has no rights, opens nothing and stores nothing: its death costs time only.
 
 mod from_config;
+pub mod fuzzing;
 mod keys;
 mod lapse;
 mod log;

@@ -42,7 +42,7 @@ pub(crate) struct Workers {
 }
 
 /// What all threads have in common.
-struct Bench {
+pub(crate) struct Bench {
     validator: Validator,
     verified: AtomicU64,
     remembered: AtomicU64,
@@ -69,8 +69,7 @@ impl Workers {
     /// A thread cannot be started.
     pub(crate) fn start(threads: usize, validator: Validator) -> io::Result<Self> {
         let (sender, parts) = sync_channel(MOST_UNDER_WAY * threads);
-        let [verified, remembered, failed] = Default::default();
-        let bench = Arc::new(Bench { validator, verified, remembered, failed });
+        let bench = Arc::new(Bench::new(validator));
         let parts = Arc::new(Mutex::new(parts));
         for _ in 0..threads {
             let (parts, bench) = (Arc::clone(&parts), Arc::clone(&bench));
@@ -130,10 +129,7 @@ impl Workers {
 
     /// What verdicts have cost since the start.
     pub(crate) fn done(&self) -> Work {
-        let [verified, remembered, failed] =
-            [&self.bench.verified, &self.bench.remembered, &self.bench.failed]
-                .map(|count| count.load(Ordering::Relaxed));
-        Work { verified, remembered, failed }
+        self.bench.done()
     }
 
     /// Jobs that were taken and are not answered.
@@ -164,7 +160,7 @@ impl Drop for Counted<'_> {
 }
 
 /// Hops of each job; a path that cannot be read counts as one.
-fn hops(jobs: &[Job]) -> Result<Vec<usize>, XrlError> {
+pub(crate) fn hops(jobs: &[Job]) -> Result<Vec<usize>, XrlError> {
     let refused = |why: String| Err(XrlError::invalid_argument(why));
     if jobs.len() > MOST_JOBS {
         return refused(format!("{} jobs, at most {MOST_JOBS}", jobs.len()));
@@ -210,6 +206,17 @@ fn judge(parts: &Mutex<Receiver<Part>>, bench: &Bench) {
 }
 
 impl Bench {
+    pub(crate) fn new(validator: Validator) -> Self {
+        let [verified, remembered, failed] = Default::default();
+        Self { validator, verified, remembered, failed }
+    }
+
+    fn done(&self) -> Work {
+        let [verified, remembered, failed] =
+            [&self.verified, &self.remembered, &self.failed].map(|count| count.load(Ordering::Relaxed));
+        Work { verified, remembered, failed }
+    }
+
     fn judge(&self, Part { batch, jobs, verdicts: answer }: Part) {
         let mut verdicts = Vec::with_capacity(jobs.len());
         for job in &batch.jobs[jobs] {
@@ -224,7 +231,7 @@ impl Bench {
         let _ = answer.send(verdicts);
     }
 
-    fn verdict(&self, job: &Job, keys: &Keys) -> api::Verdict {
+    pub(crate) fn verdict(&self, job: &Job, keys: &Keys) -> api::Verdict {
         let (Ok(path), Some(prefix)) = (Path::parse(&job.path), prefix(job)) else {
             return api::Verdict { state: State::Malformed.into(), ..api::Verdict::default() };
         };
@@ -241,7 +248,7 @@ impl Bench {
 }
 
 /// The prefix of a job, in as many octets as it has.
-fn prefix(job: &Job) -> Option<Prefix> {
+pub(crate) fn prefix(job: &Job) -> Option<Prefix> {
     fn padded<const N: usize>(octets: &[u8]) -> Option<[u8; N]> {
         let mut address = [0; N];
         address.get_mut(..octets.len())?.copy_from_slice(octets);

@@ -2,5 +2,6 @@
 
 mod batches;
 mod common;
+mod corpora;
 mod keys;
 mod verdicts;

@@ -3,6 +3,7 @@
 use crate::tests::session::{
     replay::{Lcg, replay},
     sequence::session,
+    signed::signed_session,
     table::rows,
 };
 
@@ -15,6 +16,13 @@ fn step(kind: u8, octets: &[u8]) -> Vec<u8> {
 fn sequences_break_no_promise() {
     // Fewer than of other targets, because each is a router.
     replay("session", 3000, session);
+}
+
+#[test]
+fn signed_paths_and_verdicts_in_any_order_break_no_promise() {
+    let said = std::cell::Cell::new(0);
+    replay("signed_session", 3000, |octets| said.set(said.get() + signed_session(octets)));
+    assert!(said.get() > 500, "{}", said.get());
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod others;
 mod replay;
 mod router;
 mod sequence;
+mod signed;
 #[path = "../../../bgp-wire/tests/reactions/table.rs"]
 mod table;
 

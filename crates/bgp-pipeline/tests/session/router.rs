@@ -11,8 +11,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    CheckStage, Event, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, SendPaths, SessionFacts,
-    SpeakerConfig,
+    BgpsecValidation, CheckStage, Event, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline, Secured,
+    SendPaths, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_session::{
     AddPath, ConnId, Disposition, Input, Negotiated, Output, Peer, PeerAsn, SessionRules, State,
@@ -23,10 +23,12 @@ use holdfast_bgp_wire::{
     nlri::prefixes,
     update::{self, AsSets, Checked, Rules, Verdict},
 };
+use holdfast_bgpsec_wire::{Ingress, Session};
+use holdfast_config::schema::Bgpsec;
 use holdfast_policy::Program;
-use holdfast_types::{Asn, Family, HashKey, IpPrefix, Ipv4Prefix, Prefix, RouterId};
+use holdfast_types::{Afi, Asn, Family, HashKey, IpPrefix, Ipv4Prefix, Prefix, RouterId};
 
-const OUR_AS: Asn = Asn(65_000);
+pub(crate) const OUR_AS: Asn = Asn(65_000);
 /// What others know our confederation by, where there is one.
 const CONFEDERATION: Asn = Asn(65_100);
 /// Routes that the clean peer announces.
@@ -46,6 +48,8 @@ pub(crate) struct Wild {
     pub(crate) confederation: bool,
     /// It says that it comes back, and that it forwards meanwhile.
     pub(crate) restarts: bool,
+    /// It sends signed paths (RFC 8205), and this is what they mean.
+    pub(crate) bgpsec: Option<BgpsecValidation>,
 }
 
 impl Wild {
@@ -58,9 +62,10 @@ impl Wild {
         paths: false,
         confederation: false,
         restarts: false,
+        bgpsec: None,
     };
 
-    fn asn(self) -> Asn {
+    pub(crate) fn asn(self) -> Asn {
         match self.kind {
             PeerKind::Ebgp => Asn(65_001),
             PeerKind::Ibgp => OUR_AS,
@@ -116,6 +121,7 @@ impl Router {
         };
         let mut pipeline = Pipeline::new(speaker);
         pipeline.observe(Rc::new(RefCell::new(CheckStage::default())));
+        pipeline.set_now(now);
         let clean = side(&mut pipeline, 1, Wild::EBGP, Asn(65_010), now);
         let other = side(&mut pipeline, 2, wild, wild.asn(), now);
         let mut router = Self { pipeline, now, wild, sides: [clean, other] };
@@ -189,9 +195,15 @@ impl Router {
             let due = (0..2).filter_map(|who| Some((self.sides[who].peer.poll_timeout()?, who)));
             let Some((at, who)) = due.min().filter(|(at, _)| *at <= until) else { break };
             self.now = at.max(self.now);
+            self.pipeline.set_now(self.now);
             self.input(who, Input::Timeout);
         }
         self.now = until;
+        self.pipeline.set_now(until);
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.now
     }
 
     /// All background work is done, and everybody has read what there is for him.
@@ -318,7 +330,7 @@ impl Router {
                     self.sides[who].peer.handle(Input::Sent(id), self.now);
                 }
                 Output::Established(_, negotiated) => {
-                    let facts = facts(side.number, &negotiated);
+                    let facts = facts(side.number, side.kind, &negotiated);
                     side.negotiated = Some(*negotiated);
                     self.pipeline.peer_up(side.index, facts).expect("room");
                 }
@@ -421,7 +433,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         kind: wild.kind,
         import: Some(Program::accept_all()),
         export: Some(Program::accept_all()),
-        paths: PathRules::default(),
+        paths: PathRules { bgpsec_validation: wild.bgpsec, ..PathRules::default() },
         send_paths: SendPaths::All,
     });
     let config = holdfast_bgp_session::PeerConfig {
@@ -429,6 +441,7 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
         extended_next_hop: wild.v6_next_hops,
         rules: SessionRules { passive: true, ..SessionRules::default() },
         add_path: AddPath { receive: true, send: Some(holdfast_bgp_session::SendPaths::All) },
+        bgpsec: Bgpsec { receive: wild.bgpsec.is_some(), ..Bgpsec::default() },
         ..holdfast_bgp_session::PeerConfig::new(OUR_AS, id(1), PeerAsn::Exact(asn))
     };
     let mut peer = Peer::new(config, number.into(), now);
@@ -450,7 +463,14 @@ fn side(pipeline: &mut Pipeline, number: u8, wild: Wild, asn: Asn, now: Instant)
     }
 }
 
-fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
+fn facts(number: u8, kind: PeerKind, negotiated: &Negotiated) -> SessionFacts {
+    let session = match kind {
+        PeerKind::Ebgp => Session::External,
+        PeerKind::Ibgp => Session::Internal,
+        PeerKind::ConfedEbgp => Session::Confederation,
+    };
+    let ingress = Ingress { session, ..Ingress::external(negotiated.asn, OUR_AS) };
+    let families = negotiated.bgpsec_received.iter().copied().collect();
     SessionFacts {
         enhanced_refresh: negotiated.enhanced_refresh,
         orf_received: negotiated.orf_received.clone(),
@@ -459,7 +479,7 @@ fn facts(number: u8, negotiated: &Negotiated) -> SessionFacts {
         four_octet_as: negotiated.four_octet_as,
         max_message_len: negotiated.max_sent,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
-        bgpsec_received: None,
+        bgpsec_received: (!negotiated.bgpsec_received.is_empty()).then_some(Secured { families, ingress }),
         identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
         identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
         router_id: negotiated.router_id,
@@ -483,12 +503,15 @@ fn open(asn: Asn, hold_time: u16, number: u8, wild: Wild) -> Vec<u8> {
         capabilities.push(Capability::ExtendedMessage);
     }
     if wild.v6_next_hops {
-        capabilities
-            .push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, holdfast_types::Afi::IPV6)]));
+        capabilities.push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, Afi::IPV6)]));
     }
     if wild.paths {
         // In both directions.
         capabilities.push(Capability::AddPath(Family::ALL.iter().map(|family| (*family, 3)).collect()));
+    }
+    if wild.bgpsec.is_some() {
+        let afis = [Afi::IPV4, Afi::IPV6];
+        capabilities.extend(afis.map(|afi| Capability::Bgpsec { version: 0, send: true, afi }));
     }
     if wild.restarts {
         let families = Family::ALL.iter().map(|family| GracefulFamily { family: *family, forwarding: true });
