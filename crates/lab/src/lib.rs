@@ -15,6 +15,7 @@ pub mod peers;
 pub mod recipe;
 pub mod router;
 pub mod scale;
+pub mod signed;
 pub mod speaker;
 pub mod table;
 pub mod topology;

@@ -79,6 +79,8 @@ pub struct SpeakerConfig {
     pub four_octet_as: bool,
     /// Offer messages of up to 65,535 octets (RFC 8654).
     pub extended_messages: bool,
+    /// Offer to send signed paths (RFC 8205), which [`Speaker::send_raw`] does.
+    pub signs: bool,
     /// Announced when a session comes up, then End-of-RIB for every family.
     pub tables: Vec<Arc<Table>>,
     /// Come back after the end of a session.
@@ -122,6 +124,7 @@ impl SpeakerConfig {
             next_hop_v6: v6,
             four_octet_as: true,
             extended_messages: false,
+            signs: false,
             tables: Vec::new(),
             reconnect: true,
             read_rate: None,

@@ -4,6 +4,9 @@
 //!  10.0.1.2: speaker, AS 64511, and spki-cache ── 10.0.1.1, AS 65000: Holdfast
 //! ```
 
+mod second;
+mod sessions;
+
 use std::{
     fs,
     path::{Path, PathBuf},

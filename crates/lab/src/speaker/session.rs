@@ -251,6 +251,11 @@ impl Peer {
         if config.extended_messages {
             capabilities.push(Capability::ExtendedMessage);
         }
+        if config.signs {
+            let families = config.families.iter();
+            let signs = |family: &Family| Capability::Bgpsec { version: 0, send: true, afi: family.afi };
+            capabilities.extend(families.map(signs));
+        }
         if config.next_hop_v4.is_ipv6() {
             capabilities.push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, Afi::IPV6)]));
         }
