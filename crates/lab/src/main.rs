@@ -1,17 +1,19 @@
 //! `holdfast-lab demo`: the main job on a machine that has nothing but this source tree.
 //! `holdfast-lab drill process`: the death of bgp, judged by a stock router and on the wire.
+//! `holdfast-lab drill bgpsec`: deaths of all that verifies signed paths, judged in the same way.
 //! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
 mod interruption;
 
-use std::process::ExitCode;
+use std::{fmt::Display, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use holdfast_lab::{
-    drill::{self, Options},
+    drill::{self, Options, bgpsec},
     scale::Scale,
 };
+use serde::Serialize;
 
 #[derive(Parser)]
 #[command(name = "holdfast-lab", about = "Network namespaces as a laboratory for Holdfast")]
@@ -49,12 +51,19 @@ enum Command {
 enum Drill {
     /// The death of bgp, under sessions with a stock router that must not notice.
     Process(Options),
+    /// Deaths of bgp, pathsec, rpki and the cache, under signed routes that keep their states.
+    Bgpsec(bgpsec::Options),
 }
 
 fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Demo { routes } => demo(routes),
-        Command::Drill(Drill::Process(options)) => drill_process(&options),
+        Command::Drill(Drill::Process(options)) => {
+            drill(options.json, || drill::process(&options), |report| report.ok)
+        }
+        Command::Drill(Drill::Bgpsec(options)) => {
+            drill(options.json, || bgpsec::bgpsec(&options), |report| report.ok)
+        }
         Command::Scale { peers, prefixes, md5_every } => {
             println!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n\n[bgp]");
             print!("{}", Scale { peers, prefixes, md5_every }.configuration());
@@ -79,9 +88,13 @@ fn demo(routes: usize) -> ExitCode {
     }
 }
 
-fn drill_process(options: &Options) -> ExitCode {
+fn drill<R: Display + Serialize>(
+    as_json: bool,
+    run: impl FnOnce() -> anyhow::Result<R>,
+    is_ok: impl FnOnce(&R) -> bool,
+) -> ExitCode {
     interruption::clean_up("drill");
-    let result = drill::process(options);
+    let result = run();
     interruption::stay();
     let report = match result {
         Ok(report) => report,
@@ -91,8 +104,8 @@ fn drill_process(options: &Options) -> ExitCode {
         }
     };
     println!("{report}");
-    if options.json {
+    if as_json {
         println!("{}", serde_json::json!(report));
     }
-    if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_ok(&report) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,7 +4,7 @@
 
 use anyhow::{Result, ensure};
 use holdfast_lab::drill::{
-    Failure, Options, audit::Audit, process, relay::Tampering, report::Report, stock::Kind,
+    Failure, Options, audit::Audit, bgpsec, process, relay::Tampering, report::Report, stock::Kind,
 };
 
 fn options(peer: Kind, kind: Failure, kills: u32) -> Options {
@@ -116,4 +116,27 @@ fn the_judge_sees_two_updates_that_are_swapped_on_the_wire() -> Result<()> {
 #[test]
 fn the_judge_sees_an_update_that_is_corrupted_on_the_wire() -> Result<()> {
     must_find(Tampering::Corrupt, [0, 0, 0, 1], [0, 0, 0, 1], 0)
+}
+
+fn deaths_under_signed_paths(take_key: bool, kills: u32) -> Result<bgpsec::Report> {
+    let options = bgpsec::Options { routes: 500, kills, seed: 1, limit: 300, take_key, json: false };
+    let report = bgpsec::bgpsec(&options)?;
+    println!("{report}");
+    Ok(report)
+}
+
+#[test]
+fn signed_routes_keep_their_states_whoever_dies() -> Result<()> {
+    let report = deaths_under_signed_paths(false, 2)?;
+    ensure!(report.ok, "{:#?}", report.faults);
+    ensure!(report.deaths.iter().all(|deaths| deaths.deaths == 2) && report.changes > 10, "{report}");
+    Ok(())
+}
+
+#[test]
+fn signed_routes_that_lose_their_states_are_seen() -> Result<()> {
+    let report = deaths_under_signed_paths(true, 1)?;
+    let lacks = |fault: &String| fault.contains("BIRD lacks 500 routes");
+    ensure!(!report.ok && report.faults.iter().any(lacks), "{:#?}", report.faults);
+    Ok(())
 }

@@ -7,10 +7,13 @@ use std::{
 };
 
 use holdfast_bgp_wire::{
-    MAX_EXTENDED_LEN, MessageType, Notification, next_message,
+    Attributes, MAX_EXTENDED_LEN, MessageType, Notification,
+    attribute::{code, flag as flag_of},
+    next_message,
     nlri::prefixes,
     update::{Sections, sections},
 };
+use holdfast_bgpsec_wire::Path as SecurePath;
 use holdfast_types::{Ipv4Prefix, Prefix};
 use serde::Serialize;
 
@@ -184,9 +187,14 @@ impl Judge {
             }
             Speaker::Peer => (&mut self.sent, Route::sent(update.attributes)),
         };
+        let signed = signed(update.attributes).filter(|_| speaker == Speaker::Peer);
+        let of_signed = signed.iter().flat_map(|(attributes, nlri)| {
+            let route = Route::sent(attributes);
+            prefixes::<Ipv4Prefix>(nlri).flatten().map(move |prefix| (prefix, route))
+        });
         let withdrawn = prefixes::<Ipv4Prefix>(update.withdrawn).flatten().map(|prefix| (prefix, None));
         let nlri = prefixes::<Ipv4Prefix>(update.nlri).flatten().map(|prefix| (prefix, announced));
-        for (prefix, route) in withdrawn.chain(nlri) {
+        for (prefix, route) in withdrawn.chain(nlri).chain(of_signed) {
             match route {
                 Some(route) => record.say(prefix.into(), Said::Announced(route), at),
                 // FRR sends back what it was told, and withdraws that: nothing of its own.
@@ -262,6 +270,21 @@ impl Judge {
         }
         all
     }
+}
+
+/// Of an UPDATE with a signed path (RFC 8205), the attributes that it stands for, and its routes of IPv4.
+fn signed(attributes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let find = |code| Attributes(attributes).iter().find(|attribute| attribute.code == code);
+    let (path, reach) = (find(code::BGPSEC_PATH)?, find(code::MP_REACH_NLRI)?);
+    let path = SecurePath::parse(path.value).ok()?.as_path();
+    // IPv4 unicast, a next hop of four octets, and one that is reserved (RFC 4760 section 3).
+    let ([0, 1, 1, 4, next_hop @ .., _], nlri) = reach.value.split_first_chunk::<9>()? else { return None };
+    let mut plain = find(code::ORIGIN)?.wire.to_vec();
+    plain.extend([flag_of::TRANSITIVE, code::AS_PATH, u8::try_from(path.len()).ok()?]);
+    plain.extend(path);
+    plain.extend([flag_of::TRANSITIVE, code::NEXT_HOP, 4]);
+    plain.extend(next_hop);
+    Some((plain, nlri))
 }
 
 #[cfg(test)]

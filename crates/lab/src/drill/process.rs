@@ -219,7 +219,7 @@ fn counted(scene: &Scene<'_>) -> [Counts; 2] {
 }
 
 /// How often the session went down since `from`, and for how many microseconds it was down until `to`.
-fn flaps(sessions: &[(u64, Session)], from: u64, to: u64) -> (u64, u64) {
+pub(super) fn flaps(sessions: &[(u64, Session)], from: u64, to: u64) -> (u64, u64) {
     let (mut flaps, mut down, mut since) = (0, 0, None);
     for &(at, session) in sessions.iter().filter(|(at, _)| *at >= from) {
         match session {

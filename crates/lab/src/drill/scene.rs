@@ -327,7 +327,7 @@ impl<'a> Scene<'a> {
 }
 
 /// What a peer was told last of a prefix, asked of the capture there.
-fn told(watch: &Watch) -> impl Fn(Prefix, Option<u32>) -> bool + Send + 'static {
+pub(super) fn told(watch: &Watch) -> impl Fn(Prefix, Option<u32>) -> bool + Send + 'static {
     let judge = watch.judge();
     move |prefix, serial| judge.lock().unwrap_or_else(PoisonError::into_inner).was_told(prefix, serial)
 }
