@@ -28,7 +28,6 @@ use crate::hostile::{CONFIGURATION, LIMIT, Scene, call, establish_as, guest, gue
 
 /// Seconds; the router says something every third of it.
 const HOLD_TIME: u16 = 3;
-const USUAL: Duration = Duration::from_secs(1);
 /// What `make test` sends.
 const FEW: [&str; 2] = ["collide-ipv6", "sets"];
 
@@ -44,16 +43,17 @@ struct Seen {
 }
 
 /// A session that says KEEPALIVE in time: how late it hears from the router, each time.
-fn clean(number: u8, done: &AtomicBool) -> Result<Vec<Duration>> {
+pub(super) fn clean(number: u8, hold_time: u16, done: &AtomicBool) -> Result<Vec<Duration>> {
     let mut stream = call(guest(number), None)?;
-    establish_as(&mut stream, &open_with(guest(number), HOLD_TIME, Vec::new()))?;
+    establish_as(&mut stream, &open_with(guest(number), hold_time, Vec::new()))?;
+    let usual = Duration::from_secs(u64::from(hold_time)) / 3;
     let mut talking = stream.try_clone()?;
     thread::scope(|scope| {
         let talker = scope.spawn(move || -> Result<()> {
             while !done.load(Ordering::Relaxed) {
                 talking.write_all(&KEEPALIVE)?;
                 // The pace of a peer.
-                thread::sleep(USUAL * 4 / 5);
+                thread::sleep(usual * 4 / 5);
             }
             Ok(())
         });
@@ -62,8 +62,8 @@ fn clean(number: u8, done: &AtomicBool) -> Result<Vec<Duration>> {
             let kind = receive(&mut stream).context("the clean session")?;
             ensure!(kind != MessageType::Notification, "the clean session was ended");
             let silence = last.elapsed();
-            if kind == MessageType::KeepAlive || silence > USUAL {
-                late.push(silence.saturating_sub(USUAL));
+            if kind == MessageType::KeepAlive || silence > usual {
+                late.push(silence.saturating_sub(usual));
             }
             last = Instant::now();
         }
@@ -102,7 +102,7 @@ fn run(recipe: &Recipe, octets: usize) -> Result<Seen> {
     let clean: Vec<_> = (11..=14)
         .map(|number| {
             let done = Arc::clone(&done);
-            scene.outside.spawn(move || clean(number, &done))
+            scene.outside.spawn(move || clean(number, HOLD_TIME, &done))
         })
         .collect::<Result<_>>()?;
     let start = Instant::now();

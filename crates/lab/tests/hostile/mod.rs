@@ -13,6 +13,7 @@ mod cost;
 mod incidents;
 mod memory;
 mod pace;
+mod signatures;
 
 use std::{
     collections::BTreeMap,
