@@ -399,6 +399,10 @@ impl Pipeline {
             self.events.push_back(Event::TooManyBadSignatures { peer });
         }
         let Some(place) = routes.place(key) else { return };
+        if !self.core.sources.get(key.source()).counts() {
+            // Its session has ended, and background work removes it: nothing takes its place any more.
+            return self.core.forget_next_at(place);
+        }
         let is_asked = |route: &&mut SignedRoute| route.work() == Work::Asked(number as u32);
         let Some(route) = routes.at_mut(place).filter(is_asked) else { return };
         let (state, fault) = match verdict {
@@ -499,6 +503,10 @@ impl Pipeline {
             let Some((_, key)) = held.pop_first() else { return };
             let signatures = &mut self.core.signatures;
             let Some(place) = signatures.routes.place(key) else { continue };
+            if !self.core.sources.get(key.source()).counts() {
+                self.core.forget_next_at(place);
+                continue;
+            }
             let Some(set) = signatures.take_next(place) else { continue };
             signatures.routes.change(place, |route| (route.set, route.is_doubted) = (set, false));
             signatures.judge(place, PathSecurity::Unverified, None, None);

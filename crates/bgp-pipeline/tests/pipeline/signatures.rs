@@ -642,6 +642,34 @@ fn bad_signatures_of_routes_that_are_replaced_or_withdrawn_meanwhile_are_charged
 }
 
 #[test]
+fn what_was_to_replace_a_route_does_not_after_the_end_of_its_session() {
+    for answers in [true, false] {
+        let (mut pipeline, now) = (checked(always()), Instant::now());
+        pipeline.set_now(now);
+        let peer = up_secured(&mut pipeline, 1, BgpsecValidation::Require);
+        pipeline.update(peer, &signed(1, 7, prefix(P), true)).expect("taken");
+        Verifier::default().answer(&mut pipeline, now);
+        pipeline.update(peer, &signed(1, 8, prefix(P), false)).expect("taken");
+        let job = pipeline.poll_signatures(now).expect("a job");
+        pipeline.peer_down(peer);
+        // Before background work has removed the route.
+        match answers {
+            true => pipeline.verified(job.number, Verifier::default().judge(&job), 1, true, now),
+            false => {
+                pipeline.set_now(now + HOLD);
+                pipeline.work(0);
+            }
+        }
+        for path in pipeline.explain(prefix(P)) {
+            let signatures = path.signatures.as_ref().map(|signatures| signatures.state);
+            assert_eq!(signatures, path.states.map(|states| states.signatures), "{answers}");
+        }
+        settle(&mut pipeline, &mut []);
+        assert!(pipeline.explain(prefix(P)).is_empty());
+    }
+}
+
+#[test]
 fn routes_that_are_replaced_all_the_time_cost_their_peer_its_turns() {
     let (mut pipeline, now) = (checked(always()), Instant::now());
     pipeline.set_now(now);
