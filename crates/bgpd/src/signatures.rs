@@ -23,8 +23,9 @@ use tracing::warn;
 
 use crate::bgp::Bgp;
 
-/// Batches under way: enough to keep the threads of `pathsec` busy while one is on its way.
-const WINDOW: usize = 8;
+/// Batches under way: enough to keep the threads of `pathsec` busy while one is on its way, and so few that a new path does
+/// not wait for long behind them.
+const WINDOW: usize = 4;
 /// Paths of a batch.
 const MOST_JOBS: usize = 64;
 /// Hops of a batch, if its last path does not go beyond: 18 ms of one processor.

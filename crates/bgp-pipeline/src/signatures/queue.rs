@@ -20,6 +20,8 @@ const MOST_TURNS: usize = 12;
 pub const FAILED_HOPS: u32 = 4096;
 /// The same a second, on and on: 0.1 s of one processor.
 pub const FAILED_HOPS_A_SECOND: u32 = 1024;
+/// The most that a peer may owe, whatever `pathsec` says that its signatures have cost: a minute of waiting.
+const DEEPEST_DEBT: i64 = 60 * FAILED_HOPS_A_SECOND as i64;
 /// Hops that a peer whose budget is used up waits for: 62 ms.
 const RESUMED_HOPS: i64 = 64;
 /// Tickets beyond those that count, before these are looked for.
@@ -185,7 +187,7 @@ impl Queues {
         let full = Budget { left: FAILED_HOPS.into(), at: now, is_out: false };
         let budget = self.budgets[peer.index()].get_or_insert(full);
         budget.refill(now);
-        budget.left = budget.left.saturating_sub(hops.into());
+        budget.left = budget.left.saturating_sub(hops.into()).max(-DEEPEST_DEBT);
         budget.left <= 0 && !std::mem::replace(&mut budget.is_out, true)
     }
 
@@ -321,6 +323,9 @@ mod tests {
         let seconds = u64::from(FAILED_HOPS / FAILED_HOPS_A_SECOND);
         assert!(!queues.is_ready(now + Duration::from_secs(seconds)));
         assert!(queues.is_ready(now + Duration::from_secs(seconds + 1)));
+        queues.failed(ONE, u32::MAX, now);
+        assert!(!queues.is_ready(now + Duration::from_secs(59)));
+        assert!(queues.is_ready(now + Duration::from_secs(61)));
     }
 
     #[test]

@@ -248,6 +248,11 @@ impl Scene {
         self.memory_now()
     }
 
+    /// Waits until each process has looked for memory that it may give back, which it does every 10 s.
+    pub(super) fn until_given_back(&mut self) -> Result<()> {
+        self.load.rest(Duration::from_secs(12))
+    }
+
     /// The same at once.
     pub(super) fn memory_now(&self) -> Result<u64> {
         self.cgroup.memory()
