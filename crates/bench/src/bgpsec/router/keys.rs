@@ -28,7 +28,7 @@ pub(super) fn run(size: &Size, print: Print<'_>) -> Result<()> {
     let (mut points, mut largest) = (Vec::new(), Vec::new());
     for count in size.keys {
         let loaded = scene.give(0, keys[..*count as usize].to_vec())?;
-        scene.until_given_back()?;
+        scene.until_given_back(*count)?;
         let memory = scene.memory()?.saturating_sub(nothing) as f64;
         points.push((f64::from(*count), memory));
         largest = scene.memory_of_each()?;
@@ -51,7 +51,7 @@ pub(super) fn run(size: &Size, print: Print<'_>) -> Result<()> {
     let before = scene.memory_now()?;
     scene.say(1, dataset(keys));
     scene.until_heard(1, *most as usize)?;
-    scene.until_given_back()?;
+    scene.until_given_back(*most)?;
     let further = scene.memory()?.saturating_sub(before) as f64 / f64::from(*most);
     print(Figure {
         goal: Goal::at_most(further, MOST_FURTHER),

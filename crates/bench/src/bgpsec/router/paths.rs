@@ -86,6 +86,7 @@ fn grown(
             scene.send(1, octets)?;
         }
         from = *count;
+        scene.until_given_back(*count)?;
         let grew = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let now = scene.memory()?;
         grown.push(Grown { all: grew(now, all), pathsec: grew(scene.router.memory("pathsec")?, pathsec) });
