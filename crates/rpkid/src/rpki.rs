@@ -164,7 +164,7 @@ impl Rpki {
     }
 
     /// Does what the sessions want done, and publishes what has changed.
-    fn follow(self: &Rc<Self>, now: Instant) {
+    pub(crate) fn follow(self: &Rc<Self>, now: Instant) {
         let mut state = self.state.borrow_mut();
         let mut expired = false;
         while let Some((id, output)) = state.caches.poll_output() {

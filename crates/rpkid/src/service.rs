@@ -217,6 +217,8 @@ fn cache(known: &Known, client: &Client, now: Instant) -> Cache {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use holdfast_api::rpki::v1::{CacheConfiguration, RpkiClient, RpkiDispatcher};
     use holdfast_rtr::{CacheId, Input};
     use holdfast_rtr_wire::{Pdu, Record, Serial, Version};
@@ -256,52 +258,84 @@ mod tests {
         }
     }
 
-    async fn story() {
+    /// A client of a process with one cache, which has said two VRPs.
+    async fn scene() -> (Node, Rc<Rpki>, RpkiClient, CacheConfiguration) {
         let node = Node::new("rpki");
         let rpki = Rpki::new(node.resolver());
         node.serve(RpkiDispatcher::new(RpkiService(Rc::clone(&rpki))));
         let (near, far) = Link::pair();
         node.attach_link(far, PeerIdentity::new("bgp"));
         let client = RpkiClient::new(holdfast_xrl::Channel::over(near));
-        let wants = WatchRequest { vrps: true, ..WatchRequest::default() };
-        let mut watch = client.watch(wants);
-
         let cache = CacheConfiguration { name: "a".into(), version: 1, ..CacheConfiguration::default() };
-        let configure = |cache: &CacheConfiguration| {
-            let caches = vec![cache.clone()];
-            rpki.configure(Configuration { caches, exceptions: Vec::new() }).expect("taken");
-        };
-        configure(&cache);
-        let id = CacheId(1);
-        rpki.handle(id, Input::Timeout);
-        rpki.handle(id, Input::Connected);
+        configure(&rpki, &cache);
+        rpki.handle(CACHE, Input::Timeout);
+        rpki.handle(CACHE, Input::Connected);
         says(&rpki, &[Pdu::Announce(vrp(1)), Pdu::Announce(vrp(2))], 1);
+        (node, rpki, client, cache)
+    }
+
+    const CACHE: CacheId = CacheId(1);
+    const WANTS: WatchRequest = WatchRequest { vrps: true, aspas: false, router_keys: false };
+
+    fn configure(rpki: &Rc<Rpki>, cache: &CacheConfiguration) {
+        let caches = vec![cache.clone()];
+        rpki.configure(Configuration { caches, exceptions: Vec::new() }).expect("taken");
+    }
+
+    async fn changes() {
+        let (_node, rpki, client, cache) = scene().await;
+        let mut watch = client.watch(WANTS);
         assert_eq!(next(&mut watch).await, (1, true, vec![1, 2], vec![]), "all that is there");
-        rpki.handle(id, Input::Refresh);
+        rpki.handle(CACHE, Input::Refresh);
         says(&rpki, &[Pdu::Announce(vrp(3)), Pdu::Withdraw(vrp(1))], 2);
         assert_eq!(next(&mut watch).await, (2, false, vec![3], vec![1]), "what has changed");
-        rpki.handle(id, Input::Refresh);
+        rpki.handle(CACHE, Input::Refresh);
         says(&rpki, &[], 2);
         assert_eq!(next(&mut watch).await, (3, false, vec![], vec![]), "it holds for longer");
-        let mut late = client.watch(wants);
+        let mut late = client.watch(WANTS);
         assert_eq!(next(&mut late).await, (3, true, vec![2, 3], vec![]));
 
-        configure(&CacheConfiguration { expire_seconds: 700, ..cache });
+        configure(&rpki, &CacheConfiguration { expire_seconds: 700, ..cache });
         let piece = watch.next().await.expect("an item").expect("not the end");
         assert_eq!((piece.epoch, piece.full, &piece.announced, piece.last), (4, false, &None, true));
         assert!((600..=700).contains(&piece.expire_seconds), "for another time: {}", piece.expire_seconds);
 
         // More than the log holds, while one of them does not read.
         let many: Vec<_> = (0..1_200_000).map(|asn| Pdu::Announce(vrp(10 + asn))).collect();
-        rpki.handle(id, Input::Refresh);
+        rpki.handle(CACHE, Input::Refresh);
         says(&rpki, &many, 3);
         let (epoch, full, announced, _) = next(&mut watch).await;
         assert_eq!((epoch, full, announced.len()), (5, true, 1_200_002), "all once more");
     }
 
+    async fn expiry() {
+        let (_node, rpki, client, _) = scene().await;
+        let mut watch = client.watch(WANTS);
+        next(&mut watch).await;
+        let later = Instant::now() + Duration::from_secs(8000);
+        rpki.state.borrow_mut().caches.handle_timeout(later);
+        rpki.follow(later);
+        let piece = watch.next().await.expect("an item").expect("not the end");
+        let withdrawn = piece.withdrawn.and_then(|it| it.ipv4).map(|vrps| vrps.asns);
+        assert_eq!((withdrawn, piece.expired), (Some(vec![1, 2]), true));
+        // Who was not there hears it as well: what it has from a process before may have expired.
+        let mut late = client.watch(WANTS);
+        let piece = late.next().await.expect("an item").expect("not the end");
+        assert!(piece.full && piece.expired && piece.last);
+    }
+
+    fn run(story: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, story);
+    }
+
+    #[test]
+    fn what_has_expired_is_said_to_have() {
+        run(expiry());
+    }
+
     #[test]
     fn a_watcher_is_told_all_then_changes_and_all_again_if_it_was_too_slow() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        LocalSet::new().block_on(&runtime, story());
+        run(changes());
     }
 }
