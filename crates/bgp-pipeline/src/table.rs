@@ -116,8 +116,21 @@ impl<P: IpPrefix> Table<P> {
         prefixes: &[P],
         set: Option<SetId>,
     ) {
-        let Some(&first) = prefixes.first() else { return };
         let epoch = core.sources.get(source).epochs[self.rib.family].current;
+        self.arrive_at(core, stages, (source, epoch), prefixes, set);
+    }
+
+    /// The same of paths that were announced in this epoch.
+    #[inline]
+    pub(crate) fn arrive_at(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        (source, epoch): (SourceId, Epoch),
+        prefixes: &[P],
+        set: Option<SetId>,
+    ) {
+        let Some(&first) = prefixes.first() else { return };
         let path = set.and_then(|set| {
             let effective = core.effective_for_all(first.into(), set)?;
             wait_for_next_hop(core, prefixes, effective);

@@ -19,7 +19,7 @@ use holdfast_types::{Asn, IpPrefix, Prefix};
 use crate::{
     Event, PeerIndex, Pipeline,
     core::Core,
-    path::{Path, SetId, SourceId},
+    path::{Epoch, Path, SetId, SourceId},
     pipeline::Session,
     signatures::{
         Asked, Fault, HOLD, Next, Place, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
@@ -248,8 +248,10 @@ impl<P: IpPrefix> Table<P> {
         if let Arriving::LaterThan(earlier, valid) = arriving {
             let path = self.rib.path_of(prefix, earlier);
             if path.is_some() && !core.sources.get(earlier).drops(self.rib.family, path) {
-                // As if the new session had brought it first.
+                // As if the new session had brought it first. What was asked about the UPDATE says nothing of it.
+                let asked = core.asked.take();
                 self.arrive_known(core, stages, (source, prefix), valid, PathSecurity::Valid);
+                core.asked = asked;
             }
             arriving = core.signed_arrives(source, prefix.into(), set, rule);
         }
@@ -272,7 +274,14 @@ impl<P: IpPrefix> Table<P> {
         }
     }
 
-    /// What was to wait for a verdict is in the table from now on, with what is known of its signatures.
+    /// Whether the path that a source's next one is to replace is about to be swept, or is not there.
+    fn is_going(&self, core: &Core, source: SourceId, prefix: P) -> bool {
+        let present = self.rib.path_of(prefix, source);
+        !present.is_some() || core.sources.get(source).drops(self.rib.family, present)
+    }
+
+    /// What was to wait for a verdict is in the table from now on, with what is known of its signatures. It was announced
+    /// when the path that it replaces was last: no refresh counts it as announced again.
     fn replace_signed(
         &mut self,
         core: &mut Core,
@@ -282,7 +291,8 @@ impl<P: IpPrefix> Table<P> {
         set: SetId,
     ) {
         let signatures = core.signatures(source, prefix.into(), set);
-        self.arrive_known(core, stages, (source, prefix), set, signatures);
+        let epoch = self.rib.path_of(prefix, source).epoch();
+        self.arrive_known_at(core, stages, (source, prefix, epoch), set, signatures);
     }
 
     /// A path comes with this known of its signatures, whatever is known of its origin.
@@ -294,6 +304,18 @@ impl<P: IpPrefix> Table<P> {
         set: SetId,
         signatures: PathSecurity,
     ) {
+        let epoch = core.sources.get(source).epochs[self.rib.family].current;
+        self.arrive_known_at(core, stages, (source, prefix, epoch), set, signatures);
+    }
+
+    fn arrive_known_at(
+        &mut self,
+        core: &mut Core,
+        stages: &mut Stages,
+        (source, prefix, epoch): (SourceId, P, Epoch),
+        set: SetId,
+        signatures: PathSecurity,
+    ) {
         let states = core.question(source, set).map(|question| question.states(question.ask(prefix.into())));
         let set = match states {
             Some(states) => core.validated(source, set, States { signatures, ..states }),
@@ -302,7 +324,7 @@ impl<P: IpPrefix> Table<P> {
                 Some(set)
             }
         };
-        self.arrive_as(core, stages, source, &[prefix], set);
+        self.arrive_at(core, stages, (source, epoch), &[prefix], set);
         set.into_iter().for_each(|set| core.sets.release(set));
     }
 
@@ -399,10 +421,10 @@ impl Pipeline {
             self.events.push_back(Event::TooManyBadSignatures { peer });
         }
         let Some(place) = routes.place(key) else { return };
-        if !self.core.sources.get(key.source()).counts() {
-            // Its session has ended, and background work removes it: nothing takes its place any more.
+        if self.is_going(key, place) {
             return self.core.forget_next_at(place);
         }
+        let routes = &mut self.core.signatures.routes;
         let is_asked = |route: &&mut SignedRoute| route.work() == Work::Asked(number as u32);
         let Some(route) = routes.at_mut(place).filter(is_asked) else { return };
         let (state, fault) = match verdict {
@@ -501,18 +523,33 @@ impl Pipeline {
                 return;
             }
             let Some((_, key)) = held.pop_first() else { return };
-            let signatures = &mut self.core.signatures;
-            let Some(place) = signatures.routes.place(key) else { continue };
-            if !self.core.sources.get(key.source()).counts() {
+            let Some(place) = self.core.signatures.routes.place(key) else { continue };
+            if self.is_going(key, place) {
                 self.core.forget_next_at(place);
                 continue;
             }
+            let signatures = &mut self.core.signatures;
             let Some(set) = signatures.take_next(place) else { continue };
             signatures.routes.change(place, |route| (route.set, route.is_doubted) = (set, false));
             signatures.judge(place, PathSecurity::Unverified, None, None);
             self.replace_signed(key, set);
             self.trim_if_long();
         }
+    }
+
+    /// Whether background work removes a route, as its session has ended, or the path that is to be replaced was not announced
+    /// again in a refresh: nothing takes its place any more.
+    fn is_going(&self, key: RouteKey, place: Place) -> bool {
+        let core = &self.core;
+        if !core.sources.get(key.source()).counts() {
+            return true;
+        }
+        let is_held = core.signatures.routes.at(place).is_some_and(|route| route.next.is_some());
+        is_held
+            && match key.prefix() {
+                Prefix::V4(prefix) => self.v4.is_going(core, key.source(), prefix),
+                Prefix::V6(prefix) => self.v6.is_going(core, key.source(), prefix),
+            }
     }
 
     /// The path with this set, which loses a user, is in the table from now on.

@@ -62,6 +62,7 @@ impl Pipeline {
         }
         arrival.release(&mut self.core);
         self.core.asked = None;
+        self.core.signatures.earlier.clear();
         self.trim_if_long();
         Ok(())
     }

@@ -330,6 +330,54 @@ fn a_refresh_with_new_signatures_withdraws_nothing() {
     assert_eq!(sinks[0].1.messages - messages, 2, "a withdrawal of the other one, and an announcement");
 }
 
+#[test]
+fn a_route_that_waits_is_swept_with_the_one_that_it_was_to_replace() {
+    for answers_before_the_end in [true, false] {
+        let (mut pipeline, now) = (checked(always()), Instant::now());
+        pipeline.set_now(now);
+        let peer = up_secured(&mut pipeline, 1, BgpsecValidation::Require);
+        let mut verifier = Verifier::default();
+        pipeline.update(peer, &signed(1, 7, prefix(P), true)).expect("taken");
+        verifier.answer(&mut pipeline, now);
+        pipeline.update(peer, &signed(1, 8, prefix(P), true)).expect("taken");
+        pipeline.begin_refresh(peer, Family::IPV4_UNICAST);
+        if answers_before_the_end {
+            verifier.answer(&mut pipeline, now);
+            assert_eq!(states(&mut pipeline, P), [VALID]);
+        }
+        pipeline.end_refresh(peer, Family::IPV4_UNICAST);
+        verifier.answer(&mut pipeline, now);
+        settle(&mut pipeline, &mut []);
+        assert!(states(&mut pipeline, P).is_empty(), "the peer has not announced it again");
+        assert_eq!(pipeline.signature_counts(peer), Default::default());
+    }
+}
+
+#[test]
+fn a_route_of_the_session_before_keeps_what_the_rpki_says_of_it() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let authorizations = Rc::new(RefCell::new(Authorizations::new(HashKey::new([1, 2]))));
+    let vrp = Vrp::new(prefix(P), 24, Asn(7)).expect("a VRP");
+    authorizations.borrow_mut().apply(&Delta { announced: vec![vrp], ..Delta::default() });
+    pipeline.set_authorizations(Some(authorizations));
+    let peer = up_secured(&mut pipeline, 1, BgpsecValidation::Require);
+    pipeline.update(peer, &signed(1, 7, prefix(P), true)).expect("taken");
+    let mut verifier = Verifier::default();
+    verifier.answer(&mut pipeline, now);
+    pipeline.peer_away(peer, &Family::ALL);
+    pipeline.peer_up(peer, secured(1)).expect("room");
+    pipeline.update(peer, &signed(1, 666, prefix(P), true)).expect("taken");
+    let validity = |pipeline: &mut Pipeline| {
+        let paths = pipeline.explain(prefix(P));
+        assert_eq!(paths.len(), 1);
+        paths[0].states.map(|states| (states.signatures, states.validity))
+    };
+    assert_eq!(validity(&mut pipeline), Some((PathSecurity::Valid, Validity::Valid)));
+    verifier.answer(&mut pipeline, now);
+    assert_eq!(validity(&mut pipeline), Some((PathSecurity::Valid, Validity::Invalid)));
+}
+
 /// The body of an UPDATE with a path identifier (RFC 7911).
 fn identified(identifier: u32, path: &[u8]) -> Vec<u8> {
     let reach = [&[0, 1, 1, 4, 192, 0, 2, 9, 0][..], &identifier.to_be_bytes(), &[24, 203, 0, 113]].concat();
