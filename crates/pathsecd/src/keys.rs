@@ -67,11 +67,13 @@ impl RouterKeys {
     }
 
     /// An epoch takes effect, and holds for so many seconds. The keys that it has in common with the table stay as they are,
-    /// even if it is said in full. Those that it withdraws leave in slices if they have `expired`.
+    /// even if it is said in full. Those that it withdraws leave in slices if they have `expired`, and those that it does not
+    /// have while others leave: nobody says then which of them have.
     pub(crate) async fn heard(&self, gathered: Gathered, holds_for: u32, expired: bool) {
         let now = Instant::now();
         self.lapse.borrow_mut().holds_for(holds_for, now);
         let returned = gathered.announced(&self.lapse.borrow());
+        let expired = expired || returned.is_none() && self.lapse.borrow().is_leaving();
         let (epoch, leaving) = match expired {
             false => (gathered, Vec::new()),
             true => {
@@ -79,11 +81,6 @@ impl RouterKeys {
                 elsewhere(move || gathered.without_withdrawals(&before)).await
             }
         };
-        match returned {
-            Some(keys) => self.lapse.borrow_mut().stay(&keys),
-            // Those that it does not have are withdrawn, or leave anew.
-            None => self.lapse.borrow_mut().stay_all(),
-        }
         if !leaving.is_empty() {
             warn!(
                 event = "router-keys-expired",
@@ -91,7 +88,13 @@ impl RouterKeys {
                 "routers' keys have expired, and leave in slices"
             );
         }
-        self.lapse.borrow_mut().leave(leaving, now);
+        match returned {
+            Some(keys) => {
+                self.lapse.borrow_mut().stay(&keys);
+                self.lapse.borrow_mut().leave(leaving, now);
+            }
+            None => self.lapse.borrow_mut().leave_only(leaving, now),
+        }
         if self.apply(epoch, true).await {
             let keys = self.now().len();
             info!(event = "router-keys-heard", keys, "routers' keys are known: {keys}");
@@ -126,8 +129,7 @@ impl RouterKeys {
                         keys = leaving.len(),
                         "what rpki said has expired: routers' keys leave in slices"
                     );
-                    self.lapse.borrow_mut().stay_all();
-                    self.lapse.borrow_mut().leave(leaving, now);
+                    self.lapse.borrow_mut().leave_only(leaving, now);
                 }
                 Some(Due::Leave { keys, last }) => {
                     let gathered = Gathered::Delta(keys.into_iter().map(Change::Withdraw).collect());

@@ -47,14 +47,23 @@ impl Lapse {
         self.expires = lifetime.map(|lifetime| now + lifetime + GRACE);
     }
 
-    /// These have expired.
+    /// These have expired as well.
     pub(crate) fn leave(&mut self, keys: Vec<RouterKey>, now: Instant) {
-        if keys.is_empty() {
-            return;
-        }
         self.leaving.extend(keys);
-        self.slice = self.leaving.len().div_ceil(SLICES);
-        self.next.get_or_insert(now + PAUSE);
+        self.begin(now);
+    }
+
+    /// These have expired, and no others.
+    pub(crate) fn leave_only(&mut self, keys: Vec<RouterKey>, now: Instant) {
+        self.leaving = keys.into();
+        self.begin(now);
+    }
+
+    /// Slices become no smaller, and come no later, because others expire meanwhile.
+    fn begin(&mut self, now: Instant) {
+        let slice = self.leaving.len().div_ceil(SLICES);
+        self.slice = if self.next.is_some() { self.slice.max(slice) } else { slice };
+        self.next = self.next.or(Some(now + PAUSE)).filter(|_| self.is_leaving());
     }
 
     /// Whether some have expired and have not left.
@@ -66,11 +75,6 @@ impl Lapse {
     pub(crate) fn stay(&mut self, keys: &HashSet<RouterKey>) {
         self.leaving.retain(|key| !keys.contains(key));
         self.next = self.next.filter(|_| self.is_leaving());
-    }
-
-    /// No key has expired.
-    pub(crate) fn stay_all(&mut self) {
-        (self.leaving, self.next) = (VecDeque::new(), None);
     }
 
     /// When [`Self::poll`] has something.
@@ -148,7 +152,25 @@ mod tests {
         lapse.stay(&keys([2]).into_iter().collect());
         assert_eq!((lapse.is_leaving(), lapse.poll_timeout()), (false, None));
         lapse.leave(keys(0..3), now);
-        lapse.stay_all();
+        lapse.leave_only(Vec::new(), now);
         assert_eq!((lapse.is_leaving(), lapse.poll_timeout()), (false, None));
+    }
+
+    #[test]
+    fn others_that_expire_meanwhile_put_nothing_off() {
+        let (mut lapse, start) = (Lapse::default(), Instant::now());
+        lapse.leave(keys(0..600), start);
+        let (mut now, mut left) = (start, 0);
+        for second in 1..=30 {
+            now = start + Duration::from_secs(second);
+            match second % 2 {
+                0 => lapse.leave(keys([1000 + second as u32]), now),
+                _ => lapse.leave_only(lapse.leaving.iter().cloned().collect(), now),
+            }
+            let Some(Due::Leave { keys, .. }) = lapse.poll(now) else { panic!("a second has passed") };
+            left += keys.len();
+        }
+        assert!(left >= 300, "{left}");
+        assert_eq!(lapse.poll_timeout(), Some(now + PAUSE));
     }
 }

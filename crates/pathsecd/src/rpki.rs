@@ -68,7 +68,6 @@ async fn watch(keys: &RouterKeys, resolver: &Resolver) -> XrlError {
     loop {
         let next = tokio::select! {
             biased;
-            next = stream.next() => next,
             () = due(keys) => {
                 // What comes next would be a difference to what has expired: all is asked for again.
                 if keys.elapsed().await && heard {
@@ -76,6 +75,7 @@ async fn watch(keys: &RouterKeys, resolver: &Resolver) -> XrlError {
                 }
                 continue;
             }
+            next = stream.next() => next,
         };
         let piece = match next {
             Ok(Some(piece)) => piece,

@@ -3,7 +3,11 @@
 //! Each watcher is somewhere in here, and has no queue of its own: one that is so slow that its place is gone is told all
 //! there is once more.
 
-use std::{collections::VecDeque, rc::Rc, time::Instant};
+use std::{
+    collections::VecDeque,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use holdfast_rtr::Delta;
 
@@ -12,6 +16,9 @@ use holdfast_rtr::Delta;
 const MOST_RECORDS: usize = 1 << 16;
 /// Changes, many of which may be empty.
 const MOST_CHANGES: usize = 1024;
+
+/// So long it is said that something has expired to who has not heard it: twice as long as it takes to leave.
+const LATELY: Duration = Duration::from_secs(120);
 
 /// What differs from the epoch before.
 #[derive(Debug)]
@@ -47,8 +54,8 @@ pub(crate) struct Log {
     /// The newest; 0: nothing was published.
     epoch: u64,
     expires: Option<Instant>,
-    /// The newest epoch in which something has expired; 0: none.
-    expired: u64,
+    /// The newest epoch in which something has expired, and when.
+    expired: Option<(u64, Instant)>,
     changes: VecDeque<Rc<Change>>,
     weight: usize,
 }
@@ -64,19 +71,19 @@ impl Log {
         self.expires
     }
 
-    /// Whether something has expired since this epoch.
-    pub(crate) fn has_expired_since(&self, epoch: u64) -> bool {
-        self.expired > epoch
+    /// Whether something has expired since this epoch, not long ago.
+    pub(crate) fn has_expired_since(&self, epoch: u64, now: Instant) -> bool {
+        self.expired.is_some_and(|(expired, at)| expired > epoch && now < at + LATELY)
     }
 
     /// The next epoch. It may be as the one before, which then holds for another time.
-    pub(crate) fn push(&mut self, delta: Delta, expires: Option<Instant>, expired: bool) {
+    pub(crate) fn push(&mut self, delta: Delta, expires: Option<Instant>, expired: Option<Instant>) {
         self.epoch += 1;
         self.expires = expires;
-        if expired {
-            self.expired = self.epoch;
+        if let Some(at) = expired {
+            self.expired = Some((self.epoch, at));
         }
-        let change = Change { epoch: self.epoch, delta, expires, expired };
+        let change = Change { epoch: self.epoch, delta, expires, expired: expired.is_some() };
         self.weight += change.weight();
         self.changes.push_back(Rc::new(change));
         while self.weight > MOST_RECORDS || self.changes.len() > MOST_CHANGES {
@@ -139,7 +146,7 @@ mod tests {
     fn a_watcher_goes_from_epoch_to_epoch() {
         let mut log = Log::default();
         assert_eq!(epochs(&log, 0), Some(vec![]));
-        (0..3).for_each(|_| log.push(keys(1), None, false));
+        (0..3).for_each(|_| log.push(keys(1), None, None));
         assert_eq!(epochs(&log, 0), Some(vec![1, 2, 3]));
         assert_eq!(epochs(&log, 2), Some(vec![3]));
         assert_eq!(epochs(&log, 4), None, "of another life");
@@ -148,12 +155,12 @@ mod tests {
     #[test]
     fn who_is_too_slow_has_lost_its_place() {
         let mut log = Log::default();
-        (0..3).for_each(|_| log.push(keys(MOST_RECORDS / 5 * 2), None, false));
+        (0..3).for_each(|_| log.push(keys(MOST_RECORDS / 5 * 2), None, None));
         assert_eq!(epochs(&log, 0), None);
         assert_eq!(epochs(&log, 1), Some(vec![2, 3]));
-        log.push(keys(MOST_RECORDS + 1), None, false);
+        log.push(keys(MOST_RECORDS + 1), None, None);
         assert_eq!((epochs(&log, 3), epochs(&log, 4)), (None, Some(vec![])), "too large to be kept at all");
-        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default(), None, false));
+        (0..=MOST_CHANGES).for_each(|_| log.push(Delta::default(), None, None));
         assert_eq!(epochs(&log, 4), None);
         assert_eq!(epochs(&log, 5).map(|epochs| epochs.len()), Some(MOST_CHANGES));
     }
@@ -161,17 +168,19 @@ mod tests {
     #[test]
     fn what_has_expired_is_said_to_whoever_was_there_before() {
         let mut log = Log::default();
-        log.push(keys(1), None, false);
-        assert!(!log.has_expired_since(0));
-        log.push(keys(1), None, true);
-        log.push(keys(1), None, false);
-        assert!(log.has_expired_since(0) && log.has_expired_since(1) && !log.has_expired_since(2));
+        let now = Instant::now();
+        log.push(keys(1), None, None);
+        assert!(!log.has_expired_since(0, now));
+        log.push(keys(1), None, Some(now));
+        log.push(keys(1), None, None);
+        assert!([0, 1].into_iter().all(|epoch| log.has_expired_since(epoch, now)));
+        assert!(!log.has_expired_since(2, now) && !log.has_expired_since(0, now + LATELY));
     }
 
     #[test]
     fn long_records_count_by_their_length() {
         let mut log = Log::default();
-        (0..100).for_each(|_| log.push(aspa(), None, false));
+        (0..100).for_each(|_| log.push(aspa(), None, None));
         assert!(log.changes.len() < 40, "{} of 64 KB each", log.changes.len());
     }
 }

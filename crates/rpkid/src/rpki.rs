@@ -166,7 +166,7 @@ impl Rpki {
     /// Does what the sessions want done, and publishes what has changed.
     pub(crate) fn follow(self: &Rc<Self>, now: Instant) {
         let mut state = self.state.borrow_mut();
-        let mut expired = false;
+        let mut expired = None;
         while let Some((id, output)) = state.caches.poll_output() {
             match output {
                 Output::Connect => self.connect(&mut state, id),
@@ -176,7 +176,7 @@ impl Rpki {
                 }
                 Output::Close => state.close(id),
                 Output::Event(event) => {
-                    expired |= matches!(event, Event::Expired);
+                    expired = expired.or(matches!(event, Event::Expired).then_some(now));
                     state.note(id, event);
                 }
             }

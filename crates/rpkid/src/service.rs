@@ -39,7 +39,7 @@ impl RpkiServer for RpkiService {
             let (expires, expired) = {
                 let log = &self.0.state.borrow().log;
                 at = log.epoch();
-                (log.expires(), log.has_expired_since(before))
+                (log.expires(), log.has_expired_since(before, Instant::now()))
             };
             let all = Columns::of_all(&self.0.state.borrow().caches, &wants);
             tell(&mut replies, pieces(at, true, all, Vec::new()), expires, expired).await?;
