@@ -331,6 +331,41 @@ fn a_refresh_with_new_signatures_withdraws_nothing() {
 }
 
 #[test]
+fn peers_that_are_faster_than_verdicts_take_a_bounded_amount_of_memory() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let peers: Vec<_> =
+        (1..=20).map(|n| (n, up_secured(&mut pipeline, n, BgpsecValidation::Require))).collect();
+    let plain = up(&mut pipeline, 30);
+    let mut sinks: Vec<_> =
+        peers.iter().map(|(_, peer)| *peer).chain([plain]).map(|peer| (peer, Sink::default())).collect();
+    let mut flap = |pipeline: &mut Pipeline, round: u32| {
+        for (n, peer) in &peers {
+            for number in 0..10 {
+                let route = prefix(&format!("10.{n}.{number}.0/24"));
+                pipeline.update(*peer, &signed(*n, 7 + round, route, true)).expect("taken");
+            }
+        }
+        // Whoever does not sign is not behind them.
+        let body = announcement_by(30, &[asn(30)], prefix(P));
+        pipeline
+            .update(plain, if round.is_multiple_of(2) { &body } else { &[0, 4, 24, 203, 0, 113, 0, 0] })
+            .expect("taken");
+        settle(pipeline, &mut sinks);
+        assert_eq!(states(pipeline, P).len(), usize::from(round.is_multiple_of(2)));
+    };
+    (0..60).for_each(|round| flap(&mut pipeline, round));
+    let most = pipeline.memory().total();
+    (60..180).for_each(|round| flap(&mut pipeline, round));
+    assert!(pipeline.memory().total() <= most + most / 10, "{} after {most}", pipeline.memory().total());
+    let mut verifier = Verifier::default();
+    while verifier.answer(&mut pipeline, now) > 0 || pipeline.has_signatures_to_verify(now) {}
+    assert_eq!(verifier.asked, 200, "each route once, by its last octets");
+    let valid: u64 = peers.iter().map(|(_, peer)| pipeline.signature_counts(*peer).valid).sum();
+    assert_eq!(valid, 200);
+}
+
+#[test]
 fn a_route_that_waits_is_swept_with_the_one_that_it_was_to_replace() {
     for answers_before_the_end in [true, false] {
         let (mut pipeline, now) = (checked(always()), Instant::now());
@@ -826,6 +861,8 @@ fn what_cannot_be_a_path_is_a_withdrawal_with_a_reason_of_its_own() {
         assert_eq!(pipeline.explain(route).len(), 1);
         pipeline.update(peer, &body).expect("treated as withdrawn");
         assert!(pipeline.explain(route).is_empty(), "{fault:?}");
+        let counts = pipeline.counts(peer, Family::IPV4_UNICAST).routes;
+        assert_eq!(counts.received, 0, "nor does it count for `max-prefix`");
         let expected =
             DropReason::Withdrawn(WireFault { attribute: 33, reason: WireFaultReason::Bgpsec(fault) });
         let drops = pipeline.drops(peer).expect("there");
