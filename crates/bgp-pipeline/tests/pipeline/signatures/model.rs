@@ -1,0 +1,189 @@
+//! Random announcements, withdrawals, sessions, keys and verdicts in random order: at rest all is as if it had been verified
+//! at once.
+
+use super::*;
+
+/// What happens in the model.
+#[derive(Clone, Debug)]
+enum Step {
+    Announce {
+        peer: u8,
+        route: u8,
+        behind: u8,
+        is_good: bool,
+    },
+    Withdraw {
+        peer: u8,
+        route: u8,
+    },
+    Unsigned {
+        peer: u8,
+        route: u8,
+    },
+    Session {
+        peer: u8,
+        restarts: bool,
+    },
+    /// What the peer's session before has brought, and this one has not, goes.
+    Forget {
+        peer: u8,
+    },
+    Key {
+        asn: u8,
+        is_there: bool,
+    },
+    Ask {
+        count: u8,
+    },
+    /// Of those under way, which is answered.
+    Answer {
+        which: u8,
+    },
+    Lose,
+    Work,
+    Time {
+        ms: u16,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (peer, route, behind) = (0..3_u8, 0..4_u8, 0..4_u8);
+    prop_oneof![
+        6 => (peer.clone(), route.clone(), behind.clone(), prop::bool::weighted(0.8))
+            .prop_map(|(peer, route, behind, is_good)| Step::Announce { peer, route, behind, is_good }),
+        2 => (peer.clone(), route.clone()).prop_map(|(peer, route)| Step::Withdraw { peer, route }),
+        1 => (peer.clone(), route).prop_map(|(peer, route)| Step::Unsigned { peer, route }),
+        1 => (peer.clone(), any::<bool>()).prop_map(|(peer, restarts)| Step::Session { peer, restarts }),
+        1 => peer.prop_map(|peer| Step::Forget { peer }),
+        2 => (behind, any::<bool>()).prop_map(|(asn, is_there)| Step::Key { asn, is_there }),
+        4 => (1..5_u8).prop_map(|count| Step::Ask { count }),
+        6 => any::<u8>().prop_map(|which| Step::Answer { which }),
+        1 => Just(Step::Lose),
+        3 => Just(Step::Work),
+        2 => (0..3000_u16).prop_map(|ms| Step::Time { ms }),
+    ]
+}
+
+fn route(number: u8) -> Prefix {
+    match number {
+        3 => prefix("2001:db8:7::/48"),
+        number => prefix(&format!("10.0.{number}.0/24")),
+    }
+}
+
+proptest! {
+    #![proptest_config(holdfast_testing::cases(256))]
+
+    /// At rest everything is as if it had been verified at once; under `require` no route is in use that is not valid.
+    #[test]
+    fn at_rest_verdicts_are_those_of_verifying_all_at_once(steps in prop::collection::vec(step(), 1..80)) {
+        let mut now = Instant::now();
+        let mut pipeline = checked(always());
+        pipeline.set_now(now);
+        let modes = [BgpsecValidation::Require, BgpsecValidation::Log, BgpsecValidation::Prefer];
+        let peers: Vec<_> = (0..3).map(|n| up_secured(&mut pipeline, n, modes[usize::from(n)])).collect();
+        let watcher = up(&mut pipeline, 9);
+        let mut sinks = [(watcher, Sink::default())];
+        let mut verifier = Verifier::default();
+        let mut under_way: Vec<(SignatureJob, SignatureVerdict, u64)> = Vec::new();
+        let mut epoch = 0_u64;
+        // What each peer has said last: the octets and whether these are good.
+        let mut said = std::collections::BTreeMap::new();
+        for step in steps {
+            pipeline.set_now(now);
+            match step {
+                Step::Announce { peer, route: of, behind, is_good } => {
+                    let path = path(&[Asn(u32::from(behind) + 10), asn(peer)], route(of), is_good);
+                    pipeline.update(peers[usize::from(peer)], &update(&path, route(of))).expect("taken");
+                    said.insert((peer, of), Some((behind, is_good)));
+                }
+                Step::Withdraw { peer, route: of } => {
+                    pipeline.update(peers[usize::from(peer)], &withdrawal(route(of))).expect("taken");
+                    said.remove(&(peer, of));
+                }
+                Step::Unsigned { peer, route: of } => {
+                    let body = announcement_by(peer, &[asn(peer)], route(of));
+                    pipeline.update(peers[usize::from(peer)], &body).expect("taken");
+                    said.insert((peer, of), None);
+                }
+                Step::Session { peer, restarts } => {
+                    let index = peers[usize::from(peer)];
+                    match restarts {
+                        true => pipeline.peer_away(index, &Family::ALL),
+                        false => pipeline.peer_down(index),
+                    }
+                    pipeline.peer_up(index, secured(peer)).expect("room");
+                    said.retain(|(of, _), _| *of != peer);
+                }
+                Step::Forget { peer } => {
+                    let index = peers[usize::from(peer)];
+                    Family::ALL.into_iter().for_each(|family| pipeline.forget_stale(index, family));
+                }
+                Step::Key { asn, is_there } => {
+                    let asn = Asn(u32::from(asn) + 10);
+                    let changes = match is_there {
+                        true => verifier.missing.remove(&asn),
+                        false => verifier.missing.insert(asn),
+                    };
+                    if changes {
+                        epoch += 1;
+                        let name = [(asn, ski(asn))];
+                        let (added, removed): (&[_], &[_]) = if is_there { (&name, &[]) } else { (&[], &name) };
+                        pipeline.keys_changed(added.iter().copied(), removed.iter().copied(), false);
+                    }
+                }
+                Step::Ask { count } => {
+                    for _ in 0..count {
+                        let Some(job) = pipeline.poll_signatures(now) else { break };
+                        let verdict = verifier.judge(&job);
+                        under_way.push((job, verdict, epoch));
+                    }
+                }
+                Step::Answer { which } if !under_way.is_empty() => {
+                    let (job, verdict, by) = under_way.swap_remove(usize::from(which) % under_way.len());
+                    pipeline.verified(job.number, verdict, 1, by == epoch, now);
+                }
+                Step::Answer { .. } => {}
+                Step::Lose => pipeline.signatures_lost(),
+                Step::Work => {
+                    pipeline.work(3);
+                }
+                Step::Time { ms } => now += Duration::from_millis(ms.into()),
+            }
+            for number in 0..4 {
+                for path in pipeline.explain(route(number)) {
+                    let is_valid = path.states.unwrap_or_default().signatures == PathSecurity::Valid;
+                    prop_assert!(path.peer != Some(peers[0]) || !path.is_best || is_valid);
+                }
+            }
+        }
+        for (peer, family) in peers.iter().flat_map(|peer| Family::ALL.map(|family| (*peer, family))) {
+            pipeline.forget_stale(peer, family);
+        }
+        for (job, verdict, by) in under_way {
+            pipeline.verified(job.number, verdict, 1, by == epoch, now);
+        }
+        for _ in 0..3 {
+            settle(&mut pipeline, &mut sinks);
+            verifier.answer(&mut pipeline, now);
+        }
+        settle(&mut pipeline, &mut sinks);
+        for number in 0..4 {
+            let paths = pipeline.explain(route(number));
+            for (n, index) in peers.iter().enumerate() {
+                let found = paths.iter().find(|path| path.peer == Some(*index));
+                let found = found.map(|path| path.states.unwrap_or_default().signatures);
+                let expected = said.get(&(n as u8, number)).map(|said| match said {
+                    None => PathSecurity::Unsigned,
+                    Some((behind, is_good)) => {
+                        let has_key = !verifier.missing.contains(&Asn(u32::from(*behind) + 10));
+                        if has_key && *is_good { PathSecurity::Valid } else { PathSecurity::NotValid }
+                    }
+                });
+                prop_assert_eq!(found, expected, "peer {} route {}", n, number);
+            }
+        }
+        let pending: u64 = peers.iter().map(|peer| pipeline.signature_counts(*peer).queued_hops).sum();
+        prop_assert_eq!(pending, 0);
+    }
+}
