@@ -38,6 +38,11 @@ impl Readiness {
         self.expected.as_ref().is_none_or(|expected| expected.origins.iter().any(|origin| origin == name))
     }
 
+    /// Whether the configuration is here.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.expected.is_some()
+    }
+
     pub(crate) fn configured(&mut self, expected: Expected) {
         self.expected = Some(expected);
     }

@@ -57,6 +57,13 @@ impl RibServer for Server {
         cx: &CallContext,
         request: AddOriginRequest,
     ) -> Result<AddOriginReply, XrlError> {
+        if cx.peer().role == PROTOCOL {
+            // Its routes are kept with the distance that is configured, which nobody knows before.
+            let mut bell = self.router.bell();
+            while !self.router.readiness.borrow().is_configured() {
+                bell.rings().await;
+            }
+        }
         let is_known = self.router.distances.borrow().contains_key(&request.name);
         if self.vrfs.is_none() && cx.peer().role == PROTOCOL && !is_known {
             return Err(XrlError::denied(format!("{:?} is not configured in this VRF", request.name)));

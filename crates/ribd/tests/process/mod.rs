@@ -6,6 +6,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     future::pending,
+    pin::pin,
     rc::Rc,
     time::Duration,
 };
@@ -200,6 +201,16 @@ async fn configure(finder: &Finder, statics: Vec<rib::StaticRoute>) {
     let manager: rib::RibClient = resolver.client("rib").await.expect("resolved");
     let expected_origins = vec!["bgp".to_owned()];
     let configuration = rib::Configuration { statics, expected_origins, ..Default::default() };
+    manager.configure(configuration).await.expect("configured");
+}
+
+/// The same for a protocol of somebody else.
+async fn configure_igp(finder: &Finder) {
+    let resolver = caller(finder, "manager");
+    let manager: rib::RibClient = resolver.client("rib").await.expect("resolved");
+    let distances = [("igp".to_owned(), 120)].into_iter().collect();
+    let configuration =
+        rib::Configuration { expected_origins: vec!["igp".to_owned()], distances, ..Default::default() };
     manager.configure(configuration).await.expect("configured");
 }
 
@@ -433,9 +444,21 @@ fn a_protocol_of_somebody_else_speaks_in_its_own_name_only() {
         let resolver = Resolver::over(Channel::over(near));
         let rib: rib::RibClient = resolver.client("rib").await.expect("resolved");
         let add = |name: &str| {
-            rib.add_origin(rib::AddOriginRequest { name: name.into(), distance: 120, external: false })
+            rib.add_origin(rib::AddOriginRequest { name: name.into(), distance: 5, external: false })
         };
-        let origin = add("igp").await.expect("its own name").origin;
+        let mut registers = pin!(add("igp"));
+        let a_while = async {
+            for _ in 0..100 {
+                yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = &mut registers => panic!("nobody knows its distance yet: {answer:?}"),
+            () = a_while => {}
+        }
+        configure_igp(&finder).await;
+        let origin = registers.await.expect("its own name").origin;
         let batch = RouteBatch {
             afi: 1,
             define: vec![NextHopSet { handle: 1, kind: NextHopKind::Blackhole.into(), members: Vec::new() }],
@@ -466,6 +489,7 @@ fn a_protocol_of_somebody_else_cannot_keep_the_table_busy() {
             .attach_link(far, PeerIdentity { classes: vec!["igp".into()], ..PeerIdentity::new("protocol") });
         let resolver = Resolver::over(Channel::over(near));
         let rib: rib::RibClient = resolver.client("rib").await.expect("resolved");
+        configure_igp(&finder).await;
         let request = rib::AddOriginRequest { name: "igp".into(), distance: 120, external: false };
         let origin = rib.add_origin(request).await.expect("its own name").origin;
         let tell = |batch| rib.routes(rib::OriginRoutes { origin, batch: Some(batch) });
@@ -535,6 +559,7 @@ fn a_protocol_that_is_not_configured_any_more_is_cut_off() {
         finder.attach_link(far, igp);
         let theirs = Resolver::over(Channel::over(near));
         let rib: rib::RibClient = theirs.client("rib").await.expect("resolved");
+        configure_igp(&finder).await;
         let request = rib::AddOriginRequest { name: "igp".into(), distance: 120, external: false };
         rib.add_origin(request).await.expect("its own name");
         let bgp = Origin::start(&finder, "bgp-1").await;

@@ -115,6 +115,7 @@ fn an_instance_has_no_vrfs_and_takes_routes_of_configured_protocols_only() {
         let blue: rib::RibClient = manager.wait_for("rib@blue").await.expect("resolved");
         let vrfs = rib::Configuration { vrfs: vec!["red".into()], ..Default::default() };
         assert_eq!(blue.configure(vrfs).await.expect_err("refused").kind(), ErrorKind::InvalidArgument);
+        blue.configure(rib::Configuration::default()).await.expect("configured");
         let protocol = caller(&finder, "protocol");
         let blue: rib::RibClient = protocol.wait_for("rib@blue").await.expect("resolved");
         let request = rib::AddOriginRequest { name: "igp".into(), distance: 110, external: false };
