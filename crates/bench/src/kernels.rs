@@ -326,6 +326,7 @@ impl Speaker {
             max_message_len: MAX_LEN,
             extended_next_hop: false,
             bgpsec_received: None,
+            bgpsec_sent: None,
             identifiers_received: FamilySet::NONE,
             identifiers_sent: FamilySet::NONE,
             router_id: RouterId::new(0x0a00_0100 + u32::from(number)).context("not zero")?,

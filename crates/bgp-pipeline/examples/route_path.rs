@@ -295,6 +295,7 @@ fn facts(n: u8) -> SessionFacts {
         long_lived: false,
         extended_next_hop: false,
         bgpsec_received: None,
+        bgpsec_sent: None,
         identifiers_received: FamilySet::NONE,
         identifiers_sent: FamilySet::NONE,
         router_id: RouterId::new(0x0a00_0100 + u32::from(n)).unwrap_or_else(|| unreachable!("not zero")),

@@ -10,6 +10,7 @@ mod chain;
 mod merge;
 mod outgoing;
 mod recipients;
+mod signed;
 
 use holdfast_bgp_wire::{UpdateEncoder, nlri::Identified};
 use holdfast_types::{HashKey, IpPrefix};
@@ -20,9 +21,10 @@ pub(crate) use self::{
     recipients::{Before, Recipients, Side},
 };
 use self::{
-    chain::{Announced, Chain, END, attributes, encode_chain},
+    chain::{Announced, Chain, END, Signable, attributes, encode_chain},
     merge::Merge,
     outgoing::{withdraw, withdraw_paths},
+    signed::{Sending, ToSign, is_signable},
 };
 use crate::{
     PeerIndex,
@@ -34,6 +36,7 @@ use crate::{
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
     seam::{Old, RouteNumber, Seam},
+    signing::{Had, Pending},
     told::Known,
 };
 
@@ -114,6 +117,11 @@ pub(crate) struct Window<P> {
     /// Where several paths are told: the one under this identifier.
     withdrawn_paths: Vec<(Target, Identified<P>)>,
     attributes: Vec<u8>,
+    to_sign: Vec<ToSign<P>>,
+    /// Attributes with BGPsec_PATH.
+    secured: Vec<u8>,
+    /// What the reader has put off, while the window is its.
+    pending: Option<Box<Pending<P>>>,
     pub(crate) tally: Tally,
 }
 
@@ -129,6 +137,9 @@ impl<P: IpPrefix> Window<P> {
             forgotten: Vec::new(),
             withdrawn_paths: Vec::new(),
             attributes: Vec::new(),
+            to_sign: Vec::new(),
+            secured: Vec::new(),
+            pending: None,
             tally: Tally::default(),
         }
     }
@@ -145,6 +156,7 @@ impl<P: IpPrefix> Window<P> {
         self.withdrawn_from.clear();
         self.forgotten.clear();
         self.withdrawn_paths.clear();
+        self.to_sign.clear();
         self.tally.restart();
     }
 
@@ -181,10 +193,19 @@ impl<P: IpPrefix> Window<P> {
             Before::Unknown => None,
         };
         let now = self.place(core, marks, recipients, prefix, (new, side));
-        let one_by_one = alike.len() > 1 && !recipients.holds_for_all::<P>(core, (before, old), (new, side));
+        let one_by_one = alike.len() > 1
+            && (self.puts_off() || !recipients.holds_for_all::<P>(core, (before, old), (new, side)));
         let (alike, others) = alike.split_at(if one_by_one { 1 } else { alike.len() });
         if core.seams.are_watched() {
             alike.iter().for_each(|change| self.pass(core, recipients, change, (before, was), now));
+        }
+        let waiting = match self.puts_off() {
+            true => self.take_waiting(recipients.route(core, prefix, new.source)),
+            false => None,
+        };
+        if let Some(waiting) = waiting.filter(|_| before != Before::Unknown) {
+            self.settle(core, recipients, (new.source, prefix), waiting, now);
+            return self.add_each(core, marks, recipients, others, before, side);
         }
         match (was, now) {
             (None, None) if before == Before::Unknown => {
@@ -192,7 +213,7 @@ impl<P: IpPrefix> Window<P> {
             }
             (None, None) => {}
             (None, Some(place)) => {
-                self.announce(place, alike);
+                self.announce(place, alike, Had::Nobody);
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
@@ -206,15 +227,53 @@ impl<P: IpPrefix> Window<P> {
                 if self.is_renewed(core, recipients, (before, old, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
                 let had_none = self.retract(core, recipients, old, alike.len());
-                self.announce(place, alike);
+                self.announce(place, alike, had_none.map_or(Had::All, Had::Except));
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
             }
         }
-        for change in others {
+        self.add_each(core, marks, recipients, others, before, side);
+    }
+
+    fn add_each(
+        &mut self,
+        core: &mut Core,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
+        changes: &[Change<P>],
+        before: Before,
+        side: Side,
+    ) {
+        for change in changes {
             self.add(core, marks, recipients, std::slice::from_ref(change), before, side);
         }
+    }
+
+    /// An announcement that was put off is looked at again: the path is the present one.
+    pub(crate) fn look_again(
+        &mut self,
+        core: &mut Core,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
+        route: Identified<P>,
+        (path, side): (Path, Side),
+    ) {
+        let Some(waiting) = self.take_waiting(route) else { return };
+        let now = self.place(core, marks, recipients, route.prefix, (path, side));
+        self.settle(core, recipients, (waiting.source, route.prefix), waiting, now);
+    }
+
+    /// One prefix is withdrawn; where several paths are told, that of the source.
+    fn retire_one(
+        &mut self,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        target: Target,
+        (source, prefix): (SourceId, P),
+    ) {
+        let none = Path { source, ..Path::NONE };
+        self.retire(core, recipients, target, source, &[Change { prefix, old: none, new: none }]);
     }
 
     /// Whether a peer that was away has brought the same again, or all that has changed is what validation says, which the
@@ -286,6 +345,7 @@ impl<P: IpPrefix> Window<P> {
         best: Path,
     ) {
         let prefix = route.prefix;
+        let waiting = self.take_waiting(route);
         if let Some((told, also_except)) = &told
             && also_except.is_empty()
             && recipients.keep_hashes::<P>(core)
@@ -298,9 +358,12 @@ impl<P: IpPrefix> Window<P> {
         if core.seams.are_watched() {
             self.pass(core, recipients, &change, (Before::Unknown, None), now);
         }
+        if let (None, Some(waiting)) = (&told, waiting) {
+            return self.settle(core, recipients, (best.source, prefix), waiting, now);
+        }
         let (told, place) = match (told, now) {
             (None, None) => return,
-            (None, Some(place)) => return self.announce(place, &[change]),
+            (None, Some(place)) => return self.announce(place, &[change], Had::Nobody),
             (Some(told), None) => return self.withdraw_known(recipients, &told, route),
             (Some(told), Some(place)) => (told, place),
         };
@@ -309,14 +372,14 @@ impl<P: IpPrefix> Window<P> {
         // when it is up anew.
         let is_same = also_except.is_empty()
             && is_same_source(source, self.chains[place.chain as usize].source)
-            && self.hash(core, recipients, place.chain) == Some(hash);
+            && self.hash(core, recipients, place.chain, prefix) == Some(hash);
         if is_same {
             self.tally.announce(place.member, 1);
             return;
         }
-        self.announce(place, &[change]);
         // The one that was not told, if it is among those who are told now.
         let except = recipients.named(source);
+        self.announce(place, &[change], except.map_or(Had::All, Had::Except));
         let had_it = |peer: &PeerIndex| {
             except != Some(*peer) && also_except.iter().all(|other| recipients.named(*other) != Some(*peer))
         };
@@ -378,6 +441,7 @@ impl<P: IpPrefix> Window<P> {
         (told, also_except): &Known,
         route: Identified<P>,
     ) {
+        self.take_waiting(route);
         match recipients.named(told.source) {
             _ if !also_except.is_empty() => {
                 let except =
@@ -395,8 +459,11 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
-    /// Stands for the attributes of a chain.
-    fn hash(&mut self, core: &Core, recipients: &Recipients<'_>, chain: u32) -> Option<u64> {
+    /// Stands for what a prefix of a chain is announced with.
+    fn hash(&mut self, core: &Core, recipients: &Recipients<'_>, chain: u32, prefix: P) -> Option<u64> {
+        if self.chains[chain as usize].signable.is_some() {
+            return self.hash_signable(core, recipients, chain, prefix);
+        }
         let chain = &mut self.chains[chain as usize];
         if chain.hash.is_none() {
             let made = (chain.judged, chain.side);
@@ -444,12 +511,16 @@ impl<P: IpPrefix> Window<P> {
         member
     }
 
-    /// The prefixes are announced like the others of a chain.
+    /// The prefixes are announced like the others of a chain; `had` says who was told of them before.
     #[inline]
-    fn announce(&mut self, place: Place, changes: &[Change<P>]) {
-        self.tally.announce(place.member, changes.len() as i64);
+    fn announce(&mut self, place: Place, changes: &[Change<P>], had: Had) {
         let prefixes = changes.iter().map(|change| change.prefix);
-        self.announced.extend(&mut self.chains[place.chain as usize], prefixes);
+        let chain = &mut self.chains[place.chain as usize];
+        if chain.signable.is_some() {
+            return self.announce_signable(place.chain, changes[0].new.source, prefixes, had);
+        }
+        self.tally.announce(place.member, changes.len() as i64);
+        self.announced.extend(chain, prefixes);
     }
 
     /// Where a path belongs; `None` if it is not announced. Often it is where the one before it belonged: they came
@@ -488,7 +559,13 @@ impl<P: IpPrefix> Window<P> {
         let member = recipients.member(core, path.source);
         let source = recipients.source_number(core, path.source);
         let identifier = recipients.tells_each::<P>().then(|| core.sources.get(path.source).identifier);
-        let chain = self.chain(marks.chain(path.set), (member, source, identifier, side, judged));
+        let signable = || {
+            group.export.signs::<P>()?;
+            let is_aggregate = path.source == SourceId::AGGREGATED;
+            let signable = Signable { received: path.set, is_aggregate };
+            is_signable(core, &group.export, path, judged.set).then_some(signable)
+        };
+        let chain = self.chain(marks.chain(path.set), (member, source, identifier, side, judged), signable);
         let place = Place { chain, member };
         self.latest = group.remembers::<P>(core, path).then_some(Latest {
             set: path.set,
@@ -517,6 +594,8 @@ impl<P: IpPrefix> Window<P> {
         for seam in [Seam::FanoutToExport, Seam::ExportToAdjRibOut] {
             core.seams.pass(seam, recipients.lane::<P>(source), route.prefix, Old::Unknown, None);
         }
+        let identifier = if recipients.tells_each::<P>() { route.identifier } else { 0 };
+        self.take_waiting(Identified { identifier, ..route });
         match recipients.tells_each::<P>() {
             true => self.withdrawn_paths.push((Target::All, route)),
             false => self.withdrawn.push(route.prefix),
@@ -534,6 +613,7 @@ impl<P: IpPrefix> Window<P> {
             Side,
             ExportDecision,
         ),
+        signable: impl FnOnce() -> Option<Signable>,
     ) -> u32 {
         let mut at = *head;
         while let Some(chain) = self.chains.get(at as usize) {
@@ -550,6 +630,7 @@ impl<P: IpPrefix> Window<P> {
             identifier,
             side,
             judged,
+            signable: signable(),
             hash: None,
             first: END,
             last: END,
@@ -559,8 +640,8 @@ impl<P: IpPrefix> Window<P> {
         number
     }
 
-    /// Encodes the window: withdrawals first, then each chain.
-    pub(crate) fn encode(&mut self, core: &Core, recipients: &Recipients<'_>, out: &mut Outgoing) {
+    /// Encodes the window: withdrawals first, then each chain. What is not signed yet is put off.
+    pub(crate) fn encode(&mut self, core: &mut Core, recipients: &Recipients<'_>, out: &mut Outgoing) {
         let encoder = UpdateEncoder::new(recipients.current.export.max_message_len);
         withdraw(encoder, self.withdrawn.iter().copied(), out);
         out.close(Target::All);
@@ -583,6 +664,9 @@ impl<P: IpPrefix> Window<P> {
         }
         for chain in &self.chains {
             encode_chain(core, recipients, encoder, chain, &self.announced, &mut self.attributes, out);
+        }
+        if !self.to_sign.is_empty() {
+            self.encode_signable(&mut Sending { core, recipients, encoder, out });
         }
     }
 

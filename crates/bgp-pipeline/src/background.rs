@@ -126,6 +126,7 @@ impl Pipeline {
         let walking = self.walk_slice(budget);
         let validating = self.validation_slice(budget);
         let verifying = self.signatures_slice(budget);
+        self.signing_slice();
         self.aggregate();
         let counting = self.count_aggregates(budget);
         let checking = self.check_slice(budget);
@@ -144,7 +145,8 @@ impl Pipeline {
 
     /// When [`Self::work`] has something to do without anything else happening: [`Self::set_now`] and call it then.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.stages.poll_timeout().into_iter().chain(self.signatures_timeout()).min()
+        let timeouts = [self.stages.poll_timeout(), self.signatures_timeout(), self.signing_timeout()];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Whether background work is held up by receivers that have not acknowledged what they were sent.

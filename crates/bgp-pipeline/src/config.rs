@@ -158,6 +158,15 @@ pub struct PeerConfig {
     pub send_paths: SendPaths,
 }
 
+/// Where a peer takes BGPsec_PATH from us (RFC 8205 section 2).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SignedFor {
+    /// In these families, as both OPENs say.
+    pub families: FamilySet,
+    /// The AS in its OPEN.
+    pub target: Asn,
+}
+
 /// What a session has agreed on, from its OPENs and its socket.
 #[derive(Clone, Debug)]
 pub struct SessionFacts {
@@ -175,6 +184,8 @@ pub struct SessionFacts {
     pub long_lived: bool,
     /// Where the peer sends BGPsec_PATH (RFC 8205), and what is looked at there before any signature; `None`: nowhere.
     pub bgpsec_received: Option<Secured>,
+    /// Where the peer takes BGPsec_PATH from us; `None`: nowhere.
+    pub bgpsec_sent: Option<SignedFor>,
     /// Where the peer's prefixes have path identifiers (RFC 7911): it may send several paths of each.
     pub identifiers_received: FamilySet,
     /// Where it takes such prefixes from us.

@@ -26,6 +26,7 @@ use crate::{
     seam::{Old, RouteNumber, Seam, Seams, StreamKey},
     sets::{Absent, AttributeSets, Identity, Owner, SetFlags, Verdict},
     signatures::SignatureTable,
+    signing::SigningTable,
     source::Sources,
 };
 
@@ -63,6 +64,7 @@ pub(crate) struct Core {
     pub(crate) ours_are_awaited: bool,
     pub(crate) rewriters: Rewriters,
     pub(crate) signatures: SignatureTable,
+    pub(crate) signing: SigningTable,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -93,6 +95,7 @@ impl Core {
             ours_are_awaited: false,
             rewriters: Rewriters::default(),
             signatures: SignatureTable::new(speaker.hash_key),
+            signing: SigningTable::new(speaker.hash_key),
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,

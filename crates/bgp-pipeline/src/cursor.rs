@@ -13,6 +13,7 @@ use crate::{
     core::Core,
     fanout::Change,
     path::{Path, PathCounts, SourceId},
+    signing::{Outlook, Pending},
     table::Table,
     told::{Known, Routes, ToldFamily},
 };
@@ -97,11 +98,28 @@ pub(crate) struct Cursor<P> {
     enclosure: Enclosure,
     /// From [`WalkKind::Resume`] on: what an earlier process has told the members, without what walks have met.
     pub(crate) told: Option<Box<ToldFamily<P>>>,
+    /// Announcements that wait for signatures.
+    pub(crate) pending: Option<Box<Pending<P>>>,
+    /// What the members are told of a walk that has ended, when they have been told of all that it has put off: End-of-RIB, and
+    /// EoRR.
+    owed: Option<(bool, bool)>,
+    /// Walks wait for keys, or for the rate at which routes are signed again.
+    blocked: bool,
 }
 
 impl<P: IpPrefix> Cursor<P> {
     pub(crate) fn new(position: u64) -> Self {
-        Self { position, walk: None, lost: false, refresh: None, enclosure: Enclosure::None, told: None }
+        Self {
+            position,
+            walk: None,
+            lost: false,
+            refresh: None,
+            enclosure: Enclosure::None,
+            told: None,
+            pending: None,
+            owed: None,
+            blocked: false,
+        }
     }
 
     /// A reader that has been told nothing, and is to be given the table.
@@ -168,9 +186,52 @@ impl<P: IpPrefix> Cursor<P> {
         self.walk.is_some_and(|walk| !other.knows_nothing_after(walk.after))
     }
 
-    /// Whether nothing is left to read.
+    /// Whether nothing is left to read or to be signed.
     pub(crate) fn is_at_end(&self, end: u64) -> bool {
-        !self.lost && self.walk.is_none() && self.position == end && !self.has_missed()
+        self.walk.is_none() && self.pending.is_none() && self.owed.is_none() && self.rests(end)
+    }
+
+    /// Whether nothing can be done at the moment: what is left waits for signatures.
+    pub(crate) fn rests(&self, end: u64) -> bool {
+        let is_walking = self.walk.is_some() && !self.is_blocked();
+        !self.lost && !is_walking && self.position == end && !self.has_missed() && !self.is_ready()
+    }
+
+    /// Whether announcements that were put off can be looked at again, or all of a walk have been told.
+    fn is_ready(&self) -> bool {
+        let Outlook { is_ready, owes, .. } = Pending::outlook(self.pending.as_deref());
+        is_ready || self.owed.is_some() && !owes
+    }
+
+    /// Whether walks wait until something is signed.
+    fn is_blocked(&self) -> bool {
+        self.blocked || Pending::outlook(self.pending.as_deref()).is_full
+    }
+
+    /// Whether walks wait for keys, or for the rate at which routes are signed again; whether that is new.
+    pub(crate) fn block(&mut self, blocked: bool) -> bool {
+        std::mem::replace(&mut self.blocked, blocked) != blocked
+    }
+
+    /// Whether a route waits for a job.
+    pub(crate) fn awaits(&self, route: Identified<P>) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.awaits(route))
+    }
+
+    /// A signature has come.
+    pub(crate) fn wake(&mut self, route: Identified<P>) {
+        self.pending.iter_mut().for_each(|pending| pending.wake(route));
+    }
+
+    /// All that waits is looked at again.
+    pub(crate) fn wake_all(&mut self) {
+        self.pending.iter_mut().for_each(|pending| pending.wake_all());
+    }
+
+    /// Of a reader that was split off: jobs are those of the other one.
+    pub(crate) fn forked(mut self) -> Self {
+        self.wake_all();
+        self
     }
 
     /// Whether routes of our own that were told have not come again, and are to be withdrawn.
@@ -306,29 +367,14 @@ impl<P: IpPrefix> Table<P> {
             (cursor.position, cursor.lost) = (self.rib.log.start(), false);
             cursor.walk = Some(Walk::new(WalkKind::Lost));
         }
-        if cursor.enclosure == Enclosure::Begins {
+        if cursor.enclosure == Enclosure::Begins && cursor.owed.is_none() {
             cursor.enclosure = Enclosure::Begun;
             out.refresh::<P>(RouteRefresh::BORR);
         }
-        let advance = if cursor.position < self.rib.log.end() {
-            match recipients.current.export.viewer {
-                None => self.read_log(cursor, recipients, encoding),
-                Some(_) => self.read_log_for_view(cursor, recipients, encoding),
-            }
-            Advance::Some
-        } else {
-            match cursor.walk {
-                None if cursor.has_missed() => {
-                    self.withdraw_missed(cursor, recipients, encoding);
-                    cursor.forget_told();
-                    Advance::Some
-                }
-                None => return Advance::Idle,
-                Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, recipients, encoding),
-                Some(walk) => self.walk(walk, cursor, recipients, encoding),
-            }
-        };
+        self.window.lend(cursor.pending.take());
+        let advance = self.advance_once(cursor, recipients, encoding);
         self.window.encode(encoding.core, recipients, out);
+        cursor.pending = self.window.give_back();
         match advance {
             Advance::Synced { end_of_rib, refresh } => {
                 if end_of_rib {
@@ -341,6 +387,90 @@ impl<P: IpPrefix> Table<P> {
             Advance::Idle | Advance::Some => {}
         }
         advance
+    }
+
+    fn advance_once(
+        &mut self,
+        cursor: &mut Cursor<P>,
+        recipients: &Recipients<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> Advance {
+        if cursor.position < self.rib.log.end() {
+            match recipients.current.export.viewer {
+                None => self.read_log(cursor, recipients, encoding),
+                Some(_) => self.read_log_for_view(cursor, recipients, encoding),
+            }
+            return Advance::Some;
+        }
+        let waiting = self.window.waiting();
+        if waiting.is_ready {
+            self.look_again(cursor, recipients, encoding);
+            return Advance::Some;
+        }
+        if let Some((end_of_rib, refresh)) = cursor.owed.take_if(|_| !waiting.owes) {
+            return Advance::Synced { end_of_rib, refresh };
+        }
+        match cursor.walk {
+            None if cursor.has_missed() => {
+                self.withdraw_missed(cursor, recipients, encoding);
+                cursor.forget_told();
+                Advance::Some
+            }
+            None => Advance::Idle,
+            // The members are told of the end of a refresh before the next one begins.
+            Some(_) if cursor.blocked || waiting.is_full || cursor.enclosure == Enclosure::Begins => {
+                Advance::Idle
+            }
+            Some(walk) if walk.withdrawing => self.withdraw_gone(walk, cursor, recipients, encoding),
+            Some(walk) => match self.walk(walk, cursor, recipients, encoding) {
+                Advance::Synced { end_of_rib, refresh } if self.window.end_walk() => {
+                    let (owes_end, owes_refresh) = cursor.owed.unwrap_or_default();
+                    cursor.owed = Some((owes_end || end_of_rib, owes_refresh || refresh));
+                    Advance::Some
+                }
+                advance => advance,
+            },
+        }
+    }
+
+    /// Announcements that were put off and are ready.
+    fn look_again(&mut self, cursor: &Cursor<P>, recipients: &Recipients<'_>, encoding: &mut Encoding<'_>) {
+        let Encoding { core, marks, limits, .. } = encoding;
+        for _ in 0..limits.window {
+            let Some((route, source)) = self.window.poll_waiting() else { break };
+            let side = match cursor.walk.filter(|walk| !walk.has_done(route.prefix)).map(|walk| walk.kind) {
+                // The walk will come by.
+                Some(WalkKind::Dump | WalkKind::Resume | WalkKind::Lost) => continue,
+                Some(WalkKind::Policy | WalkKind::Filter) => Side::Previous,
+                Some(WalkKind::Refresh) | None => Side::Current,
+            };
+            let path = self.present(core, recipients, side, (route.prefix, source));
+            self.window.look_again(core, marks, recipients, route, (path, side));
+        }
+    }
+
+    /// What is told of a prefix now; where several paths are, that of a source.
+    fn present(
+        &self,
+        core: &mut Core,
+        recipients: &Recipients<'_>,
+        side: Side,
+        (prefix, source): (P, SourceId),
+    ) -> Path {
+        let group = recipients.group(side);
+        match (group.export.viewer, group.export.paths::<P>()) {
+            (Some(_), most) => {
+                let mut paths = self.rib.paths(prefix).to_vec();
+                group.choose(core, prefix, &mut paths);
+                let chosen = paths.into_iter().find(|path| most == 0 || path.source == source);
+                chosen.unwrap_or(Path { source, ..Path::NONE })
+            }
+            (None, 0) => recipients.select(side, prefix, self.rib.best(prefix)),
+            (None, _) if source == SourceId::DEFAULT => {
+                recipients.select(side, prefix, recipients.default_route.unwrap_or(Path::NONE))
+            }
+            (None, _) => recipients.select(side, prefix, self.rib.path_of(prefix, source)),
+        }
     }
 
     fn read_log(&mut self, cursor: &mut Cursor<P>, recipients: &Recipients<'_>, encoding: &mut Encoding<'_>) {
@@ -507,6 +637,7 @@ impl<P: IpPrefix> Table<P> {
             return Advance::Some;
         }
         let export = &recipients.current.export;
+        let is_paced = walk.kind == WalkKind::Policy && export.has_other_keys(&recipients.previous.export);
         let (last, done) = match (export.viewer, export.paths::<P>()) {
             (Some(_), _) => self.walk_for_view(walk, cursor, recipients, encoding),
             (None, 0) => self.walk_best(walk, cursor, recipients, encoding),
@@ -516,6 +647,9 @@ impl<P: IpPrefix> Table<P> {
         let default = recipients.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
         match last.or(default) {
             Some(last) => {
+                if is_paced {
+                    encoding.core.signing.pace.spend(done, encoding.core.signing.now);
+                }
                 cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
                 Advance::Some
             }

@@ -73,6 +73,7 @@ mod seam;
 mod sets;
 mod show;
 mod signatures;
+mod signing;
 mod slab;
 mod source;
 mod stage;
@@ -96,7 +97,7 @@ mod tests;
 pub use aggregate::list::{AggregateConfig, AggregateView};
 pub use check::CheckStage;
 pub use config::{
-    Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SendPaths, SessionFacts, SpeakerConfig,
+    Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SendPaths, SessionFacts, SignedFor, SpeakerConfig,
 };
 pub use consistency::Violation;
 pub use decision::{LOCAL_WEIGHT, Step};
@@ -126,6 +127,7 @@ pub use signatures::{
     FAILED_HOPS, FAILED_HOPS_A_SECOND, Fault as SignatureFault, FaultReason as SignatureFaultReason, HOLD,
     SignatureCounts, SignatureJob, SignatureVerdict, SignatureView,
 };
+pub use signing::{PATIENCE, SignatureName, SignatureStore, Signer, SigningCounts, SigningJob, Unsigned};
 pub use source::{MOST_PATHS, RouteCounts};
 pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
 pub use told::{AdjRibOutSnapshot, Rewrite};

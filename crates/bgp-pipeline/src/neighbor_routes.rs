@@ -312,9 +312,13 @@ impl Receiver {
             None => None,
         };
         let next_hop = next_hop.ok_or(Withheld::NoNextHop)?;
+        let address = match next_hop {
+            NextHop::V4(address) => Some(address),
+            NextHop::V6 { .. } => None,
+        };
         let write = |export: &Export| {
             let mut bytes = Vec::new();
-            rewrite::export::attributes(core, export, judged, &edits, next_hop, &mut bytes);
+            rewrite::export::attributes(core, export, judged, &edits, address, &mut bytes);
             bytes
         };
         let export = &self.group.export;
@@ -375,6 +379,7 @@ mod tests {
             number: 0,
             first_identifier: 0,
             bgpsec_received: None,
+            bgpsec_sent: None,
             identifiers_received: FamilySet::NONE,
             identifiers_sent: FamilySet::NONE,
         };

@@ -138,6 +138,7 @@ impl Pipeline {
     pub fn set_now(&mut self, now: Instant) {
         self.stages.set_now(now);
         self.core.signatures.set_now(now);
+        self.core.signing.now = Some(now);
     }
 
     /// Has an observer see every change between stages: for tests, which give it a [`crate::CheckStage`]. Only

@@ -113,7 +113,7 @@ impl Streams {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
@@ -125,6 +125,11 @@ impl Streams {
             None => self.slots.push(Some(stream)),
         }
         StreamId(number as u32)
+    }
+
+    /// Something can be done that could not be before.
+    pub(crate) fn look_anew(&mut self) {
+        self.looked_at = None;
     }
 
     /// The group with this export.
@@ -252,8 +257,8 @@ impl Streams {
             changing: stream.changing,
             members: PeerSet::from_iter([peer]),
             own: stream.own,
-            v4: stream.v4.clone(),
-            v6: stream.v6.clone(),
+            v4: stream.v4.clone().forked(),
+            v6: stream.v6.clone().forked(),
             first: member.chunk,
             queued: queue.iter().map(|chunk| chunk.bytes.len()).sum(),
             queue,

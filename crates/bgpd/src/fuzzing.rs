@@ -155,6 +155,7 @@ fn pipeline() -> (Pipeline, PeerIndex) {
         enhanced_refresh: false,
         long_lived: false,
         bgpsec_received: Some(Secured { families, ingress: Ingress::external(PEER_AS, OUR_AS) }),
+        bgpsec_sent: None,
         identifiers_received: [].into_iter().collect(),
         identifiers_sent: [].into_iter().collect(),
         orf_received: Vec::new(),

@@ -298,6 +298,7 @@ fn speaker(start: Instant, damping: &Rc<RefCell<Damping>>) -> (Pipeline, PeerInd
         long_lived: false,
         extended_next_hop: false,
         bgpsec_received: None,
+        bgpsec_sent: None,
         identifiers_received: FamilySet::NONE,
         identifiers_sent: FamilySet::NONE,
         router_id: id(2),

@@ -1,6 +1,8 @@
 //! Routes of one window that share messages.
 
-use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
+use std::ops::Range;
+
+use holdfast_bgp_wire::{Attributes, NextHop, UpdateEncoder, attribute::code, nlri::Identified};
 use holdfast_types::IpPrefix;
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
     recipients::{Recipients, Side},
 };
 use crate::{
-    PeerIndex,
+    PeerIndex, PeerKind,
     core::Core,
     export::rules::ExportDecision,
     journal::format::{self, PeerNumber},
@@ -27,13 +29,24 @@ pub(super) struct Chain {
     pub(super) identifier: Option<u32>,
     pub(super) side: Side,
     pub(super) judged: ExportDecision,
-    /// Of the attributes as sent, where that was asked for.
+    /// How the set of the table came here, if its routes may be sent with signatures.
+    pub(super) signable: Option<Signable>,
+    /// Of the attributes as sent, where that was asked for and they have no signatures.
     pub(super) hash: Option<u64>,
     /// First and last [`Stretch`] of its routes; `END` as long as it has none.
     pub(super) first: u32,
     pub(super) last: u32,
     /// Another chain of the same received set.
     pub(super) next: u32,
+}
+
+/// Routes that may be sent with signatures.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Signable {
+    /// The set as received.
+    pub(super) received: SetId,
+    /// We have made them of others.
+    pub(super) is_aggregate: bool,
 }
 
 pub(super) const END: u32 = u32::MAX;
@@ -158,6 +171,46 @@ pub(super) fn attributes<P: IpPrefix>(
     (judged, side): (ExportDecision, Side),
     attributes: &mut Vec<u8>,
 ) -> Option<(ExportedNextHop, NextHop)> {
+    let found = attributes_with_path::<P>(core, recipients, (judged, side), Placed::Attribute, attributes)?;
+    let export = &recipients.group(side).export;
+    // RFC 8205 section 4.1: inside our AS what starts there has neither attribute.
+    if export.kind == PeerKind::Ibgp
+        && export.signs::<P>().is_some()
+        && let Some((place, [])) = as_path(attributes)
+    {
+        attributes.drain(place);
+    }
+    Some(found)
+}
+
+/// Where AS_PATH stands, and its value.
+pub(super) fn as_path(attributes: &[u8]) -> Option<(Range<usize>, &[u8])> {
+    let mut at = 0;
+    for attribute in Attributes(attributes).iter() {
+        let end = at + attribute.wire.len();
+        if attribute.code == code::AS_PATH {
+            return Some((at..end, attribute.value));
+        }
+        at = end;
+    }
+    None
+}
+
+/// Where an IPv4 next hop stands.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Placed {
+    Attribute,
+    MpReach,
+}
+
+/// The same with an AS_PATH in any case.
+pub(super) fn attributes_with_path<P: IpPrefix>(
+    core: &Core,
+    recipients: &Recipients<'_>,
+    (judged, side): (ExportDecision, Side),
+    placed: Placed,
+    attributes: &mut Vec<u8>,
+) -> Option<(ExportedNextHop, NextHop)> {
     let group = recipients.group(side);
     let (export, edits) = (&group.export, &*group.edits(judged.outcome));
     let named = rewrite::export::next_hop(core, export, P::WIDTH == 32, judged, edits)?;
@@ -165,8 +218,12 @@ pub(super) fn attributes<P: IpPrefix>(
         ExportedNextHop::Ourselves => recipients.own.get(P::WIDTH == 32)?,
         ExportedNextHop::Other(next_hop) => next_hop,
     };
+    let attribute = match (next_hop, placed) {
+        (NextHop::V4(address), Placed::Attribute) => Some(address),
+        (NextHop::V4(_), Placed::MpReach) | (NextHop::V6 { .. }, _) => None,
+    };
     attributes.clear();
-    rewrite::export::attributes(core, export, judged, edits, next_hop, attributes);
+    rewrite::export::attributes(core, export, judged, edits, attribute, attributes);
     Some((named, next_hop))
 }
 

@@ -108,7 +108,9 @@ impl Recipients<'_> {
     pub(crate) fn keep_hashes<P: IpPrefix>(&self, core: &Core) -> bool {
         let is_watched = core.seams.are_watched();
         let has_own_next_hop = self.own.get(P::WIDTH == 32).is_some();
-        !is_watched && has_own_next_hop && self.current.keeps_hashes::<P>()
+        // What is signed is another for each prefix.
+        let signs = self.current.export.signs::<P>().is_some();
+        !is_watched && has_own_next_hop && !signs && self.current.keeps_hashes::<P>()
     }
 
     /// Of what one is, in the place of a path.

@@ -2,7 +2,10 @@
 
 use std::{fmt, rc::Rc};
 
-use holdfast_bgp_wire::edit::{PathEdit, PrivateAsns};
+use holdfast_bgp_wire::{
+    as_path::AsPath,
+    edit::{PathEdit, PrivateAsns},
+};
 use holdfast_policy::{Edits, Verdict};
 use holdfast_types::{Asn, BgpRole, Family, IpPrefix, Prefix, RouterId};
 use smallvec::{SmallVec, smallvec};
@@ -17,6 +20,7 @@ use crate::{
     path::{Path, SetId, SourceId},
     rewriter::Receiver,
     sets::SetFlags,
+    signing::Signing,
     summary::Summaries,
 };
 
@@ -66,6 +70,8 @@ pub(crate) struct Export {
     pub(crate) offered: Option<Receiver>,
     /// By family, which prefixes the receivers want (RFC 5292); `None`: all.
     pub(super) wanted: [Option<Rc<PrefixFilter>>; 2],
+    /// What paths are signed for where the receivers take BGPsec_PATH.
+    pub(crate) signing: Option<Signing>,
 }
 
 /// Who has a view of its own.
@@ -117,6 +123,11 @@ impl Export {
             default_route: None,
             offered: None,
             wanted: orf.each_ref().map(|orf| orf.as_ref().and_then(|orf| orf.filter())),
+            signing: facts.bgpsec_sent.map(|sent| Signing {
+                families: Family::ALL.map(|family| sent.families.of(family)),
+                target: sent.target,
+                signers: None,
+            }),
         };
         // Also without an address of our own to announce: the peer waits for End-of-RIB.
         for index in facts.families.iter().filter_map(|family| family_index(*family)) {
@@ -134,6 +145,27 @@ impl Export {
     #[inline]
     pub(crate) fn paths<P: IpPrefix>(&self) -> u8 {
         self.paths[usize::from(P::WIDTH != 32)]
+    }
+
+    /// What paths of a family are signed for; `None`: they are not.
+    #[inline]
+    pub(crate) fn signs<P: IpPrefix>(&self) -> Option<&Signing> {
+        self.signing.as_ref().filter(|signing| signing.families[usize::from(P::WIDTH != 32)])
+    }
+
+    /// Whether a route over this path is one of ours towards the receivers: all numbers in it are private, and are removed
+    /// (RFC 8205 section 7.5).
+    pub(crate) fn originates_anew(&self, path: AsPath<'_>) -> bool {
+        let PrivateAsns::Remove(except) = self.path.private else { return false };
+        let mut asns = path.segments().flat_map(|segment| segment.asns()).peekable();
+        asns.peek().is_some() && asns.all(|asn| asn.is_private() && asn != except)
+    }
+
+    /// Whether paths are signed with other keys than before.
+    pub(crate) fn has_other_keys(&self, before: &Self) -> bool {
+        let keys = |export: &Self| export.signing.as_ref().and_then(|signing| signing.signers.clone());
+        let (before, now) = (keys(before), keys(self));
+        before.is_some() && now.is_some() && before != now
     }
 
     /// Whether all paths of a prefix have to be looked at, in a family, to say what is told of it.

@@ -69,6 +69,7 @@ impl Pipeline {
         let group = self.streams.group(export);
         self.streams.change_group(index, member, &group, ends);
         self.make_room();
+        self.block_walks();
     }
 
     /// Whether each path of a prefix is to be told of, and how many in order, follows from the groups there are.
@@ -110,6 +111,9 @@ impl Pipeline {
         let originates_default = peer.config.paths.default_originate;
         let receiver = Receiver { asn: peer.config.asn, kind: peer.config.kind };
         export.offered = self.core.rewriters.are_in(Slot::BeforeExport).then_some(receiver);
+        if let Some(signing) = &mut export.signing {
+            signing.signers.clone_from(&self.core.signing.signers);
+        }
         export.summaries.clone_from(&self.aggregation.summaries);
         export.default_route = if originates_default { self.default_set() } else { None };
         Some(export)

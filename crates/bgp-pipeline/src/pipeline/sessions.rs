@@ -29,6 +29,7 @@ impl Pipeline {
             let group = self.streams.group(export);
             self.members[index.index()] = Some(self.streams.join(index, &group, own, self.ends()));
             self.make_room();
+            self.block_walks();
         }
         Ok(())
     }
@@ -45,6 +46,7 @@ impl Pipeline {
         let (kind, asn, client) =
             (peer.config.kind, peer.config.asn, peer.config.paths.route_reflector_client);
         self.core.signatures.is_used |= facts.bgpsec_received.is_some();
+        self.core.signing.is_used |= facts.bgpsec_sent.is_some();
         let classes = classes(&peer.config, &facts, &self.core);
         let classes = self.acquire_classes(&classes).ok_or(TooManySessions)?;
         let source = Source {
@@ -114,6 +116,7 @@ impl Pipeline {
                 self.members[index.index()] = Some(member);
             }
             self.make_room();
+            self.block_walks();
             for (index, ..) in peers {
                 self.stages.set_replaying(index, false);
                 let Some(session) = self.session_mut(index) else { continue };

@@ -36,6 +36,7 @@ impl Pipeline {
             let applied = |peer| Event::PolicyApplied { peer, direction: Direction::Export };
             self.events.extend(peers.iter().map(applied));
         }
+        self.block_walks();
         if messages.is_none() {
             self.streams.rest(index, self.ends(), &mut self.members);
         } else if let Some(session) = self.session_mut(index) {

@@ -1,6 +1,6 @@
 //! The edits of export policy, and what the session to the receiver asks for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_wire::{
     NextHop,
@@ -67,13 +67,13 @@ fn third_party(export: &Export, ipv4: bool, address: IpAddr) -> Option<NextHop> 
     }
 }
 
-/// Appends the set's attributes as this group receives them.
+/// Appends the set's attributes as this group receives them, with a NEXT_HOP if there is one that is not in MP_REACH_NLRI.
 pub(crate) fn attributes(
     core: &Core,
     export: &Export,
     judged: ExportDecision,
     edits: &Edits,
-    next_hop: NextHop,
+    next_hop: Option<Ipv4Addr>,
     out: &mut Vec<u8>,
 ) {
     let set = judged.set;
@@ -103,10 +103,7 @@ pub(crate) fn attributes(
             PeerKind::ConfedEbgp => SegmentType::ConfedSequence,
             PeerKind::Ebgp | PeerKind::Ibgp => SegmentType::Sequence,
         },
-        next_hop: match next_hop {
-            NextHop::V4(address) => Change::Set(address),
-            NextHop::V6 { .. } => Change::Remove,
-        },
+        next_hop: next_hop.map_or(Change::Remove, Change::Set),
         local_pref: Change::Set(local_pref),
         med: edits.med.map_or(kept_med, |edit| med(edit, metric())),
         communities,

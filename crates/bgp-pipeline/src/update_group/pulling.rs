@@ -9,6 +9,9 @@ use super::{
 };
 use crate::{PeerIndex, cursor::Encoding, table::Table};
 
+/// Changes encoded at once where each route is another message: half a millisecond.
+const SIGNING_WINDOW: usize = 128;
+
 impl Streams {
     /// The next messages for a member, one chunk. Encodes at most one window, which may come to nothing for this
     /// member.
@@ -27,9 +30,12 @@ impl Streams {
             self.merge(id, ends, members);
             return Some(messages);
         }
-        if stream.is_at_end(ends) {
+        if stream.rests(ends) {
             self.merge(id, ends, members);
             return None;
+        }
+        if stream.group.export.signing.is_some() {
+            encoding.limits.window = encoding.limits.window.min(SIGNING_WINDOW);
         }
         if stream.queued > encoding.limits.shared_bytes {
             self.split_laggards(id, members);
@@ -95,7 +101,7 @@ impl Streams {
     /// Whether [`Self::pull`] has something to do for the member, if only to pass what is for others.
     pub(crate) fn is_pending(&self, member: &Member, ends: [u64; 2]) -> bool {
         let stream = self.get(member.stream);
-        stream.is_some_and(|stream| !stream.is_at_end(ends) || member.chunk < stream.end())
+        stream.is_some_and(|stream| !stream.rests(ends) || member.chunk < stream.end())
     }
 
     /// Bytes encoded and not yet pulled by the member.

@@ -151,6 +151,28 @@ impl Stream {
         (!v4 || self.v4.is_at_end(ends[0])) && (!v6 || self.v6.is_at_end(ends[1]))
     }
 
+    /// Whether nothing can be done for it at the moment.
+    pub(super) fn rests(&self, ends: [u64; 2]) -> bool {
+        let [v4, v6] = self.group.export.families;
+        (!v4 || self.v4.rests(ends[0])) && (!v6 || self.v6.rests(ends[1]))
+    }
+
+    /// Whether its walk is for other keys, and nothing else: routes are signed again at a rate.
+    pub(crate) fn is_signed_again(&self) -> bool {
+        self.changing && self.group.export.has_other_keys(&self.previous.export)
+    }
+
+    /// Whether walks wait from now on; whether that is new.
+    pub(crate) fn block(&mut self, blocked: bool) -> bool {
+        self.v4.block(blocked) | self.v6.block(blocked)
+    }
+
+    /// All that waits for signatures is looked at again.
+    pub(crate) fn wake_all(&mut self) {
+        self.v4.wake_all();
+        self.v6.wake_all();
+    }
+
     /// Whether its history says what its group is told, and nothing else.
     pub(super) fn is_whole(&self) -> bool {
         self.v4.is_whole() && self.v6.is_whole()

@@ -20,6 +20,7 @@ mod restart;
 mod rewriting;
 mod seams;
 mod signatures;
+mod signing;
 mod speaker;
 mod stages;
 mod validation;

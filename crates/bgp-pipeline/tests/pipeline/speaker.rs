@@ -9,7 +9,7 @@ use std::{
 
 use holdfast_bgp_pipeline::{
     CheckStage, FamilySet, Messages, NextHopMode, PathRules, PeerConfig, PeerIndex, PeerKind, Pipeline,
-    SendPaths, SessionFacts, SpeakerConfig, ThawedSets, Unreadable,
+    Secured, SendPaths, SessionFacts, SpeakerConfig, ThawedSets, Unreadable,
 };
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN, MAX_LEN, MessageType, NextHop, RouteRefresh, UpdateEncoder, next_message,
@@ -72,6 +72,7 @@ pub(crate) fn facts(n: u8) -> SessionFacts {
         long_lived: false,
         extended_next_hop: false,
         bgpsec_received: None,
+        bgpsec_sent: None,
         identifiers_received: FamilySet::NONE,
         identifiers_sent: FamilySet::NONE,
         router_id: router_id(0x0a00_0100 + u32::from(n)),
@@ -178,6 +179,8 @@ pub(crate) struct Sink {
     pub(crate) confederation: bool,
     /// It reads two-octet AS numbers only.
     pub(crate) two_octet_as: bool,
+    /// It takes BGPsec_PATH.
+    pub(crate) bgpsec: Option<Secured>,
 }
 
 impl Sink {
@@ -233,6 +236,7 @@ impl Sink {
             four_octet_as,
             extended_next_hop: true,
             identifiers: self.identifiers,
+            bgpsec: self.bgpsec,
             ..Rules::new(kind, AsSets::Reject)
         };
         let mut checked = Checked::default();

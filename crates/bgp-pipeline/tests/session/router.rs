@@ -480,6 +480,7 @@ fn facts(number: u8, kind: PeerKind, negotiated: &Negotiated) -> SessionFacts {
         max_message_len: negotiated.max_sent,
         extended_next_hop: !negotiated.extended_next_hop.is_empty(),
         bgpsec_received: (!negotiated.bgpsec_received.is_empty()).then_some(Secured { families, ingress }),
+        bgpsec_sent: None,
         identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
         identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
         router_id: negotiated.router_id,

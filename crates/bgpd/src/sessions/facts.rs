@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use holdfast_bgp_pipeline::{PeerKind, Secured, SessionFacts};
+use holdfast_bgp_pipeline::{PeerKind, Secured, SessionFacts, SignedFor};
 use holdfast_bgp_session::Negotiated;
 use holdfast_bgpsec_wire::{Ingress, Session};
 use holdfast_types::Family;
@@ -33,6 +33,10 @@ impl Sessions {
             orf_received: negotiated.orf_received.clone(),
             long_lived: negotiated.long_lived.is_some(),
             bgpsec_received: self.secured(key, negotiated, settings),
+            bgpsec_sent: (!negotiated.bgpsec_sent.is_empty()).then(|| SignedFor {
+                families: negotiated.bgpsec_sent.iter().copied().collect(),
+                target: negotiated.asn,
+            }),
             identifiers_received: negotiated.identifiers_received.iter().copied().collect(),
             identifiers_sent: negotiated.identifiers_sent.iter().copied().collect(),
             router_id: negotiated.router_id,

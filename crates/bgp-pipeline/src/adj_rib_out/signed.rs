@@ -1,0 +1,482 @@
+//! Routes that are sent with signatures: each in an UPDATE of its own (RFC 8205 section 4.1), or put off.
+
+use std::hash::Hasher;
+
+use holdfast_bgp_wire::{
+    Attributes, NextHop, UpdateEncoder,
+    as_path::AsPath,
+    attribute::{code, flag, push},
+    encode::AttributesTooLong,
+    nlri::Identified,
+};
+use holdfast_bgpsec_wire::{
+    CannotExtend, Nlri, Path as SecurePath, Session, SignatureBlock, extend, octets_to_sign,
+};
+use holdfast_types::{IpPrefix, Prefix};
+use smallvec::SmallVec;
+
+use super::{
+    Window,
+    chain::{Chain, END, Placed, Signable, as_path, attributes, attributes_with_path, encode_chain},
+    outgoing::{Outgoing, Target, withdraw, withdraw_paths},
+    recipients::Recipients,
+};
+use crate::{
+    core::Core,
+    export::rules::Export,
+    journal::{AttributeHasher, format},
+    path::{Path, SetId, SourceId},
+    rewrite::export::ExportedNextHop,
+    seam::StreamKey,
+    signatures::{has_secure_path, secure_path},
+    signing::{
+        Had, Onward, Outlook, Pending, Plan, Route, SignatureName, SigningJob, SigningTable, Towards,
+        Unsigned, Waiter, Waiting,
+    },
+    update_group::member::StreamId,
+};
+
+/// A route of a window that may be sent with signatures.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct ToSign<P> {
+    chain: u32,
+    prefix: P,
+    source: SourceId,
+    /// Who has been told of the route before.
+    had: Had,
+    /// What is known of it if it was put off already.
+    before: Option<Waiting>,
+}
+
+/// How the routes of a chain are sent. The window's attributes are those that go with it.
+struct Prepared {
+    onward: Onward,
+    named: ExportedNextHop,
+    next_hop: NextHop,
+}
+
+/// What a window is encoded with.
+pub(super) struct Sending<'a, 'b> {
+    pub(super) core: &'a mut Core,
+    pub(super) recipients: &'a Recipients<'b>,
+    pub(super) encoder: UpdateEncoder,
+    pub(super) out: &'a mut Outgoing,
+}
+
+/// What the signatures of one route came to.
+enum Completed {
+    /// The value of BGPsec_PATH.
+    Whole(Vec<u8>),
+    /// Some are missing; whether there is a job for each.
+    Missing {
+        is_asked: bool,
+    },
+    TooLong,
+}
+
+impl<P: IpPrefix> Window<P> {
+    /// Routes that are put off are those of this reader until [`Self::give_back`].
+    pub(crate) fn lend(&mut self, pending: Option<Box<Pending<P>>>) {
+        self.pending = pending;
+    }
+
+    pub(crate) fn give_back(&mut self) -> Option<Box<Pending<P>>> {
+        self.pending.take().filter(|pending| !pending.is_empty())
+    }
+
+    /// What can be done of those.
+    pub(crate) fn waiting(&self) -> Outlook {
+        Pending::outlook(self.pending.as_deref())
+    }
+
+    /// The next one that can be looked at again, and whose path it was.
+    pub(crate) fn poll_waiting(&mut self) -> Option<(Identified<P>, SourceId)> {
+        let (route, waiting) = self.pending.as_mut()?.poll()?;
+        Some((route, waiting.source))
+    }
+
+    /// A walk has come to its end; whether announcements were put off that come before the members are told so.
+    pub(crate) fn end_walk(&mut self) -> bool {
+        self.pending.as_mut().is_some_and(|pending| pending.end_walk())
+    }
+
+    /// Whether some are put off.
+    #[inline]
+    pub(super) fn puts_off(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| !pending.is_empty())
+    }
+
+    /// What is known of a route if it was put off. It is not any more.
+    #[inline]
+    pub(super) fn take_waiting(&mut self, route: Identified<P>) -> Option<Waiting> {
+        self.pending.as_mut()?.take(route)
+    }
+
+    /// What had been put off is settled: the route is announced as it is `now`, or not at all.
+    pub(super) fn settle(
+        &mut self,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        (source, prefix): (SourceId, P),
+        waiting: Waiting,
+        now: Option<super::Place>,
+    ) {
+        let Waiting { had, is_plain, .. } = waiting;
+        if is_plain {
+            self.tally.announce(had.except(), -1);
+        }
+        let Some(place) = now else {
+            return match had {
+                Had::Nobody => {}
+                Had::All => self.retire_one(core, recipients, Target::All, (source, prefix)),
+                Had::Except(_) if recipients.is_alone_and_silent() => {}
+                Had::Except(peer) => {
+                    self.retire_one(core, recipients, Target::Except(peer), (source, prefix))
+                }
+            };
+        };
+        let had = match place.member {
+            Some(peer) if had != Had::Nobody && had != Had::Except(peer) => {
+                self.retire_one(core, recipients, Target::Only(peer), (source, prefix));
+                Had::Except(peer)
+            }
+            Some(_) | None => had,
+        };
+        self.announce_one(place, (source, prefix), had, Some(waiting));
+    }
+
+    fn announce_one(
+        &mut self,
+        place: super::Place,
+        (source, prefix): (SourceId, P),
+        had: Had,
+        before: Option<Waiting>,
+    ) {
+        let chain = &mut self.chains[place.chain as usize];
+        if chain.signable.is_some() {
+            self.to_sign.push(ToSign { chain: place.chain, prefix, source, had, before });
+        } else {
+            self.tally.announce(place.member, 1);
+            self.announced.extend(chain, std::iter::once(prefix));
+        }
+    }
+
+    /// The same of routes that were not put off.
+    pub(super) fn announce_signable(
+        &mut self,
+        chain: u32,
+        source: SourceId,
+        prefixes: impl Iterator<Item = P>,
+        had: Had,
+    ) {
+        self.to_sign.extend(prefixes.map(|prefix| ToSign { chain, prefix, source, had, before: None }));
+    }
+
+    /// Encodes the routes that may be sent with signatures, or puts them off.
+    pub(super) fn encode_signable(&mut self, sending: &mut Sending<'_, '_>) {
+        let mut to_sign = std::mem::take(&mut self.to_sign);
+        // Stable: of one chain the order of the log stays.
+        to_sign.sort_by_key(|route| route.chain);
+        for routes in to_sign.chunk_by(|a, b| a.chain == b.chain) {
+            let chain = self.chains[routes[0].chain as usize];
+            match self.prepare(sending.core, sending.recipients, &chain) {
+                Some(Prepared { onward: Onward::Plain(_), .. }) | None => {
+                    self.encode_plain(sending, chain, routes.iter().map(|route| route.prefix));
+                }
+                Some(prepared) => {
+                    routes.iter().for_each(|route| self.encode_one(sending, (&chain, &prepared), route));
+                }
+            }
+        }
+        to_sign.clear();
+        self.to_sign = to_sign;
+    }
+
+    /// How the routes of a chain are sent; their attributes but for the path are left in `self.attributes`.
+    fn prepare(&mut self, core: &Core, recipients: &Recipients<'_>, chain: &Chain) -> Option<Prepared> {
+        let judged = (chain.judged, chain.side);
+        let (named, next_hop) =
+            attributes_with_path::<P>(core, recipients, judged, Placed::MpReach, &mut self.attributes)?;
+        let (place, value) = as_path(&self.attributes)?;
+        let export = &recipients.group(chain.side).export;
+        let signable = chain.signable?;
+        let onward = onward::<P>(core, export, signable, chain, AsPath::new(value));
+        self.attributes.drain(place);
+        if onward == Onward::Unchanged {
+            let path = secure_path(core.sets.attributes(chain.judged.set))?;
+            insert_path(&mut self.attributes, path);
+        }
+        Some(Prepared { onward, named, next_hop })
+    }
+
+    /// With an AS_PATH, together.
+    fn encode_plain(
+        &mut self,
+        sending: &mut Sending<'_, '_>,
+        chain: Chain,
+        prefixes: impl ExactSizeIterator<Item = P>,
+    ) {
+        self.tally.announce(chain.member, prefixes.len() as i64);
+        let mut chain = Chain { first: END, last: END, signable: None, ..chain };
+        self.announced.extend(&mut chain, prefixes);
+        let Sending { core, recipients, encoder, out } = sending;
+        encode_chain(core, recipients, *encoder, &chain, &self.announced, &mut self.secured, out);
+    }
+
+    fn encode_one(
+        &mut self,
+        sending: &mut Sending<'_, '_>,
+        (chain, prepared): (&Chain, &Prepared),
+        route: &ToSign<P>,
+    ) {
+        let Sending { core, recipients, encoder, out } = sending;
+        let Core { sets, signing, .. } = &mut **core;
+        let (signed, prefix) = (secure_path(sets.attributes(chain.judged.set)), route.prefix.into());
+        let nobody = chain.member.is_some() && recipients.members.len() == 1;
+        if nobody && recipients.journal.is_none() {
+            return self.tally.announce(chain.member, 1);
+        }
+        self.secured.clear();
+        self.secured.extend_from_slice(&self.attributes);
+        let mut mark = None;
+        match &prepared.onward {
+            Onward::Plain(_) | Onward::Undecided => return self.put_off(sending, chain, route, true),
+            Onward::Unchanged => {}
+            Onward::Signed(plan) => {
+                let marked = plan.mark(signing.hasher(), signed, prefix);
+                mark = Some(marked);
+                if !nobody {
+                    let waiter = waiter(recipients, chain, prefix);
+                    match complete(signing, plan, (signed, marked), (prefix, waiter)) {
+                        Completed::Whole(value) => insert_path(&mut self.secured, &value),
+                        Completed::Missing { is_asked } => {
+                            return self.put_off(sending, chain, route, is_asked);
+                        }
+                        Completed::TooLong => return too_long(chain, *encoder, route.prefix, out),
+                    }
+                }
+            }
+        }
+        let start = out.bytes.len();
+        let sent = match nobody {
+            true => Ok(0),
+            false => announce(*encoder, &self.secured, (chain, prepared.next_hop), route.prefix, out),
+        };
+        let Ok(messages) = sent else { return too_long(chain, *encoder, route.prefix, out) };
+        if prepared.named == ExportedNextHop::Ourselves {
+            out.note_own_next_hops(start);
+        }
+        out.messages += messages as u64;
+        self.tally.announce(chain.member, 1);
+        if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, recipients.journal) {
+            let hash = hash(hasher, &mut self.attributes, mark, prepared.named);
+            let told = format::Announced { hash, source: chain.source };
+            recorder.announced(told, chain.identifier.unwrap_or(0), std::iter::once(route.prefix));
+        }
+        out.close(chain.member.map_or(Target::All, Target::Except));
+    }
+
+    /// The route waits for its signatures. If nobody signs, it is announced with an AS_PATH meanwhile.
+    fn put_off(&mut self, sending: &mut Sending<'_, '_>, chain: &Chain, route: &ToSign<P>, is_asked: bool) {
+        let key = sending.core.speaker.hash_key;
+        let signing = &mut sending.core.signing;
+        signing.silence.asks(signing.now);
+        let (mut had, mut is_plain) = (route.had, route.before.is_some_and(|before| before.is_plain));
+        if signing.silence.is_silent() {
+            self.encode_plain(sending, *chain, std::iter::once(route.prefix));
+            (had, is_plain) = (chain.member.map_or(Had::All, Had::Except), true);
+        } else if is_plain {
+            // They have it still.
+            self.tally.announce(had.except(), 1);
+        }
+        let told = Identified { identifier: chain.identifier.unwrap_or(0), prefix: route.prefix };
+        let pending = self.pending.get_or_insert_with(|| Box::new(Pending::new(key)));
+        pending.add(told, (had, route.source), is_plain, route.before, is_asked);
+    }
+
+    /// Stands for what a route is announced with, in the same way for all processes; `None` where it cannot be announced.
+    pub(super) fn hash_signable(
+        &mut self,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        chain: u32,
+        prefix: P,
+    ) -> Option<u64> {
+        let chain = self.chains[chain as usize];
+        let (hasher, _) = recipients.journal?;
+        let Prepared { onward, named, .. } = self.prepare(core, recipients, &chain)?;
+        let mark = match onward {
+            Onward::Undecided => return None,
+            Onward::Unchanged => None,
+            Onward::Signed(plan) => {
+                let signed = secure_path(core.sets.attributes(chain.judged.set));
+                Some(plan.mark(core.signing.hasher(), signed, prefix.into()))
+            }
+            Onward::Plain(_) => {
+                let judged = (chain.judged, chain.side);
+                let (named, _) = attributes::<P>(core, recipients, judged, &mut self.attributes)?;
+                return Some(hasher.hash(&self.attributes, named));
+            }
+        };
+        Some(hash(hasher, &mut self.attributes, mark, named))
+    }
+}
+
+/// The attributes without our own signatures, which are others each time, and what stands for what these cover.
+fn hash(
+    hasher: &AttributeHasher,
+    attributes: &mut Vec<u8>,
+    mark: Option<u64>,
+    named: ExportedNextHop,
+) -> u64 {
+    let octets = attributes.len();
+    attributes.extend(mark.iter().flat_map(|mark| mark.to_be_bytes()));
+    let hash = hasher.hash(attributes, named);
+    attributes.truncate(octets);
+    hash
+}
+
+/// How the routes of a chain go on.
+fn onward<P: IpPrefix>(
+    core: &Core,
+    export: &Export,
+    signable: Signable,
+    chain: &Chain,
+    as_path: AsPath<'_>,
+) -> Onward {
+    let Some(signing) = export.signs::<P>() else { return Onward::Plain(Unsigned::NotAgreed) };
+    let class = core.classes.get(core.sets.class(signable.received));
+    let signed = secure_path(core.sets.attributes(chain.judged.set));
+    let is_ours = class.rules.is_none() || is_originated(core, export, (signable.received, chain.judged.set));
+    let secured = class.rules.and_then(|rules| rules.bgpsec).filter(|_| !is_ours);
+    if signable.is_aggregate {
+        return Onward::Plain(Unsigned::Aggregate);
+    }
+    let route = match (signed, secured) {
+        (Some(path), Some(secured)) => Route { signed: Some(path), holder: secured.ingress.own, as_path },
+        _ if is_ours => Route { signed: None, holder: core.speaker.asn, as_path },
+        _ => return Onward::Plain(Unsigned::Received),
+    };
+    let (own, outer) = (core.speaker.asn, core.speaker.outer_asn());
+    Onward::of(&route, &Towards { kind: export.kind, own, outer, known_as: export.known_as, signing })
+}
+
+/// Whether a path may be sent with signatures; `set` is what the peers are told of it.
+pub(super) fn is_signable(core: &Core, export: &Export, path: Path, set: SetId) -> bool {
+    path.source.is_ours()
+        || has_secure_path(core.sets.attributes(set))
+        || is_originated(core, export, (path.set, set))
+}
+
+/// Whether routes that a peer has brought start with us all the same: another router of our AS has said that they start there
+/// (RFC 8205 section 4.1), or they come from a customer with private numbers.
+fn is_originated(core: &Core, export: &Export, (received, set): (SetId, SetId)) -> bool {
+    let secured = core.classes.get(core.sets.class(received)).rules.and_then(|rules| rules.bgpsec);
+    let is_internal = secured.is_some_and(|secured| secured.ingress.session == Session::Internal);
+    let is_empty = |set| core.sets.attributes(set).as_path().as_bytes().is_empty();
+    is_internal && is_empty(received) && is_empty(set)
+        || export.originates_anew(core.sets.attributes(set).as_path())
+}
+
+/// Puts BGPsec_PATH where it belongs among attributes.
+fn insert_path(attributes: &mut Vec<u8>, value: &[u8]) {
+    let behind = Attributes(attributes).iter().take_while(|attribute| attribute.code < code::BGPSEC_PATH);
+    let at: usize = behind.map(|attribute| attribute.wire.len()).sum();
+    let mut wire = Vec::with_capacity(value.len() + 4);
+    push(&mut wire, flag::OPTIONAL, code::BGPSEC_PATH, value);
+    attributes.splice(at..at, wire);
+}
+
+fn waiter(recipients: &Recipients<'_>, chain: &Chain, prefix: Prefix) -> Option<Waiter> {
+    let StreamKey::Group(stream) = recipients.lane else { return None };
+    Some(Waiter { stream: StreamId(stream), identifier: chain.identifier.unwrap_or(0), prefix })
+}
+
+/// The path with our segments, if all of their signatures are there. The first that are missing are asked for: what follows
+/// covers them.
+fn complete(
+    signing: &mut SigningTable,
+    plan: &Plan,
+    (signed, mark): (Option<&[u8]>, u64),
+    (prefix, waiter): (Prefix, Option<Waiter>),
+) -> Completed {
+    let identifier = waiter.map_or(0, |waiter| waiter.identifier);
+    let shape = plan.shape(signing.hasher(), identifier);
+    let target = plan.segments.last().map(|own| own.target).unwrap_or_default();
+    let nlri = Nlri::unicast(prefix);
+    let mut value = plan.older(signed).map(<[u8]>::to_vec);
+    for (place, own) in plan.segments.iter().enumerate() {
+        let path = match value.as_deref().map(SecurePath::parse).transpose() {
+            Ok(path) => path,
+            Err(_) => return Completed::TooLong,
+        };
+        let name = |suite: u8| SignatureName { prefix, target, slot: slot(shape, place, suite) };
+        let keys = || plan.suites.iter().copied().zip(own.keys.iter().copied());
+        let missing: SmallVec<[_; 2]> =
+            keys().filter(|(suite, _)| signing.signature(&name(*suite), mark).is_none()).collect();
+        if !missing.is_empty() {
+            let Some(waiter) = waiter else { return Completed::Missing { is_asked: false } };
+            let mut is_asked = true;
+            for (suite, ski) in missing {
+                let octets = || {
+                    let before = path.as_ref().and_then(|path| {
+                        path.blocks().find(|block| block.suite == suite).map(|block| (path, block))
+                    });
+                    octets_to_sign(before, suite, own.segment, own.target, &nlri)
+                };
+                let job = || SigningJob { number: 0, asn: own.segment.asn, ski, suite, octets: octets() };
+                is_asked &= signing.jobs.ask((name(suite), mark), waiter, job);
+            }
+            return Completed::Missing { is_asked };
+        }
+        let blocks: SmallVec<[SignatureBlock<'_>; 2]> = keys()
+            .filter_map(|(suite, ski)| {
+                let signature = signing.signature(&name(suite), mark)?;
+                Some(SignatureBlock { suite, ski, signature })
+            })
+            .collect();
+        value = match extend(path.as_ref(), own.segment, &blocks) {
+            Ok(value) => Some(value),
+            Err(
+                CannotExtend::TooLong
+                | CannotExtend::NoBlock
+                | CannotExtend::SameSuite(_)
+                | CannotExtend::TooManyBlocks(_),
+            ) => return Completed::TooLong,
+        };
+    }
+    value.map_or(Completed::TooLong, Completed::Whole)
+}
+
+/// What a signature is called beside its prefix and target.
+fn slot(shape: u64, place: usize, suite: u8) -> u32 {
+    let mut hasher = siphasher::sip::SipHasher13::new_with_keys(shape, place as u64);
+    hasher.write_u8(suite);
+    hasher.finish() as u32
+}
+
+/// One UPDATE with one prefix in MP_REACH_NLRI, whatever its family.
+fn announce<P: IpPrefix>(
+    encoder: UpdateEncoder,
+    attributes: &[u8],
+    (chain, next_hop): (&Chain, NextHop),
+    prefix: P,
+    out: &mut Outgoing,
+) -> Result<usize, AttributesTooLong> {
+    match chain.identifier {
+        None => encoder.announce_mp(attributes, next_hop, [prefix], &mut out.bytes),
+        Some(identifier) => {
+            encoder.announce_mp(attributes, next_hop, [Identified { identifier, prefix }], &mut out.bytes)
+        }
+    }
+}
+
+/// What cannot be said must not leave the old route standing. Its signatures are not left out to make it fit (section 4.1).
+fn too_long<P: IpPrefix>(chain: &Chain, encoder: UpdateEncoder, prefix: P, out: &mut Outgoing) {
+    out.too_long += 1;
+    match chain.identifier {
+        None => withdraw(encoder, std::iter::once(prefix), out),
+        Some(identifier) => withdraw_paths(encoder, std::iter::once(Identified { identifier, prefix }), out),
+    }
+    out.close(chain.member.map_or(Target::All, Target::Except));
+}

@@ -1,0 +1,201 @@
+//! Signing: paths go on with signatures of ours (RFC 8205 section 4).
+//!
+//! The pipeline signs nothing. What a group of peers is to be told of a route is judged as ever; if signatures of ours are
+//! missing, the announcement is put off ([`Pending`]), and a job handed out ([`Pipeline::poll_to_sign`]). When it is done
+//! ([`Pipeline::signed`]) the prefix is looked at once more: what is in the table then is what the group is told. So nothing
+//! stale is sent, and withdrawals and other prefixes do not wait.
+//!
+//! ```text
+//! window ──> judged ──> all signatures are kept ──────────────────────────────> encoded
+//!                └────> some are missing ──> put off, job ──> kept ──> ready ──┘
+//! ```
+//!
+//! A signature that was made is kept ([`SignatureStore`]) for as long as the route says the same: whoever is told of it again
+//! receives the same octets.
+
+mod driver;
+mod jobs;
+mod onward;
+mod pending;
+mod silence;
+
+use std::{fmt::Debug, hash::Hasher, rc::Rc, time::Instant};
+
+use holdfast_types::{Asn, HashKey, Prefix};
+
+use self::silence::Silence;
+pub use self::{
+    jobs::SigningJob,
+    onward::{Signer, Unsigned},
+    silence::PATIENCE,
+};
+pub(crate) use self::{
+    jobs::{Jobs, Waiter},
+    onward::{Onward, Plan, Route, Signers, Signing, Towards},
+    pending::{Had, Outlook, Pending, Waiting},
+};
+
+/// Names a signature of ours: of each name one is kept.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SignatureName {
+    /// The route.
+    pub prefix: Prefix,
+    /// The AS in the OPENs of those that it is for.
+    pub target: Asn,
+    /// Stands for what our segments say, which of them it is, the algorithm suite, and the path identifier.
+    pub slot: u32,
+}
+
+/// Keeps signatures of ours, also for whoever goes on after this process.
+pub trait SignatureStore: Debug {
+    /// The signature with this name, if it is of what `mark` stands for.
+    fn get(&self, name: &SignatureName, mark: u64) -> Option<&[u8]>;
+
+    /// Keeps a signature in the place of any of this name; `false`: there is no room, and it is lost. Where there is none, one
+    /// goes whose prefix is not in use, as `is_used` says.
+    fn keep(
+        &mut self,
+        name: SignatureName,
+        mark: u64,
+        signature: &[u8],
+        is_used: &mut dyn FnMut(Prefix) -> bool,
+    ) -> bool;
+
+    /// Key of the marks: the same for all processes that go on with what is kept, and unknown to peers.
+    fn key(&self) -> [u64; 2];
+
+    /// Signatures that are kept, and those that were not for want of room.
+    fn counts(&self) -> (usize, u64);
+
+    /// Octets of memory.
+    fn memory(&self) -> usize;
+}
+
+/// What is counted of signatures of ours.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SigningCounts {
+    /// Jobs that were done; only grows.
+    pub signed: u64,
+    /// Signatures that are kept.
+    pub kept: u64,
+    /// Those that were not, for want of room; only grows.
+    pub lost: u64,
+    /// Jobs that are not done.
+    pub waiting: u64,
+}
+
+/// Keys, signatures and jobs of all groups.
+#[derive(Debug)]
+pub(crate) struct SigningTable {
+    /// Of the marks.
+    key: HashKey,
+    /// Whether some group is sent signed paths.
+    pub(crate) is_used: bool,
+    /// `None`: nobody has said yet which there are.
+    pub(crate) signers: Option<Rc<Signers>>,
+    store: Option<Box<dyn SignatureStore>>,
+    pub(crate) jobs: Jobs,
+    pub(crate) silence: Silence,
+    pub(crate) pace: Pace,
+    pub(crate) now: Option<Instant>,
+    signed: u64,
+}
+
+/// How fast routes are signed again after a change of keys.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Routes a second.
+    pub(crate) rate: u32,
+    next: Option<Instant>,
+}
+
+impl Pace {
+    /// The most that [`Self::rate`] may be.
+    const MOST: u32 = 1_000_000;
+
+    /// When the next ones may be; `None`: now.
+    pub(crate) fn blocks(&self, now: Option<Instant>) -> Option<Instant> {
+        self.next.filter(|next| now.is_some_and(|now| now < *next))
+    }
+
+    /// So many are signed again.
+    pub(crate) fn spend(&mut self, routes: usize, now: Option<Instant>) {
+        let Some(now) = now else { return };
+        let micros = routes as u64 * 1_000_000 / u64::from(self.rate.clamp(1, Self::MOST));
+        let from = self.next.map_or(now, |next| next.max(now));
+        self.next = Some(from + std::time::Duration::from_micros(micros));
+    }
+}
+
+impl SigningTable {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self {
+            key,
+            is_used: false,
+            signers: None,
+            store: None,
+            jobs: Jobs::new(key),
+            silence: Silence::default(),
+            pace: Pace { rate: 1000, next: None },
+            now: None,
+            signed: 0,
+        }
+    }
+
+    pub(crate) fn keep_in(&mut self, store: Box<dyn SignatureStore>) {
+        self.key = HashKey::new(store.key());
+        self.store = Some(store);
+    }
+
+    /// Makes marks.
+    pub(crate) fn hasher(&self) -> impl Hasher + Clone + use<> {
+        std::hash::BuildHasher::build_hasher(&self.key)
+    }
+
+    /// A signature that is kept, or was made a moment ago.
+    pub(crate) fn signature(&self, name: &SignatureName, mark: u64) -> Option<&[u8]> {
+        let kept = self.store.as_ref().and_then(|store| store.get(name, mark));
+        kept.or_else(|| self.jobs.fresh(name, mark))
+    }
+
+    /// A job is done. `None`: it is not awaited.
+    pub(crate) fn done(
+        &mut self,
+        number: u64,
+        signature: &[u8],
+        is_used: &mut dyn FnMut(Prefix) -> bool,
+    ) -> Vec<Waiter> {
+        self.silence.heard(self.now);
+        let Some(done) = self.jobs.take(number) else { return Vec::new() };
+        if !signature.is_empty() {
+            self.signed += 1;
+            let kept =
+                self.store.as_mut().is_some_and(|store| store.keep(done.name, done.mark, signature, is_used));
+            if !kept {
+                self.jobs.remember(done.name, done.mark, signature);
+            }
+        }
+        done.waiters
+    }
+
+    pub(crate) fn counts(&self) -> SigningCounts {
+        let (kept, lost) = self.store.as_ref().map(|store| store.counts()).unwrap_or_default();
+        let waiting = self.jobs.len() as u64;
+        SigningCounts { signed: self.signed, kept: kept as u64, lost, waiting }
+    }
+
+    /// Octets held.
+    pub(crate) fn memory(&self) -> usize {
+        self.store.as_ref().map_or(0, |store| store.memory()) + self.jobs.memory()
+    }
+}
+
+/// Hashes a prefix in the same way in each process.
+pub(crate) fn write_prefix(hasher: &mut impl Hasher, prefix: Prefix) {
+    let (family, bits) = match prefix {
+        Prefix::V4(prefix) => (0, u128::from(prefix.address().to_bits()) << 96),
+        Prefix::V6(prefix) => (1, prefix.address().to_bits()),
+    };
+    hasher.write(&[family, prefix.length()]);
+    hasher.write(&bits.to_be_bytes());
+}

@@ -1,0 +1,146 @@
+//! What the driver of the pipeline does for signatures.
+
+use std::{rc::Rc, time::Instant};
+
+use holdfast_bgp_wire::nlri::Identified;
+use holdfast_types::Prefix;
+
+use super::{SignatureStore, Signer, Signers, SigningCounts, SigningJob, Waiter};
+use crate::{Pipeline, update_group::Streams};
+
+impl Pipeline {
+    /// Keeps signatures of ours there from now on; to be called before any session is up.
+    pub fn keep_signatures(&mut self, store: Box<dyn SignatureStore>) {
+        self.core.signing.keep_in(store);
+    }
+
+    /// So many routes a second are signed again after a change of keys.
+    pub fn set_signing_rate(&mut self, rate: u32) {
+        self.core.signing.pace.rate = rate;
+    }
+
+    /// The keys that paths are signed with from now on. Routes that others have signed are sent again as
+    /// [`Self::pull`] comes by.
+    pub fn set_signers(&mut self, signers: impl IntoIterator<Item = Signer>) {
+        let signers = Rc::new(Signers::new(signers));
+        let signing = &mut self.core.signing;
+        signing.silence.heard(signing.now);
+        if signing.signers.as_ref() != Some(&signers) {
+            signing.signers = Some(signers);
+            self.change_exports();
+        }
+        self.wake_signing();
+    }
+
+    /// The keys that paths are signed with; `None` before [`Self::set_signers`].
+    pub fn signers(&self) -> Option<&[Signer]> {
+        self.core.signing.signers.as_ref().map(|signers| signers.all())
+    }
+
+    /// Octets that are to be signed; the driver decides how many are under way. Each job is answered by [`Self::signed`], or
+    /// given back with all others by [`Self::signing_lost`].
+    pub fn poll_to_sign(&mut self) -> Option<SigningJob> {
+        let streams = &self.streams;
+        self.core.signing.jobs.poll(|waiter| is_awaited(streams, waiter))
+    }
+
+    /// Whether [`Self::poll_to_sign`] has something.
+    pub fn has_to_sign(&self) -> bool {
+        self.core.signing.jobs.is_ready()
+    }
+
+    /// A job is done. Without octets: there is no such key, and the route is looked at again with those that there are.
+    pub fn signed(&mut self, number: u64, signature: &[u8]) {
+        let (v4, v6) = (&self.v4.rib, &self.v6.rib);
+        let mut is_used = |prefix: Prefix| match prefix {
+            Prefix::V4(prefix) => v4.best(prefix).is_some(),
+            Prefix::V6(prefix) => v6.best(prefix).is_some(),
+        };
+        let was_silent = self.core.signing.silence.is_silent();
+        let waiters = self.core.signing.done(number, signature, &mut is_used);
+        for Waiter { stream, identifier, prefix } in waiters {
+            let Some(stream) = self.streams.get_mut(stream) else { continue };
+            match prefix {
+                Prefix::V4(prefix) => stream.v4.wake(Identified { identifier, prefix }),
+                Prefix::V6(prefix) => stream.v6.wake(Identified { identifier, prefix }),
+            }
+        }
+        if was_silent {
+            self.wake_signing();
+        }
+        self.streams.look_anew();
+    }
+
+    /// All jobs that are under way are lost: they are handed out again.
+    pub fn signing_lost(&mut self) {
+        self.core.signing.jobs.lost();
+    }
+
+    /// What is counted of signatures of ours.
+    pub fn signing_counts(&self) -> SigningCounts {
+        self.core.signing.counts()
+    }
+
+    /// Background work: ends the waiting for those who sign, and goes on with signing again.
+    pub(crate) fn signing_slice(&mut self) {
+        if !self.core.signing.is_used {
+            return;
+        }
+        let signing = &mut self.core.signing;
+        if signing.signers.is_some() && signing.jobs.len() == 0 {
+            signing.silence.rests();
+        }
+        if signing.silence.ends(signing.now) {
+            self.wake_signing();
+        }
+        self.block_walks();
+    }
+
+    /// When [`Self::signing_slice`] has something to do.
+    pub(crate) fn signing_timeout(&self) -> Option<Instant> {
+        let signing = &self.core.signing;
+        if !signing.is_used {
+            return None;
+        }
+        let again = self.streams.iter().any(|(_, stream)| stream.is_signed_again());
+        let paced = signing.pace.blocks(signing.now).filter(|_| again);
+        signing.silence.timeout().into_iter().chain(paced).min()
+    }
+
+    /// Whatever waits for signatures is looked at again.
+    fn wake_signing(&mut self) {
+        self.streams.iter_mut().for_each(|stream| stream.wake_all());
+        self.block_walks();
+        self.streams.look_anew();
+    }
+
+    /// Walks wait until it is known which keys there are, and those that sign again for their turn.
+    pub(crate) fn block_walks(&mut self) {
+        let signing = &mut self.core.signing;
+        if !signing.is_used {
+            return;
+        }
+        let is_paced = signing.pace.blocks(signing.now).is_some();
+        let (mut is_awaited, mut has_changed) = (false, false);
+        for stream in self.streams.iter_mut().filter(|stream| stream.group.export.signing.is_some()) {
+            let is_undecided = signing.signers.is_none() && !signing.silence.is_silent();
+            is_awaited |= is_undecided;
+            has_changed |= stream.block(is_undecided || is_paced && stream.is_signed_again());
+        }
+        if is_awaited {
+            signing.silence.asks(signing.now);
+        }
+        if has_changed {
+            self.streams.look_anew();
+        }
+    }
+}
+
+fn is_awaited(streams: &Streams, waiter: &Waiter) -> bool {
+    let Waiter { stream, identifier, prefix } = *waiter;
+    let Some(stream) = streams.get(stream) else { return false };
+    match prefix {
+        Prefix::V4(prefix) => stream.v4.awaits(Identified { identifier, prefix }),
+        Prefix::V6(prefix) => stream.v6.awaits(Identified { identifier, prefix }),
+    }
+}

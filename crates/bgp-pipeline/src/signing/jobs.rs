@@ -1,0 +1,154 @@
+//! What is to be signed, what is under way, and signatures that were made a moment ago.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashMap;
+use holdfast_bgpsec_wire::Ski;
+use holdfast_types::{Asn, HashKey, Prefix};
+
+use super::SignatureName;
+use crate::update_group::member::StreamId;
+
+/// Octets that are to be signed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SigningJob {
+    /// Given back with the signature.
+    pub number: u64,
+    /// The AS of the key.
+    pub asn: Asn,
+    /// The key.
+    pub ski: Ski,
+    /// Algorithm Suite Identifier.
+    pub suite: u8,
+    /// What the signature covers (RFC 8205 section 4.2).
+    pub octets: Vec<u8>,
+}
+
+/// Jobs that are not done, at most: those of some streams. Who comes later looks again when there are fewer.
+const MOST_JOBS: usize = 8192;
+/// Signatures without room in the store that are remembered until they are sent.
+const MOST_FRESH: usize = 8192;
+
+/// Who is told of a route when a job is done.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) stream: StreamId,
+    pub(crate) identifier: u32,
+    pub(crate) prefix: Prefix,
+}
+
+/// A job that is not done.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) name: SignatureName,
+    pub(crate) mark: u64,
+    pub(crate) waiters: Vec<Waiter>,
+    job: SigningJob,
+}
+
+/// The jobs.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    next: u64,
+    open: BTreeMap<u64, Open>,
+    /// Those that are not handed out, the oldest first.
+    queue: VecDeque<u64>,
+    by_name: HashMap<(SignatureName, u64), u64, HashKey>,
+    fresh: HashMap<(SignatureName, u64), Box<[u8]>, HashKey>,
+    /// The oldest first.
+    age: VecDeque<(SignatureName, u64)>,
+}
+
+impl Jobs {
+    pub(super) fn new(key: HashKey) -> Self {
+        Self {
+            next: 0,
+            open: BTreeMap::new(),
+            queue: VecDeque::new(),
+            by_name: HashMap::with_hasher(key),
+            fresh: HashMap::with_hasher(key),
+            age: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Somebody waits for a signature: one more for a job that is there, or a new one. `false`: there are too many.
+    pub(crate) fn ask(
+        &mut self,
+        (name, mark): (SignatureName, u64),
+        waiter: Waiter,
+        job: impl FnOnce() -> SigningJob,
+    ) -> bool {
+        if let Some(open) = self.by_name.get(&(name, mark)).and_then(|number| self.open.get_mut(number)) {
+            if !open.waiters.contains(&waiter) {
+                open.waiters.push(waiter);
+            }
+            return true;
+        }
+        if self.open.len() >= MOST_JOBS {
+            return false;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.open
+            .insert(number, Open { name, mark, waiters: vec![waiter], job: SigningJob { number, ..job() } });
+        self.by_name.insert((name, mark), number);
+        self.queue.push_back(number);
+        true
+    }
+
+    /// Whether there is one that was not handed out.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// The next one that somebody still waits for; those that nobody does are dropped.
+    pub(crate) fn poll(&mut self, is_awaited: impl Fn(&Waiter) -> bool) -> Option<SigningJob> {
+        while let Some(number) = self.queue.pop_front() {
+            let Some(open) = self.open.get_mut(&number) else { continue };
+            open.waiters.retain(&is_awaited);
+            if !open.waiters.is_empty() {
+                return Some(open.job.clone());
+            }
+            self.take(number);
+        }
+        None
+    }
+
+    /// Takes out a job.
+    pub(super) fn take(&mut self, number: u64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        self.by_name.remove(&(open.name, open.mark));
+        Some(open)
+    }
+
+    /// All that were handed out are handed out again.
+    pub(crate) fn lost(&mut self) {
+        self.queue = self.open.keys().copied().collect();
+    }
+
+    /// A signature that the store has no room for.
+    pub(super) fn remember(&mut self, name: SignatureName, mark: u64, signature: &[u8]) {
+        if self.fresh.insert((name, mark), signature.into()).is_none() {
+            self.age.push_back((name, mark));
+        }
+        while self.age.len() > MOST_FRESH {
+            self.age.pop_front().iter().for_each(|oldest| {
+                self.fresh.remove(oldest);
+            });
+        }
+    }
+
+    pub(super) fn fresh(&self, name: &SignatureName, mark: u64) -> Option<&[u8]> {
+        self.fresh.get(&(*name, mark)).map(|signature| &**signature)
+    }
+
+    /// Octets held.
+    pub(super) fn memory(&self) -> usize {
+        let octets: usize = self.open.values().map(|open| open.job.octets.capacity()).sum();
+        octets + self.by_name.allocation_size() + self.fresh.allocation_size() + 72 * self.fresh.len()
+    }
+}

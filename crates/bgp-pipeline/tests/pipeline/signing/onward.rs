@@ -1,0 +1,1 @@
+//! How each path goes on, to each kind of peer.

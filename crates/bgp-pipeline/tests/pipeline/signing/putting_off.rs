@@ -1,0 +1,1 @@
+//! Announcements that wait for their signatures.

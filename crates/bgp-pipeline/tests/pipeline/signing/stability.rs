@@ -1,0 +1,1 @@
+//! What does not change is sent with the same octets.
