@@ -57,6 +57,8 @@ pub(crate) struct Bgp {
     pub(crate) ready: Notify,
     /// There are signed paths to be verified.
     pub(crate) signatures: Notify,
+    /// There are paths to be signed, or it is not known with which keys.
+    pub(crate) signing: Notify,
     /// There are changes or next hops for the rib.
     pub(crate) rib: Notify,
     /// The pipeline's interest in next hops has changed.
@@ -94,6 +96,7 @@ impl Bgp {
             work: Notify::new(),
             ready: Notify::new(),
             signatures: Notify::new(),
+            signing: Notify::new(),
             rib: Notify::new(),
             next_hops: Notify::new(),
             closed: Notify::new(),
@@ -207,6 +210,9 @@ impl Bgp {
         }
         if speaker.pipeline.has_signatures_to_verify(now) {
             self.signatures.notify_one();
+        }
+        if speaker.pipeline.has_to_sign() {
+            self.signing.notify_one();
         }
         if speaker.pipeline.rib_pending() {
             self.rib.notify_one();

@@ -37,6 +37,7 @@ mod service;
 mod sessions;
 mod show;
 mod signatures;
+mod signing;
 mod speaker;
 mod stream;
 mod takeover;

@@ -8,7 +8,8 @@
 //!  work   (1)              ─┤
 //!  ready  (1)              ─┤
 //!  redistribute (1)        ─┤
-//!  verify (1, crate::signatures) ─┘
+//!  verify (1, crate::signatures)┤
+//!  sign   (1, crate::signing)   ┘
 //! ```
 
 use std::{
@@ -30,6 +31,7 @@ use crate::{
     context::Context,
     door::{dial, part},
     signatures::verify,
+    signing::sign,
     speaker::{Read, Speaker, Write},
     stream::{LINGER, Stream},
 };
@@ -79,6 +81,7 @@ pub(crate) fn start(speaker: Speaker, surroundings: Context) -> Rc<Bgp> {
     bgp.spawn_for_life(work(Rc::clone(&bgp)));
     bgp.spawn_for_life(ready(Rc::clone(&bgp)));
     bgp.spawn_for_life(verify(Rc::clone(&bgp)));
+    bgp.spawn_for_life(sign(Rc::clone(&bgp)));
     bgp
 }
 

@@ -44,9 +44,10 @@ impl Pipeline {
         self.core.signing.jobs.poll(|waiter| is_awaited(streams, waiter))
     }
 
-    /// Whether [`Self::poll_to_sign`] has something.
+    /// Whether [`Self::poll_to_sign`] has something, or [`Self::set_signers`] is waited for.
     pub fn has_to_sign(&self) -> bool {
-        self.core.signing.jobs.is_ready()
+        let signing = &self.core.signing;
+        signing.jobs.is_ready() || signing.is_used && signing.signers.is_none()
     }
 
     /// A job is done. Without octets: there is no such key, and the route is looked at again with those that there are.
