@@ -1,8 +1,8 @@
 //! What can go wrong.
 
-/// The memory has no room for a log, or blocks of that size cannot be.
+/// The memory has no room for a log or for so many signatures, or blocks of that size cannot be.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the memory is too small for a log")]
+#[error("the memory is too small")]
 pub struct TooSmall;
 
 /// There is no room in the log; nothing has changed.
@@ -22,7 +22,7 @@ pub struct Inconsistent {
     pub most: u64,
 }
 
-/// The memory holds no log, or none that can be used.
+/// The memory holds no log or no signatures, or none that can be used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// It does not begin like a log.
@@ -31,7 +31,13 @@ pub enum Unreadable {
     /// It was written by another version of this crate.
     #[error("the log has format {0}, and only format {ours} can be read", ours = crate::log::FORMAT)]
     Format(u64),
+    /// It does not begin like signatures.
+    #[error("there are no signatures in the memory")]
+    NoSignatures,
+    /// They were written by another version of this crate.
+    #[error("the signatures have format {0}, and only format {ours} can be read", ours = crate::signatures::FORMAT)]
+    SignatureFormat(u64),
     /// It contradicts itself.
-    #[error("the log is damaged: {0}")]
+    #[error("it is damaged: {0}")]
     Damaged(&'static str),
 }

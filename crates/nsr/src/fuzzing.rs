@@ -1,6 +1,10 @@
-//! The body of a fuzz target, also run by tests.
+//! Bodies of fuzz targets, also run by tests.
 
-use crate::{EntryId, Log};
+use std::net::IpAddr;
+
+use holdfast_types::{Asn, HashKey, Prefix};
+
+use crate::{EntryId, Log, SignatureName, Signatures};
 
 /// Octets of a block of [`example`].
 pub const BLOCK: usize = 4096;
@@ -8,7 +12,23 @@ pub const BLOCK: usize = 4096;
 /// A log that was damaged in some places is refused, or does no harm. Four octets a place: how, where (counted in
 /// words, two octets), and with what.
 pub fn damage(places: &[u8]) {
-    let mut memory = example();
+    if let Ok(log) = Log::recover(damaged(example(), places)) {
+        use_it(log);
+    }
+}
+
+/// The same of signatures.
+///
+/// # Panics
+/// They contradict themselves.
+pub fn damage_signatures(places: &[u8]) {
+    let memory = damaged(example_of_signatures(), places);
+    if let Ok(signatures) = Signatures::recover(memory, SIGNATURES, HashKey::new([1, 2])) {
+        use_signatures(signatures);
+    }
+}
+
+fn damaged(mut memory: Vec<u8>, places: &[u8]) -> Vec<u8> {
     let words = memory.len() / 8;
     for &[how, high, low, what] in places.as_chunks().0 {
         let at = usize::from(u16::from_be_bytes([high, low])) % words * 8;
@@ -23,9 +43,7 @@ pub fn damage(places: &[u8]) {
             }
         }
     }
-    if let Ok(log) = Log::recover(memory) {
-        use_it(log);
-    }
+    memory
 }
 
 /// A log with something of everything in it.
@@ -89,4 +107,42 @@ pub fn use_it(mut log: Log<Vec<u8>>) {
     }
     log.collect([]);
     assert_eq!(log.usage().free, log.usage().blocks);
+}
+
+/// Signatures that [`example_of_signatures`] has room for.
+pub const SIGNATURES: usize = 40;
+
+/// A name, the mark and the signature of it.
+pub fn signature(number: u32) -> (SignatureName, u64, Vec<u8>) {
+    let prefix = Prefix::host(IpAddr::V4(number.swap_bytes().into()));
+    let name = SignatureName { prefix, target: Asn(number % 3), slot: number % 2 };
+    (name, number.into(), vec![number as u8; 70])
+}
+
+/// A memory with signatures, and with room for some more.
+///
+/// # Panics
+/// Never: there is room.
+pub fn example_of_signatures() -> Vec<u8> {
+    let memory = vec![0; Signatures::<Vec<u8>>::octets_for(SIGNATURES)];
+    let mut signatures = Signatures::create(memory, SIGNATURES, HashKey::new([3, 4])).expect("large enough");
+    for (name, mark, octets) in (0..30).map(signature) {
+        assert!(signatures.keep(name, mark, &octets, &mut |_| true), "there is room");
+    }
+    signatures.into_memory()
+}
+
+/// Does everything with signatures that a driver would.
+///
+/// # Panics
+/// They contradict themselves.
+pub fn use_signatures(mut signatures: Signatures<Vec<u8>>) {
+    let found =
+        (0..60).map(signature).filter(|(name, mark, _)| signatures.get(name, *mark).is_some()).count();
+    assert!(found <= signatures.len() && signatures.len() <= signatures.most());
+    for (name, mark, octets) in (0..60).map(signature) {
+        assert!(signatures.keep(name, mark, &octets, &mut |_| false), "some place is not in use");
+        assert_eq!(signatures.get(&name, mark), Some(&octets[..]));
+    }
+    assert_eq!(signatures.len(), signatures.most());
 }

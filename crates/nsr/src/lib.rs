@@ -2,7 +2,8 @@
 //! files, no sockets. It names no protocol: octets, offsets and records are all it knows.
 //!
 //! Start with [`Log`]; then `store.rs` (the order in which changes become visible) and `recover.rs`. When a snapshot is
-//! worth its octets is decided by [`Pacing`], which knows no log.
+//! worth its octets is decided by [`Pacing`], which knows no log. [`Signatures`] are beside it, in a memory of their own:
+//! what a router has signed, so that the next process need not sign it again.
 //!
 //! ```text
 //!             ┌───────────────────────── a session ─────────────────────────┐
@@ -44,6 +45,7 @@ mod log;
 mod memory;
 mod pacing;
 mod recover;
+mod signatures;
 mod snapshot;
 mod store;
 mod stream;
@@ -62,4 +64,5 @@ pub use error::{Full, Inconsistent, TooSmall, Unreadable};
 pub use log::{Log, SessionId};
 pub use memory::Memory;
 pub use pacing::{Holding, Pacing, Relief, Standing, Walk};
+pub use signatures::{MOST_LOOKED_AT, SignatureName, Signatures};
 pub use usage::{SessionUsage, Usage};

@@ -126,9 +126,7 @@ impl<M: Memory> Store<M> {
     /// Writes octets after all that was written before, and before all that is written later.
     #[inline]
     pub(crate) fn write_in_order(&mut self, at: usize, octets: &[u8]) {
-        compiler_fence(Ordering::SeqCst);
-        self.memory.write(at, octets);
-        compiler_fence(Ordering::SeqCst);
+        write_in_order(&mut self.memory, at, octets);
     }
 
     /// Writes octets that nothing speaks of yet.
@@ -233,6 +231,14 @@ impl<M: Memory> Store<M> {
         let kind = kind.ok_or(Unreadable::Damaged("the use of a block"))?;
         Ok(Some(Claim { kind, owner, position: self.word(at + 8) }))
     }
+}
+
+/// Writes octets after all that was written before, and before all that is written later.
+#[inline]
+pub(crate) fn write_in_order(memory: &mut impl Memory, at: usize, octets: &[u8]) {
+    compiler_fence(Ordering::SeqCst);
+    memory.write(at, octets);
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// The word at a place.

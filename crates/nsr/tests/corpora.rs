@@ -1,4 +1,4 @@
-//! The fuzz target over its corpus and mutations of it.
+//! The fuzz targets over their corpora and mutations of them.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -6,4 +6,9 @@ mod replay;
 #[test]
 fn damaged_logs_break_no_promise() {
     replay::replay("nsr_damage", 3000, holdfast_nsr::fuzzing::damage);
+}
+
+#[test]
+fn damaged_signatures_break_no_promise() {
+    replay::replay("nsr_signatures", 3000, holdfast_nsr::fuzzing::damage_signatures);
 }

@@ -5,3 +5,4 @@ mod crash;
 mod damage;
 mod log;
 mod pacing;
+mod signatures;

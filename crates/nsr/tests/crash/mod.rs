@@ -6,7 +6,7 @@
 mod chunk;
 mod driver;
 mod kernel;
-mod memory;
+pub(crate) mod memory;
 
 use std::collections::BTreeMap;
 
