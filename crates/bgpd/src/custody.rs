@@ -1,5 +1,5 @@
 //! What the keeper holds for one instance of this process: its replication log, the sockets of the sessions in it, and
-//! whose routes are here, whom the operator keeps down.
+//! whose routes are here, whom the operator keeps down, what we have signed.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
@@ -16,6 +16,8 @@ const PEERS: &str = "peers";
 const STOPPED: &str = "stopped";
 /// In which stage the process is, for all tables of it.
 const STAGES: &str = "stages";
+/// What we have signed.
+const SIGNATURES: &str = "signatures";
 const SESSION: &str = "session-";
 
 /// The keeper's names of an instance's descriptors: `log`, `peers` and `session-7` are of the default table, `log@blue`,
@@ -36,6 +38,10 @@ impl Names {
         scoped(STOPPED, self.0.as_deref())
     }
 
+    fn signatures(&self) -> String {
+        scoped(SIGNATURES, self.0.as_deref())
+    }
+
     fn session(&self, id: SessionId) -> String {
         scoped(&format!("{SESSION}{}", id.0), self.0.as_deref())
     }
@@ -51,7 +57,8 @@ impl Names {
     }
 
     fn is_one(&self, key: &str) -> bool {
-        key == self.peers() || key == self.stopped() || self.is_of_log(key)
+        let whole = [self.peers(), self.stopped(), self.signatures()];
+        whole.iter().any(|name| name == key) || self.is_of_log(key)
     }
 }
 
@@ -120,6 +127,21 @@ impl FdStore {
     /// Keeps whom the operator keeps down whatever becomes of this process.
     pub(crate) async fn put_stopped(&self, stopped: OwnedFd) -> Result<(), XrlError> {
         self.put_for_good(self.names.stopped(), stopped).await
+    }
+
+    /// What an earlier process has left of its signatures.
+    pub(crate) async fn signatures(&self) -> Result<Option<OwnedFd>, XrlError> {
+        self.find(self.names.signatures()).await
+    }
+
+    /// Keeps our signatures whatever becomes of this process.
+    pub(crate) async fn put_signatures(&self, signatures: OwnedFd) -> Result<(), XrlError> {
+        self.put_for_good(self.names.signatures(), signatures).await
+    }
+
+    /// The keeper closes its copy of them.
+    pub(crate) fn drop_signatures(&self) {
+        self.keeper.drop(GetRequest { key: self.names.signatures() }).detach();
     }
 
     /// What an earlier process has left of its stages.
@@ -220,14 +242,20 @@ mod tests {
     #[test]
     fn each_instance_knows_its_own_descriptors_and_no_others() {
         let vrf = |name: &str| Names(Some(name.into()));
-        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log"), vrf("stopped")];
-        let of = |names: &Names| [names.log(), names.peers(), names.stopped(), names.session(SessionId(7))];
+        let all = [Names::default(), vrf("blue"), vrf("7"), vrf("session-7"), vrf("log"), vrf("signatures")];
+        let of = |names: &Names| {
+            let whole = [names.log(), names.peers(), names.stopped(), names.signatures()];
+            whole.into_iter().chain([names.session(SessionId(7))]).collect::<Vec<_>>()
+        };
         let keys: Vec<_> = all.iter().flat_map(of).collect();
-        assert_eq!(keys[..4], ["log", "peers", "stopped", "session-7"]);
-        assert_eq!(keys[4..8], ["log@blue", "peers@blue", "stopped@blue", "session-7@blue"]);
+        assert_eq!(keys[..5], ["log", "peers", "stopped", "signatures", "session-7"]);
+        assert_eq!(
+            keys[5..10],
+            ["log@blue", "peers@blue", "stopped@blue", "signatures@blue", "session-7@blue"]
+        );
         for (at, names) in all.iter().enumerate() {
             let own: Vec<_> = keys.iter().filter(|key| names.is_one(key)).collect();
-            assert_eq!(own, keys[4 * at..][..4].iter().collect::<Vec<_>>());
+            assert_eq!(own, keys[5 * at..][..5].iter().collect::<Vec<_>>());
             let sessions: Vec<_> = keys.iter().filter_map(|key| names.session_of(key)).collect();
             assert_eq!(sessions, [SessionId(7)]);
         }

@@ -6,6 +6,7 @@ mod awaited;
 mod carried;
 mod corpora;
 mod door;
+mod kept_signatures;
 mod links;
 mod process;
 mod restart;
