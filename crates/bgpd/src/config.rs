@@ -110,6 +110,30 @@ pub(crate) struct Configuration {
     pub(crate) vrfs: Vec<String>,
     /// Routes are validated by what the RPKI says.
     pub(crate) validates: bool,
+    /// Of signatures of our own.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what asks for signatures takes it"))]
+    pub(crate) signing: Signing,
+}
+
+/// What becomes of signatures of our own.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Signing {
+    /// So many are kept at most.
+    pub(crate) kept: usize,
+    /// So many a second are made after a change of keys, at most; never 0.
+    pub(crate) rate: u32,
+}
+
+impl Signing {
+    /// What a manager does not say is as the configuration has it by default.
+    fn read(message: Option<api::Signing>) -> Self {
+        let usual = schema::Signing::default();
+        let (kept, rate) = match message {
+            Some(message) => (message.kept_signatures, message.rate.max(1)),
+            None => (usual.kept_signatures, usual.signing_rate),
+        };
+        Self { kept: kept as usize, rate }
+    }
 }
 
 /// Whom we speak with.
@@ -170,6 +194,7 @@ impl Configuration {
             routes_kept,
             vrfs,
             validates,
+            signing: Signing::read(message.signing),
         })
     }
 }
@@ -486,6 +511,18 @@ mod tests {
         };
         assert_eq!((settings(0), settings(255)), (Ok(0), Ok(255)));
         assert!(settings(256).is_err());
+    }
+
+    #[test]
+    fn an_older_manager_has_signatures_kept_as_by_default() {
+        let read = |signing| {
+            let message = api::Configuration { router_id: 1, signing, ..api::Configuration::default() };
+            Configuration::read(message, &mut Policies::default()).expect("a configuration").signing
+        };
+        assert_eq!(read(None), Signing { kept: 1_000_000, rate: 1000 });
+        let told = |kept_signatures, rate| read(Some(api::Signing { kept_signatures, rate }));
+        assert_eq!(told(0, 7), Signing { kept: 0, rate: 7 });
+        assert_eq!(told(9, 0), Signing { kept: 9, rate: 1 }, "it comes to an end");
     }
 
     #[test]

@@ -112,6 +112,10 @@ fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api:
         multipath_same_neighbor: !bgp.decision.multipath_relax,
         prefer_oldest: bgp.decision.prefer_oldest,
         consistency_check: bgp.consistency_check,
+        signing: Some(api::Signing {
+            kept_signatures: config.bgpsec.kept_signatures,
+            rate: config.bgpsec.signing_rate,
+        }),
         validates: !config.rpki.caches.is_empty(),
         vrfs: config.vrf_names(table),
         // `transport` listens.

@@ -88,6 +88,7 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         Holds::List(List::Authorities) => files::authorities(file),
         Holds::List(List::Revocations) => files::revocations(file),
         Holds::KeyOf(certificates) => files::private_key(file, certificates).map(|key| vec![key]),
+        Holds::RouterKey => files::router_key(file).map(Into::into),
         Holds::Text => files::text(file).map(|text| vec![text]),
         Holds::Descriptor => files::trusted_text(file).map(|text| vec![text]),
     }

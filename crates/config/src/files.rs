@@ -15,6 +15,8 @@ pub enum Holds<'a> {
     List(List),
     /// The private key of the first of these certificates; of any, if there are none.
     KeyOf(&'a [Vec<u8>]),
+    /// The private key of a BGPsec router (RFC 8608 section 3): it comes first, then its public key.
+    RouterKey,
     /// Text in UTF-8, which is the one thing that is returned.
     Text,
     /// The same, of which nobody else has a say: it names a program to be executed.
@@ -80,6 +82,20 @@ impl<'a> Files<'a> {
             None => Vec::new(),
         };
         KeyFile { file: name.value, contents: contents.into() }
+    }
+
+    /// A private key of the router, and what tells it from others: its public key, or where files are not read its name.
+    /// `None`, and a fault, where it cannot be had.
+    pub(crate) fn router_key(&self, report: &Report<'_>, name: At<String>) -> Option<(KeyFile, Vec<u8>)> {
+        let Some(read) = self.read else {
+            let public = name.value.clone().into_bytes();
+            return Some((KeyFile { file: name.value, contents: Arc::default() }, public));
+        };
+        let keys = read(&name.value, Holds::RouterKey);
+        let keys = keys.map_err(|error| report.add(&name.span, fault(&name.value, &error))).ok()?;
+        let mut keys = keys.into_iter();
+        let [contents, public] = std::array::from_fn(|_| keys.next().unwrap_or_default());
+        Some((KeyFile { file: name.value, contents: contents.into() }, public))
     }
 
     /// Local exceptions (RFC 8416), as text. `None`, and a fault, where they cannot be had.

@@ -8,7 +8,7 @@ pub(crate) mod types;
 pub(crate) use self::peer::{ADD_PATH, BGPSEC, PEER};
 use self::types::*;
 use crate::keyed::Word as _;
-use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, XrlRole};
+use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, XrlRole};
 use crate::describe::{
     joined, key, table, tables,
     Default::{Else, Is, Required},
@@ -38,6 +38,7 @@ pub(crate) static FILE: Table = Table {
         tables("static", &STATIC, "prefix"),
         tables("protocol", &PROTOCOL, "name"),
         table("rpki", &RPKI),
+        table("bgpsec", &SIGNING),
         table("bgp", &BGP),
         tables("prefix-set", &PREFIX_SET, "name"),
         tables("community-set", &COMMUNITY_SET, "name"),
@@ -223,6 +224,24 @@ static RPKI_CACHE: Table = Table {
         key("tls-pins", List(&PIN), Else("none"), Reload, "SHA-256 of public keys, one of which the cache has to have; beside `tls-authorities` both have to hold"),
         key("tls-raw-public-key", Bool, Is("false"), Reload, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
         key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
+    ],
+};
+
+static SIGNING: Table = Table {
+    doc: "What paths are signed with for peers with `bgpsec.send` (BGPsec, RFC 8205; see [bgpsec](bgpsec.md)).",
+    keys: &SIGNING_ROWS,
+};
+static SIGNING_ROWS: [Key; Signing::KEYS.len() + OF_SIGNING.len()] = joined(&[Signing::KEYS, OF_SIGNING]);
+const OF_SIGNING: &[Key] = &[
+    tables("keys", &SIGNING_KEY, "file"),
+];
+
+static SIGNING_KEY: Table = Table {
+    doc: "A private key of the router; 64 of them at most. Of one AS, the last that caches publish signs.",
+    keys: &[
+        key("asn", Asn, Required, Reload, "the AS that it signs for: one of ours"),
+        key("file", FILE_NAME, Required, Reload, "the key, of P-256 (SEC1 or PKCS#8, PEM or DER), in the directory of this file or below, read at each reload; no AS has a key twice"),
+        key("sign-from", Text("date and time with an offset", "2026-12-01T00:00:00Z"), Else("none"), Reload, "it signs nothing before"),
     ],
 };
 

@@ -16,6 +16,7 @@ mod input;
 mod keyed;
 #[rustfmt::skip]
 mod keys;
+mod moment;
 mod processes;
 mod read;
 pub mod schema;

@@ -9,6 +9,7 @@ mod paths;
 mod policy;
 mod protocol;
 mod rpki;
+mod signing;
 mod tls;
 mod vrf;
 mod xrl;
@@ -29,7 +30,7 @@ use crate::{
     read::protocol::{Described, Surroundings},
     schema::{
         Admission, Distances, Fea, Glass, Log, LogLevel, Metrics, ProcessLimits, Rib, Router, Rpki, Sandbox,
-        StaticRoute, StaticTarget,
+        Signing, StaticRoute, StaticTarget,
     },
 };
 
@@ -84,6 +85,9 @@ pub(crate) fn config<'a>(
     };
     let door = tls::Door { whom: "cache", has_tls, has_certificate, has_s2n_port: false, files };
     let rpki = root.section("rpki", "[rpki]").map_or(Rpki::default(), |section| rpki::read(&section, &door));
+    let bgpsec = root
+        .section("bgpsec", "[bgpsec]")
+        .map_or(Signing::default(), |section| signing::read(&section, files));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let known =
         own::Known { policies: &policies, vrfs: &vrf_names, origins: &origins, has_bgp: bgp.is_some() };
@@ -104,6 +108,7 @@ pub(crate) fn config<'a>(
         statics,
         protocols,
         rpki,
+        bgpsec,
         bgp,
         policy,
         xrl,

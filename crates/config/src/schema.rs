@@ -6,6 +6,7 @@ mod monitor;
 pub(crate) mod peer;
 mod process;
 mod rpki;
+mod signing;
 mod table;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
@@ -25,9 +26,10 @@ pub use self::process::{
     Log, LogFormat, LogLevel, ProcessLimits, ProcessSection, Sandbox, SandboxMode, Xrl, XrlClient, XrlRole,
 };
 pub use self::rpki::{Cache, ExceptionsFile, Rpki};
+pub use self::signing::{Signing, SigningKey};
 pub use self::table::{Backend, Distances, Fea, Protocol, Rib, StaticRoute, StaticTarget, Vrf, VrfPlace};
 use crate::Descriptor;
-pub use crate::{processes::Routing, size::Size};
+pub use crate::{moment::Moment, processes::Routing, size::Size};
 
 /// A whole configuration, checked: every name resolves, every value is in range.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +60,8 @@ pub struct Config {
     pub protocols: Vec<Protocol>,
     /// `[rpki]`; no `rpki` process is wanted without a cache in it.
     pub rpki: Rpki,
+    /// `[bgpsec]`: with what paths are signed.
+    pub bgpsec: Signing,
     /// `[bgp]`; `None` when the file does not mention BGP, and no `bgp` process is wanted.
     pub bgp: Option<Bgp>,
     /// `[[policy]]` and the sets they name. Compiles without errors.
@@ -123,6 +127,7 @@ impl Config {
         if self.rpki.caches.is_empty() && !self.rpki.exceptions.is_empty() {
             notes.push("`exceptions` of the RPKI do nothing without an `[[rpki.cache]]`".to_owned());
         }
+        self.note_keys(&mut notes);
         for peer in self.bgp.iter().flat_map(|bgp| &bgp.peers) {
             let mut note = |text: &str| notes.push(format!("peer `{}`: {text}", peer.name));
             if peer.could_be_several() {
@@ -132,6 +137,7 @@ impl Config {
                 note("who comes over `tcp`, which is in its list, proves nothing");
             }
             self.note_signatures(peer, &mut note);
+            self.note_signing(peer, &mut note);
         }
         notes
     }

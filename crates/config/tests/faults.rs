@@ -501,6 +501,8 @@ fn with_files(text: &str) -> (Result<holdfast_config::Config, Vec<String>>, usiz
             ("crl.pem", Holds::List(List::Revocations)) => Ok(vec![vec![7]]),
             ("a.key", Holds::KeyOf([certificate])) if certificate == b"a.pem" => Ok(vec![vec![9]]),
             ("a.key", Holds::KeyOf(_)) => Err("this is the key of another certificate".to_owned()),
+            ("router.key" | "copy.key", Holds::RouterKey) => Ok(vec![vec![5], vec![6]]),
+            ("next.key", Holds::RouterKey) => Ok(vec![vec![7], vec![8]]),
             ("slurm.json", Holds::Text) => Ok(vec![SLURM.as_bytes().to_vec()]),
             ("hasty.json", Holds::Text) => {
                 Ok(vec![SLURM.replace("bgpsecFilters", "bgpsecFliters").into_bytes()])
@@ -552,6 +554,97 @@ fn local_exceptions_are_read_as_text() {
     let (wrong, _) = with_files(&text("[\"latin-1.json\", \"gone.json\"]"));
     let expected = ["5 latin-1.json: it is no text in UTF-8", "5 gone.json: No such file or directory"];
     assert_eq!(wrong.expect_err("refused"), expected);
+}
+
+#[test]
+fn private_keys_are_read_in_their_order() {
+    let text = format!(
+        "{ROUTER}[bgpsec]\nsigning-rate = 7\nkeys = [{{ asn = 65001, file = \"router.key\" }},\n\
+         {{ asn = \"1.1\", file = \"router.key\", sign-from = 2026-12-01T01:00:00+01:00 }},\n\
+         {{ asn = 65001, file = \"next.key\" }}]\n"
+    );
+    let (config, reads) = with_files(&text);
+    let signing = config.unwrap_or_else(|wrong| panic!("{wrong:?}")).bgpsec;
+    assert_eq!((signing.kept_signatures, signing.signing_rate, reads), (1_000_000, 7, 3));
+    let keys: Vec<_> = signing.keys.iter().map(|key| (key.asn.0, &*key.key.contents)).collect();
+    assert_eq!(keys, [(65001, &[5][..]), (65537, &[5]), (65001, &[7])]);
+    let times: Vec<_> = signing.keys.iter().map(|key| key.sign_from.map(|time| time.since_1970())).collect();
+    assert_eq!(times, [None, Some(1_796_083_200), None]);
+    assert!(!format!("{signing:?}").contains("[5]"), "keys are not shown");
+    let unread = parse(&text, "router.toml").expect("without files nothing is wrong");
+    assert!(unread.bgpsec.keys[0].key.contents.is_empty());
+}
+
+#[test]
+fn what_is_wrong_with_a_private_key_is_said() {
+    let key = |rest: &str| format!("[bgpsec]\nkeys = [{{ asn = 65001, {rest} }}]\n");
+    let time = |time: &str| key(&format!("file = \"router.key\", sign-from = {time}"));
+    let cases = [
+        ("[bgpsec]\nkeys = 7\n".to_owned(), "`keys` is a number here", "[[bgpsec.keys]]"),
+        ("[bgpsec]\nkeys = [{ file = \"a\" }]\n".to_owned(), "needs `asn`", "`asn` = an AS number"),
+        (key("sign-from = 2026-12-01T00:00:00Z"), "needs `file`", "`file` = "),
+        (key("file = \"a\", asn2 = 1"), "unknown key `asn2`", "did you mean `asn`?"),
+        (key("file = \"keys/\""), "`keys/` is no name of a file", "a path"),
+        (key("file = \"a\"").replace("65001", "23456"), "AS 23456 is reserved", "another AS number"),
+        (time("2026-12-01"), "`2026-12-01` is no moment", "2026-12-01T00:00:00Z"),
+        (time("2026-12-01T00:00:00"), "`2026-12-01T00:00:00` is no moment", "2026-12-01T00:00:00Z"),
+        (time("\"2026-12-01T00:00:00Z\""), "this is a text", "2026-12-01T00:00:00Z"),
+        ("[bgpsec]\nkept-signatures = 100000001\n".to_owned(), "`kept-signatures` is out", "0 to 100000000"),
+        ("[bgpsec]\nsigning-rate = 0\n".to_owned(), "`signing-rate` is out of range", "1 to 1000000"),
+    ];
+    for (text, message, rest) in cases {
+        let (_, said) = fault(&text);
+        assert!(said.contains(message) && said.contains(rest), "{text}\n{said}");
+    }
+    let keys = |files: &[&str]| {
+        let keys = files.iter().map(|file| format!("{{ asn = 65001, file = \"{file}\" }}"));
+        format!("[bgpsec]\nkeys = [{}]\n", keys.collect::<Vec<_>>().join(",\n"))
+    };
+    let names: Vec<_> = (0..65).map(|number| format!("{number}.key")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    assert_eq!(fault(&keys(&names)).1, "there are 65 private keys | at most 64");
+    assert!(parse(&format!("{ROUTER}{}", keys(&names[1..])), "x").is_ok());
+    let (wrong, _) =
+        with_files(&format!("{ROUTER}{}", keys(&["router.key", "copy.key", "gone.key", "empty.pem"])));
+    let expected = [
+        "6 copy.key: AS 65001 has this key already, in router.key",
+        "7 gone.key: No such file or directory",
+        "8 empty.pem: there is no certificate in it",
+    ];
+    assert_eq!(wrong.expect_err("three faults"), expected);
+}
+
+#[test]
+fn private_keys_that_sign_nothing_are_noted() {
+    let notes = |keys: &str, rest: &str| {
+        let text = format!("{ROUTER}[bgpsec]\nkeys = [{keys}]\n[bgp]\n{rest}");
+        parse(&text, "router.toml").unwrap_or_else(|wrong| panic!("{wrong}")).notes()
+    };
+    let [ours, other] = [65001, 65009].map(|asn| format!("{{ asn = {asn}, file = \"{asn}.key\" }}"));
+    let sends = format!("{PEER}bgpsec = {{ send = true }}\n");
+    let local = format!("{sends}local-asn = 65009\n");
+    let inside = sends.replace("65101", "65001");
+    let confederation = "confederation = { id = 65009, members = [65101] }\n";
+    let none: [&str; 0] = [];
+    let foreign = "the private key `65009.key` signs nothing: AS 65009 is none of ours";
+    let unsigned =
+        |asn: u32| format!("peer `a`: what it is sent is not signed: [bgpsec] has no key of AS {asn}");
+    let idle = "the keys of [bgpsec] do nothing: no peer has `bgpsec` with `send`";
+    assert_eq!(notes(&ours, &sends), none);
+    assert_eq!(notes(&format!("{ours}, {other}"), &sends), [foreign]);
+    assert_eq!(notes(&ours, PEER), [idle]);
+    assert_eq!(notes("", PEER), none);
+    assert_eq!(notes("", &sends), [unsigned(65001)]);
+    assert_eq!(notes("", &inside), none, "nothing is signed inside our AS");
+    assert_eq!(notes(&other, &local), none);
+    assert_eq!(notes(&ours, &local), [unsigned(65009)]);
+    assert_eq!(notes(&ours, &format!("{confederation}{sends}")), none, "a member knows us by our number");
+    let outside = confederation.replace("65101", "65102");
+    assert_eq!(notes(&ours, &format!("{outside}{sends}")), [unsigned(65009)]);
+    assert_eq!(notes(&other, &format!("{outside}{sends}")), none);
+    let range =
+        sends.replace("address = \"10.1.0.2\"", "listen-range = \"10.1.0.0/24\"").replace("65101", "\"any\"");
+    assert_eq!(notes(&ours, &format!("{outside}{range}")), [unsigned(65009)]);
 }
 
 #[test]
@@ -663,7 +756,7 @@ fn signatures_that_nobody_can_know_are_noted() {
     one("bgpsec-validation = \"require\"", cache, "none of its routes is used");
     one(
         "bgpsec-validation = \"prefer\"\nbgpsec = { send = true }",
-        cache,
+        &format!("{cache}[bgpsec]\nkeys = [{{ asn = 65001, file = \"a.key\" }}]\n"),
         "`bgpsec-validation` has no effect",
     );
     for policy in ["inner", "asks", "applies"] {

@@ -35,6 +35,7 @@ name = "toy"
 [[rpki.cache]]
 name = "validator"
 address = "192.0.2.8"
+[bgpsec]
 [bgp]
 [bgp.damping]
 [[bgp.peer]]

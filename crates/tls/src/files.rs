@@ -90,6 +90,16 @@ pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, Str
     Ok(key)
 }
 
+/// The private key of a BGPsec router, as DER, and its public key.
+///
+/// # Errors
+/// The file cannot be read, or holds none, or one of another curve than P-256.
+pub fn router_key(file: &Path) -> Result<[Vec<u8>; 2], String> {
+    let key = keys::private_key(&read(file)?).map_err(said)?;
+    let public = keys::bgpsec_public_key(&key).map_err(said)?;
+    Ok([key, public])
+}
+
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     contents(holdfast_sys::file::open(file))
 }
@@ -119,8 +129,8 @@ mod tests {
     struct Scratch(PathBuf);
 
     impl Scratch {
-        fn new() -> Self {
-            let path = std::env::temp_dir().join(format!("holdfast-tls-files-{}", std::process::id()));
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("holdfast-tls-{name}-{}", std::process::id()));
             fs::create_dir_all(&path).expect("made");
             Self(path)
         }
@@ -143,8 +153,31 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_routers_are_of_p256_in_any_form() {
+        let scratch = Scratch::new("router");
+        let key = key();
+        let sec1 = keys::sec1(&key).expect("of P-256");
+        let point = [&[4], &key.public_key()[27..]].concat();
+        for (name, octets) in [
+            ("pkcs8.der", key.der().to_vec()),
+            ("pkcs8.pem", pem(&Item::PrivateKey(key.der().to_vec())).into_bytes()),
+            ("sec1.der", sec1.clone()),
+            ("sec1.pem", pem(&Item::PrivateKey(sec1.clone())).into_bytes()),
+        ] {
+            let read = router_key(&scratch.write(name, octets)).expect(name);
+            assert_eq!(read[1], point, "{name}");
+            assert!(read[0] == key.der() || read[0] == sec1, "{name}");
+        }
+        let other = PrivateKey::generate(Algorithm::Ed25519).expect("random numbers");
+        let refused = router_key(&scratch.write("other.der", other.der())).expect_err("of another curve");
+        assert!(refused.contains("of P-256"), "{refused}");
+        let missing = router_key(&scratch.0.join("gone")).expect_err("not there");
+        assert!(missing.contains("No such file"), "{missing}");
+    }
+
+    #[test]
     fn files_are_pem_or_der_and_hold_what_they_are_to_hold() {
-        let scratch = Scratch::new();
+        let scratch = Scratch::new("files");
         let (ours, other) = (key(), key());
         let der = self_signed(&ours, &["r1.example".to_owned()], Validity::days(1)).expect("made");
         let certificate = pem(&Item::Certificate(der.clone()));

@@ -15,6 +15,7 @@ use toml::de::DeValue;
 use super::Problem;
 use crate::{
     keyed::Word,
+    moment::Moment,
     schema::{
         door::Pin,
         peer::{BgpsecFamily, BgpsecValidation, SendPaths},
@@ -196,6 +197,16 @@ macro_rules! words {
 words! {
     BgpsecFamily: "\"ipv4\" or \"ipv6\"",
     BgpsecValidation: "\"off\", \"log\", \"prefer\" or \"require\""
+}
+
+impl Value for Moment {
+    const EXPECTED: &'static str = "a time as in 2026-12-01T00:00:00Z";
+
+    fn read(value: &DeValue<'_>) -> Result<Self, Problem> {
+        let datetime = value.as_datetime().ok_or_else(|| wrong_type::<Self>(value))?;
+        Self::of(datetime)
+            .ok_or_else(|| Problem::new(format!("`{datetime}` is no moment")).expected(Self::EXPECTED))
+    }
 }
 
 impl Value for SendPaths {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use holdfast_config::{
     Config,
-    schema::{Admission, Bgp, StaticRoute},
+    schema::{Admission, Bgp, Signing, StaticRoute},
 };
 
 /// What is said of processes in whose place others are.
@@ -47,6 +47,7 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
         lines.push("local exceptions of [rpki] changed".to_owned());
     }
     compare(&mut lines, "RPKI caches", &old.rpki.caches, &new.rpki.caches, |cache| cache.name.clone());
+    lines.extend(changes_of_signing(&old.bgpsec, &new.bgpsec));
     lines.extend(changes_of_door(old, new));
     if old.xrl.listen != new.xrl.listen {
         lines.push("xrl listeners changed".to_owned());
@@ -129,6 +130,20 @@ fn changes_of_sections(old: &Config, new: &Config) -> Vec<String> {
     let sections = |config: &Config| Vec::from_iter(config.sections.clone());
     let mut lines = Vec::new();
     compare(&mut lines, "sections", &sections(old), &sections(new), |section| section.0.to_owned());
+    lines
+}
+
+/// Of what paths are signed with. A file that holds another key counts, too, and so does the order of the keys.
+fn changes_of_signing(old: &Signing, new: &Signing) -> Vec<String> {
+    let mut lines = Vec::new();
+    compare(&mut lines, "private keys", &old.keys, &new.keys, |key| key.key.file.clone());
+    if lines.is_empty() && old.keys != new.keys {
+        lines.push("order of private keys changed".to_owned());
+    }
+    let numbers = |signing: &Signing| Signing { keys: Vec::new(), ..signing.clone() };
+    if numbers(old) != numbers(new) {
+        lines.push("[bgpsec] changed".to_owned());
+    }
     lines
 }
 

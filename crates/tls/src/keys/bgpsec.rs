@@ -4,7 +4,7 @@
 
 use aws_lc_rs::{
     encoding::{AsDer, EcPrivateKeyRfc5915Der},
-    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair},
+    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _},
 };
 use holdfast_types::{Asn, Ski};
 use rcgen::{
@@ -77,6 +77,18 @@ pub fn sec1(key: &PrivateKey) -> Result<Vec<u8>, KeysError> {
     let der: EcPrivateKeyRfc5915Der<'_> =
         pair.private_key().as_der().map_err(|_| refused("the key cannot be written"))?;
     Ok(der.as_ref().to_vec())
+}
+
+/// The public key of a router's private key in DER (PKCS#8 or SEC 1): the point, uncompressed.
+///
+/// # Errors
+/// It is none of P-256.
+pub fn bgpsec_public_key(der: &[u8]) -> Result<Vec<u8>, KeysError> {
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, der)
+        .or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, der))
+        .map_err(|_| KeysError::Library("a router's key is of P-256".to_owned()))?;
+    Ok(pair.public_key().as_ref().to_vec())
 }
 
 fn params(asn: Asn) -> Result<CertificateParams, KeysError> {

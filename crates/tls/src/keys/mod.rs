@@ -13,7 +13,7 @@ mod store;
 
 use std::{io, path::PathBuf};
 
-pub use bgpsec::{bgpsec_certificate, bgpsec_request, sec1};
+pub use bgpsec::{bgpsec_certificate, bgpsec_public_key, bgpsec_request, sec1};
 pub use describe::{Description, describe};
 pub use make::{Algorithm, Authority, PrivateKey, Validity, request, self_signed};
 pub use read::{Item, certificates, pem, private_key, read, revocations};
