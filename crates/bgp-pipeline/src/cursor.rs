@@ -213,6 +213,10 @@ impl<P: IpPrefix> Cursor<P> {
         std::mem::replace(&mut self.blocked, blocked) != blocked
     }
 
+    pub(crate) fn pending_memory(&self) -> usize {
+        self.pending.as_ref().map_or(0, |pending| pending.memory())
+    }
+
     /// Whether a route waits for a job.
     pub(crate) fn awaits(&self, route: Identified<P>) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.awaits(route))

@@ -210,7 +210,9 @@ impl Pipeline {
             tables: self.v4.memory()
                 + self.v6.memory()
                 + self.memory_of_places()
-                + self.core.signatures.memory(),
+                + self.core.signatures.memory()
+                + self.core.signing.memory()
+                + self.streams.pending_memory(),
             attributes: self.core.sets.memory() + self.core.next_hops.memory(),
             output: self.streams.memory() + self.marks.memory(),
         }

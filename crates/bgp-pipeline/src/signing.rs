@@ -61,6 +61,15 @@ pub trait SignatureStore: Debug {
         is_used: &mut dyn FnMut(Prefix) -> bool,
     ) -> bool;
 
+    /// Another bound on how many are kept.
+    fn set_most(&mut self, most: usize);
+
+    /// Notes which keys paths are signed with, for whoever goes on.
+    fn note(&mut self, signers: &[u8]);
+
+    /// What was noted last; nothing at first.
+    fn noted(&self) -> &[u8];
+
     /// Key of the marks: the same for all processes that go on with what is kept, and unknown to peers.
     fn key(&self) -> [u64; 2];
 
@@ -91,6 +100,8 @@ pub(crate) struct SigningTable {
     key: HashKey,
     /// Whether some group is sent signed paths.
     pub(crate) is_used: bool,
+    /// Whoever signs is heard, and will say which keys it has.
+    is_followed: bool,
     /// `None`: nobody has said yet which there are.
     pub(crate) signers: Option<Rc<Signers>>,
     store: Option<Box<dyn SignatureStore>>,
@@ -132,6 +143,7 @@ impl SigningTable {
         Self {
             key,
             is_used: false,
+            is_followed: false,
             signers: None,
             store: None,
             jobs: Jobs::new(key),
@@ -144,7 +156,28 @@ impl SigningTable {
 
     pub(crate) fn keep_in(&mut self, store: Box<dyn SignatureStore>) {
         self.key = HashKey::new(store.key());
+        // What is sent with the keys of the process before is sent so until somebody names others.
+        self.signers = self.signers.take().or_else(|| Signers::read(store.noted()).map(Rc::new));
         self.store = Some(store);
+    }
+
+    pub(crate) fn keeps(&self) -> bool {
+        self.store.is_some()
+    }
+
+    pub(crate) fn set_most(&mut self, most: usize) {
+        self.store.iter_mut().for_each(|store| store.set_most(most));
+    }
+
+    /// Other keys; whether they are others.
+    pub(crate) fn set_signers(&mut self, signers: Signers) -> bool {
+        self.silence.heard(self.now);
+        if self.signers.as_deref() == Some(&signers) {
+            return false;
+        }
+        self.store.iter_mut().for_each(|store| store.note(&signers.octets()));
+        self.signers = Some(Rc::new(signers));
+        true
     }
 
     /// Makes marks.

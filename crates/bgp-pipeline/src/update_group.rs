@@ -127,6 +127,11 @@ impl Streams {
         StreamId(number as u32)
     }
 
+    /// Octets of what is put off.
+    pub(crate) fn pending_memory(&self) -> usize {
+        self.iter().map(|(_, stream)| stream.v4.pending_memory() + stream.v6.pending_memory()).sum()
+    }
+
     /// Something can be done that could not be before.
     pub(crate) fn look_anew(&mut self) {
         self.looked_at = None;

@@ -111,7 +111,6 @@ pub(crate) struct Configuration {
     /// Routes are validated by what the RPKI says.
     pub(crate) validates: bool,
     /// Of signatures of our own.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what asks for signatures takes it"))]
     pub(crate) signing: Signing,
 }
 

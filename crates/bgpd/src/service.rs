@@ -17,7 +17,7 @@ use holdfast_api::bgp::v1::{
     ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary,
     TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
-use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline, Stage};
+use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline, SignatureStore, Stage};
 use holdfast_bgp_wire::notification::MAX_TEXT;
 use holdfast_damping::Damping;
 use holdfast_policy::{PathSecurity, PathValidity, Program, Validity};
@@ -33,7 +33,7 @@ use crate::{
     config::{Configuration, Neighbor, Peers, Policies, Range, Settings},
     context::{Context, Plugs},
     custody::FdStore,
-    door, freeze,
+    door, freeze, kept_signatures,
     location::Location,
     neighbors,
     nonstop::LogJournal,
@@ -143,6 +143,9 @@ impl Server {
         let present = Self::present(custody, before).await;
         let stopped = Self::stopped(custody).await?;
         let mut pipeline = Pipeline::new(settings.pipeline(hash_key()));
+        if let Some(store) = self.signatures(configuration).await {
+            pipeline.keep_signatures(store);
+        }
         let log = opened.as_ref().map(|opened| Rc::clone(&opened.log));
         if let Some(log) = &log {
             pipeline.keep_journal(Box::new(LogJournal(Rc::clone(log))));
@@ -186,6 +189,18 @@ impl Server {
             accepting: None,
             neighbors: None,
         })
+    }
+
+    /// Where signatures of ours are kept, if any are made. Without memory for it each is made anew for whoever asks.
+    async fn signatures(&self, configuration: &Configuration) -> Option<Box<dyn SignatureStore>> {
+        let kept = configuration.signing.kept;
+        match kept_signatures::open(&self.surroundings.custody, &configuration.peers, kept).await {
+            Ok(signatures) => Some(Box::new(kept_signatures::Store(signatures?))),
+            Err(error) => {
+                warn!(event = "signatures-not-kept", "no signature of ours is kept: {error}");
+                None
+            }
+        }
     }
 
     /// Whose routes were here, and whether that is known; without memory for it the next process waits for everybody.
@@ -239,6 +254,10 @@ impl Server {
         if self.running.borrow().is_none() {
             let started = self.start(&configuration).await?;
             self.running.replace(Some(started));
+        } else if !self.bgp()?.speaker.borrow().pipeline.keeps_signatures()
+            && let Some(store) = self.signatures(&configuration).await
+        {
+            self.bgp()?.with(|speaker, _| speaker.pipeline.keep_signatures(store));
         }
         let bgp = self.bgp()?;
         if let Some(octets) = configuration.settings.nonstop
@@ -307,7 +326,15 @@ impl Running {
     /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
     fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
         let Configuration {
-            settings, peers, networks, aggregates, redistribute, rib_policy, validates, ..
+            settings,
+            peers,
+            networks,
+            aggregates,
+            redistribute,
+            rib_policy,
+            validates,
+            signing,
+            ..
         } = configuration;
         let Settings { decision, as_sets, nonstop, .. } = settings;
         let fixed = Settings { decision, as_sets, nonstop, ..self.bgp.speaker.borrow().settings.clone() };
@@ -319,6 +346,8 @@ impl Running {
         let ended = self.bgp.with(|speaker, now| {
             (speaker.settings.decision, speaker.settings.nonstop) = (decision, nonstop);
             speaker.pipeline.set_decision(decision);
+            speaker.pipeline.set_kept_signatures(signing.kept);
+            speaker.pipeline.set_signing_rate(signing.rate);
             speaker.change_as_sets(as_sets, now);
             apply::rename_ranges(speaker, &self.bgp.ranges.borrow(), &peers.ranges);
             let ended = apply::peers(speaker, &peers, now);

@@ -64,5 +64,5 @@ pub use error::{Full, Inconsistent, TooSmall, Unreadable};
 pub use log::{Log, SessionId};
 pub use memory::Memory;
 pub use pacing::{Holding, Pacing, Relief, Standing, Walk};
-pub use signatures::{MOST_LOOKED_AT, SignatureName, Signatures};
+pub use signatures::{MOST_LOOKED_AT, MOST_NOTED, SignatureName, Signatures};
 pub use usage::{SessionUsage, Usage};

@@ -18,6 +18,7 @@ use crate::{Memory, TooSmall, Unreadable};
 use index::Index;
 use record::{RECORD, Record};
 pub(crate) use records::FORMAT;
+pub use records::MOST_NOTED;
 use records::{HEADER, Records};
 
 /// Records that are looked at for one whose prefix is not in use.
@@ -74,6 +75,27 @@ impl<M: Memory> Signatures<M> {
         signatures.drop_from(most);
         (0..signatures.records.begun()).for_each(|number| signatures.recover_record(number));
         Ok(signatures)
+    }
+
+    /// Two words that are the same for all who go on with this memory: of the marks, say. Zeros at first.
+    pub fn key(&self) -> [u64; 2] {
+        self.records.key()
+    }
+
+    /// Chooses those words.
+    pub fn set_key(&mut self, key: [u64; 2]) {
+        self.records.set_key(key);
+    }
+
+    /// What was noted last for whoever goes on; nothing at first.
+    pub fn noted(&self) -> &[u8] {
+        self.records.noted()
+    }
+
+    /// Notes something, at most [`MOST_NOTED`] octets, in the place of what was noted before. A death meanwhile leaves nothing
+    /// noted.
+    pub fn note(&mut self, note: &[u8]) {
+        self.records.note(note);
     }
 
     /// Octets of a memory with room for so many records.

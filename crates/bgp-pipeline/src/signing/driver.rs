@@ -1,6 +1,6 @@
 //! What the driver of the pipeline does for signatures.
 
-use std::{rc::Rc, time::Instant};
+use std::time::Instant;
 
 use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::Prefix;
@@ -9,9 +9,19 @@ use super::{SignatureStore, Signer, Signers, SigningCounts, SigningJob, Waiter};
 use crate::{Pipeline, update_group::Streams};
 
 impl Pipeline {
-    /// Keeps signatures of ours there from now on; to be called before any session is up.
+    /// Keeps signatures of ours there from now on; to be called before any session that takes signed paths is up.
     pub fn keep_signatures(&mut self, store: Box<dyn SignatureStore>) {
         self.core.signing.keep_in(store);
+    }
+
+    /// So many signatures are kept at most.
+    pub fn set_kept_signatures(&mut self, most: usize) {
+        self.core.signing.set_most(most);
+    }
+
+    /// Whether signatures are kept.
+    pub fn keeps_signatures(&self) -> bool {
+        self.core.signing.keeps()
     }
 
     /// So many routes a second are signed again after a change of keys.
@@ -22,11 +32,8 @@ impl Pipeline {
     /// The keys that paths are signed with from now on. Routes that others have signed are sent again as
     /// [`Self::pull`] comes by.
     pub fn set_signers(&mut self, signers: impl IntoIterator<Item = Signer>) {
-        let signers = Rc::new(Signers::new(signers));
-        let signing = &mut self.core.signing;
-        signing.silence.heard(signing.now);
-        if signing.signers.as_ref() != Some(&signers) {
-            signing.signers = Some(signers);
+        self.core.signing.is_followed = true;
+        if self.core.signing.set_signers(Signers::new(signers)) {
             self.change_exports();
         }
         self.wake_signing();
@@ -44,10 +51,11 @@ impl Pipeline {
         self.core.signing.jobs.poll(|waiter| is_awaited(streams, waiter))
     }
 
-    /// Whether [`Self::poll_to_sign`] has something, or [`Self::set_signers`] is waited for.
+    /// Whether [`Self::poll_to_sign`] has something, or [`Self::set_signers`] is waited for since the start or since
+    /// [`Self::signing_lost`].
     pub fn has_to_sign(&self) -> bool {
         let signing = &self.core.signing;
-        signing.jobs.is_ready() || signing.is_used && signing.signers.is_none()
+        signing.jobs.is_ready() || signing.is_used && !signing.is_followed
     }
 
     /// A job is done. Without octets: there is no such key, and the route is looked at again with those that there are.
@@ -74,6 +82,7 @@ impl Pipeline {
 
     /// All jobs that are under way are lost: they are handed out again.
     pub fn signing_lost(&mut self) {
+        self.core.signing.is_followed = false;
         self.core.signing.jobs.lost();
     }
 

@@ -24,6 +24,9 @@ pub struct Signer {
     pub ski: Ski,
 }
 
+/// Of what is noted for the next process.
+const FORMAT: u8 = 1;
+
 /// All of them, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Signers(Vec<Signer>);
@@ -34,6 +37,26 @@ impl Signers {
         signers.sort_unstable();
         signers.dedup_by_key(|signer| (signer.asn, signer.suite));
         Self(signers)
+    }
+
+    /// For the next process.
+    pub(super) fn octets(&self) -> Vec<u8> {
+        let octets = |Signer { asn, suite, ski }: &Signer| {
+            asn.0.to_be_bytes().into_iter().chain([*suite]).chain(ski.0).collect::<Vec<_>>()
+        };
+        [FORMAT].into_iter().chain(self.0.iter().flat_map(octets)).collect()
+    }
+
+    /// Those that the process before has noted, if it has.
+    pub(super) fn read(octets: &[u8]) -> Option<Self> {
+        let (&FORMAT, octets) = octets.split_first()? else { return None };
+        let (signers, []) = octets.as_chunks::<25>() else { return None };
+        let signer = |&[a, b, c, d, suite, ref ski @ ..]: &[u8; 25]| Signer {
+            asn: Asn(u32::from_be_bytes([a, b, c, d])),
+            suite,
+            ski: Ski(*ski),
+        };
+        Some(Self::new(signers.iter().map(signer)))
     }
 
     pub(super) fn all(&self) -> &[Signer] {

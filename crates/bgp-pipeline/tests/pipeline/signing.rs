@@ -111,6 +111,8 @@ type Kept = BTreeMap<(Prefix, u32, u32), (u64, Vec<u8>)>;
 struct Store {
     kept: Kept,
     copy: Rc<RefCell<Kept>>,
+    note: Vec<u8>,
+    noted: Rc<RefCell<Vec<u8>>>,
     /// Room for no more.
     most: usize,
 }
@@ -122,7 +124,7 @@ impl Store {
 
     /// For the pipeline that comes after.
     fn recovered(&self) -> Self {
-        Self { kept: self.copy.borrow().clone(), ..self.clone() }
+        Self { kept: self.copy.borrow().clone(), note: self.noted.borrow().clone(), ..self.clone() }
     }
 }
 
@@ -149,6 +151,19 @@ impl SignatureStore for Store {
         }
         self.copy.borrow_mut().clone_from(&self.kept);
         has_room
+    }
+
+    fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    fn note(&mut self, signers: &[u8]) {
+        *self.noted.borrow_mut() = signers.to_vec();
+        self.note = signers.to_vec();
+    }
+
+    fn noted(&self) -> &[u8] {
+        &self.note
     }
 
     fn key(&self) -> [u64; 2] {

@@ -1,7 +1,7 @@
 //! Numbered records in a memory, and the order in which changes of them become visible.
 //!
 //! ```text
-//! header  magic:u64  format:u64  records begun:u64  zeros
+//! header  magic:u64  format:u64  records begun:u64  key of marks:u64 u64  octets of the note:u64  zeros  note
 //! ```
 
 use super::record::{self, Octets, RECORD, Record, STATE};
@@ -15,8 +15,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"holdsigs");
 /// Format of the memory. A process that does not know it takes it for nothing: it signs anew.
 pub(crate) const FORMAT: u64 = 1;
 /// Octets before the first record.
-pub(crate) const HEADER: usize = 64;
+pub(crate) const HEADER: usize = 4096;
 const BEGUN: usize = 16;
+const KEY: usize = 24;
+const NOTED: usize = 40;
+const NOTE: usize = 64;
+/// Octets of a note at most.
+pub const MOST_NOTED: usize = HEADER - NOTE;
 
 /// What a record is read as that is not in the memory.
 static VOID: Octets = [0; RECORD];
@@ -31,6 +36,7 @@ impl<M: Memory> Records<M> {
     /// No records, in a memory with room for the header.
     pub(crate) fn create(mut memory: M) -> Self {
         write_in_order(&mut memory, BEGUN, &0u64.to_le_bytes());
+        write_in_order(&mut memory, NOTED, &0u64.to_le_bytes());
         write_in_order(&mut memory, 8, &FORMAT.to_le_bytes());
         write_in_order(&mut memory, 0, &MAGIC.to_le_bytes());
         Self { memory, begun: 0 }
@@ -50,6 +56,32 @@ impl<M: Memory> Records<M> {
         match records.begun <= records.room() {
             true => Ok(records),
             false => Err(Unreadable::Damaged("the number of signatures")),
+        }
+    }
+
+    /// Words that whoever writes here has chosen for all who come after.
+    pub(crate) fn key(&self) -> [u64; 2] {
+        [KEY, KEY + 8].map(|at| word(self.memory.octets(), at))
+    }
+
+    pub(crate) fn set_key(&mut self, key: [u64; 2]) {
+        write_in_order(&mut self.memory, KEY, &key[0].to_le_bytes());
+        write_in_order(&mut self.memory, KEY + 8, &key[1].to_le_bytes());
+    }
+
+    /// What was noted last, if that was written to its end.
+    pub(crate) fn noted(&self) -> &[u8] {
+        let octets = self.memory.octets();
+        let length = usize::try_from(word(octets, NOTED)).unwrap_or(0);
+        octets[NOTE..HEADER].get(..length).unwrap_or_default()
+    }
+
+    /// Takes the place of what was noted before. One that is too long is none.
+    pub(crate) fn note(&mut self, note: &[u8]) {
+        write_in_order(&mut self.memory, NOTED, &0u64.to_le_bytes());
+        if note.len() <= MOST_NOTED {
+            write_in_order(&mut self.memory, NOTE, note);
+            write_in_order(&mut self.memory, NOTED, &(note.len() as u64).to_le_bytes());
         }
     }
 
