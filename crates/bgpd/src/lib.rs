@@ -17,7 +17,6 @@ mod fairness;
 mod freeze;
 mod from_config;
 pub mod fuzzing;
-#[cfg_attr(not(test), expect(dead_code, reason = "who signs opens it"))]
 mod kept_signatures;
 mod last_error;
 mod location;
