@@ -5,7 +5,6 @@ use std::{collections::VecDeque, time::Duration};
 use holdfast_api::{
     process::v1::{Configuration, Configured, ProcessClient},
     socket::v1::SocketClient,
-    transport::v1::{Empty, TransportClient},
 };
 use holdfast_config::{
     Config,
@@ -13,7 +12,7 @@ use holdfast_config::{
 };
 use holdfast_process::{ConfigureRequest, Processes, Reads, Refit, policies};
 use holdfast_sockets::settings;
-use holdfast_xrl::{Client, XrlError, scoped};
+use holdfast_xrl::{XrlError, scoped};
 use serde_json::Value;
 
 use crate::{apart::apart, birth::MANAGER, manager::Manager, secrets};
@@ -90,10 +89,7 @@ pub(crate) async fn tell(
     // A process begins the instance of a VRF when it is told of it: that may not be there yet.
     let channel = manager.resolver.channel(&scoped(class, vrf), service, vrf.is_some()).await?;
     if let Some(secrets) = secrets {
-        let descriptors = secrets::descriptors(&secrets, manager);
-        let descriptors =
-            descriptors.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
-        TransportClient::new(channel.clone()).keep(Empty {}, descriptors).await?;
+        secrets::give(&secrets, &channel, manager).await?;
     }
     // What others answer has no fields.
     let reply: Configured = channel.call_encoded(method, octets).await?;

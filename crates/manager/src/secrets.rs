@@ -1,53 +1,38 @@
-//! What only `transport` is told, and how: the private key, what keys of QUIC derive from, and where secrets are written.
+//! What only one process may know, and how it is told: private keys; and for `transport` what keys of QUIC derive from, and
+//! where secrets are written.
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Seek, Write},
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::Path,
 };
 
 use holdfast_api::transport::v1 as api;
-use holdfast_process::Secrets;
+use holdfast_process::{Secrets, seal};
 use holdfast_sys::file::open_with;
+use holdfast_xrl::{Channel, XrlError};
 use prost::Message;
-use rustix::fs::{MemfdFlags, SealFlags};
 use tracing::warn;
 
 use crate::{manager::Manager, seeds::beside};
 
-/// The descriptors of `Keep`: the sealed memory, and the file of the key log if there is one.
+/// Gives a process its secrets: sealed memory, and behind it the file of the key log if there is one.
 ///
 /// # Errors
-/// Those of the memory. Without its key log the router is as good as with it: that is said in the log.
-pub(crate) fn descriptors(secrets: &Secrets, manager: &Manager) -> io::Result<Vec<OwnedFd>> {
+/// Those of the memory, and of the process. Without its key log the router is as good as with it: that is said in the log.
+pub(crate) async fn give(secrets: &Secrets, channel: &Channel, manager: &Manager) -> Result<(), XrlError> {
     let log = secrets.key_log.as_ref().and_then(|name| key_log(&manager.file, name));
-    let secrets = api::Secrets {
-        private_key: secrets.private_key.to_vec(),
+    // Nothing for another process than `transport`.
+    let ours = api::Secrets {
         seeds: if secrets.seeds { beside::of(manager) } else { Vec::new() },
         key_log: log.as_ref().and(secrets.key_log.clone()).unwrap_or_default(),
+        ..api::Secrets::default()
     };
-    let memory = sealed(&secrets.encode_to_vec())?;
-    Ok(std::iter::once(memory).chain(log.map(OwnedFd::from)).collect())
-}
-
-/// Memory that nobody can change any more, not even who has made it.
-fn sealed(octets: &[u8]) -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = match rustix::fs::memfd_create("secrets", flags | MemfdFlags::NOEXEC_SEAL) {
-        // Linux before 6.3 does not know NOEXEC_SEAL.
-        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("secrets", flags)?,
-        result => result?,
-    };
-    let mut memory = File::from(memory);
-    memory.write_all(octets)?;
-    // Whoever gets the descriptor begins where this one stands.
-    memory.rewind()?;
-    rustix::fs::fcntl_add_seals(
-        &memory,
-        SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
-    )?;
-    Ok(memory.into())
+    // Messages one behind the other are one message with the fields of both.
+    let memory = seal(&[&*secrets.octets, &ours.encode_to_vec()].concat());
+    let memory = memory.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
+    let descriptors = std::iter::once(memory).chain(log.map(OwnedFd::from)).collect();
+    channel.call::<(), ()>(secrets.method, &(), descriptors).await
 }
 
 /// Opens the file that secrets are added to; `configuration` is the file that it is named from.
@@ -71,18 +56,7 @@ fn key_log(configuration: &Path, name: &str) -> Option<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
-
-    #[test]
-    fn what_is_sealed_is_read_from_its_beginning_and_never_changes() {
-        let memory = File::from(sealed(b"secret").expect("memory"));
-        let mut read = String::new();
-        (&memory).read_to_string(&mut read).expect("read");
-        assert_eq!(read, "secret");
-        assert!((&memory).write_all(b"x").is_err() && memory.set_len(0).is_err());
-    }
 
     #[test]
     fn a_key_log_that_is_a_pipe_is_not_waited_for() {

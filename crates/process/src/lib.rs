@@ -40,6 +40,7 @@ pub mod metrics;
 mod outsider;
 pub mod profile;
 mod reads;
+mod sealed;
 
 pub use binary::{Binary, BinaryError};
 pub use configured::{Configured, Part, ROWS, serve_configured};
@@ -55,6 +56,7 @@ use metrics::Metrics;
 pub use outsider::{DESCRIPTOR, OUTSIDER, OUTSIDERS, become_outsider};
 use profile::{Profile, ProfileService};
 pub use reads::{ConfigReader, ConfigureRequest, MakeRequests, Reads, Refit, Secrets, policies, seconds};
+pub use sealed::{seal, unseal};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use holdfast_config::{Config, OwnSection, schema::Vrf};
 use holdfast_xrl::{Configure, ServiceInfo, XrlError};
-use prost::Message as _;
+use prost::Message;
 
 /// What a process reads of the configuration.
 #[derive(Copy, Clone, Debug)]
@@ -110,15 +110,24 @@ impl fmt::Debug for ConfigureRequest {
     }
 }
 
-/// What only the process that connects may know, as far as the configuration says it.
-#[derive(Clone, PartialEq, Eq, Default)]
+/// What only this process may know: it travels in sealed memory.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secrets {
-    /// Private key of the router's certificate (PKCS #8, DER); empty: it has none.
-    pub private_key: Arc<[u8]>,
-    /// File to which the secrets of sessions are written, as the configuration names it.
+    /// Number of the method that takes the memory. Its request has no fields.
+    pub method: u32,
+    /// What is in the memory, a message of the service.
+    pub octets: Arc<[u8]>,
+    /// For `transport`: the file to which the secrets of sessions are written, as the configuration names it.
     pub key_log: Option<String>,
-    /// Whether keys of QUIC have to outlive the process.
+    /// For `transport`: whether keys of QUIC have to outlive the process.
     pub seeds: bool,
+}
+
+impl Secrets {
+    /// This message, for this method.
+    pub fn new(method: u32, message: &impl Message) -> Self {
+        Self { method, octets: message.encode_to_vec().into(), key_log: None, seeds: false }
+    }
 }
 
 impl fmt::Debug for Secrets {
@@ -160,7 +169,7 @@ mod tests {
 
     #[test]
     fn secrets_and_requests_are_not_shown() {
-        let secrets = Secrets { private_key: b"hunter2".as_slice().into(), ..Secrets::default() };
+        let secrets = Secrets::new(1, &Configuration { stale_seconds: 7, ..Configuration::default() });
         let request = ConfigureRequest {
             secrets: Some(secrets),
             ..ConfigureRequest::new::<RibClient>(&Configuration::default())
@@ -174,7 +183,7 @@ mod tests {
         let request = ConfigureRequest::new::<RibClient>(&Configuration::default());
         assert_eq!(request, request.clone());
         for other in [
-            ConfigureRequest { secrets: Some(Secrets::default()), ..request.clone() },
+            ConfigureRequest { secrets: Some(Secrets::new(1, &())), ..request.clone() },
             ConfigureRequest { refit: vec!["a".into()], ..request.clone() },
             ConfigureRequest::new::<RibClient>(&Configuration {
                 stale_seconds: 1,

@@ -1,7 +1,5 @@
 //! What the process reads of the configuration.
 
-use std::sync::Arc;
-
 use holdfast_api::{
     socket::v1 as socket_api,
     transport::v1::{self as api, TransportClient},
@@ -37,11 +35,14 @@ pub(crate) const READER: ConfigReader = ConfigReader {
 fn secrets(config: &Config) -> Secrets {
     let tls = config.tls.as_ref();
     let mut peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+    let private_key = tls.map(|tls| tls.key.contents.to_vec()).unwrap_or_default();
+    // The manager adds the rest, which is not in the configuration.
+    let told = api::Secrets { private_key, ..api::Secrets::default() };
     Secrets {
-        private_key: tls.map(|tls| Arc::clone(&tls.key.contents)).unwrap_or_default(),
         key_log: tls.and_then(|tls| tls.key_log.clone()),
         // Keys of QUIC have to outlive the process.
         seeds: peers.any(|peer| peer.transports.iter().any(|transport| transport.is_quic())),
+        ..Secrets::new(TransportClient::KEEP, &told)
     }
 }
 
@@ -163,6 +164,8 @@ fn admission(config: &Config) -> api::Admission {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
 
     const PIN: &str = "2b056c8d00112233445566778899aabbccddeeff00112233445566778899aabb";
@@ -191,7 +194,8 @@ mod tests {
     fn secrets_are_those_of_the_router_and_seeds_are_for_quic() {
         let of = |bgp: &str| secrets(&config(bgp));
         let none = of("");
-        assert_eq!((&*none.private_key, none.seeds), (b"key.pem".as_slice(), false));
+        let told = api::Secrets::decode(&*none.octets).expect("a message");
+        assert_eq!((told.private_key.as_slice(), none.seeds), (b"key.pem".as_slice(), false));
         let peer = "[bgp]\n[[bgp.peer]]\nname = \"a\"\naddress = \"10.0.1.2\"\nasn = 65001\n";
         let over =
             |transport: &str| of(&format!("{peer}transport = \"{transport}\"\ntls-pins = \"{PIN}\"\n"));

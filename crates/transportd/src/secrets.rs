@@ -3,21 +3,15 @@
 use std::{
     cell::{Cell, RefCell},
     fs::File,
-    io::{Read, Seek},
     os::fd::OwnedFd,
 };
 
 use holdfast_api::transport::v1::Secrets as Told;
+use holdfast_process::unseal;
 use holdfast_tls::{Identity, KeyLog, Seeds, TlsError};
 use holdfast_xrl::XrlError;
 use prost::Message;
-use rustix::fs::SealFlags;
 use tokio::sync::watch;
-
-/// What is longer is nothing that we were meant to read.
-const MOST_OCTETS: u64 = 64 * 1024;
-/// Nobody changes it while it is read.
-const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE);
 
 /// What is kept for all doors of the process.
 pub(crate) struct Secrets {
@@ -49,7 +43,8 @@ impl Secrets {
         let invalid = |text: &str| XrlError::invalid_argument(text);
         let mut descriptors = descriptors.into_iter();
         let sealed = descriptors.next().ok_or_else(|| invalid("no descriptor came with the call"))?;
-        let told = read(sealed).ok_or_else(|| invalid("the descriptor is no sealed memory with secrets"))?;
+        let told = unseal(sealed).and_then(|octets| Told::decode(&*octets).ok());
+        let told = told.ok_or_else(|| invalid("the descriptor is no sealed memory with secrets"))?;
         let seeds = match told.seeds.as_slice() {
             [] => None,
             seeds => Some(Seeds::new(seeds).map_err(|error| invalid(&error.to_string()))?),
@@ -99,46 +94,28 @@ impl Secrets {
     }
 }
 
-fn read(sealed: OwnedFd) -> Option<Told> {
-    if !rustix::fs::fcntl_get_seals(&sealed).ok()?.contains(SEALED) {
-        return None;
-    }
-    let mut file = File::from(sealed);
-    file.rewind().ok()?;
-    let mut octets = Vec::new();
-    file.take(MOST_OCTETS).read_to_end(&mut octets).ok()?;
-    Told::decode(octets.as_slice()).ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+    use holdfast_process::seal;
 
     use super::*;
 
-    fn memory(told: &Told, seals: SealFlags) -> OwnedFd {
-        let memory =
-            memfd_create("secrets", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
-        let mut file = File::from(memory);
-        file.write_all(&told.encode_to_vec()).expect("written");
-        fcntl_add_seals(&file, seals).expect("sealed");
-        file.into()
+    fn memory(told: &Told) -> OwnedFd {
+        seal(&told.encode_to_vec()).expect("memory")
     }
 
     #[test]
     fn what_is_sealed_is_read_from_its_beginning() {
         let secrets = Secrets::default();
         let told = Told { private_key: vec![1], seeds: vec![vec![2; 64]], ..Told::default() };
-        secrets.keep(vec![memory(&told, SEALED)]).expect("taken");
+        secrets.keep(vec![memory(&told)]).expect("taken");
         assert_eq!((secrets.private_key.borrow().clone(), secrets.version()), (vec![1], 1));
         let derived = |seeds: &Seeds| seeds.derive(0, "a");
         let expected = Seeds::new(&[vec![2; 64]]).expect("a seed");
         assert_eq!(derived(&secrets.seeds().borrow()), derived(&expected));
-        secrets.keep(vec![memory(&told, SEALED)]).expect("taken again");
+        secrets.keep(vec![memory(&told)]).expect("taken again");
         assert_eq!(secrets.version(), 1, "the same key");
-        secrets.keep(vec![memory(&Told::default(), SEALED)]).expect("taken away");
+        secrets.keep(vec![memory(&Told::default())]).expect("taken away");
         assert!(secrets.identity(&[]).expect("nothing is wrong").is_none());
     }
 
@@ -146,10 +123,11 @@ mod tests {
     fn what_somebody_could_still_change_is_refused() {
         let secrets = Secrets::default();
         let told = Told { private_key: vec![1], ..Told::default() };
-        secrets.keep(vec![memory(&told, SealFlags::SHRINK)]).expect_err("not sealed");
+        let file = File::open("/dev/null").expect("a file");
+        secrets.keep(vec![file.into()]).expect_err("not sealed");
         secrets.keep(Vec::new()).expect_err("nothing");
         let short = Told { seeds: vec![vec![2; 3]], ..told };
-        secrets.keep(vec![memory(&short, SEALED)]).expect_err("no seed");
+        secrets.keep(vec![memory(&short)]).expect_err("no seed");
         assert!(secrets.private_key.borrow().is_empty());
     }
 }

@@ -2,9 +2,9 @@
 
 use std::{rc::Rc, time::Instant};
 
-use holdfast_api::transport::v1::{Empty, TransportClient};
+use holdfast_api::transport::v1::TransportClient;
 use holdfast_process::{OLD_TRANSPORT, Secrets};
-use holdfast_xrl::XrlError;
+use holdfast_xrl::{Client as _, XrlError};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
@@ -64,11 +64,7 @@ async fn tell(manager: &Rc<Manager>) -> bool {
 /// One that has retired goes on making connection ids, for which its successor may have to answer.
 async fn tell_retired(manager: &Manager) -> Result<(), XrlError> {
     // It proves nothing to anybody any more.
-    let seeds = Secrets { seeds: true, ..Secrets::default() };
-    let descriptors = secrets::descriptors(&seeds, manager);
-    let descriptors =
-        descriptors.map_err(|error| XrlError::internal(format!("memory for secrets: {error}")))?;
-    let transport: TransportClient = manager.resolver.client(OLD_TRANSPORT).await?;
-    transport.keep(Empty {}, descriptors).await?;
-    Ok(())
+    let seeds = Secrets { seeds: true, ..Secrets::new(TransportClient::KEEP, &()) };
+    let channel = manager.resolver.channel(OLD_TRANSPORT, TransportClient::SERVICE, false).await?;
+    secrets::give(&seeds, &channel, manager).await
 }
