@@ -10,7 +10,7 @@ use std::{
 use crate::sources;
 
 /// Who may ask what time it is (a file, or all in a folder), and what for.
-const READERS: [(&str, &str); 12] = [
+const READERS: [(&str, &str); 13] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
     ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
     ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
@@ -25,6 +25,10 @@ const READERS: [(&str, &str); 12] = [
         "whether the seeds of QUIC's keys are a day old; set wrongly, they change early or late",
     ),
     ("monitor/src/", "time stamps of BMP and MRT"),
+    (
+        "pathsecd/src/private_keys.rs",
+        "whether `sign-from` of a private key is past; set wrongly, a key signs early or late, and never less than one before",
+    ),
     ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
     (
         "routing/src/sequence.rs",

@@ -1,10 +1,15 @@
-//! The process `pathsec`: judges BGPsec paths (RFC 8205 section 5.2), so that `bgp` waits for no cryptography.
+//! The process `pathsec`: judges BGPsec paths (RFC 8205 section 5.2) and signs them (section 4.2), so that `bgp` waits for no
+//! cryptography, and has no private key.
 //!
 //! ```text
 //!  rpki ── router keys ──> rpki.rs ──> keys.rs: the table of keys, changes by epoch ── Watch ──> bgp
 //!                                        │ the keys as they are now
 //!  bgp ── Validate: a batch ──> service.rs ──> workers.rs ── parts of about as many hops ──> threads
 //!                                        └───────────────────── verdicts ──────────────────────┘
+//!
+//!  manager ── private keys ──> private_keys.rs ── signers.rs: which are in use ── WatchSigners ──> bgp
+//!                                        │ a key for each job
+//!  bgp ── Sign: a batch ──> service.rs ──> signing.rs ──> the same threads, before what is to be judged
 //! ```
 //!
 //! Verdicts are those of `holdfast-path-validation`. Here are the threads, the bounds, and the streams of those who watch. The
@@ -17,8 +22,12 @@ mod lapse;
 mod log;
 mod metrics;
 mod pathsec;
+mod private_keys;
+mod queue;
 mod rpki;
 mod service;
+mod signers;
+mod signing;
 mod workers;
 
 #[cfg(test)]
@@ -33,12 +42,14 @@ use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, spawn_t
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{keys::RouterKeys, pathsec::PathSec, service::PathSecService, workers::Workers};
+use crate::{
+    keys::RouterKeys, pathsec::PathSec, private_keys::PrivateKeys, service::PathSecService, workers::Workers,
+};
 
 /// What the process is.
 pub static PROCESS: Process = Process {
     name: "pathsec",
-    does: "judges BGPsec paths",
+    does: "judges and signs BGPsec paths",
     user: User::Own(9),
     rights: Rights::worker(Network::None),
     services: &[PathSecClient::SERVICE],
@@ -64,10 +75,12 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let memory = VerifiedSignatures::new(REMEMBERED, random_seed()?);
     let pathsec = Rc::new(PathSec {
         keys: RouterKeys::new(random_seed()?),
+        private_keys: PrivateKeys::default(),
         workers: Workers::start(threads(), Validator::default().with_memory(memory))?,
     });
     metrics::register(&boot.metrics, &pathsec);
     boot.node.serve(PathSecDispatcher::new(PathSecService(Rc::clone(&pathsec))));
+    spawn_task(private_keys::follow(Rc::clone(&pathsec)));
     spawn_task(rpki::follow(pathsec, boot.resolver.clone()));
     boot.join();
     end.recv().await;

@@ -26,6 +26,9 @@ static MEMORY: Metric = Metric::gauge(
     "Octets of the table of keys, and of the memory of good signatures when that is full",
 );
 static EPOCH: Metric = Metric::counter("holdfast_pathsec_epoch", "Changes of the table of keys");
+static PRIVATE_KEYS: Metric =
+    Metric::gauge("holdfast_pathsec_private_keys", "Private keys of the router, in use or not");
+static SIGNED: Metric = Metric::counter("holdfast_pathsec_signed", "Signatures that were made");
 static KNOWN: Metric =
     Metric::gauge("holdfast_pathsec_known", "Whether rpki was heard since the start of the process");
 
@@ -43,6 +46,8 @@ pub(crate) fn register(metrics: &Metrics, pathsec: &Rc<PathSec>) {
             memory_octets,
             epoch,
             known,
+            private_keys,
+            signed,
         } = pathsec.status();
         for (metric, value) in [
             (&ROUTER_KEYS, router_keys),
@@ -53,6 +58,8 @@ pub(crate) fn register(metrics: &Metrics, pathsec: &Rc<PathSec>) {
             (&MEMORY, memory_octets),
             (&EPOCH, epoch),
             (&KNOWN, known.into()),
+            (&PRIVATE_KEYS, private_keys.len() as u64),
+            (&SIGNED, signed),
         ] {
             sheet.add(metric, &[], value);
         }

@@ -2,11 +2,12 @@
 
 use holdfast_api::pathsec::v1::PathSecStatus;
 
-use crate::{keys::RouterKeys, workers::Workers};
+use crate::{keys::RouterKeys, private_keys::PrivateKeys, workers::Workers};
 
 /// What the process has.
 pub(crate) struct PathSec {
     pub(crate) keys: RouterKeys,
+    pub(crate) private_keys: PrivateKeys,
     pub(crate) workers: Workers,
 }
 
@@ -23,6 +24,8 @@ impl PathSec {
             memory_octets: (keys.memory() + self.workers.memory()) as u64,
             epoch: keys.epoch(),
             known: self.keys.is_known(),
+            private_keys: self.private_keys.shown(),
+            signed: self.workers.signed(),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) async fn follow(pathsec: Rc<PathSec>, resolver: Resolver) {
     // All processes begin at the same time: the first attempt may come too early.
     let mut is_first = true;
     loop {
-        let error = watch(keys, &resolver).await;
+        let error = watch(&pathsec, &resolver).await;
         // What was refused is likely to be the same the next time.
         pause = if error.kind() == ErrorKind::InvalidArgument { LONGEST_RETRY.min(2 * pause) } else { RETRY };
         let error = error.to_string();
@@ -58,7 +58,8 @@ async fn due(keys: &RouterKeys) {
 }
 
 /// The life of one `rpki`; what ended it. What it has said holds on for its time.
-async fn watch(keys: &RouterKeys, resolver: &Resolver) -> XrlError {
+async fn watch(pathsec: &PathSec, resolver: &Resolver) -> XrlError {
+    let keys = &pathsec.keys;
     let client: RpkiClient = match resolver.client("rpki").await {
         Ok(client) => client,
         Err(error) => return error,
@@ -89,6 +90,7 @@ async fn watch(keys: &RouterKeys, resolver: &Resolver) -> XrlError {
         if last {
             heard = true;
             keys.heard(std::mem::take(&mut gathering).gathered, seconds, expired).await;
+            pathsec.private_keys.heard(&keys.now(), !expired);
         }
         // Batches have their turn between two pieces.
         tokio::task::yield_now().await;

@@ -1,4 +1,5 @@
-//! Threads that judge. A batch is cut into parts of about as many hops for each thread; whoever is free takes the next part.
+//! Threads that judge and sign. A batch of paths is cut into parts of about as many hops for each thread; whoever is free takes
+//! the next part. A batch to be signed goes before, also where a thread is in the middle of a part.
 
 use std::{
     cell::Cell,
@@ -6,19 +7,23 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
 };
 
-use holdfast_api::pathsec::v1::{self as api, Job, State, ValidateReply};
+use holdfast_api::pathsec::v1::{self as api, Job, SignReply, State, ValidateReply};
 use holdfast_bgpsec_wire::{Nlri, Path};
 use holdfast_path_validation::{Keys, Reason, Validator, Verdict, Work};
 use holdfast_types::{Asn, Prefix};
 use holdfast_xrl::XrlError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
+
+use crate::{
+    queue::{Counted, Queue, Task, Turn, Turns},
+    signing,
+};
 
 /// Jobs of a batch.
 pub(crate) const MOST_JOBS: usize = 64;
@@ -26,17 +31,16 @@ pub(crate) const MOST_JOBS: usize = 64;
 pub(crate) const MOST_HOPS: usize = 4096;
 /// Octets of a path: the longest that an attribute can have.
 pub(crate) const MOST_PATH_OCTETS: usize = 65_535;
-/// Batches that are being judged, or have their parts in the queue of the threads.
-pub(crate) const MOST_UNDER_WAY: usize = 64;
-/// Batches that wait until one of those is done.
-pub(crate) const MOST_WAITING: usize = 64;
+
+/// What the threads have to do.
+type Tasks = Queue<Part, signing::Batch>;
 
 /// The threads, and the way to them.
 pub(crate) struct Workers {
     threads: usize,
-    parts: SyncSender<Part>,
-    turns: Arc<Semaphore>,
-    waiting: Cell<usize>,
+    queue: Arc<Tasks>,
+    judging: Turns,
+    signing: Turns,
     jobs: Cell<usize>,
     bench: Arc<Bench>,
 }
@@ -47,6 +51,7 @@ pub(crate) struct Bench {
     verified: AtomicU64,
     remembered: AtomicU64,
     failed: AtomicU64,
+    signed: AtomicU64,
 }
 
 /// What came in one request. It is judged by the keys as they were when its turn came.
@@ -54,7 +59,7 @@ struct Batch {
     jobs: Vec<Job>,
     keys: Arc<Keys>,
     /// Given back when the last thread is done with it, even if nobody waits for the verdicts any more.
-    _turn: OwnedSemaphorePermit,
+    _turn: Turn,
 }
 
 /// What one thread does of a batch.
@@ -68,21 +73,18 @@ impl Workers {
     /// # Errors
     /// A thread cannot be started.
     pub(crate) fn start(threads: usize, validator: Validator) -> io::Result<Self> {
-        let (sender, parts) = sync_channel(MOST_UNDER_WAY * threads);
-        let bench = Arc::new(Bench::new(validator));
-        let parts = Arc::new(Mutex::new(parts));
+        let (queue, bench) = (Arc::new(Tasks::new()), Arc::new(Bench::new(validator)));
         for _ in 0..threads {
-            let (parts, bench) = (Arc::clone(&parts), Arc::clone(&bench));
+            let (queue, bench) = (Arc::clone(&queue), Arc::clone(&bench));
             thread::Builder::new().name("judge".into()).spawn(move || {
                 // A process with a thread less would go on, and be slower for ever.
-                if catch_unwind(AssertUnwindSafe(|| judge(&parts, &bench))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| work(&queue, &bench))).is_err() {
                     std::process::abort();
                 }
             })?;
         }
-        let turns = Arc::new(Semaphore::new(MOST_UNDER_WAY));
-        let (waiting, jobs) = Default::default();
-        Ok(Self { threads, parts: sender, turns, waiting, jobs, bench })
+        let [judging, signing] = [Turns::new(), Turns::new()];
+        Ok(Self { threads, queue, judging, signing, jobs: Cell::default(), bench })
     }
 
     /// Judges a batch by the keys as they are when its turn has come. Dropped, it drops what no thread has begun with.
@@ -96,16 +98,15 @@ impl Workers {
     ) -> Result<ValidateReply, XrlError> {
         let hops = hops(&jobs)?;
         let _under_way = Counted::new(&self.jobs, jobs.len());
-        let turn = self.turn().await?;
+        let turn = self.judging.turn().await?;
         let batch = Arc::new(Batch { jobs, keys: keys(), _turn: turn });
         let (epoch, mut verdicts) = (batch.keys.epoch(), Vec::with_capacity(batch.jobs.len()));
-        let ended = || XrlError::internal("the threads have ended");
         let mut answers = Vec::with_capacity(self.threads);
         for jobs in cut(&hops, self.threads) {
             let (verdicts, answer) = oneshot::channel();
             let part = Part { batch: Arc::clone(&batch), jobs, verdicts };
-            // There is room: each batch that has its turn has one part at most for each thread.
-            self.parts.try_send(part).map_err(|_| ended())?;
+            // Each batch that has its turn has one part at most for each thread.
+            self.queue.push(Task::Judge(part));
             answers.push(answer);
         }
         drop(batch);
@@ -115,21 +116,27 @@ impl Workers {
         Ok(ValidateReply { epoch, verdicts })
     }
 
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, XrlError> {
-        if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Ok(turn);
-        }
-        if self.waiting.get() >= MOST_WAITING {
-            return Err(XrlError::unavailable("too many batches wait"));
-        }
-        let _waits = Counted::new(&self.waiting, 1);
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        turn.map_err(|_| XrlError::internal("nobody closes it"))
+    /// Signs a batch; of a job without a key there are no octets. Dropped, it drops what no thread has begun with.
+    ///
+    /// # Errors
+    /// Too many wait already, or the library cannot sign.
+    pub(crate) async fn sign(&self, jobs: Vec<signing::Job>) -> Result<SignReply, XrlError> {
+        let turn = self.signing.turn().await?;
+        let (signatures, answer) = oneshot::channel();
+        self.queue.push(Task::Sign(signing::Batch { jobs, turn, signatures }));
+        let signatures = answer.await.map_err(|_| ended())?;
+        let signatures = signatures.map_err(|error| XrlError::internal(error.to_string()))?;
+        Ok(SignReply { signatures })
     }
 
     /// What verdicts have cost since the start.
     pub(crate) fn done(&self) -> Work {
         self.bench.done()
+    }
+
+    /// Signatures that were made since the start.
+    pub(crate) fn signed(&self) -> u64 {
+        self.bench.signed.load(Ordering::Relaxed)
     }
 
     /// Jobs that were taken and are not answered.
@@ -143,20 +150,14 @@ impl Workers {
     }
 }
 
-/// So many are counted for as long as it lives.
-struct Counted<'a>(&'a Cell<usize>, usize);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a Cell<usize>, more: usize) -> Self {
-        count.set(count.get() + more);
-        Self(count, more)
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - self.1);
-    }
+fn ended() -> XrlError {
+    XrlError::internal("the threads have ended")
 }
 
 /// Hops of each job; a path that cannot be read counts as one.
@@ -194,21 +195,19 @@ fn cut(hops: &[usize], parts: usize) -> Vec<Range<usize>> {
 }
 
 /// The life of a thread.
-fn judge(parts: &Mutex<Receiver<Part>>, bench: &Bench) {
-    loop {
-        // Whoever waits for a part holds the lock, the others wait for that.
-        let part = parts.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        match part {
-            Ok(part) => bench.judge(part),
-            Err(_) => return,
+fn work(tasks: &Tasks, bench: &Bench) {
+    while let Some(task) = tasks.next() {
+        match task {
+            Task::Judge(part) => bench.judge(part, tasks),
+            Task::Sign(batch) => batch.sign(&bench.signed),
         }
     }
 }
 
 impl Bench {
     pub(crate) fn new(validator: Validator) -> Self {
-        let [verified, remembered, failed] = Default::default();
-        Self { validator, verified, remembered, failed }
+        let [verified, remembered, failed, signed] = Default::default();
+        Self { validator, verified, remembered, failed, signed }
     }
 
     fn done(&self) -> Work {
@@ -217,9 +216,12 @@ impl Bench {
         Work { verified, remembered, failed }
     }
 
-    fn judge(&self, Part { batch, jobs, verdicts: answer }: Part) {
+    fn judge(&self, Part { batch, jobs, verdicts: answer }: Part, tasks: &Tasks) {
         let mut verdicts = Vec::with_capacity(jobs.len());
         for job in &batch.jobs[jobs] {
+            while let Some(batch) = tasks.to_sign() {
+                batch.sign(&self.signed);
+            }
             if answer.is_closed() {
                 return;
             }

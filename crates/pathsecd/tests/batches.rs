@@ -8,7 +8,10 @@ use tokio::task::yield_now;
 use super::common::{
     Gate, SUITE, Scene, job, run, signed, signers, state, status, their_key, unsigned, validate,
 };
-use crate::workers::{MOST_HOPS, MOST_JOBS, MOST_PATH_OCTETS, MOST_UNDER_WAY, MOST_WAITING};
+use crate::{
+    queue::{MOST_UNDER_WAY, MOST_WAITING},
+    workers::{MOST_HOPS, MOST_JOBS, MOST_PATH_OCTETS},
+};
 
 #[test]
 fn a_batch_has_its_bounds() {

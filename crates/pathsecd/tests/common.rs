@@ -20,6 +20,7 @@ use tokio::{runtime::Builder, task::LocalSet};
 use crate::{
     keys::{Gathered, RouterKeys},
     pathsec::PathSec,
+    private_keys::PrivateKeys,
     service::PathSecService,
     workers::Workers,
 };
@@ -42,7 +43,8 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new(threads: usize, validator: Validator) -> Self {
         let workers = Workers::start(threads, validator).expect("threads");
-        let pathsec = Rc::new(PathSec { keys: RouterKeys::new([1, 2]), workers });
+        let pathsec =
+            Rc::new(PathSec { keys: RouterKeys::new([1, 2]), private_keys: PrivateKeys::default(), workers });
         let node = Node::new("pathsec");
         node.serve(PathSecDispatcher::new(PathSecService(Rc::clone(&pathsec))));
         Self { pathsec, node }
@@ -137,17 +139,31 @@ pub(crate) fn their_key() -> RouterKey {
 
 /// A suite whose threads stop at a gate until it is opened, and then find every signature good.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<(Mutex<(bool, usize)>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<Passing>, Condvar)>);
+
+#[derive(Default)]
+struct Passing {
+    is_open: bool,
+    /// So many pass before it is opened.
+    may_pass: usize,
+    begun: usize,
+}
 
 impl Gate {
     pub(crate) fn open(&self) {
-        self.0.0.lock().expect("sound").0 = true;
+        self.0.0.lock().expect("sound").is_open = true;
+        self.0.1.notify_all();
+    }
+
+    /// Lets so many signatures pass.
+    pub(crate) fn pass(&self, signatures: usize) {
+        self.0.0.lock().expect("sound").may_pass += signatures;
         self.0.1.notify_all();
     }
 
     /// How many signatures were begun with.
     pub(crate) fn begun(&self) -> usize {
-        self.0.0.lock().expect("sound").1
+        self.0.0.lock().expect("sound").begun
     }
 }
 
@@ -166,8 +182,10 @@ impl Suite for Gate {
 
     fn verify(&self, _: StoredKey<'_>, _: &Digest, _: &[u8]) -> Result<(), BadSignature> {
         let mut gate = self.0.0.lock().expect("sound");
-        gate.1 += 1;
-        drop(self.0.1.wait_while(gate, |(is_open, _)| !*is_open).expect("sound"));
+        gate.begun += 1;
+        let is_shut = |gate: &mut Passing| !gate.is_open && gate.may_pass == 0;
+        let mut gate = self.0.1.wait_while(gate, is_shut).expect("sound");
+        gate.may_pass = gate.may_pass.saturating_sub(1);
         Ok(())
     }
 }

@@ -16,12 +16,12 @@ use holdfast_xrl::{
 use tokio::{
     runtime::Builder,
     sync::mpsc,
-    task::LocalSet,
+    task::{JoinHandle, LocalSet},
     time::{Instant, sleep, timeout},
 };
 
 use super::common::{Scene, run, status};
-use crate::rpki::follow;
+use crate::{private_keys, rpki::follow};
 
 /// After so long somebody waits who shall not.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -55,7 +55,7 @@ impl Service for Rpki {
 }
 
 /// One that runs; gone with its node.
-struct Running {
+pub(super) struct Running {
     watchers: Watchers,
     _node: Node,
 }
@@ -70,7 +70,7 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 }
 
 impl Running {
-    async fn new(finder: &Finder) -> Self {
+    pub(super) async fn new(finder: &Finder) -> Self {
         let (node, watchers) = (Node::new("rpki"), Watchers::default());
         node.serve(Rpki(Rc::clone(&watchers)));
         // The one before may have to be missed first.
@@ -84,7 +84,7 @@ impl Running {
     }
 
     /// Says this to the one who watches, as soon as it does.
-    async fn says(&self, piece: Piece) {
+    pub(super) async fn says(&self, piece: Piece) {
         until("somebody watches", async || !self.watchers.borrow().is_empty()).await;
         for watcher in &*self.watchers.borrow() {
             // One that was refused has gone.
@@ -94,16 +94,16 @@ impl Running {
 }
 
 /// A process that follows an `rpki`, and a clock that goes on when nobody has anything to do.
-fn follows(story: impl AsyncFnOnce(Finder, Scene)) {
+pub(super) fn follows(story: impl AsyncFnOnce(Finder, Scene)) {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
         let (finder, scene) = (Finder::new(), Scene::new(1, Validator::default()));
         let (near, far) = Link::pair();
         finder.attach_link(far, PeerIdentity::new("pathsec"));
         let following = follow(Rc::clone(&scene.pathsec), Resolver::over(Channel::over(near)));
-        let following = spawn_task(following);
+        let following = [spawn_task(following), spawn_task(private_keys::follow(Rc::clone(&scene.pathsec)))];
         story(finder, scene).await;
-        following.abort();
+        following.iter().for_each(JoinHandle::abort);
     });
 }
 
@@ -117,12 +117,12 @@ fn records(keys: &[RouterKey]) -> Option<Records> {
     Some(Records { router_keys: keys.iter().map(told).collect(), ..Records::default() })
 }
 
-fn full(epoch: u64, keys: &[RouterKey]) -> Piece {
+pub(super) fn full(epoch: u64, keys: &[RouterKey]) -> Piece {
     let announced = records(keys);
     Piece { epoch, full: true, announced, last: true, expire_seconds: 3600, ..Piece::default() }
 }
 
-fn delta(epoch: u64, announced: &[RouterKey], withdrawn: &[RouterKey]) -> Piece {
+pub(super) fn delta(epoch: u64, announced: &[RouterKey], withdrawn: &[RouterKey]) -> Piece {
     let (announced, withdrawn) = (records(announced), records(withdrawn));
     Piece { epoch, announced, withdrawn, last: true, expire_seconds: 3600, ..Piece::default() }
 }

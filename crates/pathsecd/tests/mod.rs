@@ -4,4 +4,6 @@ mod batches;
 mod common;
 mod corpora;
 mod keys;
+mod signers;
+mod signing;
 mod verdicts;
